@@ -1,0 +1,174 @@
+//! The fixed-point graph: the same network over the integers, with proven ranges.
+//!
+//! A value `v` with `fraction_bits = f` stands for the real number `v / 2^f`. Scales are powers
+//! of two so that every activation protocol can truncate by dropping bits.
+
+use serde::{Deserialize, Serialize};
+
+use crate::geometry::{ConvGeometry, Window};
+
+/// A network over the integers. Node `i` makes value `i`; inputs of a node come before it.
+#[derive(Clone, Debug)]
+pub struct FixedGraph {
+    /// The model's name, for messages.
+    pub name: String,
+    /// Nodes in topological order; the first is the only [`FixedOp::Input`].
+    pub nodes: Vec<FixedNode>,
+    /// The value that is the result, before `finish`.
+    pub output: usize,
+    /// What the client does to the result in floating point.
+    pub finish: Vec<Finish>,
+}
+
+/// What the client does last, in floating point, on the decoded result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// `exp(x) / sum(exp(x))` over the whole value.
+    Softmax,
+    /// Index of the largest value, the first where equal.
+    ArgMax,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+}
+
+/// One integer operator with the range it is proven to stay in.
+#[derive(Clone, Debug)]
+pub struct FixedNode {
+    /// The node of the model it comes from, for messages.
+    pub name: String,
+    /// What it computes.
+    pub op: FixedOp,
+    /// Values it reads.
+    pub inputs: Vec<usize>,
+    /// Shape and range of the value it makes.
+    pub value: ValueSpec,
+}
+
+/// Shape, scale and proven range of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ValueSpec {
+    /// Shape without the batch dimension.
+    pub shape: Vec<usize>,
+    /// The integer `v` stands for `v / 2^fraction_bits`.
+    pub fraction_bits: i32,
+    /// Smallest integer it can be, for any input.
+    pub low: i32,
+    /// Largest integer it can be, for any input.
+    pub high: i32,
+}
+
+impl ValueSpec {
+    /// Elements of one image's value.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Integer operators. All values fit in 32 bits; the passes refuse a graph where one would not.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FixedOp {
+    /// The input, quantised by its owner: `round_half_up(x * 2^f)`, then clamped to its range.
+    Input,
+    /// Secret weights: the work of a linear engine.
+    Linear(Linear),
+    /// Done by each party on its own share.
+    Local(LocalOp),
+    /// Done by an activation protocol.
+    Activation(ActivationOp),
+}
+
+/// A convolution with integer weights and bias (the bias at the output's scale).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear {
+    /// Sizes.
+    pub geometry: ConvGeometry,
+    /// `(out_channels, in_channels/groups, kernel_h, kernel_w)`, row-major, `|w| < 2^15`.
+    pub weights: Vec<i32>,
+    /// One an output channel.
+    pub bias: Vec<i32>,
+}
+
+/// Linear operators with public constants: additive shares go through them without a message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LocalOp {
+    /// `(inputs[0] << left_shift[0]) + (inputs[1] << left_shift[1])`: scales made equal.
+    Add {
+        /// Bits by which each input is shifted up.
+        left_shift: [u32; 2],
+    },
+    /// Sum over the window of each channel (padding is zero), times `multipliers[position]`,
+    /// `position` running over the output's `(height, width)`; one entry stands for all.
+    SumPool {
+        /// The window.
+        window: Window,
+        /// Integer factors, at least one.
+        multipliers: Vec<i32>,
+    },
+    /// The same values in another shape.
+    Reshape,
+    /// Zeros around.
+    Pad {
+        /// Zeros before, a dimension.
+        before: Vec<usize>,
+        /// Zeros after, a dimension.
+        after: Vec<usize>,
+    },
+    /// Concatenation along `axis`, each input shifted up to the common scale.
+    Concat {
+        /// The dimension.
+        axis: usize,
+        /// Bits by which each input is shifted up.
+        left_shift: Vec<u32>,
+    },
+    /// Output dimension `d` is input dimension `permutation[d]`.
+    Transpose {
+        /// The permutation.
+        permutation: Vec<usize>,
+    },
+}
+
+/// Non-linear operators.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ActivationOp {
+    /// `max(x, 0)`.
+    Relu,
+    /// `min(max(x, low), high)` at the input's scale.
+    Clip {
+        /// Lower bound.
+        low: i32,
+        /// Upper bound.
+        high: i32,
+    },
+    /// `x << shift` where `x >= 0`, else `x * slope`: the slope is `slope / 2^shift`.
+    LeakyRelu {
+        /// Integer slope below zero.
+        slope: i32,
+        /// Bits gained by the scale.
+        shift: u32,
+    },
+    /// `x * x`.
+    Square,
+    /// Maximum over the window of each channel; padding never wins.
+    MaxPool {
+        /// The window.
+        window: Window,
+    },
+    /// `clamp((x + 2^(shift-1)) >> shift, low, high)` (arithmetic shift, so halves round up;
+    /// `shift = 0` only clamps): brings a value to the precision of the next linear step.
+    Requantise {
+        /// Bits dropped.
+        shift: u32,
+        /// Lower bound of the result.
+        low: i32,
+        /// Upper bound of the result.
+        high: i32,
+    },
+}

@@ -1,0 +1,138 @@
+//! The floating-point graph: what the importer hands over.
+//!
+//! Serialised as JSON by `python/pronghorn/onnx_import.py`; weights travel beside it, by name.
+//! Shapes never hold the batch dimension: a `(N, 1, 28, 28)` ONNX input is `[1, 28, 28]` here.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::geometry::Window;
+
+/// A dense row-major tensor of weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Dimensions; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// `shape.iter().product()` values, row-major.
+    pub data: Vec<f32>,
+}
+
+/// A network in floating point. Node `i` makes value `i`; inputs of a node come before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Graph {
+    /// The model's name, for messages.
+    pub name: String,
+    /// Nodes in topological order; the first is the only [`Op::Input`].
+    pub nodes: Vec<Node>,
+    /// The value that is the result.
+    pub output: usize,
+    /// The weights, by name; not part of the JSON.
+    #[serde(skip)]
+    pub tensors: BTreeMap<String, Tensor>,
+}
+
+/// One operator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// The ONNX node's name (or its output's), for messages.
+    pub name: String,
+    /// What it computes.
+    pub op: Op,
+    /// Values it reads.
+    pub inputs: Vec<usize>,
+    /// Shape of the value it makes, without the batch dimension.
+    pub shape: Vec<usize>,
+}
+
+/// The operators Pronghorn knows. Tensor-valued fields are names in [`Graph::tensors`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Op {
+    /// The model's input.
+    Input,
+    /// Convolution of `(C, H, W)`; `weight` is `(O, C/groups, kh, kw)`, `bias` is `(O)`.
+    Conv {
+        /// Kernel size, stride, dilation, padding.
+        window: Window,
+        /// Groups.
+        groups: usize,
+        /// Name of the weights.
+        weight: String,
+        /// Name of the bias.
+        bias: Option<String>,
+    },
+    /// `W x + b` on a flat value `(I)`; `weight` is `(O, I)`, `bias` is `(O)`.
+    Dense {
+        /// Name of the weights.
+        weight: String,
+        /// Name of the bias.
+        bias: Option<String>,
+    },
+    /// `x * mul + add`. Both tensors have one value, one a channel (`shape[0]`), or one an element.
+    Affine {
+        /// Name of the factor; absent for 1.
+        mul: Option<String>,
+        /// Name of the summand; absent for 0.
+        add: Option<String>,
+    },
+    /// `max(x, 0)`.
+    Relu,
+    /// `min(max(x, min), max)`; either bound may be absent.
+    Clip {
+        /// Lower bound.
+        min: Option<f32>,
+        /// Upper bound.
+        max: Option<f32>,
+    },
+    /// `x` where `x >= 0`, else `alpha * x`.
+    LeakyRelu {
+        /// Slope below zero.
+        alpha: f32,
+    },
+    /// `x * x`.
+    Square,
+    /// Maximum over a window of each channel; padding never wins.
+    MaxPool {
+        /// The window.
+        window: Window,
+    },
+    /// Mean over a window of each channel.
+    AveragePool {
+        /// The window.
+        window: Window,
+        /// Whether padding counts in the divisor.
+        count_include_pad: bool,
+    },
+    /// Mean over `(H, W)` of each channel; `(C, H, W)` to `(C, 1, 1)`.
+    GlobalAveragePool,
+    /// `inputs[0] + inputs[1]`, equal shapes.
+    Add,
+    /// The same values in another shape.
+    Reshape,
+    /// Zeros around: `before[d]` and `after[d]` for each dimension.
+    Pad {
+        /// Zeros before, a dimension.
+        before: Vec<usize>,
+        /// Zeros after, a dimension.
+        after: Vec<usize>,
+    },
+    /// Concatenation of all inputs along `axis` (batch not counted).
+    Concat {
+        /// The dimension.
+        axis: usize,
+    },
+    /// Output dimension `d` is input dimension `permutation[d]` (batch not counted).
+    Transpose {
+        /// The permutation.
+        permutation: Vec<usize>,
+    },
+    /// Only as the result, computed by the client in floating point, over the whole value.
+    Softmax,
+    /// Only as the result, computed by the client: index of the largest, over the whole value.
+    ArgMax,
+    /// Only as the result, computed by the client in floating point.
+    Sigmoid,
+}
