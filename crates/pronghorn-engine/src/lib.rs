@@ -1,1 +1,19 @@
-//! placeholder
+//! Engines and activation protocols: what the steps of a plan do, both parties, without I/O.
+//!
+//! Each step is a [`machine::StepMachine`]: it takes one party's additive shares, turns messages into
+//! messages, and leaves that party's share of the step's value. [`run::ClientRun`] and [`run::ServerRun`]
+//! string the steps of a plan together; sessions move the bytes.
+
+pub mod batch;
+pub mod bench;
+mod error;
+mod local;
+pub mod machine;
+mod reveal;
+pub mod run;
+pub mod share;
+mod simd;
+
+pub use error::EngineError;
+pub use machine::{Machine, Progress, Want};
+pub use run::{ClientRun, ServerModel, ServerRun};

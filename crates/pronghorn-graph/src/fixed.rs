@@ -3,7 +3,15 @@
 //! A value `v` with `fraction_bits = f` stands for the real number `v / 2^f`. Scales are powers
 //! of two so that every activation protocol can truncate by dropping bits.
 
+mod bounds;
+mod display;
+pub mod scalar;
+mod validate;
+
 use serde::{Deserialize, Serialize};
+
+pub use bounds::Interval;
+pub use validate::FixedError;
 
 use crate::geometry::{ConvGeometry, Window};
 
@@ -18,6 +26,27 @@ pub struct FixedGraph {
     pub output: usize,
     /// What the client does to the result in floating point.
     pub finish: Vec<Finish>,
+}
+
+impl FixedGraph {
+    /// Shape, scale and range of the input.
+    pub fn input(&self) -> &ValueSpec {
+        &self.nodes[0].value
+    }
+
+    /// Shape, scale and range of the result, before `finish`.
+    pub fn result(&self) -> &ValueSpec {
+        &self.nodes[self.output].value
+    }
+
+    /// Multiplications by weights that one image takes.
+    pub fn multiply_adds(&self) -> u64 {
+        let of = |node: &FixedNode| match &node.op {
+            FixedOp::Linear(linear) => linear.geometry.multiply_adds(),
+            _ => 0,
+        };
+        self.nodes.iter().map(of).sum()
+    }
 }
 
 /// What the client does last, in floating point, on the decoded result.
@@ -96,7 +125,7 @@ pub struct Linear {
 
 /// Linear operators with public constants: additive shares go through them without a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum LocalOp {
     /// `(inputs[0] << left_shift[0]) + (inputs[1] << left_shift[1])`: scales made equal.
     Add {
@@ -136,7 +165,7 @@ pub enum LocalOp {
 
 /// Non-linear operators.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum ActivationOp {
     /// `max(x, 0)`.
     Relu,

@@ -3,9 +3,14 @@
 //! Serialised as JSON by `python/pronghorn/onnx_import.py`; weights travel beside it, by name.
 //! Shapes never hold the batch dimension: a `(N, 1, 28, 28)` ONNX input is `[1, 28, 28]` here.
 
+mod infer;
+mod validate;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use validate::GraphError;
 
 use crate::geometry::Window;
 
@@ -135,4 +140,101 @@ pub enum Op {
     ArgMax,
     /// Only as the result, computed by the client in floating point.
     Sigmoid,
+}
+
+impl Op {
+    /// The operator's name in messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Input => "Input",
+            Self::Conv { .. } => "Conv",
+            Self::Dense { .. } => "Dense",
+            Self::Affine { .. } => "Affine",
+            Self::Relu => "Relu",
+            Self::Clip { .. } => "Clip",
+            Self::LeakyRelu { .. } => "LeakyRelu",
+            Self::Square => "Square",
+            Self::MaxPool { .. } => "MaxPool",
+            Self::AveragePool { .. } => "AveragePool",
+            Self::GlobalAveragePool => "GlobalAveragePool",
+            Self::Add => "Add",
+            Self::Reshape => "Reshape",
+            Self::Pad { .. } => "Pad",
+            Self::Concat { .. } => "Concat",
+            Self::Transpose { .. } => "Transpose",
+            Self::Softmax => "Softmax",
+            Self::ArgMax => "ArgMax",
+            Self::Sigmoid => "Sigmoid",
+        }
+    }
+
+    /// Whether the client computes it on the result, in floating point.
+    pub fn is_finish(&self) -> bool {
+        matches!(self, Self::Softmax | Self::ArgMax | Self::Sigmoid)
+    }
+
+    /// Whether it is a layer of secret weights.
+    pub fn is_linear(&self) -> bool {
+        matches!(
+            self,
+            Self::Conv { .. } | Self::Dense { .. } | Self::Affine { .. }
+        )
+    }
+
+    /// Names of its tensors.
+    pub fn tensors(&self) -> impl Iterator<Item = &str> {
+        let names = match self {
+            Self::Conv { weight, bias, .. } | Self::Dense { weight, bias } => {
+                [Some(weight), bias.as_ref()]
+            }
+            Self::Affine { mul, add } => [mul.as_ref(), add.as_ref()],
+            _ => [None, None],
+        };
+        names.into_iter().flatten().map(String::as_str)
+    }
+}
+
+impl Graph {
+    /// Where the part begins that the client computes in floating point: the value before the first
+    /// of `Softmax`, `ArgMax` and `Sigmoid` on the way to the output, or the output itself; and those
+    /// operators' nodes in order, with any `Reshape` between or after them.
+    pub fn tail(&self) -> (usize, Vec<usize>) {
+        let (mut value, mut nodes) = (self.output, Vec::new());
+        while let Node { op, inputs, .. } = &self.nodes[value]
+            && let ([input], true) = (inputs.as_slice(), op.is_finish() || *op == Op::Reshape)
+        {
+            nodes.push(value);
+            value = *input;
+        }
+        // Reshapes before the first of them belong to the network.
+        while let Some(&last) = nodes.last()
+            && !self.nodes[last].op.is_finish()
+        {
+            value = last;
+            nodes.pop();
+        }
+        nodes.reverse();
+        (value, nodes)
+    }
+
+    /// How many times each value is read; being the result counts as one.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.nodes.len()];
+        uses[self.output] = 1;
+        self.nodes
+            .iter()
+            .flat_map(|node| &node.inputs)
+            .for_each(|&input| uses[input] += 1);
+        uses
+    }
+
+    /// Elements of one input.
+    pub fn input_len(&self) -> usize {
+        self.nodes[0].shape.iter().product()
+    }
+
+    /// The data of the tensor `name`, which must exist.
+    pub(crate) fn data(&self, name: &str) -> &[f32] {
+        &self.tensors[name].data
+    }
 }

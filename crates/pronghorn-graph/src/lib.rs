@@ -1,7 +1,16 @@
 //! What a network computes: operators and shapes in floating point ([`graph`]), the same in
 //! fixed point ([`fixed`]), the passes that lead from one to the other, and the plain
 //! fixed-point evaluator every secure engine is tested against (the oracle).
+//!
+//! The way of a model: [`graph::Graph::from_json`], [`passes::run`], [`float::profile`] on samples,
+//! [`quantise::quantise`], and then [`oracle::evaluate`] says what every secure run must give.
 
 pub mod fixed;
+pub mod float;
 pub mod geometry;
 pub mod graph;
+pub mod layout;
+pub mod oracle;
+pub mod passes;
+pub mod quantise;
+pub mod shape;

@@ -1,1 +1,12 @@
-//! placeholder
+//! RLWE encryption for the batch engine: secret keys, ciphertexts with a seeded `a`, decryption,
+//! modulus switching and noise bounds.
+//!
+//! One ciphertext row holds one tensor element of a whole batch of images, image `j` in
+//! coefficient `j`. There is no ciphertext-ciphertext product here, so the server needs no
+//! evaluation key and no NTT: every row is a vector of words it adds up with small integer weights.
+
+pub mod noise;
+pub mod rlwe;
+mod simd;
+
+pub use rlwe::{ParameterError, RlweRing, SecretKey};

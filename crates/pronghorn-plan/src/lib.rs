@@ -1,1 +1,16 @@
-//! placeholder
+//! The plan: what each step computes, with which protocol and parameters, and what it costs.
+//!
+//! A plan is data. It holds shapes, scales, ranges and parameters, never a weight; it prints itself,
+//! travels to the client, and both parties compare its hash before anything else happens.
+
+pub mod build;
+pub mod cost;
+mod display;
+pub mod plan;
+pub mod precision;
+pub mod trust;
+mod validate;
+
+pub use build::{BuildError, BuildOptions, Built, build};
+pub use plan::{ActivationPlan, Engine, LinearPlan, Plan, PlanError, Protocol, Step, StepKind, WordSize};
+pub use trust::TrustLevel;

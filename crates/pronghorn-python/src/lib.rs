@@ -1,1 +1,31 @@
-//! Python bindings.
+//! Python bindings: numpy arrays in and out, errors as text, the GIL released while computing.
+//! Users meet `python/pronghorn`; `_native.pyi` there documents what is here.
+
+mod array;
+mod bench;
+mod machine;
+mod model;
+mod network;
+
+use pyo3::prelude::*;
+
+pyo3::create_exception!(_native, NativeError, pyo3::exceptions::PyException, "An error of the compiled core.");
+
+/// Any typed error of the core, as its message.
+fn native(error: impl std::fmt::Display) -> PyErr {
+    NativeError::new_err(error.to_string())
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("NativeError", module.py().get_type::<NativeError>())?;
+    module.add_class::<model::Model>()?;
+    module.add_class::<model::Compiled>()?;
+    module.add_class::<network::Server>()?;
+    module.add_class::<network::Client>()?;
+    module.add_function(wrap_pyfunction!(bench::bench_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::simd_level, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::trust_levels, module)?)?;
+    Ok(())
+}

@@ -1,1 +1,83 @@
-//! placeholder
+//! Sessions: handshake, framing, limits, client and server.
+//!
+//! Protocol code lives in `pronghorn-engine` as state machines without I/O; this crate moves their
+//! messages over a [`Transport`] (TCP in this version, in plain text), bounds everything a peer sends
+//! before allocating for it, and turns every failure into a [`SessionError`] that ends one session only.
+//!
+//! # The protocol, version 1
+//!
+//! All integers are little-endian. A connection carries frames, the same both ways:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 4 | length of the payload, `u32` |
+//! | 1 | kind |
+//! | length | payload |
+//!
+//! | kind | name | from | payload | at most |
+//! |---|---|---|---|---|
+//! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes) | 64 KiB |
+//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`) | 64 KiB |
+//! | 3 | `PlanRequest` | client | empty | 0 |
+//! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 16 MiB |
+//! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32` | 64 KiB |
+//! | 6 | `Data` | both | one message of the machines | [`Machine::max_incoming`] |
+//! | 7 | `Done` | server | postcard: images of the batch `u32`, images left (0, or 1 and `u64`) | 64 KiB |
+//! | 8 | `Error` | both | code `u16` ([`ErrorCode`]), UTF-8 text | 4 KiB |
+//! | 9 | `Bye` | client | empty | 0 |
+//!
+//! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places that
+//! no version moves, so that any two versions can tell each other apart.
+//!
+//! ```text
+//! client                                server
+//! ClientHello                     ->
+//!                                 <-    ServerHello
+//! PlanRequest  (unless it has it) ->
+//!                                 <-    PlanBytes
+//! Begin                           ->                        \
+//! Data ...                        ->    as the machines      | any number
+//!                                 <-    Data ... want        | of batches
+//!                                 <-    Done                /
+//! Bye                             ->
+//! ```
+//!
+//! Either side sends `Error` at any time and closes. The server refuses another version, another trust
+//! level than its plan's and another plan than the client expects; the client checks all three again,
+//! recomputes the hash from the plan it decoded, and validates the plan. A frame of an unknown kind, out of
+//! turn, longer than its bound or cut short ends the session.
+//!
+//! # What is revealed
+//!
+//! To the server: the client's address, the number of images, timing. To who listens on the line: also the
+//! plan. Errors a client sends name only a category, never what its machine met, because that may depend on
+//! decrypted values; that it failed is visible. What the messages themselves reveal is the engine's matter.
+//!
+//! # Threads and memory
+//!
+//! A session has one thread and a writer thread behind a channel of two messages, so that the next message is
+//! computed while the last is sent. Reading ahead is left to the kernel's socket buffers. A server bounds its
+//! sessions, and the memory of the batches that run at once ([`Limits`]).
+//!
+//! [`Machine::max_incoming`]: pronghorn_engine::Machine::max_incoming
+
+mod client;
+mod drive;
+mod error;
+pub mod frame;
+mod in_process;
+mod limits;
+mod link;
+pub mod message;
+mod quota;
+mod server;
+mod text;
+mod transport;
+
+pub use client::{Client, ConnectOptions, Prediction, Stats};
+pub use error::{ErrorCode, SessionError};
+pub use frame::FrameError;
+pub use in_process::{InProcess, in_process};
+pub use limits::Limits;
+pub use server::{Server, Service};
+pub use transport::Transport;

@@ -1,0 +1,196 @@
+//! The data owner's half of a linear step.
+
+use pronghorn_he::{
+    RlweRing, SecretKey,
+    rlwe::{self, Encoding, Scratch},
+};
+use pronghorn_ring::{
+    Word, bits,
+    random::{Prg, Seed},
+};
+use rayon::prelude::*;
+
+use super::Shape;
+use crate::{
+    error::EngineError,
+    machine::{Machine, Progress, StepMachine, Want},
+    share::{Batch, Share},
+};
+
+/// Sends the encrypted share, receives the encrypted result, and holds it in the clear.
+pub struct LinearClient<W: Word> {
+    shape: Shape,
+    encoding: Encoding,
+    ring: RlweRing<W>,
+    key: SecretKey<W>,
+    public_seed: Seed,
+    public: Prg,
+    input: Batch,
+    output: Batch,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    SendSeed,
+    SendRows { done: usize },
+    ReceiveRows { done: usize },
+    Done,
+}
+
+impl<W: Word> LinearClient<W> {
+    /// Draws a fresh key and a fresh `a` for this step of this batch.
+    pub(crate) fn new(shape: Shape, encoding: Encoding, input: Batch) -> Result<Self, EngineError> {
+        let ring = RlweRing::new(shape.linear.degree, shape.linear.modulus)
+            .map_err(|source| EngineError::Parameters { step: shape.step.clone(), source })?;
+        let key = SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?);
+        let public_seed = Seed::from_os()?;
+        let public = rlwe::a_generator(&public_seed);
+        let output = Batch::zeros(shape.outputs, shape.batch);
+        Ok(Self { shape, encoding, ring, key, public_seed, public, input, output, state: State::SendSeed })
+    }
+
+    /// Encrypts and packs rows `done..done + rows`.
+    fn encrypt(&self, done: usize, rows: usize, out: &mut Vec<u8>) {
+        let row_bytes = self.shape.linear.request_row_bytes(self.shape.batch);
+        let width = self.shape.linear.modulus_bits();
+        out.resize(rows * row_bytes, 0);
+        out.par_chunks_mut(row_bytes).enumerate().for_each_init(
+            || Workspace::new(&self.ring, self.shape.batch),
+            |work, (index, bytes)| {
+                let row = done + index;
+                rlwe::expand_a(&self.public, row as u64, self.ring.modulus(), &mut work.a);
+                let messages = self.input.row(row);
+                let scale_log = self.encoding.scale_log;
+                let b = &mut work.b;
+                self.key.encrypt_row(&self.ring, row as u64, &work.a, messages, scale_log, &mut work.scratch, b);
+                work.packed.clear();
+                bits::pack(b, width, &mut work.packed);
+                bytes.copy_from_slice(&work.packed);
+            },
+        );
+    }
+
+    /// Unpacks and decrypts the rows of one answer message.
+    fn decrypt(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
+        let Self { shape, ring, key, encoding, output, .. } = self;
+        let row_bytes = shape.linear.answer_row_bytes(shape.batch);
+        let batch = shape.batch;
+        output.words_mut()[done * batch..][..rows * batch]
+            .par_chunks_mut(batch)
+            .zip(message.par_chunks(row_bytes))
+            .enumerate()
+            .try_for_each_init(
+                || Workspace::new(ring, batch),
+                |work, (index, (messages, bytes))| {
+                    read_answer(shape, done + index, bytes, work)?;
+                    key.decrypt_row(ring, &work.a, &work.b, encoding, &mut work.scratch, messages)
+                        .map_err(|source| EngineError::Decryption { step: shape.step.clone(), source })
+                },
+            )
+    }
+}
+
+/// What a thread needs for one row.
+struct Workspace<W: Word> {
+    scratch: Scratch<W>,
+    a: Vec<W>,
+    b: Vec<W>,
+    packed: Vec<u8>,
+}
+
+impl<W: Word> Workspace<W> {
+    fn new(ring: &RlweRing<W>, batch: usize) -> Self {
+        Self {
+            scratch: Scratch::new(ring),
+            a: vec![W::default(); ring.n()],
+            b: vec![W::default(); batch],
+            packed: Vec::new(),
+        }
+    }
+}
+
+/// Unpacks `a'` and the high bits of `b'`, and checks that they are residues.
+fn read_answer<W: Word>(shape: &Shape, row: usize, bytes: &[u8], work: &mut Workspace<W>) -> Result<(), EngineError> {
+    const MESSAGE: &str = "the encrypted answer";
+    let linear = &shape.linear;
+    let (a, b) = bytes.split_at(bits::packed_len(linear.degree, linear.modulus_bits()));
+    for (bytes, width, words) in [(a, linear.modulus_bits(), &mut work.a), (b, linear.answer_bits(), &mut work.b)] {
+        bits::unpack(bytes, width, words)
+            .map_err(|source| EngineError::Packing { step: shape.step.clone(), message: MESSAGE, row, source })?;
+    }
+    let within = |words: &[W], most: u64| words.iter().fold(W::default(), |most, &word| most.max(word)).to_u64() <= most;
+    let most = linear.modulus - 1;
+    if within(&work.a, most) && within(&work.b, most >> linear.dropped_bits) {
+        return Ok(());
+    }
+    Err(EngineError::Word { step: shape.step.clone(), message: MESSAGE, row, modulus: linear.modulus })
+}
+
+impl<W: Word> Machine for LinearClient<W> {
+    fn want(&self) -> Want {
+        match self.state {
+            State::SendSeed | State::SendRows { .. } => Want::Send,
+            State::ReceiveRows { .. } => Want::Receive,
+            State::Done => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match self.state {
+            State::SendSeed => {
+                out.extend_from_slice(self.public_seed.as_bytes());
+                self.state = State::SendRows { done: 0 };
+            }
+            State::SendRows { done } => {
+                let (rows, _) = self.shape.request(done);
+                self.encrypt(done, rows, out);
+                let done = done + rows;
+                self.state =
+                    if done == self.shape.inputs { State::ReceiveRows { done: 0 } } else { State::SendRows { done } };
+            }
+            State::ReceiveRows { .. } => return Err(EngineError::OutOfTurn { state: "waits for the server's answer" }),
+            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let State::ReceiveRows { done } = self.state else {
+            return Err(EngineError::OutOfTurn { state: "is at the client's turn" });
+        };
+        let (rows, expected) = self.shape.answer(done);
+        if message.len() != expected {
+            let (step, message, found) = (self.shape.step.clone(), "the encrypted answer", message.len());
+            return Err(EngineError::Length { step, message, found, expected });
+        }
+        self.decrypt(done, rows, message)?;
+        let done = done + rows;
+        self.state = if done == self.shape.outputs { State::Done } else { State::ReceiveRows { done } };
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            State::ReceiveRows { done } => self.shape.answer(done).1,
+            _ => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let done = match self.state {
+            State::SendSeed => 0,
+            State::SendRows { done } => done,
+            State::ReceiveRows { done } => self.shape.inputs + done,
+            State::Done => self.shape.inputs + self.shape.outputs,
+        };
+        Progress { done: done as u64, total: self.shape.rows() }
+    }
+}
+
+impl<W: Word> StepMachine for LinearClient<W> {
+    fn into_share(self: Box<Self>) -> Share {
+        Share::Words(self.output)
+    }
+}
+

@@ -1,0 +1,78 @@
+//! The batch engine (nGraph-HE2, sections 3 and 4; design: one ciphertext row an element, one
+//! coefficient an image).
+//!
+//! A linear step is two passes over one small-integer matrix: the server multiplies it with the rows of `a`,
+//! which it expands from a seed, and with the rows of `b` that the client sends, both modulo `q`:
+//! `a' = W a`, `b' = W b + scale * (bias - centre)`. The client gets `a'` and the high bits of `b'`.
+//!
+//! Messages of one step, in order (all lengths follow from the plan and the batch):
+//! 1. client: 32 bytes, the seed of `a`;
+//! 2. client: rows of `b`, [`rows_per_message`] at a time;
+//! 3. server: rows of `a'` and `b'`, [`rows_per_message`] at a time.
+//!
+//! What is revealed: to the server nothing but shapes (RLWE). To the client its own values times the weights,
+//! and through `a' = W a` with known `a` the weights themselves: this form is for `client-aided` only.
+//! A response for another trust level must be masked and re-randomised first.
+
+pub mod client;
+pub mod product;
+pub mod server;
+
+use pronghorn_plan::plan::{LinearPlan, Plan, StepKind};
+
+/// Messages hold as many rows as fit in this many bytes, and at least one.
+const MESSAGE_BYTES: usize = 1 << 20;
+
+/// Rows of `row_bytes` bytes in one message.
+pub fn rows_per_message(row_bytes: usize) -> usize {
+    (MESSAGE_BYTES / row_bytes).max(1)
+}
+
+/// The sizes both parties' machines share.
+#[derive(Clone)]
+pub(crate) struct Shape {
+    /// Name of the step, for messages.
+    pub step: String,
+    /// Engine parameters.
+    pub linear: LinearPlan,
+    /// Rows in.
+    pub inputs: usize,
+    /// Rows out.
+    pub outputs: usize,
+    /// Images.
+    pub batch: usize,
+}
+
+impl Shape {
+    /// The shape of linear step `index`; `None` when that step is not linear.
+    pub fn of(plan: &Plan, index: usize, batch: usize) -> Option<Self> {
+        let step = &plan.steps[index];
+        let StepKind::Linear(linear) = &step.kind else { return None };
+        Some(Self {
+            step: step.name.clone(),
+            linear: linear.clone(),
+            inputs: plan.steps[step.inputs[0]].value.len(),
+            outputs: step.value.len(),
+            batch,
+        })
+    }
+
+    /// Rows and bytes of the request message that starts at row `done`.
+    pub fn request(&self, done: usize) -> (usize, usize) {
+        let row = self.linear.request_row_bytes(self.batch);
+        let rows = rows_per_message(row).min(self.inputs - done);
+        (rows, rows * row)
+    }
+
+    /// Rows and bytes of the answer message that starts at row `done`.
+    pub fn answer(&self, done: usize) -> (usize, usize) {
+        let row = self.linear.answer_row_bytes(self.batch);
+        let rows = rows_per_message(row).min(self.outputs - done);
+        (rows, rows * row)
+    }
+
+    /// Rows in and out: the step's share of the progress.
+    pub fn rows(&self) -> u64 {
+        (self.inputs + self.outputs) as u64
+    }
+}

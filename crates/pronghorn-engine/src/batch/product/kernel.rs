@@ -1,0 +1,169 @@
+//! What a micro-kernel is, and the portable one.
+
+use std::ops::Range;
+
+/// Vector registers' worth of sums that any kernel keeps, times lanes.
+pub(super) const SUMS: usize = 24 * 16;
+
+/// The 32-bit sums of one kernel call: `[output][vector][lane]`.
+#[repr(align(64))]
+pub(super) struct Sums(pub(super) [i32; SUMS]);
+
+/// Offsets into packed data, in words. Remembers how far they reach, so that a kernel can check
+/// all of them at once.
+#[derive(Default)]
+pub(super) struct Offsets {
+    offsets: Vec<u32>,
+    largest: u32,
+}
+
+impl Offsets {
+    pub(super) fn clear(&mut self) {
+        self.offsets.clear();
+        self.largest = 0;
+    }
+
+    pub(super) fn push(&mut self, offset: u32) {
+        self.offsets.push(offset);
+        self.largest = self.largest.max(offset);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.offsets.len()
+    }
+}
+
+/// The operands of one kernel call, with `N` lanes in a vector: for each step one set of
+/// `vectors` vectors at an offset of `data`, and
+/// `rows` pairs of weights of the `stride` that `weights` has for each step.
+#[derive(Clone, Copy)]
+pub(super) struct Steps<'a, const N: usize> {
+    offsets: &'a [u32],
+    data: &'a [u32],
+    weights: &'a [u32],
+    first: usize,
+    rows: usize,
+    stride: usize,
+    vectors: usize,
+}
+
+impl<'a, const N: usize> Steps<'a, N> {
+    /// The steps `range` of `offsets`, with the weights `first..first + rows` of each.
+    ///
+    /// # Panics
+    ///
+    /// If an offset, taking `vectors` vectors, reaches beyond `data`, or the
+    /// weights are too few.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn new(
+        offsets: &'a Offsets,
+        range: Range<usize>,
+        data: &'a [u32],
+        vectors: usize,
+        weights: &'a [u32],
+        stride: usize,
+        outputs: Range<usize>,
+    ) -> Self {
+        let reach = offsets.largest as usize + vectors * N;
+        assert!(range.is_empty() || reach <= data.len(), "packed data");
+        assert!(
+            outputs.end <= stride && weights.len() / stride >= range.len(),
+            "weights"
+        );
+        Self {
+            offsets: &offsets.offsets[range],
+            data,
+            weights,
+            first: outputs.start,
+            rows: outputs.len(),
+            stride,
+            vectors,
+        }
+    }
+
+    /// Outputs and vectors: the shape of the register block.
+    #[inline(always)]
+    pub(super) fn block(&self) -> (usize, usize) {
+        (self.rows, self.vectors)
+    }
+
+    /// Offset, data, first weights and their stride. By the checks of [`Steps::new`], all
+    /// `vectors * N` words of data at each offset and `rows` weights at each multiple of the
+    /// stride, counted from the first weights, exist.
+    #[inline(always)]
+    pub(super) fn operands(&self) -> (&'a [u32], &'a [u32], &'a [u32], usize) {
+        let weights = self.weights.get(self.first..).unwrap_or_default();
+        (self.offsets, self.data, weights, self.stride)
+    }
+}
+
+/// A micro-kernel with `N` lanes of 32 bits in a vector.
+pub(super) trait Kernel<const N: usize>: Copy {
+    /// Most outputs it computes at once with so many vectors of data; at least 1 for 2, 3 and 4
+    /// vectors, 0 where it has no block so wide.
+    fn most_rows(self, vectors: usize) -> usize;
+
+    /// `sums[o][v][lane] = sum_steps data[offset][v][lane] . weights[step][o]`, the product of
+    /// two pairs of signed 16-bit numbers.
+    fn run(self, steps: Steps<'_, N>, sums: &mut Sums);
+
+    /// Begins to move these words to the second-level cache, where the CPU can be asked to.
+    #[inline(always)]
+    fn fetch<W>(self, _words: &[W]) {}
+}
+
+/// Calls the function for a register block, whose shape is a run-time value, with constants.
+macro_rules! with_block {
+    ($block:expr, $function:ident, $arguments:tt, $($rows:literal x $vectors:literal),+) => {
+        match $block {
+            $(($rows, $vectors) => $function::<$rows, $vectors> $arguments,)+
+            (rows, vectors) => unreachable!("no kernel for {rows} outputs of {vectors} vectors"),
+        }
+    };
+}
+pub(super) use with_block;
+
+/// The kernel in plain Rust, for any CPU.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+/// Lanes of the portable kernel.
+pub(super) const PORTABLE: usize = 8;
+
+impl Kernel<PORTABLE> for Portable {
+    fn most_rows(self, vectors: usize) -> usize {
+        [0, 0, 3, 2, 1][vectors]
+    }
+
+    #[inline(always)]
+    fn run(self, steps: Steps<'_, PORTABLE>, sums: &mut Sums) {
+        with_block!(steps.block(), portable, (steps, sums), 1 x 2, 2 x 2, 3 x 2, 1 x 3, 2 x 3, 1 x 4);
+    }
+}
+
+fn portable<const ROWS: usize, const VECTORS: usize>(steps: Steps<'_, PORTABLE>, sums: &mut Sums) {
+    let (offsets, data, weights, stride) = steps.operands();
+    let mut totals = [[[0_i32; PORTABLE]; VECTORS]; ROWS];
+    for (step, &offset) in offsets.iter().enumerate() {
+        let data = data[offset as usize..].as_chunks::<PORTABLE>().0;
+        let words: [_; VECTORS] = std::array::from_fn(|vector| data[vector].map(halves));
+        let weights = &weights[step * stride..][..ROWS];
+        for (totals, &weight) in totals.iter_mut().zip(weights) {
+            let [low, high] = halves(weight).map(i32::from);
+            for (totals, words) in totals.iter_mut().zip(&words) {
+                for (total, word) in totals.iter_mut().zip(words) {
+                    *total += i32::from(word[0]) * low + i32::from(word[1]) * high;
+                }
+            }
+        }
+    }
+    let totals = totals.as_flattened().as_flattened();
+    sums.0[..totals.len()].copy_from_slice(totals);
+}
+
+/// The two signed 16-bit numbers of a word, low one first.
+#[inline(always)]
+fn halves(word: u32) -> [i16; 2] {
+    [word as i16, (word >> 16) as i16]
+}

@@ -1,0 +1,343 @@
+//! Micro-kernels on vector instructions, and the choice among them at run time.
+#![allow(unsafe_code)] // Vector loads through pointers, and calls of code for a detected CPU.
+
+use pronghorn_ring::{SimdLevel, Word};
+
+use super::kernel::{PORTABLE, Portable};
+use super::nest::{self, Job, Scratch};
+
+/// A set of instructions that this CPU was seen to have.
+#[derive(Clone, Copy)]
+pub(super) enum Backend {
+    /// Plain Rust.
+    Portable,
+    /// `pmaddwd` on 128 bits, which all x86-64 CPUs have: the portable level there.
+    #[cfg(target_arch = "x86_64")]
+    Sse2(x86::Sse2),
+    /// `vpmaddwd` on 256 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(x86::Avx2),
+    /// `vpmaddwd` on 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(x86::Avx512),
+    /// `vpdpwssd` on 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    Vnni(x86::Vnni),
+}
+
+impl Backend {
+    /// The fastest back end of a level, or the portable one where the CPU has less.
+    pub(super) fn new(level: SimdLevel) -> Self {
+        let portable = || Self::all(SimdLevel::Portable).pop();
+        Self::all(level)
+            .pop()
+            .or_else(portable)
+            .unwrap_or(Self::Portable)
+    }
+
+    /// The back ends of a level that this CPU has, the fastest last.
+    pub(super) fn all(level: SimdLevel) -> Vec<Self> {
+        #[cfg(target_arch = "x86_64")]
+        return match level {
+            SimdLevel::Portable => vec![Self::Portable, Self::Sse2(x86::Sse2)],
+            SimdLevel::Avx2 => x86::Avx2::detect().map(Self::Avx2).into_iter().collect(),
+            SimdLevel::Avx512 => {
+                let plain = x86::Avx512::detect().map(Self::Avx512).into_iter();
+                plain.chain(x86::Vnni::detect().map(Self::Vnni)).collect()
+            }
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        match level {
+            SimdLevel::Portable => vec![Self::Portable],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Computes one tile of the output.
+    pub(super) fn run<W: Word>(
+        self,
+        job: &Job<'_, W>,
+        tile: usize,
+        output: &mut [W],
+        scratch: &mut Scratch,
+    ) {
+        match job.modulus.limbs {
+            2 => self.run_limbs::<W, 2>(job, tile, output, scratch),
+            3 => self.run_limbs::<W, 3>(job, tile, output, scratch),
+            _ => self.run_limbs::<W, 4>(job, tile, output, scratch),
+        }
+    }
+
+    fn run_limbs<W: Word, const L: usize>(
+        self,
+        job: &Job<'_, W>,
+        tile: usize,
+        output: &mut [W],
+        scratch: &mut Scratch,
+    ) {
+        match self {
+            Self::Portable => {
+                nest::run::<W, _, L, PORTABLE>(Portable, job, tile, output, scratch);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse2(cpu) => nest::run::<W, _, L, 4>(cpu, job, tile, output, scratch),
+            // SAFETY: the token says that the CPU has AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(cpu) => unsafe { x86::tile_avx2::<W, L>(cpu, job, tile, output, scratch) },
+            // SAFETY: the token says that the CPU has these parts of AVX-512.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(cpu) => unsafe {
+                x86::tile_avx512::<W, _, L>(cpu, job, tile, output, scratch);
+            },
+            // SAFETY: the token says that the CPU has these parts of AVX-512, and more.
+            #[cfg(target_arch = "x86_64")]
+            Self::Vnni(cpu) => unsafe {
+                x86::tile_avx512::<W, _, L>(cpu, job, tile, output, scratch);
+            },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use pronghorn_ring::Word;
+
+    use super::super::kernel::{Kernel, SUMS, Steps, Sums, with_block};
+    use super::super::nest::{self, Job, Scratch};
+
+    /// SSE2 is part of x86-64.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Sse2;
+
+    /// Proof that the CPU has AVX2.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Avx2(());
+
+    /// Proof that the CPU has AVX-512 F, BW, DQ and VL.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Avx512(());
+
+    /// Proof that the CPU has, besides, AVX-512 VNNI.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Vnni(());
+
+    impl Avx2 {
+        pub(super) fn detect() -> Option<Self> {
+            is_x86_feature_detected!("avx2").then_some(Self(()))
+        }
+    }
+
+    impl Avx512 {
+        pub(super) fn detect() -> Option<Self> {
+            let all = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            all.then_some(Self(()))
+        }
+    }
+
+    impl Vnni {
+        pub(super) fn detect() -> Option<Self> {
+            Avx512::detect()?;
+            is_x86_feature_detected!("avx512vnni").then_some(Self(()))
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn tile_avx2<W: Word, const L: usize>(
+        cpu: Avx2,
+        job: &Job<'_, W>,
+        tile: usize,
+        output: &mut [W],
+        scratch: &mut Scratch,
+    ) {
+        nest::run::<W, _, L, 8>(cpu, job, tile, output, scratch);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn tile_avx512<W: Word, K: Kernel<16>, const L: usize>(
+        cpu: K,
+        job: &Job<'_, W>,
+        tile: usize,
+        output: &mut [W],
+        scratch: &mut Scratch,
+    ) {
+        nest::run::<W, _, L, 16>(cpu, job, tile, output, scratch);
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(words: &[T]) {
+        const LINE: usize = 64;
+        for byte in (0..size_of_val(words)).step_by(LINE) {
+            // SAFETY: within the slice; besides, prefetching any address is no access.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(words.as_ptr().cast::<i8>().add(byte)) };
+        }
+    }
+
+    impl Kernel<4> for Sse2 {
+        fn most_rows(self, vectors: usize) -> usize {
+            [0, 0, 6, 4, 3][vectors]
+        }
+
+        #[inline(always)]
+        fn run(self, steps: Steps<'_, 4>, sums: &mut Sums) {
+            // SAFETY: SSE2 is part of x86-64.
+            unsafe {
+                with_block!(
+                    steps.block(), kernel_sse2, (steps, sums),
+                    1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2,
+                    1 x 3, 2 x 3, 3 x 3, 4 x 3,
+                    1 x 4, 2 x 4, 3 x 4
+                );
+            }
+        }
+
+        #[inline(always)]
+        fn fetch<T>(self, words: &[T]) {
+            prefetch(words);
+        }
+    }
+
+    impl Kernel<8> for Avx2 {
+        fn most_rows(self, vectors: usize) -> usize {
+            [0, 0, 6, 4, 3][vectors]
+        }
+
+        #[inline(always)]
+        fn run(self, steps: Steps<'_, 8>, sums: &mut Sums) {
+            // SAFETY: `self` says that the CPU has AVX2.
+            unsafe {
+                with_block!(
+                    steps.block(), kernel_avx2, (steps, sums),
+                    1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2,
+                    1 x 3, 2 x 3, 3 x 3, 4 x 3,
+                    1 x 4, 2 x 4, 3 x 4
+                );
+            }
+        }
+
+        #[inline(always)]
+        fn fetch<T>(self, words: &[T]) {
+            prefetch(words);
+        }
+    }
+
+    /// The AVX-512 kernels have 32 registers: 24 sums, up to four vectors of data, a weight.
+    const MOST_ROWS: [usize; 5] = [0, 0, 12, 8, 6];
+
+    macro_rules! avx512_kernel {
+        ($cpu:ident, $function:ident) => {
+            impl Kernel<16> for $cpu {
+                fn most_rows(self, vectors: usize) -> usize {
+                    MOST_ROWS[vectors]
+                }
+
+                #[inline(always)]
+                fn run(self, steps: Steps<'_, 16>, sums: &mut Sums) {
+                    // SAFETY: `self` says that the CPU has what the function is compiled for.
+                    unsafe {
+                        with_block!(
+                            steps.block(), $function, (steps, sums),
+                            1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2,
+                            7 x 2, 8 x 2, 9 x 2, 10 x 2, 11 x 2, 12 x 2,
+                            1 x 3, 2 x 3, 3 x 3, 4 x 3, 5 x 3, 6 x 3, 7 x 3, 8 x 3,
+                            1 x 4, 2 x 4, 3 x 4, 4 x 4, 5 x 4, 6 x 4
+                        );
+                    }
+                }
+
+                #[inline(always)]
+                fn fetch<T>(self, words: &[T]) {
+                    prefetch(words);
+                }
+            }
+        };
+    }
+    avx512_kernel!(Avx512, kernel_avx512);
+    avx512_kernel!(Vnni, kernel_vnni);
+
+    /// One micro-kernel: the same loop over different vectors and multiply-add instructions.
+    /// The number of steps is a run-time value, so that the compiler keeps one copy of the sums,
+    /// in registers.
+    macro_rules! micro_kernel {
+        ($name:ident, $features:literal, $lanes:literal, $zero:ident, $load:ident, $store:ident,
+         $broadcast:ident, $multiply_add:expr) => {
+            #[target_feature(enable = $features)]
+            fn $name<const ROWS: usize, const VECTORS: usize>(
+                steps: Steps<'_, $lanes>,
+                sums: &mut Sums,
+            ) {
+                const { assert!(ROWS * VECTORS * $lanes <= SUMS) }
+                assert_eq!(steps.block(), (ROWS, VECTORS));
+                let (offsets, data, weights, stride) = steps.operands();
+                let mut weights = weights.as_ptr().cast::<i32>();
+                let mut totals = [[$zero(); VECTORS]; ROWS];
+                for &offset in offsets {
+                    // SAFETY: `Steps` holds VECTORS * $lanes words of data at each offset.
+                    let words: [_; VECTORS] = std::array::from_fn(|vector| unsafe {
+                        let at = data.as_ptr().add(offset as usize + $lanes * vector);
+                        $load(at.cast())
+                    });
+                    for (row, totals) in totals.iter_mut().enumerate() {
+                        // SAFETY: `Steps` holds ROWS weights for each step.
+                        let weight = $broadcast(unsafe { *weights.add(row) });
+                        for (total, words) in totals.iter_mut().zip(words) {
+                            *total = $multiply_add(*total, words, weight);
+                        }
+                    }
+                    weights = weights.wrapping_add(stride);
+                }
+                for (row, totals) in totals.iter().enumerate() {
+                    for (vector, total) in totals.iter().enumerate() {
+                        let at = (row * VECTORS + vector) * $lanes;
+                        // SAFETY: `at + $lanes <= SUMS` by the assertion above.
+                        unsafe { $store(sums.0.as_mut_ptr().add(at).cast(), *total) };
+                    }
+                }
+            }
+        };
+    }
+    micro_kernel!(
+        kernel_sse2,
+        "sse2",
+        4,
+        _mm_setzero_si128,
+        _mm_loadu_si128,
+        _mm_storeu_si128,
+        _mm_set1_epi32,
+        |total, words, weight| _mm_add_epi32(total, _mm_madd_epi16(words, weight))
+    );
+    micro_kernel!(
+        kernel_avx2,
+        "avx2",
+        8,
+        _mm256_setzero_si256,
+        _mm256_loadu_si256,
+        _mm256_storeu_si256,
+        _mm256_set1_epi32,
+        |total, words, weight| _mm256_add_epi32(total, _mm256_madd_epi16(words, weight))
+    );
+    micro_kernel!(
+        kernel_avx512,
+        "avx512f,avx512bw",
+        16,
+        _mm512_setzero_si512,
+        _mm512_loadu_si512,
+        _mm512_storeu_si512,
+        _mm512_set1_epi32,
+        |total, words, weight| _mm512_add_epi32(total, _mm512_madd_epi16(words, weight))
+    );
+    micro_kernel!(
+        kernel_vnni,
+        "avx512f,avx512bw,avx512vnni",
+        16,
+        _mm512_setzero_si512,
+        _mm512_loadu_si512,
+        _mm512_storeu_si512,
+        _mm512_set1_epi32,
+        _mm512_dpwssd_epi32
+    );
+}

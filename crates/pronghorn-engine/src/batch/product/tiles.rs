@@ -1,0 +1,69 @@
+//! The output of the product, laid out so that threads write disjoint pieces.
+
+use pronghorn_ring::Word;
+use rayon::prelude::*;
+
+/// Columns in one tile of [`Tiles`], the unit of work of one thread.
+pub const TILE: usize = 64;
+
+/// A matrix of words stored tile by tile: `[tile][row][TILE words]`, the last tile filled up
+/// with words that mean nothing.
+pub struct Tiles<W> {
+    rows: usize,
+    columns: usize,
+    words: Vec<W>,
+}
+
+impl<W: Word> Tiles<W> {
+    /// A matrix of `rows` times `columns` zeros.
+    ///
+    /// # Panics
+    ///
+    /// If the matrix exceeds the address space.
+    pub fn new(rows: usize, columns: usize) -> Self {
+        let words = columns
+            .div_ceil(TILE)
+            .checked_mul(TILE)
+            .and_then(|padded| padded.checked_mul(rows))
+            .expect("matrix fits the address space");
+        Self {
+            rows,
+            columns,
+            words: vec![W::from_u64(0); words],
+        }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Copies the words of `row` to `out`, which is `columns()` words long.
+    ///
+    /// # Panics
+    ///
+    /// If `row` is not below `rows()` or `out` has another length.
+    pub fn read_row(&self, row: usize, out: &mut [W]) {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        assert_eq!(out.len(), self.columns, "output words");
+        let tiles = self.words.chunks_exact(self.rows * TILE);
+        for (tile, part) in tiles.zip(out.chunks_mut(TILE)) {
+            part.copy_from_slice(&tile[row * TILE..][..part.len()]);
+        }
+    }
+
+    /// The tiles with their numbers, for as many threads as there are.
+    pub(super) fn par_tiles_mut(
+        &mut self,
+    ) -> impl IndexedParallelIterator<Item = (usize, &mut [W])> {
+        // With no rows there are no words and so no tiles, whatever the chunk size.
+        self.words
+            .par_chunks_mut((self.rows * TILE).max(1))
+            .enumerate()
+    }
+}

@@ -1,0 +1,397 @@
+//! Checked geometry, and weights laid out for the micro-kernels.
+
+use std::ops::Range;
+
+use pronghorn_graph::geometry::{ConvGeometry, GeometryError};
+
+/// Outputs computed together from one list of pair rows, at most.
+pub(super) const BLOCK: usize = 12;
+
+/// The largest magnitude of a weight.
+const LARGEST: u32 = (1 << 15) - 1;
+
+/// Largest `sum |w|` of a chunk: with limbs of at most 2^15, and another 2^15 for the addend's
+/// limb, sums stay below 2^31. One pair of weights always fits.
+const CHUNK: u32 = (1 << 16) - 2;
+
+/// Most pair rows under one kernel: their offsets, times 64 words, fit 32 bits.
+const MOST_PAIRS: usize = 1 << 25;
+
+/// Why weights cannot be multiplied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProductError {
+    /// A size is zero, too large, or does not fit the others.
+    #[error("convolution geometry: {0}")]
+    Geometry(#[from] GeometryError),
+    /// The image rows under one kernel, of all channels, are too many to be indexed.
+    #[error(
+        "the image rows under one kernel hold {pairs} pairs of values, more than {MOST_PAIRS}: \
+         split the layer into fewer channels or a narrower image"
+    )]
+    BandTooLarge {
+        /// Pairs of values.
+        pairs: usize,
+    },
+    /// The number of weights is not what the geometry needs.
+    #[error("convolution takes {expected} weights by its geometry, but {found} were given")]
+    WeightCount {
+        /// `out_channels * in_channels / groups * kernel_h * kernel_w`.
+        expected: usize,
+        /// Weights given.
+        found: usize,
+    },
+    /// A weight does not fit 16 bits.
+    #[error(
+        "weight {index} is {value}, outside -32767..=32767: quantise the layer to fewer weight bits"
+    )]
+    WeightTooLarge {
+        /// Its index.
+        index: usize,
+        /// Its value.
+        value: i32,
+    },
+}
+
+/// Weights of one layer laid out for the kernels, for any modulus and instruction level.
+pub struct PackedWeights {
+    pub(super) shape: Shape,
+    pub(super) blocks: Vec<Block>,
+    /// For each block `[pair][output of the block]`: the pair's two weights as 16-bit numbers.
+    pub(super) words: Vec<u32>,
+}
+
+/// Up to [`BLOCK`] outputs of one group.
+pub(super) struct Block {
+    pub(super) group: usize,
+    /// First output channel.
+    pub(super) first: usize,
+    pub(super) size: usize,
+    /// Where its weights begin in [`PackedWeights::words`].
+    start: usize,
+    /// Ends of the chunks of pairs whose sums fit 32 bits; the last is the number of pairs.
+    chunks: Vec<usize>,
+}
+
+impl PackedWeights {
+    /// Checks and lays out the weights of a convolution, given in ONNX order
+    /// `[out_channels][in_channels / groups][kernel_h][kernel_w]`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProductError`] where the geometry is not valid or too large, the number of weights is not
+    /// what it needs, or a weight's magnitude is 2^15 or more.
+    pub fn new(geometry: &ConvGeometry, weights: &[i32]) -> Result<Self, ProductError> {
+        let shape = Shape::new(geometry)?;
+        check_weights(geometry, weights)?;
+        let mut packed = Self {
+            blocks: Vec::new(),
+            words: Vec::new(),
+            shape,
+        };
+        let groups = geometry.groups;
+        let group_out = geometry.out_channels / groups;
+        for group in 0..groups {
+            for part in split(group_out, BLOCK) {
+                packed.push_block(group, group * group_out + part.start, part.len(), weights);
+            }
+        }
+        Ok(packed)
+    }
+
+    fn push_block(&mut self, group: usize, first: usize, size: usize, weights: &[i32]) {
+        let shape = &self.shape;
+        let start = self.words.len();
+        let mut chunks = Vec::new();
+        let mut norms = [0_u32; BLOCK];
+        for pair in 0..shape.pairs() {
+            let mut steps = [0_u32; BLOCK];
+            for (output, step) in steps[..size].iter_mut().enumerate() {
+                let [low, high] = shape.pair_of_weights(first + output, pair, weights);
+                *step = low.unsigned_abs() + high.unsigned_abs();
+                self.words.push((low as u32 & 0xffff) | (high as u32) << 16);
+            }
+            if norms
+                .iter()
+                .zip(steps)
+                .any(|(norm, step)| norm + step > CHUNK)
+            {
+                chunks.push(pair);
+                norms = [0; BLOCK];
+            }
+            norms
+                .iter_mut()
+                .zip(steps)
+                .for_each(|(norm, step)| *norm += step);
+        }
+        chunks.push(shape.pairs());
+        self.blocks.push(Block {
+            group,
+            first,
+            size,
+            start,
+            chunks,
+        });
+    }
+
+    /// Rows of the input: `in_channels * height * width`.
+    pub fn inputs(&self) -> usize {
+        let geometry = &self.shape.geometry;
+        geometry.in_channels * geometry.input[0] * geometry.input[1]
+    }
+
+    /// Rows of the output: `out_channels * out_height * out_width`.
+    pub fn outputs(&self) -> usize {
+        let Shape {
+            geometry, output, ..
+        } = &self.shape;
+        geometry.out_channels * output[0] * output[1]
+    }
+
+    /// Multiplications of a weight by a word for each column, padding not counted. Takes time
+    /// proportional to the output's height and width.
+    pub fn multiply_adds(&self) -> u64 {
+        let Shape {
+            geometry, output, ..
+        } = &self.shape;
+        let taps = |axis: usize| -> u64 {
+            let at = |at| geometry.window.taps(axis, at, geometry.input[axis]).len() as u64;
+            (0..output[axis]).map(at).sum()
+        };
+        let channels = geometry.out_channels * self.shape.group_in();
+        taps(0) * taps(1) * channels as u64
+    }
+
+    /// The weights of `block` for `pairs`.
+    pub(super) fn block_words(&self, block: &Block, pairs: &Range<usize>) -> &[u32] {
+        &self.words[block.start..][pairs.start * block.size..pairs.end * block.size]
+    }
+}
+
+impl Block {
+    /// True if all sums of this block fit 32 bits.
+    pub(super) fn is_one_chunk(&self) -> bool {
+        self.chunks.len() == 1
+    }
+
+    /// The chunks that make up `pairs`.
+    pub(super) fn chunks(&self, pairs: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (mut start, pairs) = (pairs.start, pairs.clone());
+        self.chunks.iter().filter_map(move |&end| {
+            let chunk = start..end.min(pairs.end);
+            start = start.max(end);
+            (!chunk.is_empty()).then_some(chunk)
+        })
+    }
+}
+
+fn check_weights(geometry: &ConvGeometry, weights: &[i32]) -> Result<(), ProductError> {
+    if geometry.weights_len() != weights.len() {
+        return Err(ProductError::WeightCount {
+            expected: geometry.weights_len(),
+            found: weights.len(),
+        });
+    }
+    match weights
+        .iter()
+        .position(|weight| weight.unsigned_abs() > LARGEST)
+    {
+        Some(index) => Err(ProductError::WeightTooLarge {
+            index,
+            value: weights[index],
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Cuts `0..size` into as few ranges of at most `most` as possible, as equal as possible.
+pub(super) fn split(size: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let parts = size.div_ceil(most);
+    (0..parts).map(move |part| part * size / parts..(part + 1) * size / parts)
+}
+
+/// What makes up the two halves of a pair row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pairing {
+    /// Channels `2c` and `2c + 1` of one pixel.
+    Channels,
+    /// Pixels `x` and `x + dilation` of one channel.
+    Pixels,
+    /// One pixel of one channel, and nothing.
+    Single,
+}
+
+/// A checked geometry, and how its input is packed.
+///
+/// A *pixel* is all pair rows at one position; pixels of a packed image row are numbered by `x`,
+/// followed, where pixels are paired and the left is padded, by those whose first half is
+/// padding, numbered by their second half's `x`.
+pub(super) struct Shape {
+    pub(super) geometry: ConvGeometry,
+    /// Output height and width.
+    pub(super) output: [usize; 2],
+    pub(super) pairing: Pairing,
+    /// Pair rows of one group at one pixel.
+    pub(super) group_pairs: usize,
+    /// Pair rows of one pixel, all groups.
+    pub(super) pixel_pairs: usize,
+    /// Pixels in a packed image row.
+    pub(super) row_pixels: usize,
+    /// Image rows that a kernel reaches over, at most.
+    pub(super) band_rows: usize,
+    /// Horizontal taps, pairs of pixels counting as one.
+    pub(super) taps_w: usize,
+}
+
+impl Shape {
+    fn new(geometry: &ConvGeometry) -> Result<Self, ProductError> {
+        let output = geometry.output()?;
+        let [height, width] = geometry.input;
+        let window = &geometry.window;
+        let group_in = geometry.in_channels / geometry.groups;
+        let pairing = match (group_in, window.kernel[1]) {
+            (1, 1) => Pairing::Single,
+            (1, _) => Pairing::Pixels,
+            _ => Pairing::Channels,
+        };
+        let pixels = pairing == Pairing::Pixels;
+        let second_only = if pixels && window.padding[1] > 0 {
+            window.dilation[1].min(width)
+        } else {
+            0
+        };
+        let shape = Self {
+            output,
+            pairing,
+            group_pairs: group_in.div_ceil(2),
+            pixel_pairs: geometry.groups * group_in.div_ceil(2),
+            row_pixels: width + second_only,
+            band_rows: height.min((window.kernel[0] - 1) * window.dilation[0] + 1),
+            taps_w: window.kernel[1].div_ceil(if pixels { 2 } else { 1 }),
+            geometry: geometry.clone(),
+        };
+        let pairs = shape.band_pixels().saturating_mul(shape.pixel_pairs);
+        if pairs > MOST_PAIRS {
+            return Err(ProductError::BandTooLarge { pairs });
+        }
+        Ok(shape)
+    }
+
+    fn group_in(&self) -> usize {
+        self.geometry.in_channels / self.geometry.groups
+    }
+
+    /// Pixels of a packed band of image rows, with one that is all zero at the end.
+    pub(super) fn band_pixels(&self) -> usize {
+        self.band_rows * self.row_pixels + 1
+    }
+
+    /// The kernel rows that meet the image at a row of output positions.
+    pub(super) fn kernel_rows(&self, out_y: usize) -> Range<usize> {
+        let taps = self.geometry.window.taps(0, out_y, self.geometry.input[0]);
+        if taps.is_empty() { 0..0 } else { taps }
+    }
+
+    /// The image rows that a kernel reaches over at a row of output positions, from where its
+    /// window begins.
+    pub(super) fn image_rows(&self, out_y: usize) -> Range<usize> {
+        let window = &self.geometry.window;
+        let begin = (out_y * window.stride[0]).saturating_sub(window.padding[0]);
+        match self.kernel_rows(out_y).last() {
+            Some(tap) => begin..window.index(0, out_y, tap) + 1,
+            None => 0..0,
+        }
+    }
+
+    /// Where the window of an output column begins in the input; may be negative.
+    pub(super) fn start(&self, out_x: usize) -> i64 {
+        let window = &self.geometry.window;
+        out_x as i64 * window.stride[1] as i64 - window.padding[1] as i64
+    }
+
+    /// True if no tap of a window beginning at column `start` falls into padding.
+    pub(super) fn is_interior(&self, start: i64) -> bool {
+        let last = (self.geometry.window.kernel[1] - 1) * self.geometry.window.dilation[1];
+        start >= 0 && start + (last as i64) < self.geometry.input[1] as i64
+    }
+
+    /// The packed pixel whose halves lie under horizontal tap (pair) `tap` of a window beginning
+    /// at column `start`; none where all of it is padding.
+    pub(super) fn pixel(&self, start: i64, tap: usize) -> Option<usize> {
+        let width = self.geometry.input[1];
+        let inside = |tap: usize| {
+            let x = start + (tap * self.geometry.window.dilation[1]) as i64;
+            (0..width as i64).contains(&x).then_some(x as usize)
+        };
+        match self.pairing {
+            Pairing::Pixels => inside(2 * tap).or_else(|| inside(2 * tap + 1).map(|x| width + x)),
+            _ => inside(tap),
+        }
+    }
+
+    /// Pairs of weights under one row of the kernel.
+    pub(super) fn kernel_row_pairs(&self) -> usize {
+        self.taps_w * self.group_pairs
+    }
+
+    /// Pairs of weights of one output, in the order `[kernel_h][taps_w][group_pairs]`.
+    fn pairs(&self) -> usize {
+        self.geometry.window.kernel[0] * self.kernel_row_pairs()
+    }
+
+    fn pair_of_weights(&self, output: usize, pair: usize, weights: &[i32]) -> [i32; 2] {
+        let [kernel_h, kernel_w] = self.geometry.window.kernel;
+        let (tap, channels) = (pair / self.group_pairs, pair % self.group_pairs);
+        let (row, tap) = (tap / self.taps_w, tap % self.taps_w);
+        let weight = |channel: usize, column: usize| {
+            let inside = channel < self.group_in() && column < kernel_w;
+            let at = || ((output * self.group_in() + channel) * kernel_h + row) * kernel_w + column;
+            if inside { weights[at()] } else { 0 }
+        };
+        match self.pairing {
+            Pairing::Channels => [weight(2 * channels, tap), weight(2 * channels + 1, tap)],
+            Pairing::Pixels => [weight(0, 2 * tap), weight(0, 2 * tap + 1)],
+            Pairing::Single => [weight(0, tap), 0],
+        }
+    }
+
+    /// The input rows that make up a pair row of image row `y`.
+    #[inline(always)]
+    pub(super) fn sources(&self, y: usize, pixel: usize, pair: PairOf) -> [Option<usize>; 2] {
+        let [height, width] = self.geometry.input;
+        let row = |channel: usize, x: usize| (channel * height + y) * width + x;
+        let channel = pair.channel;
+        match self.pairing {
+            Pairing::Channels => {
+                let second = (!pair.is_half).then(|| row(channel + 1, pixel));
+                [Some(row(channel, pixel)), second]
+            }
+            Pairing::Pixels if pixel < width => {
+                let right = pixel + self.geometry.window.dilation[1];
+                let second = (right < width).then(|| row(channel, right));
+                [Some(row(channel, pixel)), second]
+            }
+            Pairing::Pixels => [None, Some(row(channel, pixel - width))],
+            Pairing::Single => [Some(row(channel, pixel)), None],
+        }
+    }
+
+    /// The pair rows of one pixel.
+    pub(super) fn pairs_of_pixel(&self) -> impl Iterator<Item = PairOf> {
+        let group_in = self.group_in();
+        (0..self.geometry.groups).flat_map(move |group| {
+            (0..group_in).step_by(2).map(move |channel| PairOf {
+                channel: group * group_in + channel,
+                is_half: channel + 1 == group_in,
+            })
+        })
+    }
+}
+
+/// Which channels one pair row of a pixel holds.
+#[derive(Clone, Copy)]
+pub(super) struct PairOf {
+    /// The first channel.
+    channel: usize,
+    /// True if the group has no channel after the first.
+    is_half: bool,
+}

@@ -1,0 +1,210 @@
+//! The model owner's half of a linear step.
+
+use std::sync::Arc;
+
+use pronghorn_graph::fixed::Linear;
+use pronghorn_he::{RlweRing, rlwe};
+use pronghorn_plan::{
+    cost::SEED_BYTES,
+    plan::{LinearPlan, Step, centre},
+};
+use pronghorn_ring::{Prime, Word, bits, random::Seed};
+use rayon::prelude::*;
+
+use super::{
+    Shape,
+    product::{self, PackedWeights, Tiles},
+};
+use crate::{
+    error::EngineError,
+    machine::{Machine, Progress, StepMachine, Want},
+    share::Share,
+};
+
+/// A layer's weights, laid out for the product; made once a model. The server's secret: no Debug.
+pub struct PreparedLayer<W: Word> {
+    modulus: Prime<W>,
+    weights: PackedWeights,
+    /// `scale * (bias - centre)` for each output row.
+    addend: Vec<W>,
+}
+
+impl<W: Word> PreparedLayer<W> {
+    /// Prepares `layer` for the parameters of its plan step.
+    ///
+    /// # Errors
+    /// When the weights do not go with the geometry, or the parameters are refused.
+    pub fn new(layer: &Linear, plan: &LinearPlan, step: &Step) -> Result<Self, EngineError> {
+        let ring = RlweRing::<W>::new(plan.degree, plan.modulus)
+            .map_err(|source| EngineError::Parameters { step: step.name.clone(), source })?;
+        let weights = PackedWeights::new(&layer.geometry, &layer.weights)
+            .map_err(|source| EngineError::Weights { step: step.name.clone(), source })?;
+        let modulus = *ring.modulus();
+        let scale = modulus.from_i64(1 << plan.scale_log);
+        let addend = |&bias: &i32| modulus.mul(modulus.from_i64(i64::from(bias) - centre(&step.value)), scale);
+        let positions = step.value.len() / layer.bias.len();
+        let addend = layer.bias.iter().map(addend).flat_map(|word| std::iter::repeat_n(word, positions)).collect();
+        Ok(Self { modulus, weights, addend })
+    }
+}
+
+/// Receives encrypted rows, multiplies, sends encrypted rows; its share of the result is zero.
+pub struct LinearServer<W: Word> {
+    shape: Shape,
+    layer: Arc<PreparedLayer<W>>,
+    /// Rows of `b`, `[input][image]`.
+    rows: Vec<W>,
+    a: Tiles<W>,
+    b: Tiles<W>,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    ReceiveSeed,
+    ReceiveRows { done: usize },
+    SendRows { done: usize },
+    Done,
+}
+
+impl<W: Word> LinearServer<W> {
+    pub(crate) fn new(shape: Shape, layer: Arc<PreparedLayer<W>>) -> Self {
+        Self { shape, layer, rows: Vec::new(), a: Tiles::new(0, 0), b: Tiles::new(0, 0), state: State::ReceiveSeed }
+    }
+
+    /// `a' = W a`, while the client is still encrypting.
+    fn multiply_a(&mut self, seed: [u8; SEED_BYTES]) {
+        let generator = rlwe::a_generator(&Seed::from_bytes(seed));
+        let (n, q) = (self.shape.linear.degree, &self.layer.modulus);
+        let mut rows = vec![W::default(); self.shape.inputs * n];
+        rows.par_chunks_mut(n).enumerate().for_each(|(row, a)| rlwe::expand_a(&generator, row as u64, q, a));
+        self.a = Tiles::new(self.shape.outputs, n);
+        product::multiply(&self.layer.weights, q, &rows, n, None, &mut self.a);
+        self.rows = vec![W::default(); self.shape.inputs * self.shape.batch];
+    }
+
+    /// `b' = W b + scale * (bias - centre)`.
+    fn multiply_b(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        let (batch, addend) = (self.shape.batch, &self.layer.addend);
+        self.b = Tiles::new(self.shape.outputs, batch);
+        product::multiply(&self.layer.weights, &self.layer.modulus, &rows, batch, Some(addend), &mut self.b);
+    }
+
+    /// Unpacks the rows of one request message and checks that they are residues.
+    fn unpack(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
+        const MESSAGE: &str = "the encrypted input";
+        let Shape { step, linear, batch, .. } = &self.shape;
+        let row_bytes = linear.request_row_bytes(*batch);
+        self.rows[done * batch..][..rows * batch]
+            .par_chunks_mut(*batch)
+            .zip(message.par_chunks(row_bytes))
+            .enumerate()
+            .try_for_each(|(index, (words, bytes))| {
+                let row = done + index;
+                bits::unpack(bytes, linear.modulus_bits(), words)
+                    .map_err(|source| EngineError::Packing { step: step.clone(), message: MESSAGE, row, source })?;
+                let most = words.iter().fold(W::default(), |most, &word| most.max(word));
+                if most.to_u64() < linear.modulus {
+                    return Ok(());
+                }
+                Err(EngineError::Word { step: step.clone(), message: MESSAGE, row, modulus: linear.modulus })
+            })
+    }
+
+    /// Packs rows `done..done + rows` of the answer.
+    fn pack(&self, done: usize, rows: usize, out: &mut Vec<u8>) {
+        let Shape { linear, batch, .. } = &self.shape;
+        let row_bytes = linear.answer_row_bytes(*batch);
+        out.resize(rows * row_bytes, 0);
+        out.par_chunks_mut(row_bytes).enumerate().for_each_init(
+            || (vec![W::default(); linear.degree.max(*batch)], Vec::new()),
+            |(words, packed), (index, bytes)| {
+                packed.clear();
+                self.a.read_row(done + index, &mut words[..linear.degree]);
+                bits::pack(&words[..linear.degree], linear.modulus_bits(), packed);
+                let b = &mut words[..*batch];
+                self.b.read_row(done + index, b);
+                b.iter_mut().for_each(|word| *word = W::from_u64(word.to_u64() >> linear.dropped_bits));
+                bits::pack(b, linear.answer_bits(), packed);
+                bytes.copy_from_slice(packed);
+            },
+        );
+    }
+
+    fn length(&self, message: &'static str, found: usize, expected: usize) -> Result<(), EngineError> {
+        if found == expected {
+            return Ok(());
+        }
+        Err(EngineError::Length { step: self.shape.step.clone(), message, found, expected })
+    }
+}
+
+impl<W: Word> Machine for LinearServer<W> {
+    fn want(&self) -> Want {
+        match self.state {
+            State::ReceiveSeed | State::ReceiveRows { .. } => Want::Receive,
+            State::SendRows { .. } => Want::Send,
+            State::Done => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let State::SendRows { done } = self.state else {
+            return Err(EngineError::OutOfTurn { state: "is not at the server's turn" });
+        };
+        let (rows, _) = self.shape.answer(done);
+        self.pack(done, rows, out);
+        let done = done + rows;
+        self.state = if done == self.shape.outputs { State::Done } else { State::SendRows { done } };
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        match self.state {
+            State::ReceiveSeed => {
+                self.length("the seed of a", message.len(), SEED_BYTES)?;
+                self.multiply_a(message.try_into().expect("the length was checked"));
+                self.state = State::ReceiveRows { done: 0 };
+            }
+            State::ReceiveRows { done } => {
+                let (rows, expected) = self.shape.request(done);
+                self.length("the encrypted input", message.len(), expected)?;
+                self.unpack(done, rows, message)?;
+                let done = done + rows;
+                self.state = State::ReceiveRows { done };
+                if done == self.shape.inputs {
+                    self.multiply_b();
+                    self.state = State::SendRows { done: 0 };
+                }
+            }
+            State::SendRows { .. } => return Err(EngineError::OutOfTurn { state: "is at the server's turn" }),
+            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
+        }
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            State::ReceiveSeed => SEED_BYTES,
+            State::ReceiveRows { done } => self.shape.request(done).1,
+            _ => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let done = match self.state {
+            State::ReceiveSeed => 0,
+            State::ReceiveRows { done } => done,
+            State::SendRows { done } => self.shape.inputs + done,
+            State::Done => self.shape.inputs + self.shape.outputs,
+        };
+        Progress { done: done as u64, total: self.shape.rows() }
+    }
+}
+
+impl<W: Word> StepMachine for LinearServer<W> {
+    fn into_share(self: Box<Self>) -> Share {
+        Share::Zero
+    }
+}

@@ -1,0 +1,111 @@
+//! What can go wrong in a step.
+
+use pronghorn_graph::oracle::OracleError;
+use pronghorn_he::{ParameterError, rlwe::OutOfRange};
+use pronghorn_ring::{bits::PackError, random::RandomError};
+use thiserror::Error;
+
+use crate::batch::product::ProductError;
+
+/// Why a batch ended early. Never holds a weight, an input, a share or a key.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// A message of the wrong length.
+    #[error("step {step}: {message} has {found} bytes, expected {expected}")]
+    Length {
+        /// Name of the step.
+        step: String,
+        /// Which message.
+        message: &'static str,
+        /// Bytes received.
+        found: usize,
+        /// Bytes the plan calls for.
+        expected: usize,
+    },
+    /// A ciphertext word that is no residue.
+    #[error("step {step}: row {row} of {message} holds a word that is not below the modulus {modulus}")]
+    Word {
+        /// Name of the step.
+        step: String,
+        /// Which message.
+        message: &'static str,
+        /// The row within the step.
+        row: usize,
+        /// The modulus.
+        modulus: u64,
+    },
+    /// Packed words that do not unpack.
+    #[error("step {step}: row {row} of {message}: {source}")]
+    Packing {
+        /// Name of the step.
+        step: String,
+        /// Which message.
+        message: &'static str,
+        /// The row within the step.
+        row: usize,
+        /// What is wrong.
+        source: PackError,
+    },
+    /// A message, or a demand for one, when it is not this party's turn.
+    #[error("a message came out of turn: the batch {state}")]
+    OutOfTurn {
+        /// What the machine is doing.
+        state: &'static str,
+    },
+    /// A decrypted value outside its range.
+    #[error("step {step}: {source}")]
+    Decryption {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: OutOfRange,
+    },
+    /// No images, or more than the plan allows.
+    #[error("a batch has {found} images; this plan takes 1 to {most}")]
+    Batch {
+        /// Images asked for.
+        found: usize,
+        /// Most the plan allows.
+        most: usize,
+    },
+    /// The inputs are not a whole number of images.
+    #[error("{found} input values given; {images} images of {elements} values need {}", images * elements)]
+    Inputs {
+        /// Values given.
+        found: usize,
+        /// Images.
+        images: usize,
+        /// Values an image.
+        elements: usize,
+    },
+    /// Input values that are no numbers.
+    #[error(transparent)]
+    Input(#[from] OracleError),
+    /// Parameters of the plan that are refused.
+    #[error("step {step}: {source}")]
+    Parameters {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: ParameterError,
+    },
+    /// Weights that do not go with the plan.
+    #[error("step {step}: {source}")]
+    Weights {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: ProductError,
+    },
+    /// The plan has a step this engine cannot take part in.
+    #[error("step {step}: {reason}")]
+    Unsupported {
+        /// Name of the step.
+        step: String,
+        /// What is missing.
+        reason: &'static str,
+    },
+    /// The operating system gave no randomness.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}

@@ -1,0 +1,40 @@
+//! The activation protocol of `client-aided` (nGraph-HE2, section 4.4): the value is revealed to
+//! the client, who computes in the clear.
+//!
+//! The linear engine already leaves the whole value with the client (the server's share is zero), so no message is
+//! sent. What the client learns: every pre-activation value, and with it the weights.
+
+use pronghorn_graph::fixed::{ActivationOp, ValueSpec};
+use rayon::prelude::*;
+
+use crate::{local, share::Batch, simd};
+
+/// Applies `ops` in order; `shape` describes the value they start from.
+pub(crate) fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch) -> Batch {
+    let mut shape = spec.shape.clone();
+    for chain in ops.chunk_by(|a, b| is_elementwise(a) && is_elementwise(b)) {
+        if let [ActivationOp::MaxPool { window }] = chain {
+            (value, shape) = local::max_pool(window, &shape, &value);
+            continue;
+        }
+        let images = value.images();
+        value.words_mut().par_chunks_mut(images).for_each(|row| chain.iter().for_each(|op| elementwise(op, row)));
+    }
+    value
+}
+
+fn is_elementwise(op: &ActivationOp) -> bool {
+    !matches!(op, ActivationOp::MaxPool { .. })
+}
+
+/// One operator on one row, still in cache from the one before.
+fn elementwise(op: &ActivationOp, row: &mut [i32]) {
+    match *op {
+        ActivationOp::Relu => simd::relu(row),
+        ActivationOp::Clip { low, high } => simd::clip(row, low, high),
+        ActivationOp::LeakyRelu { slope, shift } => simd::leaky_relu(row, slope, shift),
+        ActivationOp::Square => simd::square(row),
+        ActivationOp::Requantise { shift, low, high } => simd::requantise(row, shift, low, high),
+        ActivationOp::MaxPool { .. } => unreachable!("pools end a chain"),
+    }
+}

@@ -1,0 +1,324 @@
+//! A whole plan for one batch: the steps' machines, one after another, with shares in between.
+
+use std::sync::Arc;
+
+use pronghorn_graph::oracle;
+use pronghorn_plan::{Built, Plan, Step, StepKind, WordSize};
+use pronghorn_ring::Word;
+
+use crate::{
+    batch::{
+        Shape,
+        client::LinearClient,
+        server::{LinearServer, PreparedLayer},
+    },
+    error::EngineError,
+    local,
+    machine::{Machine, Progress, StepMachine, Want},
+    reveal,
+    share::{Batch, Share},
+};
+
+/// What a party does when it comes to a step: an exchange with the peer, or its share at once.
+enum Started {
+    Machine(Box<dyn StepMachine>),
+    Share(Share),
+}
+
+/// How one party starts steps; everything else is the same for both.
+trait Role {
+    fn start(&self, plan: &Plan, index: usize, batch: usize, inputs: Vec<Share>) -> Result<Started, EngineError>;
+}
+
+/// Runs the steps of a plan for one party.
+struct Run<R: Role> {
+    role: R,
+    plan: Arc<Plan>,
+    batch: usize,
+    shares: Vec<Option<Share>>,
+    /// The last step that reads each value; the result is read by none and kept.
+    last_reader: Vec<usize>,
+    step: usize,
+    machine: Option<Box<dyn StepMachine>>,
+    rows_before: u64,
+    rows: u64,
+}
+
+impl<R: Role> Run<R> {
+    fn new(role: R, plan: Arc<Plan>, batch: usize, input: Share) -> Result<Self, EngineError> {
+        if batch == 0 || batch > plan.max_batch {
+            return Err(EngineError::Batch { found: batch, most: plan.max_batch });
+        }
+        let mut last_reader: Vec<usize> = (0..plan.steps.len()).collect();
+        for (index, step) in plan.steps.iter().enumerate() {
+            step.inputs.iter().for_each(|&input| last_reader[input] = index);
+        }
+        last_reader[plan.output] = usize::MAX;
+        let mut shares = vec![None; plan.steps.len()];
+        shares[0] = Some(input);
+        let rows = plan.linear_steps().filter_map(|(index, ..)| Shape::of(&plan, index, batch)).map(|shape| shape.rows()).sum();
+        let mut run = Self { role, plan, batch, shares, last_reader, step: 1, machine: None, rows_before: 0, rows };
+        run.advance()?;
+        Ok(run)
+    }
+
+    /// Finishes the machine that is done, and goes on to the next that has something to exchange.
+    fn advance(&mut self) -> Result<(), EngineError> {
+        loop {
+            if let Some(machine) = &self.machine {
+                if machine.want() != Want::Done {
+                    return Ok(());
+                }
+                self.rows_before += machine.progress().total;
+            }
+            if let Some(machine) = self.machine.take() {
+                self.finish_step(machine.into_share());
+            }
+            if self.step == self.plan.steps.len() {
+                return Ok(());
+            }
+            let plan = self.plan.clone();
+            let inputs = plan.steps[self.step].inputs.iter().map(|&input| self.take(input)).collect();
+            match self.role.start(&plan, self.step, self.batch, inputs)? {
+                Started::Machine(machine) => self.machine = Some(machine),
+                Started::Share(share) => self.finish_step(share),
+            }
+        }
+    }
+
+    fn finish_step(&mut self, share: Share) {
+        if self.last_reader[self.step] > self.step {
+            self.shares[self.step] = Some(share);
+        }
+        self.step += 1;
+    }
+
+    /// The share of a value, moved out where no later step reads it.
+    fn take(&mut self, value: usize) -> Share {
+        let slot = &mut self.shares[value];
+        let share = if self.last_reader[value] == self.step { slot.take() } else { slot.clone() };
+        share.expect("a validated plan reads only values made before")
+    }
+
+    fn machine(&mut self) -> Result<&mut Box<dyn StepMachine>, EngineError> {
+        self.machine.as_mut().ok_or(EngineError::OutOfTurn { state: "is over" })
+    }
+}
+
+impl<R: Role> Machine for Run<R> {
+    fn want(&self) -> Want {
+        self.machine.as_ref().map_or(Want::Done, |machine| machine.want())
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.machine()?.send(out)?;
+        self.advance()
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        self.machine()?.receive(message)?;
+        self.advance()
+    }
+
+    fn max_incoming(&self) -> usize {
+        self.machine.as_ref().map_or(0, |machine| machine.max_incoming())
+    }
+
+    fn progress(&self) -> Progress {
+        let within = self.machine.as_ref().map_or(0, |machine| machine.progress().done);
+        Progress { done: self.rows_before + within, total: self.rows }
+    }
+}
+
+/// Both parties know this of a step without asking the other.
+fn no_engine(step: &Step, reason: &'static str) -> EngineError {
+    EngineError::Unsupported { step: step.name.clone(), reason }
+}
+
+struct Client;
+
+impl Role for Client {
+    fn start(&self, plan: &Plan, index: usize, batch: usize, inputs: Vec<Share>) -> Result<Started, EngineError> {
+        let step = &plan.steps[index];
+        let specs: Vec<_> = step.inputs.iter().map(|&input| &plan.steps[input].value).collect();
+        let words = inputs.into_iter().map(|share| match share {
+            Share::Words(words) => Ok(words),
+            Share::Zero => Err(no_engine(step, "the client's share is missing")),
+        });
+        let mut words = words.collect::<Result<Vec<Batch>, _>>()?;
+        let share = match &step.kind {
+            StepKind::Input => return Err(no_engine(step, "a plan has one input, its first step")),
+            StepKind::Local(op) => local::apply(op, &specs, &words, &step.value),
+            StepKind::Activation(activation) => {
+                reveal::apply(&activation.ops, specs[0], words.swap_remove(0))
+            }
+            StepKind::Linear(linear) => {
+                let shape = Shape::of(plan, index, batch).ok_or_else(|| no_engine(step, "it is not linear"))?;
+                let encoding = linear.encoding(&step.value);
+                let input = words.swap_remove(0);
+                return Ok(Started::Machine(match linear.word {
+                    WordSize::U32 => Box::new(LinearClient::<u32>::new(shape, encoding, input)?),
+                    WordSize::U64 => Box::new(LinearClient::<u64>::new(shape, encoding, input)?),
+                }));
+            }
+        };
+        Ok(Started::Share(Share::Words(share)))
+    }
+}
+
+/// The data owner's half of one batch.
+pub struct ClientRun {
+    run: Run<Client>,
+    clamped: usize,
+}
+
+impl ClientRun {
+    /// Quantises `batch` images, one after the other in `inputs`, and makes ready to send.
+    ///
+    /// # Errors
+    /// When the inputs are not `batch` images of numbers, or the plan does not take so many.
+    pub fn new(plan: Arc<Plan>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
+        let elements = plan.input_len();
+        if batch == 0 || batch > plan.max_batch {
+            return Err(EngineError::Batch { found: batch, most: plan.max_batch });
+        }
+        if inputs.len() != batch * elements {
+            return Err(EngineError::Inputs { found: inputs.len(), images: batch, elements });
+        }
+        let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
+        let share = Share::Words(Batch::from_images(&integers, elements, batch));
+        Ok(Self { run: Run::new(Client, plan, batch, share)?, clamped })
+    }
+
+    /// Input values outside the range the model was calibrated for, which were brought to its border.
+    pub fn clamped_inputs(&self) -> usize {
+        self.clamped
+    }
+
+    /// The result as integers at the scale of [`Plan::result`], `[image][element]`.
+    ///
+    /// # Errors
+    /// When the batch is not over.
+    pub fn finish_integers(mut self) -> Result<Vec<i32>, EngineError> {
+        if self.run.want() != Want::Done {
+            return Err(EngineError::OutOfTurn { state: "is not over" });
+        }
+        let output = self.run.plan.output;
+        match self.run.shares[output].take() {
+            Some(Share::Words(words)) => Ok(words.to_images().to_vec()),
+            _ => Err(EngineError::OutOfTurn { state: "has no result" }),
+        }
+    }
+
+    /// The result as users read it, after softmax and the like, `[image][element]`.
+    ///
+    /// # Errors
+    /// When the batch is not over.
+    pub fn finish(self) -> Result<Vec<f32>, EngineError> {
+        let (plan, batch) = (self.run.plan.clone(), self.run.batch);
+        Ok(oracle::finish(&plan.finish, plan.result(), &self.finish_integers()?, batch))
+    }
+}
+
+/// A plan with the server's weights, prepared; serves any number of batches. Its secret: no Debug.
+pub struct ServerModel {
+    plan: Arc<Plan>,
+    layers: Vec<Option<Layer>>,
+}
+
+/// A prepared layer in the words its plan names.
+enum Layer {
+    U32(Arc<PreparedLayer<u32>>),
+    U64(Arc<PreparedLayer<u64>>),
+}
+
+impl ServerModel {
+    /// Lays out the weights of a built model for the product.
+    ///
+    /// # Errors
+    /// When weights and plan do not go together.
+    pub fn new(built: &Built) -> Result<Self, EngineError> {
+        let plan = &built.plan;
+        let mut layers = Vec::with_capacity(plan.steps.len());
+        for (step, weights) in plan.steps.iter().zip(&built.weights) {
+            layers.push(match (&step.kind, weights) {
+                (StepKind::Linear(linear), Some(weights)) => Some(match linear.word {
+                    WordSize::U32 => Layer::U32(Arc::new(PreparedLayer::new(weights, linear, step)?)),
+                    WordSize::U64 => Layer::U64(Arc::new(PreparedLayer::new(weights, linear, step)?)),
+                }),
+                (StepKind::Linear(_), None) => return Err(no_engine(step, "its weights are missing")),
+                _ => None,
+            });
+        }
+        Ok(Self { plan: Arc::new(plan.clone()), layers })
+    }
+
+    /// The plan both parties follow.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+}
+
+struct Server(Arc<ServerModel>);
+
+impl Role for Server {
+    fn start(&self, plan: &Plan, index: usize, batch: usize, inputs: Vec<Share>) -> Result<Started, EngineError> {
+        let step = &plan.steps[index];
+        if inputs.iter().any(|share| matches!(share, Share::Words(_))) {
+            return Err(no_engine(step, "client-aided leaves the server no share of its own"));
+        }
+        let Some(shape) = Shape::of(plan, index, batch) else { return Ok(Started::Share(Share::Zero)) };
+        fn machine<W: Word>(shape: Shape, layer: &Arc<PreparedLayer<W>>) -> Box<dyn StepMachine> {
+            Box::new(LinearServer::new(shape, layer.clone()))
+        }
+        Ok(Started::Machine(match &self.0.layers[index] {
+            Some(Layer::U32(layer)) => machine(shape, layer),
+            Some(Layer::U64(layer)) => machine(shape, layer),
+            None => return Err(no_engine(step, "its weights are missing")),
+        }))
+    }
+}
+
+/// The model owner's half of one batch.
+pub struct ServerRun(Run<Server>);
+
+impl ServerRun {
+    /// Makes ready to receive `batch` images.
+    ///
+    /// # Errors
+    /// When the plan does not take so many.
+    pub fn new(model: Arc<ServerModel>, batch: usize) -> Result<Self, EngineError> {
+        let plan = model.plan.clone();
+        Ok(Self(Run::new(Server(model), plan, batch, Share::Zero)?))
+    }
+}
+
+/// Hands a wrapper's [`Machine`] calls to the run inside.
+macro_rules! delegate_machine {
+    ($wrapper:ty, $field:tt) => {
+        impl Machine for $wrapper {
+            fn want(&self) -> Want {
+                self.$field.want()
+            }
+
+            fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+                self.$field.send(out)
+            }
+
+            fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+                self.$field.receive(message)
+            }
+
+            fn max_incoming(&self) -> usize {
+                self.$field.max_incoming()
+            }
+
+            fn progress(&self) -> Progress {
+                self.$field.progress()
+            }
+        }
+    };
+}
+
+delegate_machine!(ClientRun, run);
+delegate_machine!(ServerRun, 0);

@@ -1,0 +1,96 @@
+//! Additive shares of values between steps.
+
+use zeroize::Zeroizing;
+
+/// One party's additive share of a value, for a whole batch: the parties' shares add up to the value.
+///
+/// Values are proven to fit in 32 bits, so shares live modulo 2^32. Under `client-aided` the
+/// client's share is the value and the server's is zero, which needs no memory and no message.
+#[derive(Clone)]
+pub enum Share {
+    /// Zero for every element and image.
+    Zero,
+    /// One word an element and image; wiped on drop.
+    Words(Batch),
+}
+
+/// Words of a batch, `[element][image]`: a row holds one element of every image, which is also
+/// how the batch engine lays it into coefficients. Wiped on drop; no Debug, it is secret.
+#[derive(Clone)]
+pub struct Batch {
+    images: usize,
+    words: Zeroizing<Vec<i32>>,
+}
+
+impl Batch {
+    /// Zeros.
+    pub fn zeros(elements: usize, images: usize) -> Self {
+        Self { images, words: Zeroizing::new(vec![0; elements * images]) }
+    }
+
+    /// From images one after the other (`[image][element]`), as users hand them over.
+    pub fn from_images(values: &[i32], elements: usize, images: usize) -> Self {
+        let mut batch = Self::zeros(elements, images);
+        transpose(values, images, elements, &mut batch.words);
+        batch
+    }
+
+    /// To images one after the other (`[image][element]`).
+    pub fn to_images(&self) -> Zeroizing<Vec<i32>> {
+        let mut values = Zeroizing::new(vec![0; self.words.len()]);
+        transpose(&self.words, self.elements(), self.images, &mut values);
+        values
+    }
+
+    /// Elements of one image.
+    pub fn elements(&self) -> usize {
+        self.words.len() / self.images
+    }
+
+    /// Images.
+    pub fn images(&self) -> usize {
+        self.images
+    }
+
+    /// Row `element`: that element of every image.
+    pub fn row(&self, element: usize) -> &[i32] {
+        &self.words[element * self.images..][..self.images]
+    }
+
+    /// All words.
+    pub fn words(&self) -> &[i32] {
+        &self.words
+    }
+
+    /// All words.
+    pub fn words_mut(&mut self) -> &mut [i32] {
+        &mut self.words
+    }
+}
+
+/// `to[column][row] = from[row][column]`, in tiles that stay in cache.
+fn transpose(from: &[i32], rows: usize, columns: usize, to: &mut [i32]) {
+    const TILE: usize = 32;
+    for row0 in (0..rows).step_by(TILE) {
+        for column0 in (0..columns).step_by(TILE) {
+            for row in row0..(row0 + TILE).min(rows) {
+                for column in column0..(column0 + TILE).min(columns) {
+                    to[column * rows + row] = from[row * columns + column];
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_round_trip() {
+        let values: Vec<i32> = (0..37 * 5).collect();
+        let batch = Batch::from_images(&values, 37, 5);
+        assert_eq!(batch.row(2), [2, 39, 76, 113, 150]);
+        assert_eq!(*batch.to_images(), values);
+    }
+}

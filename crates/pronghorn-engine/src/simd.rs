@@ -1,0 +1,65 @@
+//! Elementwise loops over shares, compiled at every SIMD level from the scalar definitions.
+#![allow(unsafe_code)] // calls of #[target_feature] functions after run-time detection
+
+use pronghorn_graph::fixed::scalar;
+use pronghorn_he::vectorised;
+
+vectorised! {
+    /// [`scalar::relu`] on every word.
+    pub fn relu(words: &mut [i32]) {
+        words.iter_mut().for_each(|word| *word = scalar::relu(*word));
+    }
+}
+
+vectorised! {
+    /// [`scalar::clip`] on every word.
+    pub fn clip(words: &mut [i32], low: i32, high: i32) {
+        words.iter_mut().for_each(|word| *word = scalar::clip(*word, low, high));
+    }
+}
+
+vectorised! {
+    /// [`scalar::leaky_relu`] on every word.
+    pub fn leaky_relu(words: &mut [i32], slope: i32, shift: u32) {
+        words.iter_mut().for_each(|word| *word = scalar::leaky_relu(*word, slope, shift));
+    }
+}
+
+vectorised! {
+    /// [`scalar::square`] on every word.
+    pub fn square(words: &mut [i32]) {
+        words.iter_mut().for_each(|word| *word = scalar::square(*word));
+    }
+}
+
+vectorised! {
+    /// [`scalar::requantise`] on every word.
+    pub fn requantise(words: &mut [i32], shift: u32, low: i32, high: i32) {
+        words.iter_mut().for_each(|word| *word = scalar::requantise(*word, shift, low, high));
+    }
+}
+
+vectorised! {
+    /// `sum += words << left_shift`, wrapping.
+    pub fn add_shifted(sum: &mut [i32], words: &[i32], left_shift: u32) {
+        for (sum, &word) in sum.iter_mut().zip(words) {
+            *sum = sum.wrapping_add(word.wrapping_shl(left_shift));
+        }
+    }
+}
+
+vectorised! {
+    /// `words *= factor`, wrapping.
+    pub fn scale(words: &mut [i32], factor: i32) {
+        words.iter_mut().for_each(|word| *word = word.wrapping_mul(factor));
+    }
+}
+
+vectorised! {
+    /// `most = max(most, words)`.
+    pub fn maximum(most: &mut [i32], words: &[i32]) {
+        for (most, &word) in most.iter_mut().zip(words) {
+            *most = (*most).max(word);
+        }
+    }
+}

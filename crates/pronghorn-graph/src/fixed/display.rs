@@ -1,0 +1,105 @@
+//! The graph as text, one line a node.
+
+use std::fmt;
+
+use super::{ActivationOp, FixedGraph, FixedNode, FixedOp, Linear, LocalOp};
+
+impl fmt::Display for FixedGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: {} multiply-adds an image",
+            self.name,
+            self.multiply_adds()
+        )?;
+        for (index, node) in self.nodes.iter().enumerate() {
+            writeln!(f, "{index:>4} {node}")?;
+        }
+        write!(f, "result {}", self.output)?;
+        self.finish
+            .iter()
+            .try_for_each(|finish| write!(f, ", {finish:?}"))
+    }
+}
+
+impl fmt::Display for FixedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = &self.value;
+        write!(
+            f,
+            "{:<40} {:?} {:?}",
+            self.op.to_string(),
+            self.inputs,
+            value.shape
+        )?;
+        write!(
+            f,
+            " in {}..={} / 2^{}",
+            value.low, value.high, value.fraction_bits
+        )?;
+        write!(f, "  {}", self.name)
+    }
+}
+
+impl fmt::Display for FixedOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input => f.write_str("input"),
+            Self::Linear(linear) => linear.fmt(f),
+            Self::Local(op) => op.fmt(f),
+            Self::Activation(op) => op.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Linear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let geometry = &self.geometry;
+        let ([height, width], window) = (geometry.window.kernel, &geometry.window);
+        if geometry.input == [1, 1] && window.is_point() {
+            f.write_str("dense")?;
+        } else {
+            write!(f, "conv {height}x{width}")?;
+        }
+        write!(f, " {} to {}", geometry.in_channels, geometry.out_channels)?;
+        if window.stride != [1, 1] {
+            write!(f, ", stride {}x{}", window.stride[0], window.stride[1])?;
+        }
+        if geometry.groups > 1 {
+            write!(f, ", {} groups", geometry.groups)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LocalOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Add { left_shift } => write!(f, "add << {left_shift:?}"),
+            Self::SumPool { window, .. } => {
+                write!(f, "sum-pool {}x{}", window.kernel[0], window.kernel[1])
+            }
+            Self::Reshape => f.write_str("reshape"),
+            Self::Pad { before, after } => write!(f, "pad {before:?} {after:?}"),
+            Self::Concat { axis, left_shift } => write!(f, "concat {axis} << {left_shift:?}"),
+            Self::Transpose { permutation } => write!(f, "transpose {permutation:?}"),
+        }
+    }
+}
+
+impl fmt::Display for ActivationOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relu => f.write_str("relu"),
+            Self::Clip { low, high } => write!(f, "clip {low}..={high}"),
+            Self::LeakyRelu { slope, shift } => write!(f, "leaky relu {slope} / 2^{shift}"),
+            Self::Square => f.write_str("square"),
+            Self::MaxPool { window } => {
+                write!(f, "max-pool {}x{}", window.kernel[0], window.kernel[1])
+            }
+            Self::Requantise { shift, low, high } => {
+                write!(f, "requantise >> {shift} into {low}..={high}")
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The network in floating point: what it was trained to compute, and the ranges its values
+//! take on samples.
+//!
+//! Images run in parallel, one a thread, and a value is dropped after the last node that reads
+//! it, so memory is bounded by the widest cut of the graph times the threads, whatever the batch.
+
+mod ops;
+
+use rayon::prelude::*;
+use thiserror::Error;
+
+use crate::graph::{Graph, Op};
+
+pub use ops::finish;
+
+/// Why the float network does not run.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FloatError {
+    /// The inputs are not a whole batch.
+    #[error(
+        "{found} input values given; {images} images of shape {shape:?} need {}",
+        images.saturating_mul(shape.iter().product())
+    )]
+    Inputs {
+        /// Values given.
+        found: usize,
+        /// Images.
+        images: usize,
+        /// Shape of one image.
+        shape: Vec<usize>,
+    },
+    /// Ranges were asked for, but there are no samples.
+    #[error("ranges need at least one sample image")]
+    NoSamples,
+    /// A value that is no number.
+    #[error(
+        "node {node} ({operator}, shape {shape:?}) computes infinity or NaN for sample {image}: \
+         check the sample and the model's weights"
+    )]
+    NotFinite {
+        /// Name of the node.
+        node: String,
+        /// Its operator.
+        operator: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Which sample.
+        image: usize,
+    },
+}
+
+/// What one value looks like over all samples and elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValueProfile {
+    /// Smallest.
+    pub min: f32,
+    /// Largest.
+    pub max: f32,
+    /// Mean of the squares.
+    pub mean_square: f64,
+}
+
+/// What every value of a graph looks like on samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// One a node.
+    pub values: Vec<ValueProfile>,
+}
+
+/// The result for `batch` images, one after the other in `inputs`; results likewise.
+///
+/// Includes `Softmax`, `Sigmoid` and `ArgMax` (whose result is the index, as a float).
+///
+/// # Errors
+/// When `inputs` does not hold `batch` images.
+pub fn evaluate(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Vec<f32>, FloatError> {
+    check_inputs(graph, inputs, batch)?;
+    let run = Run::new(graph);
+    let images = inputs.par_chunks(graph.input_len());
+    let results: Vec<Vec<f32>> = images.map(|image| run.image(image, |_, _| ())).collect();
+    Ok(results.concat())
+}
+
+/// The range and the mean square of every value over `batch` sample images.
+///
+/// Sums are taken in an order that does not depend on the threads, so that the same samples always
+/// give the same profile, and the same plan.
+///
+/// # Errors
+/// When `samples` does not hold `batch` images, there are none, or a value is infinite or NaN.
+pub fn profile(graph: &Graph, samples: &[f32], batch: usize) -> Result<Profile, FloatError> {
+    check_inputs(graph, samples, batch)?;
+    if batch == 0 {
+        return Err(FloatError::NoSamples);
+    }
+    let run = Run::new(graph);
+    // Blocks of images bound the memory for intermediate statistics.
+    let block = batch.div_ceil(256);
+    let blocks: Vec<Vec<Statistics>> = samples
+        .par_chunks(block * graph.input_len())
+        .map(|images| {
+            let mut statistics = vec![Statistics::default(); graph.nodes.len()];
+            for image in images.chunks(graph.input_len()) {
+                run.image(image, |node, value| statistics[node].add(value));
+            }
+            statistics
+        })
+        .collect();
+    let mut total = vec![Statistics::default(); graph.nodes.len()];
+    for (number, statistics) in blocks.iter().enumerate() {
+        for (index, statistics) in statistics.iter().enumerate() {
+            if !statistics.square_sum.is_finite() {
+                let node = &graph.nodes[index];
+                return Err(FloatError::NotFinite {
+                    node: node.name.clone(),
+                    operator: node.op.name(),
+                    shape: node.shape.clone(),
+                    image: number * block,
+                });
+            }
+            total[index].merge(statistics);
+        }
+    }
+    Ok(Profile {
+        values: total.iter().map(Statistics::profile).collect(),
+    })
+}
+
+fn check_inputs(graph: &Graph, inputs: &[f32], batch: usize) -> Result<(), FloatError> {
+    if graph.input_len().checked_mul(batch) == Some(inputs.len()) {
+        return Ok(());
+    }
+    let shape = graph.nodes[0].shape.clone();
+    Err(FloatError::Inputs {
+        found: inputs.len(),
+        images: batch,
+        shape,
+    })
+}
+
+/// A graph with what is needed to run it image by image.
+struct Run<'a> {
+    graph: &'a Graph,
+    /// The last node that reads each value; the result is kept.
+    last_reader: Vec<usize>,
+}
+
+impl<'a> Run<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let mut last_reader: Vec<usize> = (0..graph.nodes.len()).collect();
+        for (index, node) in graph.nodes.iter().enumerate() {
+            node.inputs
+                .iter()
+                .for_each(|&input| last_reader[input] = index);
+        }
+        last_reader[graph.output] = usize::MAX;
+        Self { graph, last_reader }
+    }
+
+    /// The result for one image; `observe` sees every value with its node's index.
+    fn image(&self, input: &[f32], mut observe: impl FnMut(usize, &[f32])) -> Vec<f32> {
+        let mut values: Vec<Vec<f32>> = vec![Vec::new(); self.graph.nodes.len()];
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            let value = match node.op {
+                Op::Input => input.to_vec(),
+                _ => ops::apply(self.graph, node, &values),
+            };
+            observe(index, &value);
+            values[index] = value;
+            for &read in &node.inputs {
+                if self.last_reader[read] == index {
+                    values[read] = Vec::new();
+                }
+            }
+        }
+        std::mem::take(&mut values[self.graph.output])
+    }
+}
+
+/// Running statistics of one value.
+#[derive(Clone)]
+struct Statistics {
+    min: f32,
+    max: f32,
+    square_sum: f64,
+    count: usize,
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self {
+            min: f32::INFINITY,
+            max: f32::NEG_INFINITY,
+            square_sum: 0.0,
+            count: 0,
+        }
+    }
+}
+
+impl Statistics {
+    fn add(&mut self, value: &[f32]) {
+        for &x in value {
+            self.min = self.min.min(x);
+            self.max = self.max.max(x);
+            // NaN and infinity stay in the sum, and are seen there.
+            self.square_sum += f64::from(x) * f64::from(x);
+        }
+        self.count += value.len();
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.square_sum += other.square_sum;
+        self.count += other.count;
+    }
+
+    fn profile(&self) -> ValueProfile {
+        let mean_square = self.square_sum / self.count as f64;
+        ValueProfile {
+            min: self.min,
+            max: self.max,
+            mean_square,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The operators on one image in floating point.
+
+use std::borrow::Cow;
+
+use crate::{
+    fixed::Finish,
+    geometry::{ConvGeometry, MAX_SIZE, Window},
+    graph::{Graph, Node, Op},
+    layout, shape,
+};
+
+/// The value `node` makes of the `values` before it.
+pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32> {
+    let input = |i: usize| values[node.inputs[i]].as_slice();
+    let shape_of = |i: usize| graph.nodes[node.inputs[i]].shape.as_slice();
+    let data = |name: &Option<String>| name.as_ref().map(|name| graph.data(name));
+    let x = input(0);
+    let each = |f: &dyn Fn(f32) -> f32| x.iter().map(|&x| f(x)).collect();
+    match &node.op {
+        Op::Input => unreachable!("the input is not computed"),
+        Op::Conv {
+            window,
+            groups,
+            weight,
+            bias,
+        } => {
+            let (in_channels, size) = image(shape_of(0));
+            let geometry = ConvGeometry {
+                in_channels,
+                out_channels: node.shape[0],
+                input: size,
+                window: window.clone(),
+                groups: *groups,
+            };
+            conv(&geometry, graph.data(weight), data(bias), x)
+        }
+        Op::Dense { weight, bias } => dense(graph.data(weight), data(bias), x),
+        Op::Affine { mul, add } => {
+            let (mul, add) = (data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]));
+            // One value, one a channel or one an element: each stands for a run of elements.
+            let at = |constants: &[f32], i: usize| constants[i / (x.len() / constants.len())];
+            x.iter()
+                .enumerate()
+                .map(|(i, &x)| x * at(mul, i) + at(add, i))
+                .collect()
+        }
+        Op::Relu => each(&|x| x.max(0.0)),
+        Op::Clip { min, max } => {
+            let (min, max) = (
+                min.unwrap_or(f32::NEG_INFINITY),
+                max.unwrap_or(f32::INFINITY),
+            );
+            each(&|x| x.max(min).min(max))
+        }
+        Op::LeakyRelu { alpha } => each(&|x| if x >= 0.0 { x } else { alpha * x }),
+        Op::Square => each(&|x| x * x),
+        Op::MaxPool { window } => pool(window, shape_of(0), &node.shape, x, |values, _| {
+            values.fold(f32::NEG_INFINITY, f32::max)
+        }),
+        Op::AveragePool {
+            window,
+            count_include_pad,
+        } => {
+            let all = window.kernel[0] * window.kernel[1];
+            pool(window, shape_of(0), &node.shape, x, |values, inside| {
+                let count = if *count_include_pad { all } else { inside };
+                values.sum::<f32>() / count as f32
+            })
+        }
+        Op::GlobalAveragePool => {
+            let length = shape::channels(shape_of(0)).1;
+            x.chunks(length)
+                .map(|plane| plane.iter().sum::<f32>() / length as f32)
+                .collect()
+        }
+        Op::Add => x.iter().zip(input(1)).map(|(x, y)| x + y).collect(),
+        Op::Reshape => x.to_vec(),
+        Op::Pad { before, after } => {
+            let sources = layout::pad(shape_of(0), before, after);
+            sources
+                .into_iter()
+                .map(|index| index.map_or(0.0, |index| x[index]))
+                .collect()
+        }
+        Op::Concat { axis } => {
+            let shapes: Vec<&[usize]> = (0..node.inputs.len()).map(shape_of).collect();
+            let sources = layout::concat(&shapes, *axis).into_iter();
+            sources
+                .map(|source| input(source.input)[source.index])
+                .collect()
+        }
+        Op::Transpose { permutation } => {
+            let sources = layout::transpose(shape_of(0), permutation).into_iter();
+            sources.map(|index| x[index]).collect()
+        }
+        Op::Softmax => finish(Finish::Softmax, x),
+        Op::ArgMax => finish(Finish::ArgMax, x),
+        Op::Sigmoid => finish(Finish::Sigmoid, x),
+    }
+}
+
+/// What the client does last, on one image's result: the float network and the decoded secure
+/// result share it.
+pub fn finish(op: Finish, x: &[f32]) -> Vec<f32> {
+    match op {
+        Finish::Softmax => {
+            let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let powers: Vec<f32> = x.iter().map(|x| (x - most).exp()).collect();
+            let sum: f32 = powers.iter().sum();
+            powers.iter().map(|power| power / sum).collect()
+        }
+        Finish::ArgMax => {
+            let larger = |best: usize, i: usize| if x[i] > x[best] { i } else { best };
+            vec![(0..x.len()).fold(0, larger) as f32]
+        }
+        Finish::Sigmoid => x.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+    }
+}
+
+/// Channels, height and width, of a shape the graph's validation has found to be an image.
+fn image(shape: &[usize]) -> (usize, [usize; 2]) {
+    (shape[0], [shape[1], shape[2]])
+}
+
+/// `W x + b`.
+fn dense(weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
+    let rows = weights.chunks_exact(x.len()).enumerate();
+    rows.map(|(o, row)| dot(row, x) + bias.map_or(0.0, |bias| bias[o]))
+        .collect()
+}
+
+/// Inner product in sixteen running sums, which the compiler keeps in vectors.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let (a, b) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    let mut sums = [0f32; 16];
+    for (a, b) in a.0.iter().zip(b.0) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += a * b;
+        }
+    }
+    let rest: f32 = a.1.iter().zip(b.1).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
+/// A grouped convolution, for each output channel as a sum of shifted and scaled input planes:
+/// loops over output and input channel and kernel, the inner loop along an output row.
+fn conv(geometry: &ConvGeometry, weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
+    let (geometry, x) = phases(geometry, x);
+    let Ok([height, width]) = geometry.output() else {
+        unreachable!("the graph was validated")
+    };
+    let ConvGeometry {
+        window,
+        input,
+        groups,
+        in_channels,
+        out_channels,
+    } = &*geometry;
+    let (plane, channels) = (input[0] * input[1], in_channels / groups);
+    let kernel = window.kernel[0] * window.kernel[1];
+    let mut out = vec![0f32; out_channels * height * width];
+    for (o, out) in out.chunks_exact_mut(height * width).enumerate() {
+        out.fill(bias.map_or(0.0, |bias| bias[o]));
+        let first = o / (out_channels / groups) * channels;
+        for c in 0..channels {
+            let x = &x[(first + c) * plane..][..plane];
+            let weights = &weights[(o * channels + c) * kernel..][..kernel];
+            for (tap, &weight) in weights.iter().enumerate() {
+                let tap = [tap / window.kernel[1], tap % window.kernel[1]];
+                add_plane(window, *input, [height, width], tap, weight, x, out);
+            }
+        }
+    }
+    out
+}
+
+/// A 1x1 convolution sees no rows: one long row keeps its inner loop busy. With a stride,
+/// what it skips is left out first.
+fn phases<'a>(geometry: &'a ConvGeometry, x: &'a [f32]) -> (Cow<'a, ConvGeometry>, Cow<'a, [f32]>) {
+    let ConvGeometry {
+        window,
+        input: [height, width],
+        ..
+    } = geometry;
+    let flat = window.kernel == [1, 1] && window.padding == [0; 4];
+    if !flat || height * width > MAX_SIZE {
+        return (Cow::Borrowed(geometry), Cow::Borrowed(x));
+    }
+    let [down, right] = window.stride;
+    let kept = |plane: &[f32]| -> Vec<f32> {
+        let rows = plane.chunks(*width).step_by(down);
+        rows.flat_map(|row| row.iter().step_by(right).copied())
+            .collect()
+    };
+    let x = match window.stride {
+        [1, 1] => Cow::Borrowed(x),
+        _ => x
+            .chunks(height * width)
+            .flat_map(kept)
+            .collect::<Vec<_>>()
+            .into(),
+    };
+    let input = [1, height.div_ceil(down) * width.div_ceil(right)];
+    let window = Window::plain([1, 1]);
+    (
+        Cow::Owned(ConvGeometry {
+            window,
+            input,
+            ..geometry.clone()
+        }),
+        x,
+    )
+}
+
+/// `out += weight * x`, shifted by one kernel position.
+fn add_plane(
+    window: &Window,
+    input: [usize; 2],
+    output: [usize; 2],
+    tap: [usize; 2],
+    weight: f32,
+    x: &[f32],
+    out: &mut [f32],
+) {
+    let [rows, columns] =
+        [0, 1].map(|axis| inside(window, axis, tap[axis], input[axis], output[axis]));
+    if columns.is_empty() {
+        return;
+    }
+    let stride = window.stride[1];
+    for row in rows {
+        let start =
+            window.index(0, row, tap[0]) * input[1] + window.index(1, columns.start, tap[1]);
+        let out = &mut out[row * output[1]..][columns.clone()];
+        let x = &x[start..];
+        if stride == 1 {
+            out.iter_mut()
+                .zip(x)
+                .for_each(|(out, x)| *out += weight * x);
+        } else {
+            out.iter_mut()
+                .zip(x.iter().step_by(stride))
+                .for_each(|(out, x)| *out += weight * x);
+        }
+    }
+}
+
+/// Output positions along `axis` for which kernel index `tap` does not fall into padding.
+fn inside(
+    window: &Window,
+    axis: usize,
+    tap: usize,
+    input: usize,
+    output: usize,
+) -> std::ops::Range<usize> {
+    let (stride, offset) = (window.stride[axis], tap * window.dilation[axis]);
+    let before = window.padding[axis];
+    let first = before.saturating_sub(offset).div_ceil(stride);
+    let end = (input + before)
+        .saturating_sub(offset)
+        .div_ceil(stride)
+        .min(output);
+    first..end.max(first)
+}
+
+/// A pooling: `reduce` gets the values in a window and how many they are.
+fn pool(
+    window: &Window,
+    shape: &[usize],
+    output: &[usize],
+    x: &[f32],
+    reduce: impl Fn(&mut dyn Iterator<Item = f32>, usize) -> f32,
+) -> Vec<f32> {
+    let (_, size) = image(shape);
+    let (_, [height, width]) = image(output);
+    let mut out = Vec::with_capacity(output.iter().product());
+    for plane in x.chunks_exact(size[0] * size[1]) {
+        for y in 0..height {
+            for x in 0..width {
+                let inside = window.taps(0, y, size[0]).len() * window.taps(1, x, size[1]).len();
+                let mut values = window.positions(size, [y, x]).map(|index| plane[index]);
+                out.push(reduce(&mut values, inside));
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,157 @@
+//! The shape each operator computes.
+
+use std::collections::BTreeMap;
+
+use super::{Op, Tensor};
+use crate::{
+    geometry::ConvGeometry,
+    shape::{self, OperatorError},
+};
+
+impl Op {
+    /// The shape of the result from the shapes of the inputs, checked against tensors and
+    /// parameters; `declared` is what `Reshape` and `ArgMax` cannot know themselves.
+    pub(super) fn infer(
+        &self,
+        inputs: &[&[usize]],
+        declared: &[usize],
+        tensors: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<usize>, OperatorError> {
+        let weights = |name: &str, expected: &[usize]| weights(tensors, name, expected);
+        if let Self::Input = self {
+            return match inputs {
+                [] => Ok(declared.to_vec()),
+                _ => Err(OperatorError::Inputs {
+                    expected: "0",
+                    found: inputs.len(),
+                }),
+            };
+        }
+        match self {
+            Self::Add => {
+                let [left, right] = shape::two(inputs)?;
+                return equal(left, right);
+            }
+            Self::Concat { axis } => return shape::concat(inputs, *axis),
+            _ => {}
+        }
+        let input = shape::one(inputs)?;
+        match self {
+            Self::Conv {
+                window,
+                groups,
+                weight,
+                bias,
+            } => {
+                let (in_channels, size) = shape::image(input)?;
+                let out_channels = first_dimension(tensors, weight)?;
+                let (window, groups) = (window.clone(), *groups);
+                let geometry = ConvGeometry {
+                    in_channels,
+                    out_channels,
+                    input: size,
+                    window,
+                    groups,
+                };
+                let [height, width] = geometry.output()?;
+                let [kernel_h, kernel_w] = geometry.window.kernel;
+                weights(
+                    weight,
+                    &[out_channels, in_channels / groups, kernel_h, kernel_w],
+                )?;
+                bias.iter()
+                    .try_for_each(|bias| weights(bias, &[out_channels]))?;
+                Ok(vec![out_channels, height, width])
+            }
+            Self::Dense { weight, bias } => {
+                let &[in_channels] = input else {
+                    let expected = "one-dimensional: flatten it before".into();
+                    return Err(OperatorError::InputShape {
+                        expected,
+                        found: input.to_vec(),
+                    });
+                };
+                let out_channels = first_dimension(tensors, weight)?;
+                ConvGeometry::dense(in_channels, out_channels).validate()?;
+                weights(weight, &[out_channels, in_channels])?;
+                bias.iter()
+                    .try_for_each(|bias| weights(bias, &[out_channels]))?;
+                Ok(vec![out_channels])
+            }
+            Self::Affine { mul, add } => {
+                for name in mul.iter().chain(add) {
+                    let found = tensor(tensors, name)?.data.len();
+                    let expected = [1, shape::channels(input).0, input.iter().product()];
+                    if !expected.contains(&found) {
+                        let [one, channels, elements] = expected;
+                        let expected = format!("{one}, {channels} (channels) or {elements} values");
+                        return Err(OperatorError::parameter("its constant", found, expected));
+                    }
+                }
+                Ok(input.to_vec())
+            }
+            Self::Clip { min, max } => {
+                if min.is_some_and(f32::is_nan) || max.is_some_and(f32::is_nan) {
+                    return Err(OperatorError::parameter("a bound", f32::NAN, "a number"));
+                }
+                Ok(input.to_vec())
+            }
+            Self::LeakyRelu { alpha } if !alpha.is_finite() => {
+                Err(OperatorError::parameter("alpha", alpha, "finite"))
+            }
+            Self::MaxPool { window } | Self::AveragePool { window, .. } => {
+                shape::pool(input, window)
+            }
+            Self::GlobalAveragePool => Ok(vec![shape::image(input)?.0, 1, 1]),
+            Self::Reshape => shape::reshape(input, declared),
+            Self::Pad { before, after } => shape::pad(input, before, after),
+            Self::Transpose { permutation } => shape::transpose(input, permutation),
+            Self::ArgMax if declared.is_empty() => Ok(vec![]),
+            Self::ArgMax => Ok(vec![1]),
+            _ => Ok(input.to_vec()),
+        }
+    }
+}
+
+fn equal(left: &[usize], right: &[usize]) -> Result<Vec<usize>, OperatorError> {
+    if left == right {
+        return Ok(left.to_vec());
+    }
+    let expected = format!("{left:?} as the other input (no broadcasting between values)");
+    Err(OperatorError::InputShape {
+        expected,
+        found: right.to_vec(),
+    })
+}
+
+fn tensor<'a>(
+    tensors: &'a BTreeMap<String, Tensor>,
+    name: &str,
+) -> Result<&'a Tensor, OperatorError> {
+    tensors.get(name).ok_or_else(|| {
+        OperatorError::parameter("its tensor", name, "the name of one of the model's weights")
+    })
+}
+
+fn first_dimension(tensors: &BTreeMap<String, Tensor>, name: &str) -> Result<usize, OperatorError> {
+    let shape = &tensor(tensors, name)?.shape;
+    let missing = || OperatorError::parameter("the shape of its weights", shape, "not empty");
+    shape.first().copied().ok_or_else(missing)
+}
+
+fn weights(
+    tensors: &BTreeMap<String, Tensor>,
+    name: &str,
+    expected: &[usize],
+) -> Result<(), OperatorError> {
+    let found = &tensor(tensors, name)?.shape;
+    if found == expected {
+        return Ok(());
+    }
+    let expected = format!("{expected:?} (tensor {name})");
+    Err(OperatorError::parameter(
+        "the shape of its weights",
+        found,
+        expected,
+    ))
+}

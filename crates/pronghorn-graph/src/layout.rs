@@ -1,0 +1,128 @@
+//! Where the elements of rearranged values come from, for every evaluator: each function lists,
+//! for each element of the output in row-major order, the index of the element it copies.
+
+use crate::fixed::LocalOp;
+
+/// The element of an input that an output element copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Which input of the operator.
+    pub input: usize,
+    /// Which of its elements.
+    pub index: usize,
+}
+
+/// Sources of `Transpose`.
+pub fn transpose(shape: &[usize], permutation: &[usize]) -> Vec<usize> {
+    let strides = strides(shape);
+    permutation.iter().fold(vec![0], |offsets, &d| {
+        let along = |&offset: &usize| (0..shape[d]).map(move |i| (offset, i));
+        offsets
+            .iter()
+            .flat_map(along)
+            .map(|(offset, i)| offset + i * strides[d])
+            .collect()
+    })
+}
+
+/// Sources of `Pad`; `None` is a zero.
+pub fn pad(shape: &[usize], before: &[usize], after: &[usize]) -> Vec<Option<usize>> {
+    let strides = strides(shape);
+    (0..shape.len()).fold(vec![Some(0)], |offsets, d| {
+        let inside = |i: usize| i.checked_sub(before[d]).filter(|&i| i < shape[d]);
+        let (padded, stride) = (before[d] + shape[d] + after[d], strides[d]);
+        let along =
+            |&offset: &Option<usize>| (0..padded).map(move |i| Some(offset? + inside(i)? * stride));
+        offsets.iter().flat_map(along).collect()
+    })
+}
+
+/// Sources of `Concat`.
+pub fn concat(shapes: &[&[usize]], axis: usize) -> Vec<Source> {
+    let Some(first) = shapes.first() else {
+        return Vec::new();
+    };
+    let outer = first[..axis].iter().product::<usize>();
+    let inner = first[axis + 1..].iter().product::<usize>();
+    let block = |at: usize| {
+        shapes.iter().enumerate().flat_map(move |(input, shape)| {
+            let length = shape[axis] * inner;
+            (at * length..(at + 1) * length).map(move |index| Source { input, index })
+        })
+    };
+    (0..outer).flat_map(block).collect()
+}
+
+/// Row-major strides.
+fn strides(shape: &[usize]) -> Vec<usize> {
+    (0..shape.len())
+        .map(|d| shape[d + 1..].iter().product())
+        .collect()
+}
+
+impl LocalOp {
+    /// For each output element the input element it copies, or `None` for a zero; for operators
+    /// that rearrange (`Reshape`, `Pad`, `Concat` before its shifts, `Transpose`). `Add` and
+    /// `SumPool` compute, and have no list. For shapes that [`LocalOp::bounds`] accepts.
+    pub fn sources(&self, inputs: &[&[usize]]) -> Option<Vec<Option<Source>>> {
+        let first = |index: usize| Source { input: 0, index };
+        let shape = *inputs.first()?;
+        match self {
+            Self::Add { .. } | Self::SumPool { .. } => None,
+            Self::Reshape => Some(
+                (0..shape.iter().product())
+                    .map(|i| Some(first(i)))
+                    .collect(),
+            ),
+            Self::Pad { before, after } => Some(
+                pad(shape, before, after)
+                    .into_iter()
+                    .map(|index| index.map(first))
+                    .collect(),
+            ),
+            Self::Concat { axis, .. } => {
+                Some(concat(inputs, *axis).into_iter().map(Some).collect())
+            }
+            Self::Transpose { permutation } => {
+                let indices = transpose(shape, permutation).into_iter();
+                Some(indices.map(|index| Some(first(index))).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transposes() {
+        // [[0, 1, 2], [3, 4, 5]] turned.
+        assert_eq!(transpose(&[2, 3], &[1, 0]), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(transpose(&[1, 2, 3], &[0, 1, 2]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(transpose(&[], &[]), [0]);
+    }
+
+    #[test]
+    fn pads() {
+        let wanted = [
+            None,
+            None,
+            None,
+            Some(0),
+            Some(1),
+            None,
+            Some(2),
+            Some(3),
+            None,
+        ];
+        assert_eq!(pad(&[2, 2], &[1, 0], &[0, 1]), wanted);
+    }
+
+    #[test]
+    fn concatenates() {
+        let wanted = [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2), (1, 3)];
+        let found = concat(&[&[2, 1], &[2, 2]], 1);
+        assert_eq!(found, wanted.map(|(input, index)| Source { input, index }));
+    }
+}

@@ -1,0 +1,323 @@
+//! The oracle: the fixed-point graph evaluated plainly, written to be read.
+//!
+//! Every secure run must give exactly these integers. Each operator is a loop over its definition in
+//! 64 bits, and every value is checked against its proven range. Only images run in parallel.
+
+use rayon::prelude::*;
+use thiserror::Error;
+
+use crate::{
+    fixed::{
+        ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
+        ValueSpec, scalar,
+    },
+    float,
+    geometry::Window,
+    layout::Source,
+};
+
+/// Why the oracle has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OracleError {
+    /// An input value that is no number.
+    #[error("input value {position} (image {image}) is {value}: inputs must be finite numbers")]
+    NotFinite {
+        /// Position among all values.
+        position: usize,
+        /// The image it belongs to.
+        image: usize,
+        /// What it is, as text.
+        value: String,
+    },
+    /// The inputs are not a whole batch.
+    #[error(
+        "{found} input values given; {images} images of shape {shape:?} need {}",
+        images.saturating_mul(shape.iter().product())
+    )]
+    Inputs {
+        /// Values given.
+        found: usize,
+        /// Images.
+        images: usize,
+        /// Shape of one image.
+        shape: Vec<usize>,
+    },
+    /// The graph is not one.
+    #[error(transparent)]
+    Graph(#[from] FixedError),
+    /// A value outside its proven range: an error in Pronghorn, or inputs that were not clamped.
+    #[error(
+        "node {node} computes {value}, outside its proven range {low}..={high}; if inputs come from \
+         quantise_input, please report this model"
+    )]
+    Range {
+        /// Name of the node.
+        node: String,
+        /// What it computed.
+        value: i64,
+        /// The range's end.
+        low: i32,
+        /// The range's other end.
+        high: i32,
+    },
+}
+
+/// The input's integers, `floor(x * 2^f + 1/2)` clamped to the input's range, and how many had to be
+/// clamped; for any number of images.
+///
+/// # Errors
+/// When a value is infinite or NaN.
+pub fn quantise_input(spec: &ValueSpec, values: &[f32]) -> Result<(Vec<i32>, usize), OracleError> {
+    if let Some(position) = values.iter().position(|value| !value.is_finite()) {
+        let (image, value) = (position / spec.len().max(1), values[position].to_string());
+        return Err(OracleError::NotFinite {
+            position,
+            image,
+            value,
+        });
+    }
+    let scale = f64::from(spec.fraction_bits).exp2();
+    let (low, high) = (f64::from(spec.low), f64::from(spec.high));
+    let mut clamped = 0;
+    let quantise = |&value: &f32| {
+        let rounded = (f64::from(value) * scale + 0.5).floor();
+        clamped += usize::from(rounded < low || rounded > high);
+        rounded.max(low).min(high) as i32
+    };
+    let integers = values.iter().map(quantise).collect();
+    Ok((integers, clamped))
+}
+
+/// The result's integers for `batch` images, one after the other in `inputs`; results likewise.
+///
+/// # Errors
+/// When the graph is inconsistent, `inputs` does not hold `batch` images, or a value leaves its
+/// proven range.
+pub fn evaluate(graph: &FixedGraph, inputs: &[i32], batch: usize) -> Result<Vec<i32>, OracleError> {
+    graph.validate()?;
+    let spec = graph.input();
+    if spec.len().checked_mul(batch) != Some(inputs.len()) {
+        let (found, shape) = (inputs.len(), spec.shape.clone());
+        return Err(OracleError::Inputs {
+            found,
+            images: batch,
+            shape,
+        });
+    }
+    let evaluator = Evaluator::new(graph);
+    let images = inputs.par_chunks(spec.len());
+    let results: Vec<Vec<i32>> = images
+        .map(|image| evaluator.image(image))
+        .collect::<Result<_, _>>()?;
+    Ok(results.concat())
+}
+
+/// Results as users read them: integers decoded (`v / 2^f`), then `finish` in order, for each of
+/// `batch` images.
+pub fn finish(finish: &[Finish], spec: &ValueSpec, integers: &[i32], batch: usize) -> Vec<f32> {
+    if batch == 0 || integers.is_empty() {
+        return Vec::new();
+    }
+    let scale = f64::from(-spec.fraction_bits).exp2();
+    let decode = |&value: &i32| (f64::from(value) * scale) as f32;
+    let image = |integers: &[i32]| {
+        let decoded: Vec<f32> = integers.iter().map(decode).collect();
+        finish
+            .iter()
+            .fold(decoded, |value, &op| float::finish(op, &value))
+    };
+    integers
+        .chunks(integers.len().div_ceil(batch))
+        .flat_map(image)
+        .collect()
+}
+
+/// Evaluates a valid graph, an image at a time.
+pub struct Evaluator<'a> {
+    graph: &'a FixedGraph,
+    /// The last node that reads each value.
+    last_reader: Vec<usize>,
+    /// Where the elements of rearranged values come from, by node.
+    sources: Vec<Option<Vec<Option<Source>>>>,
+}
+
+impl<'a> Evaluator<'a> {
+    /// Makes ready; `graph` must pass [`FixedGraph::validate`].
+    fn new(graph: &'a FixedGraph) -> Self {
+        let mut last_reader: Vec<usize> = (0..graph.nodes.len()).collect();
+        for (index, node) in graph.nodes.iter().enumerate() {
+            node.inputs
+                .iter()
+                .for_each(|&input| last_reader[input] = index);
+        }
+        last_reader[graph.output] = usize::MAX;
+        let sources = graph.nodes.iter().map(|node| {
+            let FixedOp::Local(op) = &node.op else {
+                return None;
+            };
+            let shape = |&input: &usize| graph.nodes[input].value.shape.as_slice();
+            op.sources(&node.inputs.iter().map(shape).collect::<Vec<_>>())
+        });
+        let sources = sources.collect();
+        Self {
+            graph,
+            last_reader,
+            sources,
+        }
+    }
+
+    /// The result of one image.
+    fn image(&self, input: &[i32]) -> Result<Vec<i32>, OracleError> {
+        let mut values: Vec<Vec<i32>> = vec![Vec::new(); self.graph.nodes.len()];
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            let inputs: Vec<&[i32]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
+            let value = match &node.op {
+                FixedOp::Input => input.iter().map(|&x| x.into()).collect(),
+                FixedOp::Linear(layer) => linear(layer, inputs[0]),
+                FixedOp::Local(op) => self.local(index, op, &inputs),
+                FixedOp::Activation(op) => {
+                    activation(op, &self.graph.nodes[node.inputs[0]].value.shape, inputs[0])
+                }
+            };
+            values[index] = checked(node, value)?;
+            for &read in &node.inputs {
+                if self.last_reader[read] == index {
+                    values[read] = Vec::new();
+                }
+            }
+        }
+        Ok(std::mem::take(&mut values[self.graph.output]))
+    }
+
+    fn local(&self, index: usize, op: &LocalOp, inputs: &[&[i32]]) -> Vec<i64> {
+        let node = &self.graph.nodes[index];
+        match op {
+            LocalOp::Add {
+                left_shift: [left, right],
+            } => {
+                let pairs = inputs[0].iter().zip(inputs[1]);
+                pairs
+                    .map(|(&x, &y)| (i64::from(x) << left) + (i64::from(y) << right))
+                    .collect()
+            }
+            LocalOp::SumPool {
+                window,
+                multipliers,
+            } => {
+                let shape = &self.graph.nodes[node.inputs[0]].value.shape;
+                pool(window, shape, inputs[0], |position, values| {
+                    let sum: i64 = values.iter().sum();
+                    sum * i64::from(multipliers[position % multipliers.len()])
+                })
+            }
+            LocalOp::Reshape
+            | LocalOp::Pad { .. }
+            | LocalOp::Concat { .. }
+            | LocalOp::Transpose { .. } => {
+                let shift = |input: usize| match op {
+                    LocalOp::Concat { left_shift, .. } => left_shift[input],
+                    _ => 0,
+                };
+                let value = |source: &Source| {
+                    i64::from(inputs[source.input][source.index]) << shift(source.input)
+                };
+                let sources = self.sources[index].as_deref().unwrap_or_default();
+                sources
+                    .iter()
+                    .map(|source| source.as_ref().map_or(0, value))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// The value in 32 bits, if all of it is in its range.
+fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
+    let ValueSpec { low, high, .. } = node.value;
+    let inside = |value: &i64| (i64::from(low)..=i64::from(high)).contains(value);
+    match value.iter().find(|value| !inside(value)) {
+        Some(&value) => Err(OracleError::Range {
+            node: node.name.clone(),
+            value,
+            low,
+            high,
+        }),
+        None => Ok(value.iter().map(|&value| value as i32).collect()),
+    }
+}
+
+/// `out[o][y][x] = bias[o] + sum over c, tap of weight[o][c][tap] * in[c][index of tap]`.
+fn linear(layer: &Linear, x: &[i32]) -> Vec<i64> {
+    let geometry = &layer.geometry;
+    let Ok([height, width]) = geometry.output() else {
+        unreachable!("the graph was validated")
+    };
+    let window = &geometry.window;
+    let [kernel_h, kernel_w] = window.kernel;
+    let [in_height, in_width] = geometry.input;
+    let (in_group, out_group) = (
+        geometry.in_channels / geometry.groups,
+        geometry.out_channels / geometry.groups,
+    );
+    let mut out = Vec::with_capacity(geometry.out_channels * height * width);
+    for o in 0..geometry.out_channels {
+        let first_channel = o / out_group * in_group;
+        for row in 0..height {
+            for column in 0..width {
+                let mut sum = i64::from(layer.bias[o]);
+                for c in 0..in_group {
+                    for tap_h in window.taps(0, row, in_height) {
+                        let y = window.index(0, row, tap_h);
+                        for tap_w in window.taps(1, column, in_width) {
+                            let weight = ((o * in_group + c) * kernel_h + tap_h) * kernel_w + tap_w;
+                            let input = ((first_channel + c) * in_height + y) * in_width
+                                + window.index(1, column, tap_w);
+                            sum += i64::from(layer.weights[weight]) * i64::from(x[input]);
+                        }
+                    }
+                }
+                out.push(sum);
+            }
+        }
+    }
+    out
+}
+
+fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {
+    let each = |f: &dyn Fn(i32) -> i32| x.iter().map(|&x| f(x).into()).collect();
+    match *op {
+        ActivationOp::Relu => each(&scalar::relu),
+        ActivationOp::Clip { low, high } => each(&|x| scalar::clip(x, low, high)),
+        ActivationOp::LeakyRelu { slope, shift } => each(&|x| scalar::leaky_relu(x, slope, shift)),
+        ActivationOp::Square => each(&scalar::square),
+        ActivationOp::Requantise { shift, low, high } => {
+            each(&|x| scalar::requantise(x, shift, low, high))
+        }
+        ActivationOp::MaxPool { ref window } => pool(window, shape, x, |_, values| {
+            values.iter().copied().max().unwrap_or(i64::MIN)
+        }),
+    }
+}
+
+/// `reduce(position, values in the window)` for each channel and position.
+fn pool(
+    window: &Window,
+    shape: &[usize],
+    x: &[i32],
+    reduce: impl Fn(usize, &[i64]) -> i64,
+) -> Vec<i64> {
+    let size = [shape[1], shape[2]];
+    let Ok([height, width]) = window.output(size) else {
+        unreachable!("the graph was validated")
+    };
+    let mut out = Vec::with_capacity(shape[0] * height * width);
+    for plane in x.chunks_exact(size[0] * size[1]) {
+        for position in 0..height * width {
+            let at = [position / width, position % width];
+            let inside = window.positions(size, at);
+            let values: Vec<i64> = inside.map(|index| plane[index].into()).collect();
+            out.push(reduce(position, &values));
+        }
+    }
+    out
+}

@@ -1,0 +1,55 @@
+//! Rewrites of the float graph that keep its function and leave less to compute in secret.
+//!
+//! All are exact but for the rounding of folded weights to `f32`.
+
+mod affine;
+mod dead;
+mod identity;
+mod pad;
+
+use crate::graph::{Graph, Node, Op};
+
+/// All passes, until none finds anything to do.
+///
+/// Nodes that are left `Affine` become layers of one factor a channel in fixed point.
+pub fn run(graph: &Graph) -> Graph {
+    let mut graph = graph.clone();
+    dead::remove(&mut graph);
+    let passes: [fn(&mut Graph) -> bool; 3] = [identity::drop, pad::fuse, affine::fold];
+    while let Some(()) = passes
+        .iter()
+        .find_map(|pass| pass(&mut graph).then_some(()))
+    {
+        dead::remove(&mut graph);
+    }
+    graph
+}
+
+/// Makes everyone who reads value `from` read value `to`, which is made before it.
+fn redirect(graph: &mut Graph, from: usize, to: usize) {
+    let inputs = graph.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+    inputs
+        .chain([&mut graph.output])
+        .filter(|input| **input == from)
+        .for_each(|input| *input = to);
+}
+
+/// The nodes that read `value`, each once; `None` when it is the result of the graph.
+fn readers(graph: &Graph, value: usize) -> Option<Vec<usize>> {
+    let reads = |node: &Node| node.inputs.contains(&value);
+    let readers = (0..graph.nodes.len()).filter(|&index| reads(&graph.nodes[index]));
+    (graph.output != value).then(|| readers.collect())
+}
+
+/// The one node that reads `value`, if it is only one, reads it once, and it is not the result.
+fn only_reader(graph: &Graph, value: usize) -> Option<usize> {
+    match readers(graph, value)?.as_slice() {
+        [reader] if graph.uses()[value] == 1 => Some(*reader),
+        _ => None,
+    }
+}
+
+/// Whether the node is the operator `Reshape`.
+fn is_reshape(node: &Node) -> bool {
+    node.op == Op::Reshape
+}

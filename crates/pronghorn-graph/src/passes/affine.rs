@@ -1,0 +1,241 @@
+//! Folds `x * mul + add` (batch normalisation, normalisation of the input) into the layers around.
+
+use super::{is_reshape, only_reader, readers, redirect};
+use crate::{
+    graph::{Graph, Node, Op, Tensor},
+    shape,
+};
+
+/// Folds one `Affine` into the affine map before or after it, into the layer before it, or into
+/// all layers after it; or brings it next to a dense layer, past a reshape. Says whether it
+/// could.
+pub(super) fn fold(graph: &mut Graph) -> bool {
+    let affine = |&index: &usize| matches!(graph.nodes[index].op, Op::Affine { .. });
+    let all: Vec<usize> = (1..graph.nodes.len()).filter(affine).collect();
+    let ways = [merge, fold_back, fold_forward, pass_reshape];
+    all.into_iter()
+        .any(|index| ways.iter().any(|way| way(graph, index).is_some()))
+}
+
+/// The constants of an affine node as `f64`, one a channel (`channels`), or `None` where they
+/// differ within a channel.
+fn constants(graph: &Graph, affine: usize, channels: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+    let Op::Affine { mul, add } = &graph.nodes[affine].op else {
+        return None;
+    };
+    let expand = |name: &Option<String>, default: f32| {
+        let data = name.as_ref().map_or(&[][..], |name| graph.data(name));
+        match data.len() {
+            0 => Some(vec![f64::from(default); channels]),
+            length if length <= channels => {
+                let run = |&x: &f32| std::iter::repeat_n(f64::from(x), channels / length);
+                Some(data.iter().flat_map(run).collect())
+            }
+            length => {
+                let runs = data.chunks(length / channels);
+                let one = |run: &[f32]| {
+                    run.iter()
+                        .all(|&x| x == run[0])
+                        .then_some(f64::from(run[0]))
+                };
+                runs.map(one).collect()
+            }
+        }
+    };
+    Some((expand(mul, 1.0)?, expand(add, 0.0)?))
+}
+
+/// `(x * m1 + a1) * m2 + a2 = x * (m1 m2) + (a1 m2 + a2)`.
+fn merge(graph: &mut Graph, second: usize) -> Option<()> {
+    let first = graph.nodes[second].inputs[0];
+    if only_reader(graph, first)? != second {
+        return None;
+    }
+    let (channels, length) = shape::channels(&graph.nodes[first].shape);
+    let both = |count: usize| {
+        Some((
+            constants(graph, first, count)?,
+            constants(graph, second, count)?,
+        ))
+    };
+    let ((m1, a1), (m2, a2)) = both(channels).or_else(|| both(channels * length))?;
+    let mul = m1.iter().zip(&m2).map(|(m1, m2)| m1 * m2);
+    let add = a1
+        .iter()
+        .zip(&m2)
+        .zip(&a2)
+        .map(|((a1, m2), a2)| a1 * m2 + a2);
+    let (mul, add) = (tensor(&[m1.len()], mul)?, tensor(&[a1.len()], add)?);
+    let name = graph.nodes[second].name.clone();
+    let mul = Some(insert(graph, &name, "mul", mul));
+    let add = Some(insert(graph, &name, "add", add));
+    let inputs = graph.nodes[first].inputs.clone();
+    let node = &mut graph.nodes[second];
+    *node = Node {
+        op: Op::Affine { mul, add },
+        inputs,
+        ..node.clone()
+    };
+    Some(())
+}
+
+/// `(W x + b) * m + a = (m W) x + (b m + a)`, row by row: always exact.
+fn fold_back(graph: &mut Graph, affine: usize) -> Option<()> {
+    let layer = graph.nodes[affine].inputs[0];
+    if only_reader(graph, layer)? != affine {
+        return None;
+    }
+    let (weight, bias) = weights(&graph.nodes[layer].op)?;
+    let Tensor { shape, data } = &graph.tensors[weight];
+    let rows = shape[0];
+    let (mul, add) = constants(graph, affine, rows)?;
+    let old_bias = |o: usize| bias.map_or(0.0, |bias| f64::from(graph.data(bias)[o]));
+    let row = data.len() / rows;
+    let new_weight = tensor(
+        shape,
+        data.iter()
+            .enumerate()
+            .map(|(i, &w)| f64::from(w) * mul[i / row]),
+    )?;
+    let new_bias = tensor(&[rows], (0..rows).map(|o| old_bias(o) * mul[o] + add[o]))?;
+    replace(graph, layer, new_weight, new_bias);
+    redirect(graph, affine, layer);
+    Some(())
+}
+
+/// `W (x * m + a) + b = (W m) x + (b + W a)`, for all layers that read it: exact where there is no
+/// padding, or `a` is zero, since padding is not shifted.
+fn fold_forward(graph: &mut Graph, affine: usize) -> Option<()> {
+    let layers = readers(graph, affine)?;
+    let folded = layers
+        .iter()
+        .map(|&layer| folded_layer(graph, affine, layer));
+    let folded: Vec<(Tensor, Tensor)> = folded.collect::<Option<_>>()?;
+    for (&layer, (weight, bias)) in layers.iter().zip(folded) {
+        replace(graph, layer, weight, bias);
+        graph.nodes[layer].inputs = graph.nodes[affine].inputs.clone();
+    }
+    Some(())
+}
+
+/// The weights and the bias of `layer` with the affine map before it.
+fn folded_layer(graph: &Graph, affine: usize, layer: usize) -> Option<(Tensor, Tensor)> {
+    let op = &graph.nodes[layer].op;
+    let (weight, bias) = weights(op)?;
+    let (groups, padded) = match op {
+        Op::Conv { window, groups, .. } => (*groups, window.padding != [0; 4]),
+        _ => (1, false),
+    };
+    let channels = shape::channels(&graph.nodes[affine].shape).0;
+    let (mul, add) = constants(graph, affine, channels)?;
+    if padded && add.iter().any(|&add| add != 0.0) {
+        return None;
+    }
+    let Tensor { shape, data } = &graph.tensors[weight];
+    let (rows, in_group) = (shape[0], shape[1]);
+    let kernel = data.len() / (rows * in_group);
+    let channel = |i: usize| {
+        let (o, c) = (i / (in_group * kernel), i / kernel % in_group);
+        o / (rows / groups) * in_group + c
+    };
+    let new_weight = tensor(
+        shape,
+        data.iter()
+            .enumerate()
+            .map(|(i, &w)| f64::from(w) * mul[channel(i)]),
+    )?;
+    let row = in_group * kernel;
+    let new_bias = (0..rows).map(|o| {
+        let shift = |k: usize| f64::from(data[o * row + k]) * add[channel(o * row + k)];
+        let old = bias.map_or(0.0, |bias| f64::from(graph.data(bias)[o]));
+        old + (0..row).map(shift).sum::<f64>()
+    });
+    Some((new_weight, tensor(&[rows], new_bias)?))
+}
+
+/// An affine map before a reshape that only dense layers read goes behind it, one constant an
+/// element.
+fn pass_reshape(graph: &mut Graph, affine: usize) -> Option<()> {
+    let reshape = only_reader(graph, affine)?;
+    if !is_reshape(&graph.nodes[reshape]) {
+        return None;
+    }
+    let dense = |&reader: &usize| matches!(graph.nodes[reader].op, Op::Dense { .. });
+    if !readers(graph, reshape)?.iter().all(dense) {
+        return None;
+    }
+    let elements = graph.nodes[affine].shape.iter().product::<usize>();
+    let Op::Affine { mul, add } = graph.nodes[affine].op.clone() else {
+        return None;
+    };
+    let name = graph.nodes[affine].name.clone();
+    let mut spread = |constant: &Option<String>, what| {
+        let data = graph.data(constant.as_ref()?);
+        let run = elements / data.len();
+        let data = data
+            .iter()
+            .flat_map(|&value| std::iter::repeat_n(value, run))
+            .collect();
+        Some(insert(
+            graph,
+            &name,
+            what,
+            Tensor {
+                shape: vec![elements],
+                data,
+            },
+        ))
+    };
+    let op = Op::Affine {
+        mul: spread(&mul, "mul"),
+        add: spread(&add, "add"),
+    };
+    let (before, after) = (graph.nodes[affine].clone(), graph.nodes[reshape].clone());
+    graph.nodes[affine] = Node {
+        inputs: before.inputs,
+        ..after.clone()
+    };
+    graph.nodes[reshape] = Node { name, op, ..after };
+    Some(())
+}
+
+/// Names of the weights and the bias of a layer.
+fn weights(op: &Op) -> Option<(&str, Option<&str>)> {
+    match op {
+        Op::Conv { weight, bias, .. } | Op::Dense { weight, bias } => {
+            Some((weight, bias.as_deref()))
+        }
+        _ => None,
+    }
+}
+
+/// Gives a layer new weights and a new bias. The old ones stay: another layer may share them.
+fn replace(graph: &mut Graph, layer: usize, new_weight: Tensor, new_bias: Tensor) {
+    let name = graph.nodes[layer].name.clone();
+    let new_weight = insert(graph, &name, "weight", new_weight);
+    let new_bias = insert(graph, &name, "bias", new_bias);
+    if let Op::Conv { weight, bias, .. } | Op::Dense { weight, bias } = &mut graph.nodes[layer].op {
+        *weight = new_weight;
+        *bias = Some(new_bias);
+    }
+}
+
+/// A tensor of rounded values; `None` when one is too large for `f32`.
+fn tensor(shape: &[usize], values: impl Iterator<Item = f64>) -> Option<Tensor> {
+    let data: Vec<f32> = values.map(|value| value as f32).collect();
+    let finite = data.iter().all(|value| value.is_finite());
+    finite.then(|| Tensor {
+        shape: shape.to_vec(),
+        data,
+    })
+}
+
+/// Adds a tensor under a new name.
+fn insert(graph: &mut Graph, node: &str, what: &str, tensor: Tensor) -> String {
+    let mut name = format!("{node}.folded_{what}");
+    while graph.tensors.contains_key(&name) {
+        name.push('\'');
+    }
+    graph.tensors.insert(name.clone(), tensor);
+    name
+}

@@ -1,0 +1,216 @@
+//! From floating point to integers: scales, precisions and proven ranges.
+//!
+//! Scales are powers of two. Every layer of weights gets its input at the precision a
+//! [`PrecisionChooser`] picks; in front of it stands a `Requantise` that drops bits and clamps to the
+//! range seen on samples. Between two of those everything is exact, and the range of every value is
+//! proven by interval arithmetic with the actual integer weights, so nothing can overflow when
+//! running: what would is an error here.
+
+mod builder;
+mod layer;
+mod scale;
+
+use thiserror::Error;
+
+pub use layer::{Candidate, LayerProfile};
+
+use crate::{
+    fixed::{FixedError, FixedGraph},
+    float::Profile,
+    graph::{Graph, GraphError},
+    shape::OperatorError,
+};
+
+/// How many bits a layer works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Precision {
+    /// Weights are integers of at most this many bits, sign included; 2 to 16.
+    pub weight_bits: u32,
+    /// Inputs are integers of at most this many bits, sign included where there can be one; 2 to 24.
+    pub input_bits: u32,
+}
+
+/// Chooses the precision of each layer of weights.
+pub trait PrecisionChooser {
+    /// The precision of one layer.
+    ///
+    /// # Errors
+    /// Says, for the user, why there is none and what to do.
+    fn choose(&self, layer: &LayerProfile<'_>) -> Result<Precision, String>;
+}
+
+/// The same `(weight_bits, input_bits)` for all layers.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedPrecision(pub u32, pub u32);
+
+impl PrecisionChooser for FixedPrecision {
+    fn choose(&self, _: &LayerProfile<'_>) -> Result<Precision, String> {
+        Ok(Precision {
+            weight_bits: self.0,
+            input_bits: self.1,
+        })
+    }
+}
+
+/// What [`quantise`] is told besides the graph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QuantiseOptions {
+    /// Factor on the ranges seen on samples, at least 1. With samples of the real inputs 1 is good;
+    /// with made-up ones leave room.
+    pub margin: f32,
+    /// Bits, sign included, of a value that would overflow in a `Square`, a `LeakyRelu`, an addition, a
+    /// concatenation or a pooling, and has to be rounded before it; 2 to 24.
+    pub wide_bits: u32,
+    /// Bits of the model's input where no layer of weights reads it; 2 to 24.
+    pub plain_input_bits: u32,
+}
+
+impl Default for QuantiseOptions {
+    fn default() -> Self {
+        Self {
+            margin: 1.0,
+            wide_bits: 16,
+            plain_input_bits: 8,
+        }
+    }
+}
+
+/// Why a graph has no fixed-point form.
+#[derive(Debug, Error)]
+pub enum QuantiseError {
+    /// The graph itself is broken.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// An option out of its bounds.
+    #[error("the option {field} is {found}, but must be {expected}")]
+    Option {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        found: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// The profile is one of another graph.
+    #[error(
+        "the profile has {found} values, but the graph has {expected} nodes: profile this graph"
+    )]
+    Profile {
+        /// Values of the profile.
+        found: usize,
+        /// Nodes of the graph.
+        expected: usize,
+    },
+    /// There is no precision for a layer.
+    #[error("node {node} ({operator}, shape {shape:?}): {reason}")]
+    NoPrecision {
+        /// Name of the node.
+        node: String,
+        /// Its operator.
+        operator: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// What the chooser said.
+        reason: String,
+    },
+    /// A precision that integers of this size cannot have.
+    #[error(
+        "node {node} ({operator}): {} weight bits and {} input bits were chosen; weights take \
+         2 to 16 bits, inputs 2 to 24", precision.weight_bits, precision.input_bits
+    )]
+    Precision {
+        /// Name of the node.
+        node: String,
+        /// Its operator.
+        operator: &'static str,
+        /// What was chosen.
+        precision: Precision,
+    },
+    /// A value that does not fit in 32 bits.
+    #[error(
+        "node {node} ({operator}, shape {shape:?}): its integers range over {low}..={high}, which does \
+         not fit in 32 bits: lower --weight-bits or --input-bits, or give samples that are closer to \
+         the real inputs"
+    )]
+    Overflow {
+        /// Name of the node.
+        node: String,
+        /// Its operator.
+        operator: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Smallest integer it could be.
+        low: i64,
+        /// Largest integer it could be.
+        high: i64,
+    },
+    /// An operator with parameters that have no integer form.
+    #[error("node {node} ({operator}, shape {shape:?}): {source}")]
+    Operator {
+        /// Name of the node.
+        node: String,
+        /// Its operator.
+        operator: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// What is wrong.
+        source: Box<OperatorError>,
+    },
+    /// The result did not pass its own checks.
+    #[error("the fixed-point graph is inconsistent, please report this model: {0}")]
+    Fixed(#[from] FixedError),
+}
+
+/// The fixed-point form of `graph`, whose values look like `profile` on samples.
+///
+/// Run [`crate::passes::run`] before, and profile its result: normalisations that are not folded cost a
+/// layer each.
+///
+/// # Errors
+/// When an option, the chooser or a range does not allow it; names the node and what to do.
+pub fn quantise(
+    graph: &Graph,
+    profile: &Profile,
+    chooser: &dyn PrecisionChooser,
+    options: &QuantiseOptions,
+) -> Result<FixedGraph, QuantiseError> {
+    check_options(options)?;
+    graph.validate()?;
+    if profile.values.len() != graph.nodes.len() {
+        let (found, expected) = (profile.values.len(), graph.nodes.len());
+        return Err(QuantiseError::Profile { found, expected });
+    }
+    let fixed = builder::build(graph, profile, chooser, options)?;
+    fixed.validate()?;
+    Ok(fixed)
+}
+
+fn check_options(options: &QuantiseOptions) -> Result<(), QuantiseError> {
+    let QuantiseOptions {
+        margin,
+        wide_bits,
+        plain_input_bits,
+    } = *options;
+    if !(1.0..=1e6).contains(&margin) {
+        let found = margin.to_string();
+        return Err(QuantiseError::Option {
+            field: "margin",
+            found,
+            expected: "from 1 to 1e6",
+        });
+    }
+    for (field, bits) in [
+        ("wide_bits", wide_bits),
+        ("plain_input_bits", plain_input_bits),
+    ] {
+        if !(2..=24).contains(&bits) {
+            let found = bits.to_string();
+            return Err(QuantiseError::Option {
+                field,
+                found,
+                expected: "from 2 to 24",
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,580 @@
+//! Builds the fixed-point graph node by node.
+
+use std::collections::BTreeMap;
+
+use super::{
+    LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
+    scale::{self, Range},
+};
+use crate::{
+    fixed::{ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec},
+    float::Profile,
+    geometry::Window,
+    graph::{Graph, Node, Op},
+    shape::OperatorError,
+};
+
+/// Fraction bits of the slope of a `LeakyRelu`.
+const SLOPE_BITS: u32 = 8;
+
+/// Bits of the factors of an average, at worst and at best: a factor is off by up to half a unit, the
+/// same way everywhere.
+const AVERAGE_BITS: std::ops::RangeInclusive<u32> = 8..=10;
+
+/// Quantises a graph and a profile that go together.
+pub(super) fn build(
+    graph: &Graph,
+    profile: &Profile,
+    chooser: &dyn PrecisionChooser,
+    options: &QuantiseOptions,
+) -> Result<FixedGraph, QuantiseError> {
+    let (result, tail) = graph.tail();
+    let needed = needed(graph, result);
+    let ranges = profile
+        .values
+        .iter()
+        .map(|value| Range::of(value, options.margin))
+        .collect();
+    let mut builder = Builder {
+        graph,
+        options,
+        layers: Vec::new(),
+        ranges,
+        nodes: Vec::new(),
+        place: vec![0; graph.nodes.len()],
+        requantised: BTreeMap::new(),
+        current: 0,
+    };
+    builder.choose(profile, chooser, &needed)?;
+    for index in (0..=result).filter(|&index| needed[index]) {
+        builder.current = index;
+        builder.place[index] = builder.node(&graph.nodes[index])?;
+    }
+    let finish = tail
+        .iter()
+        .filter_map(|&index| match graph.nodes[index].op {
+            Op::Softmax => Some(Finish::Softmax),
+            Op::ArgMax => Some(Finish::ArgMax),
+            Op::Sigmoid => Some(Finish::Sigmoid),
+            _ => None,
+        });
+    let fixed = FixedGraph {
+        name: graph.name.clone(),
+        output: builder.place[result],
+        nodes: builder.nodes,
+        finish: finish.collect(),
+    };
+    Ok(without_dead(fixed))
+}
+
+/// Which nodes the result depends on; the input always counts.
+fn needed(graph: &Graph, result: usize) -> Vec<bool> {
+    let mut needed = vec![false; graph.nodes.len()];
+    needed[0] = true;
+    needed[result] = true;
+    for index in (1..=result).rev().filter(|&index| index > 0) {
+        if needed[index] {
+            graph.nodes[index]
+                .inputs
+                .iter()
+                .for_each(|&input| needed[input] = true);
+        }
+    }
+    needed
+}
+
+struct Builder<'a> {
+    graph: &'a Graph,
+    options: &'a QuantiseOptions,
+    /// The layer and its precision, for the nodes that are layers.
+    layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
+    /// The range of each value of the float graph on samples, with the margin.
+    ranges: Vec<Range>,
+    nodes: Vec<FixedNode>,
+    /// The fixed-point value that stands for each value of the float graph.
+    place: Vec<usize>,
+    /// Values that were requantised: `(value, shift, low, high)` to the result.
+    requantised: BTreeMap<(usize, u32, i32, i32), usize>,
+    /// The float node being worked on, for messages.
+    current: usize,
+}
+
+impl<'a> Builder<'a> {
+    /// Asks the chooser about every layer, in order.
+    fn choose(
+        &mut self,
+        profile: &Profile,
+        chooser: &dyn PrecisionChooser,
+        needed: &[bool],
+    ) -> Result<(), QuantiseError> {
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            let layer = match node.inputs.first() {
+                Some(&input) if needed[index] => LayerProfile::new(
+                    self.graph,
+                    index,
+                    self.ranges[input],
+                    profile.values[input].mean_square,
+                    profile.values[index].mean_square,
+                ),
+                _ => None,
+            };
+            let Some(layer) = layer else {
+                self.layers.push(None);
+                continue;
+            };
+            let (name, operator) = (node.name.clone(), node.op.name());
+            let precision =
+                chooser
+                    .choose(&layer)
+                    .map_err(|reason| QuantiseError::NoPrecision {
+                        node: name.clone(),
+                        operator,
+                        shape: node.shape.clone(),
+                        reason,
+                    })?;
+            if !(2..=16).contains(&precision.weight_bits)
+                || !(2..=24).contains(&precision.input_bits)
+            {
+                return Err(QuantiseError::Precision {
+                    node: name,
+                    operator,
+                    precision,
+                });
+            }
+            self.layers.push(Some((layer, precision)));
+        }
+        Ok(())
+    }
+
+    /// The fixed-point value of one float node, with whatever has to come before it.
+    fn node(&mut self, node: &Node) -> Result<usize, QuantiseError> {
+        let input = |i: usize| node.inputs[i];
+        match &node.op {
+            Op::Input => self.input(node),
+            Op::Conv { .. } | Op::Dense { .. } | Op::Affine { .. } => self.layer(input(0)),
+            Op::Relu => self.elementwise(ActivationOp::Relu, input(0)),
+            Op::Clip {
+                min: Some(0.0),
+                max: None,
+            } => self.elementwise(ActivationOp::Relu, input(0)),
+            Op::Clip { min, max } => {
+                let fraction = self.value(input(0)).fraction_bits;
+                let at =
+                    |bound: &Option<f32>, none| bound.map_or(none, |x| scale::round(x, fraction));
+                let high = at(max, i32::MAX);
+                let low = at(min, i32::MIN).min(high);
+                self.elementwise(ActivationOp::Clip { low, high }, input(0))
+            }
+            Op::LeakyRelu { alpha } => {
+                let slope = scale::round(*alpha, SLOPE_BITS as i32);
+                self.widening(
+                    ActivationOp::LeakyRelu {
+                        slope,
+                        shift: SLOPE_BITS,
+                    },
+                    input(0),
+                )
+            }
+            Op::Square => self.widening(ActivationOp::Square, input(0)),
+            Op::MaxPool { window } => self.elementwise(
+                ActivationOp::MaxPool {
+                    window: window.clone(),
+                },
+                input(0),
+            ),
+            Op::AveragePool {
+                window,
+                count_include_pad,
+            } => self.average(window, *count_include_pad, input(0)),
+            Op::GlobalAveragePool => {
+                let shape = &self.graph.nodes[input(0)].shape;
+                self.average(&Window::plain([shape[1], shape[2]]), false, input(0))
+            }
+            Op::Add => self.aligned(&node.inputs, |shifts| LocalOp::Add {
+                left_shift: [shifts[0], shifts[1]],
+            }),
+            Op::Concat { axis } => self.aligned(&node.inputs, |shifts| LocalOp::Concat {
+                axis: *axis,
+                left_shift: shifts.to_vec(),
+            }),
+            Op::Reshape => self.rearranged(LocalOp::Reshape, input(0)),
+            Op::Pad { before, after } => {
+                let (before, after) = (before.clone(), after.clone());
+                self.rearranged(LocalOp::Pad { before, after }, input(0))
+            }
+            Op::Transpose { permutation } => {
+                let permutation = permutation.clone();
+                self.rearranged(LocalOp::Transpose { permutation }, input(0))
+            }
+            Op::Softmax | Op::ArgMax | Op::Sigmoid => {
+                let reason = "supported only as the end of the model";
+                Err(self.operator_error(OperatorError::parameter(
+                    "its place",
+                    "the middle",
+                    reason,
+                )))
+            }
+        }
+    }
+
+    /// The input, at the precision of the layers that read it: the finest where there are several.
+    fn input(&mut self, node: &Node) -> Result<usize, QuantiseError> {
+        let (layers, plain) = self.first_readers();
+        let fractions = layers
+            .iter()
+            .filter_map(|&index| self.layers[index].as_ref());
+        let fractions = fractions.map(|(layer, precision)| layer.input_fraction(*precision));
+        let plain = plain.then(|| self.ranges[0].fraction(self.options.plain_input_bits));
+        let finest = fractions.chain(plain).max();
+        let fraction =
+            finest.unwrap_or_else(|| self.ranges[0].fraction(self.options.plain_input_bits));
+        let (low, high) = self.ranges[0].integers(fraction);
+        let value = ValueSpec {
+            shape: node.shape.clone(),
+            fraction_bits: fraction,
+            low,
+            high,
+        };
+        self.nodes.push(FixedNode {
+            name: node.name.clone(),
+            op: FixedOp::Input,
+            inputs: vec![],
+            value,
+        });
+        Ok(0)
+    }
+
+    /// The layers that read the input, directly or rearranged, and whether anything else does.
+    fn first_readers(&self) -> (Vec<usize>, bool) {
+        let mut same = vec![false; self.graph.nodes.len()];
+        same[0] = true;
+        let (mut layers, mut others) = (Vec::new(), false);
+        for (index, node) in self.graph.nodes.iter().enumerate().skip(1) {
+            if !node.inputs.iter().any(|&input| same[input]) {
+                continue;
+            }
+            match node.op {
+                Op::Reshape | Op::Pad { .. } | Op::Transpose { .. } => same[index] = true,
+                _ if self.layers[index].is_some() => layers.push(index),
+                _ => others = true,
+            }
+        }
+        (layers, others)
+    }
+
+    /// A layer of weights on the value `input`, brought to the layer's precision.
+    fn layer(&mut self, input: usize) -> Result<usize, QuantiseError> {
+        let Some((layer, precision)) = self.layers[self.current].take() else {
+            unreachable!("every layer that is needed has a precision")
+        };
+        let wanted = layer.input_fraction(precision);
+        let value = self.requantise(self.place[input], wanted, layer.range())?;
+        let fraction = self.nodes[value].value.fraction_bits;
+        let (linear, result) = layer.integers(precision.weight_bits, fraction);
+        self.push(FixedOp::Linear(linear), vec![value], result)
+    }
+
+    /// An activation at the scale of its input.
+    fn elementwise(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
+        let fraction = self.value(input).fraction_bits;
+        self.push(FixedOp::Activation(op), vec![self.place[input]], fraction)
+    }
+
+    /// An activation whose result has more bits than its input, which is rounded if it must be.
+    fn widening(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
+        let op = FixedOp::Activation(op);
+        let direct = self.place[input];
+        let value = match self.bounds(&op, &[direct])?.fit() {
+            Some(_) => direct,
+            None => self.rounded(input, self.options.wide_bits)?,
+        };
+        let fraction = self.nodes[value].value.fraction_bits;
+        let fraction = match &op {
+            FixedOp::Activation(ActivationOp::LeakyRelu { shift, .. }) => fraction + *shift as i32,
+            _ => 2 * fraction,
+        };
+        self.push(op, vec![value], fraction)
+    }
+
+    /// The same elements elsewhere.
+    fn rearranged(&mut self, op: LocalOp, input: usize) -> Result<usize, QuantiseError> {
+        let fraction = self.value(input).fraction_bits;
+        self.push(FixedOp::Local(op), vec![self.place[input]], fraction)
+    }
+
+    /// An operator on values at one scale: the finest, or, where that overflows, the one at which the
+    /// largest of them has [`QuantiseOptions::wide_bits`] bits.
+    fn aligned(
+        &mut self,
+        inputs: &[usize],
+        op: impl Fn(&[u32]) -> LocalOp,
+    ) -> Result<usize, QuantiseError> {
+        let direct: Vec<usize> = inputs.iter().map(|&input| self.place[input]).collect();
+        if let Some((op, fraction)) = self.shifts(&direct, &op)
+            && self.bounds(&op, &direct)?.fit().is_some()
+        {
+            return self.push(op, direct, fraction);
+        }
+        let wide = self.options.wide_bits;
+        let fraction = inputs
+            .iter()
+            .map(|&input| self.ranges[input].signed_fraction(wide))
+            .min();
+        let rounded: Vec<usize> = inputs
+            .iter()
+            .map(|&input| {
+                self.requantise(self.place[input], fraction.unwrap_or(0), self.ranges[input])
+            })
+            .collect::<Result<_, _>>()?;
+        let (op, fraction) = self.shifts(&rounded, &op).ok_or_else(|| {
+            let expected = "closer to each other, at most 2^31 apart";
+            self.operator_error(OperatorError::parameter(
+                "the scales of its inputs",
+                "too different",
+                expected,
+            ))
+        })?;
+        self.push(op, rounded, fraction)
+    }
+
+    /// The operator with the shifts that bring `values` to the finest scale among them, and that
+    /// scale; `None` where a shift exceeds 31.
+    fn shifts(&self, values: &[usize], op: impl Fn(&[u32]) -> LocalOp) -> Option<(FixedOp, i32)> {
+        let fractions = values
+            .iter()
+            .map(|&value| self.nodes[value].value.fraction_bits);
+        let finest = fractions.clone().max()?;
+        let shifts: Vec<u32> = fractions
+            .map(|fraction| (finest - fraction) as u32)
+            .collect();
+        shifts
+            .iter()
+            .all(|&shift| shift <= 31)
+            .then(|| (FixedOp::Local(op(&shifts)), finest))
+    }
+
+    /// A mean over windows: a sum, with factors where a count is no power of two. The input is
+    /// rounded as far as it must be.
+    fn average(
+        &mut self,
+        window: &Window,
+        count_padding: bool,
+        input: usize,
+    ) -> Result<usize, QuantiseError> {
+        let counts = self.counts(window, count_padding, input);
+        let wide = self.options.wide_bits;
+        let mut first_error = None;
+        for bits in [
+            None,
+            Some(wide),
+            Some(wide * 3 / 4),
+            Some(wide / 2),
+            Some(wide / 4),
+        ] {
+            let value = match bits {
+                None => self.place[input],
+                Some(bits) => self.rounded(input, bits.max(2))?,
+            };
+            for factor_bits in AVERAGE_BITS.rev() {
+                let (multipliers, shift) = multipliers(&counts, factor_bits);
+                let op = FixedOp::Local(LocalOp::SumPool {
+                    window: window.clone(),
+                    multipliers,
+                });
+                let fraction = self.nodes[value].value.fraction_bits + shift;
+                match self.push(op, vec![value], fraction) {
+                    Err(error @ QuantiseError::Overflow { .. }) => {
+                        first_error.get_or_insert(error);
+                    }
+                    done => return done,
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| unreachable!("there is at least one attempt")))
+    }
+
+    /// What a pooling divides by at each position; one number where it is the same everywhere.
+    fn counts(&self, window: &Window, count_padding: bool, input: usize) -> Vec<usize> {
+        if count_padding || window.padding == [0; 4] {
+            return vec![window.kernel[0] * window.kernel[1]];
+        }
+        let (shape, output) = (
+            &self.graph.nodes[input].shape,
+            &self.graph.nodes[self.current].shape,
+        );
+        let taps = |axis: usize, at: usize| window.taps(axis, at, shape[axis + 1]).len();
+        let row = |y: usize| (0..output[2]).map(move |x| taps(0, y) * taps(1, x));
+        let counts: Vec<usize> = (0..output[1]).flat_map(row).collect();
+        if counts.iter().all(|&count| count == counts[0]) {
+            vec![counts[0]]
+        } else {
+            counts
+        }
+    }
+
+    /// The value `input` of the float graph in `bits` bits, one of them for the sign.
+    fn rounded(&mut self, input: usize, bits: u32) -> Result<usize, QuantiseError> {
+        let range = self.ranges[input];
+        self.requantise(self.place[input], range.signed_fraction(bits), range)
+    }
+
+    /// The fixed-point value `value` at no more than `fraction` fraction bits, clamped to `range`;
+    /// the same one for all who ask for the same.
+    ///
+    /// Goes in front of reshapes and transpositions, next to the activation it usually follows.
+    fn requantise(
+        &mut self,
+        value: usize,
+        fraction: i32,
+        range: Range,
+    ) -> Result<usize, QuantiseError> {
+        let FixedNode {
+            name,
+            op,
+            inputs,
+            value: spec,
+        } = self.nodes[value].clone();
+        let shift = (spec.fraction_bits - fraction).clamp(0, 31) as u32;
+        let fraction = spec.fraction_bits - shift as i32;
+        let (low, high) = range.integers(fraction);
+        if shift == 0 && low <= spec.low && spec.high <= high {
+            return Ok(value);
+        }
+        let key = (value, shift, low, high);
+        if let Some(&done) = self.requantised.get(&key) {
+            return Ok(done);
+        }
+        let (op, inputs) = match op {
+            FixedOp::Local(LocalOp::Reshape | LocalOp::Transpose { .. }) => {
+                (op, vec![self.requantise(inputs[0], fraction, range)?])
+            }
+            _ => (
+                FixedOp::Activation(ActivationOp::Requantise { shift, low, high }),
+                vec![value],
+            ),
+        };
+        let done = self.push_as(name, op, inputs, spec.shape, fraction)?;
+        self.requantised.insert(key, done);
+        Ok(done)
+    }
+
+    /// The fixed-point form of a value of the float graph.
+    fn value(&self, value: usize) -> &ValueSpec {
+        &self.nodes[self.place[value]].value
+    }
+
+    /// Adds the node that computes the current float node's value.
+    fn push(
+        &mut self,
+        op: FixedOp,
+        inputs: Vec<usize>,
+        fraction: i32,
+    ) -> Result<usize, QuantiseError> {
+        let node = &self.graph.nodes[self.current];
+        self.push_as(node.name.clone(), op, inputs, node.shape.clone(), fraction)
+    }
+
+    /// Adds a node; its range is what interval arithmetic proves, and must fit.
+    fn push_as(
+        &mut self,
+        name: String,
+        op: FixedOp,
+        inputs: Vec<usize>,
+        shape: Vec<usize>,
+        fraction_bits: i32,
+    ) -> Result<usize, QuantiseError> {
+        let bounds = self.bounds_as(&op, &inputs, &shape)?;
+        let Some((low, high)) = bounds.fit() else {
+            let node = &self.graph.nodes[self.current];
+            return Err(QuantiseError::Overflow {
+                node: node.name.clone(),
+                operator: node.op.name(),
+                shape,
+                low: bounds.low,
+                high: bounds.high,
+            });
+        };
+        let value = ValueSpec {
+            shape,
+            fraction_bits,
+            low,
+            high,
+        };
+        self.nodes.push(FixedNode {
+            name,
+            op,
+            inputs,
+            value,
+        });
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// The range of an operator that makes the current float node's value.
+    fn bounds(&self, op: &FixedOp, inputs: &[usize]) -> Result<Interval, QuantiseError> {
+        self.bounds_as(op, inputs, &self.graph.nodes[self.current].shape)
+    }
+
+    fn bounds_as(
+        &self,
+        op: &FixedOp,
+        inputs: &[usize],
+        shape: &[usize],
+    ) -> Result<Interval, QuantiseError> {
+        let inputs: Vec<&ValueSpec> = inputs
+            .iter()
+            .map(|&input| &self.nodes[input].value)
+            .collect();
+        match op {
+            FixedOp::Input => Ok(Interval::of(inputs[0])),
+            FixedOp::Linear(linear) => linear.bounds(inputs[0], shape),
+            FixedOp::Local(op) => op.bounds(&inputs, shape),
+            FixedOp::Activation(op) => op.bounds(inputs[0], shape),
+        }
+        .map_err(|source| self.operator_error(source))
+    }
+
+    fn operator_error(&self, source: OperatorError) -> QuantiseError {
+        let node = &self.graph.nodes[self.current];
+        QuantiseError::Operator {
+            node: node.name.clone(),
+            operator: node.op.name(),
+            shape: node.shape.clone(),
+            source: Box::new(source),
+        }
+    }
+}
+
+/// Integer factors that stand for `1 / count`, and the fraction bits they add. One power of two
+/// needs no factor; otherwise the factor of the largest count has about `bits` bits.
+fn multipliers(counts: &[usize], bits: u32) -> (Vec<i32>, i32) {
+    let largest = counts.iter().copied().max().unwrap_or(1);
+    if counts.len() == 1 && largest.is_power_of_two() {
+        return (vec![1], largest.ilog2() as i32);
+    }
+    let shift = largest.ilog2() + bits;
+    let factor = |&count: &usize| (f64::from(shift).exp2() / count as f64).round() as i32;
+    (counts.iter().map(factor).collect(), shift as i32)
+}
+
+/// The graph without nodes that the result does not depend on; the input stays.
+fn without_dead(mut graph: FixedGraph) -> FixedGraph {
+    let mut alive = vec![false; graph.nodes.len()];
+    alive[0] = true;
+    alive[graph.output] = true;
+    for (index, node) in graph.nodes.iter().enumerate().rev() {
+        if alive[index] {
+            node.inputs.iter().for_each(|&input| alive[input] = true);
+        }
+    }
+    let mut place = vec![0; alive.len()];
+    for index in 1..alive.len() {
+        place[index] = place[index - 1] + usize::from(alive[index - 1]);
+    }
+    let mut keep = alive.iter().copied();
+    graph.nodes.retain(|_| keep.next().unwrap_or(false));
+    let inputs = graph.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+    inputs
+        .chain([&mut graph.output])
+        .for_each(|input| *input = place[*input]);
+    graph
+}

@@ -1,0 +1,283 @@
+//! One layer of weights: what it would be at a precision, and its integers.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rayon::prelude::*;
+
+use super::{
+    Precision,
+    scale::{self, Range},
+};
+use crate::{
+    fixed::Linear,
+    geometry::ConvGeometry,
+    graph::{Graph, Op},
+    shape,
+};
+
+/// Biases take at most this much of the 32 bits of a result.
+const MAX_BIAS: f64 = (1u32 << 30) as f64;
+
+/// What a [`super::PrecisionChooser`] is told about a layer: weights, sizes, and its values on
+/// samples.
+pub struct LayerProfile<'a> {
+    /// Name of the node.
+    pub name: &'a str,
+    /// Sizes.
+    pub geometry: ConvGeometry,
+    /// `(out_channels, in_channels/groups * kernel)`, row-major.
+    pub weights: Cow<'a, [f32]>,
+    /// One an output channel.
+    pub bias: Cow<'a, [f32]>,
+    /// Mean square of the layer's input on samples.
+    pub mean_square: f64,
+    /// Mean square of the layer's result on samples.
+    pub output_mean_square: f64,
+    /// Range of the input, with the margin.
+    range: Range,
+    largest_weight: f64,
+    largest_bias: f64,
+    /// Statistics of the integer rows by fraction bits of the weights.
+    rows: Mutex<BTreeMap<i32, Arc<[Row]>>>,
+}
+
+/// What a layer would be at some precision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Largest minus smallest integer the result can be, over all rows, with their biases: the
+    /// width of the result's one range. Infinite where the range does not fit in 32 bits.
+    pub width: f64,
+    /// Largest Euclidean norm of a row of integer weights.
+    pub norm2: f64,
+    /// Largest sum of absolute integer weights of a row.
+    pub norm1: f64,
+    /// Estimated rms error of the result over the rms of the result, from rounding the weights
+    /// and rounding the input, taken as independent.
+    pub error: f64,
+}
+
+/// One row of integer weights.
+struct Row {
+    /// Sum of the positive weights.
+    up: f64,
+    /// Minus the sum of the negative weights.
+    down: f64,
+    /// Sum of the squares.
+    squares: f64,
+    /// Sum of the squares of what rounding did to the weights.
+    rounding: f64,
+}
+
+impl<'a> LayerProfile<'a> {
+    /// Of a node that is a layer of weights; `None` for others.
+    pub(super) fn new(
+        graph: &'a Graph,
+        index: usize,
+        range: Range,
+        mean_square: f64,
+        output_mean_square: f64,
+    ) -> Option<Self> {
+        let node = &graph.nodes[index];
+        let input = node
+            .inputs
+            .first()
+            .map(|&input| graph.nodes[input].shape.as_slice())?;
+        let (geometry, weights, bias) = match &node.op {
+            Op::Conv {
+                window,
+                groups,
+                weight,
+                bias,
+            } => {
+                let (in_channels, size) = shape::image(input).ok()?;
+                let geometry = ConvGeometry {
+                    in_channels,
+                    out_channels: node.shape[0],
+                    input: size,
+                    window: window.clone(),
+                    groups: *groups,
+                };
+                let bias = constants(graph, bias, 0.0, node.shape[0]);
+                (geometry, Cow::Borrowed(graph.data(weight)), bias)
+            }
+            Op::Dense { weight, bias } => {
+                let geometry = ConvGeometry::dense(input[0], node.shape[0]);
+                let bias = constants(graph, bias, 0.0, node.shape[0]);
+                (geometry, Cow::Borrowed(graph.data(weight)), bias)
+            }
+            Op::Affine { mul, add } => {
+                let geometry = affine_geometry(graph, input, [mul, add]);
+                let channels = geometry.in_channels;
+                let [mul, add] = [(mul, 1.0), (add, 0.0)]
+                    .map(|(name, default)| constants(graph, name, default, channels));
+                (geometry, mul, add)
+            }
+            _ => return None,
+        };
+        let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
+        Some(Self {
+            name: &node.name,
+            largest_weight: largest(&weights),
+            largest_bias: largest(&bias),
+            geometry,
+            weights,
+            bias,
+            mean_square,
+            output_mean_square,
+            range,
+            rows: Mutex::default(),
+        })
+    }
+
+    /// Range of the layer's input on samples, with the margin.
+    pub fn input_range(&self) -> (f64, f64) {
+        (self.range.low, self.range.high)
+    }
+
+    pub(super) fn range(&self) -> Range {
+        self.range
+    }
+
+    /// What the layer would be with weights and inputs of so many bits (2 to 16, 2 to 24; clamped to
+    /// that). The first call for a scale of the weights reads all weights, the others only rows.
+    pub fn at(&self, weight_bits: u32, input_bits: u32) -> Candidate {
+        let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
+        let input_fraction = self.range.fraction(input_bits);
+        let fraction = self.weight_fraction(weight_bits, input_fraction);
+        let rows = self.rows(fraction);
+        let (low, high) = self.range.integers(input_fraction);
+        let (mut low, mut high) = (f64::from(low), f64::from(high));
+        if self.geometry.window.padding != [0; 4] {
+            (low, high) = (low.min(0.0), high.max(0.0));
+        }
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut norm1, mut squares, mut variance) = (0f64, 0f64, 0f64);
+        let weight_step = f64::from(-fraction).exp2();
+        let input_step = f64::from(-input_fraction).exp2();
+        for (row, &bias) in rows.iter().zip(&*self.bias) {
+            let bias = f64::from(scale::round(bias, fraction + input_fraction));
+            least = least.min(bias + row.up * low - row.down * high);
+            most = most.max(bias + row.up * high - row.down * low);
+            norm1 = norm1.max(row.up + row.down);
+            squares = squares.max(row.squares);
+            let rounded_weights = row.rounding * self.mean_square;
+            let rounded_inputs = row.squares * (weight_step * input_step).powi(2) / 12.0;
+            variance += (rounded_weights + rounded_inputs) / rows.len() as f64;
+        }
+        let fits = least >= f64::from(i32::MIN) && most <= f64::from(i32::MAX);
+        Candidate {
+            width: if fits { most - least } else { f64::INFINITY },
+            norm2: squares.sqrt(),
+            norm1,
+            error: if variance == 0.0 {
+                0.0
+            } else {
+                (variance / self.output_mean_square).sqrt()
+            },
+        }
+    }
+
+    /// Fraction bits of the input at a precision.
+    pub(super) fn input_fraction(&self, precision: Precision) -> i32 {
+        self.range.fraction(precision.input_bits)
+    }
+
+    /// Fraction bits of the weights: as many as they have room for, unless the bias would not fit.
+    fn weight_fraction(&self, weight_bits: u32, input_fraction: i32) -> i32 {
+        let most = f64::from((1u32 << (weight_bits - 1)) - 1);
+        // What rounds to the largest integer still fits.
+        let by_weights = scale::fraction(self.largest_weight, most + 0.49);
+        by_weights.min(scale::fraction(self.largest_bias, MAX_BIAS) - input_fraction)
+    }
+
+    /// The integer layer for inputs of `input_fraction` fraction bits, and the fraction bits of
+    /// its result.
+    pub(super) fn integers(&self, weight_bits: u32, input_fraction: i32) -> (Linear, i32) {
+        let fraction = self.weight_fraction(weight_bits, input_fraction);
+        let result = fraction + input_fraction;
+        let round = |values: &[f32], fraction| {
+            values
+                .iter()
+                .map(|&value| scale::round(value, fraction))
+                .collect()
+        };
+        let linear = Linear {
+            geometry: self.geometry.clone(),
+            weights: round(&self.weights, fraction),
+            bias: round(&self.bias, result),
+        };
+        (linear, result)
+    }
+
+    /// Statistics of the rows at a scale of the weights, computed once.
+    fn rows(&self, fraction: i32) -> Arc<[Row]> {
+        let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let compute = || {
+            self.weights
+                .par_chunks(self.geometry.row_len())
+                .map(|row| Row::new(row, fraction))
+        };
+        all.entry(fraction)
+            .or_insert_with(|| compute().collect::<Vec<_>>().into())
+            .clone()
+    }
+}
+
+impl Row {
+    fn new(weights: &[f32], fraction: i32) -> Self {
+        let step = f64::from(-fraction).exp2();
+        let mut row = Self {
+            up: 0.0,
+            down: 0.0,
+            squares: 0.0,
+            rounding: 0.0,
+        };
+        for &weight in weights {
+            let integer = f64::from(scale::round(weight, fraction));
+            row.up += integer.max(0.0);
+            row.down += (-integer).max(0.0);
+            row.squares += integer * integer;
+            row.rounding += (integer * step - f64::from(weight)).powi(2);
+        }
+        row
+    }
+}
+
+/// An `Affine` as a layer: a factor a channel, or a factor an element where it has so many.
+fn affine_geometry(graph: &Graph, input: &[usize], names: [&Option<String>; 2]) -> ConvGeometry {
+    let (channels, length) = shape::channels(input);
+    let elements = channels * length;
+    let each = |name: &&Option<String>| {
+        name.as_ref()
+            .is_some_and(|name| graph.data(name).len() == elements)
+    };
+    if elements != 1 && names.iter().any(each) {
+        return ConvGeometry::per_channel(elements, [1, 1]);
+    }
+    match *input {
+        [_, height, width] => ConvGeometry::per_channel(channels, [height, width]),
+        _ => ConvGeometry::per_channel(channels, [1, length]),
+    }
+}
+
+/// The constants of a name, each repeated so that there are `count`.
+fn constants<'a>(
+    graph: &'a Graph,
+    name: &Option<String>,
+    default: f32,
+    count: usize,
+) -> Cow<'a, [f32]> {
+    let data = name.as_ref().map_or(&[][..], |name| graph.data(name));
+    match data.len() {
+        0 => Cow::Owned(vec![default; count]),
+        length if length == count => Cow::Borrowed(data),
+        length => {
+            let run = |&value: &f32| std::iter::repeat_n(value, count / length);
+            Cow::Owned(data.iter().flat_map(run).collect())
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Scales: how many fraction bits a range allows.
+
+use crate::float::ValueProfile;
+
+/// Most fraction bits of inputs and of weights, for ranges that are next to zero.
+const MAX_FRACTION: i32 = 30;
+
+/// A range of real numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Range {
+    /// The range seen on samples, widened by a margin but never beyond zero where no sample was.
+    pub(super) fn of(profile: &ValueProfile, margin: f32) -> Self {
+        let (low, high) = (f64::from(profile.min), f64::from(profile.max));
+        let room = (f64::from(margin) - 1.0) * low.abs().max(high.abs());
+        let away = f64::from(margin);
+        Self {
+            low: if low < 0.0 {
+                low * away
+            } else {
+                (low - room).max(0.0)
+            },
+            high: if high > 0.0 {
+                high * away
+            } else {
+                (high + room).min(0.0)
+            },
+        }
+    }
+
+    /// The largest magnitude.
+    pub(super) fn reach(self) -> f64 {
+        self.low.abs().max(self.high.abs())
+    }
+
+    /// Fraction bits with which it fits in `bits` bits, one of them for the sign if there is one.
+    pub(super) fn fraction(self, bits: u32) -> i32 {
+        let magnitude = if self.low >= 0.0 { bits } else { bits - 1 };
+        fraction(self.reach(), f64::from((1u32 << magnitude) - 1))
+    }
+
+    /// Fraction bits with which it fits in `bits` bits, one of them always for the sign.
+    pub(super) fn signed_fraction(self, bits: u32) -> i32 {
+        fraction(self.reach(), f64::from((1u32 << (bits - 1)) - 1))
+    }
+
+    /// Its integers at a scale, rounded outwards.
+    pub(super) fn integers(self, fraction: i32) -> (i32, i32) {
+        let scale = f64::from(fraction).exp2();
+        // Casts from float saturate, which is what a clamp beyond 32 bits means.
+        (
+            (self.low * scale).floor() as i32,
+            (self.high * scale).ceil() as i32,
+        )
+    }
+}
+
+/// The largest `f` with `reach * 2^f <= most`.
+pub(super) fn fraction(reach: f64, most: f64) -> i32 {
+    let guess = (most / reach).log2().floor();
+    if guess >= f64::from(MAX_FRACTION) || reach == 0.0 {
+        return MAX_FRACTION;
+    }
+    // The logarithm may be off by its last bit.
+    let guess = guess as i32 + 1;
+    let fits = |f: &i32| reach * f64::from(*f).exp2() <= most;
+    (guess - 2..=guess).rev().find(fits).unwrap_or(guess - 2)
+}
+
+/// `round(x * 2^fraction)`, halves away from zero, saturating.
+pub(super) fn round(x: f32, fraction: i32) -> i32 {
+    (f64::from(x) * f64::from(fraction).exp2()).round() as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(low: f64, high: f64) -> Range {
+        Range { low, high }
+    }
+
+    #[test]
+    fn fractions_are_the_largest_that_fit() {
+        assert_eq!(range(0.0, 1.0).fraction(8), 7);
+        assert_eq!(range(0.0, 255.0).fraction(8), 0);
+        assert_eq!(range(0.0, 255.5).fraction(8), -1);
+        assert_eq!(range(-1.0, 0.5).fraction(8), 6);
+        assert_eq!(range(-127.0, 3.0).fraction(8), 0);
+        assert_eq!(range(0.0, 3e9).fraction(2), -30);
+        assert_eq!(range(0.0, 0.0).fraction(8), MAX_FRACTION);
+    }
+
+    #[test]
+    fn margins_widen_and_keep_signs() {
+        let profile = |min: f32, max: f32| ValueProfile {
+            min,
+            max,
+            mean_square: 1.0,
+        };
+        assert_eq!(Range::of(&profile(-1.0, 2.0), 1.5), range(-1.5, 3.0));
+        assert_eq!(Range::of(&profile(1.0, 2.0), 1.0), range(1.0, 2.0));
+        assert_eq!(Range::of(&profile(1.0, 2.0), 1.25), range(0.5, 2.5));
+        assert_eq!(Range::of(&profile(-2.0, -1.0), 3.0), range(-6.0, 0.0));
+        assert_eq!(Range::of(&profile(0.0, 0.0), 3.0), range(0.0, 0.0));
+    }
+}

@@ -1,0 +1,220 @@
+//! Symmetric RLWE with values in coefficients and a seeded `a` shared by several secrets.
+//!
+//! A row encrypts one value of each of up to `blocks * N` images. For block `k`, with secret `s_k`,
+//! `b_k = scale * m_k + e_k - a * s_k  mod (q, X^N + 1)`: the same uniform `a` serves every
+//! block (Peikert, Vaikuntanathan, Waters, CRYPTO 2008, do this for LWE), so `a` costs its
+//! seed, its expansion and its share of the server's work once for all blocks. Distinguishing `k`
+//! blocks from random is at most `k` times as likely as distinguishing one (a hybrid over the
+//! independent secrets).
+//!
+//! `a` lives in the NTT domain, where uniform is uniform too. Everything the server does is
+//! linear over the integers and acts on each word alone, so it never leaves that domain: the
+//! client does one inverse NTT a row and block, the server none.
+
+use pronghorn_ring::{
+    Ntt, NttError, Prime, Word,
+    modulus::ModulusError,
+    random::{Prg, Seed},
+    sample,
+    security::{self, SecurityError, SecurityLevel},
+    vector,
+};
+use thiserror::Error;
+use zeroize::Zeroize;
+
+use crate::simd;
+
+/// Why a set of RLWE parameters is refused.
+#[derive(Debug, Error)]
+pub enum ParameterError {
+    /// Fewer than 128 bits.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    /// Not a prime that fits the word.
+    #[error(transparent)]
+    Modulus(#[from] ModulusError),
+    /// The prime and the degree do not go together.
+    #[error(transparent)]
+    Ntt(#[from] NttError),
+}
+
+/// `Z_q[X] / (X^N + 1)` with at least 128 bits of security for a ternary secret.
+#[derive(Clone)]
+pub struct RlweRing<W: Word> {
+    ntt: Ntt<W>,
+    security: SecurityLevel,
+}
+
+impl<W: Word> RlweRing<W> {
+    /// The ring of degree `n` modulo the prime `q = 1 mod 2n`.
+    ///
+    /// # Errors
+    /// When the table of ePrint 2024/463 gives `(n, q)` less than 128 bits, or `q` does not fit.
+    pub fn new(n: usize, q: u64) -> Result<Self, ParameterError> {
+        let security = security::check(n, u64::BITS - q.saturating_sub(1).leading_zeros())?;
+        Ok(Self { ntt: Ntt::new(n, Prime::new(q)?)?, security })
+    }
+
+    /// Coefficients of a polynomial.
+    pub fn n(&self) -> usize {
+        self.ntt.n()
+    }
+
+    /// The modulus.
+    pub fn modulus(&self) -> &Prime<W> {
+        self.ntt.modulus()
+    }
+
+    /// The level of the security table these parameters meet.
+    pub fn security(&self) -> SecurityLevel {
+        self.security
+    }
+
+    /// How many secrets a batch needs.
+    pub fn blocks(&self, batch: usize) -> usize {
+        batch.div_ceil(self.n())
+    }
+}
+
+/// Expands the public `a` of row `row`, in the NTT domain. Both parties call this with the
+/// seed the client chose, which is public: variable time.
+pub fn expand_a<W: Word>(seed: &Prg, row: u64, q: &Prime<W>, a: &mut [W]) {
+    sample::uniform_public(&mut seed.stream(row), q, a);
+}
+
+/// The generator that [`expand_a`] reads, from the seed on the wire.
+pub fn a_generator(seed: &Seed) -> Prg {
+    Prg::new(seed, "pronghorn 2026 RLWE public a")
+}
+
+/// How a message is placed in a word, and what of the answer's word arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// A message `m` is `m << scale_log` in a coefficient.
+    pub scale_log: u32,
+    /// Low bits the server dropped from every coefficient of `b` of its answer.
+    pub dropped_bits: u32,
+    /// The answer holds `m - centre`, so that its range is symmetric.
+    pub centre: i64,
+    /// Smallest message of an answer.
+    pub low: i32,
+    /// Largest message of an answer.
+    pub high: i32,
+}
+
+/// A decrypted message lies outside its proven range: a wrong server, or a damaged answer.
+#[derive(Debug, Error)]
+#[error("a decrypted value lies outside the range the plan proves; the answer is damaged or the server runs another model")]
+pub struct OutOfRange;
+
+/// One ternary secret a block, for one linear step of one batch; wiped on drop.
+pub struct SecretKey<W: Word> {
+    /// Secrets in the NTT domain, block after block.
+    ntt: Vec<W>,
+    /// Their Shoup quotients.
+    shoup: Vec<W>,
+    errors: Prg,
+}
+
+impl<W: Word> Drop for SecretKey<W> {
+    fn drop(&mut self) {
+        self.ntt.zeroize();
+        self.shoup.zeroize();
+    }
+}
+
+impl<W: Word> SecretKey<W> {
+    /// Draws `blocks` secrets, and the generator of the errors, from `seed`. A seed makes one key, and
+    /// a key encrypts every `(row, block)` at most once: an `(a, error)` pair must never
+    /// meet two messages. Callers draw a fresh seed for each linear step of each batch.
+    pub fn generate(ring: &RlweRing<W>, blocks: usize, seed: &Seed) -> Self {
+        let n = ring.n();
+        let secrets = Prg::new(seed, "pronghorn 2026 RLWE ternary secrets");
+        let mut ntt = vec![W::default(); blocks * n];
+        let mut ternary = vec![0i8; n];
+        for (block, secret) in ntt.chunks_exact_mut(n).enumerate() {
+            sample::ternary(&mut secrets.stream(block as u64), &mut ternary);
+            for (word, &coefficient) in secret.iter_mut().zip(&ternary) {
+                *word = ring.modulus().from_i64(i64::from(coefficient));
+            }
+            ring.ntt.forward(secret);
+        }
+        ternary.zeroize();
+        let shoup = ntt.iter().map(|&word| ring.modulus().shoup(word)).collect();
+        Self { ntt, shoup, errors: Prg::new(seed, "pronghorn 2026 RLWE errors") }
+    }
+
+    /// Encrypts a row: `b[j] = scale * messages[j] + e_j - (a s)_j`, block after block. The last block may be
+    /// shorter than `N`: coefficients that hold no image are neither made nor sent.
+    ///
+    /// Needs `|messages[j]| << scale_log < q / 2`, which plans guarantee. Cost a block: an inverse
+    /// NTT, `N` products, `N` errors. `a` is in the NTT domain; `b` in coefficients.
+    pub fn encrypt_row(
+        &self,
+        ring: &RlweRing<W>,
+        row: u64,
+        a: &[W],
+        messages: &[i32],
+        scale_log: u32,
+        scratch: &mut Scratch<W>,
+        b: &mut [W],
+    ) {
+        let n = ring.n();
+        let blocks = self.ntt.len() / n;
+        for (block, (messages, b)) in messages.chunks(n).zip(b.chunks_mut(n)).enumerate() {
+            self.mask(ring, block, a, &mut scratch.words);
+            let errors = &mut scratch.errors[..messages.len()];
+            sample::centred_binomial(&mut self.errors.stream(row * blocks as u64 + block as u64), errors);
+            simd::encrypt(messages, errors, &scratch.words, scale_log, ring.modulus().value(), b);
+        }
+    }
+
+    /// Decrypts a row of an answer into `messages`; `b` holds words without their dropped bits.
+    ///
+    /// # Errors
+    /// When a message lies outside `encoding.low..=encoding.high`.
+    pub fn decrypt_row(
+        &self,
+        ring: &RlweRing<W>,
+        a: &[W],
+        b: &[W],
+        encoding: &Encoding,
+        scratch: &mut Scratch<W>,
+        messages: &mut [i32],
+    ) -> Result<(), OutOfRange> {
+        let n = ring.n();
+        let mut inside = true;
+        for (block, (b, messages)) in b.chunks(n).zip(messages.chunks_mut(n)).enumerate() {
+            self.mask(ring, block, a, &mut scratch.words);
+            inside &= simd::decrypt(b, &scratch.words, encoding, ring.modulus().value(), messages);
+        }
+        if inside { Ok(()) } else { Err(OutOfRange) }
+    }
+
+    /// `a * s_block` in coefficients.
+    fn mask(&self, ring: &RlweRing<W>, block: usize, a: &[W], product: &mut [W]) {
+        let range = block * ring.n()..(block + 1) * ring.n();
+        vector::mul_shoup(ring.modulus(), a, &self.ntt[range.clone()], &self.shoup[range], product);
+        ring.ntt.inverse(product);
+    }
+}
+
+/// Room for one polynomial and its errors; wiped on drop.
+pub struct Scratch<W: Word> {
+    words: Vec<W>,
+    errors: Vec<i8>,
+}
+
+impl<W: Word> Scratch<W> {
+    /// Room for polynomials of `ring`.
+    pub fn new(ring: &RlweRing<W>) -> Self {
+        Self { words: vec![W::default(); ring.n()], errors: vec![0; ring.n()] }
+    }
+}
+
+impl<W: Word> Drop for Scratch<W> {
+    fn drop(&mut self) {
+        self.words.zeroize();
+        self.errors.zeroize();
+    }
+}

@@ -1,0 +1,285 @@
+//! From a floating-point graph to a plan and the server's half.
+
+use pronghorn_graph::{
+    fixed::{FixedGraph, FixedNode, FixedOp, Linear},
+    float::{self, FloatError},
+    graph::{Graph, Op},
+    oracle::{self, OracleError},
+    passes,
+    quantise::{self, QuantiseError, QuantiseOptions},
+};
+use thiserror::Error;
+
+use crate::{
+    cost,
+    plan::{ActivationPlan, Engine, FORMAT, LinearPlan, Plan, Protocol, Step, StepKind, centre},
+    precision::{Carrier, Demand, ModulusBudget},
+    trust::{self, TrustError, TrustLevel},
+};
+
+/// What the model's owner decides.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// Must be named.
+    pub trust: Option<TrustLevel>,
+    /// Inputs to choose ranges from, `images * elements` values; none: see [`SYNTHETIC_IMAGES`].
+    pub samples: Option<Vec<f32>>,
+    /// Smallest and largest input where there are no samples.
+    pub input_range: (f32, f32),
+    /// What the server may use for one batch, in bytes.
+    pub memory: u64,
+    /// Bits of every layer's weights; none: chosen layer by layer.
+    pub weight_bits: Option<u32>,
+    /// Bits of every layer's input; none: chosen layer by layer.
+    pub input_bits: Option<u32>,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            trust: None,
+            samples: None,
+            input_range: (0.0, 1.0),
+            memory: 4 << 30,
+            weight_bits: None,
+            input_bits: None,
+        }
+    }
+}
+
+/// Without samples, ranges come from this many made-up images (noise, ramps, constants) over
+/// the input range, with [`SYNTHETIC_MARGIN`] on every range.
+pub const SYNTHETIC_IMAGES: usize = 48;
+
+/// The margin on ranges that come from made-up images.
+pub const SYNTHETIC_MARGIN: f32 = 2.0;
+
+/// Relative rms error of the result, against the float model on the samples, that the planner aims at.
+pub const RESULT_TOLERANCE: f64 = 0.1;
+
+/// Samples on which the planner measures that error.
+const FIDELITY_IMAGES: usize = 64;
+
+/// A plan and what the server keeps to itself.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// For both parties.
+    pub plan: Plan,
+    /// Weights of each step that is linear, by step. The server's secret.
+    pub weights: Vec<Option<Linear>>,
+    /// What the plan computes, for the oracle. The server's secret.
+    pub fixed: FixedGraph,
+    /// Relative rms error of the fixed-point result on the samples.
+    pub result_error: f64,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// See there.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The float model does not run.
+    #[error(transparent)]
+    Float(#[from] FloatError),
+    /// Some range, scale or modulus does not work out.
+    #[error(transparent)]
+    Quantise(#[from] QuantiseError),
+    /// The fixed-point model does not run on the samples.
+    #[error(transparent)]
+    Oracle(#[from] OracleError),
+    /// The samples are not images of this model.
+    #[error("the samples have {found} values, which is no positive multiple of the {expected} that an input of shape {shape:?} has")]
+    Samples {
+        /// Values given.
+        found: usize,
+        /// Elements of one input.
+        expected: usize,
+        /// Shape of one input.
+        shape: Vec<usize>,
+    },
+    /// Not even one image fits.
+    #[error("one image needs {needed} bytes on the server at step {step}, and {allowed} are allowed: raise --memory, or use a smaller input")]
+    Memory {
+        /// The step that needs most.
+        step: String,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        allowed: u64,
+    },
+    /// The layer's answer is too wide for any modulus.
+    #[error("{layer}: its integer result spans {width} values with noise below {noise}, which no modulus of this version carries at 128 bits of security: lower --weight-bits or --input-bits")]
+    Modulus {
+        /// The node.
+        layer: String,
+        /// Largest minus smallest result.
+        width: f64,
+        /// Noise bound.
+        noise: u64,
+    },
+}
+
+/// Builds the plan of `graph`: passes, ranges, precisions, parameters.
+///
+/// The tolerance a layer is allowed is [`RESULT_TOLERANCE`] over the square root of the number of layers
+/// (errors of layers add up like noise), halved until the measured error of the result is small enough or
+/// stops falling.
+///
+/// # Errors
+/// When no trust level of this version is named, the model leaves its ranges, or does not fit in memory.
+pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
+    let trust = trust::require(options.trust)?;
+    let graph = passes::run(graph);
+    let elements: usize = graph.nodes[0].shape.iter().product();
+    let (samples, margin) = samples(options, elements, &graph.nodes[0].shape)?;
+    let images = samples.len() / elements;
+    let profile = float::profile(&graph, &samples, images)?;
+    let tested = &samples[..images.min(FIDELITY_IMAGES) * elements];
+    let wanted = float::evaluate(&graph, tested, images.min(FIDELITY_IMAGES))?;
+    let quantise_options = QuantiseOptions { margin, ..QuantiseOptions::default() };
+
+    let layers = graph.nodes.iter().filter(|node| matches!(node.op, Op::Conv { .. } | Op::Dense { .. })).count();
+    let mut tolerance = RESULT_TOLERANCE / (layers.max(1) as f64).sqrt();
+    let mut best: Option<(FixedGraph, f64)> = None;
+    for _ in 0..6 {
+        let budget = ModulusBudget { tolerance, weight_bits: options.weight_bits, input_bits: options.input_bits };
+        let fixed = quantise::quantise(&graph, &profile, &budget, &quantise_options)?;
+        let error = result_error(&fixed, tested, &wanted)?;
+        let better = best.as_ref().is_none_or(|(_, least)| error < *least);
+        if better {
+            best = Some((fixed, error));
+        }
+        if !better || error <= RESULT_TOLERANCE {
+            break;
+        }
+        tolerance /= 2.0;
+    }
+    let (fixed, result_error) = best.expect("the loop runs at least once");
+    let (plan, weights) = lower(&fixed, trust, options.memory)?;
+    Ok(Built { plan, weights, fixed, result_error })
+}
+
+/// The user's samples, or made-up ones, and the margin that goes with them.
+fn samples(options: &BuildOptions, elements: usize, shape: &[usize]) -> Result<(Vec<f32>, f32), BuildError> {
+    match &options.samples {
+        Some(samples) if samples.is_empty() || samples.len() % elements.max(1) != 0 => {
+            Err(BuildError::Samples { found: samples.len(), expected: elements, shape: shape.to_vec() })
+        }
+        Some(samples) => Ok((samples.clone(), 1.0)),
+        None => Ok((synthetic(elements, options.input_range), SYNTHETIC_MARGIN)),
+    }
+}
+
+/// Made-up images: a third noise, a third ramps, a third noise around a constant.
+fn synthetic(elements: usize, (low, high): (f32, f32)) -> Vec<f32> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut noise = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 24) as f32
+    };
+    let mut images = Vec::with_capacity(SYNTHETIC_IMAGES * elements);
+    for image in 0..SYNTHETIC_IMAGES {
+        let level = image as f32 / (SYNTHETIC_IMAGES - 1) as f32;
+        for element in 0..elements {
+            let place = element as f32 / elements as f32;
+            let value = match image % 3 {
+                0 => noise(),
+                1 => (place + level).fract(),
+                _ => (0.8 * level + 0.2 * noise()).min(1.0),
+            };
+            images.push(low + (high - low) * value);
+        }
+    }
+    images
+}
+
+/// Relative rms difference between the fixed-point and the float result, before softmax and the like.
+fn result_error(fixed: &FixedGraph, inputs: &[f32], wanted: &[f32]) -> Result<f64, BuildError> {
+    let input = &fixed.nodes[0].value;
+    let images = inputs.len() / input.len();
+    let (integers, _) = oracle::quantise_input(input, inputs)?;
+    let result = oracle::evaluate(fixed, &integers, images)?;
+    let found = oracle::finish(&fixed.finish, &fixed.nodes[fixed.output].value, &result, images);
+    let square = |value: f64| value * value;
+    let error: f64 = found.iter().zip(wanted).map(|(&f, &w)| square(f64::from(f) - f64::from(w))).sum();
+    let signal: f64 = wanted.iter().map(|&w| square(f64::from(w))).sum();
+    Ok(if error == 0.0 { 0.0 } else { (error / signal).sqrt() })
+}
+
+/// Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters.
+fn lower(fixed: &FixedGraph, trust: TrustLevel, memory: u64) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
+    let mut consumers = vec![0usize; fixed.nodes.len()];
+    fixed.nodes.iter().flat_map(|node| &node.inputs).for_each(|&input| consumers[input] += 1);
+    consumers[fixed.output] += 1;
+    let mut steps: Vec<Step> = Vec::new();
+    let mut weights = Vec::new();
+    let mut step_of = vec![0usize; fixed.nodes.len()];
+    for (index, node) in fixed.nodes.iter().enumerate() {
+        let inputs: Vec<usize> = node.inputs.iter().map(|&input| step_of[input]).collect();
+        if let FixedOp::Activation(op) = &node.op {
+            let before = inputs[0];
+            if let StepKind::Activation(chain) = &mut steps[before].kind
+                && consumers[node.inputs[0]] == 1
+            {
+                chain.ops.push(op.clone());
+                steps[before].value = node.value.clone();
+                step_of[index] = before;
+                continue;
+            }
+        }
+        let kind = match &node.op {
+            FixedOp::Input => StepKind::Input,
+            FixedOp::Linear(linear) => StepKind::Linear(linear_plan(node, linear, &steps[inputs[0]])?),
+            FixedOp::Local(op) => StepKind::Local(op.clone()),
+            FixedOp::Activation(op) => {
+                StepKind::Activation(ActivationPlan { protocol: Protocol::Reveal, ops: vec![op.clone()] })
+            }
+        };
+        weights.push(if let FixedOp::Linear(linear) = &node.op { Some(linear.clone()) } else { None });
+        step_of[index] = steps.len();
+        steps.push(Step { name: node.name.clone(), kind, inputs, value: node.value.clone() });
+    }
+    let mut plan = Plan {
+        format: FORMAT,
+        model: fixed.name.clone(),
+        trust,
+        steps,
+        output: step_of[fixed.output],
+        finish: fixed.finish.clone(),
+        max_batch: 1,
+    };
+    plan.max_batch = cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
+        step: plan.steps[step].name.clone(),
+        needed,
+        allowed: memory,
+    })?;
+    Ok((plan, weights))
+}
+
+/// Parameters of one linear step from its actual integer weights.
+fn linear_plan(node: &FixedNode, linear: &Linear, input: &Step) -> Result<LinearPlan, BuildError> {
+    let rows = linear.weights.chunks(linear.weights.len() / linear.geometry.out_channels);
+    let norms = rows.map(|row| {
+        let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(f64::from(w))).sum::<f64>();
+        (sum(f64::abs), sum(|w| w * w).sqrt())
+    });
+    let (norm1, norm2) = norms.fold((0f64, 0f64), |most, row| (most.0.max(row.0), most.1.max(row.1)));
+    let middle = centre(&node.value);
+    let reach = (i64::from(node.value.high) - middle).max(middle - i64::from(node.value.low));
+    let demand = Demand {
+        width: 2.0 * reach as f64,
+        input: f64::from(input.value.low.unsigned_abs().max(input.value.high.unsigned_abs())),
+        norm1,
+        norm2,
+    };
+    let Carrier { word, degree, modulus, scale_log, dropped_bits } =
+        demand.carrier(input.value.len(), node.value.len()).ok_or_else(|| BuildError::Modulus {
+            layer: node.name.clone(),
+            width: demand.width,
+            noise: pronghorn_he::noise::linear_bound(norm1, norm2),
+        })?;
+    Ok(LinearPlan { engine: Engine::Batch, geometry: linear.geometry.clone(), word, degree, modulus, scale_log, dropped_bits })
+}

@@ -1,0 +1,129 @@
+//! What a step costs: words on the wire, multiply-adds, memory, predicted seconds.
+
+use pronghorn_ring::bits::packed_len;
+
+use crate::plan::{LinearPlan, Plan, Step, StepKind, WordSize};
+
+/// Most images in one batch whatever the memory: more bring nothing, the share of `a` is gone by then.
+pub const MAX_BATCH: usize = 16_384;
+
+/// Bytes of the seed of `a` in a step's first message.
+pub const SEED_BYTES: usize = 32;
+
+/// Rates of one core from `pronghorn bench batch` on a 3 GHz Cascade Lake with AVX-512, used for
+/// predictions only.
+mod rate {
+    /// Word multiply-adds a second, 32-bit words.
+    pub const PRODUCT_U32: f64 = 55e9;
+    /// Word multiply-adds a second, 64-bit words.
+    pub const PRODUCT_U64: f64 = 20e9;
+    /// Seconds to encrypt a value or decrypt one, 32-bit words, both sides' packing included.
+    pub const VALUE_U32: f64 = 7e-9;
+    /// The same for 64-bit words.
+    pub const VALUE_U64: f64 = 40e-9;
+    /// Seconds to expand one word of `a` and to add it up at the client.
+    pub const PUBLIC: f64 = 2e-9;
+}
+
+/// What one step costs for one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepCost {
+    /// Bytes from client to server, frames not counted.
+    pub bytes_up: u64,
+    /// Bytes from server to client, frames not counted.
+    pub bytes_down: u64,
+    /// Multiply-adds of a ciphertext word by a weight, on the server.
+    pub multiply_adds: u64,
+    /// Bytes the server holds while it runs.
+    pub server_memory: u64,
+    /// Bytes of the client's shares while it runs.
+    pub client_memory: u64,
+    /// Messages one way and back.
+    pub rounds: u32,
+    /// Predicted seconds on one core, both parties' work added.
+    pub seconds: f64,
+}
+
+impl LinearPlan {
+    /// Bytes of one element's `b` for a batch, client to server.
+    pub fn request_row_bytes(&self, batch: usize) -> usize {
+        packed_len(batch, self.modulus_bits())
+    }
+
+    /// Bytes of one element's answer for a batch: `a` whole, `b` without its dropped bits.
+    pub fn answer_row_bytes(&self, batch: usize) -> usize {
+        packed_len(self.degree, self.modulus_bits()) + packed_len(batch, self.answer_bits())
+    }
+
+    /// Bytes of a ciphertext word in memory.
+    fn word_bytes(&self) -> u64 {
+        match self.word {
+            WordSize::U32 => 4,
+            WordSize::U64 => 8,
+        }
+    }
+}
+
+/// The cost of step `index` for a batch.
+pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
+    let step = &plan.steps[index];
+    let values = |step: &Step| step.value.len() as u64;
+    let shares: u64 = step.inputs.iter().map(|&input| values(&plan.steps[input])).sum::<u64>() + values(step);
+    let client_memory = 4 * shares * batch as u64;
+    let StepKind::Linear(linear) = &step.kind else {
+        return StepCost { client_memory, ..StepCost::default() };
+    };
+    let (inputs, outputs) = (values(&plan.steps[step.inputs[0]]), values(step));
+    let columns = (linear.degree + batch) as u64;
+    let (product, value) = match linear.word {
+        WordSize::U32 => (rate::PRODUCT_U32, rate::VALUE_U32),
+        WordSize::U64 => (rate::PRODUCT_U64, rate::VALUE_U64),
+    };
+    let multiply_adds = linear.geometry.multiply_adds().saturating_mul(columns);
+    let seconds = multiply_adds as f64 / product
+        + (inputs + outputs) as f64 * (batch as f64 * value + linear.degree as f64 * rate::PUBLIC);
+    StepCost {
+        bytes_up: SEED_BYTES as u64 + inputs * linear.request_row_bytes(batch) as u64,
+        bytes_down: outputs * linear.answer_row_bytes(batch) as u64,
+        multiply_adds,
+        server_memory: server_words(inputs, outputs, linear.degree as u64, batch as u64) * linear.word_bytes(),
+        client_memory,
+        rounds: 1,
+        seconds,
+    }
+}
+
+/// Words the server holds at most: first the rows of `a` and of `a'`, then `a'` with the rows of `b` and `b'`.
+fn server_words(inputs: u64, outputs: u64, degree: u64, batch: u64) -> u64 {
+    ((inputs + outputs) * degree).max(outputs * degree + (inputs + outputs) * batch)
+}
+
+/// The sum over all steps; memory is the largest.
+pub fn total(plan: &Plan, batch: usize) -> StepCost {
+    (0..plan.steps.len()).map(|index| step(plan, index, batch)).fold(StepCost::default(), |sum, cost| StepCost {
+        bytes_up: sum.bytes_up + cost.bytes_up,
+        bytes_down: sum.bytes_down + cost.bytes_down,
+        multiply_adds: sum.multiply_adds.saturating_add(cost.multiply_adds),
+        server_memory: sum.server_memory.max(cost.server_memory),
+        client_memory: sum.client_memory.max(cost.client_memory),
+        rounds: sum.rounds + cost.rounds,
+        seconds: sum.seconds + cost.seconds,
+    })
+}
+
+/// Most images a batch may have so that the server stays within `memory` bytes: whole blocks where
+/// possible. The step and its bytes for one image, when not even that fits.
+pub fn max_batch(plan: &Plan, memory: u64) -> Result<usize, (usize, u64)> {
+    let needed = |batch: usize| total(plan, batch).server_memory;
+    if needed(1) > memory {
+        let most = (0..plan.steps.len()).max_by_key(|&index| step(plan, index, 1).server_memory).unwrap_or(0);
+        return Err((most, needed(1)));
+    }
+    let (mut fits, mut over) = (1, MAX_BATCH + 1);
+    while over - fits > 1 {
+        let middle = fits + (over - fits) / 2;
+        if needed(middle) <= memory { fits = middle } else { over = middle }
+    }
+    let block = plan.linear_steps().map(|(_, _, linear)| linear.degree).max().unwrap_or(1);
+    Ok(if fits >= block { fits / block * block } else { fits })
+}

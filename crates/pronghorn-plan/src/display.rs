@@ -1,0 +1,121 @@
+//! The plan as text, for people.
+
+use std::fmt;
+
+use pronghorn_graph::fixed::{ActivationOp, LocalOp};
+use pronghorn_ring::security::{self, SecurityLevel};
+
+use crate::{
+    cost,
+    plan::{LinearPlan, Plan, Step, StepKind},
+};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let batch = self.max_batch;
+        let total = cost::total(self, batch);
+        let per_image = |bytes: u64| bytes as f64 / batch as f64;
+        writeln!(f, "plan of {}, format {}, hash {}", self.model, self.format, &self.hash_hex()[..16])?;
+        writeln!(f, "trust level {}: {}", self.trust, self.trust.reveals())?;
+        writeln!(f, "batches of up to {batch} images")?;
+        writeln!(f)?;
+        let columns = ["step", "what", "shape", "range", "parameters", "M mult-adds/image", "kB up/image", "kB down/image"];
+        let mut rows = vec![columns.map(str::to_owned)];
+        for (index, step) in self.steps.iter().enumerate() {
+            let cost = cost::step(self, index, batch);
+            let number = |value: f64| if value == 0.0 { String::new() } else { format!("{value:.3}") };
+            rows.push([
+                format!("{index} {}", step.name),
+                what(step),
+                shape(&step.value.shape),
+                format!("{}..{} /2^{}", step.value.low, step.value.high, step.value.fraction_bits),
+                parameters(step),
+                number(per_image(cost.multiply_adds) / 1e6),
+                number(per_image(cost.bytes_up) / 1e3),
+                number(per_image(cost.bytes_down) / 1e3),
+            ]);
+        }
+        table(f, &rows)?;
+        writeln!(f)?;
+        writeln!(f, "a full batch, frames not counted:")?;
+        writeln!(f, "  up {:.4} MB, down {:.4} MB an image; {} rounds", per_image(total.bytes_up) / 1e6, per_image(total.bytes_down) / 1e6, total.rounds)?;
+        writeln!(f, "  server memory {:.1} MB, client shares {:.1} MB", total.server_memory as f64 / 1e6, total.client_memory as f64 / 1e6)?;
+        writeln!(f, "  predicted {:.3} s on one core, both parties added ({:.0} images/s)", total.seconds, batch as f64 / total.seconds)
+    }
+}
+
+/// The step's kind in a few words.
+fn what(step: &Step) -> String {
+    match &step.kind {
+        StepKind::Input => "input, client's".into(),
+        StepKind::Linear(linear) => linear_name(linear),
+        StepKind::Local(op) => format!("{} on shares", local_name(op)),
+        StepKind::Activation(activation) => {
+            let names: Vec<String> = activation.ops.iter().map(activation_name).collect();
+            format!("{} by the client", names.join(", "))
+        }
+    }
+}
+
+fn linear_name(linear: &LinearPlan) -> String {
+    let geometry = &linear.geometry;
+    let [kernel_h, kernel_w] = geometry.window.kernel;
+    let name = if geometry.input == [1, 1] {
+        format!("dense {} to {}", geometry.in_channels, geometry.out_channels)
+    } else {
+        format!("conv {kernel_h}x{kernel_w}, {} to {}", geometry.in_channels, geometry.out_channels)
+    };
+    let groups = if geometry.groups > 1 { format!(", {} groups", geometry.groups) } else { String::new() };
+    format!("batch engine, {name}{groups}")
+}
+
+fn local_name(op: &LocalOp) -> &'static str {
+    match op {
+        LocalOp::Add { .. } => "add",
+        LocalOp::SumPool { .. } => "sum-pool",
+        LocalOp::Reshape => "reshape",
+        LocalOp::Pad { .. } => "pad",
+        LocalOp::Concat { .. } => "concat",
+        LocalOp::Transpose { .. } => "transpose",
+    }
+}
+
+fn activation_name(op: &ActivationOp) -> String {
+    match op {
+        ActivationOp::Relu => "relu".into(),
+        ActivationOp::Clip { low, high } => format!("clip {low}..{high}"),
+        ActivationOp::LeakyRelu { slope, shift } => format!("leaky relu {slope}/2^{shift}"),
+        ActivationOp::Square => "square".into(),
+        ActivationOp::MaxPool { window } => format!("max-pool {}x{}", window.kernel[0], window.kernel[1]),
+        ActivationOp::Requantise { shift, low, high } => format!("drop {shift} bits into {low}..{high}"),
+    }
+}
+
+fn parameters(step: &Step) -> String {
+    let StepKind::Linear(linear) = &step.kind else { return String::new() };
+    let bits = linear.modulus_bits();
+    let level = security::check(linear.degree, bits).map_or("below 128", |level| match level {
+        SecurityLevel::Bits128 => "128",
+        SecurityLevel::Bits192 => "192",
+        SecurityLevel::Bits256 => "256",
+    });
+    format!(
+        "N {}, q {} ({bits} bits), scale 2^{}, -{} bits down, {level}-bit security",
+        linear.degree, linear.modulus, linear.scale_log, linear.dropped_bits
+    )
+}
+
+fn shape(shape: &[usize]) -> String {
+    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// Left-aligned columns, two spaces apart.
+fn table<const COLUMNS: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; COLUMNS]]) -> fmt::Result {
+    let widths: [usize; COLUMNS] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(f, "{}", cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! The plan's types, its bytes and its hash.
+
+use pronghorn_graph::{
+    fixed::{ActivationOp, Finish, LocalOp, ValueSpec},
+    geometry::ConvGeometry,
+};
+use pronghorn_he::rlwe::Encoding;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{trust::TrustLevel, validate};
+
+/// The format of [`Plan::to_bytes`]; a reader refuses any other.
+pub const FORMAT: u16 = 1;
+
+/// Longest plan a reader accepts, in bytes.
+pub const MAX_BYTES: usize = 16 << 20;
+
+/// What both parties do, step by step. Step `i` makes value `i`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// [`FORMAT`].
+    pub format: u16,
+    /// The model's name, for messages.
+    pub model: String,
+    /// Who learns what.
+    pub trust: TrustLevel,
+    /// Steps in order; the first is the only [`StepKind::Input`].
+    pub steps: Vec<Step>,
+    /// The step whose value is the result.
+    pub output: usize,
+    /// What the client does to the decoded result in floating point.
+    pub finish: Vec<Finish>,
+    /// Most images in one batch, from the memory the server's owner allows.
+    pub max_batch: usize,
+}
+
+/// One step and the value it makes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The node of the model it comes from.
+    pub name: String,
+    /// What happens.
+    pub kind: StepKind,
+    /// Steps whose values it reads, all before it.
+    pub inputs: Vec<usize>,
+    /// Shape, scale and range of the value it makes.
+    pub value: ValueSpec,
+}
+
+/// The kinds of steps. Between steps each party holds an additive share of every value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum StepKind {
+    /// The client's input: its share is the value, the server's is zero.
+    Input,
+    /// The server's weights meet the shares, in a linear engine.
+    Linear(LinearPlan),
+    /// Each party works on its own share; nothing is sent.
+    Local(LocalOp),
+    /// A non-linear function by an activation protocol.
+    Activation(ActivationPlan),
+}
+
+/// A linear step's engine and parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinearPlan {
+    /// Which engine.
+    pub engine: Engine,
+    /// Sizes of the convolution or dense layer.
+    pub geometry: ConvGeometry,
+    /// Words of the ciphertext.
+    pub word: WordSize,
+    /// Degree `N` of the ring: images of one block.
+    pub degree: usize,
+    /// The modulus `q`, a prime `= 1 mod 2N`.
+    pub modulus: u64,
+    /// A message `m` is `m << scale_log` in a coefficient.
+    pub scale_log: u32,
+    /// Low bits the server drops from `b` of its answer.
+    pub dropped_bits: u32,
+}
+
+/// The linear engines of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// One ciphertext row an element, one coefficient an image.
+    Batch,
+}
+
+/// Words that hold ciphertext residues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WordSize {
+    /// 32 bits, primes of at most 31.
+    U32,
+    /// 64 bits, primes of at most 60.
+    U64,
+}
+
+impl LinearPlan {
+    /// Bits of the modulus: the width of a ciphertext word on the wire.
+    pub fn modulus_bits(&self) -> u32 {
+        u64::BITS - self.modulus.leading_zeros()
+    }
+
+    /// Bits of a word of `b` in the answer.
+    pub fn answer_bits(&self) -> u32 {
+        self.modulus_bits() - self.dropped_bits
+    }
+
+    /// How messages sit in the words of the step's answer.
+    pub fn encoding(&self, value: &ValueSpec) -> Encoding {
+        Encoding {
+            scale_log: self.scale_log,
+            dropped_bits: self.dropped_bits,
+            centre: centre(value),
+            low: value.low,
+            high: value.high,
+        }
+    }
+}
+
+/// The middle of a value's range; answers hold `m - centre`.
+pub fn centre(value: &ValueSpec) -> i64 {
+    (i64::from(value.low) + i64::from(value.high)).div_euclid(2)
+}
+
+/// An activation step: the protocol and the elementwise chain it computes in one go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActivationPlan {
+    /// Which protocol.
+    pub protocol: Protocol,
+    /// Applied in order, each to the result of the one before.
+    pub ops: Vec<ActivationOp>,
+}
+
+/// The activation protocols of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// The value is revealed to the client, who computes in the clear.
+    Reveal,
+}
+
+/// Why bytes are not a plan, or a plan is not one to follow.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// Longer than [`MAX_BYTES`].
+    #[error("the plan has {length} bytes; at most {MAX_BYTES} are accepted")]
+    TooLong {
+        /// Bytes found.
+        length: usize,
+    },
+    /// Another format.
+    #[error("the plan has format {found}, this version reads format {FORMAT}: use the same version of pronghorn on both sides")]
+    Format {
+        /// The format found.
+        found: u16,
+    },
+    /// Not decodable.
+    #[error("the plan's bytes are damaged: {reason}")]
+    Damaged {
+        /// What the decoder met.
+        reason: String,
+    },
+    /// A field with a value no honest plan has.
+    #[error("the plan's step {step} ({name}): {reason}")]
+    Step {
+        /// Index of the step.
+        step: usize,
+        /// Its name.
+        name: String,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
+    /// A field of the plan as a whole.
+    #[error("the plan's {field}: {reason}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
+}
+
+impl Plan {
+    /// Canonical bytes: a format number, then the fields in order.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("a plan in memory always serialises")
+    }
+
+    /// Reads and validates a plan from an untrusted peer or file.
+    ///
+    /// # Errors
+    /// When the bytes are not a plan, or any field is out of bounds: shapes that do not follow from the
+    /// operators, ranges that do not hold, parameters below 128 bits of security.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PlanError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(PlanError::TooLong { length: bytes.len() });
+        }
+        let damaged = |error: postcard::Error| PlanError::Damaged { reason: error.to_string() };
+        let (format, _) = postcard::take_from_bytes::<u16>(bytes).map_err(damaged)?;
+        if format != FORMAT {
+            return Err(PlanError::Format { found: format });
+        }
+        let (plan, rest) = postcard::take_from_bytes::<Self>(bytes).map_err(damaged)?;
+        if !rest.is_empty() {
+            return Err(PlanError::Damaged { reason: format!("{} bytes follow its end", rest.len()) });
+        }
+        validate::validate(&plan)?;
+        Ok(plan)
+    }
+
+    /// BLAKE3 of [`Plan::to_bytes`]: what the parties compare.
+    pub fn hash(&self) -> [u8; 32] {
+        blake3::derive_key("pronghorn 2026 plan hash", &self.to_bytes())
+    }
+
+    /// [`Plan::hash`] in hexadecimal, as users compare it.
+    pub fn hash_hex(&self) -> String {
+        self.hash().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// JSON for people and tools.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a plan in memory always serialises")
+    }
+
+    /// Who learns what.
+    pub fn trust(&self) -> TrustLevel {
+        self.trust
+    }
+
+    /// Most images in one batch.
+    pub fn max_batch(&self) -> usize {
+        self.max_batch
+    }
+
+    /// Shape, scale and range of the input.
+    pub fn input(&self) -> &ValueSpec {
+        &self.steps[0].value
+    }
+
+    /// Shape, scale and range of the result before [`Plan::finish`].
+    pub fn result(&self) -> &ValueSpec {
+        &self.steps[self.output].value
+    }
+
+    /// Elements of one image.
+    pub fn input_len(&self) -> usize {
+        self.input().len()
+    }
+
+    /// Shape of the result after [`Plan::finish`].
+    pub fn output_shape(&self) -> Vec<usize> {
+        if self.finish.contains(&Finish::ArgMax) { vec![1] } else { self.result().shape.clone() }
+    }
+
+    /// Elements of one image's result after [`Plan::finish`].
+    pub fn output_len(&self) -> usize {
+        self.output_shape().iter().product()
+    }
+
+    /// The linear steps with their plans.
+    pub fn linear_steps(&self) -> impl Iterator<Item = (usize, &Step, &LinearPlan)> {
+        self.steps.iter().enumerate().filter_map(|(index, step)| match &step.kind {
+            StepKind::Linear(linear) => Some((index, step, linear)),
+            _ => None,
+        })
+    }
+}

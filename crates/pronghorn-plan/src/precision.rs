@@ -1,0 +1,182 @@
+//! How many bits weights and inputs of a layer get, and the modulus that then carries it.
+//!
+//! An answer must decrypt exactly: with `scale = 2^scale_log`, noise and dropped bits together stay
+//! below `scale / 2`, and the proven range of the answer times `scale` stays below `q`. So
+//! `log2 q` is about bits of the range plus bits of the noise, and both grow with every bit of precision.
+
+use pronghorn_graph::quantise::{Candidate, LayerProfile, Precision, PrecisionChooser};
+use pronghorn_he::noise;
+use pronghorn_ring::{
+    modulus::largest_ntt_prime,
+    security::{SecurityLevel, max_log_q},
+};
+
+use crate::plan::WordSize;
+
+/// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
+const MAX_U64_BITS: u32 = 60;
+
+/// Degrees the planner tries, smallest first.
+const DEGREES: [usize; 2] = [2048, 4096];
+
+/// The RLWE parameters of one linear step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carrier {
+    /// Words.
+    pub word: WordSize,
+    /// Degree of the ring.
+    pub degree: usize,
+    /// Modulus.
+    pub modulus: u64,
+    /// Position of the message.
+    pub scale_log: u32,
+    /// Bits dropped from `b` of the answer.
+    pub dropped_bits: u32,
+}
+
+/// What a layer asks of its modulus.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// Largest answer minus smallest.
+    pub width: f64,
+    /// Largest absolute input.
+    pub input: f64,
+    /// Sum of absolute weights, largest row.
+    pub norm1: f64,
+    /// Euclidean norm of the weights, largest row.
+    pub norm2: f64,
+}
+
+impl Demand {
+    /// Noise of an answer's coefficient.
+    fn noise(&self) -> u64 {
+        noise::linear_bound(self.norm1, self.norm2)
+    }
+
+    /// Messages the modulus must tell apart.
+    fn messages(&self) -> f64 {
+        (self.width + 3.0).max(2.0 * self.input + 3.0)
+    }
+
+    /// Bits the modulus needs at least.
+    fn modulus_bits(&self) -> u32 {
+        let scale_log = u64::BITS - self.noise().leading_zeros() + 1;
+        (self.messages().log2() + f64::from(scale_log)).ceil() as u32
+    }
+
+    /// The cheapest parameters on the wire, by words up (`inputs`) and down (`outputs`) and the `a` of
+    /// the answer; `None` when no word is wide enough at 128 bits of security.
+    pub fn carrier(&self, inputs: usize, outputs: usize) -> Option<Carrier> {
+        let least = self.modulus_bits().max(18);
+        let bytes = |carrier: &Carrier| {
+            let bits = u64::BITS - carrier.modulus.leading_zeros();
+            (inputs + 2 * outputs) as u64 * u64::from(bits) - outputs as u64 * u64::from(carrier.dropped_bits)
+        };
+        (least..least + 4).filter_map(|bits| self.carrier_at(bits)).min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
+    }
+
+    /// Parameters with a modulus of `bits` bits.
+    fn carrier_at(&self, bits: u32) -> Option<Carrier> {
+        let word = match bits {
+            ..=31 => WordSize::U32,
+            32..=MAX_U64_BITS => WordSize::U64,
+            _ => return None,
+        };
+        let fits = |&degree: &usize| max_log_q(degree, SecurityLevel::Bits128).is_some_and(|limit| bits <= limit);
+        let degree = DEGREES.into_iter().find(fits)?;
+        let modulus = largest_ntt_prime(bits, degree)?;
+        let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
+        // noise + 2^(dropped - 1) < 2^(scale_log - 1)
+        let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
+        let dropped_bits = if room == 0 { 0 } else { u64::BITS - room.leading_zeros() };
+        Some(Carrier { word, degree, modulus, scale_log, dropped_bits })
+    }
+}
+
+/// Chooses precisions so that rounding stays within a tolerance and the modulus small.
+pub struct ModulusBudget {
+    /// Relative error of a layer's output that is small enough.
+    pub tolerance: f64,
+    /// The user's choice of weight bits, if any.
+    pub weight_bits: Option<u32>,
+    /// The user's choice of input bits, if any.
+    pub input_bits: Option<u32>,
+}
+
+/// Precisions the planner tries.
+const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=12;
+const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=12;
+
+impl ModulusBudget {
+    /// The cheapest precision within the tolerance: first in 32-bit words, then in 64-bit words; where
+    /// none is within it, the most precise that fits at all.
+    fn search(&self, layer: &LayerProfile) -> Option<Precision> {
+        let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| given.map_or(all, |bits| bits..=bits);
+        let mut best: Option<(Precision, (bool, u32, f64))> = None;
+        for weight_bits in range(self.weight_bits, WEIGHT_BITS) {
+            for input_bits in range(self.input_bits, INPUT_BITS) {
+                let candidate = layer.at(weight_bits, input_bits);
+                let bits = demand(&candidate, input_bits).modulus_bits();
+                if bits > MAX_U64_BITS {
+                    continue;
+                }
+                let rough = candidate.error > self.tolerance;
+                // Within the tolerance: the smaller modulus, then the smaller error. Otherwise the error alone.
+                let rank = if rough { (true, 0, candidate.error) } else { (false, bits, candidate.error) };
+                if best.as_ref().is_none_or(|(_, other)| rank.partial_cmp(other).is_some_and(|order| order.is_lt())) {
+                    best = Some((Precision { weight_bits, input_bits }, rank));
+                }
+            }
+        }
+        best.map(|(precision, _)| precision)
+    }
+}
+
+impl PrecisionChooser for ModulusBudget {
+    fn choose(&self, layer: &LayerProfile) -> Result<Precision, String> {
+        self.search(layer).ok_or_else(|| {
+            format!(
+                "no modulus of at most {MAX_U64_BITS} bits carries this layer exactly at 128 bits of security; \
+                 lower --weight-bits or --input-bits"
+            )
+        })
+    }
+}
+
+/// What a candidate precision asks of the modulus.
+fn demand(candidate: &Candidate, input_bits: u32) -> Demand {
+    Demand {
+        width: candidate.width,
+        input: (1u64 << input_bits) as f64,
+        norm1: candidate.norm1,
+        norm2: candidate.norm2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pronghorn_ring::security;
+
+    /// The inequalities that make decryption exact, and the security table, for all carriers.
+    #[test]
+    fn carriers_are_exact_and_secure() {
+        for width in [1.0, 100.0, 5e4, 3e6, 1e9] {
+            for norm2 in [0.0, 1.0, 30.0, 1e3, 1e5] {
+                let demand = Demand { width, input: 63.0, norm1: norm2 * 20.0, norm2 };
+                let Some(carrier) = demand.carrier(845, 100) else { continue };
+                let bits = u64::BITS - carrier.modulus.leading_zeros();
+                assert!(security::check(carrier.degree, bits).is_ok());
+                let error = demand.noise() + ((1u64 << carrier.dropped_bits) >> 1);
+                assert!(error < 1u64 << (carrier.scale_log - 1), "{demand:?} {carrier:?}");
+                let span = (width / 2.0 + 1.0) * 2f64.powi(carrier.scale_log as i32);
+                assert!(span + error as f64 <= carrier.modulus as f64 / 2.0, "{demand:?} {carrier:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn too_wide_is_refused() {
+        assert!(Demand { width: 2f64.powi(40), input: 1.0, norm1: 1e8, norm2: 1e7 }.carrier(1, 1).is_none());
+    }
+}

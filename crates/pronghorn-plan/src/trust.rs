@@ -1,0 +1,109 @@
+//! Trust levels: who learns what.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What each party may learn. Named the same in the API, the command line, the docs and on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrustLevel {
+    /// Activations on additive shares.
+    TwoParty,
+    /// Polynomial activations on ciphertexts.
+    Encrypted,
+    /// The client decrypts, applies the activation and encrypts again.
+    ClientAided,
+    /// Data and model under different keys.
+    MultiKey,
+}
+
+impl TrustLevel {
+    /// All levels, the safest first.
+    pub const ALL: [Self; 4] = [Self::TwoParty, Self::Encrypted, Self::ClientAided, Self::MultiKey];
+
+    /// Whether this version can run it.
+    pub fn is_available(self) -> bool {
+        self == Self::ClientAided
+    }
+
+    /// The name users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TwoParty => "two-party",
+            Self::Encrypted => "encrypted",
+            Self::ClientAided => "client-aided",
+            Self::MultiKey => "multi-key",
+        }
+    }
+
+    /// In one line, what each party learns.
+    pub fn reveals(self) -> &'static str {
+        match self {
+            Self::TwoParty => "server learns shapes only; client learns its output and the shapes of the layers",
+            Self::Encrypted => "server learns shapes only; client learns its output (polynomial activations only)",
+            Self::ClientAided => {
+                "server learns shapes only; client learns its output AND EVERY WEIGHT of the model: for secret data, not for secret models"
+            }
+            Self::MultiKey => {
+                "an untrusted third machine computes and learns nothing; output only with both parties' consent"
+            }
+        }
+    }
+
+    /// The table of all levels, a line each, as errors and help print it.
+    pub fn table() -> String {
+        let line = |level: Self| {
+            let state = if level.is_available() { "" } else { " (not in this version)" };
+            format!("  {:<13}{}{state}", level.name(), level.reveals())
+        };
+        Self::ALL.map(line).join("\n")
+    }
+}
+
+impl fmt::Display for TrustLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A trust level was not named, does not exist, or is not in this version.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum TrustError {
+    /// None was named: there is no default until `two-party` exists.
+    #[error("no trust level was asked for, and this version has no safe default; ask for one by name (--trust LEVEL):\n{}", TrustLevel::table())]
+    Required,
+    /// Not a level.
+    #[error("there is no trust level {name:?}; the levels are:\n{}", TrustLevel::table())]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// A level of a later version.
+    #[error("trust level {level} is not in this version; the levels are:\n{}", TrustLevel::table())]
+    Unavailable {
+        /// What was asked for.
+        level: TrustLevel,
+    },
+}
+
+impl FromStr for TrustLevel {
+    type Err = TrustError;
+
+    fn from_str(name: &str) -> Result<Self, TrustError> {
+        Self::ALL
+            .into_iter()
+            .find(|level| level.name() == name)
+            .ok_or_else(|| TrustError::Unknown { name: name.to_owned() })
+    }
+}
+
+/// The level a user asked for, if this version has it.
+///
+/// # Errors
+/// When none was named, or it is one of a later version; the message lists all levels.
+pub fn require(level: Option<TrustLevel>) -> Result<TrustLevel, TrustError> {
+    let level = level.ok_or(TrustError::Required)?;
+    if level.is_available() { Ok(level) } else { Err(TrustError::Unavailable { level }) }
+}

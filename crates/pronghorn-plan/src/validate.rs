@@ -1,0 +1,144 @@
+//! Checks of a plan from a peer or a file: everything in it is derived anew.
+
+use pronghorn_graph::{
+    fixed::{ActivationOp, Interval, ValueSpec},
+    shape::{self, OperatorError},
+};
+use pronghorn_he::RlweRing;
+
+use crate::{
+    cost::MAX_BATCH,
+    plan::{LinearPlan, Plan, PlanError, StepKind, WordSize},
+};
+
+/// Most steps of a plan.
+const MAX_STEPS: usize = 1 << 16;
+
+/// Largest absolute scale exponent of a value.
+const MAX_FRACTION_BITS: u32 = 64;
+
+pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
+    let field = |field, reason: String| Err(PlanError::Field { field, reason });
+    if plan.steps.is_empty() || plan.steps.len() > MAX_STEPS {
+        return field("steps", format!("there are {}, not 1 to {MAX_STEPS}", plan.steps.len()));
+    }
+    if plan.output >= plan.steps.len() {
+        return field("output", format!("step {} does not exist", plan.output));
+    }
+    if !(1..=MAX_BATCH).contains(&plan.max_batch) {
+        return field("max_batch", format!("{} is not 1 to {MAX_BATCH}", plan.max_batch));
+    }
+    (0..plan.steps.len()).try_for_each(|index| {
+        validate_step(plan, index).map_err(|reason| PlanError::Step {
+            step: index,
+            name: plan.steps[index].name.clone(),
+            reason,
+        })
+    })
+}
+
+fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
+    let step = &plan.steps[index];
+    if (index == 0) != (step.kind == StepKind::Input) {
+        return Err("the first step must be the input, and no other".into());
+    }
+    if let Some(input) = step.inputs.iter().find(|&&input| input >= index) {
+        return Err(format!("it reads value {input}, but only values before it exist"));
+    }
+    let value = &step.value;
+    let fraction_bits = value.fraction_bits.unsigned_abs();
+    if value.low > value.high || fraction_bits > MAX_FRACTION_BITS {
+        return Err(format!("its value has range {}..={} and {} fraction bits", value.low, value.high, value.fraction_bits));
+    }
+    let inputs: Vec<&ValueSpec> = step.inputs.iter().map(|&input| &plan.steps[input].value).collect();
+    let found = bounds(&step.kind, &inputs, value).map_err(|error| error.to_string())?;
+    if !Interval::of(value).contains(found) {
+        return Err(format!("its values are in {}..={}, outside its range {}..={}", found.low, found.high, value.low, value.high));
+    }
+    match &step.kind {
+        StepKind::Linear(linear) => parameters(linear, inputs[0], value),
+        _ => Ok(()),
+    }
+}
+
+/// The range of a step's value as its kind and inputs allow; of a linear step the declared one, since its weights
+/// are not in the plan.
+fn bounds(kind: &StepKind, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+    match kind {
+        StepKind::Input => {
+            shape::elements(&value.shape)?;
+            if inputs.is_empty() {
+                return Ok(Interval::of(value));
+            }
+            Err(OperatorError::Inputs { expected: "0", found: inputs.len() })
+        }
+        StepKind::Linear(linear) => {
+            let [height, width] = linear.geometry.output()?;
+            let [in_height, in_width] = linear.geometry.input;
+            let sizes = [
+                ("elements of the input", shape::one(inputs)?, linear.geometry.in_channels * in_height * in_width),
+                ("elements of the result", value, linear.geometry.out_channels * height * width),
+            ];
+            for (field, value, expected) in sizes {
+                let found = shape::elements(&value.shape)?;
+                if found != expected {
+                    let (found, expected) = (found.to_string(), format!("{expected}, by the layer's geometry"));
+                    return Err(OperatorError::Parameter { field, found, expected });
+                }
+            }
+            Ok(Interval::of(value))
+        }
+        StepKind::Local(op) => op.bounds(inputs, &value.shape),
+        StepKind::Activation(activation) => chain(&activation.ops, shape::one(inputs)?, value),
+    }
+}
+
+/// The range of a chain of activations, every intermediate value within 32 bits.
+fn chain(ops: &[ActivationOp], input: &ValueSpec, value: &ValueSpec) -> Result<Interval, OperatorError> {
+    let mut spec = input.clone();
+    for op in ops {
+        if let ActivationOp::MaxPool { window } = op {
+            let shape = shape::pool(&spec.shape, window)?;
+            spec = ValueSpec { shape, ..spec };
+            continue;
+        }
+        let bounds = op.bounds(&spec, &spec.shape)?;
+        let (low, high) = bounds.fit().ok_or_else(|| OperatorError::Parameter {
+            field: "the range of an activation",
+            found: format!("{}..={}", bounds.low, bounds.high),
+            expected: "within 32 bits".into(),
+        })?;
+        spec = ValueSpec { low, high, ..spec };
+    }
+    if spec.shape != value.shape {
+        return Err(OperatorError::OutputShape { expected: spec.shape, found: value.shape.clone() });
+    }
+    Ok(Interval::of(&spec))
+}
+
+/// The modulus is secure, and holds messages at their scale.
+fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Result<(), String> {
+    let refused = match linear.word {
+        WordSize::U32 => RlweRing::<u32>::new(linear.degree, linear.modulus).err(),
+        WordSize::U64 if linear.modulus_bits() > 60 => return Err("its modulus has more than 60 bits".into()),
+        WordSize::U64 => RlweRing::<u64>::new(linear.degree, linear.modulus).err(),
+    };
+    if let Some(error) = refused {
+        return Err(error.to_string());
+    }
+    if linear.scale_log == 0 || linear.scale_log >= linear.modulus_bits() || linear.dropped_bits >= linear.scale_log {
+        return Err(format!(
+            "scale 2^{} and {} dropped bits do not go with a modulus of {} bits",
+            linear.scale_log,
+            linear.dropped_bits,
+            linear.modulus_bits()
+        ));
+    }
+    let fits = |messages: i64| (i128::from(messages) << linear.scale_log) < i128::from(linear.modulus);
+    let width = i64::from(value.high) - i64::from(value.low) + 2;
+    let reach = 2 * i64::from(input.low.unsigned_abs().max(input.high.unsigned_abs())) + 1;
+    if fits(width) && fits(reach) {
+        return Ok(());
+    }
+    Err(format!("its messages, of a range of {width} and {reach} at scale 2^{}, exceed the modulus {}", linear.scale_log, linear.modulus))
+}

@@ -1,0 +1,193 @@
+//! Serving and predicting over TCP.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
+use pronghorn_plan::TrustLevel;
+use pronghorn_session::{self as session, ConnectOptions, Limits};
+use pyo3::{prelude::*, types::PyDict};
+use std::sync::Mutex;
+
+use crate::{array, machine, model::Compiled, native};
+
+/// A server of one model.
+#[pyclass(frozen)]
+pub struct Server {
+    server: Arc<session::Server>,
+    running: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, log))]
+    fn new(
+        compiled: &Compiled,
+        listen: &str,
+        max_clients: usize,
+        max_images_per_client: Option<u64>,
+        idle_timeout: f64,
+        threads: Option<usize>,
+        log: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        machine::limit_threads(threads)?;
+        let limits = Limits {
+            max_clients,
+            max_images_per_client,
+            idle_timeout: seconds(idle_timeout)?,
+            ..Limits::default()
+        };
+        let mut server = session::Server::bind(listen, compiled.server(), limits).map_err(native)?;
+        if let Some(log) = log {
+            // A logger that raises has nobody to tell: its exception is printed by Python.
+            server = server.with_log(move |line: &str| {
+                Python::attach(|py| {
+                    if let Err(error) = log.call1(py, (line,)) {
+                        error.print(py);
+                    }
+                });
+            });
+        }
+        Ok(Self { server: Arc::new(server), running: Mutex::new(None) })
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        self.server.local_addr().to_string()
+    }
+
+    /// Serves until stopped or interrupted.
+    fn run(&self, py: Python<'_>) -> PyResult<()> {
+        self.start()?;
+        loop {
+            py.detach(|| thread::sleep(Duration::from_millis(100)));
+            if let Err(interrupt) = py.check_signals() {
+                self.stop(py);
+                return Err(interrupt);
+            }
+            let running = self.running.lock().map_err(native)?;
+            if running.as_ref().is_none_or(thread::JoinHandle::is_finished) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Serves on a thread of its own.
+    fn start(&self) -> PyResult<()> {
+        let mut running = self.running.lock().map_err(native)?;
+        if running.is_none() {
+            let server = self.server.clone();
+            *running = Some(thread::spawn(move || server.run()));
+        }
+        Ok(())
+    }
+
+    /// Ends all sessions and waits for them.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| {
+            self.server.stop();
+            let thread = self.running.lock().ok().and_then(|mut running| running.take());
+            if let Some(thread) = thread {
+                // A panic of the accept loop has already been printed.
+                let _ = thread.join();
+            }
+        });
+    }
+}
+
+/// A connection to a server.
+#[pyclass(frozen)]
+pub struct Client {
+    client: Mutex<session::Client>,
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads))]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        trust: Option<&str>,
+        expected_plan_hash: Option<&str>,
+        timeout: f64,
+        threads: Option<usize>,
+    ) -> PyResult<Self> {
+        machine::limit_threads(threads)?;
+        let trust = trust.map(str::parse::<TrustLevel>).transpose().map_err(native)?;
+        let expected_plan_hash = expected_plan_hash.map(parse_hash).transpose()?;
+        let timeout = seconds(timeout)?;
+        let options = ConnectOptions { trust, expected_plan_hash, timeout, ..ConnectOptions::default() };
+        let client = py.detach(|| session::Client::connect(address, options)).map_err(native)?;
+        Ok(Self { client: Mutex::new(client) })
+    }
+
+    fn plan_text(&self) -> PyResult<String> {
+        Ok(self.client.lock().map_err(native)?.plan().to_string())
+    }
+
+    fn plan_json(&self) -> PyResult<String> {
+        Ok(self.client.lock().map_err(native)?.plan().to_json())
+    }
+
+    #[getter]
+    fn plan_hash(&self) -> PyResult<String> {
+        Ok(self.client.lock().map_err(native)?.plan().hash_hex())
+    }
+
+    #[getter]
+    fn input_shape(&self) -> PyResult<Vec<usize>> {
+        Ok(self.client.lock().map_err(native)?.plan().input().shape.clone())
+    }
+
+    #[getter]
+    fn output_shape(&self) -> PyResult<Vec<usize>> {
+        Ok(self.client.lock().map_err(native)?.plan().output_shape())
+    }
+
+    #[pyo3(signature = (inputs, progress=None))]
+    fn predict<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: PyReadonlyArrayDyn<'py, f32>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Bound<'py, PyArrayDyn<f32>>, Bound<'py, PyDict>)> {
+        let (values, images) = array::images(&inputs, &self.input_shape()?)?;
+        let prediction = py.detach(|| {
+            let mut client = self.client.lock().map_err(native)?;
+            client
+                .predict(&values, images, &mut |now| {
+                    let Some(progress) = &progress else { return };
+                    // An interrupt is raised once the call returns; until then progress is only shown.
+                    Python::attach(|py| drop(progress.call1(py, (now.done, now.total))));
+                })
+                .map_err(native)
+        })?;
+        let stats = PyDict::new(py);
+        let found = &prediction.stats;
+        stats.set_item("seconds", found.seconds)?;
+        stats.set_item("bytes_sent", found.bytes_sent)?;
+        stats.set_item("bytes_received", found.bytes_received)?;
+        stats.set_item("messages", found.messages)?;
+        stats.set_item("clamped_inputs", found.clamped_inputs)?;
+        Ok((array::array(py, prediction.outputs, images, &self.output_shape()?)?, stats))
+    }
+}
+
+/// A duration users gave in seconds.
+fn seconds(value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|_| native(format!("a timeout of {value} seconds makes no sense")))
+}
+
+/// 64 hexadecimal digits.
+fn parse_hash(text: &str) -> PyResult<[u8; 32]> {
+    let wrong = || native(format!("a plan hash has 64 hexadecimal digits, not {text:?}"));
+    let mut hash = [0u8; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return Err(wrong());
+    }
+    for (index, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * index..][..2], 16).map_err(|_| wrong())?;
+    }
+    Ok(hash)
+}

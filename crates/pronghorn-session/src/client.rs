@@ -1,0 +1,307 @@
+//! The client: connects, checks, predicts.
+
+use std::{
+    io,
+    net::{TcpStream, ToSocketAddrs},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pronghorn_engine::{ClientRun, Machine, Progress};
+use pronghorn_plan::{Plan, TrustLevel, plan::MAX_BYTES, trust};
+
+use crate::{
+    drive::drive,
+    error::SessionError,
+    frame::{Kind, MAX_HANDSHAKE},
+    link::{Link, Timeouts, Traffic},
+    message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
+    server::foreign_peer,
+    transport::Transport,
+};
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Must be named: what this connection may reveal.
+    pub trust: Option<TrustLevel>,
+    /// The hash of the plan, where the user knows it; any other plan is refused.
+    pub expected_plan_hash: Option<[u8; 32]>,
+    /// A plan the client already holds; it is not sent again if the server still serves it.
+    pub plan: Option<Arc<Plan>>,
+    /// How long to wait for a connection.
+    pub connect_timeout: Duration,
+    /// How long the server may be silent, which includes its computing between two messages.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            trust: None,
+            expected_plan_hash: None,
+            plan: None,
+            connect_timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(600),
+        }
+    }
+}
+
+/// A connection to a server, for any number of predictions one after another.
+pub struct Client {
+    link: Link,
+    plan: Arc<Plan>,
+    plan_hash: [u8; 32],
+    max_batch: usize,
+    images_left: Option<u64>,
+    over: bool,
+}
+
+/// Results and what they cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// `[image][element]`, [`Plan::output_len`] elements each.
+    pub outputs: Vec<f32>,
+    /// What they cost.
+    pub stats: Stats,
+}
+
+/// What a prediction cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Bytes to the server, frame headers included.
+    pub bytes_sent: u64,
+    /// Bytes from the server, frame headers included.
+    pub bytes_received: u64,
+    /// Frames, both ways.
+    pub messages: u64,
+    /// Batches the images were split into.
+    pub batches: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Input values outside the range the model was calibrated for, which were brought to its border.
+    pub clamped_inputs: usize,
+}
+
+impl Client {
+    /// Connects over TCP to `address` (`HOST:PORT`) and shakes hands.
+    ///
+    /// # Errors
+    /// When no available trust level is named, nobody answers, or version, trust level or plan are not as
+    /// expected; the message says which and what to do.
+    pub fn connect(address: &str, options: ConnectOptions) -> Result<Self, SessionError> {
+        trust::require(options.trust)?;
+        let stream = connect(address, options.connect_timeout)?;
+        // Small messages must not wait for more; where the option is missing they do.
+        let _ = stream.set_nodelay(true);
+        Self::over(Box::new(stream), options)
+    }
+
+    /// Shakes hands over a transport that is already connected.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn over(transport: Box<dyn Transport>, options: ConnectOptions) -> Result<Self, SessionError> {
+        let asked = trust::require(options.trust)?;
+        let timeouts = Timeouts { idle: options.timeout, message: options.timeout };
+        let mut link = Link::new(transport, timeouts, Arc::default())?;
+        match shake_hands(&mut link, asked, options.expected_plan_hash, options.plan) {
+            Ok((plan, hello)) => Ok(Self {
+                link,
+                max_batch: plan.max_batch().min(hello.max_batch as usize),
+                plan,
+                plan_hash: hello.plan_hash,
+                images_left: hello.images_left,
+                over: false,
+            }),
+            Err(error) => {
+                part(&mut link, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// The plan both parties follow, validated.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Most images in one batch, by plan and server.
+    pub fn max_batch(&self) -> usize {
+        self.max_batch
+    }
+
+    /// Images the server still grants this client, where it limits them.
+    pub fn images_left(&self) -> Option<u64> {
+        self.images_left
+    }
+
+    /// Predicts `images` images, one after the other in `inputs`, in as few batches as the limits allow.
+    ///
+    /// # Errors
+    /// When the inputs do not fit the plan (the session goes on), or the session fails (it is then over).
+    pub fn predict(
+        &mut self,
+        inputs: &[f32],
+        images: usize,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<Prediction, SessionError> {
+        let started = Instant::now();
+        let before = self.link.traffic;
+        let elements = self.plan.input_len();
+        self.check(inputs, images, elements)?;
+        let mut stats = Stats::default();
+        let mut outputs = Vec::with_capacity(images * self.plan.output_len());
+        let batches = images.div_ceil(self.max_batch) as u64;
+        for chunk in inputs.chunks(self.max_batch * elements) {
+            let batch = chunk.len() / elements;
+            let mut run = ClientRun::new(self.plan.clone(), chunk, batch)?;
+            stats.clamped_inputs += run.clamped_inputs();
+            let index = stats.batches;
+            // Every batch has as many steps as any other.
+            self.run(&mut run, batch, &mut |now| {
+                on_progress(Progress { done: index * now.total + now.done, total: batches * now.total });
+            })?;
+            outputs.extend(run.finish()?);
+            stats.batches += 1;
+        }
+        let Traffic { bytes_sent, bytes_received, messages } = self.link.traffic;
+        stats.bytes_sent = bytes_sent - before.bytes_sent;
+        stats.bytes_received = bytes_received - before.bytes_received;
+        stats.messages = messages - before.messages;
+        stats.seconds = started.elapsed().as_secs_f64();
+        Ok(Prediction { outputs, stats })
+    }
+
+    /// What can be checked before anything is sent.
+    fn check(&self, inputs: &[f32], images: usize, elements: usize) -> Result<(), SessionError> {
+        if images == 0 {
+            return Err(SessionError::Batch { found: 0, most: self.max_batch });
+        }
+        if images.checked_mul(elements) != Some(inputs.len()) {
+            return Err(SessionError::Inputs { found: inputs.len(), images, elements });
+        }
+        match self.images_left {
+            Some(left) if left < images as u64 => Err(SessionError::Quota { asked: images as u64, left }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs one batch of `batch` images with this party's `machine`.
+    ///
+    /// # Errors
+    /// When the session fails; the server is told the category, and the client is of no further use.
+    pub fn run<M: Machine + ?Sized>(
+        &mut self,
+        machine: &mut M,
+        batch: usize,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), SessionError> {
+        if self.over {
+            return Err(SessionError::Over);
+        }
+        let result = self.exchange(machine, batch, on_progress);
+        if let Err(error) = &result {
+            self.over = true;
+            part(&mut self.link, error);
+        }
+        result
+    }
+
+    fn exchange<M: Machine + ?Sized>(
+        &mut self,
+        machine: &mut M,
+        batch: usize,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), SessionError> {
+        let images = u32::try_from(batch).map_err(|_| SessionError::Batch { found: batch, most: self.max_batch })?;
+        let begin = Begin { plan_hash: self.plan_hash, batch: images };
+        self.link.send(Kind::Begin, message::encode(&begin))?;
+        drive(machine, &mut self.link, on_progress)?;
+        let mut payload = Vec::new();
+        self.link.receive(&[(Kind::Done, MAX_HANDSHAKE)], &mut payload)?;
+        let done: Done = message::decode(Kind::Done, &payload)?;
+        if done.batch != images {
+            let (found, expected) = (u64::from(done.batch), format!("and {images} were asked for"));
+            return Err(SessionError::Handshake { field: "count of images", found, expected });
+        }
+        self.images_left = done.images_left;
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if !self.over {
+            // A server that is gone needs no goodbye.
+            let _ = self.link.send(Kind::Bye, Vec::new());
+        }
+    }
+}
+
+fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> {
+    let wrong = |source| SessionError::Address { address: address.to_owned(), source };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for candidate in address.to_socket_addrs().map_err(wrong)? {
+        match TcpStream::connect_timeout(&candidate, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(SessionError::Connect { address: address.to_owned(), source: last })
+}
+
+/// Ends a failed session. The server learns the category of the error and no more: the rest may depend on
+/// decrypted values.
+fn part(link: &mut Link, error: &SessionError) {
+    let code = error.code();
+    let message = ErrorMessage { code, text: code.words().to_owned() };
+    link.close(error.is_worth_telling().then_some(&message));
+}
+
+fn shake_hands(
+    link: &mut Link,
+    asked: TrustLevel,
+    expected_plan_hash: Option<[u8; 32]>,
+    held: Option<Arc<Plan>>,
+) -> Result<(Arc<Plan>, ServerHello), SessionError> {
+    link.send(Kind::ClientHello, ClientHello { trust: asked, expected_plan_hash }.encode())?;
+    let mut payload = Vec::new();
+    link.receive(&[(Kind::ServerHello, MAX_HANDSHAKE)], &mut payload).map_err(foreign_peer)?;
+    let hello = ServerHello::decode(&payload)?;
+    if hello.trust != asked {
+        return Err(SessionError::TrustMismatch { asked, offered: hello.trust });
+    }
+    if let Some(expected) = expected_plan_hash.filter(|&expected| expected != hello.plan_hash) {
+        return Err(SessionError::PlanHash { expected, found: hello.plan_hash });
+    }
+    if hello.max_batch == 0 {
+        return Err(SessionError::Handshake { field: "largest batch", found: 0, expected: "and must be at least 1".into() });
+    }
+    let plan = match held.filter(|plan| plan.hash() == hello.plan_hash) {
+        Some(plan) => plan,
+        None => Arc::new(fetch_plan(link, &hello)?),
+    };
+    if plan.trust() != asked {
+        return Err(SessionError::TrustMismatch { asked, offered: plan.trust() });
+    }
+    Ok((plan, hello))
+}
+
+/// Asks for the plan, and checks that it is the announced one and fit to follow.
+fn fetch_plan(link: &mut Link, hello: &ServerHello) -> Result<Plan, SessionError> {
+    let length = hello.plan_length as usize;
+    if length > MAX_BYTES {
+        let expected = format!("and at most {MAX_BYTES} are accepted");
+        return Err(SessionError::Handshake { field: "plan length", found: length as u64, expected });
+    }
+    link.send(Kind::PlanRequest, Vec::new())?;
+    let mut bytes = Vec::new();
+    link.receive(&[(Kind::PlanBytes, length)], &mut bytes)?;
+    let plan = Plan::from_bytes(&bytes)?;
+    let found = plan.hash();
+    if found != hello.plan_hash {
+        return Err(SessionError::PlanHash { expected: hello.plan_hash, found });
+    }
+    Ok(plan)
+}

@@ -1,0 +1,321 @@
+//! What can go wrong in a session, in words for users, and in codes for the wire.
+
+use std::io;
+
+use pronghorn_engine::EngineError;
+use pronghorn_plan::{PlanError, TrustLevel, trust::TrustError};
+use thiserror::Error;
+
+use crate::{
+    frame::{FrameError, Kind},
+    text::hex,
+};
+
+/// Why a session, or the attempt at one, ended.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// No trust level was named, or one that this version lacks.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The address makes no sense.
+    #[error("{address:?} is no address to connect to or listen on ({source}): give HOST:PORT, such as localhost:7700")]
+    Address {
+        /// What was given.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Nobody answered.
+    #[error("cannot connect to {address} ({source}): {}", connect_hint(source))]
+    Connect {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The server cannot listen.
+    #[error("cannot listen on {address} ({source}): is another server running there?")]
+    Bind {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The peer speaks something else.
+    #[error("the peer does not speak Pronghorn's protocol: check host and port, and that no proxy is in between")]
+    NotPronghorn,
+    /// The peer speaks another version.
+    #[error("this side speaks version {ours} of the protocol, the peer version {theirs}: use the same version of pronghorn on both sides")]
+    Version {
+        /// Of this crate.
+        ours: u16,
+        /// Of the peer.
+        theirs: u16,
+    },
+    /// The plan is served under another trust level than the user asked for.
+    #[error(
+        "the client asked for trust level {asked}, and the server's model is served as {offered}; ask for {offered} only if what it reveals is acceptable:\n{}",
+        TrustLevel::table()
+    )]
+    TrustMismatch {
+        /// By the client's user.
+        asked: TrustLevel,
+        /// By the server.
+        offered: TrustLevel,
+    },
+    /// The plan is another than expected.
+    #[error("the plan is {}, expected was {}: the model or its plan has changed; check with the server's owner", hex(found), hex(expected))]
+    PlanHash {
+        /// What the user, or the handshake, named.
+        expected: [u8; 32],
+        /// What there is.
+        found: [u8; 32],
+    },
+    /// The server's plan is not one to follow.
+    #[error("the server's plan is refused: {0}")]
+    Plan(#[from] PlanError),
+    /// A message that does not decode.
+    #[error("the peer's {kind:?} message is malformed: {reason}")]
+    Message {
+        /// Which message.
+        kind: Kind,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The server promises what no honest server does.
+    #[error("the server's {field} is {found}, {expected}")]
+    Handshake {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+        /// What it may be.
+        expected: String,
+    },
+    /// A frame could not be read or written.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// No images, or more than the server takes at once.
+    #[error("a batch of {found} images was asked for; this server takes 1 to {most} at once")]
+    Batch {
+        /// Images asked for.
+        found: usize,
+        /// Most the server takes.
+        most: usize,
+    },
+    /// The inputs are not a whole number of images.
+    #[error("{found} input values given; {images} images of {elements} values need {}", images.saturating_mul(*elements))]
+    Inputs {
+        /// Values given.
+        found: usize,
+        /// Images.
+        images: usize,
+        /// Values an image.
+        elements: usize,
+    },
+    /// The client has used up its images.
+    #[error("{asked} images were asked for, and this client has {left} left: ask the server's owner for more")]
+    Quota {
+        /// Images asked for.
+        asked: u64,
+        /// Images left.
+        left: u64,
+    },
+    /// The server has as many clients as it takes.
+    #[error("the server is busy: it serves at most {most} clients at once; try again later")]
+    TooManyClients {
+        /// Most clients at once.
+        most: usize,
+    },
+    /// Other batches use the server's memory.
+    #[error("the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images")]
+    Memory {
+        /// By this batch.
+        needed: u64,
+        /// To all batches.
+        allowed: u64,
+    },
+    /// The server's own limits contradict each other or its plan.
+    #[error("the server's limit {field} is refused: {reason}")]
+    Limits {
+        /// The field of `Limits`.
+        field: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The server's owner stopped it.
+    #[error("the server is being stopped")]
+    Stopping,
+    /// The machine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The machines do not agree on whose turn it is.
+    #[error("the two parties' machines wait for each other: this is a bug in pronghorn; please report it")]
+    Stuck,
+    /// The peer gave up and said why.
+    #[error("the peer ended the session: {text}")]
+    Peer {
+        /// Its category.
+        code: ErrorCode,
+        /// Its words, with control characters escaped.
+        text: String,
+    },
+    /// An earlier error ended this client's session.
+    #[error("the session is over since an earlier error: connect again")]
+    Over,
+    /// The operating system gave no thread or no handle.
+    #[error("the operating system refused {what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A thread panicked.
+    #[error("the session met a bug in pronghorn and was ended; please report it")]
+    Bug,
+}
+
+fn connect_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "is `pronghorn serve` running there, on that port?",
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "is the host up, and does a firewall let the port through?",
+        _ => "check the address and the network",
+    }
+}
+
+/// Categories of errors on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorCode {
+    /// 1: malformed, oversized, out of turn.
+    Protocol,
+    /// 2: another version.
+    Version,
+    /// 3: another trust level.
+    Trust,
+    /// 4: another plan, or one that is refused.
+    Plan,
+    /// 5: too large a batch, or no images left.
+    Limit,
+    /// 6: try again later.
+    Busy,
+    /// 7: the peer was too slow.
+    Timeout,
+    /// 8: the protocol's machine refused a message.
+    Engine,
+    /// 9: a bug, or the operating system failed.
+    Internal,
+    /// 10: the server is being stopped.
+    Stopping,
+    /// Any other, of a later version.
+    Other(u16),
+}
+
+impl ErrorCode {
+    const KNOWN: [Self; 10] = [
+        Self::Protocol,
+        Self::Version,
+        Self::Trust,
+        Self::Plan,
+        Self::Limit,
+        Self::Busy,
+        Self::Timeout,
+        Self::Engine,
+        Self::Internal,
+        Self::Stopping,
+    ];
+
+    /// The number on the wire.
+    pub fn to_wire(self) -> u16 {
+        match self {
+            Self::Protocol => 1,
+            Self::Version => 2,
+            Self::Trust => 3,
+            Self::Plan => 4,
+            Self::Limit => 5,
+            Self::Busy => 6,
+            Self::Timeout => 7,
+            Self::Engine => 8,
+            Self::Internal => 9,
+            Self::Stopping => 10,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// The category of a number.
+    pub fn from_wire(code: u16) -> Self {
+        Self::KNOWN.into_iter().find(|known| known.to_wire() == code).unwrap_or(Self::Other(code))
+    }
+
+    /// What a client says of its own failure: the category in words, nothing that depends on its data.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Protocol => "the client could not read the server's message",
+            Self::Version => "the client speaks another version",
+            Self::Trust => "the client refuses the server's trust level",
+            Self::Plan => "the client refuses the server's plan",
+            Self::Limit => "the client wants more images than the server takes",
+            Self::Busy => "the client is busy",
+            Self::Timeout => "the server was too slow for the client's time limit",
+            Self::Engine => "the client's side of the computation failed",
+            Self::Internal | Self::Stopping | Self::Other(_) => "the client failed",
+        }
+    }
+}
+
+impl SessionError {
+    /// The category that the peer is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Version { .. } => ErrorCode::Version,
+            Self::Trust(_) | Self::TrustMismatch { .. } => ErrorCode::Trust,
+            Self::PlanHash { .. } | Self::Plan(_) | Self::Handshake { .. } => ErrorCode::Plan,
+            Self::Batch { .. } | Self::Inputs { .. } | Self::Quota { .. } => ErrorCode::Limit,
+            Self::TooManyClients { .. } | Self::Memory { .. } => ErrorCode::Busy,
+            Self::Frame(FrameError::Timeout) => ErrorCode::Timeout,
+            Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,
+            Self::Engine(_) => ErrorCode::Engine,
+            Self::Stopping => ErrorCode::Stopping,
+            Self::Peer { code, .. } => *code,
+            Self::Address { .. }
+            | Self::Connect { .. }
+            | Self::Bind { .. }
+            | Self::Limits { .. }
+            | Self::Stuck
+            | Self::Over
+            | Self::System { .. }
+            | Self::Bug => ErrorCode::Internal,
+        }
+    }
+
+    /// Whether the peer is still there to be told.
+    pub(crate) fn is_worth_telling(&self) -> bool {
+        !matches!(
+            self,
+            Self::Peer { .. } | Self::Over | Self::Frame(FrameError::Closed | FrameError::Truncated { .. } | FrameError::Io(_))
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_round_trip() {
+        for code in 0..100 {
+            assert_eq!(ErrorCode::from_wire(code).to_wire(), code);
+        }
+        assert_eq!(ErrorCode::from_wire(11), ErrorCode::Other(11));
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let source = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let error = SessionError::Connect { address: "localhost:1".into(), source };
+        assert!(error.to_string().contains("is `pronghorn serve` running there"));
+        let error = SessionError::TrustMismatch { asked: TrustLevel::TwoParty, offered: TrustLevel::ClientAided };
+        assert!(error.to_string().contains("EVERY WEIGHT"));
+        assert!(SessionError::Version { ours: 1, theirs: 7 }.to_string().contains("version 7"));
+    }
+}

@@ -1,0 +1,70 @@
+//! Both parties in one process, without sockets: what `pronghorn verify` and tests run.
+
+use std::sync::Arc;
+
+use pronghorn_engine::{ClientRun, Machine, ServerModel, ServerRun, Want};
+use pronghorn_graph::oracle;
+use pronghorn_plan::Plan;
+
+use crate::{
+    error::SessionError,
+    frame::{FrameError, HEADER_BYTES, Kind},
+};
+
+/// What a run within the process gave and cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InProcess {
+    /// The result at the scale of [`Plan::result`], `[image][element]`.
+    pub integers: Vec<i32>,
+    /// Bytes from client to server, frame headers included.
+    pub bytes_up: u64,
+    /// Bytes from server to client, frame headers included.
+    pub bytes_down: u64,
+    /// Input values outside the calibrated range, brought to its border.
+    pub clamped_inputs: usize,
+}
+
+impl InProcess {
+    /// The result as users read it, after softmax and the like, `[image][element]`.
+    pub fn outputs(&self, plan: &Plan) -> Vec<f32> {
+        let images = self.integers.len() / plan.result().len().max(1);
+        oracle::finish(&plan.finish, plan.result(), &self.integers, images)
+    }
+}
+
+/// Runs one batch of `batch` images, one after the other in `inputs`, through both parties.
+///
+/// # Errors
+/// When the inputs do not fit the plan, or a machine fails.
+pub fn in_process(model: &Arc<ServerModel>, inputs: &[f32], batch: usize) -> Result<InProcess, SessionError> {
+    let mut client = ClientRun::new(model.plan().clone(), inputs, batch)?;
+    let mut server = ServerRun::new(model.clone(), batch)?;
+    let (bytes_up, bytes_down) = exchange(&mut client, &mut server)?;
+    let clamped_inputs = client.clamped_inputs();
+    Ok(InProcess { integers: client.finish_integers()?, bytes_up, bytes_down, clamped_inputs })
+}
+
+/// Hands messages between two machines until both are done; the bytes each way.
+fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<(u64, u64), SessionError> {
+    let (mut up, mut down) = (0, 0);
+    let mut message = Vec::new();
+    loop {
+        match (client.want(), server.want()) {
+            (Want::Send, Want::Receive) => up += hand_over(client, server, &mut message)?,
+            (Want::Receive, Want::Send) => down += hand_over(server, client, &mut message)?,
+            (Want::Done, Want::Done) => return Ok((up, down)),
+            _ => return Err(SessionError::Stuck),
+        }
+    }
+}
+
+fn hand_over(from: &mut dyn Machine, to: &mut dyn Machine, message: &mut Vec<u8>) -> Result<u64, SessionError> {
+    message.clear();
+    from.send(message)?;
+    let (length, most) = (message.len(), to.max_incoming());
+    if length > most {
+        return Err(FrameError::TooLong { kind: Kind::Data, length, most }.into());
+    }
+    to.receive(message)?;
+    Ok((HEADER_BYTES + length) as u64)
+}

@@ -1,0 +1,261 @@
+//! One connection: frames in, frames out through a writer thread, time limits, counters.
+
+use std::{
+    io::{BufRead, BufReader, BufWriter, Read, Write},
+    net::Shutdown,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, channel, sync_channel, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::SessionError,
+    frame::{self, Accept, FrameError, HEADER_BYTES, Kind},
+    message::ErrorMessage,
+    transport::{Timed, Transport},
+};
+
+/// Messages that wait for the writer.
+const QUEUE: usize = 2;
+
+/// Size of the buffers on both directions, in bytes.
+const BUFFER: usize = 256 << 10;
+
+/// The slowest peer: a message may take a second more for each this many bytes.
+const SLOWEST: usize = 64 << 10;
+
+/// How long a failed session goes on for, so that its last words arrive.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Time limits of one side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// Between messages.
+    pub idle: Duration,
+    /// Within a message.
+    pub message: Duration,
+}
+
+/// A connection in use.
+pub(crate) struct Link {
+    reader: BufReader<Timed>,
+    /// None once closed.
+    writer: Option<Writer>,
+    control: Box<dyn Transport>,
+    timeouts: Timeouts,
+    stopping: Arc<AtomicBool>,
+    /// Counters of this connection.
+    pub traffic: Traffic,
+}
+
+/// What went over a connection, headers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub messages: u64,
+}
+
+impl Link {
+    /// Takes over a connection; `stopping` makes the next send or receive fail.
+    pub(crate) fn new(
+        transport: Box<dyn Transport>,
+        timeouts: Timeouts,
+        stopping: Arc<AtomicBool>,
+    ) -> Result<Self, SessionError> {
+        let handle = || transport.try_clone().map_err(|source| SessionError::System { what: "a handle", source });
+        let (control, writing) = (handle()?, handle()?);
+        Ok(Self {
+            writer: Some(Writer::start(writing, timeouts)?),
+            reader: BufReader::with_capacity(BUFFER, Timed::new(transport)),
+            control,
+            timeouts,
+            stopping,
+            traffic: Traffic::default(),
+        })
+    }
+
+    /// An empty buffer for the next message, used before where possible.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        let used = self.writer.as_ref().and_then(|writer| writer.used.try_recv().ok());
+        let mut buffer = used.unwrap_or_default();
+        buffer.clear();
+        buffer
+    }
+
+    /// Queues a frame; blocks only while the queue is full.
+    pub(crate) fn send(&mut self, kind: Kind, payload: Vec<u8>) -> Result<(), SessionError> {
+        self.check_stop()?;
+        let bytes = (HEADER_BYTES + payload.len()) as u64;
+        let writer = self.writer.as_ref().ok_or(SessionError::Over)?;
+        if writer.queue.send((kind, payload)).is_err() {
+            return Err(self.write_failure());
+        }
+        self.traffic.bytes_sent += bytes;
+        self.traffic.messages += 1;
+        Ok(())
+    }
+
+    /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes [`SessionError::Peer`].
+    pub(crate) fn receive(&mut self, accept: &[Accept], payload: &mut Vec<u8>) -> Result<Kind, SessionError> {
+        self.receive_within(self.timeouts.idle, accept, payload)
+    }
+
+    /// The same within another limit for the first byte.
+    pub(crate) fn receive_within(
+        &mut self,
+        idle: Duration,
+        accept: &[Accept],
+        payload: &mut Vec<u8>,
+    ) -> Result<Kind, SessionError> {
+        self.check_stop()?;
+        let received = self.receive_frame(idle, accept, payload);
+        // A server that stops cuts the line: that is why it ended, whatever the line says.
+        let kind = received.map_err(|error| self.check_stop().err().unwrap_or(error.into()))?;
+        self.traffic.bytes_received += (HEADER_BYTES + payload.len()) as u64;
+        self.traffic.messages += 1;
+        if kind == Kind::Error {
+            let ErrorMessage { code, text } = ErrorMessage::decode(payload)?;
+            return Err(SessionError::Peer { code, text });
+        }
+        Ok(kind)
+    }
+
+    fn receive_frame(&mut self, idle: Duration, accept: &[Accept], payload: &mut Vec<u8>) -> Result<Kind, FrameError> {
+        self.reader.get_mut().allow(idle);
+        if self.reader.fill_buf()?.is_empty() {
+            return Err(FrameError::Closed);
+        }
+        self.reader.get_mut().allow(self.timeouts.message);
+        let header = frame::read_header(&mut self.reader, accept)?;
+        self.reader.get_mut().allow(with_length(self.timeouts.message, header.length));
+        frame::read_payload(&mut self.reader, header.length, payload)?;
+        Ok(header.kind)
+    }
+
+    /// Ends the session: with the last words of this side if there are any, with all that is queued otherwise.
+    /// Takes little more than [`LINGER`] when the peer does not read.
+    pub(crate) fn close(&mut self, last_words: Option<&ErrorMessage>) {
+        let Some(writer) = self.writer.take() else { return };
+        if let Some(message) = last_words {
+            // Full queue: the peer does not read, and will not read this either.
+            let _ = writer.queue.try_send((Kind::Error, message.encode()));
+        }
+        let _ = writer.finish(self.control.as_ref());
+        let _ = self.control.shutdown(Shutdown::Write);
+        if last_words.is_some() {
+            self.drain();
+        }
+    }
+
+    /// Reads until the peer has closed too: closing with unread data would reset the connection and might
+    /// destroy the last words on their way.
+    fn drain(&mut self) {
+        self.reader.get_mut().allow(LINGER);
+        let mut waste = [0; 4096];
+        while matches!(self.reader.read(&mut waste), Ok(read) if read > 0) {}
+    }
+
+    fn check_stop(&self) -> Result<(), SessionError> {
+        if self.stopping.load(Ordering::SeqCst) { Err(SessionError::Stopping) } else { Ok(()) }
+    }
+
+    /// Why the writer is gone: what the peer says, if it still said something, or the writer's own error.
+    fn write_failure(&mut self) -> SessionError {
+        let Some(writer) = self.writer.take() else { return SessionError::Over };
+        let failure = match writer.finish(self.control.as_ref()) {
+            Ok(()) => SessionError::Bug,
+            Err(error) => error,
+        };
+        match self.receive_within(LINGER, &[], &mut Vec::new()) {
+            Err(said @ (SessionError::Peer { .. } | SessionError::Stopping)) => said,
+            _ => failure,
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close(None);
+    }
+}
+
+/// The time for `length` bytes.
+fn with_length(timeout: Duration, length: usize) -> Duration {
+    timeout.saturating_add(Duration::from_secs((length / SLOWEST) as u64))
+}
+
+type Outgoing = (Kind, Vec<u8>);
+
+/// A thread that writes frames.
+struct Writer {
+    queue: SyncSender<Outgoing>,
+    /// Buffers that have been written; disconnected once the thread has ended.
+    used: Receiver<Vec<u8>>,
+    thread: JoinHandle<Result<(), FrameError>>,
+}
+
+impl Writer {
+    fn start(transport: Box<dyn Transport>, timeouts: Timeouts) -> Result<Self, SessionError> {
+        let (queue, jobs) = sync_channel(QUEUE);
+        let (give_back, used) = channel();
+        let thread = thread::Builder::new()
+            .name("pronghorn writer".into())
+            .spawn(move || write_all(&jobs, &give_back, transport, timeouts))
+            .map_err(|source| SessionError::System { what: "a thread", source })?;
+        Ok(Self { queue, used, thread })
+    }
+
+    /// Lets the thread write what is queued, cuts it off after [`LINGER`], and waits for it.
+    fn finish(self, control: &dyn Transport) -> Result<(), SessionError> {
+        drop(self.queue);
+        let deadline = Instant::now() + LINGER;
+        loop {
+            match self.used.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = control.shutdown(Shutdown::Both);
+                    break;
+                }
+            }
+        }
+        self.thread.join().map_err(|_| SessionError::Bug)?.map_err(SessionError::Frame)
+    }
+}
+
+/// The writer thread: frames from the queue until it is closed; flushes whenever it is empty.
+fn write_all(
+    jobs: &Receiver<Outgoing>,
+    give_back: &Sender<Vec<u8>>,
+    transport: Box<dyn Transport>,
+    timeouts: Timeouts,
+) -> Result<(), FrameError> {
+    let mut writer = BufWriter::with_capacity(BUFFER, Timed::new(transport));
+    let result = loop {
+        let job = match jobs.try_recv() {
+            Ok(job) => Some(job),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => match writer.flush() {
+                Ok(()) => jobs.recv().ok(),
+                Err(error) => break Err(error.into()),
+            },
+        };
+        let Some((kind, payload)) = job else { break writer.flush().map_err(FrameError::from) };
+        writer.get_mut().allow(with_length(timeouts.idle, payload.len()));
+        if let Err(error) = frame::write_frame(&mut writer, kind, &payload) {
+            break Err(error);
+        }
+        // The session may have stopped asking for buffers.
+        let _ = give_back.send(payload);
+    };
+    if result.is_err() {
+        // What is left in the buffer must not be tried again on drop.
+        let _ = writer.into_parts();
+    }
+    result
+}

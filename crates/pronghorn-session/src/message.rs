@@ -1,0 +1,220 @@
+//! The small messages, encoded and decoded; the layout is in the crate's documentation.
+
+use pronghorn_plan::TrustLevel;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    error::{ErrorCode, SessionError},
+    frame::{Kind, MAX_ERROR},
+    text,
+};
+
+/// First bytes of both hellos.
+pub const MAGIC: [u8; 8] = *b"PRONGHRN";
+
+/// The protocol version of this crate.
+pub const VERSION: u16 = 1;
+
+/// The client's first message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientHello {
+    /// The trust level its user asked for.
+    pub trust: TrustLevel,
+    /// The plan it expects, if its user named one.
+    pub expected_plan_hash: Option<[u8; 32]>,
+}
+
+/// The server's first message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHello {
+    /// The trust level of its plan.
+    pub trust: TrustLevel,
+    /// The plan it serves.
+    pub plan_hash: [u8; 32],
+    /// Bytes of that plan.
+    pub plan_length: u32,
+    /// Most images it takes in one batch.
+    pub max_batch: u32,
+    /// Images this client may still ask for, where that is limited.
+    pub images_left: Option<u64>,
+}
+
+/// The client begins a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// The plan it follows.
+    pub plan_hash: [u8; 32],
+    /// Images of the batch.
+    pub batch: u32,
+}
+
+/// The server ends a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Images of the batch.
+    pub batch: u32,
+    /// Images this client may still ask for, where that is limited.
+    pub images_left: Option<u64>,
+}
+
+/// Why the sender closes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorMessage {
+    /// The category.
+    pub code: ErrorCode,
+    /// What to tell the user; printable.
+    pub text: String,
+}
+
+/// A message that starts with magic and version.
+pub trait Hello: Serialize + DeserializeOwned {
+    /// Its frame.
+    const KIND: Kind;
+
+    /// Payload bytes.
+    fn encode(&self) -> Vec<u8> {
+        let mut payload = MAGIC.to_vec();
+        payload.extend(VERSION.to_le_bytes());
+        payload.extend(encode(self));
+        payload
+    }
+
+    /// Reads payload bytes.
+    ///
+    /// # Errors
+    /// When the magic, the version or the rest is not right.
+    fn decode(payload: &[u8]) -> Result<Self, SessionError> {
+        let rest = payload.strip_prefix(&MAGIC).ok_or(SessionError::NotPronghorn)?;
+        let (version, rest) = rest.split_first_chunk().ok_or(SessionError::NotPronghorn)?;
+        let theirs = u16::from_le_bytes(*version);
+        if theirs != VERSION {
+            return Err(SessionError::Version { ours: VERSION, theirs });
+        }
+        decode(Self::KIND, rest)
+    }
+}
+
+impl Hello for ClientHello {
+    const KIND: Kind = Kind::ClientHello;
+}
+
+impl Hello for ServerHello {
+    const KIND: Kind = Kind::ServerHello;
+}
+
+/// Payload bytes of a [`Begin`], a [`Done`], or what follows a hello's version.
+pub fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("plain structs in memory always serialise")
+}
+
+/// Reads what [`encode`] wrote.
+///
+/// # Errors
+/// When the bytes are not exactly one such message.
+pub fn decode<M: DeserializeOwned>(kind: Kind, payload: &[u8]) -> Result<M, SessionError> {
+    let damaged = |reason: String| SessionError::Message { kind, reason };
+    let (message, rest) = postcard::take_from_bytes(payload).map_err(|error| damaged(error.to_string()))?;
+    if rest.is_empty() { Ok(message) } else { Err(damaged(format!("{} bytes follow its end", rest.len()))) }
+}
+
+impl ErrorMessage {
+    /// Payload bytes; a text that is too long is cut.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut payload = self.code.to_wire().to_le_bytes().to_vec();
+        let cut = self.text.floor_char_boundary(MAX_ERROR - payload.len());
+        payload.extend(&self.text.as_bytes()[..cut]);
+        payload
+    }
+
+    /// Reads payload bytes of any version; control characters are escaped.
+    ///
+    /// # Errors
+    /// When there is no code.
+    pub fn decode(payload: &[u8]) -> Result<Self, SessionError> {
+        let no_code = || SessionError::Message { kind: Kind::Error, reason: "it has no code".into() };
+        let (code, text) = payload.split_first_chunk().ok_or_else(no_code)?;
+        let code = ErrorCode::from_wire(u16::from_le_bytes(*code));
+        Ok(Self { code, text: text::printable(&String::from_utf8_lossy(text), "\n") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HELLO: ClientHello = ClientHello { trust: TrustLevel::ClientAided, expected_plan_hash: Some([7; 32]) };
+
+    /// The bytes of the documentation.
+    #[test]
+    fn layout() {
+        assert_eq!(HELLO.encode(), [&b"PRONGHRN\x01\x00\x02\x01"[..], &[7; 32]].concat());
+        let hello = ServerHello {
+            trust: TrustLevel::ClientAided,
+            plan_hash: [9; 32],
+            plan_length: 5,
+            max_batch: 300,
+            images_left: None,
+        };
+        assert_eq!(hello.encode(), [&b"PRONGHRN\x01\x00\x02"[..], &[9; 32], &[5, 0xac, 2, 0]].concat());
+        assert_eq!(encode(&Begin { plan_hash: [1; 32], batch: 2 }), [&[1; 32][..], &[2]].concat());
+        assert_eq!(encode(&Done { batch: 2, images_left: Some(3) }), [2, 1, 3]);
+        let error = ErrorMessage { code: ErrorCode::Busy, text: "x".into() };
+        assert_eq!(error.encode(), [6, 0, b'x']);
+        for (code, level) in TrustLevel::ALL.into_iter().enumerate() {
+            assert_eq!(encode(&level), [code as u8]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hellos_round_trip(
+            plan_hash: [u8; 32], plan_length: u32, max_batch: u32, images_left: Option<u64>, level in 0usize..4, expected: Option<[u8; 32]>
+        ) {
+            let trust = TrustLevel::ALL[level];
+            let hello = ServerHello { trust, plan_hash, plan_length, max_batch, images_left };
+            prop_assert_eq!(ServerHello::decode(&hello.encode()).unwrap(), hello);
+            let hello = ClientHello { trust, expected_plan_hash: expected };
+            prop_assert_eq!(ClientHello::decode(&hello.encode()).unwrap(), hello);
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = ClientHello::decode(&bytes);
+            let _ = ServerHello::decode(&bytes);
+            let _ = decode::<Begin>(Kind::Begin, &bytes);
+            let _ = decode::<Done>(Kind::Done, &bytes);
+            if let Ok(message) = ErrorMessage::decode(&bytes) {
+                prop_assert!(message.text.chars().all(|c| c == '\n' || !c.is_control()));
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_hellos_are_refused() {
+        let bytes = HELLO.encode();
+        for cut in 0..bytes.len() {
+            let error = ClientHello::decode(&bytes[..cut]).expect_err("cut");
+            match cut {
+                0..10 => assert!(matches!(error, SessionError::NotPronghorn)),
+                _ => assert!(matches!(error, SessionError::Message { .. })),
+            }
+        }
+        assert!(matches!(ClientHello::decode(&[&bytes[..], &[0]].concat()), Err(SessionError::Message { .. })));
+        let mut other = bytes.clone();
+        other[8] = 77;
+        assert!(matches!(ClientHello::decode(&other), Err(SessionError::Version { ours: 1, theirs: 77 })));
+        other[0] = b'X';
+        assert!(matches!(ClientHello::decode(&other), Err(SessionError::NotPronghorn)));
+    }
+
+    #[test]
+    fn error_texts_are_cut_between_characters() {
+        let message = ErrorMessage { code: ErrorCode::Engine, text: "\u{e9}".repeat(MAX_ERROR) };
+        let bytes = message.encode();
+        assert!(bytes.len() <= MAX_ERROR);
+        let found = ErrorMessage::decode(&bytes).expect("it has a code");
+        assert!(found.text.chars().all(|c| c == '\u{e9}'));
+        assert!(matches!(ErrorMessage::decode(&[1]), Err(SessionError::Message { .. })));
+    }
+}

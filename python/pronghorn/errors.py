@@ -1,0 +1,77 @@
+"""What can go wrong, in words for users: every message says what was found, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class PronghornError(Exception):
+    """The base of every error Pronghorn raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+    """The command line's exit status: 2 for usage, models and data; 1 for runs that failed."""
+
+
+class ModelFileError(PronghornError):
+    """The file is not there, is not ONNX, or is damaged."""
+
+    exit_code = 2
+
+
+class InputError(PronghornError):
+    """Data or an option that does not fit the model."""
+
+    exit_code = 2
+
+
+class TrustLevelRequired(PronghornError):
+    """No trust level was named, or one that this version does not have."""
+
+    exit_code = 2
+
+
+class RunError(PronghornError):
+    """Planning, connecting or a secure run failed."""
+
+
+class UnsupportedModelError(PronghornError):
+    """A sound ONNX model that Pronghorn cannot run.
+
+    Attributes:
+        problem: what is not supported.
+        advice: what to do.
+        node: the ONNX node's name (its first output's where it has none).
+        operator: the ONNX operator.
+        opset: the version of the operator set.
+        shapes: the shapes of its inputs, the batch dimension first; None for one that is absent.
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        problem: str,
+        advice: str,
+        *,
+        node: str | None = None,
+        operator: str | None = None,
+        opset: int | None = None,
+        shapes: Sequence[Sequence[int] | None] | None = None,
+    ) -> None:
+        """Lays the fields out, a line each."""
+        self.problem = problem
+        self.advice = advice
+        self.node = node
+        self.operator = operator
+        self.opset = opset
+        self.shapes = shapes
+        lines = [problem]
+        if node is not None:
+            lines.append(f"  node: {node}")
+        if operator is not None:
+            lines.append(f"  operator: {operator}" + (f" (opset {opset})" if opset else ""))
+        if shapes is not None:
+            found = ", ".join("absent" if s is None else str(list(s)) for s in shapes)
+            lines.append(f"  input shapes: {found or 'none'}")
+        super().__init__("\n".join([*lines, f"  what to do: {advice}"]))

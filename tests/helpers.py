@@ -1,0 +1,81 @@
+"""Small ONNX models, and comparing what is imported with onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from pronghorn import _native
+from pronghorn.onnx_import import ImportedModel, import_onnx
+
+RANDOM = np.random.default_rng(7)
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Random float32 numbers around zero."""
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    """A node named after its first output; names are split at spaces, `-` is an absent input."""
+    names = ["" if name == "-" else name for name in inputs.split()]
+    outs = outputs.split()
+    return helper.make_node(kind, names, outs, name=f"node_{outs[0]}", **attributes)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    shape: Sequence[Any],
+    constants: dict[str, np.ndarray] | None = None,
+    *,
+    opset: int = 17,
+    outputs: Sequence[str] = ("y",),
+    dtype: int = TensorProto.FLOAT,
+    output_dtype: int = TensorProto.FLOAT,
+    inputs: Sequence[str] = ("x",),
+) -> onnx.ModelProto:
+    """A model of input x and output y."""
+    graph = helper.make_graph(
+        list(nodes),
+        "test",
+        [helper.make_tensor_value_info(name, dtype, list(shape)) for name in inputs],
+        [helper.make_tensor_value_info(name, output_dtype, None) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    # Before IR version 4, weights had to be inputs too.
+    ir_version = max(4, helper.find_min_ir_version_for([helper.make_opsetid("", opset)]))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+
+
+def run_onnx(proto: onnx.ModelProto, inputs: np.ndarray) -> np.ndarray:
+    """The first output by onnxruntime, one image at a time."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    name = session.get_inputs()[0].name
+    return np.stack([np.asarray(session.run(None, {name: one[None]})[0]) for one in inputs])
+
+
+def run_native(imported: ImportedModel, inputs: np.ndarray) -> np.ndarray:
+    """The imported graph by Pronghorn's float evaluator."""
+    native = _native.Model(imported.graph_json, imported.tensors)
+    return native.run_float(np.ascontiguousarray(inputs, np.float32))
+
+
+def check(
+    proto: onnx.ModelProto, *, inputs: np.ndarray | None = None, run: onnx.ModelProto | None = None, **options: Any
+) -> ImportedModel:
+    """Imports, and compares both evaluators on random images; `run`: what onnxruntime runs instead."""
+    imported = import_onnx(proto, **options)
+    if inputs is None:
+        inputs = floats(3, *imported.input_shape)
+    expected = run_onnx(run or proto, inputs)
+    found = run_native(imported, inputs)
+    assert found.shape == (len(inputs), *(imported.output_shape or (1,)))
+    np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=2e-4, atol=2e-5)
+    return imported

@@ -1,0 +1,228 @@
+"""Models that cannot be run: the error names the node, operator, opset, shapes and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from helpers import check, floats, model, node
+from onnx import TensorProto, helper, numpy_helper
+
+from pronghorn.errors import InputError, ModelFileError, PronghornError, UnsupportedModelError
+from pronghorn.onnx_import import import_onnx
+
+IMAGE = (1, 2, 6, 6)
+GEMM = {"w": floats(5, 3)}
+
+
+def refused(proto: onnx.ModelProto, **options: Any) -> UnsupportedModelError:
+    with pytest.raises(UnsupportedModelError) as caught:
+        import_onnx(proto, **options)
+    return caught.value
+
+
+def test_unsupported_operators_are_named_in_full() -> None:
+    nodes = [node("Relu", "x", "h"), node("Tanh", "h", "y")]
+    error = refused(model(nodes, ("N", 2, 6, 6)))
+    assert (error.node, error.operator, error.opset, error.shapes) == ("node_y", "Tanh", 17, [(1, 2, 6, 6)])
+    lines = str(error).splitlines()
+    assert lines[1:4] == ["  node: node_y", "  operator: Tanh (opset 17)", "  input shapes: [1, 2, 6, 6]"]
+    assert lines[4].startswith("  what to do: train it with Relu")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "constants", "says"),
+    [
+        ([node("Gelu", "x", "y")], IMAGE, {}, "not supported"),
+        ([node("LRN", "x", "y", size=3)], IMAGE, {}, "BatchNormalization"),
+        ([node("ConvTranspose", "x w", "y")], IMAGE, {"w": floats(2, 2, 3, 3)}, "upsampling"),
+        ([node("MatMul", "x x", "y")], (1, 4, 4), {}, "attention"),
+        ([node("MatMul", "x w", "y")], (1, 4, 4), {"w": floats(3, 4, 4)}, "not supported"),
+        ([node("Mul", "x h", "y")], (1, 4), {}, "two different values"),
+        ([node("Div", "c x", "y")], (1, 4), {"c": np.float32(1)}, "division by a value"),
+        ([node("Div", "x c", "y")], (1, 4), {"c": np.float32(0)}, "finite"),
+        ([node("Add", "x p", "y")], IMAGE, {}, "broadcast"),
+        ([node("Add", "x c", "y")], (1, 2, 1, 1), {"c": floats(1, 2, 3, 3)}, "broadcast"),
+        ([node("Gemm", "x w", "y", transA=1)], (1, 5), {"w": floats(1, 3)}, "transA"),
+        ([node("Gemm", "x w", "y")], (1, 4), GEMM, "does not fit"),
+        ([node("Conv", "x w", "y")], (1, 2, 6, 6, 6), {"w": floats(2, 2, 3, 3, 3)}, "3 spatial dimensions"),
+        ([node("Conv", "x w", "y")], IMAGE, {"w": floats(2, 3, 3, 3)}, "do not fit 2 channels"),
+        ([node("Conv", "x w", "y")], IMAGE, {"w": floats(2, 2, 9, 9)}, "kernel spans 9"),
+        ([node("Conv", "x w", "y", strides=[0, 1])], IMAGE, {"w": floats(2, 2, 3, 3)}, "strides"),
+        ([node("Conv", "x w", "y", pads=[-1, 0, 0, 0])], IMAGE, {"w": floats(2, 2, 3, 3)}, "pads"),
+        ([node("Conv", "x h", "y")], (1, 1, 6, 6), {}, "not a constant"),
+        ([node("Pad", "x p", "y", mode="reflect")], IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, "reflect"),
+        ([node("Pad", "x p v", "y")], IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(2)}, "zeros"),
+        ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([0, 0, -1, 0, 0, 0, 0, 0])}, "negative"),
+        ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([1, 0, 0, 0, 0, 0, 0, 0])}, "batch"),
+        ([node("Concat", "x x", "y", axis=0)], IMAGE, {}, "batch"),
+        ([node("Concat", "x c", "y", axis=1)], IMAGE, {"c": floats(*IMAGE)}, "constant"),
+        ([node("Transpose", "x", "y", perm=[1, 0, 2, 3])], IMAGE, {}, "batch"),
+        ([node("ReduceMean", "x", "y", axes=[0, 1])], IMAGE, {}, "batch"),
+        ([node("ReduceMean", "x", "y")], IMAGE, {}, "batch"),
+        ([node("Reshape", "x s", "y")], IMAGE, {"s": np.array([2, 36])}, "not the batch"),
+        ([node("Reshape", "x s", "y")], IMAGE, {"s": np.array([1, 71])}, "other elements"),
+        ([node("Reshape", "x s", "y")], IMAGE, {"s": np.array([1, -1, 5])}, "other elements"),
+        ([node("Softmax", "x", "y", axis=1)], IMAGE, {}, "parts"),
+        ([node("ArgMax", "x", "y", axis=1)], IMAGE, {}, "parts"),
+        ([node("Softmax", "x", "s"), node("Relu", "s", "y")], (1, 5), {}, "only at the end"),
+        ([node("Sigmoid", "x", "s"), node("Gemm", "s w", "y")], (1, 5), GEMM, "only at the end"),
+        ([node("LogSoftmax", "x", "y")], (1, 5), {}, "directly before ArgMax"),
+        ([node("Cast", "x", "c", to=7), node("Cast", "c", "y", to=1)], (1, 5), {}, "INT64"),
+        ([node("Clip", "x c", "y")], (1, 5), {"c": floats(5)}, "one number"),
+        ([node("Max", "x h", "y")], (1, 5), {}, "one value with one constant"),
+        ([node("MaxPool", "x", "y i", kernel_shape=[2, 2]), node("Relu", "i", "z")], IMAGE, {}, "output 'i'"),
+        ([node("BatchNormalization", "x c c c c", "y", training_mode=1)], IMAGE, {"c": floats(2)}, "training"),
+        ([node("Squeeze", "x a", "y")], IMAGE, {"a": np.array([2])}, "size 1"),
+        ([node("RandomUniformLike", "x", "r"), node("Add", "x r", "y")], IMAGE, {}, "not supported"),
+    ],
+)
+def test_what_is_refused(nodes: list[onnx.NodeProto], shape: Any, constants: dict[str, np.ndarray], says: str) -> None:
+    # h and p are values beside the input.
+    before = [node("Relu", "x", "h")]
+    if len(shape) == 4:
+        before.append(node("GlobalAveragePool", "x", "p"))
+    output = "z" if any("z" in entry.output for entry in nodes) else "y"
+    opset = 20 if nodes[0].op_type == "Gelu" else 17
+    outputs = [output]
+    if output == "z":
+        # Both outputs are needed: the second one is what cannot be had.
+        nodes = [*nodes[:1], node("Cast", "i", "f", to=1), node("Add", "y f", "z")]
+    error = refused(model([*before, *nodes], shape, constants, outputs=outputs, opset=opset))
+    assert says in str(error), error
+    assert error.node
+    assert error.operator
+    assert error.advice
+
+
+def test_weights_must_be_finite() -> None:
+    bad = floats(5, 3)
+    bad[2, 1] = np.nan
+    error = refused(model([node("Gemm", "x w", "y")], (1, 5), {"w": bad}))
+    assert "nan at [2, 1]" in str(error)
+    error = refused(model([node("MatMul", "x w", "y")], (1, 5), {"w": np.full((5, 3), 1e300)}, dtype=TensorProto.DOUBLE))
+    assert "inf at [0, 0]" in str(error)
+
+
+def test_dynamic_dimensions_say_how_to_fix_them() -> None:
+    proto = model([node("GlobalAveragePool", "x", "y")], ("N", 3, "height", "width"))
+    error = refused(proto)
+    assert "dimension 2 of input 'x' is not fixed: (N, 3, height, width)" in str(error)
+    assert "--shape x=1,3,224,224" in str(error)
+    for shape in ((1, 3, 5, 6), {"x": (1, 3, 5, 6)}):
+        assert check(proto, shape=shape).input_shape == (3, 5, 6)
+    for shape in ((1, 4, 5, 6), (1, 3, 5), (2, 3, 5, 6), (1, 3, 0, 6), {"z": (1, 3, 5, 6)}):
+        with pytest.raises(InputError):
+            import_onnx(proto, shape=shape)
+
+
+def test_input_without_a_shape() -> None:
+    proto = model([node("Relu", "x", "y")], (1, 3))
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    assert "--shape x=" in str(refused(proto))
+    assert check(proto, shape=(1, 3), run=model([node("Relu", "x", "y")], (1, 3))).input_shape == (3,)
+    assert "batch dimension" in str(refused(model([node("Relu", "x", "y")], (3,))))
+
+
+def test_several_outputs_and_inputs() -> None:
+    nodes = [node("Gemm", "x w", "a"), node("Relu", "a", "b")]
+    proto = model(nodes, ("N", 5), GEMM, outputs=["a", "b"])
+    error = refused(proto)
+    assert "2 outputs: a, b" in str(error)
+    assert "--output NAME" in str(error)
+    for name in ("a", "b"):
+        one = model(nodes, ("N", 5), GEMM, outputs=[name])
+        assert check(proto, output=name, run=one).output_name == name
+    assert "its outputs are a, b" in str(refused(proto, output="absent"))
+    two = model([node("Add", "x z", "s"), node("Relu", "x", "y")], ("N", 5), inputs=["x", "z"], outputs=["s", "y"])
+    assert "2 inputs" in str(refused(two, output="s"))
+    assert import_onnx(two, output="y").input_name == "x"
+
+
+def test_a_model_may_be_cut_at_any_value() -> None:
+    nodes = [node("Gemm", "x w", "h"), node("Tanh", "h", "y")]
+    one = model(nodes[:1], (1, 5), GEMM, outputs=["h"])
+    assert check(model(nodes, (1, 5), GEMM), output="h", run=one).output_shape == (3,)
+
+
+def test_the_output_must_depend_on_the_input() -> None:
+    nodes = [node("Neg", "c", "k"), node("Relu", "x", "y")]
+    error = refused(model(nodes, (1, 5), {"c": floats(5)}, outputs=["k", "y"]), output="k")
+    assert "0 inputs" in str(error)
+
+
+def test_string_inputs_are_refused() -> None:
+    proto = model([node("Identity", "x", "y")], (1, 5), dtype=TensorProto.STRING, output_dtype=TensorProto.STRING)
+    assert "no tensor of numbers" in str(refused(proto))
+
+
+def test_opsets_out_of_range() -> None:
+    assert "opset 6" in str(refused(model([node("Relu", "x", "y")], (1, 5), opset=6)))
+    proto = model([node("Relu", "x", "y")], (1, 5))
+    proto.opset_import[0].version = 999
+    assert "update onnx" in str(refused(proto))
+
+
+def test_custom_domains_are_refused() -> None:
+    entry = helper.make_node("Thing", ["x"], ["y"], domain="com.example")
+    proto = model([entry], (1, 5))
+    proto.opset_import.append(helper.make_opsetid("com.example", 1))
+    assert "com.example" in str(refused(proto))
+
+
+def test_huge_constants_are_refused_before_they_are_made() -> None:
+    value = numpy_helper.from_array(np.float32([1]))
+    nodes = [node("ConstantOfShape", "s", "c", value=value), node("Add", "x c", "y")]
+    error = refused(model(nodes, (1, 5), {"s": np.array([1 << 20, 1 << 20])}))
+    assert "elements" in str(error)
+
+
+def test_huge_inputs_are_refused() -> None:
+    assert "elements" in str(refused(model([node("Relu", "x", "y")], (1, 1 << 20, 1 << 20))))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07", bytes(range(256)) * 10])
+def test_broken_bytes(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError):
+        import_onnx(content)
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError):
+        import_onnx(path)
+
+
+def test_missing_files() -> None:
+    with pytest.raises(ModelFileError, match="no file"):
+        import_onnx("absent.onnx")
+    with pytest.raises(ModelFileError, match="no file"):
+        import_onnx(Path("/"))
+
+
+def test_damaged_weights() -> None:
+    proto = model([node("Gemm", "x w", "y")], (1, 5), GEMM)
+    proto.graph.initializer[0].raw_data = b"123"
+    with pytest.raises(ModelFileError):
+        import_onnx(proto)
+
+
+def test_every_truncation_of_a_file_is_an_error_or_a_model() -> None:
+    content = model([node("Gemm", "x w", "h"), node("Relu", "h", "y")], ("N", 5), GEMM).SerializeToString()
+    failures = 0
+    for length in range(len(content)):
+        try:
+            import_onnx(content[:length])
+        except PronghornError:
+            failures += 1
+    assert failures > len(content) // 2
+    # The whole file is a model.
+    import_onnx(content)
+
+
+def test_the_callers_model_is_not_changed() -> None:
+    proto = model([node("Gemm", "x w", "y")], ("N", 5), GEMM)
+    before = proto.SerializeToString()
+    import_onnx(proto)
+    assert proto.SerializeToString() == before

@@ -1,0 +1,418 @@
+"""Every supported operator, imported and compared with onnxruntime."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import onnx
+import pytest
+from helpers import check, floats, model, node
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx_import import ImportedModel, import_onnx
+
+AXES = np.array([2, 3], np.int64)
+
+
+def kinds(imported: ImportedModel) -> list[str]:
+    return [entry["op"]["kind"] for entry in json.loads(imported.graph_json)["nodes"]]
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("shape", [(1, 4, 9), (1, 4, 8, 11)])
+@pytest.mark.parametrize(("groups", "dilation"), [(1, 1), (2, 2), (4, 1)])
+def test_conv(auto_pad: str, shape: tuple[int, ...], groups: int, dilation: int) -> None:
+    axes = len(shape) - 2
+    weights = {"w": floats(8, 4 // groups, *[3] * axes), "b": floats(8)}
+    attributes = {"strides": [2] * axes, "dilations": [dilation] * axes, "group": groups, "auto_pad": auto_pad}
+    if auto_pad == "NOTSET":
+        attributes["pads"] = [*range(1, axes + 1), *[2] * axes]
+    if "SAME" in auto_pad and dilation > 1:
+        # onnxruntime has no dilation with SAME padding; the standard says what the shape is.
+        imported = import_onnx(model([node("Conv", "x w b", "y", **attributes)], shape, weights))
+        assert imported.output_shape == (8, *[-(-size // 2) for size in shape[2:]])
+        return
+    check(model([node("Conv", "x w b", "y", **attributes)], shape, weights))
+
+
+def test_conv_without_bias_has_explicit_kernel_shape() -> None:
+    weights = {"w": floats(2, 1, 2, 3)}
+    imported = check(model([node("Conv", "x w", "y", kernel_shape=[2, 3])], ("N", 1, 5, 5), weights))
+    assert imported.input_shape == (1, 5, 5)
+    assert imported.output_shape == (2, 4, 3)
+    with pytest.raises(UnsupportedModelError, match="kernel_shape"):
+        import_onnx(model([node("Conv", "x w", "y", kernel_shape=[3, 3])], (1, 1, 5, 5), weights))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    groups=st.sampled_from([1, 2]),
+)
+def test_random_convolutions(size, kernel, stride, dilation, pads, groups) -> None:  # noqa: ANN001
+    room = [size[i] + pads[i] + pads[i + 2] - dilation[i] * (kernel[i] - 1) for i in range(2)]
+    assume(min(room) >= 1)
+    attributes = {"strides": stride, "dilations": dilation, "pads": pads, "group": groups}
+    weights = {"w": floats(4, 2 // groups, *kernel), "b": floats(4)}
+    check(model([node("Conv", "x w b", "y", **attributes)], (1, 2, *size), weights))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    kind=st.sampled_from(["MaxPool", "AveragePool"]),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    data=st.data(),
+    ceil=st.booleans(),
+    include=st.booleans(),
+)
+def test_random_poolings(kind, size, kernel, stride, data, ceil, include) -> None:  # noqa: ANN001
+    pads = [data.draw(st.integers(0, kernel[i % 2] - 1)) for i in range(4)]
+    assume(all(size[i] + pads[i] + pads[i + 2] >= kernel[i] for i in range(2)))
+    attributes = {"kernel_shape": kernel, "strides": stride, "pads": pads, "ceil_mode": int(ceil)}
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = int(include)
+    check(model([node(kind, "x", "y", **attributes)], (1, 2, *size), opset=22))
+
+
+@pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("size", [(8,), (7, 9)])
+def test_pool_auto_pad(kind: str, auto_pad: str, size: tuple[int, ...]) -> None:
+    axes = len(size)
+    attributes = {"kernel_shape": [3] * axes, "strides": [2] * axes, "auto_pad": auto_pad}
+    check(model([node(kind, "x", "y", **attributes)], (1, 2, *size)))
+
+
+def test_dilated_poolings() -> None:
+    attributes = {"kernel_shape": [2, 2], "dilations": [2, 3]}
+    check(model([node("MaxPool", "x", "y", **attributes)], (1, 2, 8, 9)))
+    check(model([node("AveragePool", "x", "y", **attributes)], (1, 2, 8, 9), opset=19))
+
+
+@pytest.mark.parametrize("size", [(5,), (4, 6)])
+@pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pool(kind: str, size: tuple[int, ...]) -> None:
+    check(model([node(kind, "x", "y")], ("N", 3, *size)))
+
+
+@pytest.mark.parametrize("axes", [[2, 3], [-1, -2], [1, 2], [3], [1], [1, 2, 3]])
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("opset", [11, 17, 18])
+def test_reduce_mean(axes: list[int], keep: int, opset: int) -> None:
+    if opset < 18:
+        check(model([node("ReduceMean", "x", "y", axes=axes, keepdims=keep)], (1, 3, 4, 5), opset=opset))
+    else:
+        constants = {"axes": np.array(axes, np.int64)}
+        check(model([node("ReduceMean", "x axes", "y", keepdims=keep)], (1, 3, 4, 5), constants, opset=opset))
+
+
+@pytest.mark.parametrize("c_shape", [(), (1,), (6,), (1, 6), None])
+@pytest.mark.parametrize("trans", [0, 1])
+def test_gemm(c_shape: tuple[int, ...] | None, trans: int) -> None:
+    constants = {"b": floats(6, 5) if trans else floats(5, 6)}
+    if c_shape is not None:
+        constants["c"] = floats(*c_shape)
+    inputs = "x b c" if c_shape is not None else "x b"
+    check(model([node("Gemm", inputs, "y", alpha=0.5, beta=2.0, transB=trans)], ("N", 5), constants))
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (1, 4, 5), (1, 2, 3, 5), (1, 1, 5)])
+def test_matmul_over_the_last_dimension(shape: tuple[int, ...]) -> None:
+    check(model([node("MatMul", "x w", "y")], shape, {"w": floats(5, 6)}))
+
+
+def test_matmul_from_the_left_and_with_leading_ones() -> None:
+    check(model([node("MatMul", "w x", "y")], (1, 4, 5), {"w": floats(3, 4)}))
+    check(model([node("MatMul", "x w", "y")], (1, 4, 5), {"w": floats(1, 5, 3)}))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 3, 4), (1, 3, 4, 4)])
+@pytest.mark.parametrize("opset", [9, 14, 17])
+def test_batch_normalization(shape: tuple[int, ...], opset: int) -> None:
+    constants = {"s": floats(3), "b": floats(3), "m": floats(3), "v": np.abs(floats(3)) + 0.1}
+    imported = check(model([node("BatchNormalization", "x s b m v", "y", epsilon=1e-3)], shape, constants, opset=opset))
+    assert "affine" in kinds(imported)
+
+
+ELEMENTWISE = {
+    "relu": node("Relu", "x", "y"),
+    "leaky": node("LeakyRelu", "x", "y", alpha=0.2),
+    "leaky_default": node("LeakyRelu", "x", "y"),
+    "neg": node("Neg", "x", "y"),
+    "square": node("Mul", "x x", "y"),
+    "double": node("Add", "x x", "y"),
+    "zero": node("Sub", "x x", "y"),
+    "sum": node("Sum", "x x x", "y"),
+    "identity": node("Identity", "x", "y"),
+    "sigmoid": node("Sigmoid", "x", "y"),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+@pytest.mark.parametrize("shape", [("N", 7), (1, 2, 3, 4)])
+def test_elementwise(name: str, shape: tuple[int, ...]) -> None:
+    # A model of Identity alone is no model: a ReLU follows.
+    after = [node("Identity" if name == "sigmoid" else "Relu", "y", "z")]
+    check(model([ELEMENTWISE[name], *after], shape, outputs=["z"]))
+
+
+def test_prelu() -> None:
+    for slope in (np.float32([0.25]), np.full((3, 1, 1), 0.1, np.float32)):
+        imported = check(model([node("PRelu", "x s", "y")], (1, 3, 4, 4), {"s": slope}))
+        assert kinds(imported) == ["input", "leaky_relu"]
+    with pytest.raises(UnsupportedModelError, match="different slopes"):
+        import_onnx(model([node("PRelu", "x s", "y")], (1, 2, 4, 4), {"s": np.float32([[[1]], [[2]]])}))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kind"), [(0.0, 6.0, "clip"), (-1.0, 1.0, "clip"), (0.0, None, "relu"), (None, 0.5, "clip")]
+)
+def test_clip(low: float | None, high: float | None, kind: str) -> None:
+    bounds = {"min": low, "max": high}
+    given_bounds = {name: value for name, value in bounds.items() if value is not None}
+    imported = check(model([node("Clip", "x", "y", **given_bounds)], (1, 3, 4), opset=7))
+    assert kinds(imported) == ["input", kind]
+    names = " ".join(name if value is not None else "-" for name, value in bounds.items())
+    constants = {name: np.float32(value) for name, value in given_bounds.items()}
+    imported = check(model([node("Clip", f"x {names}", "y")], (1, 3, 4), constants, opset=13))
+    assert kinds(imported) == ["input", kind]
+
+
+def test_min_and_max_with_constants_are_clips() -> None:
+    nodes = [node("Max", "x a", "h"), node("Min", "h b", "y")]
+    check(model(nodes, (1, 5), {"a": np.float32(-0.5), "b": np.float32([0.5])}))
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 1), (1, 3, 1, 1), (4, 5), (3, 4, 5), (1, 3, 4, 5), (5,)])
+def test_arithmetic_with_constants(kind: str, shape: tuple[int, ...]) -> None:
+    constants = {"c": np.abs(floats(*shape)) + np.float32(0.5)}
+    imported = check(model([node(kind, "x c", "y")], (1, 3, 4, 5), constants))
+    assert kinds(imported) == ["input", "affine"]
+    if kind != "Div":
+        check(model([node(kind, "c x", "y")], (1, 3, 4, 5), constants))
+
+
+def test_constants_may_add_dimensions_of_one() -> None:
+    check(model([node("Add", "x c", "y")], (1, 5), {"c": floats(1, 1, 5)}))
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub"])
+def test_arithmetic_of_values(kind: str) -> None:
+    nodes = [node("Relu", "x", "a"), node("LeakyRelu", "x", "b"), node(kind, "a b", "y")]
+    check(model(nodes, (1, 3, 4)))
+
+
+def test_pow() -> None:
+    imported = check(model([node("Pow", "x c", "y")], (1, 4), {"c": np.float32(2)}))
+    assert kinds(imported) == ["input", "square"]
+    with pytest.raises(UnsupportedModelError, match="exponent 2"):
+        import_onnx(model([node("Pow", "x c", "y")], (1, 4), {"c": np.float32(3)}))
+
+
+@pytest.mark.parametrize("target", [[1, -1], [0, -1], [-1, 60], [1, 5, 12], [0, 0, 20], [1, 3, 4, 5]])
+def test_reshape(target: list[int]) -> None:
+    nodes = [node("Relu", "x", "h"), node("Reshape", "h s", "y")]
+    check(model(nodes, ("N", 3, 4, 5), {"s": np.array(target, np.int64)}))
+
+
+@pytest.mark.parametrize("axis", [1, 0, -3])
+def test_flatten(axis: int) -> None:
+    check(model([node("Relu", "x", "h"), node("Flatten", "h", "y", axis=axis)], (1, 3, 4, 5)))
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_squeeze_and_unsqueeze(opset: int) -> None:
+    axes = {"two": np.array([2], np.int64), "last": np.array([-1], np.int64)}
+    if opset < 13:
+        nodes = [node("Unsqueeze", "x", "h", axes=[2]), node("Relu", "h", "r"), node("Squeeze", "r", "y", axes=[2])]
+        check(model(nodes, (1, 3, 4), opset=opset))
+    else:
+        nodes = [node("Unsqueeze", "x two", "h"), node("Relu", "h", "r"), node("Squeeze", "r two", "y")]
+        check(model(nodes, (1, 3, 4), axes, opset=opset))
+        check(model([node("Unsqueeze", "x last", "h"), node("Relu", "h", "y")], (1, 3, 4), axes, opset=opset))
+
+
+def test_squeeze_without_axes_keeps_the_batch() -> None:
+    imported = check(model([node("GlobalAveragePool", "x", "h"), node("Squeeze", "h", "y")], ("N", 3, 4, 5)))
+    assert imported.output_shape == (3,)
+
+
+def test_computed_shapes() -> None:
+    """What PyTorch exports for `x.view(x.size(0), -1)`."""
+    nodes = [
+        node("Relu", "x", "r"),
+        node("Shape", "r", "s"),
+        node("Gather", "s zero", "n", axis=0),
+        node("Unsqueeze", "n axis", "u"),
+        node("Concat", "u minus", "t", axis=0),
+        node("Reshape", "r t", "y"),
+    ]
+    constants = {"zero": np.array(0, np.int64), "axis": np.array([0]), "minus": np.array([-1])}
+    imported = check(model(nodes, ("N", 3, 4), constants))
+    assert imported.output_shape == (12,)
+
+
+def test_channel_shuffle() -> None:
+    nodes = [
+        node("Reshape", "x a", "h"),
+        node("Transpose", "h", "t", perm=[0, 2, 1, 3, 4]),
+        node("Reshape", "t b", "y"),
+    ]
+    constants = {"a": np.array([-1, 2, 3, 4, 5]), "b": np.array([-1, 6, 4, 5])}
+    check(model(nodes, ("N", 6, 4, 5), constants))
+
+
+def test_nhwc_export() -> None:
+    nodes = [
+        node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+        node("Conv", "t w b", "c", pads=[1, 1, 1, 1]),
+        node("Transpose", "c", "u", perm=[0, 2, 3, 1]),
+        node("Relu", "u", "r"),
+        node("ReduceMean", "r", "y", axes=[1, 2], keepdims=0),
+    ]
+    imported = check(model(nodes, ("N", 6, 7, 3), {"w": floats(4, 3, 3, 3), "b": floats(4)}))
+    assert imported.input_shape == (6, 7, 3)
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 1, 2, 0, 0, 3, 0], [0, 1, 0, 0, 0, 0, 0, 2]])
+def test_pad(pads: list[int]) -> None:
+    check(model([node("Pad", "x", "h", pads=pads), node("Relu", "h", "y")], (1, 2, 3, 4), opset=10))
+    constants = {"p": np.array(pads), "v": np.float32(0)}
+    check(model([node("Pad", "x p v", "h"), node("Relu", "h", "y")], (1, 2, 3, 4), constants))
+
+
+def test_pad_of_some_axes() -> None:
+    constants = {"p": np.array([1, 2, 3, 4]), "a": np.array([2, -1])}
+    check(model([node("Pad", "x p - a", "h"), node("Relu", "h", "y")], (1, 2, 3, 4), constants, opset=18))
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_concat(axis: int) -> None:
+    nodes = [node("Relu", "x", "a"), node("Neg", "x", "b"), node("Concat", "a b x", "y", axis=axis)]
+    check(model(nodes, (1, 2, 3, 4)))
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(11, 1), (11, None), (13, 1), (13, -1), (13, None)])
+def test_softmax(opset: int, axis: int | None) -> None:
+    attributes = {} if axis is None else {"axis": axis}
+    check(model([node("Relu", "x", "h"), node("Softmax", "h", "y", **attributes)], ("N", 5), opset=opset))
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("before", ["Softmax", "LogSoftmax", "Relu"])
+def test_arg_max(keep: int, before: str) -> None:
+    nodes = [node(before, "x", "h"), node("ArgMax", "h", "y", axis=1, keepdims=keep)]
+    proto = model(nodes, ("N", 5), output_dtype=TensorProto.INT64)
+    imported = check(proto)
+    assert imported.output_shape == ((1,) if keep else ())
+    nodes = [node("Softmax", "x", "h", axis=1), node("ArgMax", "h", "a", axis=1), node("Cast", "a", "y", to=6)]
+    check(model(nodes, ("N", 5, 1, 1), output_dtype=TensorProto.INT32))
+
+
+def test_dropout() -> None:
+    check(model([node("Dropout", "x", "h"), node("Relu", "h", "y")], (1, 5), opset=10))
+    constants = {"r": np.float32(0.5), "t": np.array(False)}
+    check(model([node("Dropout", "x r t", "h"), node("Relu", "h", "y")], (1, 5), constants, opset=13))
+    constants["t"] = np.array(True)
+    with pytest.raises(UnsupportedModelError, match="training"):
+        import_onnx(model([node("Dropout", "x r t", "h"), node("Relu", "h", "y")], (1, 5), constants, opset=13))
+
+
+def test_half_and_double_weights_become_float32() -> None:
+    for dtype, kind in ((np.float16, TensorProto.FLOAT16), (np.float64, TensorProto.DOUBLE)):
+        nodes = [node("Cast", "x", "h", to=kind), node("Gemm", "h w", "g"), node("Cast", "g", "y", to=1)]
+        imported = import_onnx(model(nodes, (1, 5), {"w": floats(5, 3).astype(dtype)}))
+        assert all(tensor.dtype == np.float32 for tensor in imported.tensors.values())
+        assert kinds(imported) == ["input", "dense"]
+
+
+def test_integer_input_with_a_cast() -> None:
+    imported = import_onnx(model([node("Cast", "x", "h", to=1), node("Relu", "h", "y")], (1, 5), dtype=TensorProto.UINT8))
+    assert kinds(imported) == ["input", "relu"]
+
+
+def test_constants_by_nodes_are_folded() -> None:
+    from onnx import numpy_helper
+
+    nodes = [
+        node("Constant", "", "c", value=numpy_helper.from_array(floats(3, 5))),
+        node("Transpose", "c", "t"),
+        node("Mul", "t two", "w"),
+        node("MatMul", "x w", "y"),
+    ]
+    imported = check(model(nodes, (1, 5), {"two": np.float32(2)}))
+    assert kinds(imported) == ["input", "dense"]
+
+
+@pytest.mark.parametrize("opset", range(7, onnx.defs.onnx_opset_version() + 1))
+def test_every_opset(opset: int) -> None:
+    """A network of the common operators imports from opset 7 to the newest that onnx knows."""
+    nodes = [
+        node("Conv", "x w b", "c", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "c s b m v", "n"),
+        node("Relu", "n", "r"),
+        node("MaxPool", "r", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("AveragePool", "p", "a", kernel_shape=[2, 2]),
+        node("Flatten", "a", "f"),
+        node("Gemm", "f g h", "l", transB=1),
+        node("Softmax", "l", "y", axis=1),
+    ]
+    constants = {"w": floats(4, 1, 3, 3), "g": floats(3, 36), "h": floats(3)}
+    constants |= {name: np.abs(floats(4)) + np.float32(0.1) for name in "sbmv"}
+    proto = model(nodes, ("N", 1, 8, 8), constants, opset=opset)
+    imported = import_onnx(proto)
+    assert imported.opset == opset
+    # onnxruntime may be behind onnx.
+    newest = min(opset, 23)
+    check(proto, run=model(nodes, ("N", 1, 8, 8), constants, opset=newest))
+
+
+def test_two_values_meet_again() -> None:
+    """A residual block, and an inception block."""
+    nodes = [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1]),
+        node("Relu", "c", "r"),
+        node("Add", "r x", "s"),
+        node("Concat", "s c r", "j", axis=1),
+        node("GlobalAveragePool", "j", "y"),
+    ]
+    check(model(nodes, ("N", 2, 5, 5), {"w": floats(2, 2, 3, 3)}))
+
+
+def test_weights_are_named_apart() -> None:
+    nodes = [node("Gemm", "x w", "a"), node("Gemm", "a w", "y")]
+    proto = model(nodes, (1, 4), {"w": floats(4, 4)})
+    unnamed = onnx.ModelProto.FromString(proto.SerializeToString())
+    for entry in unnamed.graph.node:
+        entry.name = "same"
+    imported = check(unnamed, run=proto)
+    assert len(imported.tensors) == 2
+
+
+def test_functions_are_inlined() -> None:
+    from onnx import helper
+
+    body = [node("Mul", "a a", "b")]
+    function = helper.make_function("local", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    proto = model([helper.make_node("Twice", ["x"], ["y"], domain="local")], (1, 4))
+    proto.functions.append(function)
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    assert kinds(check(proto)) == ["input", "square"]
+
+
+def test_combinations_of_window_attributes_in_one_dimension() -> None:
+    for stride, dilation, pads in itertools.product([1, 2], [1, 2], [[0, 0], [2, 1]]):
+        attributes = {"strides": [stride], "dilations": [dilation], "pads": pads}
+        check(model([node("Conv", "x w", "y", **attributes)], (1, 2, 8), {"w": floats(3, 2, 2)}))
