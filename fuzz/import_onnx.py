@@ -40,7 +40,9 @@ def seed() -> bytes:
         helper.make_node("LeakyRelu", ["n"], ["l"], alpha=0.1),
         helper.make_node("Clip", ["c", "", "two"], ["k"]),
         helper.make_node("Concat", ["l", "k"], ["j"], axis=1),
-        helper.make_node("AveragePool", ["j"], ["a"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        helper.make_node(
+            "AveragePool", ["j"], ["a"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1
+        ),
         helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 3, 1]),
         helper.make_node("Shape", ["t"], ["f"]),
         helper.make_node("Gather", ["f", "zero"], ["b"], axis=0),
@@ -51,8 +53,13 @@ def seed() -> bytes:
         helper.make_node("Mul", ["o", "o"], ["q"]),
         helper.make_node("Softmax", ["q"], ["y"], axis=1),
     ]
-    tensors = [numpy_helper.from_array(np.float32(array), name) for name, array in constants.items()]
-    tensors += [numpy_helper.from_array(np.array([0]), "zero"), numpy_helper.from_array(np.array([2, 18]), "half")]
+    tensors = [
+        numpy_helper.from_array(np.float32(array), name) for name, array in constants.items()
+    ]
+    tensors += [
+        numpy_helper.from_array(np.array([0]), "zero"),
+        numpy_helper.from_array(np.array([2, 18]), "half"),
+    ]
     graph = helper.make_graph(
         nodes,
         "seed",
@@ -84,7 +91,9 @@ def mutate(content: bytes, random_source: random.Random) -> bytes:
             case 0:
                 data[at] ^= 1 << random_source.randrange(8)
             case 1:
-                data[at] = random_source.choice((0, 1, 0x7F, 0x80, 0xFF, random_source.randrange(256)))
+                data[at] = random_source.choice(
+                    (0, 1, 0x7F, 0x80, 0xFF, random_source.randrange(256))
+                )
             case 2 if len(data) > 2 * length:
                 del data[at : at + length]
             case 3:
@@ -109,7 +118,10 @@ def run_mutations(seconds: float, random_seed: int) -> None:
         except BaseException:
             finding = Path("fuzz-import-finding.onnx")
             finding.write_bytes(candidate)
-            print(f"finding after {runs} runs (seed {random_seed}), written to {finding}", file=sys.stderr)
+            print(
+                f"finding after {runs} runs (seed {random_seed}), written to {finding}",
+                file=sys.stderr,
+            )
             raise
         runs, valid = runs + 1, valid + good
         if good and len(models) < 1000:
@@ -127,7 +139,11 @@ def main() -> None:
     try:
         import atheris
     except ImportError:
-        chosen = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 32)
+        chosen = (
+            arguments.seed
+            if arguments.seed is not None
+            else random.SystemRandom().randrange(1 << 32)
+        )
         run_mutations(arguments.seconds, chosen)
         return
     corpus = Path("fuzz/corpus/import_onnx")

@@ -49,7 +49,9 @@ def model(
     )
     # Before IR version 4, weights had to be inputs too.
     ir_version = max(4, helper.find_min_ir_version_for([helper.make_opsetid("", opset)]))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version
+    )
 
 
 def run_onnx(proto: onnx.ModelProto, inputs: np.ndarray) -> np.ndarray:
@@ -68,7 +70,11 @@ def run_native(imported: ImportedModel, inputs: np.ndarray) -> np.ndarray:
 
 
 def check(
-    proto: onnx.ModelProto, *, inputs: np.ndarray | None = None, run: onnx.ModelProto | None = None, **options: Any
+    proto: onnx.ModelProto,
+    *,
+    inputs: np.ndarray | None = None,
+    run: onnx.ModelProto | None = None,
+    **options: Any,
 ) -> ImportedModel:
     """Imports, and compares both evaluators on random images; `run`: what onnxruntime runs instead."""
     imported = import_onnx(proto, **options)

@@ -1,0 +1,48 @@
+"""Private inference for the neural networks people already have.
+
+    model = pronghorn.load("model.onnx", samples=images)
+    print(model.plan(trust="client-aided"))
+    print(model.verify(images, labels, trust="client-aided"))
+
+    with pronghorn.serve(model, listen="127.0.0.1:7700", trust="client-aided") as server:
+        with pronghorn.connect(server.address, trust="client-aided") as client:
+            logits = client.predict(images)
+
+Arrays have one image a row: `(images, *model.input_shape)`, converted to float32. A trust level is
+always named: it says who learns what (`pronghorn.trust_levels()`).
+"""
+
+from pronghorn._model import Model, Plan, Report, Stats, load
+from pronghorn._network import Client, Server, connect, serve
+from pronghorn._trust import trust_levels
+from pronghorn.errors import (
+    InputError,
+    ModelFileError,
+    PlanError,
+    PronghornError,
+    RunError,
+    TrustLevelRequired,
+    UnsupportedModelError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "InputError",
+    "Model",
+    "ModelFileError",
+    "Plan",
+    "PlanError",
+    "PronghornError",
+    "Report",
+    "RunError",
+    "Server",
+    "Stats",
+    "TrustLevelRequired",
+    "UnsupportedModelError",
+    "connect",
+    "load",
+    "serve",
+    "trust_levels",
+]

@@ -64,7 +64,15 @@ class Spatial:
         kernels = _numbers("kernel_shape", kernel, axes, least=1)
         given = _numbers("pads", pads if pads is not None else [0] * (2 * axes), 2 * axes, least=0)
         found = [
-            _axis(size[i], kernels[i], strides[i], dilations[i], (given[i], given[i + axes]), auto_pad, ceil)
+            _axis(
+                size[i],
+                kernels[i],
+                strides[i],
+                dilations[i],
+                (given[i], given[i + axes]),
+                auto_pad,
+                ceil,
+            )
             for i in range(axes)
         ]
         before, after, extra, output = zip(*found, strict=True)
@@ -80,11 +88,21 @@ class Spatial:
         after = tuple(a + (e if extra else 0) for a, e in zip(self.after, self.extra, strict=True))
         if len(self.kernel) == 1:
             padding = (0, self.before[0], 0, after[0])
-            return Window((1, *self.kernel), (1, *self.stride), (1, *self.dilation), padding, (1, *self.output))
+            return Window(
+                (1, *self.kernel),
+                (1, *self.stride),
+                (1, *self.dilation),
+                padding,
+                (1, *self.output),
+            )
         (kernel_h, kernel_w), (stride_h, stride_w) = self.kernel, self.stride
         (dilation_h, dilation_w), (height, width) = self.dilation, self.output
         return Window(
-            (kernel_h, kernel_w), (stride_h, stride_w), (dilation_h, dilation_w), (*self.before, *after), (height, width)
+            (kernel_h, kernel_w),
+            (stride_h, stride_w),
+            (dilation_h, dilation_w),
+            (*self.before, *after),
+            (height, width),
         )
 
 
@@ -96,7 +114,13 @@ def _numbers(name: str, given: Sequence[int] | None, count: int, least: int) -> 
 
 
 def _axis(
-    size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], auto_pad: str, ceil: bool
+    size: int,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    pads: tuple[int, int],
+    auto_pad: str,
+    ceil: bool,
 ) -> tuple[int, int, int, int]:
     """Padding before and after, extra padding of ceil_mode, and the output's size."""
     span = dilation * (kernel - 1) + 1
@@ -111,7 +135,9 @@ def _axis(
     before, after = (0, 0) if auto_pad == "VALID" else pads
     room = size + before + after - span
     if room < 0:
-        raise ValueError(f"its kernel spans {span}, more than the {size + before + after} of the padded input")
+        raise ValueError(
+            f"its kernel spans {span}, more than the {size + before + after} of the padded input"
+        )
     output = room // stride + 1
     extra = 0
     # One more window if it starts within the input or the padding before it.

@@ -31,8 +31,14 @@ class TrustLevelRequired(PronghornError):
     exit_code = 2
 
 
+class PlanError(PronghornError):
+    """No plan for this model with these options: a range that overflows, a budget that is too small."""
+
+    exit_code = 2
+
+
 class RunError(PronghornError):
-    """Planning, connecting or a secure run failed."""
+    """Connecting, or a secure run, failed."""
 
 
 class UnsupportedModelError(PronghornError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -53,7 +53,9 @@ class ImportedModel:
     batch size is free where the model's was."""
 
 
-def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None = None) -> ImportedModel:
+def import_onnx(
+    model: Source, *, shape: ShapeOption = None, output: str | None = None
+) -> ImportedModel:
     """Imports an ONNX model.
 
     Args:
@@ -69,7 +71,13 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
     """
     proto, name = _read(model)
     opset = _check(proto)
-    proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
+    proto = _guarded(
+        "its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto)
+    )
+    if any(isinstance(name, bytes) for name in _names(proto)):
+        raise ModelFileError(
+            "the model is damaged: a name in it is not UTF-8\n  what to do: export it again"
+        )
     _cut(proto, output)
     source = _fix_input(proto, shape)
     _refuse_large(proto)
@@ -85,7 +93,11 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
         raise ModelFileError(f"the model is damaged: {error}") from error
     _lower(slim, lowering, output_name)
     result = lowering.values[output_name]
-    graph = {"name": name or proto.graph.name or "model", "nodes": lowering.nodes, "output": result.index}
+    graph = {
+        "name": name or proto.graph.name or "model",
+        "nodes": lowering.nodes,
+        "output": result.index,
+    }
     return ImportedModel(
         graph_json=json.dumps(graph, allow_nan=False),
         tensors=lowering.tensors,
@@ -105,7 +117,9 @@ def _guarded(problem: str, call: Callable[[], T]) -> T:
         return call()
     except Exception as error:
         detail = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelFileError(f"{problem}: {detail}\n  what to do: export or download the model again") from error
+        raise ModelFileError(
+            f"{problem}: {detail}\n  what to do: export or download the model again"
+        ) from error
 
 
 def _read(model: Source) -> tuple[ModelProto, str]:
@@ -113,7 +127,9 @@ def _read(model: Source) -> tuple[ModelProto, str]:
     if isinstance(model, ModelProto):
         return copy.deepcopy(model), ""
     if isinstance(model, bytes):
-        return _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model)), ""
+        return _guarded(
+            "these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model)
+        ), ""
     path = Path(model)
     if not path.is_file():
         raise ModelFileError(f"there is no file {path}")
@@ -124,8 +140,10 @@ def _check(proto: ModelProto) -> int:
     """Checks the model against ONNX's rules; the version of its operator set."""
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     if not proto.HasField("graph") or not versions:
-        raise ModelFileError("this is not an ONNX model: it has no graph or no operator set\n"
-                             "  what to do: give an .onnx file; export PyTorch models with torch.onnx.export")
+        raise ModelFileError(
+            "this is not an ONNX model: it has no graph or no operator set\n"
+            "  what to do: give an .onnx file; export PyTorch models with torch.onnx.export"
+        )
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= versions[0] <= newest:
         raise UnsupportedModelError(
@@ -145,6 +163,20 @@ def _check(proto: ModelProto) -> int:
     return versions[0]
 
 
+def _names(proto: ModelProto) -> Iterator[object]:
+    """Every name in the graph; protobuf gives bytes for one that is not UTF-8."""
+    graph = proto.graph
+    yield graph.name
+    for entry in (*graph.input, *graph.output, *graph.value_info):
+        yield entry.name
+        yield from (dim.dim_param for dim in entry.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        yield tensor.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+
+
 def _cut(proto: ModelProto, output: str | None) -> None:
     """Keeps what the output needs."""
     graph = proto.graph
@@ -152,7 +184,8 @@ def _cut(proto: ModelProto, output: str | None) -> None:
     if output is None and len(outputs) != 1:
         listed = ", ".join(outputs)
         raise UnsupportedModelError(
-            f"the model has {len(outputs)} outputs: {listed}", "pick one with --output NAME (output=NAME)"
+            f"the model has {len(outputs)} outputs: {listed}",
+            "pick one with --output NAME (output=NAME)",
         )
     wanted = outputs[0] if output is None else output
     needed, nodes = {wanted}, []
@@ -195,20 +228,29 @@ def _fix_input(proto: ModelProto, shape: ShapeOption) -> ValueInfoProto:
     entry = inputs[0]
     tensor = entry.type.tensor_type
     if entry.type.WhichOneof("value") != "tensor_type" or not _is_number(tensor.elem_type):
-        raise UnsupportedModelError(f"input {entry.name!r} is no tensor of numbers", "export with a float input")
+        raise UnsupportedModelError(
+            f"input {entry.name!r} is no tensor of numbers", "export with a float input"
+        )
     given = _given_shape(entry.name, shape)
     if given is not None:
         _apply_shape(entry, given)
     dims = tensor.shape.dim
     if len(dims) < 2:
-        known = f"has shape ({', '.join(map(_dimension, dims))})" if tensor.HasField("shape") else "has no shape"
+        known = (
+            f"has shape ({', '.join(map(_dimension, dims))})"
+            if tensor.HasField("shape")
+            else "has no shape"
+        )
         raise UnsupportedModelError(
             f"input {entry.name!r} {known}; it needs a batch dimension and at least one more",
             f"say the shape: --shape {entry.name}=1,3,224,224",
         )
     for axis, dim in enumerate(dims):
         if axis > 0 and dim.dim_value < 1:
-            example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" if i == 0 else "224" for i, d in enumerate(dims))
+            example = ",".join(
+                str(d.dim_value) if d.dim_value > 0 else "1" if i == 0 else "224"
+                for i, d in enumerate(dims)
+            )
             shown = ", ".join(map(_dimension, dims))
             raise UnsupportedModelError(
                 f"dimension {axis} of input {entry.name!r} is not fixed: ({shown})",
@@ -239,13 +281,17 @@ def _given_shape(name: str, shape: ShapeOption) -> list[int] | None:
     if isinstance(shape, Mapping):
         unknown = [key for key in shape if key != name]
         if unknown:
-            raise InputError(f"a shape is given for {unknown[0]!r}, but the input's name is {name!r}")
+            raise InputError(
+                f"a shape is given for {unknown[0]!r}, but the input's name is {name!r}"
+            )
         if not shape:
             return None
         shape = shape[name]
     sizes = [int(size) for size in shape]
     if len(sizes) < 2 or sizes[0] != 1 or min(sizes) < 1:
-        raise InputError(f"shape {sizes} of input {name!r} must be positive, the first number being the batch, 1")
+        raise InputError(
+            f"shape {sizes} of input {name!r} must be positive, the first number being the batch, 1"
+        )
     return sizes
 
 
@@ -254,10 +300,14 @@ def _apply_shape(entry: ValueInfoProto, sizes: list[int]) -> None:
     shape = entry.type.tensor_type.shape
     dims = list(shape.dim)
     fixed = [dim.dim_value for dim in dims]
-    conflict = any(known > 0 and known != size for known, size in zip(fixed[1:], sizes[1:], strict=False))
+    conflict = any(
+        known > 0 and known != size for known, size in zip(fixed[1:], sizes[1:], strict=False)
+    )
     if dims and (len(dims) != len(sizes) or conflict):
         shown = ", ".join(map(_dimension, dims))
-        raise InputError(f"shape {sizes} does not fit input {entry.name!r}, which has shape ({shown})")
+        raise InputError(
+            f"shape {sizes} does not fit input {entry.name!r}, which has shape ({shown})"
+        )
     if not dims:
         shape.dim.add().dim_param = "N"
         for _ in sizes[1:]:
@@ -278,7 +328,8 @@ def _refuse_large(proto: ModelProto) -> None:
             elements *= max(dim.dim_value, 1)
         if elements > MAX_ELEMENTS:
             raise UnsupportedModelError(
-                f"the value {entry.name!r} would have {elements} elements", f"at most {MAX_ELEMENTS} are supported"
+                f"the value {entry.name!r} would have {elements} elements",
+                f"at most {MAX_ELEMENTS} are supported",
             )
 
 
@@ -304,10 +355,14 @@ def _slim(proto: ModelProto) -> ModelProto:
     import onnxslim
 
     try:
-        slim = onnxslim.slim(copy.deepcopy(proto), size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS)
+        slim = onnxslim.slim(
+            copy.deepcopy(proto), size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS
+        )
     except Exception:
         return proto
-    kept = isinstance(slim, ModelProto) and [o.name for o in slim.graph.output] == [proto.graph.output[0].name]
+    kept = isinstance(slim, ModelProto) and [o.name for o in slim.graph.output] == [
+        proto.graph.output[0].name
+    ]
     return slim if kept else proto
 
 
@@ -320,5 +375,6 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
             lowering.lower(node, used)
     if output not in lowering.values:
         raise UnsupportedModelError(
-            f"the output {output!r} does not depend on the input", "pick another (--output NAME, output=NAME)"
+            f"the output {output!r} does not depend on the input",
+            "pick another (--output NAME, output=NAME)",
         )

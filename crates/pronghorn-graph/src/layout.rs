@@ -1,7 +1,7 @@
 //! Where the elements of rearranged values come from, for every evaluator: each function lists,
 //! for each element of the output in row-major order, the index of the element it copies.
 
-use crate::fixed::LocalOp;
+use crate::{fixed::LocalOp, geometry::ConvGeometry};
 
 /// The element of an input that an output element copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,37 @@ pub fn concat(shapes: &[&[usize]], axis: usize) -> Vec<Source> {
     (0..outer).flat_map(block).collect()
 }
 
+/// The inputs that a convolution's output at position `at` multiplies with one row of weights of
+/// `group`: writes the window of every channel of the group into `patch`, in the order of the weights,
+/// with zeros for padding. For a valid geometry.
+pub fn patch<T: Copy + Default>(
+    geometry: &ConvGeometry,
+    group: usize,
+    at: [usize; 2],
+    x: &[T],
+    patch: &mut [T],
+) {
+    let ConvGeometry {
+        window,
+        input: [height, width],
+        ..
+    } = geometry;
+    let [rows, columns] =
+        [(0, height), (1, width)].map(|(axis, &size)| window.taps(axis, at[axis], size));
+    let channels = geometry.in_channels / geometry.groups;
+    let planes = x.chunks_exact(height * width).skip(group * channels);
+    patch.fill(T::default());
+    for (plane, patch) in planes.zip(patch.chunks_exact_mut(window.kernel[0] * window.kernel[1])) {
+        for row in rows.clone() {
+            let y = window.index(0, at[0], row);
+            for column in columns.clone() {
+                let index = y * width + window.index(1, at[1], column);
+                patch[row * window.kernel[1] + column] = plane[index];
+            }
+        }
+    }
+}
+
 /// Row-major strides.
 fn strides(shape: &[usize]) -> Vec<usize> {
     (0..shape.len())
@@ -94,6 +125,7 @@ impl LocalOp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geometry::Window;
 
     #[test]
     fn transposes() {
@@ -117,6 +149,28 @@ mod tests {
             None,
         ];
         assert_eq!(pad(&[2, 2], &[1, 0], &[0, 1]), wanted);
+    }
+
+    #[test]
+    fn patches() {
+        let window = Window {
+            padding: [1, 0, 0, 0],
+            stride: [1, 2],
+            ..Window::plain([2, 1])
+        };
+        let geometry = ConvGeometry {
+            in_channels: 4,
+            out_channels: 2,
+            input: [2, 3],
+            window,
+            groups: 2,
+        };
+        let x: Vec<i32> = (0..24).collect();
+        let mut found = [7; 4];
+        patch(&geometry, 1, [0, 1], &x, &mut found);
+        assert_eq!(found, [0, 14, 0, 20]);
+        patch(&geometry, 0, [1, 0], &x, &mut found);
+        assert_eq!(found, [0, 3, 6, 9]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
     },
     float,
     geometry::Window,
-    layout::Source,
+    layout::{self, Source},
 };
 
 /// Why the oracle has no answer.
@@ -133,7 +133,7 @@ pub fn finish(finish: &[Finish], spec: &ValueSpec, integers: &[i32], batch: usiz
 }
 
 /// Evaluates a valid graph, an image at a time.
-pub struct Evaluator<'a> {
+struct Evaluator<'a> {
     graph: &'a FixedGraph,
     /// The last node that reads each value.
     last_reader: Vec<usize>,
@@ -246,37 +246,24 @@ fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
     }
 }
 
-/// `out[o][y][x] = bias[o] + sum over c, tap of weight[o][c][tap] * in[c][index of tap]`.
+/// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)` holds.
 fn linear(layer: &Linear, x: &[i32]) -> Vec<i64> {
     let geometry = &layer.geometry;
     let Ok([height, width]) = geometry.output() else {
         unreachable!("the graph was validated")
     };
-    let window = &geometry.window;
-    let [kernel_h, kernel_w] = window.kernel;
-    let [in_height, in_width] = geometry.input;
-    let (in_group, out_group) = (
-        geometry.in_channels / geometry.groups,
-        geometry.out_channels / geometry.groups,
-    );
-    let mut out = Vec::with_capacity(geometry.out_channels * height * width);
-    for o in 0..geometry.out_channels {
-        let first_channel = o / out_group * in_group;
-        for row in 0..height {
-            for column in 0..width {
-                let mut sum = i64::from(layer.bias[o]);
-                for c in 0..in_group {
-                    for tap_h in window.taps(0, row, in_height) {
-                        let y = window.index(0, row, tap_h);
-                        for tap_w in window.taps(1, column, in_width) {
-                            let weight = ((o * in_group + c) * kernel_h + tap_h) * kernel_w + tap_w;
-                            let input = ((first_channel + c) * in_height + y) * in_width
-                                + window.index(1, column, tap_w);
-                            sum += i64::from(layer.weights[weight]) * i64::from(x[input]);
-                        }
-                    }
-                }
-                out.push(sum);
+    let (positions, row) = (height * width, geometry.row_len());
+    let rows_of_group = geometry.out_channels / geometry.groups;
+    let mut out = vec![0; geometry.out_channels * positions];
+    let mut patch = vec![0; row];
+    for group in 0..geometry.groups {
+        for position in 0..positions {
+            let at = [position / width, position % width];
+            layout::patch(geometry, group, at, x, &mut patch);
+            for o in group * rows_of_group..(group + 1) * rows_of_group {
+                let products = layer.weights[o * row..][..row].iter().zip(&patch);
+                let sum: i64 = products.map(|(&w, &x)| i64::from(w) * i64::from(x)).sum();
+                out[o * positions + position] = i64::from(layer.bias[o]) + sum;
             }
         }
     }

@@ -108,11 +108,10 @@ const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=12;
 const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=12;
 
 impl ModulusBudget {
-    /// The cheapest precision within the tolerance: first in 32-bit words, then in 64-bit words; where
-    /// none is within it, the most precise that fits at all.
+    /// The best precision by [`ModulusBudget::rank`], among those some modulus carries.
     fn search(&self, layer: &LayerProfile) -> Option<Precision> {
         let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| given.map_or(all, |bits| bits..=bits);
-        let mut best: Option<(Precision, (bool, u32, f64))> = None;
+        let mut best: Option<(Precision, (u32, u32, f64))> = None;
         for weight_bits in range(self.weight_bits, WEIGHT_BITS) {
             for input_bits in range(self.input_bits, INPUT_BITS) {
                 let candidate = layer.at(weight_bits, input_bits);
@@ -120,15 +119,29 @@ impl ModulusBudget {
                 if bits > MAX_U64_BITS {
                     continue;
                 }
-                let rough = candidate.error > self.tolerance;
-                // Within the tolerance: the smaller modulus, then the smaller error. Otherwise the error alone.
-                let rank = if rough { (true, 0, candidate.error) } else { (false, bits, candidate.error) };
+                let rank = self.rank(bits, candidate.error);
                 if best.as_ref().is_none_or(|(_, other)| rank.partial_cmp(other).is_some_and(|order| order.is_lt())) {
                     best = Some((Precision { weight_bits, input_bits }, rank));
                 }
             }
         }
         best.map(|(precision, _)| precision)
+    }
+
+    /// Lower is better. 32-bit words within the tolerance, the smallest modulus first; then 32-bit words within
+    /// twice the tolerance (64-bit words cost five times as much), the most precise first; then 64-bit words within
+    /// the tolerance; then whatever is most precise.
+    fn rank(&self, bits: u32, error: f64) -> (u32, u32, f64) {
+        let narrow = bits <= 31;
+        if narrow && error <= self.tolerance {
+            (0, bits, error)
+        } else if narrow && error <= 2.0 * self.tolerance {
+            (1, 0, error)
+        } else if error <= self.tolerance {
+            (2, bits, error)
+        } else {
+            (3, 0, error)
+        }
     }
 }
 

@@ -1,10 +1,8 @@
 //! The operators on one image in floating point.
 
-use std::borrow::Cow;
-
 use crate::{
     fixed::Finish,
-    geometry::{ConvGeometry, MAX_SIZE, Window},
+    geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
     layout, shape,
 };
@@ -142,125 +140,31 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// A grouped convolution, for each output channel as a sum of shifted and scaled input planes:
-/// loops over output and input channel and kernel, the inner loop along an output row.
+/// A grouped convolution: at each position, each row of weights times what the window holds.
 fn conv(geometry: &ConvGeometry, weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
-    let (geometry, x) = phases(geometry, x);
     let Ok([height, width]) = geometry.output() else {
         unreachable!("the graph was validated")
     };
-    let ConvGeometry {
-        window,
-        input,
-        groups,
-        in_channels,
-        out_channels,
-    } = &*geometry;
-    let (plane, channels) = (input[0] * input[1], in_channels / groups);
-    let kernel = window.kernel[0] * window.kernel[1];
-    let mut out = vec![0f32; out_channels * height * width];
-    for (o, out) in out.chunks_exact_mut(height * width).enumerate() {
-        out.fill(bias.map_or(0.0, |bias| bias[o]));
-        let first = o / (out_channels / groups) * channels;
-        for c in 0..channels {
-            let x = &x[(first + c) * plane..][..plane];
-            let weights = &weights[(o * channels + c) * kernel..][..kernel];
-            for (tap, &weight) in weights.iter().enumerate() {
-                let tap = [tap / window.kernel[1], tap % window.kernel[1]];
-                add_plane(window, *input, [height, width], tap, weight, x, out);
+    let (positions, row) = (height * width, geometry.row_len());
+    let rows_of_group = geometry.out_channels / geometry.groups;
+    let mut out = vec![0.0; geometry.out_channels * positions];
+    let mut patch = vec![0.0; row];
+    for group in 0..geometry.groups {
+        for position in 0..positions {
+            layout::patch(
+                geometry,
+                group,
+                [position / width, position % width],
+                x,
+                &mut patch,
+            );
+            for o in group * rows_of_group..(group + 1) * rows_of_group {
+                let bias = bias.map_or(0.0, |bias| bias[o]);
+                out[o * positions + position] = dot(&weights[o * row..][..row], &patch) + bias;
             }
         }
     }
     out
-}
-
-/// A 1x1 convolution sees no rows: one long row keeps its inner loop busy. With a stride,
-/// what it skips is left out first.
-fn phases<'a>(geometry: &'a ConvGeometry, x: &'a [f32]) -> (Cow<'a, ConvGeometry>, Cow<'a, [f32]>) {
-    let ConvGeometry {
-        window,
-        input: [height, width],
-        ..
-    } = geometry;
-    let flat = window.kernel == [1, 1] && window.padding == [0; 4];
-    if !flat || height * width > MAX_SIZE {
-        return (Cow::Borrowed(geometry), Cow::Borrowed(x));
-    }
-    let [down, right] = window.stride;
-    let kept = |plane: &[f32]| -> Vec<f32> {
-        let rows = plane.chunks(*width).step_by(down);
-        rows.flat_map(|row| row.iter().step_by(right).copied())
-            .collect()
-    };
-    let x = match window.stride {
-        [1, 1] => Cow::Borrowed(x),
-        _ => x
-            .chunks(height * width)
-            .flat_map(kept)
-            .collect::<Vec<_>>()
-            .into(),
-    };
-    let input = [1, height.div_ceil(down) * width.div_ceil(right)];
-    let window = Window::plain([1, 1]);
-    (
-        Cow::Owned(ConvGeometry {
-            window,
-            input,
-            ..geometry.clone()
-        }),
-        x,
-    )
-}
-
-/// `out += weight * x`, shifted by one kernel position.
-fn add_plane(
-    window: &Window,
-    input: [usize; 2],
-    output: [usize; 2],
-    tap: [usize; 2],
-    weight: f32,
-    x: &[f32],
-    out: &mut [f32],
-) {
-    let [rows, columns] =
-        [0, 1].map(|axis| inside(window, axis, tap[axis], input[axis], output[axis]));
-    if columns.is_empty() {
-        return;
-    }
-    let stride = window.stride[1];
-    for row in rows {
-        let start =
-            window.index(0, row, tap[0]) * input[1] + window.index(1, columns.start, tap[1]);
-        let out = &mut out[row * output[1]..][columns.clone()];
-        let x = &x[start..];
-        if stride == 1 {
-            out.iter_mut()
-                .zip(x)
-                .for_each(|(out, x)| *out += weight * x);
-        } else {
-            out.iter_mut()
-                .zip(x.iter().step_by(stride))
-                .for_each(|(out, x)| *out += weight * x);
-        }
-    }
-}
-
-/// Output positions along `axis` for which kernel index `tap` does not fall into padding.
-fn inside(
-    window: &Window,
-    axis: usize,
-    tap: usize,
-    input: usize,
-    output: usize,
-) -> std::ops::Range<usize> {
-    let (stride, offset) = (window.stride[axis], tap * window.dilation[axis]);
-    let before = window.padding[axis];
-    let first = before.saturating_sub(offset).div_ceil(stride);
-    let end = (input + before)
-        .saturating_sub(offset)
-        .div_ceil(stride)
-        .min(output);
-    first..end.max(first)
 }
 
 /// A pooling: `reduce` gets the values in a window and how many they are.

@@ -56,22 +56,21 @@ impl Lanes for Avx2 {
         unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn load_runs<const RUN: usize>(self, from: *const u32) -> __m256i {
-        // SAFETY: each arm reads the 8 / RUN words that the contract allows.
+    unsafe fn load_cycle<const GROUPS: usize>(self, from: *const u32) -> __m256i {
+        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or not at all.
         unsafe {
-            match RUN {
-                1 => self.load(from),
-                2 => {
-                    let words = _mm256_castsi128_si256(_mm_loadu_si128(from.cast()));
-                    _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3))
-                }
-                4 => {
-                    let words = _mm256_castsi128_si256(_mm_loadu_si64(from.cast()));
-                    _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1))
-                }
-                _ => self.splat(from.read()),
+            match GROUPS {
+                1 => _mm256_set1_epi32(from.cast::<i32>().read()),
+                2 => _mm256_set1_epi64x(from.cast::<i64>().read_unaligned()),
+                4 => _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast())),
+                _ => self.load(from),
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const u32) -> __m256i {
+        // SAFETY: four bytes on, and no more than the one word more that the contract allows.
+        unsafe { self.load_cycle::<GROUPS>(from.byte_add(4)) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut u32, vector: __m256i) {
@@ -82,6 +81,10 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn splat(self, word: u32) -> __m256i {
         intrinsic!(_mm256_set1_epi32(word as i32))
+    }
+    #[inline(always)]
+    fn splat_odd(self, word: u32) -> __m256i {
+        self.splat(word)
     }
     #[inline(always)]
     fn add(self, x: __m256i, y: __m256i) -> __m256i {
@@ -109,12 +112,8 @@ impl Lanes for Avx2 {
         })
     }
     #[inline(always)]
-    fn odd<const RUN: usize>(self, y: __m256i) -> __m256i {
-        if RUN > 1 {
-            y
-        } else {
-            intrinsic!(_mm256_srli_epi64::<32>(y))
-        }
+    fn odd(self, y: __m256i) -> __m256i {
+        intrinsic!(_mm256_srli_epi64::<32>(y))
     }
 
     #[inline(always)]
@@ -125,20 +124,6 @@ impl Lanes for Avx2 {
         vectors
     }
 
-    #[inline(always)]
-    fn transpose<const RUN: usize>(self, x: __m256i, y: __m256i) -> (__m256i, __m256i) {
-        match RUN {
-            1 => intrinsic!((
-                _mm256_blend_epi32::<0b1010_1010>(x, _mm256_slli_epi64::<32>(y)),
-                _mm256_blend_epi32::<0b1010_1010>(_mm256_srli_epi64::<32>(x), y)
-            )),
-            2 => intrinsic!((_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y))),
-            _ => intrinsic!((
-                _mm256_permute2x128_si256::<0x20>(x, y),
-                _mm256_permute2x128_si256::<0x31>(x, y)
-            )),
-        }
-    }
     #[inline(always)]
     fn zip(self, x: __m256i, y: __m256i) -> (__m256i, __m256i) {
         intrinsic!({

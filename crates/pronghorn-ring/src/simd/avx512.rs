@@ -32,16 +32,6 @@ entry_points!(Avx512<u64>, u64, "avx2,avx512f,avx512bw,avx512dq,avx512vl");
 
 /// Where the lanes of a permutation of two vectors `x`, `y` come from; lane `i` of `y` is `COUNT + i`.
 mod indices {
-    /// Even (`part` 0) or odd runs of `x` and `y`, alternating.
-    pub const fn transpose<const COUNT: usize>(run: usize, part: usize) -> [usize; COUNT] {
-        let (mut lanes, mut i) = ([0; COUNT], 0);
-        while i < COUNT {
-            lanes[i] = i / run % 2 * COUNT + i / (2 * run) * (2 * run) + part * run + i % run;
-            i += 1;
-        }
-        lanes
-    }
-
     /// First or second half of `x0 y0 x1 y1 ...`.
     pub const fn zip<const COUNT: usize>(half: usize) -> [usize; COUNT] {
         let (mut lanes, mut i) = ([0; COUNT], 0);
@@ -58,16 +48,6 @@ mod indices {
         let (mut lanes, mut i) = ([0; COUNT], 0);
         while i < COUNT {
             lanes[i] = 2 * i + part;
-            i += 1;
-        }
-        lanes
-    }
-
-    /// Lane `i / run`.
-    pub const fn runs<const COUNT: usize>(run: usize) -> [usize; COUNT] {
-        let (mut lanes, mut i) = ([0; COUNT], 0);
-        while i < COUNT {
-            lanes[i] = i / run;
             i += 1;
         }
         lanes
@@ -128,19 +108,22 @@ impl Lanes for Avx512<u32> {
         unsafe { _mm512_loadu_epi32(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn load_runs<const RUN: usize>(self, from: *const u32) -> __m512i {
-        // SAFETY: each arm reads the 16 / RUN words that the contract allows.
-        let words = unsafe {
-            match RUN {
-                1 => return self.load(from),
-                2 => _mm512_castsi256_si512(_mm256_loadu_epi32(from.cast())),
-                4 => _mm512_castsi128_si512(_mm_loadu_epi32(from.cast())),
-                8 => _mm512_castsi128_si512(_mm_loadu_si64(from.cast())),
-                _ => return self.splat(from.read()),
+    unsafe fn load_cycle<const GROUPS: usize>(self, from: *const u32) -> __m512i {
+        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or not at all.
+        unsafe {
+            match GROUPS {
+                1 => _mm512_set1_epi32(from.cast::<i32>().read()),
+                2 => _mm512_set1_epi64(from.cast::<i64>().read_unaligned()),
+                4 => _mm512_broadcast_i32x4(_mm_loadu_epi32(from.cast())),
+                8 => _mm512_broadcast_i32x8(_mm256_loadu_epi32(from.cast())),
+                _ => self.load(from),
             }
-        };
-        let runs = lanes32!(indices::runs(RUN));
-        intrinsic!(_mm512_permutexvar_epi32(runs, words))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const u32) -> __m512i {
+        // SAFETY: four bytes on, and no more than the one word more that the contract allows.
+        unsafe { self.load_cycle::<GROUPS>(from.byte_add(4)) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut u32, vector: __m512i) {
@@ -151,6 +134,10 @@ impl Lanes for Avx512<u32> {
     #[inline(always)]
     fn splat(self, word: u32) -> __m512i {
         intrinsic!(_mm512_set1_epi32(word as i32))
+    }
+    #[inline(always)]
+    fn splat_odd(self, word: u32) -> __m512i {
+        self.splat(word)
     }
     #[inline(always)]
     fn add(self, x: __m512i, y: __m512i) -> __m512i {
@@ -178,12 +165,8 @@ impl Lanes for Avx512<u32> {
         })
     }
     #[inline(always)]
-    fn odd<const RUN: usize>(self, y: __m512i) -> __m512i {
-        if RUN > 1 {
-            y
-        } else {
-            intrinsic!(_mm512_srli_epi64::<32>(y))
-        }
+    fn odd(self, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_srli_epi64::<32>(y))
     }
 
     #[inline(always)]
@@ -194,15 +177,6 @@ impl Lanes for Avx512<u32> {
         vectors
     }
 
-    #[inline(always)]
-    fn transpose<const RUN: usize>(self, x: __m512i, y: __m512i) -> (__m512i, __m512i) {
-        let even = lanes32!(indices::transpose(RUN, 0));
-        let odd = lanes32!(indices::transpose(RUN, 1));
-        intrinsic!((
-            _mm512_permutex2var_epi32(x, even, y),
-            _mm512_permutex2var_epi32(x, odd, y)
-        ))
-    }
     #[inline(always)]
     fn zip(self, x: __m512i, y: __m512i) -> (__m512i, __m512i) {
         let (low, high) = (lanes32!(indices::zip(0)), lanes32!(indices::zip(1)));
@@ -232,18 +206,21 @@ impl Lanes for Avx512<u64> {
         unsafe { _mm512_loadu_epi64(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn load_runs<const RUN: usize>(self, from: *const u64) -> __m512i {
-        // SAFETY: each arm reads the 8 / RUN words that the contract allows.
-        let words = unsafe {
-            match RUN {
-                1 => return self.load(from),
-                2 => _mm512_castsi256_si512(_mm256_loadu_epi64(from.cast())),
-                4 => _mm512_castsi128_si512(_mm_loadu_epi64(from.cast())),
-                _ => return self.splat(from.read()),
+    unsafe fn load_cycle<const GROUPS: usize>(self, from: *const u64) -> __m512i {
+        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or not at all.
+        unsafe {
+            match GROUPS {
+                1 => _mm512_set1_epi64(from.cast::<i64>().read_unaligned()),
+                2 => _mm512_broadcast_i64x2(_mm_loadu_epi64(from.cast())),
+                4 => _mm512_broadcast_i64x4(_mm256_loadu_epi64(from.cast())),
+                _ => self.load(from),
             }
-        };
-        let runs = lanes64!(indices::runs(RUN));
-        intrinsic!(_mm512_permutexvar_epi64(runs, words))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const u64) -> __m512i {
+        // SAFETY: four bytes on, and no more than the one word more that the contract allows.
+        unsafe { self.load_cycle::<GROUPS>(from.byte_add(4)) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut u64, vector: __m512i) {
@@ -254,6 +231,10 @@ impl Lanes for Avx512<u64> {
     #[inline(always)]
     fn splat(self, word: u64) -> __m512i {
         intrinsic!(_mm512_set1_epi64(word as i64))
+    }
+    #[inline(always)]
+    fn splat_odd(self, word: u64) -> __m512i {
+        self.splat(word >> 32)
     }
     #[inline(always)]
     fn add(self, x: __m512i, y: __m512i) -> __m512i {
@@ -292,7 +273,7 @@ impl Lanes for Avx512<u64> {
         })
     }
     #[inline(always)]
-    fn odd<const RUN: usize>(self, y: __m512i) -> __m512i {
+    fn odd(self, y: __m512i) -> __m512i {
         intrinsic!(_mm512_srli_epi64::<32>(y))
     }
 
@@ -304,15 +285,6 @@ impl Lanes for Avx512<u64> {
         vectors
     }
 
-    #[inline(always)]
-    fn transpose<const RUN: usize>(self, x: __m512i, y: __m512i) -> (__m512i, __m512i) {
-        let even = lanes64!(indices::transpose(RUN, 0));
-        let odd = lanes64!(indices::transpose(RUN, 1));
-        intrinsic!((
-            _mm512_permutex2var_epi64(x, even, y),
-            _mm512_permutex2var_epi64(x, odd, y)
-        ))
-    }
     #[inline(always)]
     fn zip(self, x: __m512i, y: __m512i) -> (__m512i, __m512i) {
         let (low, high) = (lanes64!(indices::zip(0)), lanes64!(indices::zip(1)));

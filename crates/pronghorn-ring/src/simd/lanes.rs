@@ -21,11 +21,16 @@ pub trait Lanes: Copy {
     /// # Safety
     /// `from` must be valid for reading them.
     unsafe fn load(self, from: *const Self::Word) -> Self::Vector;
-    /// Reads `COUNT / RUN` words and fills `RUN` neighbouring lanes with each.
+    /// Reads `GROUPS` words and repeats them through the lanes; `GROUPS` is a power of two up to `COUNT`.
     ///
     /// # Safety
     /// `from` must be valid for reading them.
-    unsafe fn load_runs<const RUN: usize>(self, from: *const Self::Word) -> Self::Vector;
+    unsafe fn load_cycle<const GROUPS: usize>(self, from: *const Self::Word) -> Self::Vector;
+    /// [`odd`](Self::odd) of [`load_cycle`](Self::load_cycle), cheaper.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading one word more.
+    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const Self::Word) -> Self::Vector;
     /// Writes `COUNT` words, aligned as words.
     ///
     /// # Safety
@@ -34,6 +39,8 @@ pub trait Lanes: Copy {
 
     /// The word in all lanes.
     fn splat(self, word: Self::Word) -> Self::Vector;
+    /// [`odd`](Self::odd) of [`splat`](Self::splat), cheaper.
+    fn splat_odd(self, word: Self::Word) -> Self::Vector;
     /// Wrapping sums.
     fn add(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
     /// Wrapping differences.
@@ -42,23 +49,15 @@ pub trait Lanes: Copy {
     fn min(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
     /// Lower words of the products.
     fn mul_low(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
-    /// Upper words of the products `x * y`, with `y_odd = self.odd::<RUN>(y)`.
+    /// Upper words of the products `x * y`, with `y_odd = self.odd(y)`.
     fn mul_high(self, x: Self::Vector, y: Self::Vector, y_odd: Self::Vector) -> Self::Vector;
-    /// What [`mul_high`](Self::mul_high) needs of a factor besides itself: its odd lanes where even ones are read (or
-    /// upper halves where lower ones are). `RUN` neighbouring lanes of `y` are known to be equal.
-    fn odd<const RUN: usize>(self, y: Self::Vector) -> Self::Vector;
-
+    /// What [`mul_high`](Self::mul_high) needs of a factor besides itself: 32 bits on in every 64-bit lane (the
+    /// odd of 32-bit words, the upper half of a 64-bit word).
+    fn odd(self, y: Self::Vector) -> Self::Vector;
     /// Tells the compiler that all of these are needed now: it then keeps chains of operations on them
     /// side by side, where it would rather finish one after the other to save registers.
     fn side_by_side<const K: usize>(self, vectors: [Self::Vector; K]) -> [Self::Vector; K];
 
-    /// Transposes 2 by 2 matrices of runs of `RUN < COUNT` lanes: `x` gets the even runs of `x` and `y`,
-    /// alternating, `y` the odd ones. Its own inverse.
-    fn transpose<const RUN: usize>(
-        self,
-        x: Self::Vector,
-        y: Self::Vector,
-    ) -> (Self::Vector, Self::Vector);
     /// The lanes of `x` and `y` alternating: `x0 y0 x1 y1 ...`, first half and second half.
     fn zip(self, x: Self::Vector, y: Self::Vector) -> (Self::Vector, Self::Vector);
     /// Undoes [`zip`](Self::zip).
@@ -85,7 +84,12 @@ impl<W: Word> Lanes for Scalar<W> {
         unsafe { from.read() }
     }
     #[inline(always)]
-    unsafe fn load_runs<const RUN: usize>(self, from: *const W) -> W {
+    unsafe fn load_cycle<const GROUPS: usize>(self, from: *const W) -> W {
+        // SAFETY: valid by contract.
+        unsafe { from.read() }
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const W) -> W {
         // SAFETY: valid by contract.
         unsafe { from.read() }
     }
@@ -97,6 +101,10 @@ impl<W: Word> Lanes for Scalar<W> {
 
     #[inline(always)]
     fn splat(self, word: W) -> W {
+        word
+    }
+    #[inline(always)]
+    fn splat_odd(self, word: W) -> W {
         word
     }
     #[inline(always)]
@@ -120,7 +128,7 @@ impl<W: Word> Lanes for Scalar<W> {
         x.mul_high(y)
     }
     #[inline(always)]
-    fn odd<const RUN: usize>(self, y: W) -> W {
+    fn odd(self, y: W) -> W {
         y
     }
 
@@ -129,10 +137,6 @@ impl<W: Word> Lanes for Scalar<W> {
         vectors
     }
 
-    #[inline(always)]
-    fn transpose<const RUN: usize>(self, x: W, y: W) -> (W, W) {
-        (x, y)
-    }
     #[inline(always)]
     fn zip(self, x: W, y: W) -> (W, W) {
         (x, y)

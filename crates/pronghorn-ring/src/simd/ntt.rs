@@ -6,9 +6,9 @@
 //! (Harvey, "Faster arithmetic for number-theoretic transforms", 2014). As `q` may take all but one
 //! bit of a word, residues rest below `2q` between forward stages and below `q` between inverse ones.
 //!
-//! Stages go two at a time through memory; the `log2(2 COUNT)` with the closest partners stay in a pair
-//! of vectors. There, stage `RUN` wants the first `RUN` of every `2 RUN` coefficients in one
-//! vector and the others in the other; [`Lanes::transpose`] leads from each stage to the next and back.
+//! Stages go two at a time through memory; those of partners `COUNT` apart and less stay in a pair of vectors.
+//! There, the stage of `GROUPS` groups wants lane `i` to be of group `i mod GROUPS`, so that its twiddles are read
+//! as they stand, over and over: [`Lanes::zip`] leads from each stage to the next, and to the order of the result.
 //!
 //! A butterfly is a chain of some 25 cycles, so several independent ones go together, operation by
 //! operation: the CPU does not look far enough ahead to find them by itself. (Arrays are filled by
@@ -29,6 +29,7 @@ pub struct Twiddles<W> {
 #[derive(Clone)]
 struct Factors<W> {
     words: Vec<W>,
+    /// One more than `words`, for [`Lanes::load_cycle_odd`].
     quotients: Vec<W>,
 }
 
@@ -53,10 +54,13 @@ impl<W: Word> Twiddles<W> {
 
 impl<W: Word> Factors<W> {
     fn new(q: &Prime<W>, words: Vec<W>) -> Self {
-        Self {
-            quotients: words.iter().map(|&word| q.shoup(word)).collect(),
-            words,
-        }
+        let padding = std::iter::once(W::default());
+        let quotients = words
+            .iter()
+            .map(|&word| q.shoup(word))
+            .chain(padding)
+            .collect();
+        Self { words, quotients }
     }
 }
 
@@ -151,7 +155,7 @@ impl<'a, L: Lanes> Pass<'a, L> {
     ) -> Self {
         let n = x.len();
         assert!(n.is_power_of_two() && n >= 2 * L::COUNT);
-        assert!(factors.words.len() == n && factors.quotients.len() == n);
+        assert!(factors.words.len() == n && factors.quotients.len() > n);
         Self {
             lanes,
             q: lanes.splat(q.word()),
@@ -220,10 +224,10 @@ impl<'a, L: Lanes> Pass<'a, L> {
             let (u, v) = unsafe { self.load_pairs::<K>(x.as_ptr()) };
             let first = pairs + step * K; // index of the first pair's twiddle in the stage of `pairs` groups
             let (u, v) = self.forward_butterflies(u, v, self.singles(first));
-            let (u, v) = self.forward_run::<8, K>(u, v, first);
-            let (u, v) = self.forward_run::<4, K>(u, v, first);
-            let (u, v) = self.forward_run::<2, K>(u, v, first);
-            let (mut u, mut v) = self.forward_run::<1, K>(u, v, first);
+            let (u, v) = self.forward_cycle::<2, K>(u, v, first);
+            let (u, v) = self.forward_cycle::<4, K>(u, v, first);
+            let (u, v) = self.forward_cycle::<8, K>(u, v, first);
+            let (mut u, mut v) = self.forward_cycle::<16, K>(u, v, first);
             for k in 0..K {
                 (u[k], v[k]) = self.lanes.zip(self.reduce(u[k]), self.reduce(v[k]));
             }
@@ -232,21 +236,21 @@ impl<'a, L: Lanes> Pass<'a, L> {
         }
     }
 
-    /// Stage `RUN` inside pairs, coming from stage `2 RUN`; nothing where vectors are that short.
+    /// The stage of `GROUPS` groups a pair, after that of half as many; nothing where vectors are too short.
     #[inline(always)]
-    fn forward_run<const RUN: usize, const K: usize>(
+    fn forward_cycle<const GROUPS: usize, const K: usize>(
         &self,
         mut u: [L::Vector; K],
         mut v: [L::Vector; K],
         first: usize,
     ) -> ([L::Vector; K], [L::Vector; K]) {
-        if RUN >= L::COUNT {
+        if GROUPS > L::COUNT {
             return (u, v);
         }
         for k in 0..K {
-            (u[k], v[k]) = self.lanes.transpose::<RUN>(u[k], v[k]);
+            (u[k], v[k]) = self.lanes.zip(u[k], v[k]);
         }
-        self.forward_butterflies(u, v, self.runs::<RUN, K>(first))
+        self.forward_butterflies(u, v, self.cycles::<GROUPS, K>(first))
     }
 
     /// The stages from neighbours to `COUNT` apart, `K` pairs at a time; `SCALED` where the last of
@@ -257,14 +261,14 @@ impl<'a, L: Lanes> Pass<'a, L> {
         for (step, x) in x.chunks_exact_mut(2 * L::COUNT * K).enumerate() {
             // SAFETY: the chunk has K pairs.
             let (mut u, mut v) = unsafe { self.load_pairs::<K>(x.as_ptr()) };
+            let first = pairs + step * K;
+            (u, v) = self.inverse_cycle::<16, K>(u, v, first);
+            (u, v) = self.inverse_cycle::<8, K>(u, v, first);
+            (u, v) = self.inverse_cycle::<4, K>(u, v, first);
+            (u, v) = self.inverse_cycle::<2, K>(u, v, first);
             for k in 0..K {
                 (u[k], v[k]) = self.lanes.unzip(u[k], v[k]);
             }
-            let first = pairs + step * K;
-            let (u, v) = self.inverse_run::<1, K>(u, v, first);
-            let (u, v) = self.inverse_run::<2, K>(u, v, first);
-            let (u, v) = self.inverse_run::<4, K>(u, v, first);
-            let (u, v) = self.inverse_run::<8, K>(u, v, first);
             let (u, v) = if SCALED {
                 self.last_butterflies(u, v)
             } else {
@@ -275,22 +279,21 @@ impl<'a, L: Lanes> Pass<'a, L> {
         }
     }
 
-    /// Stage `RUN` inside pairs, going to stage `2 RUN`; nothing where vectors are that short.
+    /// The stage of `GROUPS` groups a pair, after that of twice as many; nothing where vectors are too short.
     #[inline(always)]
-    fn inverse_run<const RUN: usize, const K: usize>(
+    fn inverse_cycle<const GROUPS: usize, const K: usize>(
         &self,
-        u: [L::Vector; K],
-        v: [L::Vector; K],
+        mut u: [L::Vector; K],
+        mut v: [L::Vector; K],
         first: usize,
     ) -> ([L::Vector; K], [L::Vector; K]) {
-        if RUN >= L::COUNT {
+        if GROUPS > L::COUNT {
             return (u, v);
         }
-        let (mut u, mut v) = self.inverse_butterflies(u, v, self.runs::<RUN, K>(first));
         for k in 0..K {
-            (u[k], v[k]) = self.lanes.transpose::<RUN>(u[k], v[k]);
+            (u[k], v[k]) = self.lanes.unzip(u[k], v[k]);
         }
-        (u, v)
+        self.inverse_butterflies(u, v, self.cycles::<GROUPS, K>(first))
     }
 
     /// Stages of `2 groups` and of `groups` groups; `SCALED` where the second is the transform's last.
@@ -443,8 +446,8 @@ impl<'a, L: Lanes> Pass<'a, L> {
     /// Factor `index` in all lanes.
     #[inline(always)]
     fn one(&self, factors: &Factors<L::Word>, index: usize) -> Factor<L::Vector> {
+        let quotient_odd = self.lanes.splat_odd(factors.quotients[index]);
         let quotient = self.lanes.splat(factors.quotients[index]);
-        let quotient_odd = self.lanes.odd::<2>(quotient);
         Factor {
             word: self.lanes.splat(factors.words[index]),
             quotient,
@@ -462,30 +465,27 @@ impl<'a, L: Lanes> Pass<'a, L> {
         factors
     }
 
-    /// For each of `K` pairs the twiddles of its `COUNT / RUN` groups, `RUN` lanes each. `first` is the index of the
+    /// For each of `K` pairs the twiddles of its `GROUPS` groups, over and over. `first` is the index of the
     /// first pair's twiddle in the stage where a pair is one group; each later stage doubles the index.
     #[inline(always)]
-    fn runs<const RUN: usize, const K: usize>(&self, first: usize) -> [Factor<L::Vector>; K] {
-        let groups = L::COUNT / RUN;
-        let range = first * groups..(first + K) * groups;
-        let (words, quotients) = (
-            &self.factors.words[range.clone()],
-            &self.factors.quotients[range],
-        );
+    fn cycles<const GROUPS: usize, const K: usize>(&self, first: usize) -> [Factor<L::Vector>; K] {
+        let (start, end) = (first * GROUPS, (first + K) * GROUPS);
+        let words = self.factors.words[start..end].as_ptr();
+        let quotients = self.factors.quotients[start..end + 1].as_ptr();
         let mut factors = [Factor {
             word: self.q,
             quotient: self.q,
             quotient_odd: self.q,
         }; K];
         for (k, factor) in factors.iter_mut().enumerate() {
-            // SAFETY: both slices have K times COUNT / RUN words.
+            // SAFETY: the slices have K GROUPS words, and the second one more.
             unsafe {
-                factor.word = self.lanes.load_runs::<RUN>(words.as_ptr().add(k * groups));
-                factor.quotient = self
+                factor.word = self.lanes.load_cycle::<GROUPS>(words.add(k * GROUPS));
+                factor.quotient = self.lanes.load_cycle::<GROUPS>(quotients.add(k * GROUPS));
+                factor.quotient_odd = self
                     .lanes
-                    .load_runs::<RUN>(quotients.as_ptr().add(k * groups));
+                    .load_cycle_odd::<GROUPS>(quotients.add(k * GROUPS));
             }
-            factor.quotient_odd = self.lanes.odd::<RUN>(factor.quotient);
         }
         factors
     }

@@ -26,7 +26,7 @@ pub fn mul_shoup<L: Lanes>(
                 lanes.load(y_shoup.as_ptr().add(i)),
             )
         };
-        let quotient = lanes.mul_high(x, y_shoup, lanes.odd::<1>(y_shoup));
+        let quotient = lanes.mul_high(x, y_shoup, lanes.odd(y_shoup));
         let lazy = lanes.sub(lanes.mul_low(x, y), lanes.mul_low(quotient, modulus));
         let product = lanes.min(lazy, lanes.sub(lazy, modulus));
         // SAFETY: as for the loads.

@@ -108,7 +108,7 @@ pub(super) trait Kernel<const N: usize>: Copy {
     /// two pairs of signed 16-bit numbers.
     fn run(self, steps: Steps<'_, N>, sums: &mut Sums);
 
-    /// Begins to move these words to the second-level cache, where the CPU can be asked to.
+    /// Begins to move these words into the cache, where the CPU can be asked to.
     #[inline(always)]
     fn fetch<W>(self, _words: &[W]) {}
 }

@@ -14,6 +14,10 @@ use super::weights::{Block, PackedWeights, split};
 /// once for each position: they would not stay in the cache in between.
 const CACHED_WEIGHTS: usize = 128 * 1024;
 
+/// How many pair rows before they are packed their input is asked for: rows are far apart in
+/// memory, each on a page of its own, so that the CPU foresees nothing.
+const FETCH_AHEAD: usize = 4;
+
 /// What all tiles of one product share.
 pub(super) struct Job<'a, W> {
     pub(super) weights: &'a PackedWeights,
@@ -94,8 +98,6 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
                 self.pack_row(y, &mut scratch.packed[start..]);
             }
             self.list_offsets(out_y, scratch);
-            let next_rows = self.rows_after(out_y, new_rows.end);
-            let mut ahead = self.rows_ahead(out_y, next_rows.clone(), column_blocks);
             let kernel_rows = shape.kernel_rows(out_y);
             let pairs = kernel_rows.start * shape.kernel_row_pairs()
                 ..kernel_rows.end * shape.kernel_row_pairs();
@@ -108,9 +110,9 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
                     out_y,
                     column_block,
                 };
-                self.row_of_positions(&band, &mut ahead, &mut sums, output);
+                self.row_of_positions(&band, &mut sums, output);
             }
-            new_rows = next_rows;
+            new_rows = self.rows_after(out_y, new_rows.end);
         }
     }
 
@@ -123,51 +125,6 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         }
         let rows = shape.image_rows(out_y + 1);
         rows.start.max(packed)..rows.end.max(packed)
-    }
-
-    /// What to fetch into the cache while a row of positions is computed: the input rows that
-    /// will be packed next, of the next tile after the last row of positions.
-    fn rows_ahead(&self, out_y: usize, next: Range<usize>, column_blocks: usize) -> Ahead {
-        let shape = &self.job.weights.shape;
-        let [height, width] = shape.geometry.input;
-        let last = out_y + 1 == shape.output[0];
-        let (tile, next) = if last {
-            (self.tile + 1, shape.image_rows(0))
-        } else {
-            (self.tile, next)
-        };
-        let full = (tile + 1) * TILE <= self.job.columns;
-        let channels = if full { shape.geometry.in_channels } else { 0 };
-        let rows = next.len() * width;
-        let calls = shape.output[1] * self.job.weights.blocks.len() * column_blocks;
-        Ahead {
-            column: tile * TILE,
-            rows: next.start * width..next.end * width,
-            at: next.start * width,
-            stride: height * width,
-            channels,
-            quota: (rows * channels).div_ceil(calls),
-        }
-    }
-
-    /// Fetches a call's share of the input rows ahead.
-    #[inline(always)]
-    fn fetch(&self, ahead: &mut Ahead) {
-        for _ in 0..ahead.quota {
-            if ahead.at >= ahead.rows.end {
-                if ahead.channels <= 1 {
-                    return;
-                }
-                ahead.channels -= 1;
-                ahead.at = ahead.rows.start;
-            }
-            if ahead.at < ahead.rows.end && ahead.channels > 0 {
-                let row = (ahead.channels - 1) * ahead.stride + ahead.at;
-                let words = &self.job.input[row * self.job.columns + ahead.column..][..TILE];
-                self.kernel.fetch(words);
-                ahead.at += 1;
-            }
-        }
     }
 
     fn clear_zero_pixel(&self, packed: &mut [u32]) {
@@ -190,16 +147,29 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     fn pack_row(&self, y: usize, packed: &mut [u32]) {
         let shape = &self.job.weights.shape;
         let mut parts = [[W::from_u64(0); TILE]; 2];
-        for pixel in 0..shape.row_pixels {
-            let mut at = self.pixel_at(y, pixel);
-            for pair in shape.pairs_of_pixel() {
-                let sources = shape.sources(y, pixel, pair);
-                let [part0, part1] = &mut parts;
-                let first = self.tile_of_row(sources[0], part0);
-                let second = self.tile_of_row(sources[1], part1);
-                self.pack_pair(first, second, at, packed);
-                at += self.pair_words;
+        let mut at = self.pixel_at(y, 0);
+        let mut ahead = shape.row_pairs().skip(FETCH_AHEAD);
+        for (pixel, pair) in shape.row_pairs() {
+            if let Some((pixel, pair)) = ahead.next() {
+                self.fetch(shape.sources(y, pixel, pair));
             }
+            let sources = shape.sources(y, pixel, pair);
+            let [part0, part1] = &mut parts;
+            let first = self.tile_of_row(sources[0], part0);
+            let second = self.tile_of_row(sources[1], part1);
+            self.pack_pair(first, second, at, packed);
+            at += self.pair_words;
+        }
+    }
+
+    /// Begins to load what this tile has of input rows.
+    #[inline(always)]
+    fn fetch(&self, rows: [Option<usize>; 2]) {
+        let begin = self.tile * TILE;
+        let end = self.job.columns.min(begin + TILE);
+        for row in rows.into_iter().flatten() {
+            let row = row * self.job.columns;
+            self.kernel.fetch(&self.job.input[row + begin..row + end]);
         }
     }
 
@@ -276,7 +246,6 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     fn row_of_positions(
         &self,
         band: &Band<'_>,
-        ahead: &mut Ahead,
         sums: &mut Sums,
         output: &mut [W],
     ) {
@@ -291,7 +260,6 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         for i in 0..outer {
             for j in 0..inner {
                 let (out_x, block) = if by_position { (i, j) } else { (j, i) };
-                self.fetch(ahead);
                 self.block(band, out_x, &weights.blocks[block], sums, output);
             }
         }
@@ -447,22 +415,6 @@ struct Band<'a> {
     pairs: Range<usize>,
     out_y: usize,
     column_block: usize,
-}
-
-/// Input rows to be fetched into the cache before they are packed.
-struct Ahead {
-    /// First column of their tile.
-    column: usize,
-    /// The rows of one channel.
-    rows: Range<usize>,
-    /// The next of them.
-    at: usize,
-    /// Rows of a channel, those not wanted included.
-    stride: usize,
-    /// Channels not yet fetched; the last one first.
-    channels: usize,
-    /// Rows to fetch at each kernel call.
-    quota: usize,
 }
 
 /// What all outputs of a block read at one position.

@@ -173,7 +173,7 @@ mod x86 {
         const LINE: usize = 64;
         for byte in (0..size_of_val(words)).step_by(LINE) {
             // SAFETY: within the slice; besides, prefetching any address is no access.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(words.as_ptr().cast::<i8>().add(byte)) };
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().cast::<i8>().add(byte)) };
         }
     }
 

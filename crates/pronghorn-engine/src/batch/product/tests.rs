@@ -215,7 +215,7 @@ fn sums_at_the_edge_of_32_bits() {
                 let weights = vec![weight; 13 * inputs];
                 let packed = PackedWeights::new(&geometry, &weights).expect("valid");
                 let input = vec![W::from_u64(word); inputs * 64];
-                let addend = vec![W::from_u64(word); 13];
+                let addend = [W::from_u64(word); 13];
                 let (q, addend) = (prime::<W>(q), Some(&addend[..]));
                 let expected = multiply_reference(&geometry, &weights, &q, &input, 64, addend);
                 for backend in backends() {

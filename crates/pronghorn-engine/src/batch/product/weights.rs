@@ -375,8 +375,16 @@ impl Shape {
         }
     }
 
+    /// The pixels of a packed image row with their pair rows, in packed order.
+    #[inline(always)]
+    pub(super) fn row_pairs(&self) -> impl Iterator<Item = (usize, PairOf)> {
+        let pairs = move |pixel| self.pairs_of_pixel().map(move |pair| (pixel, pair));
+        (0..self.row_pixels).flat_map(pairs)
+    }
+
     /// The pair rows of one pixel.
-    pub(super) fn pairs_of_pixel(&self) -> impl Iterator<Item = PairOf> {
+    #[inline(always)]
+    fn pairs_of_pixel(&self) -> impl Iterator<Item = PairOf> {
         let group_in = self.group_in();
         (0..self.geometry.groups).flat_map(move |group| {
             (0..group_in).step_by(2).map(move |channel| PairOf {

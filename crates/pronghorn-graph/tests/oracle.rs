@@ -1,0 +1,211 @@
+//! The oracle against values computed by hand.
+
+use pronghorn_graph::{
+    fixed::{
+        ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
+        ValueSpec,
+    },
+    geometry::{ConvGeometry, Window},
+    oracle::{self, OracleError},
+};
+
+fn value(shape: &[usize], low: i32, high: i32) -> ValueSpec {
+    ValueSpec {
+        shape: shape.to_vec(),
+        fraction_bits: 0,
+        low,
+        high,
+    }
+}
+
+fn node(op: FixedOp, inputs: &[usize], value: ValueSpec) -> FixedNode {
+    FixedNode {
+        name: "node".into(),
+        op,
+        inputs: inputs.to_vec(),
+        value,
+    }
+}
+
+/// A graph of one operator on an input in -100..=100, whose result is in -100,000..=100,000.
+fn graph(op: FixedOp, input: &[usize], reads: &[usize], output: &[usize]) -> FixedGraph {
+    let input = node(FixedOp::Input, &[], value(input, -100, 100));
+    let result = node(op, reads, value(output, -100_000, 100_000));
+    FixedGraph {
+        name: "one".into(),
+        nodes: vec![input, result],
+        output: 1,
+        finish: vec![],
+    }
+}
+
+fn run(op: FixedOp, shape: &[usize], reads: &[usize], output: &[usize], x: &[i32]) -> Vec<i32> {
+    oracle::evaluate(&graph(op, shape, reads, output), x, 1).unwrap()
+}
+
+fn activation(op: ActivationOp, x: &[i32]) -> Vec<i32> {
+    run(FixedOp::Activation(op), &[x.len()], &[0], &[x.len()], x)
+}
+
+const NINE: [i32; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+fn corner() -> Window {
+    Window {
+        stride: [2, 2],
+        padding: [1, 1, 0, 0],
+        ..Window::plain([2, 2])
+    }
+}
+
+#[test]
+fn linear() {
+    let geometry = ConvGeometry {
+        in_channels: 1,
+        out_channels: 2,
+        input: [3, 3],
+        window: corner(),
+        groups: 1,
+    };
+    let weights = vec![1, 10, 100, 1000, -1, 0, 0, 0];
+    let layer = Linear {
+        geometry,
+        weights,
+        bias: vec![7, 0],
+    };
+    let found = run(FixedOp::Linear(layer), &[1, 3, 3], &[0], &[2, 2, 2], &NINE);
+    assert_eq!(found, [1007, 3207, 7047, 9872, 0, 0, 0, -5]);
+    let geometry = ConvGeometry::per_channel(2, [1, 2]);
+    let layer = Linear {
+        geometry,
+        weights: vec![2, -3],
+        bias: vec![0, 1],
+    };
+    let found = run(
+        FixedOp::Linear(layer),
+        &[2, 1, 2],
+        &[0],
+        &[2, 1, 2],
+        &[1, 2, 3, 4],
+    );
+    assert_eq!(found, [2, 4, -8, -11]);
+}
+
+#[test]
+fn activations() {
+    let x = [-7, -1, 0, 1, 7];
+    assert_eq!(activation(ActivationOp::Relu, &x), [0, 0, 0, 1, 7]);
+    assert_eq!(
+        activation(ActivationOp::Clip { low: -2, high: 3 }, &x),
+        [-2, -1, 0, 1, 3]
+    );
+    let leaky = ActivationOp::LeakyRelu { slope: 3, shift: 4 };
+    assert_eq!(activation(leaky, &x), [-21, -3, 0, 16, 112]);
+    assert_eq!(activation(ActivationOp::Square, &x), [49, 1, 0, 1, 49]);
+    let requantise = ActivationOp::Requantise {
+        shift: 1,
+        low: -3,
+        high: 3,
+    };
+    assert_eq!(activation(requantise, &x), [-3, 0, 0, 1, 3]);
+    let op = FixedOp::Activation(ActivationOp::MaxPool { window: corner() });
+    let negative = NINE.map(|x| -x);
+    assert_eq!(
+        run(op, &[1, 3, 3], &[0], &[1, 2, 2], &negative),
+        [-1, -2, -4, -5]
+    );
+}
+
+#[test]
+fn local_operators() {
+    let local = |op, shape: &[usize], reads: &[usize], output: &[usize], x: &[i32]| {
+        run(FixedOp::Local(op), shape, reads, output, x)
+    };
+    let add = LocalOp::Add { left_shift: [1, 2] };
+    assert_eq!(local(add, &[2], &[0, 0], &[2], &[1, -5]), [6, -30]);
+    let pool = |multipliers| LocalOp::SumPool {
+        window: corner(),
+        multipliers,
+    };
+    let sums = local(pool(vec![1]), &[1, 3, 3], &[0], &[1, 2, 2], &NINE);
+    assert_eq!(sums, [1, 5, 11, 28]);
+    let sums = local(pool(vec![4, 2, 2, 1]), &[1, 3, 3], &[0], &[1, 2, 2], &NINE);
+    assert_eq!(sums, [4, 10, 22, 28]);
+    assert_eq!(
+        local(LocalOp::Reshape, &[2, 2], &[0], &[4], &[1, 2, 3, 4]),
+        [1, 2, 3, 4]
+    );
+    let pad = LocalOp::Pad {
+        before: vec![1, 0],
+        after: vec![0, 1],
+    };
+    assert_eq!(
+        local(pad, &[1, 2], &[0], &[2, 3], &[5, 6]),
+        [0, 0, 0, 5, 6, 0]
+    );
+    let concat = LocalOp::Concat {
+        axis: 1,
+        left_shift: vec![0, 3],
+    };
+    let found = local(concat, &[2, 1], &[0, 0], &[2, 2], &[1, 2]);
+    assert_eq!(found, [1, 8, 2, 16]);
+    let transpose = LocalOp::Transpose {
+        permutation: vec![1, 0],
+    };
+    assert_eq!(
+        local(transpose, &[2, 2], &[0], &[2, 2], &[1, 2, 3, 4]),
+        [1, 3, 2, 4]
+    );
+}
+
+#[test]
+fn images_are_independent() {
+    let graph = graph(FixedOp::Activation(ActivationOp::Square), &[2], &[0], &[2]);
+    let found = oracle::evaluate(&graph, &[1, 2, 3, 4, 5, 6], 3).unwrap();
+    assert_eq!(found, [1, 4, 9, 16, 25, 36]);
+    assert_eq!(oracle::evaluate(&graph, &[], 0).unwrap(), []);
+}
+
+#[test]
+fn finishing() {
+    let spec = ValueSpec {
+        fraction_bits: 2,
+        ..value(&[2], -100, 100)
+    };
+    assert_eq!(oracle::finish(&[], &spec, &[6, -1], 1), [1.5, -0.25]);
+    let labels = oracle::finish(&[Finish::Softmax, Finish::ArgMax], &spec, &[1, 2, 4, 4], 2);
+    assert_eq!(labels, [1.0, 0.0]);
+    assert_eq!(oracle::finish(&[Finish::Sigmoid], &spec, &[0], 1), [0.5]);
+    assert!(oracle::finish(&[Finish::Softmax], &spec, &[], 0).is_empty());
+}
+
+#[test]
+fn broken_graphs_are_errors() {
+    let square = || graph(FixedOp::Activation(ActivationOp::Square), &[2], &[0], &[2]);
+    let mut narrow = square();
+    narrow.nodes[1].value.high = 9_999;
+    let error = oracle::evaluate(&narrow, &[0, 0], 1).unwrap_err();
+    assert!(matches!(
+        error,
+        OracleError::Graph(FixedError::Range { high: 10_000, .. })
+    ));
+    let mut ahead = square();
+    ahead.nodes[1].inputs = vec![1];
+    assert!(matches!(
+        ahead.validate(),
+        Err(FixedError::Order { input: 1, .. })
+    ));
+    let mut shape = square();
+    shape.nodes[1].value.shape = vec![3];
+    assert!(matches!(shape.validate(), Err(FixedError::Operator { .. })));
+    let mut output = square();
+    output.output = 2;
+    assert!(matches!(output.validate(), Err(FixedError::Graph { .. })));
+    let error = oracle::evaluate(&square(), &[101, 0], 1).unwrap_err();
+    let expected = OracleError::Range {
+        node: "node".into(),
+        value: 101,
+        low: -100,
+        high: 100,
+    };
+    assert_eq!(error, expected);
+}

@@ -1,0 +1,225 @@
+//! Good sessions, over real sockets: the real engine end to end, many batches, limits.
+
+mod common;
+
+use std::{
+    net::TcpListener,
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
+
+use common::*;
+use pronghorn_plan::{TrustLevel, cost};
+use pronghorn_session::{Client, ConnectOptions, ErrorCode, Limits, Server, SessionError, in_process};
+
+#[test]
+fn predictions_equal_a_run_without_sockets() {
+    let running = Running::real(Limits { max_images_per_batch: Some(40), ..patient() });
+    let mut client = running.connect().expect("a good client");
+    assert_eq!(client.max_batch(), 40);
+    let inputs = numbers(INPUTS * 100);
+    let mut progress = Vec::new();
+    let prediction = client.predict(&inputs, 100, &mut |now| progress.push((now.done, now.total))).expect("it is served");
+    let wanted = in_process(&model(), &inputs, 100).expect("the run succeeds");
+    assert_eq!(prediction.outputs, wanted.outputs(client.plan()));
+    assert_eq!(prediction.stats.batches, 3);
+    assert_eq!(prediction.stats.clamped_inputs, wanted.clamped_inputs);
+    assert!(progress.is_sorted());
+    assert!(progress.last().is_some_and(|(done, total)| done == total));
+    // The same connection serves again.
+    predicts(client);
+    let line = running.wait_for_log("left: 4 batches, 103 images");
+    assert!(!line.contains("error"), "{line}");
+}
+
+#[test]
+fn bytes_are_counted_with_their_headers() {
+    let running = Running::real(patient());
+    let mut client = running.connect().expect("a good client");
+    let inputs = numbers(INPUTS * 7);
+    let stats = client.predict(&inputs, 7, &mut |_| {}).expect("it is served").stats;
+    let wanted = in_process(&model(), &inputs, 7).expect("the run succeeds");
+    // Begin: 32 bytes of hash and one of count; Done: one of count and one for no limit.
+    assert_eq!(stats.bytes_sent, wanted.bytes_up + 5 + 33);
+    assert_eq!(stats.bytes_received, wanted.bytes_down + 5 + 2);
+}
+
+#[test]
+fn clients_are_served_at_the_same_time() {
+    let running = Running::mock(patient());
+    let all_in = Barrier::new(4);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let client = running.connect().expect("there are four places");
+                all_in.wait();
+                plays(client);
+            });
+        }
+    });
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let running = Running::mock(patient());
+    let clients: Vec<Client> = (0..4).map(|_| running.connect().expect("there are four places")).collect();
+    for _ in 0..20 {
+        match running.connect().err() {
+            Some(SessionError::Peer { code: ErrorCode::Busy, text }) => assert!(text.contains("at most 4 clients")),
+            // More refusals at once than the server bothers with.
+            Some(SessionError::Frame(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    running.wait_for_log("refused: the server is busy");
+    drop(clients);
+    running.serves_a_good_client(plays);
+}
+
+#[test]
+fn a_known_plan_is_not_sent_again() {
+    let running = Running::real(patient());
+    let address = running.address().to_string();
+    let plan = running.connect().expect("a good client").plan().clone();
+    let options = ConnectOptions { plan: Some(plan.clone()), expected_plan_hash: Some(plan.hash()), ..options() };
+    let client = Client::connect(&address, options).expect("a good client");
+    assert!(Arc::ptr_eq(client.plan(), &plan));
+    predicts(client);
+    let other = ConnectOptions { plan: Some(Arc::new(mock_plan())), ..common::options() };
+    predicts(Client::connect(&address, other).expect("another plan is replaced"));
+}
+
+#[test]
+fn trust_must_be_named() {
+    let running = Running::mock(patient());
+    let address = running.address().to_string();
+    let error = Client::connect(&address, ConnectOptions::default()).err().expect("no trust level");
+    let text = error.to_string();
+    assert!(matches!(error, SessionError::Trust(_)));
+    for level in TrustLevel::ALL {
+        assert!(text.contains(level.name()) && text.contains(level.reveals()), "{text}");
+    }
+    for trust in TrustLevel::ALL.into_iter().filter(|level| !level.is_available()) {
+        let options = ConnectOptions { trust: Some(trust), ..ConnectOptions::default() };
+        assert!(matches!(Client::connect(&address, options).err(), Some(SessionError::Trust(_))));
+    }
+}
+
+#[test]
+fn another_plan_than_expected_is_refused() {
+    let running = Running::mock(patient());
+    let options = ConnectOptions { expected_plan_hash: Some([0xab; 32]), ..options() };
+    match Client::connect(&running.address().to_string(), options).err() {
+        Some(SessionError::Peer { code: ErrorCode::Plan, text }) => assert!(text.contains("abababab"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    running.serves_a_good_client(plays);
+}
+
+#[test]
+fn images_are_limited_by_client() {
+    let running = Running::real(Limits { max_images_per_client: Some(10), ..patient() });
+    let mut client = running.connect().expect("a good client");
+    assert_eq!(client.images_left(), Some(10));
+    client.predict(&numbers(INPUTS * 7), 7, &mut |_| {}).expect("ten are granted");
+    assert_eq!(client.images_left(), Some(3));
+    let error = client.predict(&numbers(INPUTS * 4), 4, &mut |_| {}).expect_err("three are left");
+    assert!(matches!(error, SessionError::Quota { asked: 4, left: 3 }));
+    // A new connection changes nothing, and a client that does not look at its limit is refused.
+    let mut client = running.connect().expect("a good client");
+    match client.run(&mut PingPong::client(4), 4, &mut |_| {}) {
+        Err(SessionError::Peer { code: ErrorCode::Limit, text }) => assert!(text.contains("3 left"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    predicts(running.connect().expect("a good client"));
+}
+
+#[test]
+fn wrong_inputs_leave_the_session_intact() {
+    let running = Running::real(patient());
+    let mut client = running.connect().expect("a good client");
+    let mut predict = |inputs: &[f32], images| client.predict(inputs, images, &mut |_| {}).expect_err("wrong inputs");
+    assert!(matches!(predict(&[], 0), SessionError::Batch { found: 0, .. }));
+    assert!(matches!(predict(&[0.0; 7], 1), SessionError::Inputs { found: 7, images: 1, elements: 6 }));
+    assert!(matches!(predict(&[0.0; 6], usize::MAX), SessionError::Inputs { .. }));
+    assert!(matches!(predict(&[f32::NAN; 6], 1), SessionError::Engine(_)));
+    predicts(client);
+}
+
+#[test]
+fn memory_is_shared_by_running_batches() {
+    let model = model();
+    let needed = cost::total(model.plan(), 4).server_memory;
+    let limits = Limits { max_memory: Some(needed), idle_timeout: Duration::from_millis(600), ..patient() };
+    let running = Running::start(Server::bind("127.0.0.1:0", model, limits).expect("the port is free"));
+    // One client begins and dawdles: the next waits, and gives up when the first is still there.
+    let mut first = Raw::begun(running.address(), 4);
+    // Its seed arrives, so the batch has begun; sending keeps it from being idle.
+    first.send_bytes(&raw_frame(32, 6, &[1; 32]));
+    let mut second = running.connect().expect("there are places");
+    let waited = second.predict(&numbers(INPUTS), 1, &mut |_| {});
+    // Either the first was cut for idling just before, or the second ran out of patience.
+    if let Err(error) = waited {
+        assert!(matches!(&error, SessionError::Peer { code: ErrorCode::Busy, text } if text.contains("bytes")), "{error}");
+    }
+    first.expect_error();
+    running.serves_a_good_client(predicts);
+}
+
+#[test]
+fn limits_that_let_nothing_through_are_refused() {
+    for (limits, field) in [
+        (Limits { max_clients: 0, ..limits() }, "max_clients"),
+        (Limits { max_images_per_batch: Some(0), ..limits() }, "max_images_per_batch"),
+        (Limits { max_memory: Some(1), ..limits() }, "max_memory"),
+        (Limits { idle_timeout: Duration::ZERO, ..limits() }, "timeouts"),
+    ] {
+        match Server::bind("127.0.0.1:0", model(), limits).err() {
+            Some(SessionError::Limits { field: found, .. }) => assert_eq!(found, field),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn addresses_are_checked() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    assert!(matches!(Server::bind(&address, model(), limits()).err(), Some(SessionError::Bind { .. })));
+    assert!(matches!(Server::bind("nonsense", model(), limits()).err(), Some(SessionError::Address { .. })));
+    assert!(matches!(Client::connect("nonsense", options()).err(), Some(SessionError::Address { .. })));
+    drop(taken);
+    let error = Client::connect(&address, options()).err().expect("nobody listens");
+    assert!(error.to_string().contains("is `pronghorn serve` running there"), "{error}");
+}
+
+#[test]
+fn any_interface_can_be_listened_on() {
+    let mut running = Running::start(Server::bind(":0", model(), patient()).expect("a port is free"));
+    let address = format!("127.0.0.1:{}", running.address().port());
+    predicts(Client::connect(&address, options()).expect("a good client"));
+    running.stop();
+}
+
+#[test]
+fn stopping_ends_sessions_and_says_so() {
+    let mut running = Running::real(patient());
+    let mut idle = running.connect().expect("a good client");
+    let mut busy = Raw::begun(running.address(), 1);
+    running.stop();
+    assert_eq!(busy.expect_error().code, ErrorCode::Stopping);
+    match idle.predict(&numbers(INPUTS), 1, &mut |_| {}) {
+        Err(SessionError::Peer { code: ErrorCode::Stopping, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(idle.predict(&numbers(INPUTS), 1, &mut |_| {}), Err(SessionError::Over)));
+    assert!(matches!(running.connect().err(), Some(SessionError::Connect { .. })));
+}
+
+#[test]
+fn a_server_can_stop_before_it_runs() {
+    let server = Server::bind("127.0.0.1:0", model(), limits()).expect("a port is free");
+    server.stop();
+    server.run();
+}

@@ -1,0 +1,68 @@
+"""`pronghorn demo`: encrypted digits through two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pronghorn import _processes
+from pronghorn._data import Preprocessing, load_images
+from pronghorn._model import load
+from pronghorn._trust import REVEALS
+from pronghorn.errors import InputError
+
+TRUST = "client-aided"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "mnist"
+
+
+def example(name: str) -> Path:
+    """A file of `examples/mnist` in the repository."""
+    path = EXAMPLES / name
+    if not path.is_file():
+        raise InputError(
+            f"there is no {path}: run this from a checkout of the repository, which has the example"
+        )
+    return path
+
+
+def run_demo(images: int) -> str:
+    """Classifies MNIST test images through a server and a client process; the result as text."""
+    model, data = example("cryptonets_relu.onnx"), example("t10k-images-idx3-ubyte.gz")
+    with _processes.served(model, TRUST) as server:
+        found = _processes.predict(server.address, TRUST, data, ["--limit", str(images)])
+        report = server.stop()
+    return _describe(model, data, found, report)
+
+
+def _describe(model: Path, data: Path, found: dict[str, Any], report: dict[str, Any]) -> str:
+    loaded = load(model)
+    pixels, labels = load_images(data, loaded.input_shape, Preprocessing())
+    count = found["images"]
+    assert labels is not None
+    plain = float(np.mean(loaded.classes(loaded.run_float(pixels[:count])) == labels[:count]))
+    run = found["runs"][0]
+    rows = [
+        ("trust level", REVEALS),
+        (
+            "accuracy",
+            f"{100 * found['accuracy']:.2f} % encrypted, {100 * plain:.2f} % by the float model",
+        ),
+        (
+            "speed",
+            f"{count / run['seconds']:,.0f} images/s ({count:,} in {run['seconds']:.2f} s, first batch included)",
+        ),
+        (
+            "an image",
+            f"{run['bytes_sent'] / count:,.0f} bytes to the server, {run['bytes_received'] / count:,.0f} back",
+        ),
+        ("peak memory", f"server {megabytes(report)}, client {megabytes(found)}"),
+    ]
+    title = f"{count:,} encrypted MNIST test images through two processes over TCP"
+    return "\n".join([title, *(f"  {name + ':':<13}{text}" for name, text in rows)])
+
+
+def megabytes(found: dict[str, Any]) -> str:
+    """A process's peak memory for people."""
+    return f"{found['peak_memory_bytes'] / 1e6:,.0f} MB"

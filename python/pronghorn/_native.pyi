@@ -1,0 +1,110 @@
+"""The compiled core: `crates/pronghorn-python`. Arrays are C-contiguous, one image a row."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+class NativeError(Exception):
+    """An error of the core; its message is ready for users."""
+
+class Model:
+    """A float model."""
+    def __init__(self, graph_json: str, tensors: dict[str, NDArray[np.float32]]) -> None: ...
+    @property
+    def input_shape(self) -> list[int]: ...
+    @property
+    def output_shape(self) -> list[int]: ...
+    def run_float(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The plain float evaluator: `(images, *input_shape)` to `(images, *output_shape)`."""
+    def compile(
+        self,
+        trust: str,
+        samples: NDArray[np.float32] | None,
+        input_range: tuple[float, float],
+        memory_bytes: int | None,
+        weight_bits: int | None,
+        input_bits: int | None,
+    ) -> Compiled:
+        """Chooses fixed point, parameters and steps."""
+
+class Compiled:
+    """A plan, with the server's half and the oracle."""
+    @property
+    def input_shape(self) -> list[int]: ...
+    @property
+    def output_shape(self) -> list[int]: ...
+    @property
+    def trust(self) -> str: ...
+    @property
+    def plan_hash(self) -> str: ...
+    def plan_text(self) -> str: ...
+    def plan_json(self) -> str: ...
+    def plan_bytes(self) -> bytes: ...
+    def run_fixed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The oracle, decoded."""
+    def run_fixed_integers(self, inputs: NDArray[np.float32]) -> NDArray[np.int32]:
+        """The oracle's integers, before what the client computes at the end."""
+    def run_secure(
+        self,
+        inputs: NDArray[np.float32],
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[str, float]]:
+        """Both parties in this process: integers, decoded values, and costs."""
+
+class Server:
+    """A server of one model over TCP."""
+    def __init__(
+        self,
+        compiled: Compiled,
+        listen: str,
+        max_clients: int,
+        max_images_per_client: int | None,
+        idle_timeout: float,
+        threads: int | None,
+        log: Callable[[str], None] | None,
+    ) -> None: ...
+    @property
+    def address(self) -> str: ...
+    def run(self) -> None:
+        """Serves until stopped or interrupted."""
+    def start(self) -> None:
+        """Serves on a thread of its own."""
+    def stop(self) -> None:
+        """Ends all sessions and waits for them."""
+
+class Client:
+    """A connection to a server."""
+    def __init__(
+        self,
+        address: str,
+        trust: str | None,
+        expected_plan_hash: str | None,
+        timeout: float,
+        threads: int | None,
+    ) -> None: ...
+    @property
+    def plan_hash(self) -> str: ...
+    @property
+    def input_shape(self) -> list[int]: ...
+    @property
+    def output_shape(self) -> list[int]: ...
+    def plan_text(self) -> str: ...
+    def plan_json(self) -> str: ...
+    def predict(
+        self, inputs: NDArray[np.float32], progress: Callable[[int, int], None] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, float]]:
+        """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs."""
+
+def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
+    """Kernel figures: case, metric, value, unit, parameters, security_bits, ceiling."""
+
+def peak_memory_bytes() -> int:
+    """Most resident bytes this process ever had; 0 where unknown."""
+
+def simd_level() -> str:
+    """The SIMD level in use."""
+
+def trust_levels() -> str:
+    """The table of trust levels, a line each."""

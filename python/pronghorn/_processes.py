@@ -1,0 +1,139 @@
+"""Server and client as two real processes over TCP, for the demonstration and the benchmarks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from pronghorn.errors import RunError
+
+COMMAND = (sys.executable, "-m", "pronghorn")
+START_SECONDS = 300.0
+STOP_SECONDS = 15.0
+
+
+class ServerProcess:
+    """A running `pronghorn serve`."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str, report: Path) -> None:
+        """Use `served`."""
+        self._process = process
+        self._report = report
+        self.address = address
+
+    def stop(self) -> dict[str, Any]:
+        """Ends it; its report: peak_memory_bytes."""
+        _stop(self._process)
+        try:
+            found: dict[str, Any] = json.loads(self._report.read_text())
+        except (OSError, ValueError):
+            raise RunError("the server process ended without its report") from None
+        return found
+
+
+@contextmanager
+def served(model: Path, trust: str, options: Sequence[str] = ()) -> Iterator[ServerProcess]:
+    """A server of `model` on a free port; ended on the way out, whatever happens."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pronghorn-") as folder,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        report = Path(folder) / "server.json"
+        arguments = [
+            str(model),
+            "--trust",
+            trust,
+            "--listen",
+            "127.0.0.1:0",
+            "--report",
+            str(report),
+        ]
+        process = subprocess.Popen(
+            [*COMMAND, "serve", *arguments, "--exit-with-stdin", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            yield ServerProcess(process, _address(process, errors), report)
+        finally:
+            _stop(process)
+
+
+def _address(process: subprocess.Popen[str], errors: IO[str]) -> str:
+    """Waits for the line that says where the server listens."""
+    assert process.stdout is not None
+    limit = threading.Timer(START_SECONDS, process.kill)
+    limit.start()
+    try:
+        line = process.stdout.readline()
+    finally:
+        limit.cancel()
+    if not line.startswith("listening on "):
+        _stop(process)
+        errors.seek(0)
+        raise RunError(f"the server process did not start:\n{errors.read().strip()[-2000:]}")
+    return line.removeprefix("listening on ").strip()
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Ends a process by closing its standard input, and by force if that does not help."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def predict(address: str, trust: str, images: Path, options: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs `pronghorn predict --json`; its progress bar goes to this process's standard error."""
+    arguments = ["--server", address, "--trust", trust, str(images), "--json", *options]
+    process = subprocess.Popen(
+        [*COMMAND, "predict", *arguments, "--exit-with-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        if process.wait() != 0:
+            raise RunError(f"the client process ended with status {process.returncode}")
+        found: dict[str, Any] = json.loads(output)
+        return found
+    finally:
+        process.kill()
+        _stop(process)
+
+
+@contextmanager
+def pinned(cores: Sequence[int] | None) -> Iterator[None]:
+    """Pins this process, and the processes it starts, to cores; None leaves them free."""
+    if cores is None or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def available_cores() -> list[int]:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
