@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-
 from pronghorn import _native
 from pronghorn.errors import PronghornError
 from pronghorn.onnx_import import import_onnx
@@ -40,9 +39,7 @@ def seed() -> bytes:
         helper.make_node("LeakyRelu", ["n"], ["l"], alpha=0.1),
         helper.make_node("Clip", ["c", "", "two"], ["k"]),
         helper.make_node("Concat", ["l", "k"], ["j"], axis=1),
-        helper.make_node(
-            "AveragePool", ["j"], ["a"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1
-        ),
+        helper.make_node("AveragePool", ["j"], ["a"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
         helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 3, 1]),
         helper.make_node("Shape", ["t"], ["f"]),
         helper.make_node("Gather", ["f", "zero"], ["b"], axis=0),
@@ -53,9 +50,7 @@ def seed() -> bytes:
         helper.make_node("Mul", ["o", "o"], ["q"]),
         helper.make_node("Softmax", ["q"], ["y"], axis=1),
     ]
-    tensors = [
-        numpy_helper.from_array(np.float32(array), name) for name, array in constants.items()
-    ]
+    tensors = [numpy_helper.from_array(np.float32(array), name) for name, array in constants.items()]
     tensors += [
         numpy_helper.from_array(np.array([0]), "zero"),
         numpy_helper.from_array(np.array([2, 18]), "half"),
@@ -91,9 +86,7 @@ def mutate(content: bytes, random_source: random.Random) -> bytes:
             case 0:
                 data[at] ^= 1 << random_source.randrange(8)
             case 1:
-                data[at] = random_source.choice(
-                    (0, 1, 0x7F, 0x80, 0xFF, random_source.randrange(256))
-                )
+                data[at] = random_source.choice((0, 1, 0x7F, 0x80, 0xFF, random_source.randrange(256)))
             case 2 if len(data) > 2 * length:
                 del data[at : at + length]
             case 3:
@@ -139,11 +132,7 @@ def main() -> None:
     try:
         import atheris
     except ImportError:
-        chosen = (
-            arguments.seed
-            if arguments.seed is not None
-            else random.SystemRandom().randrange(1 << 32)
-        )
+        chosen = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 32)
         run_mutations(arguments.seconds, chosen)
         return
     corpus = Path("fuzz/corpus/import_onnx")

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
-
 from pronghorn import _native
 from pronghorn.onnx_import import ImportedModel, import_onnx
 
@@ -49,9 +48,7 @@ def model(
     )
     # Before IR version 4, weights had to be inputs too.
     ir_version = max(4, helper.find_min_ir_version_for([helper.make_opsetid("", opset)]))
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version
-    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
 
 
 def run_onnx(proto: onnx.ModelProto, inputs: np.ndarray) -> np.ndarray:

@@ -10,7 +10,6 @@ import onnx
 import pytest
 from helpers import check, floats, model, node
 from onnx import TensorProto, helper, numpy_helper
-
 from pronghorn.errors import InputError, ModelFileError, PronghornError, UnsupportedModelError
 from pronghorn.onnx_import import import_onnx
 
@@ -119,9 +118,7 @@ def test_unsupported_operators_are_named_in_full() -> None:
         ),
     ],
 )
-def test_what_is_refused(
-    nodes: list[onnx.NodeProto], shape: Any, constants: dict[str, np.ndarray], says: str
-) -> None:
+def test_what_is_refused(nodes: list[onnx.NodeProto], shape: Any, constants: dict[str, np.ndarray], says: str) -> None:
     # h and pooled are values beside the input.
     before = [node("Relu", "x", "h")]
     if len(shape) == 4:
@@ -171,9 +168,7 @@ def test_input_without_a_shape() -> None:
     proto = model([node("Relu", "x", "y")], (1, 3))
     proto.graph.input[0].type.tensor_type.ClearField("shape")
     assert "--shape x=" in str(refused(proto))
-    assert check(proto, shape=(1, 3), run=model([node("Relu", "x", "y")], (1, 3))).input_shape == (
-        3,
-    )
+    assert check(proto, shape=(1, 3), run=model([node("Relu", "x", "y")], (1, 3))).input_shape == (3,)
     assert "batch dimension" in str(refused(model([node("Relu", "x", "y")], (3,))))
 
 
@@ -269,9 +264,7 @@ def test_damaged_weights() -> None:
 
 
 def test_every_truncation_of_a_file_is_an_error_or_a_model() -> None:
-    content = model(
-        [node("Gemm", "x w", "h"), node("Relu", "h", "y")], ("N", 5), GEMM
-    ).SerializeToString()
+    content = model([node("Gemm", "x w", "h"), node("Relu", "h", "y")], ("N", 5), GEMM).SerializeToString()
     failures = 0
     for length in range(len(content)):
         try:

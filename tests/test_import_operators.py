@@ -12,7 +12,6 @@ from helpers import check, floats, model, node
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
-
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx_import import ImportedModel, import_onnx
 
@@ -47,9 +46,7 @@ def test_conv(auto_pad: str, shape: tuple[int, ...], groups: int, dilation: int)
 
 def test_conv_without_bias_has_explicit_kernel_shape() -> None:
     weights = {"w": floats(2, 1, 2, 3)}
-    imported = check(
-        model([node("Conv", "x w", "y", kernel_shape=[2, 3])], ("N", 1, 5, 5), weights)
-    )
+    imported = check(model([node("Conv", "x w", "y", kernel_shape=[2, 3])], ("N", 1, 5, 5), weights))
     assert imported.input_shape == (1, 5, 5)
     assert imported.output_shape == (2, 4, 3)
     with pytest.raises(UnsupportedModelError, match="kernel_shape"):
@@ -118,11 +115,7 @@ def test_global_pool(kind: str, size: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("opset", [11, 17, 18])
 def test_reduce_mean(axes: list[int], keep: int, opset: int) -> None:
     if opset < 18:
-        check(
-            model(
-                [node("ReduceMean", "x", "y", axes=axes, keepdims=keep)], (1, 3, 4, 5), opset=opset
-            )
-        )
+        check(model([node("ReduceMean", "x", "y", axes=axes, keepdims=keep)], (1, 3, 4, 5), opset=opset))
     else:
         constants = {"axes": np.array(axes, np.int64)}
         check(
@@ -142,9 +135,7 @@ def test_gemm(c_shape: tuple[int, ...] | None, trans: int) -> None:
     if c_shape is not None:
         constants["c"] = floats(*c_shape)
     inputs = "x b c" if c_shape is not None else "x b"
-    check(
-        model([node("Gemm", inputs, "y", alpha=0.5, beta=2.0, transB=trans)], ("N", 5), constants)
-    )
+    check(model([node("Gemm", inputs, "y", alpha=0.5, beta=2.0, transB=trans)], ("N", 5), constants))
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (1, 4, 5), (1, 2, 3, 5), (1, 1, 5)])
@@ -199,9 +190,7 @@ def test_prelu() -> None:
         imported = check(model([node("PRelu", "x s", "y")], (1, 3, 4, 4), {"s": slope}))
         assert kinds(imported) == ["input", "leaky_relu"]
     with pytest.raises(UnsupportedModelError, match="different slopes"):
-        import_onnx(
-            model([node("PRelu", "x s", "y")], (1, 2, 4, 4), {"s": np.float32([[[1]], [[2]]])})
-        )
+        import_onnx(model([node("PRelu", "x s", "y")], (1, 2, 4, 4), {"s": np.float32([[[1]], [[2]]])}))
 
 
 @pytest.mark.parametrize(
@@ -225,9 +214,7 @@ def test_min_and_max_with_constants_are_clips() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
-@pytest.mark.parametrize(
-    "shape", [(), (1,), (3, 1, 1), (1, 3, 1, 1), (4, 5), (3, 4, 5), (1, 3, 4, 5), (5,)]
-)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 1), (1, 3, 1, 1), (4, 5), (3, 4, 5), (1, 3, 4, 5), (5,)])
 def test_arithmetic_with_constants(kind: str, shape: tuple[int, ...]) -> None:
     constants = {"c": np.abs(floats(*shape)) + np.float32(0.5)}
     imported = check(model([node(kind, "x c", "y")], (1, 3, 4, 5), constants))
@@ -253,9 +240,7 @@ def test_pow() -> None:
         import_onnx(model([node("Pow", "x c", "y")], (1, 4), {"c": np.float32(3)}))
 
 
-@pytest.mark.parametrize(
-    "target", [[1, -1], [0, -1], [-1, 60], [1, 5, 12], [0, 0, 20], [1, 3, 4, 5]]
-)
+@pytest.mark.parametrize("target", [[1, -1], [0, -1], [-1, 60], [1, 5, 12], [0, 0, 20], [1, 3, 4, 5]])
 def test_reshape(target: list[int]) -> None:
     nodes = [node("Relu", "x", "h"), node("Reshape", "h s", "y")]
     check(model(nodes, ("N", 3, 4, 5), {"s": np.array(target, np.int64)}))
@@ -294,9 +279,7 @@ def test_squeeze_and_unsqueeze(opset: int) -> None:
 
 
 def test_squeeze_without_axes_keeps_the_batch() -> None:
-    imported = check(
-        model([node("GlobalAveragePool", "x", "h"), node("Squeeze", "h", "y")], ("N", 3, 4, 5))
-    )
+    imported = check(model([node("GlobalAveragePool", "x", "h"), node("Squeeze", "h", "y")], ("N", 3, 4, 5)))
     assert imported.output_shape == (3,)
 
 
@@ -346,11 +329,7 @@ def test_pad(pads: list[int]) -> None:
 
 def test_pad_of_some_axes() -> None:
     constants = {"p": np.array([1, 2, 3, 4]), "a": np.array([2, -1])}
-    check(
-        model(
-            [node("Pad", "x p - a", "h"), node("Relu", "h", "y")], (1, 2, 3, 4), constants, opset=18
-        )
-    )
+    check(model([node("Pad", "x p - a", "h"), node("Relu", "h", "y")], (1, 2, 3, 4), constants, opset=18))
 
 
 @pytest.mark.parametrize("axis", [1, 2, -1])
@@ -362,11 +341,7 @@ def test_concat(axis: int) -> None:
 @pytest.mark.parametrize(("opset", "axis"), [(11, 1), (11, None), (13, 1), (13, -1), (13, None)])
 def test_softmax(opset: int, axis: int | None) -> None:
     attributes = {} if axis is None else {"axis": axis}
-    check(
-        model(
-            [node("Relu", "x", "h"), node("Softmax", "h", "y", **attributes)], ("N", 5), opset=opset
-        )
-    )
+    check(model([node("Relu", "x", "h"), node("Softmax", "h", "y", **attributes)], ("N", 5), opset=opset))
 
 
 @pytest.mark.parametrize("keep", [0, 1])
@@ -387,16 +362,10 @@ def test_arg_max(keep: int, before: str) -> None:
 def test_dropout() -> None:
     check(model([node("Dropout", "x", "h"), node("Relu", "h", "y")], (1, 5), opset=10))
     constants = {"r": np.float32(0.5), "t": np.array(False)}
-    check(
-        model([node("Dropout", "x r t", "h"), node("Relu", "h", "y")], (1, 5), constants, opset=13)
-    )
+    check(model([node("Dropout", "x r t", "h"), node("Relu", "h", "y")], (1, 5), constants, opset=13))
     constants["t"] = np.array(True)
     with pytest.raises(UnsupportedModelError, match="training"):
-        import_onnx(
-            model(
-                [node("Dropout", "x r t", "h"), node("Relu", "h", "y")], (1, 5), constants, opset=13
-            )
-        )
+        import_onnx(model([node("Dropout", "x r t", "h"), node("Relu", "h", "y")], (1, 5), constants, opset=13))
 
 
 def test_half_and_double_weights_become_float32() -> None:
@@ -413,9 +382,7 @@ def test_half_and_double_weights_become_float32() -> None:
 
 def test_integer_input_with_a_cast() -> None:
     imported = import_onnx(
-        model(
-            [node("Cast", "x", "h", to=1), node("Relu", "h", "y")], (1, 5), dtype=TensorProto.UINT8
-        )
+        model([node("Cast", "x", "h", to=1), node("Relu", "h", "y")], (1, 5), dtype=TensorProto.UINT8)
     )
     assert kinds(imported) == ["input", "relu"]
 
@@ -482,9 +449,7 @@ def test_functions_are_inlined() -> None:
     from onnx import helper
 
     body = [node("Mul", "a a", "b")]
-    function = helper.make_function(
-        "local", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)]
-    )
+    function = helper.make_function("local", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
     proto = model([helper.make_node("Twice", ["x"], ["y"], domain="local")], (1, 4))
     proto.functions.append(function)
     proto.opset_import.append(helper.make_opsetid("local", 1))

@@ -41,9 +41,7 @@ def machine() -> Record:
 def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(
-            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-        )
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 
@@ -79,28 +77,15 @@ def bench_batch(report: Report, quick: bool) -> None:
     for count in sorted({1, len(cores)}):
         # A process each: the number of threads is set once a process.
         with _processes.pinned(cores[:count]):
-            code = "import json, sys; from pronghorn import _native; json.dump(_native.bench_batch(*eval(sys.argv[1])), sys.stdout)"
-            found = subprocess.run(
-                [sys.executable, "-c", code, repr((count, quick))],
-                stdout=subprocess.PIPE,
-                check=True,
-            )
+            code = f"import json, pronghorn._native as n; print(json.dumps(n.bench_batch({count}, {quick})))"
+            found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
         for figure in json.loads(found.stdout):
             ceiling = figure.get("ceiling")
-            reference = (
-                None
-                if ceiling is None
-                else (float(ceiling), "the machine's ceiling, measured in the same run")
-            )
+            reference = None if ceiling is None else (float(ceiling), "the machine's ceiling, measured in the same run")
             case = f"{figure['case']}, {_cores(count)}"
-            values = (
-                figure["metric"],
-                figure["value"],
-                figure["unit"],
-                figure["parameters"],
-                figure["security_bits"],
-            )
-            report(record("batch", case, *values, reference))
+            parameters, bits = figure["parameters"], figure["security_bits"]
+            value, unit = figure["value"], figure["unit"]
+            report(record("batch", case, figure["metric"], value, unit, parameters, bits, reference))
 
 
 def bench_cryptonets(report: Report, quick: bool) -> None:
@@ -126,9 +111,7 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
         "plan": plan,
     }
 
-    def add(
-        metric: str, value: float, unit: str, reference: tuple[float, str] | None = None
-    ) -> None:
+    def add(metric: str, value: float, unit: str, reference: tuple[float, str] | None = None) -> None:
         report(
             record(
                 "cryptonets-relu",
@@ -157,22 +140,14 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
     )
     add("peak memory, server", memory, "bytes")
     add("peak memory, client", found["peak_memory_bytes"], "bytes")
-    add(
-        "accuracy", found["accuracy"], "share", REFERENCES["accuracy"] if images == IMAGES else None
-    )
+    add("accuracy", found["accuracy"], "share", REFERENCES["accuracy"] if images == IMAGES else None)
 
 
 def security_bits(plan: object) -> int | None:
     """The least security of any step of a plan."""
     if isinstance(plan, dict):
-        own = [
-            value
-            for key, value in plan.items()
-            if key == "security_bits" and isinstance(value, int)
-        ]
-        found = own + [
-            bits for value in plan.values() if (bits := security_bits(value)) is not None
-        ]
+        own = [value for key, value in plan.items() if key == "security_bits" and isinstance(value, int)]
+        found = own + [bits for value in plan.values() if (bits := security_bits(value)) is not None]
     elif isinstance(plan, list):
         found = [bits for value in plan if (bits := security_bits(value)) is not None]
     else:

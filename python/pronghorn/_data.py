@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,9 +55,7 @@ def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
     if array.size == 1 or array.size == shape[-1] != shape[0]:
         return array
     if array.size != shape[0]:
-        raise InputError(
-            f"{option} has {array.size} numbers; give one, or one for each channel of shape {list(shape)}"
-        )
+        raise InputError(f"{option} has {array.size} numbers; give one, or one for each channel of shape {list(shape)}")
     return array.reshape(-1, *[1] * (len(shape) - 1))
 
 
@@ -73,9 +72,7 @@ def load_images(
         arranged = arrange(raw, shape)
     except ValueError:
         wanted = ", ".join(map(str, ("images", *shape)))
-        raise InputError(
-            f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})"
-        ) from None
+        raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
     return preprocessing.apply(arranged, shape), labels
 
 
@@ -103,9 +100,7 @@ def _pick(path: Path, arrays: dict[str, Array], keys: Sequence[str], what: str) 
     if found is None and len(arrays) == 1:
         found = next(iter(arrays.values()))
     if found is None:
-        raise InputError(
-            f"{path} has no {what}: it holds {', '.join(arrays) or 'nothing'}; name one of them {keys[0]}"
-        )
+        raise InputError(f"{path} has no {what}: it holds {', '.join(arrays) or 'nothing'}; name one of them {keys[0]}")
     return found
 
 
@@ -123,11 +118,9 @@ def _read_arrays(path: Path) -> dict[str, Array]:
         return {"": _parse_idx(content)}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError, KeyError, zlib.error) as error:
+    except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
         kinds = "npz, npy, IDX (also gzipped)"
-        raise InputError(
-            f"{path} cannot be read ({error}); {kinds} and image files are supported"
-        ) from error
+        raise InputError(f"{path} cannot be read ({error}); {kinds} and image files are supported") from error
 
 
 def _parse_idx(content: bytes) -> Array:
@@ -149,9 +142,7 @@ def _read_picture(path: Path, shape: Shape, resize: bool) -> Array:
     from PIL import Image, UnidentifiedImageError
 
     if len(shape) != 3 or not {1, 3} & {shape[0], shape[-1]}:
-        raise InputError(
-            f"{path} is a picture, but the model takes shape {list(shape)}: give npy or npz"
-        )
+        raise InputError(f"{path} is a picture, but the model takes shape {list(shape)}: give npy or npz")
     first = shape[0] in (1, 3)
     channels, height, width = shape if first else (shape[2], shape[0], shape[1])
     try:

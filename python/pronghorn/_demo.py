@@ -21,9 +21,7 @@ def example(name: str) -> Path:
     """A file of `examples/mnist` in the repository."""
     path = EXAMPLES / name
     if not path.is_file():
-        raise InputError(
-            f"there is no {path}: run this from a checkout of the repository, which has the example"
-        )
+        raise InputError(f"there is no {path}: run this from a checkout of the repository, which has the example")
     return path
 
 

@@ -51,7 +51,5 @@ def _run_onnxruntime(reference: bytes, inputs: Floats) -> npt.NDArray[Any]:
 
 def _batches(session: Any, name: str, inputs: npt.NDArray[Any], batch: int) -> npt.NDArray[Any]:
     chunks = [inputs[start : start + batch] for start in range(0, len(inputs), batch)]
-    outputs = [
-        np.asarray(session.run(None, {name: chunk})[0]).reshape(len(chunk), -1) for chunk in chunks
-    ]
+    outputs = [np.asarray(session.run(None, {name: chunk})[0]).reshape(len(chunk), -1) for chunk in chunks]
     return np.concatenate(outputs)

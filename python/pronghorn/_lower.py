@@ -43,47 +43,18 @@ RANDOM = (
 
 CUT = "or end the model before it (--output NAME, output=NAME)"
 
-HINTS = {
-    **dict.fromkeys(
-        (
-            "Tanh",
-            "Elu",
-            "Selu",
-            "Celu",
-            "Gelu",
-            "Erf",
-            "Exp",
-            "Log",
-            "Sqrt",
-            "Softplus",
-            "Softsign",
-            "Mish",
-        )
-        + ("HardSigmoid", "HardSwish", "Swish", "ThresholdedRelu", "Abs"),
-        "train it with Relu, LeakyRelu or Clip in its place",
-    ),
-    **dict.fromkeys(
-        ("LSTM", "GRU", "RNN"), "recurrent networks are not supported; use convolutions"
-    ),
-    **dict.fromkeys(("If", "Loop", "Scan"), "export without data-dependent control flow"),
-    **dict.fromkeys(
-        (
-            "InstanceNormalization",
-            "LayerNormalization",
-            "GroupNormalization",
-            "LpNormalization",
-            "LRN",
-        ),
-        "train it with BatchNormalization in its place",
-    ),
-    **dict.fromkeys(
-        ("ConvTranspose", "Resize", "Upsample"), "upsampling is not supported; use a classifier"
-    ),
-    **dict.fromkeys(
-        ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QuantizeLinear"),
-        "export the float model; Pronghorn quantises it itself",
-    ),
+ADVICE = {
+    "train it with Relu, LeakyRelu or Clip in its place": "Tanh Elu Selu Celu Gelu Erf Exp Log Sqrt Softplus Softsign "
+    "Mish HardSigmoid HardSwish Swish ThresholdedRelu Abs",
+    "recurrent networks are not supported; use convolutions": "LSTM GRU RNN",
+    "export without data-dependent control flow": "If Loop Scan",
+    "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
+    "LpNormalization LRN",
+    "upsampling is not supported; use a classifier": "ConvTranspose Resize Upsample",
+    "export the float model; Pronghorn quantises it itself": "QLinearConv QLinearMatMul ConvInteger MatMulInteger "
+    "QuantizeLinear",
 }
+HINTS = {name: advice for advice, names in ADVICE.items() for name in names.split()}
 
 
 @dataclass(frozen=True)
@@ -108,9 +79,7 @@ class Site:
         self.opset = opset
         self.shapes = shapes
         self.name: str = node.name or next(iter(node.output), "") or node.op_type
-        self.attributes: dict[str, Any] = {
-            a.name: helper.get_attribute_value(a) for a in node.attribute
-        }
+        self.attributes: dict[str, Any] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
     def fail(self, problem: str, advice: str) -> NoReturn:
         """Raises the error that names this node."""
@@ -130,11 +99,7 @@ class Site:
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
         value = self.attributes.get(name, default)
-        return (
-            value
-            if isinstance(value, int)
-            else self.fail(f"attribute {name} is {value!r}", "make it an integer")
-        )
+        return value if isinstance(value, int) else self.fail(f"attribute {name} is {value!r}", "make it an integer")
 
     def number(self, name: str, default: float) -> float:
         """A float attribute, finite."""
@@ -205,9 +170,7 @@ class Lowering:
 
     def start(self, name: str, shape: Shape) -> None:
         """Makes the input; `shape` has the batch first."""
-        self.nodes.append(
-            {"name": name, "op": {"kind": "input"}, "inputs": [], "shape": list(shape[1:])}
-        )
+        self.nodes.append({"name": name, "op": {"kind": "input"}, "inputs": [], "shape": list(shape[1:])})
         self.values[name] = Value(0, shape)
 
     def lower(self, node: NodeProto, used: set[str]) -> None:
@@ -224,10 +187,7 @@ class Lowering:
                 f"operators of the domain {node.domain!r} are not supported",
                 "export with standard operators",
             )
-        if (
-            all(name in self.constants for name in node.input if name)
-            and node.op_type not in RANDOM
-        ):
+        if all(name in self.constants for name in node.input if name) and node.op_type not in RANDOM:
             self._fold(site)
             return
         handler = HANDLERS.get(node.op_type)
@@ -236,9 +196,7 @@ class Lowering:
             site.fail("this operator is not supported", f"{hint}, {CUT}")
         extra = [name for name in node.output[1:] if name and name in used]
         if extra:
-            site.fail(
-                f"its output {extra[0]!r} is not supported, only its first", "remove what reads it"
-            )
+            site.fail(f"its output {extra[0]!r} is not supported, only its first", "remove what reads it")
         value = handler(self, site)
         if node.output[0] not in self.constants:
             self.values[node.output[0]] = value
@@ -251,10 +209,7 @@ class Lowering:
     def _fold(self, site: Site) -> None:
         """Evaluates a node all of whose inputs are constants."""
         node = site.node
-        if any(
-            a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-            for a in node.attribute
-        ):
+        if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
             site.fail("control flow is not supported", HINTS["If"])
         feeds = {name: self.constants[name] for name in node.input if name}
         if _folded_size(node, list(feeds.values())) > MAX_ELEMENTS:
@@ -289,7 +244,7 @@ class Lowering:
 
     def _usable(self, site: Site, value: Value) -> Value:
         kind = self._finish(value)
-        keeps = site.node.op_type in (*FINISH_OPERATORS, *SKIPPED, *RESHAPES)
+        keeps = site.node.op_type in FINISH_OPERATORS + SKIPPED + RESHAPES
         if kind and not keeps:
             problem = f"it comes after a {kind}, which is supported only at the end of a model"
             site.fail(problem, "end the model before that operator (--output NAME, output=NAME)")
@@ -308,12 +263,8 @@ class Lowering:
         if not name:
             return None
         if name not in self.constants:
-            problem = (
-                f"its input {position} ({name}) is computed from the model's input, not a constant"
-            )
-            site.fail(
-                problem, "only the first input may depend on the data; make the other a constant"
-            )
+            problem = f"its input {position} ({name}) is computed from the model's input, not a constant"
+            site.fail(problem, "only the first input may depend on the data; make the other a constant")
         return self.constants[name]
 
     def weights(self, site: Site, position: int) -> Floats | None:
@@ -324,11 +275,7 @@ class Lowering:
     def required(self, site: Site, position: int) -> Floats:
         """As `weights`, but must be there."""
         array = self.weights(site, position)
-        return (
-            array
-            if array is not None
-            else site.fail(f"its input {position} is absent", "repair the model")
-        )
+        return array if array is not None else site.fail(f"its input {position} is absent", "repair the model")
 
     def floats(self, site: Site, array: Array, name: str) -> Floats:
         """`array` as float32."""
@@ -345,9 +292,7 @@ class Lowering:
 
     # Making nodes.
 
-    def emit(
-        self, site: Site, op: dict[str, Any], inputs: Sequence[Value], inner: Iterable[int]
-    ) -> Value:
+    def emit(self, site: Site, op: dict[str, Any], inputs: Sequence[Value], inner: Iterable[int]) -> Value:
         """Appends a node with the result's shape, batch not counted."""
         shape = [int(size) for size in inner]
         if any(size < 1 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
@@ -373,27 +318,19 @@ class Lowering:
     def reshape(self, site: Site, value: Value, inner: Iterable[int]) -> Value:
         """The same elements in another shape; no node where the shape is the same."""
         inner = tuple(inner)
-        return (
-            value if inner == value.inner else self.emit(site, {"kind": "reshape"}, [value], inner)
-        )
+        return value if inner == value.inner else self.emit(site, {"kind": "reshape"}, [value], inner)
 
     def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
         """As `reshape`, to a shape with the batch first."""
         if not shape or shape[0] != 1:
-            problem = (
-                f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
-            )
+            problem = f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
             site.fail(
                 problem,
                 "keep the batch as first dimension: export with a batch of 1 or a free batch size",
             )
         if math.prod(shape) != math.prod(value.shape):
-            problem = (
-                f"it makes shape {list(shape)} of {list(value.shape)}, which has other elements"
-            )
-            site.fail(
-                problem, "export with a batch of 1 or a free batch size, and a fixed input shape"
-            )
+            problem = f"it makes shape {list(shape)} of {list(value.shape)}, which has other elements"
+            site.fail(problem, "export with a batch of 1 or a free batch size, and a fixed input shape")
         return self.reshape(site, value, shape[1:])
 
     def transpose(self, site: Site, value: Value, permutation: Sequence[int]) -> Value:
@@ -401,25 +338,20 @@ class Lowering:
         if list(permutation) == sorted(permutation):
             return value
         inner = [value.inner[axis] for axis in permutation]
-        return self.emit(
-            site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner
-        )
+        return self.emit(site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner)
 
-    def affine(
-        self, site: Site, value: Value, mul: Array | float = 1.0, add: Array | float = 0.0
-    ) -> Value:
+    def affine(self, site: Site, value: Value, mul: Array | float = 1.0, add: Array | float = 0.0) -> Value:
         """`value * mul + add`, with constants broadcast as ONNX does."""
         factors = {"mul": np.asarray(mul, np.float32), "add": np.asarray(add, np.float32)}
-        shapes = [array.shape for array in factors.values()]
+        shapes: list[Shape] = [array.shape for array in factors.values()]
         try:
             shape = np.broadcast_shapes(value.shape, *shapes)
         except ValueError:
             shape = ()
         if math.prod(shape) != math.prod(value.shape):
-            problem = f"its constant of shape {list(max(shapes, key=len))} does not fit shape {list(value.shape)}"
-            site.fail(
-                problem, "a constant may be broadcast to the value, not the value to the constant"
-            )
+            constant = max(shapes, key=math.prod)
+            problem = f"its constant of shape {list(constant)} does not fit shape {list(value.shape)}"
+            site.fail(problem, "a constant may be broadcast to the value, not the value to the constant")
         value = self.reshape_onnx(site, value, shape)
         op: dict[str, Any] = {"kind": "affine", "mul": None, "add": None}
         for role, neutral in (("mul", 1.0), ("add", 0.0)):
@@ -483,9 +415,7 @@ def _folded_size(node: NodeProto, feeds: list[Array]) -> int:
             case "Expand", [data, shape]:
                 return int(data.size) * math.prod(int(size) for size in shape.flat)
             case "Tile", [data, *repeats]:
-                return int(data.size) * math.prod(
-                    int(size) for array in repeats for size in array.flat
-                )
+                return int(data.size) * math.prod(int(size) for array in repeats for size in array.flat)
             case "Range", [start, limit, delta]:
                 return int(abs((float(limit) - float(start)) / float(delta)))
             case "Pad", [data, pads, *_]:
@@ -554,9 +484,7 @@ def _conv(lowering: Lowering, site: Site) -> Value:
         problem = f"weights of shape {list(weight.shape)} in {groups} groups do not fit {channels} channels"
         site.fail(problem, "repair or export the model again")
     if site.integers("kernel_shape") not in (None, list(weight.shape[2:])):
-        site.fail(
-            "kernel_shape differs from the shape of the weights", "repair or export the model again"
-        )
+        site.fail("kernel_shape differs from the shape of the weights", "repair or export the model again")
     spatial = _spatial(site, weight.shape[2:], value.shape[2:])
     if weight.ndim == 3:
         weight = weight[:, :, None, :]
@@ -574,9 +502,7 @@ def _pool_kernel(site: Site, value: Value) -> list[int]:
 def _max_pool(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     image = _image(lowering, site, value)
-    spatial = _spatial(
-        site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0))
-    )
+    spatial = _spatial(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
     window = spatial.window(extra=True)
     op = {"kind": "max_pool", "window": window.json()}
     result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
@@ -587,9 +513,7 @@ def _max_pool(lowering: Lowering, site: Site) -> Value:
 def _average_pool(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     image = _image(lowering, site, value)
-    spatial = _spatial(
-        site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0))
-    )
+    spatial = _spatial(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
     include = bool(site.integer("count_include_pad", 0))
     # What ceil_mode adds beyond the padding never counts, so padding that counts becomes zeros of the input.
     if include and any(spatial.extra):
@@ -643,11 +567,7 @@ def _mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: b
     if not axes:
         return value
     kept = [axis for axis in range(1, len(value.shape)) if axis not in axes]
-    inner = [
-        1 if axis in axes else value.shape[axis]
-        for axis in range(1, len(value.shape))
-        if keep or axis in kept
-    ]
+    inner = [1 if axis in axes else value.shape[axis] for axis in range(1, len(value.shape)) if keep or axis in kept]
     moved = lowering.transpose(site, value, [axis - 1 for axis in [*kept, *sorted(axes)]])
     channels = math.prod(value.shape[axis] for axis in kept)
     image_shape = (channels, *moved.inner[1:]) if len(moved.inner) == 3 and len(kept) == 1 else None
@@ -685,9 +605,7 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
     bias = None
     if addend is not None:
         try:
-            bias = np.broadcast_to(
-                addend * np.float32(site.number("beta", 1.0)), (1, len(weight))
-            ).reshape(-1)
+            bias = np.broadcast_to(addend * np.float32(site.number("beta", 1.0)), (1, len(weight))).reshape(-1)
         except ValueError:
             site.fail(
                 f"its C of shape {list(addend.shape)} does not fit (1, {len(weight)})",
@@ -709,20 +627,11 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
         lowering.value(site, 0 if left else 1),
         lowering.required(site, 1 if left else 0),
     )
-    if (
-        matrix.ndim > 2
-        and all(size == 1 for size in matrix.shape[:-2])
-        and len(value.shape) >= matrix.ndim
-    ):
+    if matrix.ndim > 2 and all(size == 1 for size in matrix.shape[:-2]) and len(value.shape) >= matrix.ndim:
         matrix = matrix.reshape(matrix.shape[-2:])
     if matrix.ndim == 2 and left and len(value.shape) >= 2 and value.shape[-1] == matrix.shape[0]:
         return _matmul_last(lowering, site, value, matrix.T)
-    if (
-        matrix.ndim == 2
-        and not left
-        and len(value.shape) == 3
-        and value.shape[1] == matrix.shape[1]
-    ):
+    if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.shape[1] == matrix.shape[1]:
         return _mix(lowering, site, value, matrix)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"
     site.fail(
@@ -763,9 +672,7 @@ def _batch_normalization(lowering: Lowering, site: Site) -> Value:
             "training mode and spatial=0 are not supported",
             "export the model for inference (model.eval())",
         )
-    scale, bias, mean, variance = (
-        lowering.required(site, i).astype(np.float64).reshape(-1) for i in range(1, 5)
-    )
+    scale, bias, mean, variance = (lowering.required(site, i).astype(np.float64).reshape(-1) for i in range(1, 5))
     channels = value.shape[1] if len(value.shape) > 1 else 1
     if not scale.size == bias.size == mean.size == variance.size == channels:
         site.fail(
@@ -802,9 +709,7 @@ def _clip(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     if site.opset >= 11:
         return lowering.clip(site, value, _scalar(lowering, site, 1), _scalar(lowering, site, 2))
-    bounds = [
-        float(site.attributes[name]) if name in site.attributes else None for name in ("min", "max")
-    ]
+    bounds = [float(site.attributes[name]) if name in site.attributes else None for name in ("min", "max")]
     return lowering.clip(site, value, *bounds)
 
 
@@ -813,9 +718,7 @@ def _min_max(lowering: Lowering, site: Site) -> Value:
     names = list(site.node.input)
     data = [i for i, name in enumerate(names) if name in lowering.values]
     if len(data) != 1 or len(names) != 2:
-        site.fail(
-            "only one value with one constant is supported", f"use Relu, Clip or MaxPool, {CUT}"
-        )
+        site.fail("only one value with one constant is supported", f"use Relu, Clip or MaxPool, {CUT}")
     bound = _scalar(lowering, site, 1 - data[0])
     value = lowering.value(site, data[0])
     minimum = site.node.op_type == "Min"
@@ -829,9 +732,7 @@ def _leaky_relu(lowering: Lowering, site: Site) -> Value:
     if site.node.op_type == "PRelu":
         slope = lowering.required(site, 1)
         if slope.size == 0 or (slope != slope.flat[0]).any():
-            site.fail(
-                "it has different slopes, only one for all values is supported", "use LeakyRelu"
-            )
+            site.fail("it has different slopes, only one for all values is supported", "use LeakyRelu")
         alpha = float(slope.flat[0])
     return lowering.emit(site, {"kind": "leaky_relu", "alpha": alpha}, [value], value.inner)
 
@@ -848,20 +749,14 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
         return _sum(lowering, site)
     left, right = (name in lowering.values for name in names)
     if left and right:
-        return _arithmetic_values(
-            lowering, site, kind, lowering.value(site, 0), lowering.value(site, 1)
-        )
+        return _arithmetic_values(lowering, site, kind, lowering.value(site, 0), lowering.value(site, 1))
     value = lowering.value(site, 0 if left else 1)
     constant = lowering.required(site, 1 if left else 0)
     match kind:
         case "Add" | "Sum":
             return lowering.affine(site, value, add=constant)
         case "Sub":
-            return (
-                lowering.affine(site, value, add=-constant)
-                if left
-                else lowering.affine(site, value, -1.0, constant)
-            )
+            return lowering.affine(site, value, add=-constant) if left else lowering.affine(site, value, -1.0, constant)
         case "Mul":
             return lowering.affine(site, value, mul=constant)
     if not left:
@@ -870,9 +765,7 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
         return lowering.affine(site, value, mul=1.0 / constant)
 
 
-def _arithmetic_values(
-    lowering: Lowering, site: Site, kind: str, left: Value, right: Value
-) -> Value:
+def _arithmetic_values(lowering: Lowering, site: Site, kind: str, left: Value, right: Value) -> Value:
     if kind == "Mul" and left == right:
         return lowering.emit(site, {"kind": "square"}, [left], left.inner)
     if kind in ("Mul", "Div"):
@@ -924,9 +817,7 @@ def _cast(lowering: Lowering, site: Site) -> Value:
     value, to = lowering.value(site), site.integer("to", 0)
     if to not in FLOAT_TYPES and lowering._finish(value) != "arg_max":
         name = TensorProto.DataType.Name(to) if to in TensorProto.DataType.values() else str(to)
-        site.fail(
-            f"a cast of a value to {name} is not supported", f"keep values in floating point, {CUT}"
-        )
+        site.fail(f"a cast of a value to {name} is not supported", f"keep values in floating point, {CUT}")
     return value
 
 
@@ -938,9 +829,7 @@ def _flatten(lowering: Lowering, site: Site) -> Value:
     if not -rank <= axis <= rank:
         site.fail(f"axis {axis} does not exist in {rank} dimensions", "correct the axis")
     axis = axis + rank if axis < 0 else axis
-    return lowering.reshape_onnx(
-        site, value, (math.prod(value.shape[:axis]), math.prod(value.shape[axis:]))
-    )
+    return lowering.reshape_onnx(site, value, (math.prod(value.shape[:axis]), math.prod(value.shape[axis:])))
 
 
 @operator("Reshape")
@@ -965,16 +854,10 @@ def _squeeze(lowering: Lowering, site: Site) -> Value:
     value, axes = lowering.value(site), _axes(lowering, site, since=13)
     rank = len(value.shape)
     # Without axes every dimension of size 1 goes; the batch is free in use, so it stays.
-    found = (
-        [axis for axis in range(1, rank) if value.shape[axis] == 1]
-        if axes is None
-        else site.axes(axes, rank)
-    )
+    found = [axis for axis in range(1, rank) if value.shape[axis] == 1] if axes is None else site.axes(axes, rank)
     if any(value.shape[axis] != 1 for axis in found):
         site.fail(f"axes {found} are not all of size 1", "correct the axes")
-    return lowering.reshape_onnx(
-        site, value, [s for axis, s in enumerate(value.shape) if axis not in found]
-    )
+    return lowering.reshape_onnx(site, value, [s for axis, s in enumerate(value.shape) if axis not in found])
 
 
 @operator("Unsqueeze")
@@ -1007,9 +890,7 @@ def _transpose(lowering: Lowering, site: Site) -> Value:
     if sorted(permutation) != list(range(rank)):
         site.fail(f"perm {permutation} is no permutation of {rank} dimensions", "repair the model")
     if permutation[0] != 0:
-        site.fail(
-            f"perm {permutation} moves the first dimension, the batch", "keep the batch first"
-        )
+        site.fail(f"perm {permutation} moves the first dimension, the batch", "keep the batch first")
     return lowering.transpose(site, value, [axis - 1 for axis in permutation[1:]])
 
 
@@ -1028,9 +909,7 @@ def _pad(lowering: Lowering, site: Site) -> Value:
     if mode != "constant" or fill:
         site.fail(f"mode {mode} with value {fill or 0} is not supported", "pad with zeros")
     if pads is None or len(pads) != 2 * rank:
-        site.fail(
-            f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model"
-        )
+        site.fail(f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model")
     if min(pads) < 0:
         site.fail(f"negative pads {pads} (cropping) are not supported", "crop before the model")
     site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
@@ -1129,9 +1008,7 @@ def check_log_softmax(nodes: Iterable[NodeProto], opset: int, output: str) -> No
         readers = {reader.op_type for reader in nodes if name in reader.input}
         if name == output or readers != {"ArgMax"}:
             advice = f"--output {node.input[0]} (output={node.input[0]!r}) gives the logits, which have the same argmax"
-            Site(node, opset, []).fail(
-                "LogSoftmax is supported only directly before ArgMax", advice
-            )
+            Site(node, opset, []).fail("LogSoftmax is supported only directly before ArgMax", advice)
 
 
 def initializers(tensors: Iterable[TensorProto]) -> dict[str, Array]:
@@ -1141,7 +1018,5 @@ def initializers(tensors: Iterable[TensorProto]) -> dict[str, Array]:
         try:
             arrays[tensor.name] = numpy_helper.to_array(tensor)
         except Exception as error:
-            raise ValueError(
-                f"tensor {tensor.name!r} cannot be read: {_first_line(error)}"
-            ) from error
+            raise ValueError(f"tensor {tensor.name!r} cannot be read: {_first_line(error)}") from error
     return arrays

@@ -48,9 +48,7 @@ def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs"
         raise InputError(f"{what} have type {found.dtype}; numbers are needed")
     if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
         wanted = ", ".join(map(str, ("images", *shape)))
-        raise InputError(
-            f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image"
-        )
+        raise InputError(f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image")
     inputs = np.ascontiguousarray(found, dtype=np.float32)
     if not np.isfinite(inputs).all():
         raise InputError(f"{what} hold values that are infinite or no numbers")
@@ -170,8 +168,7 @@ class Report:
         lines += [
             f"  secure run and float model classify alike: {100 * self.argmax_agreement:.2f} %",
             f"  largest difference of an output to the float model: {self.max_abs_difference:.4g}",
-            f"  disagreements with the fixed-point oracle: {self.disagreements}"
-            + ("" if self.ok else " - A BUG"),
+            f"  disagreements with the fixed-point oracle: {self.disagreements}" + ("" if self.ok else " - A BUG"),
             f"  {stats.images_per_second:,.0f} images/s; an image sends {stats.bytes_sent / self.images:,.0f} bytes "
             f"and receives {stats.bytes_received / self.images:,.0f}",
         ]
@@ -208,9 +205,7 @@ def load(
     imported = import_onnx(model, shape=shape, output=output)
     low, high = map(float, input_range)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InputError(
-            f"the input range {low}, {high} is no range: give the least and the largest input"
-        )
+        raise InputError(f"the input range {low}, {high} is no range: give the least and the largest input")
     try:
         native = _native.Model(imported.graph_json, imported.tensors)
     except _native.NativeError as error:
@@ -282,11 +277,7 @@ class Model:
             TrustLevelRequired: no level of this version was named; the error lists what each reveals.
             PlanError: no parameters fit.
         """
-        return Plan(
-            self.compiled(
-                trust, objective, memory=memory, weight_bits=weight_bits, input_bits=input_bits
-            )
-        )
+        return Plan(self.compiled(trust, objective, memory=memory, weight_bits=weight_bits, input_bits=input_bits))
 
     def compiled(
         self,
@@ -300,9 +291,7 @@ class Model:
         """The compiled plan with the server's half; made once for the same options."""
         level = require(trust)
         if objective not in OBJECTIVES:
-            raise InputError(
-                f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}"
-            )
+            raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
         options = (level, memory, weight_bits, input_bits)
         if options not in self._compiled:
             with native_errors(PlanError):
@@ -364,9 +353,7 @@ class Model:
         return None if labels is None else float(np.mean(self.classes(outputs) == labels))
 
 
-def classes(
-    outputs: Floats, *, is_class: bool = False, is_probability: bool = False
-) -> npt.NDArray[np.int64]:
+def classes(outputs: Floats, *, is_class: bool = False, is_probability: bool = False) -> npt.NDArray[np.int64]:
     """The class of each output: the index of the largest; for one number, whether it says yes.
 
     `is_class`: the output is the class already. `is_probability`: one number says yes above 0.5, not above 0.
@@ -375,8 +362,9 @@ def classes(
     if is_class:
         return flat[:, 0].astype(np.int64)
     if flat.shape[1] == 1:
-        return (flat[:, 0] > (0.5 if is_probability else 0.0)).astype(np.int64)
-    return flat.argmax(axis=1).astype(np.int64)
+        return np.greater(flat[:, 0], 0.5 if is_probability else 0.0).astype(np.int64)
+    found: npt.NDArray[np.int64] = np.argmax(flat, axis=1).astype(np.int64)
+    return found
 
 
 def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
@@ -384,6 +372,7 @@ def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
     found = np.asarray(labels)
     if found.size != images or found.dtype.kind not in "iub":
         raise InputError(
-            f"labels have shape {list(found.shape)} and type {found.dtype}; one integer for each of {images} images is needed"
+            f"labels have shape {list(found.shape)} and type {found.dtype}; "
+            f"one integer for each of {images} images is needed"
         )
     return found.reshape(-1).astype(np.int64)

@@ -47,9 +47,7 @@ def serve(
     """
     compiled = model.compiled(trust, memory=memory)
     with native_errors(RunError):
-        native = _native.Server(
-            compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, log
-        )
+        native = _native.Server(compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, log)
     return Server(native)
 
 

@@ -27,11 +27,7 @@ def require(trust: str | None) -> str:
     """
     if trust in AVAILABLE:
         return str(trust)
-    problem = (
-        "no trust level was named"
-        if trust is None
-        else f"trust level {trust!r} is not in this version"
-    )
+    problem = "no trust level was named" if trust is None else f"trust level {trust!r} is not in this version"
     raise TrustLevelRequired(
         f"{problem}; there is no default, since it decides who learns what:\n{trust_levels()}\n"
         "  what to do: ask for it by name: --trust client-aided (trust='client-aided')"

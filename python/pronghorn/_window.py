@@ -85,25 +85,14 @@ class Spatial:
 
     def window(self, extra: bool = False) -> Window:
         """As a window over `(H, W)`, a single axis being the width; `extra` includes ceil_mode's padding."""
-        after = tuple(a + (e if extra else 0) for a, e in zip(self.after, self.extra, strict=True))
-        if len(self.kernel) == 1:
-            padding = (0, self.before[0], 0, after[0])
-            return Window(
-                (1, *self.kernel),
-                (1, *self.stride),
-                (1, *self.dilation),
-                padding,
-                (1, *self.output),
-            )
-        (kernel_h, kernel_w), (stride_h, stride_w) = self.kernel, self.stride
-        (dilation_h, dilation_w), (height, width) = self.dilation, self.output
-        return Window(
-            (kernel_h, kernel_w),
-            (stride_h, stride_w),
-            (dilation_h, dilation_w),
-            (*self.before, *after),
-            (height, width),
-        )
+        added = self.extra if extra else (0,) * len(self.extra)
+        after = [a + e for a, e in zip(self.after, added, strict=True)]
+
+        def pair(numbers: Sequence[int], neutral: int) -> tuple[int, int]:
+            return (neutral, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+        padding = (*pair(self.before, 0), *pair(after, 0))
+        return Window(pair(self.kernel, 1), pair(self.stride, 1), pair(self.dilation, 1), padding, pair(self.output, 1))
 
 
 def _numbers(name: str, given: Sequence[int] | None, count: int, least: int) -> tuple[int, ...]:
@@ -135,9 +124,7 @@ def _axis(
     before, after = (0, 0) if auto_pad == "VALID" else pads
     room = size + before + after - span
     if room < 0:
-        raise ValueError(
-            f"its kernel spans {span}, more than the {size + before + after} of the padded input"
-        )
+        raise ValueError(f"its kernel spans {span}, more than the {size + before + after} of the padded input")
     output = room // stride + 1
     extra = 0
     # One more window if it starts within the input or the padding before it.

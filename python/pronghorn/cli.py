@@ -52,9 +52,7 @@ class _Group(TyperGroup):
         except PronghornError as error:
             if os.environ.get("PRONGHORN_DEBUG"):
                 raise
-            errors.print(
-                f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False
-            )
+            errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
@@ -89,9 +87,7 @@ def _main(
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
 TrustOption = Annotated[
     str | None,
-    typer.Option(
-        "--trust", metavar="LEVEL", help="Who may learn what; must be named: client-aided."
-    ),
+    typer.Option("--trust", metavar="LEVEL", help="Who may learn what; must be named: client-aided."),
 ]
 SamplesOption = Annotated[
     Path | None,
@@ -99,26 +95,18 @@ SamplesOption = Annotated[
 ]
 RangeOption = Annotated[
     str | None,
-    typer.Option(
-        "--input-range", metavar="LOW,HIGH", help="Least and largest input (default 0,1)."
-    ),
+    typer.Option("--input-range", metavar="LOW,HIGH", help="Least and largest input (default 0,1)."),
 ]
 ShapeOption = Annotated[
     str | None,
-    typer.Option(
-        "--shape", metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open."
-    ),
+    typer.Option("--shape", metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open."),
 ]
-OutputOption = Annotated[
-    str | None, typer.Option("--output", metavar="NAME", help="Which value to compute.")
-]
+OutputOption = Annotated[str | None, typer.Option("--output", metavar="NAME", help="Which value to compute.")]
 MemoryOption = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", help="Most memory the server may use, as 8G."),
 ]
-ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")
-]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
 ScaleOption = Annotated[
     float | None,
     typer.Option("--scale", help="Divide values by this (default: 255 for bytes, else 1)."),
@@ -131,9 +119,7 @@ StdOption = Annotated[
     str | None,
     typer.Option("--std", metavar="S[,S,S]", help="Then divide by this, one or one a channel."),
 ]
-LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Use only the first images.")
-]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
 
@@ -152,9 +138,7 @@ def plan(
     mean: MeanOption = None,
     std: StdOption = None,
     as_json: JsonOption = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the plan to this file, as it is hashed and sent.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan to this file, as it is hashed and sent.")] = None,
 ) -> None:
     """Show what a secure run will cost and who learns what."""
     _trust.require(trust)
@@ -168,9 +152,7 @@ def plan(
 @app.command()
 def verify(
     model: ModelArgument,
-    data: Annotated[
-        Path, typer.Option("--data", help="Images, with labels where known: npz, npy, IDX.")
-    ],
+    data: Annotated[Path, typer.Option("--data", help="Images, with labels where known: npz, npy, IDX.")],
     trust: TrustOption = None,
     labels: Annotated[Path | None, typer.Option(help="Labels, where the data has none.")] = None,
     limit: LimitOption = None,
@@ -219,12 +201,8 @@ def serve(
     mean: MeanOption = None,
     std: StdOption = None,
     max_clients: Annotated[int, typer.Option(min=1, help="Most sessions at once.")] = 16,
-    max_images: Annotated[
-        int | None, typer.Option(min=1, help="Most images one client may ask for.")
-    ] = None,
-    idle_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds until a silent session ends.")
-    ] = 60.0,
+    max_images: Annotated[int | None, typer.Option(min=1, help="Most images one client may ask for.")] = None,
+    idle_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a silent session ends.")] = 60.0,
     threads: ThreadsOption = None,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,
@@ -261,23 +239,15 @@ def serve(
 
 @app.command()
 def predict(
-    inputs: Annotated[
-        list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX.", metavar="INPUT...")
-    ],
+    inputs: Annotated[list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX.", metavar="INPUT...")],
     server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The server.")],
     trust: TrustOption = None,
     plan_hash: Annotated[str | None, typer.Option(help="Insist on this plan.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write outputs and classes to this file: npy or npz.")
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="True classes, to print the accuracy: npz, npy, IDX.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write outputs and classes to this file: npy or npz.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="True classes, to print the accuracy: npz, npy, IDX.")] = None,
     names: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
     limit: LimitOption = None,
-    resize: Annotated[
-        bool, typer.Option("--resize", help="Resize pictures to what the model takes.")
-    ] = False,
+    resize: Annotated[bool, typer.Option("--resize", help="Resize pictures to what the model takes.")] = False,
     scale: ScaleOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
@@ -294,12 +264,8 @@ def predict(
         _exit_with_stdin()
     preprocessing = _preprocessing(scale, mean, std)
     class_names = _names(names)
-    with pronghorn.connect(
-        server, level, plan_hash=plan_hash, timeout=timeout, threads=threads
-    ) as client:
-        loaded = [
-            load_images(path, client.input_shape, preprocessing, resize=resize) for path in inputs
-        ]
+    with pronghorn.connect(server, level, plan_hash=plan_hash, timeout=timeout, threads=threads) as client:
+        loaded = [load_images(path, client.input_shape, preprocessing, resize=resize) for path in inputs]
         images = np.concatenate([found for found, _ in loaded])[:limit]
         titles = [
             path.name if len(f) == 1 else f"{path.name}[{i}]"
@@ -316,9 +282,7 @@ def predict(
             runs.append(client.last_stats)
         plan_hash = client.plan_hash
     finish = json.dumps(plan_json.get("finish", "")).lower()
-    found = classes(
-        outputs, is_class="argmax" in finish.replace("_", ""), is_probability="sigmoid" in finish
-    )
+    found = classes(outputs, is_class="argmax" in finish.replace("_", ""), is_probability="sigmoid" in finish)
     accuracy = None if known is None else float(np.mean(found == known))
     if out is not None:
         _write(out, lambda: _save(out, outputs, found))
@@ -346,10 +310,7 @@ def predict(
     for index in range(min(len(images), SHOWN)):
         print(f"{titles[index]}: {_class_name(class_names, int(found[index]))}")
     if len(images) > SHOWN:
-        print(
-            f"and {len(images) - SHOWN} more"
-            + (f", all in {out}" if out else " (--out FILE writes all)")
-        )
+        print(f"and {len(images) - SHOWN} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
     if accuracy is not None:
         print(f"accuracy: {100 * accuracy:.2f} %")
     stats = runs[-1]
@@ -360,15 +321,14 @@ def predict(
     )
     if stats.clamped_inputs:
         errors.print(
-            f"{stats.clamped_inputs} input values were outside the planned range and clamped: check --scale, --mean, --std"
+            f"{stats.clamped_inputs} input values were outside the planned range and clamped: "
+            "check --scale, --mean, --std"
         )
 
 
 @app.command()
 def demo(
-    images: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many MNIST test images.")
-    ] = 2048,
+    images: Annotated[int, typer.Option(min=1, max=10_000, help="How many MNIST test images.")] = 2048,
 ) -> None:
     """Classify encrypted MNIST digits through a server and a client process."""
     print(run_demo(images))
@@ -380,9 +340,7 @@ def bench(
     as_json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the records to this file.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer repeats; for trying it out.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats; for trying it out.")] = False,
 ) -> None:
     """Measure, beside published figures."""
     if suite not in SUITES:
@@ -436,9 +394,7 @@ def _numbers(option: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(
-            f"{option} {text!r} is not a list of numbers separated by commas"
-        ) from None
+        raise InputError(f"{option} {text!r} is not a list of numbers separated by commas") from None
 
 
 def _shape(text: str | None) -> dict[str, Sequence[int]] | Sequence[int] | None:
@@ -472,9 +428,7 @@ def _preprocessing(scale: float | None, mean: str | None, std: str | None) -> Pr
     )
 
 
-def _labels(
-    path: Path | None, found: npt.NDArray[Any] | None, images: int
-) -> npt.NDArray[np.int64] | None:
+def _labels(path: Path | None, found: npt.NDArray[Any] | None, images: int) -> npt.NDArray[np.int64] | None:
     labels = found if path is None else read_labels(path)
     return None if labels is None else as_labels(labels.reshape(-1)[:images], images)
 

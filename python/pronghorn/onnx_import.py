@@ -53,9 +53,7 @@ class ImportedModel:
     batch size is free where the model's was."""
 
 
-def import_onnx(
-    model: Source, *, shape: ShapeOption = None, output: str | None = None
-) -> ImportedModel:
+def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None = None) -> ImportedModel:
     """Imports an ONNX model.
 
     Args:
@@ -71,13 +69,9 @@ def import_onnx(
     """
     proto, name = _read(model)
     opset = _check(proto)
-    proto = _guarded(
-        "its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto)
-    )
+    proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
     if any(isinstance(name, bytes) for name in _names(proto)):
-        raise ModelFileError(
-            "the model is damaged: a name in it is not UTF-8\n  what to do: export it again"
-        )
+        raise ModelFileError("the model is damaged: a name in it is not UTF-8\n  what to do: export it again")
     _cut(proto, output)
     source = _fix_input(proto, shape)
     _refuse_large(proto)
@@ -93,15 +87,12 @@ def import_onnx(
         raise ModelFileError(f"the model is damaged: {error}") from error
     _lower(slim, lowering, output_name)
     result = lowering.values[output_name]
-    graph = {
-        "name": name or proto.graph.name or "model",
-        "nodes": lowering.nodes,
-        "output": result.index,
-    }
+    title = name or str(proto.graph.name) or "model"
+    graph = {"name": title, "nodes": lowering.nodes, "output": result.index}
     return ImportedModel(
         graph_json=json.dumps(graph, allow_nan=False),
         tensors=lowering.tensors,
-        name=graph["name"],
+        name=title,
         input_name=source.name,
         input_shape=shapes[1:],
         output_name=output_name,
@@ -117,9 +108,7 @@ def _guarded(problem: str, call: Callable[[], T]) -> T:
         return call()
     except Exception as error:
         detail = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelFileError(
-            f"{problem}: {detail}\n  what to do: export or download the model again"
-        ) from error
+        raise ModelFileError(f"{problem}: {detail}\n  what to do: export or download the model again") from error
 
 
 def _read(model: Source) -> tuple[ModelProto, str]:
@@ -127,9 +116,7 @@ def _read(model: Source) -> tuple[ModelProto, str]:
     if isinstance(model, ModelProto):
         return copy.deepcopy(model), ""
     if isinstance(model, bytes):
-        return _guarded(
-            "these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model)
-        ), ""
+        return _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model)), ""
     path = Path(model)
     if not path.is_file():
         raise ModelFileError(f"there is no file {path}")
@@ -160,7 +147,7 @@ def _check(proto: ModelProto) -> int:
     _guarded("the model is damaged", lambda: onnx.checker.check_model(proto))
     for tensor in open_ended:
         tensor.ClearField("shape")
-    return versions[0]
+    return int(versions[0])
 
 
 def _names(proto: ModelProto) -> Iterator[object]:
@@ -228,19 +215,13 @@ def _fix_input(proto: ModelProto, shape: ShapeOption) -> ValueInfoProto:
     entry = inputs[0]
     tensor = entry.type.tensor_type
     if entry.type.WhichOneof("value") != "tensor_type" or not _is_number(tensor.elem_type):
-        raise UnsupportedModelError(
-            f"input {entry.name!r} is no tensor of numbers", "export with a float input"
-        )
+        raise UnsupportedModelError(f"input {entry.name!r} is no tensor of numbers", "export with a float input")
     given = _given_shape(entry.name, shape)
     if given is not None:
         _apply_shape(entry, given)
     dims = tensor.shape.dim
     if len(dims) < 2:
-        known = (
-            f"has shape ({', '.join(map(_dimension, dims))})"
-            if tensor.HasField("shape")
-            else "has no shape"
-        )
+        known = f"has shape ({', '.join(map(_dimension, dims))})" if tensor.HasField("shape") else "has no shape"
         raise UnsupportedModelError(
             f"input {entry.name!r} {known}; it needs a batch dimension and at least one more",
             f"say the shape: --shape {entry.name}=1,3,224,224",
@@ -248,15 +229,14 @@ def _fix_input(proto: ModelProto, shape: ShapeOption) -> ValueInfoProto:
     for axis, dim in enumerate(dims):
         if axis > 0 and dim.dim_value < 1:
             example = ",".join(
-                str(d.dim_value) if d.dim_value > 0 else "1" if i == 0 else "224"
-                for i, d in enumerate(dims)
+                str(d.dim_value) if d.dim_value > 0 else "1" if i == 0 else "224" for i, d in enumerate(dims)
             )
             shown = ", ".join(map(_dimension, dims))
             raise UnsupportedModelError(
                 f"dimension {axis} of input {entry.name!r} is not fixed: ({shown})",
-                f"say the shape, for instance --shape {entry.name}={example} (shape=...), or export it with fixed sizes",
+                f"say the shape, as --shape {entry.name}={example} (shape=...), or fix the sizes in the export",
             )
-    before = copy.deepcopy(entry)
+    before: ValueInfoProto = copy.deepcopy(entry)
     dims[0].Clear()
     dims[0].dim_value = 1
     return before
@@ -281,17 +261,13 @@ def _given_shape(name: str, shape: ShapeOption) -> list[int] | None:
     if isinstance(shape, Mapping):
         unknown = [key for key in shape if key != name]
         if unknown:
-            raise InputError(
-                f"a shape is given for {unknown[0]!r}, but the input's name is {name!r}"
-            )
+            raise InputError(f"a shape is given for {unknown[0]!r}, but the input's name is {name!r}")
         if not shape:
             return None
         shape = shape[name]
     sizes = [int(size) for size in shape]
     if len(sizes) < 2 or sizes[0] != 1 or min(sizes) < 1:
-        raise InputError(
-            f"shape {sizes} of input {name!r} must be positive, the first number being the batch, 1"
-        )
+        raise InputError(f"shape {sizes} of input {name!r} must be positive, the first number being the batch, 1")
     return sizes
 
 
@@ -300,14 +276,10 @@ def _apply_shape(entry: ValueInfoProto, sizes: list[int]) -> None:
     shape = entry.type.tensor_type.shape
     dims = list(shape.dim)
     fixed = [dim.dim_value for dim in dims]
-    conflict = any(
-        known > 0 and known != size for known, size in zip(fixed[1:], sizes[1:], strict=False)
-    )
+    conflict = any(known > 0 and known != size for known, size in zip(fixed[1:], sizes[1:], strict=False))
     if dims and (len(dims) != len(sizes) or conflict):
         shown = ", ".join(map(_dimension, dims))
-        raise InputError(
-            f"shape {sizes} does not fit input {entry.name!r}, which has shape ({shown})"
-        )
+        raise InputError(f"shape {sizes} does not fit input {entry.name!r}, which has shape ({shown})")
     if not dims:
         shape.dim.add().dim_param = "N"
         for _ in sizes[1:]:
@@ -342,7 +314,7 @@ def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
         first.Clear()
         first.dim_param = "N"
     try:
-        return reference.SerializeToString()
+        return bytes(reference.SerializeToString())
     except ValueError:
         return b""
 
@@ -355,14 +327,10 @@ def _slim(proto: ModelProto) -> ModelProto:
     import onnxslim
 
     try:
-        slim = onnxslim.slim(
-            copy.deepcopy(proto), size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS
-        )
+        slim = onnxslim.slim(copy.deepcopy(proto), size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS)
     except Exception:
         return proto
-    kept = isinstance(slim, ModelProto) and [o.name for o in slim.graph.output] == [
-        proto.graph.output[0].name
-    ]
+    kept = isinstance(slim, ModelProto) and [o.name for o in slim.graph.output] == [proto.graph.output[0].name]
     return slim if kept else proto
 
 

@@ -10,8 +10,8 @@ use pronghorn_engine::batch::product::{PackedWeights, Tiles, ceiling, multiply_a
 use pronghorn_graph::geometry::{ConvGeometry, Window};
 use pronghorn_ring::{Prime, SimdLevel, Word};
 
-/// Two polynomials of two ciphertexts of degree 2048.
-const COLUMNS: usize = 4 * 2048;
+/// Two polynomials of degree 2048.
+const COLUMNS: usize = 2 * 2048;
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|argument| argument.parse().ok());

@@ -27,10 +27,10 @@ fn node(op: FixedOp, inputs: &[usize], value: ValueSpec) -> FixedNode {
     }
 }
 
-/// A graph of one operator on an input in -100..=100, whose result is in -100,000..=100,000.
+/// A graph of one operator on an input in -100..=100, whose result is in -1,000,000..=1,000,000.
 fn graph(op: FixedOp, input: &[usize], reads: &[usize], output: &[usize]) -> FixedGraph {
     let input = node(FixedOp::Input, &[], value(input, -100, 100));
-    let result = node(op, reads, value(output, -100_000, 100_000));
+    let result = node(op, reads, value(output, -1_000_000, 1_000_000));
     FixedGraph {
         name: "one".into(),
         nodes: vec![input, result],
@@ -162,7 +162,7 @@ fn images_are_independent() {
     let graph = graph(FixedOp::Activation(ActivationOp::Square), &[2], &[0], &[2]);
     let found = oracle::evaluate(&graph, &[1, 2, 3, 4, 5, 6], 3).unwrap();
     assert_eq!(found, [1, 4, 9, 16, 25, 36]);
-    assert_eq!(oracle::evaluate(&graph, &[], 0).unwrap(), []);
+    assert!(oracle::evaluate(&graph, &[], 0).unwrap().is_empty());
 }
 
 #[test]

@@ -128,19 +128,15 @@ impl ModulusBudget {
         best.map(|(precision, _)| precision)
     }
 
-    /// Lower is better. 32-bit words within the tolerance, the smallest modulus first; then 32-bit words within
-    /// twice the tolerance (64-bit words cost five times as much), the most precise first; then 64-bit words within
-    /// the tolerance; then whatever is most precise.
+    /// Lower is better. In 32-bit words, where a smaller modulus saves traffic only: well within the tolerance, the
+    /// smallest modulus first; then within twice the tolerance, the most precise first. Then 64-bit words, which
+    /// cost several times as much, within the tolerance; then whatever is most precise.
     fn rank(&self, bits: u32, error: f64) -> (u32, u32, f64) {
-        let narrow = bits <= 31;
-        if narrow && error <= self.tolerance {
-            (0, bits, error)
-        } else if narrow && error <= 2.0 * self.tolerance {
-            (1, 0, error)
-        } else if error <= self.tolerance {
-            (2, bits, error)
-        } else {
-            (3, 0, error)
+        match bits <= 31 {
+            true if error <= self.tolerance / 8.0 => (0, bits, error),
+            true if error <= self.tolerance * 2.0 => (1, 0, error),
+            false if error <= self.tolerance => (2, bits, error),
+            _ => (3, 0, error),
         }
     }
 }

@@ -60,6 +60,7 @@ pub trait Modulus<W: Word>: Copy {
     /// `1 / x`, or `None` where `x` is not invertible.
     fn inverse(&self, x: W) -> Option<W>;
     /// The residue of any signed integer.
+    #[expect(clippy::wrong_self_convention, reason = "the modulus is what converts")]
     fn from_i64(&self, value: i64) -> W;
     /// The representative of least absolute value.
     fn centre(&self, x: W) -> i64;
@@ -90,7 +91,7 @@ impl<W: Word> Prime<W> {
                 limit,
             });
         }
-        if q % 2 == 0 || !is_prime(q) {
+        if q == 2 || !is_prime(q) {
             return Err(ModulusError::NotAnOddPrime { value: q });
         }
         // q is odd, so it does not divide the power of two and the quotient of 2^(2 BITS) - 1 is the same.
@@ -381,7 +382,7 @@ fn is_prime(q: u64) -> bool {
     if q < 2 {
         return false;
     }
-    if let Some(&divisor) = BASES.iter().find(|&&base| q % base == 0) {
+    if let Some(&divisor) = BASES.iter().find(|&&base| q.is_multiple_of(base)) {
         return q == divisor;
     }
     let twos = (q - 1).trailing_zeros();
@@ -434,7 +435,7 @@ mod tests {
         // Largest below 2^31 and congruent to 1 modulo 4096, found by trial division.
         let q = largest_ntt_prime(31, 2048).unwrap();
         assert_eq!(q % 4096, 1);
-        let trial = |q: u64| (2..=q.isqrt()).all(|divisor| q % divisor != 0);
+        let trial = |q: u64| (2..=q.isqrt()).all(|divisor| !q.is_multiple_of(divisor));
         assert!(trial(q));
         assert!(
             (q + 4096..1 << 31)
@@ -555,7 +556,9 @@ mod tests {
                 .into_iter()
                 .flat_map(|x| edges(prime).map(|y| (x, y)))
             {
-                signed.map(|signed| check_prime::<u32>(prime, x, y, signed));
+                signed
+                    .iter()
+                    .for_each(|&signed| check_prime::<u32>(prime, x, y, signed));
             }
         }
         for prime in PRIMES_U64 {
@@ -563,7 +566,9 @@ mod tests {
                 .into_iter()
                 .flat_map(|x| edges(prime).map(|y| (x, y)))
             {
-                signed.map(|signed| check_prime::<u64>(prime, x, y, signed));
+                signed
+                    .into_iter()
+                    .for_each(|signed| check_prime::<u64>(prime, x, y, signed));
             }
         }
     }

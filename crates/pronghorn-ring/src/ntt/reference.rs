@@ -21,9 +21,9 @@ pub fn evaluate<W: Word>(q: &Prime<W>, root: W, coefficients: &[W]) -> Vec<W> {
 pub fn negacyclic_product<W: Word>(q: &Prime<W>, x: &[W], y: &[W]) -> Vec<W> {
     let n = x.len();
     let mut product = vec![W::default(); n];
-    for i in 0..n {
-        for j in 0..n {
-            let term = q.mul(x[i], y[j]);
+    for (i, &x) in x.iter().enumerate() {
+        for (j, &y) in y.iter().enumerate() {
+            let term = q.mul(x, y);
             let place = (i + j) % n;
             product[place] = if i + j < n {
                 q.add(product[place], term)

@@ -142,7 +142,8 @@ macro_rules! entry_points {
                 #[target_feature(enable = $features)]
                 fn run(q: &Prime<$word>, twiddles: &Twiddles<$word>, x: &mut [$word]) {
                     // SAFETY: this function runs with the features of the token.
-                    crate::simd::ntt::forward(unsafe { <$lanes>::new() }, q, twiddles, x)
+                    let lanes = unsafe { <$lanes>::new() };
+                    crate::simd::ntt::forward(lanes, q, twiddles, x)
                 }
                 // SAFETY: callers come here only at a level this CPU has.
                 unsafe { run(q, twiddles, x) }
@@ -156,7 +157,8 @@ macro_rules! entry_points {
                 #[target_feature(enable = $features)]
                 fn run(q: &Prime<$word>, twiddles: &Twiddles<$word>, x: &mut [$word]) {
                     // SAFETY: this function runs with the features of the token.
-                    crate::simd::ntt::inverse(unsafe { <$lanes>::new() }, q, twiddles, x)
+                    let lanes = unsafe { <$lanes>::new() };
+                    crate::simd::ntt::inverse(lanes, q, twiddles, x)
                 }
                 // SAFETY: callers come here only at a level this CPU has.
                 unsafe { run(q, twiddles, x) }
@@ -178,14 +180,8 @@ macro_rules! entry_points {
                     out: &mut [$word],
                 ) {
                     // SAFETY: this function runs with the features of the token.
-                    crate::simd::vector::mul_shoup(
-                        unsafe { <$lanes>::new() },
-                        q,
-                        x,
-                        y,
-                        y_shoup,
-                        out,
-                    )
+                    let lanes = unsafe { <$lanes>::new() };
+                    crate::simd::vector::mul_shoup(lanes, q, x, y, y_shoup, out)
                 }
                 // SAFETY: callers come here only at a level this CPU has.
                 unsafe { run(q, x, y, y_shoup, out) }

@@ -357,8 +357,8 @@ impl<'a, L: Lanes> Pass<'a, L> {
         w: [Factor<L::Vector>; K],
     ) -> ([L::Vector; K], [L::Vector; K]) {
         let mut v = self.products(v, w);
-        for k in 0..K {
-            u[k] = self.reduce(u[k]);
+        for u in &mut u {
+            *u = self.reduce(*u);
         }
         for k in 0..K {
             let (product, lifted) = (v[k], self.lanes.add(u[k], self.q));
@@ -377,8 +377,8 @@ impl<'a, L: Lanes> Pass<'a, L> {
         w: [Factor<L::Vector>; K],
     ) -> ([L::Vector; K], [L::Vector; K]) {
         let (mut sums, differences) = self.sums_and_differences(u, v);
-        for k in 0..K {
-            sums[k] = self.reduce(sums[k]);
+        for sum in &mut sums {
+            *sum = self.reduce(*sum);
         }
         (sums, self.products(differences, w))
     }

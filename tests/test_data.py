@@ -1,0 +1,121 @@
+"""Reading images and labels."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pronghorn._data import Preprocessing, arrange, load_images, read_labels
+from pronghorn.errors import InputError
+
+PLAIN = Preprocessing()
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("found", "shape", "expected"),
+    [
+        ((7, 1, 4, 5), (1, 4, 5), (7, 1, 4, 5)),
+        ((7, 4, 5), (1, 4, 5), (7, 1, 4, 5)),
+        ((4, 5), (1, 4, 5), (1, 1, 4, 5)),
+        ((1, 4, 5), (1, 4, 5), (1, 1, 4, 5)),
+        ((7, 4, 5, 3), (3, 4, 5), (7, 3, 4, 5)),
+        ((7, 3, 4, 5), (4, 5, 3), (7, 4, 5, 3)),
+        ((7, 20), (1, 4, 5), (7, 1, 4, 5)),
+        ((7, 4, 5), (20,), (7, 20)),
+        ((20,), (20,), (1, 20)),
+    ],
+)
+def test_arrange(found: tuple[int, ...], shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    assert arrange(np.zeros(found), shape).shape == expected
+
+
+def test_arrange_keeps_channels_apart() -> None:
+    images = np.arange(2 * 4 * 5 * 3).reshape(2, 4, 5, 3)
+    assert (arrange(images, (3, 4, 5))[1, 2] == images[1, :, :, 2]).all()
+    for wrong in ((7, 5, 4), (7, 2, 4, 5), (7,), ()):
+        with pytest.raises(ValueError):  # noqa: PT011
+            arrange(np.zeros(wrong), (1, 4, 5))
+
+
+def test_formats(tmp_path: Path) -> None:
+    images = np.arange(40, dtype=np.uint8).reshape(2, 4, 5)
+    np.save(tmp_path / "a.npy", images)
+    np.savez(tmp_path / "b.npz", X=images, y=[3, 4])
+    np.savez(tmp_path / "c.npz", anything=images)
+    (tmp_path / "t-images-idx3-ubyte").write_bytes(idx(images))
+    (tmp_path / "t-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
+    (tmp_path / "t-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.array([3, 4]))))
+    expected = images[:, None].astype(np.float32) / 255
+    labelled = {"b.npz", "t-images-idx3-ubyte.gz"}
+    for name in ("a.npy", "c.npz", "t-images-idx3-ubyte", *labelled):
+        found, labels = load_images(tmp_path / name, (1, 4, 5), PLAIN)
+        np.testing.assert_allclose(found, expected)
+        assert found.flags.c_contiguous
+        assert (labels is not None and labels.tolist() == [3, 4]) == (name in labelled)
+    assert read_labels(tmp_path / "b.npz").tolist() == [3, 4]
+    assert read_labels(tmp_path / "t-labels-idx1-ubyte.gz").tolist() == [3, 4]
+
+
+def test_preprocessing() -> None:
+    images = np.full((1, 3, 2, 2), 51, np.uint8)
+    found = Preprocessing(mean=[0.1, 0.2, 0.0], std=[0.5]).apply(images, (3, 2, 2))
+    np.testing.assert_allclose(found[0, :, 0, 0], [0.2, 0.0, 0.4], atol=1e-6)
+    np.testing.assert_allclose(Preprocessing(scale=51).apply(images, (3, 2, 2)), 1)
+    # Floats are not divided unless asked; the last dimension may be the channels.
+    last = Preprocessing(mean=[1, 2, 3]).apply(np.zeros((1, 2, 2, 3), np.float32), (2, 2, 3))
+    np.testing.assert_allclose(last[0, 0, 0], [-1, -2, -3])
+    for wrong in (Preprocessing(scale=0), Preprocessing(std=[0]), Preprocessing(mean=[1, 2, 3, 4])):
+        with pytest.raises(InputError):
+            wrong.apply(images, (3, 2, 2))
+
+
+def test_pictures(tmp_path: Path) -> None:
+    pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+    Image.fromarray(pixels).save(tmp_path / "p.png")
+    found, labels = load_images(tmp_path / "p.png", (3, 4, 5), PLAIN)
+    np.testing.assert_allclose(found[0, 1] * 255, pixels[:, :, 1], atol=1e-4)
+    assert labels is None
+    assert load_images(tmp_path / "p.png", (4, 5, 3), PLAIN)[0].shape == (1, 4, 5, 3)
+    assert load_images(tmp_path / "p.png", (1, 4, 5), PLAIN)[0].shape == (1, 1, 4, 5)
+    with pytest.raises(InputError, match="--resize"):
+        load_images(tmp_path / "p.png", (3, 8, 8), PLAIN)
+    assert load_images(tmp_path / "p.png", (3, 8, 8), PLAIN, resize=True)[0].shape == (1, 3, 8, 8)
+    with pytest.raises(InputError, match="npy"):
+        load_images(tmp_path / "p.png", (20,), PLAIN)
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    files = {
+        "text.npz": b"hello",
+        "short.npy": b"\x93NUMPY\x01\x00",
+        "cut.gz": gzip.compress(b"x" * 99)[:-9],
+        "bad.npz": b"PK\x03\x04" + bytes(99),
+        "bad-idx": idx(np.zeros((2, 3)))[:-1],
+        "bad.png": b"no picture",
+        "empty": b"",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=name):
+            load_images(tmp_path / name, (1, 4, 5), PLAIN)
+    for name in ("absent.npy", "absent.png"):
+        with pytest.raises(InputError, match="no file"):
+            load_images(tmp_path / name, (1, 4, 5), PLAIN)
+    np.save(tmp_path / "object.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(InputError, match=r"object\.npy"):
+        load_images(tmp_path / "object.npy", (1, 4, 5), PLAIN)
+    np.savez(tmp_path / "two.npz", a=np.zeros(2), b=np.zeros(2))
+    with pytest.raises(InputError, match="a, b"):
+        load_images(tmp_path / "two.npz", (1, 4, 5), PLAIN)
+    np.save(tmp_path / "shape.npy", np.zeros((7, 9, 9)))
+    with pytest.raises(InputError, match=r"\[7, 9, 9\]; the model takes \(images, 1, 4, 5\)"):
+        load_images(tmp_path / "shape.npy", (1, 4, 5), PLAIN)
