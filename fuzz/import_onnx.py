@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+
 from pronghorn import _native
 from pronghorn.errors import PronghornError
 from pronghorn.onnx_import import import_onnx

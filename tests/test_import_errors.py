@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from helpers import check, floats, model, node
 from onnx import TensorProto, helper, numpy_helper
+
+from helpers import check, floats, model, node
 from pronghorn.errors import InputError, ModelFileError, PronghornError, UnsupportedModelError
 from pronghorn.onnx_import import import_onnx
 

@@ -8,10 +8,11 @@ import json
 import numpy as np
 import onnx
 import pytest
-from helpers import check, floats, model, node
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
+
+from helpers import check, floats, model, node
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx_import import ImportedModel, import_onnx
 

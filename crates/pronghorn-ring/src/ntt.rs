@@ -72,7 +72,7 @@ impl<W: Word> Ntt<W> {
 
     /// Coefficients to values, in place. Inputs and outputs are below `q`. Constant time.
     ///
-    /// Costs `n/2 log2 n` butterflies: 2 us for `n = 2048` in `u32` with AVX-512.
+    /// Costs `n/2 log2 n` butterflies: 2.9 us for `n = 2048` in `u32` with AVX-512 at 2.4 GHz.
     ///
     /// # Panics
     /// Unless `x` has `n` words.

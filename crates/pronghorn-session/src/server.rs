@@ -67,7 +67,8 @@ type Log = Box<dyn Fn(&str) + Send + Sync>;
 ///
 /// A failing session ends alone: with an `Error` frame to its client and a line in the log.
 pub struct Server {
-    listener: TcpListener,
+    /// Taken by [`Server::run`], which closes it.
+    listener: Mutex<Option<TcpListener>>,
     address: SocketAddr,
     service: Box<dyn Service>,
     plan_bytes: Vec<u8>,
@@ -108,7 +109,7 @@ impl Server {
         let (max_batch, memory) = within_limits(service.plan(), &limits)?;
         let (listener, local) = listen(address)?;
         Ok(Self {
-            listener,
+            listener: Mutex::new(Some(listener)),
             address: local,
             plan_bytes: service.plan().to_bytes(),
             plan_hash: service.plan().hash(),
@@ -139,12 +140,13 @@ impl Server {
         self.address
     }
 
-    /// Serves until [`Server::stop`], and returns once all sessions have ended.
+    /// Serves until [`Server::stop`], and returns once all sessions have ended. A second call returns at once.
     pub fn run(&self) {
+        let Some(listener) = lock(&self.listener).take() else { return };
         thread::scope(|scope| {
             let mut failing = false;
             while !self.stopping.load(Ordering::SeqCst) {
-                match self.listener.accept() {
+                match listener.accept() {
                     Ok((stream, client)) => {
                         failing = false;
                         self.admit(scope, stream, client);
@@ -158,6 +160,7 @@ impl Server {
                     }
                 }
             }
+            drop(listener);
             // All places free: all sessions have ended.
             if self.places.take(self.places.total(), STOP_PATIENCE).is_none() {
                 self.cut_sessions(Shutdown::Both);

@@ -18,6 +18,7 @@ fn refused(running: &Running, mut raw: Raw, code: ErrorCode, text: &str) {
     let error = raw.expect_error();
     assert_eq!(error.code, code, "{}", error.text);
     assert!(error.text.contains(text), "{}", error.text);
+    drop(raw);
     running.wait_for_log(text);
     running.serves_a_good_client(predicts);
 }

@@ -90,7 +90,8 @@ macro_rules! kernels {
                 match level.or_best() {
                     // A vector pair is the least the vector code handles; smaller degrees are scalar.
                     $(#[cfg(target_arch = "x86_64")]
-                    SimdLevel::$level if x.len() >= <$lanes>::LEAST => <$lanes>::ntt_forward(q, twiddles, x),)*
+                    // SAFETY: `or_best` returns only levels this CPU has.
+                    SimdLevel::$level if x.len() >= <$lanes>::LEAST => unsafe { <$lanes>::ntt_forward(q, twiddles, x) },)*
                     _ => ntt::forward(Scalar::<$word>::NEW, q, twiddles, x),
                 }
             }
@@ -98,7 +99,8 @@ macro_rules! kernels {
             fn ntt_inverse(level: SimdLevel, q: &Prime<Self>, twiddles: &Twiddles<Self>, x: &mut [Self]) {
                 match level.or_best() {
                     $(#[cfg(target_arch = "x86_64")]
-                    SimdLevel::$level if x.len() >= <$lanes>::LEAST => <$lanes>::ntt_inverse(q, twiddles, x),)*
+                    // SAFETY: `or_best` returns only levels this CPU has.
+                    SimdLevel::$level if x.len() >= <$lanes>::LEAST => unsafe { <$lanes>::ntt_inverse(q, twiddles, x) },)*
                     _ => ntt::inverse(Scalar::<$word>::NEW, q, twiddles, x),
                 }
             }
@@ -106,7 +108,8 @@ macro_rules! kernels {
             fn mul_shoup(level: SimdLevel, q: &Prime<Self>, x: &[Self], y: &[Self], y_shoup: &[Self], out: &mut [Self]) {
                 match level.or_best() {
                     $(#[cfg(target_arch = "x86_64")]
-                    SimdLevel::$level => <$lanes>::mul_shoup(q, x, y, y_shoup, out),)*
+                    // SAFETY: `or_best` returns only levels this CPU has.
+                    SimdLevel::$level => unsafe { <$lanes>::mul_shoup(q, x, y, y_shoup, out) },)*
                     _ => vector::mul_shoup(Scalar::<$word>::NEW, q, x, y, y_shoup, out),
                 }
             }
@@ -126,7 +129,6 @@ kernels!(u32, Avx512 => avx512::Avx512<u32>, Avx2 => avx2::Avx2);
 kernels!(u64, Avx512 => avx512::Avx512<u64>);
 
 /// Entry points of a [`Lanes`] type: the generic routines compiled with its CPU features.
-/// Call them only at a level that [`SimdLevel::or_best`] returned.
 #[cfg(target_arch = "x86_64")]
 macro_rules! entry_points {
     ($lanes:ty, $word:ty, $features:literal) => {
@@ -134,7 +136,9 @@ macro_rules! entry_points {
             /// Shortest polynomial the vector NTT handles.
             pub(super) const LEAST: usize = 2 * <Self as Lanes>::COUNT;
 
-            pub(super) fn ntt_forward(
+            /// # Safety
+            /// The CPU must have the features of this type.
+            pub(super) unsafe fn ntt_forward(
                 q: &Prime<$word>,
                 twiddles: &Twiddles<$word>,
                 x: &mut [$word],
@@ -145,11 +149,13 @@ macro_rules! entry_points {
                     let lanes = unsafe { <$lanes>::new() };
                     crate::simd::ntt::forward(lanes, q, twiddles, x)
                 }
-                // SAFETY: callers come here only at a level this CPU has.
+                // SAFETY: the CPU has the features by contract.
                 unsafe { run(q, twiddles, x) }
             }
 
-            pub(super) fn ntt_inverse(
+            /// # Safety
+            /// The CPU must have the features of this type.
+            pub(super) unsafe fn ntt_inverse(
                 q: &Prime<$word>,
                 twiddles: &Twiddles<$word>,
                 x: &mut [$word],
@@ -160,11 +166,13 @@ macro_rules! entry_points {
                     let lanes = unsafe { <$lanes>::new() };
                     crate::simd::ntt::inverse(lanes, q, twiddles, x)
                 }
-                // SAFETY: callers come here only at a level this CPU has.
+                // SAFETY: the CPU has the features by contract.
                 unsafe { run(q, twiddles, x) }
             }
 
-            pub(super) fn mul_shoup(
+            /// # Safety
+            /// The CPU must have the features of this type.
+            pub(super) unsafe fn mul_shoup(
                 q: &Prime<$word>,
                 x: &[$word],
                 y: &[$word],
@@ -183,7 +191,7 @@ macro_rules! entry_points {
                     let lanes = unsafe { <$lanes>::new() };
                     crate::simd::vector::mul_shoup(lanes, q, x, y, y_shoup, out)
                 }
-                // SAFETY: callers come here only at a level this CPU has.
+                // SAFETY: the CPU has the features by contract.
                 unsafe { run(q, x, y, y_shoup, out) }
             }
         }

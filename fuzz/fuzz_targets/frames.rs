@@ -1,0 +1,59 @@
+//! The frame reader and the decoders of all small messages, on any bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pronghorn_session::{
+    SessionError,
+    frame::{self, Accept, Kind, MAX_ERROR, MAX_HANDSHAKE},
+    message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
+};
+
+const ACCEPT: [Accept; 7] = [
+    (Kind::ClientHello, MAX_HANDSHAKE),
+    (Kind::ServerHello, MAX_HANDSHAKE),
+    (Kind::PlanRequest, 0),
+    (Kind::Begin, MAX_HANDSHAKE),
+    (Kind::Data, 1000),
+    (Kind::Done, MAX_HANDSHAKE),
+    (Kind::Bye, 0),
+];
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut stream = bytes;
+    let mut payload = Vec::new();
+    while let Ok(kind) = frame::read_frame(&mut stream, &ACCEPT, &mut payload) {
+        let bound = ACCEPT.iter().find(|(accepted, _)| *accepted == kind).map_or(MAX_ERROR, |&(_, most)| most);
+        assert!(payload.len() <= bound);
+        decode(kind, &payload);
+    }
+    for kind in [Kind::ClientHello, Kind::ServerHello, Kind::Begin, Kind::Done, Kind::Error] {
+        decode(kind, bytes);
+    }
+});
+
+/// Whatever decodes also encodes, to something that decodes to the same.
+fn decode(kind: Kind, payload: &[u8]) {
+    match kind {
+        Kind::ClientHello => again(ClientHello::decode(payload), Hello::encode, ClientHello::decode),
+        Kind::ServerHello => again(ServerHello::decode(payload), Hello::encode, ServerHello::decode),
+        Kind::Begin => again(message::decode(kind, payload), message::encode, |p| message::decode::<Begin>(kind, p)),
+        Kind::Done => again(message::decode(kind, payload), message::encode, |p| message::decode::<Done>(kind, p)),
+        Kind::Error => {
+            if let Ok(message) = ErrorMessage::decode(payload) {
+                assert!(message.text.chars().all(|c| c == '\n' || !c.is_control()));
+                assert!(message.encode().len() <= MAX_ERROR);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn again<M: PartialEq + std::fmt::Debug>(
+    first: Result<M, SessionError>,
+    encode: impl Fn(&M) -> Vec<u8>,
+    decode: impl Fn(&[u8]) -> Result<M, SessionError>,
+) {
+    if let Ok(message) = first {
+        assert_eq!(decode(&encode(&message)).expect("it was encoded here"), message);
+    }
+}

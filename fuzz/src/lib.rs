@@ -1,0 +1,61 @@
+//! What the fuzz targets share: a small network, and edits that turn good bytes into nearly good ones.
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use pronghorn_graph::graph::{Graph, Tensor};
+use pronghorn_plan::{BuildOptions, Built, TrustLevel, build};
+
+/// A network with most kinds of steps, as JSON.
+pub const NETWORK: &str = r#"{"name":"tiny","output":11,"nodes":[
+{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2,4,4]},
+{"name":"c","op":{"kind":"conv","window":{"kernel":[3,3],"stride":[1,1],"dilation":[1,1],"padding":[1,1,1,1]},"groups":2,"weight":"c.w","bias":"c.b"},"inputs":[0],"shape":[2,4,4]},
+{"name":"r","op":{"kind":"relu"},"inputs":[1],"shape":[2,4,4]},
+{"name":"add","op":{"kind":"add"},"inputs":[2,0],"shape":[2,4,4]},
+{"name":"cl","op":{"kind":"clip","min":-1.0,"max":6.0},"inputs":[3],"shape":[2,4,4]},
+{"name":"mp","op":{"kind":"max_pool","window":{"kernel":[2,2],"stride":[2,2],"dilation":[1,1],"padding":[0,0,0,0]}},"inputs":[4],"shape":[2,2,2]},
+{"name":"pad","op":{"kind":"pad","before":[0,1,0],"after":[0,0,1]},"inputs":[5],"shape":[2,3,3]},
+{"name":"cat","op":{"kind":"concat","axis":0},"inputs":[6,6],"shape":[4,3,3]},
+{"name":"ap","op":{"kind":"average_pool","window":{"kernel":[2,2],"stride":[1,1],"dilation":[1,1],"padding":[0,0,0,0]},"count_include_pad":true},"inputs":[7],"shape":[4,2,2]},
+{"name":"fl","op":{"kind":"reshape"},"inputs":[8],"shape":[16]},
+{"name":"fc","op":{"kind":"dense","weight":"fc.w","bias":"fc.b"},"inputs":[9],"shape":[3]},
+{"name":"sm","op":{"kind":"softmax"},"inputs":[10],"shape":[3]}]}"#;
+
+/// Its weights.
+pub fn tensors() -> BTreeMap<String, Tensor> {
+    let tensor = |name: &str, shape: &[usize]| {
+        let value = |index: usize| (index * 37 % 101) as f32 / 101.0 - 0.45;
+        let data = (0..shape.iter().product()).map(value).collect();
+        (name.to_owned(), Tensor { shape: shape.to_vec(), data })
+    };
+    [tensor("c.w", &[2, 1, 3, 3]), tensor("c.b", &[2]), tensor("fc.w", &[3, 16]), tensor("fc.b", &[3])].into()
+}
+
+/// The network with its plan.
+pub fn built() -> Built {
+    let graph = Graph::from_json(NETWORK, tensors()).expect("the network is valid");
+    build(&graph, &options()).expect("the network has a plan")
+}
+
+/// How it is planned.
+pub fn options() -> BuildOptions {
+    BuildOptions { trust: Some(TrustLevel::ClientAided), ..BuildOptions::default() }
+}
+
+/// Replaces `removed` bytes at `at` by `inserted`.
+#[derive(Arbitrary, Debug)]
+pub struct Splice {
+    at: u16,
+    removed: u8,
+    inserted: Vec<u8>,
+}
+
+/// Applies edits to good bytes.
+pub fn edited(mut bytes: Vec<u8>, splices: &[Splice]) -> Vec<u8> {
+    for splice in splices {
+        let start = usize::from(splice.at) % (bytes.len() + 1);
+        let end = (start + usize::from(splice.removed)).min(bytes.len());
+        bytes.splice(start..end, splice.inserted.iter().copied());
+    }
+    bytes
+}
