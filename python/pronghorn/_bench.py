@@ -81,7 +81,7 @@ def bench_batch(report: Report, quick: bool) -> None:
             found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
         for figure in json.loads(found.stdout):
             ceiling = figure.get("ceiling")
-            reference = None if ceiling is None else (float(ceiling), "the machine's ceiling, measured in the same run")
+            reference = None if not ceiling else (float(ceiling), "the machine's ceiling, measured in the same run")
             case = f"{figure['case']}, {_cores(count)}"
             parameters, bits = figure["parameters"], figure["security_bits"]
             value, unit = figure["value"], figure["unit"]
@@ -100,7 +100,7 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
     model, data = example("cryptonets_relu.onnx"), example("t10k-images-idx3-ubyte.gz")
     repeats, images = (2, 4096) if quick else (REPEATS, IMAGES)
     options = ["--limit", str(images), "--repeat", str(repeats + 1), "--with-plan"]
-    with _processes.served(model, TRUST) as server:
+    with _processes.served(model, TRUST, ["--data", str(data)]) as server:
         found = _processes.predict(server.address, TRUST, data, options)
         memory = server.stop()["peak_memory_bytes"]
     plan = found["plan"]
@@ -143,16 +143,11 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
     add("accuracy", found["accuracy"], "share", REFERENCES["accuracy"] if images == IMAGES else None)
 
 
-def security_bits(plan: object) -> int | None:
-    """The least security of any step of a plan."""
-    if isinstance(plan, dict):
-        own = [value for key, value in plan.items() if key == "security_bits" and isinstance(value, int)]
-        found = own + [bits for value in plan.values() if (bits := security_bits(value)) is not None]
-    elif isinstance(plan, list):
-        found = [bits for value in plan if (bits := security_bits(value)) is not None]
-    else:
-        found = []
-    return min(found, default=None)
+def _layers(plan: Record) -> list[Record]:
+    """The parameters of each layer of secret weights in a plan's JSON."""
+    linear = [(step["name"], step["kind"]["linear"]) for step in plan["steps"] if "linear" in step["kind"]]
+    names = ("degree", "modulus", "scale_log", "dropped_bits")
+    return [{"name": name, **{field: kind[field] for field in names}} for name, kind in linear]
 
 
 def _cores(count: int) -> str:

@@ -26,9 +26,12 @@ def example(name: str) -> Path:
 
 
 def run_demo(images: int) -> str:
-    """Classifies MNIST test images through a server and a client process; the result as text."""
+    """Classifies MNIST test images through a server and a client process; the result as text.
+
+    The first images set the server's fixed point: its owner would take training images.
+    """
     model, data = example("cryptonets_relu.onnx"), example("t10k-images-idx3-ubyte.gz")
-    with _processes.served(model, TRUST) as server:
+    with _processes.served(model, TRUST, ["--data", str(data)]) as server:
         found = _processes.predict(server.address, TRUST, data, ["--limit", str(images)])
         report = server.stop()
     return _describe(model, data, found, report)

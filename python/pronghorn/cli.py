@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -280,7 +281,7 @@ def predict(
                 outputs = client.predict(images, progress=progress)
             assert client.last_stats is not None
             runs.append(client.last_stats)
-        plan_hash = client.plan_hash
+        plan_hash, plan_text = client.plan_hash, client.plan_text()
     finish = json.dumps(plan_json.get("finish", "")).lower()
     found = classes(outputs, is_class="argmax" in finish.replace("_", ""), is_probability="sigmoid" in finish)
     accuracy = None if known is None else float(np.mean(found == known))
@@ -303,7 +304,7 @@ def predict(
             "clamped_inputs": runs[-1].clamped_inputs,
             "peak_memory_bytes": _native.peak_memory_bytes(),
             **({"classes": found.tolist()} if len(found) <= SHOWN else {}),
-            **({"plan": plan_json} if with_plan else {}),
+            **({"plan": plan_json, "security_bits": _security_bits(plan_text)} if with_plan else {}),
         }
         print(json.dumps(summary))
         return
@@ -360,7 +361,7 @@ def _record_line(record: Record) -> str:
     line = f"{record['case']}: {record['metric']}: {record['value']:,.4g} {record['unit']}"
     if record["value"] >= 1000:
         line = f"{record['case']}: {record['metric']}: {record['value']:,.0f} {record['unit']}"
-    if record["reference"] is not None:
+    if record["ratio"] is not None:
         line += f" ({record['ratio']:.2f} of {record['reference']['value']:,.6g}, {record['reference']['source']})"
     return line
 
@@ -446,6 +447,11 @@ def _class_name(names: list[str] | None, index: int) -> str:
     return names[index] if names and 0 <= index < len(names) else str(index)
 
 
+def _security_bits(plan_text: str) -> int | None:
+    """The least security of a plan's steps, as its text says."""
+    return min(map(int, re.findall(r"(\d+)-bit security", plan_text)), default=None)
+
+
 def _save(path: Path, outputs: Floats, found: npt.NDArray[np.int64]) -> None:
     if path.suffix == ".npz":
         np.savez(path, outputs=outputs, classes=found)
@@ -483,7 +489,7 @@ def _exit_with_stdin() -> None:
     """Ends this process when whoever started it is gone."""
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        while os.read(sys.stdin.fileno(), 4096):  # Not a buffered read: it holds a lock at exit.
             pass
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -1,7 +1,7 @@
 //! Rates of the matrix product on CryptoNets' two layers, at every instruction level, on one and
 //! two threads, beside the ceiling of the bare micro-kernel measured in the same run.
 //!
-//! `cargo run --release -p pronghorn-engine --example product_bench [rounds]`
+//! `cargo run --release -p pronghorn-engine --example product_bench [rounds [columns]]`
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,17 +10,26 @@ use pronghorn_engine::batch::product::{PackedWeights, Tiles, ceiling, multiply_a
 use pronghorn_graph::geometry::{ConvGeometry, Window};
 use pronghorn_ring::{Prime, SimdLevel, Word};
 
-/// Two polynomials of degree 2048.
-const COLUMNS: usize = 2 * 2048;
-
 fn main() {
-    let rounds = std::env::args().nth(1).and_then(|argument| argument.parse().ok());
-    let rounds = rounds.unwrap_or(25);
+    let argument = |at| {
+        std::env::args()
+            .nth(at)
+            .and_then(|argument| argument.parse().ok())
+    };
+    let rounds = argument(1).unwrap_or(25);
+    // By default two polynomials of degree 2048.
+    let columns = argument(2).unwrap_or(2 * 2048);
     for level in SimdLevel::available() {
         for (name, geometry) in layers() {
             // 2^31 - 1 and 2^48 - 59.
-            measure::<u32>(level, name, &geometry, 2_147_483_647, rounds);
-            measure::<u64>(level, name, &geometry, 281_474_976_710_597, rounds);
+            measure::<u32>(level, name, &geometry, 2_147_483_647, (rounds, columns));
+            measure::<u64>(
+                level,
+                name,
+                &geometry,
+                281_474_976_710_597,
+                (rounds, columns),
+            );
         }
     }
 }
@@ -52,27 +61,27 @@ fn measure<W: Word>(
     name: &str,
     geometry: &ConvGeometry,
     q: u64,
-    rounds: usize,
+    (rounds, columns): (usize, usize),
 ) {
     let q = Prime::new(W::from_u64(q)).expect("a prime");
     let [height, width] = geometry.window.kernel;
     let count = geometry.out_channels * geometry.in_channels * height * width;
     let weights: Vec<i32> = (0..count).map(|i| (i * 7919 % 127) as i32 - 63).collect();
     let packed = PackedWeights::new(geometry, &weights).expect("a valid layer");
-    let input: Vec<W> = (0..packed.inputs() * COLUMNS)
+    let input: Vec<W> = (0..packed.inputs() * columns)
         .map(|i| W::from_u64((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % q.value()))
         .collect();
-    let mut output = Tiles::new(packed.outputs(), COLUMNS);
+    let mut output = Tiles::new(packed.outputs(), columns);
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.expect("threads start");
         let mut layer = || {
             let begin = Instant::now();
             pool.install(|| {
-                multiply_at(level, &packed, &q, &input, COLUMNS, None, &mut output);
+                multiply_at(level, &packed, &q, &input, columns, None, &mut output);
             });
             black_box(&mut output);
-            packed.multiply_adds() as f64 * COLUMNS as f64 / begin.elapsed().as_secs_f64()
+            packed.multiply_adds() as f64 * columns as f64 / begin.elapsed().as_secs_f64()
         };
         let kernel = || pool.broadcast(|_| ceiling(level, 2).expect("available"));
         let (mut best, mut most, mut ratios) = (0.0_f64, 0.0_f64, Vec::new());

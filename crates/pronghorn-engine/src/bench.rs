@@ -78,20 +78,36 @@ fn layers() -> [(&'static str, ConvGeometry); 2] {
         in_channels,
         out_channels,
         input: [side, side],
-        window: Window { kernel: [kernel; 2], stride: [stride; 2], dilation: [1; 2], padding: [pad; 4] },
+        window: Window {
+            kernel: [kernel; 2],
+            stride: [stride; 2],
+            dilation: [1; 2],
+            padding: [pad; 4],
+        },
         groups: 1,
     };
-    [("dense 845 to 100", geometry(845, 100, 1, 1, 1, 0)), ("conv 5x5/2, 1 to 5 maps on 28x28", geometry(1, 5, 28, 5, 2, 1))]
+    [
+        ("dense 845 to 100", geometry(845, 100, 1, 1, 1, 0)),
+        (
+            "conv 5x5/2, 1 to 5 maps on 28x28",
+            geometry(1, 5, 28, 5, 2, 1),
+        ),
+    ]
 }
 
 fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) -> Vec<Figure> {
-    let q = largest_ntt_prime(modulus_bits, N).and_then(|q| Prime::<W>::new(q).ok()).expect("such a prime exists");
+    let q = largest_ntt_prime(modulus_bits, N)
+        .and_then(|q| Prime::<W>::new(q).ok())
+        .expect("such a prime exists");
     let columns = 4 * N;
     let measure = |(name, geometry): (&str, ConvGeometry)| {
-        let count = geometry.out_channels * geometry.in_channels * geometry.window.kernel.iter().product::<usize>();
+        let count = geometry.out_channels
+            * geometry.in_channels
+            * geometry.window.kernel.iter().product::<usize>();
         let weights: Vec<i32> = (0..count).map(|i| (i * 7919 % 63) as i32 - 31).collect();
         let packed = PackedWeights::new(&geometry, &weights).expect("the layers are valid");
-        let words = |i: usize| W::from_u64((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % q.value());
+        let words =
+            |i: usize| W::from_u64((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % q.value());
         let input: Vec<W> = (0..packed.inputs() * columns).map(words).collect();
         let mut output = Tiles::new(packed.outputs(), columns);
         let seconds = median(repetitions, || {
@@ -103,7 +119,11 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
             case: format!("{name}, {}-bit words, {level:?}", W::BITS).to_lowercase(),
             value: packed.multiply_adds() as f64 * columns as f64 / seconds / 1e9,
             unit: "G multiply-adds/s",
-            parameters: format!("N={N} q={} columns={columns} threads={}", q.value(), rayon::current_num_threads()),
+            parameters: format!(
+                "N={N} q={} columns={columns} threads={}",
+                q.value(),
+                rayon::current_num_threads()
+            ),
             degree: N,
             modulus_bits,
             ceiling: 0.0,
@@ -116,13 +136,25 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
 fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Figure>, EngineError> {
     const ROWS: usize = 64;
     let q = largest_ntt_prime(modulus_bits, N).expect("such a prime exists");
-    let ring = RlweRing::<W>::new(N, q)
-        .map_err(|source| EngineError::Parameters { step: "bench".into(), source })?;
+    let ring = RlweRing::<W>::new(N, q).map_err(|source| EngineError::Parameters {
+        step: "bench".into(),
+        source,
+    })?;
     let key = SecretKey::generate(&ring, 1, &Seed::from_os()?);
     let public: Prg = rlwe::a_generator(&Seed::from_os()?);
-    let encoding = Encoding { scale_log: 12, dropped_bits: 0, centre: 0, low: -64, high: 64 };
+    let encoding = Encoding {
+        scale_log: 12,
+        dropped_bits: 0,
+        centre: 0,
+        low: -64,
+        high: 64,
+    };
     let messages: Vec<i32> = (0..N).map(|i| (i % 129) as i32 - 64).collect();
-    let (mut a, mut b, mut scratch) = (vec![W::default(); N], vec![W::default(); N], Scratch::new(&ring));
+    let (mut a, mut b, mut scratch) = (
+        vec![W::default(); N],
+        vec![W::default(); N],
+        Scratch::new(&ring),
+    );
     let (mut found, mut packed) = (vec![0i32; N], Vec::new());
     let mut figures = Vec::new();
     let mut figure = |case: &str, seconds: f64| {
@@ -137,31 +169,75 @@ fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Fig
             ceiling: 0.0,
         });
     };
-    figure("expand a", median(repetitions, || {
-        (0..ROWS as u64).for_each(|row| rlwe::expand_a(&public, row, ring.modulus(), black_box(&mut a)));
-    }));
-    figure("encrypt", median(repetitions, || {
-        for row in 0..ROWS as u64 {
-            key.encrypt_row(&ring, row, &a, &messages, encoding.scale_log, &mut scratch, black_box(&mut b));
-        }
-    }));
-    key.encrypt_row(&ring, 0, &a, &messages, encoding.scale_log, &mut scratch, &mut b);
-    figure("decrypt", median(repetitions, || {
-        for _ in 0..ROWS {
-            let inside = key.decrypt_row(&ring, &a, &b, &encoding, &mut scratch, black_box(&mut found)).is_ok();
-            assert!(inside && found == messages, "decryption failed");
-        }
-    }));
-    figure("pack", median(repetitions, || {
-        for _ in 0..ROWS {
-            packed.clear();
-            bits::pack(&b, modulus_bits, black_box(&mut packed));
-        }
-    }));
-    figure("unpack", median(repetitions, || {
-        for _ in 0..ROWS {
-            assert!(bits::unpack(&packed, modulus_bits, black_box(&mut b)).is_ok(), "unpacking failed");
-        }
-    }));
+    figure(
+        "expand a",
+        median(repetitions, || {
+            (0..ROWS as u64)
+                .for_each(|row| rlwe::expand_a(&public, row, ring.modulus(), black_box(&mut a)));
+        }),
+    );
+    figure(
+        "encrypt",
+        median(repetitions, || {
+            for row in 0..ROWS as u64 {
+                key.encrypt_row(
+                    &ring,
+                    row,
+                    &a,
+                    &messages,
+                    encoding.scale_log,
+                    &mut scratch,
+                    black_box(&mut b),
+                );
+            }
+        }),
+    );
+    key.encrypt_row(
+        &ring,
+        0,
+        &a,
+        &messages,
+        encoding.scale_log,
+        &mut scratch,
+        &mut b,
+    );
+    figure(
+        "decrypt",
+        median(repetitions, || {
+            for _ in 0..ROWS {
+                let inside = key
+                    .decrypt_row(
+                        &ring,
+                        &a,
+                        &b,
+                        &encoding,
+                        &mut scratch,
+                        black_box(&mut found),
+                    )
+                    .is_ok();
+                assert!(inside && found == messages, "decryption failed");
+            }
+        }),
+    );
+    figure(
+        "pack",
+        median(repetitions, || {
+            for _ in 0..ROWS {
+                packed.clear();
+                bits::pack(&b, modulus_bits, black_box(&mut packed));
+            }
+        }),
+    );
+    figure(
+        "unpack",
+        median(repetitions, || {
+            for _ in 0..ROWS {
+                assert!(
+                    bits::unpack(&packed, modulus_bits, black_box(&mut b)).is_ok(),
+                    "unpacking failed"
+                );
+            }
+        }),
+    );
     Ok(figures)
 }

@@ -23,7 +23,9 @@ pub enum EngineError {
         expected: usize,
     },
     /// A ciphertext word that is no residue.
-    #[error("step {step}: row {row} of {message} holds a word that is not below the modulus {modulus}")]
+    #[error(
+        "step {step}: row {row} of {message} holds a word that is not below the modulus {modulus}"
+    )]
     Word {
         /// Name of the step.
         step: String,

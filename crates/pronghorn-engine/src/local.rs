@@ -12,20 +12,34 @@ use rayon::prelude::*;
 use crate::{share::Batch, simd};
 
 /// Applies `op` to the inputs, whose values are described by `specs`; `output` describes the result.
-pub(crate) fn apply(op: &LocalOp, specs: &[&ValueSpec], inputs: &[Batch], output: &ValueSpec) -> Batch {
+pub(crate) fn apply(
+    op: &LocalOp,
+    specs: &[&ValueSpec],
+    inputs: &[Batch],
+    output: &ValueSpec,
+) -> Batch {
     match op {
         LocalOp::Add { left_shift } => add(left_shift, inputs),
-        LocalOp::SumPool { window, multipliers } => sum_pool(window, multipliers, &specs[0].shape, &inputs[0]),
+        LocalOp::SumPool {
+            window,
+            multipliers,
+        } => sum_pool(window, multipliers, &specs[0].shape, &inputs[0]),
         LocalOp::Concat { left_shift, .. } => rearrange(op, left_shift, specs, inputs, output),
         LocalOp::Reshape => inputs[0].clone(),
-        LocalOp::Pad { .. } | LocalOp::Transpose { .. } => rearrange(op, &[0], specs, inputs, output),
+        LocalOp::Pad { .. } | LocalOp::Transpose { .. } => {
+            rearrange(op, &[0], specs, inputs, output)
+        }
     }
 }
 
 /// Rows of a new value, each filled by its index, in parallel; rows start as zeros.
 fn rows(elements: usize, images: usize, fill: impl Fn(usize, &mut [i32]) + Sync) -> Batch {
     let mut batch = Batch::zeros(elements, images);
-    batch.words_mut().par_chunks_mut(images).enumerate().for_each(|(element, row)| fill(element, row));
+    batch
+        .words_mut()
+        .par_chunks_mut(images)
+        .enumerate()
+        .for_each(|(element, row)| fill(element, row));
     batch
 }
 
@@ -37,12 +51,22 @@ fn add(left_shift: &[u32; 2], inputs: &[Batch]) -> Batch {
     })
 }
 
-fn rearrange(op: &LocalOp, left_shift: &[u32], specs: &[&ValueSpec], inputs: &[Batch], output: &ValueSpec) -> Batch {
+fn rearrange(
+    op: &LocalOp,
+    left_shift: &[u32],
+    specs: &[&ValueSpec],
+    inputs: &[Batch],
+    output: &ValueSpec,
+) -> Batch {
     let shapes: Vec<&[usize]> = specs.iter().map(|spec| spec.shape.as_slice()).collect();
     let sources = op.sources(&shapes).unwrap_or_default();
     rows(output.len(), inputs[0].images(), |element, row| {
         if let Some(source) = sources[element] {
-            simd::add_shifted(row, inputs[source.input].row(source.index), left_shift[source.input]);
+            simd::add_shifted(
+                row,
+                inputs[source.input].row(source.index),
+                left_shift[source.input],
+            );
         }
     })
 }
@@ -51,8 +75,14 @@ fn sum_pool(window: &Window, multipliers: &[i32], shape: &[usize], input: &Batch
     let (pool, [height, width]) = Pool::new(window, shape);
     let positions = height * width;
     rows(pool.channels * positions, input.images(), |element, row| {
-        pool.sources(element, |source| simd::add_shifted(row, input.row(source), 0));
-        let multiplier = multipliers[if multipliers.len() == 1 { 0 } else { element % positions }];
+        pool.sources(element, |source| {
+            simd::add_shifted(row, input.row(source), 0)
+        });
+        let multiplier = multipliers[if multipliers.len() == 1 {
+            0
+        } else {
+            element % positions
+        }];
         simd::scale(row, multiplier);
     })
 }
@@ -60,10 +90,14 @@ fn sum_pool(window: &Window, multipliers: &[i32], shape: &[usize], input: &Batch
 /// Maximum over each window; not linear, so for values in the clear only. Also the shape of the result.
 pub(crate) fn max_pool(window: &Window, shape: &[usize], input: &Batch) -> (Batch, Vec<usize>) {
     let (pool, [height, width]) = Pool::new(window, shape);
-    let pooled = rows(pool.channels * height * width, input.images(), |element, row| {
-        row.fill(i32::MIN);
-        pool.sources(element, |source| simd::maximum(row, input.row(source)));
-    });
+    let pooled = rows(
+        pool.channels * height * width,
+        input.images(),
+        |element, row| {
+            row.fill(i32::MIN);
+            pool.sources(element, |source| simd::maximum(row, input.row(source)));
+        },
+    );
     (pooled, vec![pool.channels, height, width])
 }
 
@@ -79,7 +113,15 @@ impl<'a> Pool<'a> {
     fn new(window: &'a Window, shape: &[usize]) -> (Self, [usize; 2]) {
         let input = [shape[1], shape[2]];
         let output = window.pool_output(input).expect("plans are validated");
-        (Self { window, channels: shape[0], input, output }, output)
+        (
+            Self {
+                window,
+                channels: shape[0],
+                input,
+                output,
+            },
+            output,
+        )
     }
 
     /// Calls `each` with every input element in the window of an output element.
@@ -88,6 +130,9 @@ impl<'a> Pool<'a> {
         let (channel, position) = (element / (height * width), element % (height * width));
         let at = [position / width, position % width];
         let first = channel * self.input[0] * self.input[1];
-        self.window.positions(self.input, at).map(|index| first + index).for_each(each);
+        self.window
+            .positions(self.input, at)
+            .map(|index| first + index)
+            .for_each(each);
     }
 }

@@ -18,7 +18,10 @@ pub(crate) fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch) ->
             continue;
         }
         let images = value.images();
-        value.words_mut().par_chunks_mut(images).for_each(|row| chain.iter().for_each(|op| elementwise(op, row)));
+        value
+            .words_mut()
+            .par_chunks_mut(images)
+            .for_each(|row| chain.iter().for_each(|op| elementwise(op, row)));
     }
     value
 }

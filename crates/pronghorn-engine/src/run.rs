@@ -27,7 +27,13 @@ enum Started {
 
 /// How one party starts steps; everything else is the same for both.
 trait Role {
-    fn start(&self, plan: &Plan, index: usize, batch: usize, inputs: Vec<Share>) -> Result<Started, EngineError>;
+    fn start(
+        &self,
+        plan: &Plan,
+        index: usize,
+        batch: usize,
+        inputs: Vec<Share>,
+    ) -> Result<Started, EngineError>;
 }
 
 /// Runs the steps of a plan for one party.
@@ -47,17 +53,36 @@ struct Run<R: Role> {
 impl<R: Role> Run<R> {
     fn new(role: R, plan: Arc<Plan>, batch: usize, input: Share) -> Result<Self, EngineError> {
         if batch == 0 || batch > plan.max_batch {
-            return Err(EngineError::Batch { found: batch, most: plan.max_batch });
+            return Err(EngineError::Batch {
+                found: batch,
+                most: plan.max_batch,
+            });
         }
         let mut last_reader: Vec<usize> = (0..plan.steps.len()).collect();
         for (index, step) in plan.steps.iter().enumerate() {
-            step.inputs.iter().for_each(|&input| last_reader[input] = index);
+            step.inputs
+                .iter()
+                .for_each(|&input| last_reader[input] = index);
         }
         last_reader[plan.output] = usize::MAX;
         let mut shares = vec![None; plan.steps.len()];
         shares[0] = Some(input);
-        let rows = plan.linear_steps().filter_map(|(index, ..)| Shape::of(&plan, index, batch)).map(|shape| shape.rows()).sum();
-        let mut run = Self { role, plan, batch, shares, last_reader, step: 1, machine: None, rows_before: 0, rows };
+        let rows = plan
+            .linear_steps()
+            .filter_map(|(index, ..)| Shape::of(&plan, index, batch))
+            .map(|shape| shape.rows())
+            .sum();
+        let mut run = Self {
+            role,
+            plan,
+            batch,
+            shares,
+            last_reader,
+            step: 1,
+            machine: None,
+            rows_before: 0,
+            rows,
+        };
         run.advance()?;
         Ok(run)
     }
@@ -78,7 +103,11 @@ impl<R: Role> Run<R> {
                 return Ok(());
             }
             let plan = self.plan.clone();
-            let inputs = plan.steps[self.step].inputs.iter().map(|&input| self.take(input)).collect();
+            let inputs = plan.steps[self.step]
+                .inputs
+                .iter()
+                .map(|&input| self.take(input))
+                .collect();
             match self.role.start(&plan, self.step, self.batch, inputs)? {
                 Started::Machine(machine) => self.machine = Some(machine),
                 Started::Share(share) => self.finish_step(share),
@@ -96,18 +125,26 @@ impl<R: Role> Run<R> {
     /// The share of a value, moved out where no later step reads it.
     fn take(&mut self, value: usize) -> Share {
         let slot = &mut self.shares[value];
-        let share = if self.last_reader[value] == self.step { slot.take() } else { slot.clone() };
+        let share = if self.last_reader[value] == self.step {
+            slot.take()
+        } else {
+            slot.clone()
+        };
         share.expect("a validated plan reads only values made before")
     }
 
     fn machine(&mut self) -> Result<&mut Box<dyn StepMachine>, EngineError> {
-        self.machine.as_mut().ok_or(EngineError::OutOfTurn { state: "is over" })
+        self.machine
+            .as_mut()
+            .ok_or(EngineError::OutOfTurn { state: "is over" })
     }
 }
 
 impl<R: Role> Machine for Run<R> {
     fn want(&self) -> Want {
-        self.machine.as_ref().map_or(Want::Done, |machine| machine.want())
+        self.machine
+            .as_ref()
+            .map_or(Want::Done, |machine| machine.want())
     }
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
@@ -121,26 +158,47 @@ impl<R: Role> Machine for Run<R> {
     }
 
     fn max_incoming(&self) -> usize {
-        self.machine.as_ref().map_or(0, |machine| machine.max_incoming())
+        self.machine
+            .as_ref()
+            .map_or(0, |machine| machine.max_incoming())
     }
 
     fn progress(&self) -> Progress {
-        let within = self.machine.as_ref().map_or(0, |machine| machine.progress().done);
-        Progress { done: self.rows_before + within, total: self.rows }
+        let within = self
+            .machine
+            .as_ref()
+            .map_or(0, |machine| machine.progress().done);
+        Progress {
+            done: self.rows_before + within,
+            total: self.rows,
+        }
     }
 }
 
 /// Both parties know this of a step without asking the other.
 fn no_engine(step: &Step, reason: &'static str) -> EngineError {
-    EngineError::Unsupported { step: step.name.clone(), reason }
+    EngineError::Unsupported {
+        step: step.name.clone(),
+        reason,
+    }
 }
 
 struct Client;
 
 impl Role for Client {
-    fn start(&self, plan: &Plan, index: usize, batch: usize, inputs: Vec<Share>) -> Result<Started, EngineError> {
+    fn start(
+        &self,
+        plan: &Plan,
+        index: usize,
+        batch: usize,
+        inputs: Vec<Share>,
+    ) -> Result<Started, EngineError> {
         let step = &plan.steps[index];
-        let specs: Vec<_> = step.inputs.iter().map(|&input| &plan.steps[input].value).collect();
+        let specs: Vec<_> = step
+            .inputs
+            .iter()
+            .map(|&input| &plan.steps[input].value)
+            .collect();
         let words = inputs.into_iter().map(|share| match share {
             Share::Words(words) => Ok(words),
             Share::Zero => Err(no_engine(step, "the client's share is missing")),
@@ -153,12 +211,12 @@ impl Role for Client {
                 reveal::apply(&activation.ops, specs[0], words.swap_remove(0))
             }
             StepKind::Linear(linear) => {
-                let shape = Shape::of(plan, index, batch).ok_or_else(|| no_engine(step, "it is not linear"))?;
-                let encoding = linear.encoding(&step.value);
+                let shape = Shape::of(plan, index, batch)
+                    .ok_or_else(|| no_engine(step, "it is not linear"))?;
                 let input = words.swap_remove(0);
                 return Ok(Started::Machine(match linear.word {
-                    WordSize::U32 => Box::new(LinearClient::<u32>::new(shape, encoding, input)?),
-                    WordSize::U64 => Box::new(LinearClient::<u64>::new(shape, encoding, input)?),
+                    WordSize::U32 => Box::new(LinearClient::<u32>::new(shape, input)?),
+                    WordSize::U64 => Box::new(LinearClient::<u64>::new(shape, input)?),
                 }));
             }
         };
@@ -180,14 +238,24 @@ impl ClientRun {
     pub fn new(plan: Arc<Plan>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
         let elements = plan.input_len();
         if batch == 0 || batch > plan.max_batch {
-            return Err(EngineError::Batch { found: batch, most: plan.max_batch });
+            return Err(EngineError::Batch {
+                found: batch,
+                most: plan.max_batch,
+            });
         }
         if inputs.len() != batch * elements {
-            return Err(EngineError::Inputs { found: inputs.len(), images: batch, elements });
+            return Err(EngineError::Inputs {
+                found: inputs.len(),
+                images: batch,
+                elements,
+            });
         }
         let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
         let share = Share::Words(Batch::from_images(&integers, elements, batch));
-        Ok(Self { run: Run::new(Client, plan, batch, share)?, clamped })
+        Ok(Self {
+            run: Run::new(Client, plan, batch, share)?,
+            clamped,
+        })
     }
 
     /// Input values outside the range the model was calibrated for, which were brought to its border.
@@ -201,12 +269,16 @@ impl ClientRun {
     /// When the batch is not over.
     pub fn finish_integers(mut self) -> Result<Vec<i32>, EngineError> {
         if self.run.want() != Want::Done {
-            return Err(EngineError::OutOfTurn { state: "is not over" });
+            return Err(EngineError::OutOfTurn {
+                state: "is not over",
+            });
         }
         let output = self.run.plan.output;
         match self.run.shares[output].take() {
             Some(Share::Words(words)) => Ok(words.to_images().to_vec()),
-            _ => Err(EngineError::OutOfTurn { state: "has no result" }),
+            _ => Err(EngineError::OutOfTurn {
+                state: "has no result",
+            }),
         }
     }
 
@@ -216,7 +288,12 @@ impl ClientRun {
     /// When the batch is not over.
     pub fn finish(self) -> Result<Vec<f32>, EngineError> {
         let (plan, batch) = (self.run.plan.clone(), self.run.batch);
-        Ok(oracle::finish(&plan.finish, plan.result(), &self.finish_integers()?, batch))
+        Ok(oracle::finish(
+            &plan.finish,
+            plan.result(),
+            &self.finish_integers()?,
+            batch,
+        ))
     }
 }
 
@@ -243,14 +320,23 @@ impl ServerModel {
         for (step, weights) in plan.steps.iter().zip(&built.weights) {
             layers.push(match (&step.kind, weights) {
                 (StepKind::Linear(linear), Some(weights)) => Some(match linear.word {
-                    WordSize::U32 => Layer::U32(Arc::new(PreparedLayer::new(weights, linear, step)?)),
-                    WordSize::U64 => Layer::U64(Arc::new(PreparedLayer::new(weights, linear, step)?)),
+                    WordSize::U32 => {
+                        Layer::U32(Arc::new(PreparedLayer::new(weights, linear, step)?))
+                    }
+                    WordSize::U64 => {
+                        Layer::U64(Arc::new(PreparedLayer::new(weights, linear, step)?))
+                    }
                 }),
-                (StepKind::Linear(_), None) => return Err(no_engine(step, "its weights are missing")),
+                (StepKind::Linear(_), None) => {
+                    return Err(no_engine(step, "its weights are missing"));
+                }
                 _ => None,
             });
         }
-        Ok(Self { plan: Arc::new(plan.clone()), layers })
+        Ok(Self {
+            plan: Arc::new(plan.clone()),
+            layers,
+        })
     }
 
     /// The plan both parties follow.
@@ -262,12 +348,23 @@ impl ServerModel {
 struct Server(Arc<ServerModel>);
 
 impl Role for Server {
-    fn start(&self, plan: &Plan, index: usize, batch: usize, inputs: Vec<Share>) -> Result<Started, EngineError> {
+    fn start(
+        &self,
+        plan: &Plan,
+        index: usize,
+        batch: usize,
+        inputs: Vec<Share>,
+    ) -> Result<Started, EngineError> {
         let step = &plan.steps[index];
         if inputs.iter().any(|share| matches!(share, Share::Words(_))) {
-            return Err(no_engine(step, "client-aided leaves the server no share of its own"));
+            return Err(no_engine(
+                step,
+                "client-aided leaves the server no share of its own",
+            ));
         }
-        let Some(shape) = Shape::of(plan, index, batch) else { return Ok(Started::Share(Share::Zero)) };
+        let Some(shape) = Shape::of(plan, index, batch) else {
+            return Ok(Started::Share(Share::Zero));
+        };
         fn machine<W: Word>(shape: Shape, layer: &Arc<PreparedLayer<W>>) -> Box<dyn StepMachine> {
             Box::new(LinearServer::new(shape, layer.clone()))
         }

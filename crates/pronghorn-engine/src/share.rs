@@ -25,7 +25,10 @@ pub struct Batch {
 impl Batch {
     /// Zeros.
     pub fn zeros(elements: usize, images: usize) -> Self {
-        Self { images, words: Zeroizing::new(vec![0; elements * images]) }
+        Self {
+            images,
+            words: Zeroizing::new(vec![0; elements * images]),
+        }
     }
 
     /// From images one after the other (`[image][element]`), as users hand them over.

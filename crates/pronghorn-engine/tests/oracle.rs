@@ -7,7 +7,7 @@ use pronghorn_graph::{
     graph::{Graph, Tensor},
     oracle,
 };
-use pronghorn_plan::{BuildOptions, Built, TrustLevel, WordSize, build};
+use pronghorn_plan::{BuildOptions, Built, LinearPlan, TrustLevel, WordSize, build};
 use proptest::prelude::*;
 
 /// Small deterministic numbers in (-1, 1).
@@ -25,7 +25,13 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
 fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tensor> {
     let make = |(index, (name, shape)): (usize, &(&str, &[usize]))| {
         let data = numbers(shape.iter().product(), seed + index as u64);
-        ((*name).to_owned(), Tensor { shape: shape.to_vec(), data })
+        (
+            (*name).to_owned(),
+            Tensor {
+                shape: shape.to_vec(),
+                data,
+            },
+        )
     };
     shapes.iter().enumerate().map(make).collect()
 }
@@ -34,7 +40,9 @@ fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tensor> {
 /// addition, average pooling, leaky ReLU, a square, a dense layer.
 fn network(seed: u64) -> Graph {
     let window = |k: usize, s: usize, p: usize| {
-        format!(r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#)
+        format!(
+            r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#
+        )
     };
     let node = |name: &str, op: String, inputs: &str, shape: &str| {
         format!(r#"{{"name":"{name}","op":{{{op}}},"inputs":[{inputs}],"shape":[{shape}]}}"#)
@@ -48,15 +56,41 @@ fn network(seed: u64) -> Graph {
         node("r1", r#""kind":"relu""#.into(), "1", "6,5,5"),
         node("c2", conv("c2", window(3, 1, 1), 3), "2", "6,5,5"),
         node("add", r#""kind":"add""#.into(), "3,2", "6,5,5"),
-        node("l", r#""kind":"leaky_relu","alpha":0.1"#.into(), "4", "6,5,5"),
-        node("mp", format!(r#""kind":"max_pool",{}"#, window(2, 2, 1)), "5", "6,3,3"),
+        node(
+            "l",
+            r#""kind":"leaky_relu","alpha":0.1"#.into(),
+            "4",
+            "6,5,5",
+        ),
+        node(
+            "mp",
+            format!(r#""kind":"max_pool",{}"#, window(2, 2, 1)),
+            "5",
+            "6,3,3",
+        ),
         node("c3", conv("c3", window(1, 1, 0), 1), "6", "4,3,3"),
         node("sq", r#""kind":"square""#.into(), "7", "4,3,3"),
-        node("ap", format!(r#""kind":"average_pool",{},"count_include_pad":false"#, window(3, 2, 1)), "8", "4,2,2"),
+        node(
+            "ap",
+            format!(
+                r#""kind":"average_pool",{},"count_include_pad":false"#,
+                window(3, 2, 1)
+            ),
+            "8",
+            "4,2,2",
+        ),
         node("fl", r#""kind":"reshape""#.into(), "9", "16"),
-        node("fc", r#""kind":"dense","weight":"fc.w","bias":"fc.b""#.into(), "10", "5"),
+        node(
+            "fc",
+            r#""kind":"dense","weight":"fc.w","bias":"fc.b""#.into(),
+            "10",
+            "5",
+        ),
     ];
-    let json = format!(r#"{{"name":"test","nodes":[{}],"output":11}}"#, nodes.join(","));
+    let json = format!(
+        r#"{{"name":"test","nodes":[{}],"output":11}}"#,
+        nodes.join(",")
+    );
     let weights = tensors(
         &[
             ("c1.w", &[6, 2, 3, 3]),
@@ -73,12 +107,12 @@ fn network(seed: u64) -> Graph {
     Graph::from_json(&json, weights).expect("the test network is valid")
 }
 
-fn built(seed: u64, bits: Option<u32>) -> Built {
+fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
     let options = BuildOptions {
         trust: Some(TrustLevel::ClientAided),
         samples: Some(numbers(162 * 20, 77)),
-        weight_bits: bits,
-        input_bits: bits,
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
         ..BuildOptions::default()
     };
     build(&network(seed), &options).expect("the test network has a plan")
@@ -108,20 +142,28 @@ fn exchange(client: &mut ClientRun, server: &mut ServerRun) -> Result<(), Engine
 
 fn check(built: &Built, inputs: &[f32], batch: usize) {
     let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
-    let mut client = ClientRun::new(model.plan().clone(), inputs, batch).expect("inputs fit the plan");
+    let mut client =
+        ClientRun::new(model.plan().clone(), inputs, batch).expect("inputs fit the plan");
     let mut server = ServerRun::new(model.clone(), batch).expect("the batch fits");
     exchange(&mut client, &mut server).expect("an honest run succeeds");
     let progress = client.progress();
     assert_eq!(progress.done, progress.total);
-    let (integers, _) = oracle::quantise_input(built.plan.input(), inputs).expect("inputs are numbers");
-    let wanted = oracle::evaluate(&built.fixed, &integers, batch).expect("values stay in their ranges");
+    let (integers, _) =
+        oracle::quantise_input(built.plan.input(), inputs).expect("inputs are numbers");
+    let wanted =
+        oracle::evaluate(&built.fixed, &integers, batch).expect("values stay in their ranges");
     assert_eq!(client.finish_integers().expect("the run is over"), wanted);
 }
 
 #[test]
 fn equals_the_oracle_in_32_bit_words() {
     let built = built(1, None);
-    assert!(built.plan.linear_steps().all(|(_, _, linear)| linear.word == WordSize::U32));
+    assert!(
+        built
+            .plan
+            .linear_steps()
+            .all(|(_, _, linear)| linear.word == WordSize::U32)
+    );
     // One image, part of a block, a whole block, several blocks and a part.
     for batch in [1, 3, 100, 2048, 5000] {
         check(&built, &numbers(162 * batch, batch as u64), batch);
@@ -130,9 +172,28 @@ fn equals_the_oracle_in_32_bit_words() {
 
 #[test]
 fn equals_the_oracle_in_64_bit_words() {
-    let built = built(2, Some(12));
-    assert!(built.plan.linear_steps().any(|(_, _, linear)| linear.word == WordSize::U64));
+    let built = built(2, Some((10, 14)));
+    assert!(
+        built
+            .plan
+            .linear_steps()
+            .any(|(_, _, linear)| linear.word == WordSize::U64)
+    );
     check(&built, &numbers(162 * 2100, 5), 2100);
+}
+
+#[test]
+fn equals_the_oracle_in_two_digits() {
+    let built = built(4, Some((11, 9)));
+    let narrow_split =
+        |linear: &LinearPlan| linear.parts.len() == 2 && linear.word == WordSize::U32;
+    assert!(
+        built
+            .plan
+            .linear_steps()
+            .any(|(_, _, linear)| narrow_split(linear))
+    );
+    check(&built, &numbers(162 * 2100, 6), 2100);
 }
 
 #[test]
@@ -146,7 +207,7 @@ fn extreme_inputs_equal_the_oracle() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
-    fn random_networks_equal_the_oracle(seed in 0u64..1 << 40, batch in 1usize..40, bits in prop::option::of(3u32..12)) {
+    fn random_networks_equal_the_oracle(seed in 0u64..1 << 40, batch in 1usize..40, bits in prop::option::of((3u32..12, 3u32..13))) {
         check(&built(seed, bits), &numbers(162 * batch, seed ^ 1), batch);
     }
 }
@@ -154,7 +215,8 @@ proptest! {
 /// A model and a server run in the middle of receiving, with the client's next message.
 fn halfway(messages: usize) -> (ServerRun, Vec<u8>) {
     let model = Arc::new(ServerModel::new(&built(1, None)).expect("weights fit the plan"));
-    let mut client = ClientRun::new(model.plan().clone(), &numbers(162 * 4, 1), 4).expect("inputs fit");
+    let mut client =
+        ClientRun::new(model.plan().clone(), &numbers(162 * 4, 1), 4).expect("inputs fit");
     let mut server = ServerRun::new(model, 4).expect("the batch fits");
     let mut message = Vec::new();
     for _ in 0..messages {
@@ -171,11 +233,23 @@ fn wrong_lengths_are_refused() {
     for messages in [0, 1] {
         for change in [-1isize, 1] {
             let (mut server, mut message) = halfway(messages);
-            message.resize(message.len().checked_add_signed(change).expect("a message is not empty"), 0);
-            assert!(matches!(server.receive(&message), Err(EngineError::Length { .. })));
+            message.resize(
+                message
+                    .len()
+                    .checked_add_signed(change)
+                    .expect("a message is not empty"),
+                0,
+            );
+            assert!(matches!(
+                server.receive(&message),
+                Err(EngineError::Length { .. })
+            ));
         }
         let (mut server, _) = halfway(messages);
-        assert!(matches!(server.receive(&[]), Err(EngineError::Length { found: 0, .. })));
+        assert!(matches!(
+            server.receive(&[]),
+            Err(EngineError::Length { found: 0, .. })
+        ));
     }
 }
 
@@ -183,35 +257,65 @@ fn wrong_lengths_are_refused() {
 fn words_out_of_range_are_refused() {
     let (mut server, mut message) = halfway(1);
     message.fill(0xff);
-    let error = server.receive(&message).expect_err("all ones are no residues");
-    assert!(matches!(error, EngineError::Word { .. } | EngineError::Packing { .. }), "{error}");
+    let error = server
+        .receive(&message)
+        .expect_err("all ones are no residues");
+    assert!(
+        matches!(
+            error,
+            EngineError::Word { .. } | EngineError::Packing { .. }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn out_of_turn_is_refused() {
     let (mut server, _) = halfway(1);
-    assert!(matches!(server.send(&mut Vec::new()), Err(EngineError::OutOfTurn { .. })));
+    assert!(matches!(
+        server.send(&mut Vec::new()),
+        Err(EngineError::OutOfTurn { .. })
+    ));
     let model = Arc::new(ServerModel::new(&built(1, None)).expect("weights fit the plan"));
     let mut client = ClientRun::new(model.plan().clone(), &numbers(162, 1), 1).expect("inputs fit");
-    assert!(matches!(client.receive(&[0; 32]), Err(EngineError::OutOfTurn { .. })));
-    assert!(matches!(client.finish(), Err(EngineError::OutOfTurn { .. })));
+    assert!(matches!(
+        client.receive(&[0; 32]),
+        Err(EngineError::OutOfTurn { .. })
+    ));
+    assert!(matches!(
+        client.finish(),
+        Err(EngineError::OutOfTurn { .. })
+    ));
 }
 
 #[test]
 fn bad_batches_and_inputs_are_refused() {
     let model = Arc::new(ServerModel::new(&built(1, None)).expect("weights fit the plan"));
     let plan = model.plan().clone();
-    assert!(matches!(ServerRun::new(model.clone(), 0), Err(EngineError::Batch { .. })));
-    assert!(matches!(ServerRun::new(model, plan.max_batch + 1), Err(EngineError::Batch { .. })));
-    assert!(matches!(ClientRun::new(plan.clone(), &[0.0; 161], 1), Err(EngineError::Inputs { .. })));
-    assert!(matches!(ClientRun::new(plan, &[f32::NAN; 162], 1), Err(EngineError::Input(_))));
+    assert!(matches!(
+        ServerRun::new(model.clone(), 0),
+        Err(EngineError::Batch { .. })
+    ));
+    assert!(matches!(
+        ServerRun::new(model, plan.max_batch + 1),
+        Err(EngineError::Batch { .. })
+    ));
+    assert!(matches!(
+        ClientRun::new(plan.clone(), &[0.0; 161], 1),
+        Err(EngineError::Inputs { .. })
+    ));
+    assert!(matches!(
+        ClientRun::new(plan, &[f32::NAN; 162], 1),
+        Err(EngineError::Input(_))
+    ));
 }
 
 /// A server that answers with noise is caught by the proven ranges, almost surely.
 #[test]
 fn a_random_answer_is_noticed() {
     let model = Arc::new(ServerModel::new(&built(1, None)).expect("weights fit the plan"));
-    let mut client = ClientRun::new(model.plan().clone(), &numbers(162 * 50, 1), 50).expect("inputs fit");
+    let mut client =
+        ClientRun::new(model.plan().clone(), &numbers(162 * 50, 1), 50).expect("inputs fit");
     let mut message = Vec::new();
     while client.want() == Want::Send {
         message.clear();

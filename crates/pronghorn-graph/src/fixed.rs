@@ -123,6 +123,52 @@ pub struct Linear {
     pub bias: Vec<i32>,
 }
 
+/// A part of an integer, by which a layer can be cut into two with smaller weights:
+/// `weight = high * 2^bits + low`, `-2^(bits-1) <= low < 2^(bits-1)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Digit {
+    /// All of it.
+    Whole,
+    /// `high`, for a low digit of so many bits.
+    High(u32),
+    /// `low`, of so many bits.
+    Low(u32),
+}
+
+impl Digit {
+    /// This part of an integer.
+    pub fn of(self, integer: i32) -> i32 {
+        let low = |bits: u32| {
+            let half = 1i64 << (bits - 1);
+            (i64::from(integer) + half).rem_euclid(2 * half) - half
+        };
+        match self {
+            Self::Whole => integer,
+            // Both fit: the high part of an i32 is at most 2^31 / 2 in magnitude, for one bit or more.
+            Self::High(bits) => ((i64::from(integer) - low(bits)) >> bits) as i32,
+            Self::Low(bits) => low(bits) as i32,
+        }
+    }
+
+    /// Bits by which results of this part are shifted up before parts are added.
+    pub fn left_shift(self) -> u32 {
+        if let Self::High(bits) = self { bits } else { 0 }
+    }
+}
+
+impl Linear {
+    /// The layer with this part of every weight and bias. Results of the parts, shifted up by their
+    /// [`Digit::left_shift`], add up to the layer's result.
+    pub fn digit(&self, digit: Digit) -> Self {
+        let part = |integers: &[i32]| integers.iter().map(|&integer| digit.of(integer)).collect();
+        Self {
+            geometry: self.geometry.clone(),
+            weights: part(&self.weights),
+            bias: part(&self.bias),
+        }
+    }
+}
+
 /// Linear operators with public constants: additive shares go through them without a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -200,4 +246,24 @@ pub enum ActivationOp {
         /// Upper bound of the result.
         high: i32,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Digit;
+
+    #[test]
+    fn digits_add_up() {
+        for bits in 1..16 {
+            for integer in [i32::MIN, -32_767, -129, -1, 0, 1, 7, 128, 12_345, i32::MAX] {
+                let [high, low] =
+                    [Digit::High(bits), Digit::Low(bits)].map(|digit| digit.of(integer));
+                assert_eq!(
+                    (i64::from(high) << bits) + i64::from(low),
+                    i64::from(integer)
+                );
+                assert!((-(1 << (bits - 1))..1 << (bits - 1)).contains(&low));
+            }
+        }
+    }
 }

@@ -52,7 +52,10 @@ impl<W: Word> RlweRing<W> {
     /// When the table of ePrint 2024/463 gives `(n, q)` less than 128 bits, or `q` does not fit.
     pub fn new(n: usize, q: u64) -> Result<Self, ParameterError> {
         let security = security::check(n, u64::BITS - q.saturating_sub(1).leading_zeros())?;
-        Ok(Self { ntt: Ntt::new(n, Prime::new(q)?)?, security })
+        Ok(Self {
+            ntt: Ntt::new(n, Prime::new(q)?)?,
+            security,
+        })
     }
 
     /// Coefficients of a polynomial.
@@ -104,7 +107,9 @@ pub struct Encoding {
 
 /// A decrypted message lies outside its proven range: a wrong server, or a damaged answer.
 #[derive(Debug, Error)]
-#[error("a decrypted value lies outside the range the plan proves; the answer is damaged or the server runs another model")]
+#[error(
+    "a decrypted value lies outside the range the plan proves; the answer is damaged or the server runs another model"
+)]
 pub struct OutOfRange;
 
 /// One ternary secret a block, for one linear step of one batch; wiped on drop.
@@ -141,7 +146,11 @@ impl<W: Word> SecretKey<W> {
         }
         ternary.zeroize();
         let shoup = ntt.iter().map(|&word| ring.modulus().shoup(word)).collect();
-        Self { ntt, shoup, errors: Prg::new(seed, "pronghorn 2026 RLWE errors") }
+        Self {
+            ntt,
+            shoup,
+            errors: Prg::new(seed, "pronghorn 2026 RLWE errors"),
+        }
     }
 
     /// Encrypts a row: `b[j] = scale * messages[j] + e_j - (a s)_j`, block after block. The last block may be
@@ -164,8 +173,18 @@ impl<W: Word> SecretKey<W> {
         for (block, (messages, b)) in messages.chunks(n).zip(b.chunks_mut(n)).enumerate() {
             self.mask(ring, block, a, &mut scratch.words);
             let errors = &mut scratch.errors[..messages.len()];
-            sample::centred_binomial(&mut self.errors.stream(row * blocks as u64 + block as u64), errors);
-            simd::encrypt(messages, errors, &scratch.words, scale_log, ring.modulus().value(), b);
+            sample::centred_binomial(
+                &mut self.errors.stream(row * blocks as u64 + block as u64),
+                errors,
+            );
+            simd::encrypt(
+                messages,
+                errors,
+                &scratch.words,
+                scale_log,
+                ring.modulus().value(),
+                b,
+            );
         }
     }
 
@@ -186,7 +205,13 @@ impl<W: Word> SecretKey<W> {
         let mut inside = true;
         for (block, (b, messages)) in b.chunks(n).zip(messages.chunks_mut(n)).enumerate() {
             self.mask(ring, block, a, &mut scratch.words);
-            inside &= simd::decrypt(b, &scratch.words, encoding, ring.modulus().value(), messages);
+            inside &= simd::decrypt(
+                b,
+                &scratch.words,
+                encoding,
+                ring.modulus().value(),
+                messages,
+            );
         }
         if inside { Ok(()) } else { Err(OutOfRange) }
     }
@@ -194,7 +219,13 @@ impl<W: Word> SecretKey<W> {
     /// `a * s_block` in coefficients.
     fn mask(&self, ring: &RlweRing<W>, block: usize, a: &[W], product: &mut [W]) {
         let range = block * ring.n()..(block + 1) * ring.n();
-        vector::mul_shoup(ring.modulus(), a, &self.ntt[range.clone()], &self.shoup[range], product);
+        vector::mul_shoup(
+            ring.modulus(),
+            a,
+            &self.ntt[range.clone()],
+            &self.shoup[range],
+            product,
+        );
         ring.ntt.inverse(product);
     }
 }
@@ -208,7 +239,10 @@ pub struct Scratch<W: Word> {
 impl<W: Word> Scratch<W> {
     /// Room for polynomials of `ring`.
     pub fn new(ring: &RlweRing<W>) -> Self {
-        Self { words: vec![W::default(); ring.n()], errors: vec![0; ring.n()] }
+        Self {
+            words: vec![W::default(); ring.n()],
+            errors: vec![0; ring.n()],
+        }
     }
 }
 

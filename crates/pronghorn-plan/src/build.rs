@@ -1,7 +1,7 @@
 //! From a floating-point graph to a plan and the server's half.
 
 use pronghorn_graph::{
-    fixed::{FixedGraph, FixedNode, FixedOp, Linear},
+    fixed::{Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
     float::{self, FloatError},
     graph::{Graph, Op},
     oracle::{self, OracleError},
@@ -12,8 +12,10 @@ use thiserror::Error;
 
 use crate::{
     cost,
-    plan::{ActivationPlan, Engine, FORMAT, LinearPlan, Plan, Protocol, Step, StepKind, centre},
-    precision::{Carrier, Demand, ModulusBudget},
+    plan::{
+        ActivationPlan, Engine, FORMAT, LinearPlan, Part, Plan, Protocol, Step, StepKind, WordSize,
+    },
+    precision::{self, Carrier, Demand, ModulusBudget},
     trust::{self, TrustError, TrustLevel},
 };
 
@@ -55,7 +57,7 @@ pub const SYNTHETIC_IMAGES: usize = 48;
 pub const SYNTHETIC_MARGIN: f32 = 2.0;
 
 /// Relative rms error of the result, against the float model on the samples, that the planner aims at.
-pub const RESULT_TOLERANCE: f64 = 0.1;
+pub const RESULT_TOLERANCE: f64 = 0.05;
 
 /// Samples on which the planner measures that error.
 const FIDELITY_IMAGES: usize = 64;
@@ -89,7 +91,9 @@ pub enum BuildError {
     #[error(transparent)]
     Oracle(#[from] OracleError),
     /// The samples are not images of this model.
-    #[error("the samples have {found} values, which is no positive multiple of the {expected} that an input of shape {shape:?} has")]
+    #[error(
+        "the samples have {found} values, which is no positive multiple of the {expected} that an input of shape {shape:?} has"
+    )]
     Samples {
         /// Values given.
         found: usize,
@@ -99,7 +103,9 @@ pub enum BuildError {
         shape: Vec<usize>,
     },
     /// Not even one image fits.
-    #[error("one image needs {needed} bytes on the server at step {step}, and {allowed} are allowed: raise --memory, or use a smaller input")]
+    #[error(
+        "one image needs {needed} bytes on the server at step {step}, and {allowed} are allowed: raise --memory, or use a smaller input"
+    )]
     Memory {
         /// The step that needs most.
         step: String,
@@ -108,8 +114,18 @@ pub enum BuildError {
         /// Bytes allowed.
         allowed: u64,
     },
+    /// A layer whose numbers do not go together.
+    #[error("{layer}: {reason}")]
+    Layer {
+        /// The node.
+        layer: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The layer's answer is too wide for any modulus.
-    #[error("{layer}: its integer result spans {width} values with noise below {noise}, which no modulus of this version carries at 128 bits of security: lower --weight-bits or --input-bits")]
+    #[error(
+        "{layer}: its integer result spans {width} values with noise below {noise}, which no modulus of this version carries at 128 bits of security: lower --weight-bits or --input-bits"
+    )]
     Modulus {
         /// The node.
         layer: String,
@@ -137,13 +153,24 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let profile = float::profile(&graph, &samples, images)?;
     let tested = &samples[..images.min(FIDELITY_IMAGES) * elements];
     let wanted = float::evaluate(&graph, tested, images.min(FIDELITY_IMAGES))?;
-    let quantise_options = QuantiseOptions { margin, ..QuantiseOptions::default() };
+    let quantise_options = QuantiseOptions {
+        margin,
+        ..QuantiseOptions::default()
+    };
 
-    let layers = graph.nodes.iter().filter(|node| matches!(node.op, Op::Conv { .. } | Op::Dense { .. })).count();
+    let layers = graph
+        .nodes
+        .iter()
+        .filter(|node| matches!(node.op, Op::Conv { .. } | Op::Dense { .. }))
+        .count();
     let mut tolerance = RESULT_TOLERANCE / (layers.max(1) as f64).sqrt();
     let mut best: Option<(FixedGraph, f64)> = None;
     for _ in 0..6 {
-        let budget = ModulusBudget { tolerance, weight_bits: options.weight_bits, input_bits: options.input_bits };
+        let budget = ModulusBudget {
+            tolerance,
+            weight_bits: options.weight_bits,
+            input_bits: options.input_bits,
+        };
         let fixed = quantise::quantise(&graph, &profile, &budget, &quantise_options)?;
         let error = result_error(&fixed, tested, &wanted)?;
         let better = best.as_ref().is_none_or(|(_, least)| error < *least);
@@ -157,14 +184,27 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     }
     let (fixed, result_error) = best.expect("the loop runs at least once");
     let (plan, weights) = lower(&fixed, trust, options.memory)?;
-    Ok(Built { plan, weights, fixed, result_error })
+    Ok(Built {
+        plan,
+        weights,
+        fixed,
+        result_error,
+    })
 }
 
 /// The user's samples, or made-up ones, and the margin that goes with them.
-fn samples(options: &BuildOptions, elements: usize, shape: &[usize]) -> Result<(Vec<f32>, f32), BuildError> {
+fn samples(
+    options: &BuildOptions,
+    elements: usize,
+    shape: &[usize],
+) -> Result<(Vec<f32>, f32), BuildError> {
     match &options.samples {
         Some(samples) if samples.is_empty() || samples.len() % elements.max(1) != 0 => {
-            Err(BuildError::Samples { found: samples.len(), expected: elements, shape: shape.to_vec() })
+            Err(BuildError::Samples {
+                found: samples.len(),
+                expected: elements,
+                shape: shape.to_vec(),
+            })
         }
         Some(samples) => Ok((samples.clone(), 1.0)),
         None => Ok((synthetic(elements, options.input_range), SYNTHETIC_MARGIN)),
@@ -202,17 +242,38 @@ fn result_error(fixed: &FixedGraph, inputs: &[f32], wanted: &[f32]) -> Result<f6
     let images = inputs.len() / input.len();
     let (integers, _) = oracle::quantise_input(input, inputs)?;
     let result = oracle::evaluate(fixed, &integers, images)?;
-    let found = oracle::finish(&fixed.finish, &fixed.nodes[fixed.output].value, &result, images);
+    let found = oracle::finish(
+        &fixed.finish,
+        &fixed.nodes[fixed.output].value,
+        &result,
+        images,
+    );
     let square = |value: f64| value * value;
-    let error: f64 = found.iter().zip(wanted).map(|(&f, &w)| square(f64::from(f) - f64::from(w))).sum();
+    let error: f64 = found
+        .iter()
+        .zip(wanted)
+        .map(|(&f, &w)| square(f64::from(f) - f64::from(w)))
+        .sum();
     let signal: f64 = wanted.iter().map(|&w| square(f64::from(w))).sum();
-    Ok(if error == 0.0 { 0.0 } else { (error / signal).sqrt() })
+    Ok(if error == 0.0 {
+        0.0
+    } else {
+        (error / signal).sqrt()
+    })
 }
 
 /// Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters.
-fn lower(fixed: &FixedGraph, trust: TrustLevel, memory: u64) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
+fn lower(
+    fixed: &FixedGraph,
+    trust: TrustLevel,
+    memory: u64,
+) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
     let mut consumers = vec![0usize; fixed.nodes.len()];
-    fixed.nodes.iter().flat_map(|node| &node.inputs).for_each(|&input| consumers[input] += 1);
+    fixed
+        .nodes
+        .iter()
+        .flat_map(|node| &node.inputs)
+        .for_each(|&input| consumers[input] += 1);
     consumers[fixed.output] += 1;
     let mut steps: Vec<Step> = Vec::new();
     let mut weights = Vec::new();
@@ -232,15 +293,27 @@ fn lower(fixed: &FixedGraph, trust: TrustLevel, memory: u64) -> Result<(Plan, Ve
         }
         let kind = match &node.op {
             FixedOp::Input => StepKind::Input,
-            FixedOp::Linear(linear) => StepKind::Linear(linear_plan(node, linear, &steps[inputs[0]])?),
-            FixedOp::Local(op) => StepKind::Local(op.clone()),
-            FixedOp::Activation(op) => {
-                StepKind::Activation(ActivationPlan { protocol: Protocol::Reveal, ops: vec![op.clone()] })
+            FixedOp::Linear(linear) => {
+                StepKind::Linear(linear_plan(node, linear, &steps[inputs[0]])?)
             }
+            FixedOp::Local(op) => StepKind::Local(op.clone()),
+            FixedOp::Activation(op) => StepKind::Activation(ActivationPlan {
+                protocol: Protocol::Reveal,
+                ops: vec![op.clone()],
+            }),
         };
-        weights.push(if let FixedOp::Linear(linear) = &node.op { Some(linear.clone()) } else { None });
+        weights.push(if let FixedOp::Linear(linear) = &node.op {
+            Some(linear.clone())
+        } else {
+            None
+        });
         step_of[index] = steps.len();
-        steps.push(Step { name: node.name.clone(), kind, inputs, value: node.value.clone() });
+        steps.push(Step {
+            name: node.name.clone(),
+            kind,
+            inputs,
+            value: node.value.clone(),
+        });
     }
     let mut plan = Plan {
         format: FORMAT,
@@ -251,35 +324,109 @@ fn lower(fixed: &FixedGraph, trust: TrustLevel, memory: u64) -> Result<(Plan, Ve
         finish: fixed.finish.clone(),
         max_batch: 1,
     };
-    plan.max_batch = cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
-        step: plan.steps[step].name.clone(),
-        needed,
-        allowed: memory,
-    })?;
+    plan.max_batch =
+        cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
+            step: plan.steps[step].name.clone(),
+            needed,
+            allowed: memory,
+        })?;
     Ok((plan, weights))
 }
 
-/// Parameters of one linear step from its actual integer weights.
+/// Parameters of one linear step from its actual integer weights: in one part if 32-bit words carry it, else in
+/// two digits if they carry those, else in one part in 64-bit words.
 fn linear_plan(node: &FixedNode, linear: &Linear, input: &Step) -> Result<LinearPlan, BuildError> {
-    let rows = linear.weights.chunks(linear.weights.len() / linear.geometry.out_channels);
+    let plan = |digits: &[Digit]| parameters(node, linear, input, digits);
+    let whole = plan(&[Digit::Whole]);
+    if matches!(&whole, Ok(plan) if plan.word == WordSize::U32) {
+        return whole;
+    }
+    let narrow = (1..precision::MAX_LOW_BITS)
+        .filter_map(|bits| plan(&[Digit::High(bits), Digit::Low(bits)]).ok())
+        .filter(|plan| plan.word == WordSize::U32);
+    match narrow.min_by_key(LinearPlan::modulus_bits) {
+        Some(split) => Ok(split),
+        None => whole,
+    }
+}
+
+/// Parameters when the answer has these parts.
+fn parameters(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &Step,
+    digits: &[Digit],
+) -> Result<LinearPlan, BuildError> {
+    let (mut parts, mut demands) = (Vec::new(), Vec::new());
+    for &digit in digits {
+        let layer = linear.digit(digit);
+        let bounds = layer
+            .bounds(&input.value, &node.value.shape)
+            .map_err(|error| BuildError::Layer {
+                layer: node.name.clone(),
+                reason: error.to_string(),
+            })?;
+        let (low, high) = if digit == Digit::Whole {
+            Some((node.value.low, node.value.high))
+        } else {
+            bounds.fit()
+        }
+        .ok_or_else(|| BuildError::Layer {
+            layer: node.name.clone(),
+            reason: "a part exceeds 32 bits".into(),
+        })?;
+        let part = Part {
+            left_shift: digit.left_shift(),
+            low,
+            high,
+        };
+        demands.push(demand(&layer, &input.value, &part));
+        parts.push(part);
+    }
+    let demand = Demand::all(&demands);
+    let answers = digits.len() * node.value.len();
+    let Carrier {
+        word,
+        degree,
+        modulus,
+        scale_log,
+        dropped_bits,
+    } = demand
+        .carrier(input.value.len(), answers)
+        .ok_or_else(|| BuildError::Modulus {
+            layer: node.name.clone(),
+            width: demand.width,
+            noise: demand.noise(),
+        })?;
+    let geometry = linear.geometry.clone();
+    Ok(LinearPlan {
+        engine: Engine::Batch,
+        geometry,
+        word,
+        degree,
+        modulus,
+        scale_log,
+        dropped_bits,
+        parts,
+    })
+}
+
+/// What one part asks of the modulus.
+fn demand(layer: &Linear, input: &ValueSpec, part: &Part) -> Demand {
+    let rows = layer.weights.chunks(layer.geometry.row_len());
     let norms = rows.map(|row| {
         let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(f64::from(w))).sum::<f64>();
         (sum(f64::abs), sum(|w| w * w).sqrt())
     });
-    let (norm1, norm2) = norms.fold((0f64, 0f64), |most, row| (most.0.max(row.0), most.1.max(row.1)));
-    let middle = centre(&node.value);
-    let reach = (i64::from(node.value.high) - middle).max(middle - i64::from(node.value.low));
-    let demand = Demand {
+    let (norm1, norm2) = norms.fold((0f64, 0f64), |most, row| {
+        (most.0.max(row.0), most.1.max(row.1))
+    });
+    let reach = (i64::from(part.high) - part.centre()).max(part.centre() - i64::from(part.low));
+    let input = f64::from(input.low.unsigned_abs().max(input.high.unsigned_abs()));
+    Demand {
         width: 2.0 * reach as f64,
-        input: f64::from(input.value.low.unsigned_abs().max(input.value.high.unsigned_abs())),
+        input,
         norm1,
         norm2,
-    };
-    let Carrier { word, degree, modulus, scale_log, dropped_bits } =
-        demand.carrier(input.value.len(), node.value.len()).ok_or_else(|| BuildError::Modulus {
-            layer: node.name.clone(),
-            width: demand.width,
-            noise: pronghorn_he::noise::linear_bound(norm1, norm2),
-        })?;
-    Ok(LinearPlan { engine: Engine::Batch, geometry: linear.geometry.clone(), word, degree, modulus, scale_log, dropped_bits })
+    }
 }

@@ -50,9 +50,14 @@ impl LinearPlan {
         packed_len(batch, self.modulus_bits())
     }
 
-    /// Bytes of one element's answer for a batch: `a` whole, `b` without its dropped bits.
-    pub fn answer_row_bytes(&self, batch: usize) -> usize {
+    /// Bytes of one part of an element's answer for a batch: `a` whole, `b` without its dropped bits.
+    pub fn answer_part_bytes(&self, batch: usize) -> usize {
         packed_len(self.degree, self.modulus_bits()) + packed_len(batch, self.answer_bits())
+    }
+
+    /// Bytes of one element's answer for a batch, all parts.
+    pub fn answer_row_bytes(&self, batch: usize) -> usize {
+        self.parts.len() * self.answer_part_bytes(batch)
     }
 
     /// Bytes of a ciphertext word in memory.
@@ -68,25 +73,38 @@ impl LinearPlan {
 pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
     let step = &plan.steps[index];
     let values = |step: &Step| step.value.len() as u64;
-    let shares: u64 = step.inputs.iter().map(|&input| values(&plan.steps[input])).sum::<u64>() + values(step);
+    let shares: u64 = step
+        .inputs
+        .iter()
+        .map(|&input| values(&plan.steps[input]))
+        .sum::<u64>()
+        + values(step);
     let client_memory = 4 * shares * batch as u64;
     let StepKind::Linear(linear) = &step.kind else {
-        return StepCost { client_memory, ..StepCost::default() };
+        return StepCost {
+            client_memory,
+            ..StepCost::default()
+        };
     };
-    let (inputs, outputs) = (values(&plan.steps[step.inputs[0]]), values(step));
+    let answers = values(step) * linear.parts.len() as u64;
+    let inputs = values(&plan.steps[step.inputs[0]]);
     let columns = (linear.degree + batch) as u64;
     let (product, value) = match linear.word {
         WordSize::U32 => (rate::PRODUCT_U32, rate::VALUE_U32),
         WordSize::U64 => (rate::PRODUCT_U64, rate::VALUE_U64),
     };
-    let multiply_adds = linear.geometry.multiply_adds().saturating_mul(columns);
+    let multiply_adds = linear
+        .geometry
+        .multiply_adds()
+        .saturating_mul(columns * linear.parts.len() as u64);
     let seconds = multiply_adds as f64 / product
-        + (inputs + outputs) as f64 * (batch as f64 * value + linear.degree as f64 * rate::PUBLIC);
+        + (inputs + answers) as f64 * (batch as f64 * value + linear.degree as f64 * rate::PUBLIC);
     StepCost {
         bytes_up: SEED_BYTES as u64 + inputs * linear.request_row_bytes(batch) as u64,
-        bytes_down: outputs * linear.answer_row_bytes(batch) as u64,
+        bytes_down: answers * linear.answer_part_bytes(batch) as u64,
         multiply_adds,
-        server_memory: server_words(inputs, outputs, linear.degree as u64, batch as u64) * linear.word_bytes(),
+        server_memory: server_words(inputs, answers, linear.degree as u64, batch as u64)
+            * linear.word_bytes(),
         client_memory,
         rounds: 1,
         seconds,
@@ -100,15 +118,17 @@ fn server_words(inputs: u64, outputs: u64, degree: u64, batch: u64) -> u64 {
 
 /// The sum over all steps; memory is the largest.
 pub fn total(plan: &Plan, batch: usize) -> StepCost {
-    (0..plan.steps.len()).map(|index| step(plan, index, batch)).fold(StepCost::default(), |sum, cost| StepCost {
-        bytes_up: sum.bytes_up + cost.bytes_up,
-        bytes_down: sum.bytes_down + cost.bytes_down,
-        multiply_adds: sum.multiply_adds.saturating_add(cost.multiply_adds),
-        server_memory: sum.server_memory.max(cost.server_memory),
-        client_memory: sum.client_memory.max(cost.client_memory),
-        rounds: sum.rounds + cost.rounds,
-        seconds: sum.seconds + cost.seconds,
-    })
+    (0..plan.steps.len())
+        .map(|index| step(plan, index, batch))
+        .fold(StepCost::default(), |sum, cost| StepCost {
+            bytes_up: sum.bytes_up + cost.bytes_up,
+            bytes_down: sum.bytes_down + cost.bytes_down,
+            multiply_adds: sum.multiply_adds.saturating_add(cost.multiply_adds),
+            server_memory: sum.server_memory.max(cost.server_memory),
+            client_memory: sum.client_memory.max(cost.client_memory),
+            rounds: sum.rounds + cost.rounds,
+            seconds: sum.seconds + cost.seconds,
+        })
 }
 
 /// Most images a batch may have so that the server stays within `memory` bytes: whole blocks where
@@ -116,14 +136,28 @@ pub fn total(plan: &Plan, batch: usize) -> StepCost {
 pub fn max_batch(plan: &Plan, memory: u64) -> Result<usize, (usize, u64)> {
     let needed = |batch: usize| total(plan, batch).server_memory;
     if needed(1) > memory {
-        let most = (0..plan.steps.len()).max_by_key(|&index| step(plan, index, 1).server_memory).unwrap_or(0);
+        let most = (0..plan.steps.len())
+            .max_by_key(|&index| step(plan, index, 1).server_memory)
+            .unwrap_or(0);
         return Err((most, needed(1)));
     }
     let (mut fits, mut over) = (1, MAX_BATCH + 1);
     while over - fits > 1 {
         let middle = fits + (over - fits) / 2;
-        if needed(middle) <= memory { fits = middle } else { over = middle }
+        if needed(middle) <= memory {
+            fits = middle
+        } else {
+            over = middle
+        }
     }
-    let block = plan.linear_steps().map(|(_, _, linear)| linear.degree).max().unwrap_or(1);
-    Ok(if fits >= block { fits / block * block } else { fits })
+    let block = plan
+        .linear_steps()
+        .map(|(_, _, linear)| linear.degree)
+        .max()
+        .unwrap_or(1);
+    Ok(if fits >= block {
+        fits / block * block
+    } else {
+        fits
+    })
 }

@@ -15,20 +15,44 @@ impl fmt::Display for Plan {
         let batch = self.max_batch;
         let total = cost::total(self, batch);
         let per_image = |bytes: u64| bytes as f64 / batch as f64;
-        writeln!(f, "plan of {}, format {}, hash {}", self.model, self.format, &self.hash_hex()[..16])?;
+        writeln!(
+            f,
+            "plan of {}, format {}, hash {}",
+            self.model,
+            self.format,
+            &self.hash_hex()[..16]
+        )?;
         writeln!(f, "trust level {}: {}", self.trust, self.trust.reveals())?;
         writeln!(f, "batches of up to {batch} images")?;
         writeln!(f)?;
-        let columns = ["step", "what", "shape", "range", "parameters", "M mult-adds/image", "kB up/image", "kB down/image"];
+        let columns = [
+            "step",
+            "what",
+            "shape",
+            "range",
+            "parameters",
+            "M mult-adds/image",
+            "kB up/image",
+            "kB down/image",
+        ];
         let mut rows = vec![columns.map(str::to_owned)];
         for (index, step) in self.steps.iter().enumerate() {
             let cost = cost::step(self, index, batch);
-            let number = |value: f64| if value == 0.0 { String::new() } else { format!("{value:.3}") };
+            let number = |value: f64| {
+                if value == 0.0 {
+                    String::new()
+                } else {
+                    format!("{value:.3}")
+                }
+            };
             rows.push([
                 format!("{index} {}", step.name),
                 what(step),
                 shape(&step.value.shape),
-                format!("{}..{} /2^{}", step.value.low, step.value.high, step.value.fraction_bits),
+                format!(
+                    "{}..{} /2^{}",
+                    step.value.low, step.value.high, step.value.fraction_bits
+                ),
                 parameters(step),
                 number(per_image(cost.multiply_adds) / 1e6),
                 number(per_image(cost.bytes_up) / 1e3),
@@ -38,9 +62,25 @@ impl fmt::Display for Plan {
         table(f, &rows)?;
         writeln!(f)?;
         writeln!(f, "a full batch, frames not counted:")?;
-        writeln!(f, "  up {:.4} MB, down {:.4} MB an image; {} rounds", per_image(total.bytes_up) / 1e6, per_image(total.bytes_down) / 1e6, total.rounds)?;
-        writeln!(f, "  server memory {:.1} MB, client shares {:.1} MB", total.server_memory as f64 / 1e6, total.client_memory as f64 / 1e6)?;
-        writeln!(f, "  predicted {:.3} s on one core, both parties added ({:.0} images/s)", total.seconds, batch as f64 / total.seconds)
+        writeln!(
+            f,
+            "  up {:.4} MB, down {:.4} MB an image; {} rounds",
+            per_image(total.bytes_up) / 1e6,
+            per_image(total.bytes_down) / 1e6,
+            total.rounds
+        )?;
+        writeln!(
+            f,
+            "  server memory {:.1} MB, client shares {:.1} MB",
+            total.server_memory as f64 / 1e6,
+            total.client_memory as f64 / 1e6
+        )?;
+        writeln!(
+            f,
+            "  predicted {:.3} s on one core, both parties added ({:.0} images/s)",
+            total.seconds,
+            batch as f64 / total.seconds
+        )
     }
 }
 
@@ -61,12 +101,27 @@ fn linear_name(linear: &LinearPlan) -> String {
     let geometry = &linear.geometry;
     let [kernel_h, kernel_w] = geometry.window.kernel;
     let name = if geometry.input == [1, 1] {
-        format!("dense {} to {}", geometry.in_channels, geometry.out_channels)
+        format!(
+            "dense {} to {}",
+            geometry.in_channels, geometry.out_channels
+        )
     } else {
-        format!("conv {kernel_h}x{kernel_w}, {} to {}", geometry.in_channels, geometry.out_channels)
+        format!(
+            "conv {kernel_h}x{kernel_w}, {} to {}",
+            geometry.in_channels, geometry.out_channels
+        )
     };
-    let groups = if geometry.groups > 1 { format!(", {} groups", geometry.groups) } else { String::new() };
-    format!("batch engine, {name}{groups}")
+    let groups = if geometry.groups > 1 {
+        format!(", {} groups", geometry.groups)
+    } else {
+        String::new()
+    };
+    let parts = if linear.parts.len() > 1 {
+        ", two digits"
+    } else {
+        ""
+    };
+    format!("batch engine, {name}{groups}{parts}")
 }
 
 fn local_name(op: &LocalOp) -> &'static str {
@@ -86,13 +141,19 @@ fn activation_name(op: &ActivationOp) -> String {
         ActivationOp::Clip { low, high } => format!("clip {low}..{high}"),
         ActivationOp::LeakyRelu { slope, shift } => format!("leaky relu {slope}/2^{shift}"),
         ActivationOp::Square => "square".into(),
-        ActivationOp::MaxPool { window } => format!("max-pool {}x{}", window.kernel[0], window.kernel[1]),
-        ActivationOp::Requantise { shift, low, high } => format!("drop {shift} bits into {low}..{high}"),
+        ActivationOp::MaxPool { window } => {
+            format!("max-pool {}x{}", window.kernel[0], window.kernel[1])
+        }
+        ActivationOp::Requantise { shift, low, high } => {
+            format!("drop {shift} bits into {low}..{high}")
+        }
     }
 }
 
 fn parameters(step: &Step) -> String {
-    let StepKind::Linear(linear) = &step.kind else { return String::new() };
+    let StepKind::Linear(linear) = &step.kind else {
+        return String::new();
+    };
     let bits = linear.modulus_bits();
     let level = security::check(linear.degree, bits).map_or("below 128", |level| match level {
         SecurityLevel::Bits128 => "128",
@@ -106,15 +167,30 @@ fn parameters(step: &Step) -> String {
 }
 
 fn shape(shape: &[usize]) -> String {
-    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+    shape
+        .iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join("x")
 }
 
 /// Left-aligned columns, two spaces apart.
-fn table<const COLUMNS: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; COLUMNS]]) -> fmt::Result {
-    let widths: [usize; COLUMNS] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+fn table<const COLUMNS: usize>(
+    f: &mut fmt::Formatter<'_>,
+    rows: &[[String; COLUMNS]],
+) -> fmt::Result {
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    });
     for row in rows {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
         writeln!(f, "{}", cells.join("  ").trim_end())?;
     }
     Ok(())

@@ -12,5 +12,7 @@ pub mod trust;
 mod validate;
 
 pub use build::{BuildError, BuildOptions, Built, build};
-pub use plan::{ActivationPlan, Engine, LinearPlan, Plan, PlanError, Protocol, Step, StepKind, WordSize};
+pub use plan::{
+    ActivationPlan, Engine, LinearPlan, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize,
+};
 pub use trust::TrustLevel;

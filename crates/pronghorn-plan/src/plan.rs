@@ -82,7 +82,31 @@ pub struct LinearPlan {
     pub scale_log: u32,
     /// Low bits the server drops from `b` of its answer.
     pub dropped_bits: u32,
+    /// The answers each element has: one, or two for weights cut into a high and a low digit.
+    pub parts: Vec<Part>,
 }
+
+/// One answer of a linear step. The element is the sum of its parts, each shifted up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Bits by which it is shifted up.
+    pub left_shift: u32,
+    /// Smallest integer it can be.
+    pub low: i32,
+    /// Largest integer it can be.
+    pub high: i32,
+}
+
+impl Part {
+    /// The middle of its range; answers hold `message - centre`.
+    pub fn centre(&self) -> i64 {
+        (i64::from(self.low) + i64::from(self.high)).div_euclid(2)
+    }
+}
+
+/// Most parts of a linear step.
+pub const MAX_PARTS: usize = 2;
 
 /// The linear engines of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -113,21 +137,16 @@ impl LinearPlan {
         self.modulus_bits() - self.dropped_bits
     }
 
-    /// How messages sit in the words of the step's answer.
-    pub fn encoding(&self, value: &ValueSpec) -> Encoding {
+    /// How messages sit in the words of one part of the answer.
+    pub fn encoding(&self, part: &Part) -> Encoding {
         Encoding {
             scale_log: self.scale_log,
             dropped_bits: self.dropped_bits,
-            centre: centre(value),
-            low: value.low,
-            high: value.high,
+            centre: part.centre(),
+            low: part.low,
+            high: part.high,
         }
     }
-}
-
-/// The middle of a value's range; answers hold `m - centre`.
-pub fn centre(value: &ValueSpec) -> i64 {
-    (i64::from(value.low) + i64::from(value.high)).div_euclid(2)
 }
 
 /// An activation step: the protocol and the elementwise chain it computes in one go.
@@ -158,7 +177,9 @@ pub enum PlanError {
         length: usize,
     },
     /// Another format.
-    #[error("the plan has format {found}, this version reads format {FORMAT}: use the same version of pronghorn on both sides")]
+    #[error(
+        "the plan has format {found}, this version reads format {FORMAT}: use the same version of pronghorn on both sides"
+    )]
     Format {
         /// The format found.
         found: u16,
@@ -202,16 +223,22 @@ impl Plan {
     /// operators, ranges that do not hold, parameters below 128 bits of security.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PlanError> {
         if bytes.len() > MAX_BYTES {
-            return Err(PlanError::TooLong { length: bytes.len() });
+            return Err(PlanError::TooLong {
+                length: bytes.len(),
+            });
         }
-        let damaged = |error: postcard::Error| PlanError::Damaged { reason: error.to_string() };
+        let damaged = |error: postcard::Error| PlanError::Damaged {
+            reason: error.to_string(),
+        };
         let (format, _) = postcard::take_from_bytes::<u16>(bytes).map_err(damaged)?;
         if format != FORMAT {
             return Err(PlanError::Format { found: format });
         }
         let (plan, rest) = postcard::take_from_bytes::<Self>(bytes).map_err(damaged)?;
         if !rest.is_empty() {
-            return Err(PlanError::Damaged { reason: format!("{} bytes follow its end", rest.len()) });
+            return Err(PlanError::Damaged {
+                reason: format!("{} bytes follow its end", rest.len()),
+            });
         }
         validate::validate(&plan)?;
         Ok(plan)
@@ -224,7 +251,10 @@ impl Plan {
 
     /// [`Plan::hash`] in hexadecimal, as users compare it.
     pub fn hash_hex(&self) -> String {
-        self.hash().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.hash()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     /// JSON for people and tools.
@@ -259,7 +289,11 @@ impl Plan {
 
     /// Shape of the result after [`Plan::finish`].
     pub fn output_shape(&self) -> Vec<usize> {
-        if self.finish.contains(&Finish::ArgMax) { vec![1] } else { self.result().shape.clone() }
+        if self.finish.contains(&Finish::ArgMax) {
+            vec![1]
+        } else {
+            self.result().shape.clone()
+        }
     }
 
     /// Elements of one image's result after [`Plan::finish`].
@@ -269,9 +303,12 @@ impl Plan {
 
     /// The linear steps with their plans.
     pub fn linear_steps(&self) -> impl Iterator<Item = (usize, &Step, &LinearPlan)> {
-        self.steps.iter().enumerate().filter_map(|(index, step)| match &step.kind {
-            StepKind::Linear(linear) => Some((index, step, linear)),
-            _ => None,
-        })
+        self.steps
+            .iter()
+            .enumerate()
+            .filter_map(|(index, step)| match &step.kind {
+                StepKind::Linear(linear) => Some((index, step, linear)),
+                _ => None,
+            })
     }
 }

@@ -4,7 +4,10 @@
 //! below `scale / 2`, and the proven range of the answer times `scale` stays below `q`. So
 //! `log2 q` is about bits of the range plus bits of the noise, and both grow with every bit of precision.
 
-use pronghorn_graph::quantise::{Candidate, LayerProfile, Precision, PrecisionChooser};
+use pronghorn_graph::{
+    fixed::Digit,
+    quantise::{Candidate, LayerProfile, Precision, PrecisionChooser},
+};
 use pronghorn_he::noise;
 use pronghorn_ring::{
     modulus::largest_ntt_prime,
@@ -48,8 +51,19 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// What several parts ask of the modulus they share.
+    pub fn all(parts: &[Self]) -> Self {
+        let most = |field: fn(&Self) -> f64| parts.iter().map(field).fold(0.0, f64::max);
+        Self {
+            width: most(|d| d.width),
+            input: most(|d| d.input),
+            norm1: most(|d| d.norm1),
+            norm2: most(|d| d.norm2),
+        }
+    }
+
     /// Noise of an answer's coefficient.
-    fn noise(&self) -> u64 {
+    pub fn noise(&self) -> u64 {
         noise::linear_bound(self.norm1, self.norm2)
     }
 
@@ -70,9 +84,12 @@ impl Demand {
         let least = self.modulus_bits().max(18);
         let bytes = |carrier: &Carrier| {
             let bits = u64::BITS - carrier.modulus.leading_zeros();
-            (inputs + 2 * outputs) as u64 * u64::from(bits) - outputs as u64 * u64::from(carrier.dropped_bits)
+            (inputs + 2 * outputs) as u64 * u64::from(bits)
+                - outputs as u64 * u64::from(carrier.dropped_bits)
         };
-        (least..least + 4).filter_map(|bits| self.carrier_at(bits)).min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
+        (least..least + 4)
+            .filter_map(|bits| self.carrier_at(bits))
+            .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
     }
 
     /// Parameters with a modulus of `bits` bits.
@@ -82,14 +99,26 @@ impl Demand {
             32..=MAX_U64_BITS => WordSize::U64,
             _ => return None,
         };
-        let fits = |&degree: &usize| max_log_q(degree, SecurityLevel::Bits128).is_some_and(|limit| bits <= limit);
+        let fits = |&degree: &usize| {
+            max_log_q(degree, SecurityLevel::Bits128).is_some_and(|limit| bits <= limit)
+        };
         let degree = DEGREES.into_iter().find(fits)?;
         let modulus = largest_ntt_prime(bits, degree)?;
         let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
         // noise + 2^(dropped - 1) < 2^(scale_log - 1)
         let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
-        let dropped_bits = if room == 0 { 0 } else { u64::BITS - room.leading_zeros() };
-        Some(Carrier { word, degree, modulus, scale_log, dropped_bits })
+        let dropped_bits = if room == 0 {
+            0
+        } else {
+            u64::BITS - room.leading_zeros()
+        };
+        Some(Carrier {
+            word,
+            degree,
+            modulus,
+            scale_log,
+            dropped_bits,
+        })
     }
 }
 
@@ -105,40 +134,88 @@ pub struct ModulusBudget {
 
 /// Precisions the planner tries.
 const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=12;
+/// Most bits of a low digit, and one.
+pub const MAX_LOW_BITS: u32 = 8;
+
 const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=12;
 
 impl ModulusBudget {
     /// The best precision by [`ModulusBudget::rank`], among those some modulus carries.
     fn search(&self, layer: &LayerProfile) -> Option<Precision> {
-        let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| given.map_or(all, |bits| bits..=bits);
+        let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| {
+            given.map_or(all, |bits| bits..=bits)
+        };
         let mut best: Option<(Precision, (u32, u32, f64))> = None;
         for weight_bits in range(self.weight_bits, WEIGHT_BITS) {
             for input_bits in range(self.input_bits, INPUT_BITS) {
                 let candidate = layer.at(weight_bits, input_bits);
                 let bits = demand(&candidate, input_bits).modulus_bits();
-                if bits > MAX_U64_BITS {
+                let rank = if bits <= 31 {
+                    self.rank_narrow(bits, candidate.error)
+                } else if let Some(bits) = split_bits(layer, weight_bits, input_bits) {
+                    self.rank_split(bits, candidate.error)
+                } else if bits <= MAX_U64_BITS {
+                    self.rank_wide(bits, candidate.error)
+                } else {
                     continue;
-                }
-                let rank = self.rank(bits, candidate.error);
-                if best.as_ref().is_none_or(|(_, other)| rank.partial_cmp(other).is_some_and(|order| order.is_lt())) {
-                    best = Some((Precision { weight_bits, input_bits }, rank));
+                };
+                if best.as_ref().is_none_or(|(_, other)| {
+                    rank.partial_cmp(other).is_some_and(|order| order.is_lt())
+                }) {
+                    best = Some((
+                        Precision {
+                            weight_bits,
+                            input_bits,
+                        },
+                        rank,
+                    ));
                 }
             }
         }
         best.map(|(precision, _)| precision)
     }
 
-    /// Lower is better. In 32-bit words, where a smaller modulus saves traffic only: well within the tolerance, the
-    /// smallest modulus first; then within twice the tolerance, the most precise first. Then 64-bit words, which
-    /// cost several times as much, within the tolerance; then whatever is most precise.
-    fn rank(&self, bits: u32, error: f64) -> (u32, u32, f64) {
-        match bits <= 31 {
-            true if error <= self.tolerance / 8.0 => (0, bits, error),
-            true if error <= self.tolerance * 2.0 => (1, 0, error),
-            false if error <= self.tolerance => (2, bits, error),
-            _ => (3, 0, error),
+    /// Lower is better. In 32-bit words a smaller modulus saves traffic only: well within the tolerance
+    /// it comes first, then precision does.
+    fn rank_narrow(&self, bits: u32, error: f64) -> (u32, u32, f64) {
+        match error / self.tolerance {
+            ..=0.2 => (0, bits, error),
+            ..=0.6 => (1, 0, error),
+            ..=1.0 => (3, 0, error),
+            _ => (5, 0, error),
         }
     }
+
+    /// Two answers an element instead of one, in 32-bit words.
+    fn rank_split(&self, bits: u32, error: f64) -> (u32, u32, f64) {
+        if error <= 0.4 * self.tolerance {
+            (2, bits, error)
+        } else {
+            (5, 0, error)
+        }
+    }
+
+    /// 64-bit words cost several times as much.
+    fn rank_wide(&self, bits: u32, error: f64) -> (u32, u32, f64) {
+        if error <= self.tolerance {
+            (4, bits, error)
+        } else {
+            (5, 0, error)
+        }
+    }
+}
+
+/// Bits of the modulus with weights cut into two digits, if 32-bit words carry it.
+fn split_bits(layer: &LayerProfile, weight_bits: u32, input_bits: u32) -> Option<u32> {
+    let low_bits = weight_bits / 2;
+    if !(1..MAX_LOW_BITS).contains(&low_bits) {
+        return None;
+    }
+    let digits = [Digit::High(low_bits), Digit::Low(low_bits)];
+    let demands =
+        digits.map(|digit| demand(&layer.digit_at(weight_bits, input_bits, digit), input_bits));
+    let bits = Demand::all(&demands).modulus_bits();
+    (bits <= 31).then_some(bits)
 }
 
 impl PrecisionChooser for ModulusBudget {
@@ -172,20 +249,42 @@ mod tests {
     fn carriers_are_exact_and_secure() {
         for width in [1.0, 100.0, 5e4, 3e6, 1e9] {
             for norm2 in [0.0, 1.0, 30.0, 1e3, 1e5] {
-                let demand = Demand { width, input: 63.0, norm1: norm2 * 20.0, norm2 };
-                let Some(carrier) = demand.carrier(845, 100) else { continue };
+                let demand = Demand {
+                    width,
+                    input: 63.0,
+                    norm1: norm2 * 20.0,
+                    norm2,
+                };
+                let Some(carrier) = demand.carrier(845, 100) else {
+                    continue;
+                };
                 let bits = u64::BITS - carrier.modulus.leading_zeros();
                 assert!(security::check(carrier.degree, bits).is_ok());
                 let error = demand.noise() + ((1u64 << carrier.dropped_bits) >> 1);
-                assert!(error < 1u64 << (carrier.scale_log - 1), "{demand:?} {carrier:?}");
+                assert!(
+                    error < 1u64 << (carrier.scale_log - 1),
+                    "{demand:?} {carrier:?}"
+                );
                 let span = (width / 2.0 + 1.0) * 2f64.powi(carrier.scale_log as i32);
-                assert!(span + error as f64 <= carrier.modulus as f64 / 2.0, "{demand:?} {carrier:?}");
+                assert!(
+                    span + error as f64 <= carrier.modulus as f64 / 2.0,
+                    "{demand:?} {carrier:?}"
+                );
             }
         }
     }
 
     #[test]
     fn too_wide_is_refused() {
-        assert!(Demand { width: 2f64.powi(40), input: 1.0, norm1: 1e8, norm2: 1e7 }.carrier(1, 1).is_none());
+        assert!(
+            Demand {
+                width: 2f64.powi(40),
+                input: 1.0,
+                norm1: 1e8,
+                norm2: 1e7
+            }
+            .carrier(1, 1)
+            .is_none()
+        );
     }
 }

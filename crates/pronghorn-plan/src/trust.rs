@@ -21,7 +21,12 @@ pub enum TrustLevel {
 
 impl TrustLevel {
     /// All levels, the safest first.
-    pub const ALL: [Self; 4] = [Self::TwoParty, Self::Encrypted, Self::ClientAided, Self::MultiKey];
+    pub const ALL: [Self; 4] = [
+        Self::TwoParty,
+        Self::Encrypted,
+        Self::ClientAided,
+        Self::MultiKey,
+    ];
 
     /// Whether this version can run it.
     pub fn is_available(self) -> bool {
@@ -41,8 +46,12 @@ impl TrustLevel {
     /// In one line, what each party learns.
     pub fn reveals(self) -> &'static str {
         match self {
-            Self::TwoParty => "server learns shapes only; client learns its output and the shapes of the layers",
-            Self::Encrypted => "server learns shapes only; client learns its output (polynomial activations only)",
+            Self::TwoParty => {
+                "server learns shapes only; client learns its output and the shapes of the layers"
+            }
+            Self::Encrypted => {
+                "server learns shapes only; client learns its output (polynomial activations only)"
+            }
             Self::ClientAided => {
                 "server learns shapes only; client learns its output AND EVERY WEIGHT of the model: for secret data, not for secret models"
             }
@@ -55,7 +64,11 @@ impl TrustLevel {
     /// The table of all levels, a line each, as errors and help print it.
     pub fn table() -> String {
         let line = |level: Self| {
-            let state = if level.is_available() { "" } else { " (not in this version)" };
+            let state = if level.is_available() {
+                ""
+            } else {
+                " (not in this version)"
+            };
             format!("  {:<13}{}{state}", level.name(), level.reveals())
         };
         Self::ALL.map(line).join("\n")
@@ -72,16 +85,25 @@ impl fmt::Display for TrustLevel {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TrustError {
     /// None was named: there is no default until `two-party` exists.
-    #[error("no trust level was asked for, and this version has no safe default; ask for one by name (--trust LEVEL):\n{}", TrustLevel::table())]
+    #[error(
+        "no trust level was asked for, and this version has no safe default; ask for one by name (--trust LEVEL):\n{}",
+        TrustLevel::table()
+    )]
     Required,
     /// Not a level.
-    #[error("there is no trust level {name:?}; the levels are:\n{}", TrustLevel::table())]
+    #[error(
+        "there is no trust level {name:?}; the levels are:\n{}",
+        TrustLevel::table()
+    )]
     Unknown {
         /// What was asked for.
         name: String,
     },
     /// A level of a later version.
-    #[error("trust level {level} is not in this version; the levels are:\n{}", TrustLevel::table())]
+    #[error(
+        "trust level {level} is not in this version; the levels are:\n{}",
+        TrustLevel::table()
+    )]
     Unavailable {
         /// What was asked for.
         level: TrustLevel,
@@ -95,7 +117,9 @@ impl FromStr for TrustLevel {
         Self::ALL
             .into_iter()
             .find(|level| level.name() == name)
-            .ok_or_else(|| TrustError::Unknown { name: name.to_owned() })
+            .ok_or_else(|| TrustError::Unknown {
+                name: name.to_owned(),
+            })
     }
 }
 
@@ -105,5 +129,9 @@ impl FromStr for TrustLevel {
 /// When none was named, or it is one of a later version; the message lists all levels.
 pub fn require(level: Option<TrustLevel>) -> Result<TrustLevel, TrustError> {
     let level = level.ok_or(TrustError::Required)?;
-    if level.is_available() { Ok(level) } else { Err(TrustError::Unavailable { level }) }
+    if level.is_available() {
+        Ok(level)
+    } else {
+        Err(TrustError::Unavailable { level })
+    }
 }

@@ -8,7 +8,7 @@ use pronghorn_he::RlweRing;
 
 use crate::{
     cost::MAX_BATCH,
-    plan::{LinearPlan, Plan, PlanError, StepKind, WordSize},
+    plan::{LinearPlan, MAX_PARTS, Part, Plan, PlanError, StepKind, WordSize},
 };
 
 /// Most steps of a plan.
@@ -20,13 +20,19 @@ const MAX_FRACTION_BITS: u32 = 64;
 pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
     let field = |field, reason: String| Err(PlanError::Field { field, reason });
     if plan.steps.is_empty() || plan.steps.len() > MAX_STEPS {
-        return field("steps", format!("there are {}, not 1 to {MAX_STEPS}", plan.steps.len()));
+        return field(
+            "steps",
+            format!("there are {}, not 1 to {MAX_STEPS}", plan.steps.len()),
+        );
     }
     if plan.output >= plan.steps.len() {
         return field("output", format!("step {} does not exist", plan.output));
     }
     if !(1..=MAX_BATCH).contains(&plan.max_batch) {
-        return field("max_batch", format!("{} is not 1 to {MAX_BATCH}", plan.max_batch));
+        return field(
+            "max_batch",
+            format!("{} is not 1 to {MAX_BATCH}", plan.max_batch),
+        );
     }
     (0..plan.steps.len()).try_for_each(|index| {
         validate_step(plan, index).map_err(|reason| PlanError::Step {
@@ -43,17 +49,29 @@ fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
         return Err("the first step must be the input, and no other".into());
     }
     if let Some(input) = step.inputs.iter().find(|&&input| input >= index) {
-        return Err(format!("it reads value {input}, but only values before it exist"));
+        return Err(format!(
+            "it reads value {input}, but only values before it exist"
+        ));
     }
     let value = &step.value;
     let fraction_bits = value.fraction_bits.unsigned_abs();
     if value.low > value.high || fraction_bits > MAX_FRACTION_BITS {
-        return Err(format!("its value has range {}..={} and {} fraction bits", value.low, value.high, value.fraction_bits));
+        return Err(format!(
+            "its value has range {}..={} and {} fraction bits",
+            value.low, value.high, value.fraction_bits
+        ));
     }
-    let inputs: Vec<&ValueSpec> = step.inputs.iter().map(|&input| &plan.steps[input].value).collect();
+    let inputs: Vec<&ValueSpec> = step
+        .inputs
+        .iter()
+        .map(|&input| &plan.steps[input].value)
+        .collect();
     let found = bounds(&step.kind, &inputs, value).map_err(|error| error.to_string())?;
     if !Interval::of(value).contains(found) {
-        return Err(format!("its values are in {}..={}, outside its range {}..={}", found.low, found.high, value.low, value.high));
+        return Err(format!(
+            "its values are in {}..={}, outside its range {}..={}",
+            found.low, found.high, value.low, value.high
+        ));
     }
     match &step.kind {
         StepKind::Linear(linear) => parameters(linear, inputs[0], value),
@@ -63,27 +81,49 @@ fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
 
 /// The range of a step's value as its kind and inputs allow; of a linear step the declared one, since its weights
 /// are not in the plan.
-fn bounds(kind: &StepKind, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+fn bounds(
+    kind: &StepKind,
+    inputs: &[&ValueSpec],
+    value: &ValueSpec,
+) -> Result<Interval, OperatorError> {
     match kind {
         StepKind::Input => {
             shape::elements(&value.shape)?;
             if inputs.is_empty() {
                 return Ok(Interval::of(value));
             }
-            Err(OperatorError::Inputs { expected: "0", found: inputs.len() })
+            Err(OperatorError::Inputs {
+                expected: "0",
+                found: inputs.len(),
+            })
         }
         StepKind::Linear(linear) => {
             let [height, width] = linear.geometry.output()?;
             let [in_height, in_width] = linear.geometry.input;
             let sizes = [
-                ("elements of the input", shape::one(inputs)?, linear.geometry.in_channels * in_height * in_width),
-                ("elements of the result", value, linear.geometry.out_channels * height * width),
+                (
+                    "elements of the input",
+                    shape::one(inputs)?,
+                    linear.geometry.in_channels * in_height * in_width,
+                ),
+                (
+                    "elements of the result",
+                    value,
+                    linear.geometry.out_channels * height * width,
+                ),
             ];
             for (field, value, expected) in sizes {
                 let found = shape::elements(&value.shape)?;
                 if found != expected {
-                    let (found, expected) = (found.to_string(), format!("{expected}, by the layer's geometry"));
-                    return Err(OperatorError::Parameter { field, found, expected });
+                    let (found, expected) = (
+                        found.to_string(),
+                        format!("{expected}, by the layer's geometry"),
+                    );
+                    return Err(OperatorError::Parameter {
+                        field,
+                        found,
+                        expected,
+                    });
                 }
             }
             Ok(Interval::of(value))
@@ -94,7 +134,11 @@ fn bounds(kind: &StepKind, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<I
 }
 
 /// The range of a chain of activations, every intermediate value within 32 bits.
-fn chain(ops: &[ActivationOp], input: &ValueSpec, value: &ValueSpec) -> Result<Interval, OperatorError> {
+fn chain(
+    ops: &[ActivationOp],
+    input: &ValueSpec,
+    value: &ValueSpec,
+) -> Result<Interval, OperatorError> {
     let mut spec = input.clone();
     for op in ops {
         if let ActivationOp::MaxPool { window } = op {
@@ -111,7 +155,10 @@ fn chain(ops: &[ActivationOp], input: &ValueSpec, value: &ValueSpec) -> Result<I
         spec = ValueSpec { low, high, ..spec };
     }
     if spec.shape != value.shape {
-        return Err(OperatorError::OutputShape { expected: spec.shape, found: value.shape.clone() });
+        return Err(OperatorError::OutputShape {
+            expected: spec.shape,
+            found: value.shape.clone(),
+        });
     }
     Ok(Interval::of(&spec))
 }
@@ -120,13 +167,18 @@ fn chain(ops: &[ActivationOp], input: &ValueSpec, value: &ValueSpec) -> Result<I
 fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Result<(), String> {
     let refused = match linear.word {
         WordSize::U32 => RlweRing::<u32>::new(linear.degree, linear.modulus).err(),
-        WordSize::U64 if linear.modulus_bits() > 60 => return Err("its modulus has more than 60 bits".into()),
+        WordSize::U64 if linear.modulus_bits() > 60 => {
+            return Err("its modulus has more than 60 bits".into());
+        }
         WordSize::U64 => RlweRing::<u64>::new(linear.degree, linear.modulus).err(),
     };
     if let Some(error) = refused {
         return Err(error.to_string());
     }
-    if linear.scale_log == 0 || linear.scale_log >= linear.modulus_bits() || linear.dropped_bits >= linear.scale_log {
+    if linear.scale_log == 0
+        || linear.scale_log >= linear.modulus_bits()
+        || linear.dropped_bits >= linear.scale_log
+    {
         return Err(format!(
             "scale 2^{} and {} dropped bits do not go with a modulus of {} bits",
             linear.scale_log,
@@ -134,11 +186,43 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
             linear.modulus_bits()
         ));
     }
-    let fits = |messages: i64| (i128::from(messages) << linear.scale_log) < i128::from(linear.modulus);
-    let width = i64::from(value.high) - i64::from(value.low) + 2;
-    let reach = 2 * i64::from(input.low.unsigned_abs().max(input.high.unsigned_abs())) + 1;
-    if fits(width) && fits(reach) {
-        return Ok(());
+    if !(1..=MAX_PARTS).contains(&linear.parts.len()) {
+        return Err(format!(
+            "its answer has {} parts, not 1 to {MAX_PARTS}",
+            linear.parts.len()
+        ));
     }
-    Err(format!("its messages, of a range of {width} and {reach} at scale 2^{}, exceed the modulus {}", linear.scale_log, linear.modulus))
+    let fits =
+        |messages: i64| (i128::from(messages) << linear.scale_log) < i128::from(linear.modulus);
+    let reach = 2 * i64::from(input.low.unsigned_abs().max(input.high.unsigned_abs())) + 1;
+    if !fits(reach) {
+        return Err(format!(
+            "its inputs, {reach} at scale 2^{}, exceed the modulus {}",
+            linear.scale_log, linear.modulus
+        ));
+    }
+    for part in &linear.parts {
+        if part.low > part.high || part.left_shift > 31 {
+            return Err(format!(
+                "a part has range {}..={}, shifted by {}",
+                part.low, part.high, part.left_shift
+            ));
+        }
+        let width = i64::from(part.high) - i64::from(part.low) + 2;
+        if !fits(width) {
+            return Err(format!(
+                "its answers, {width} at scale 2^{}, exceed the modulus {}",
+                linear.scale_log, linear.modulus
+            ));
+        }
+    }
+    let whole = Part {
+        left_shift: 0,
+        low: value.low,
+        high: value.high,
+    };
+    if linear.parts.len() == 1 && linear.parts[0] != whole {
+        return Err("its one part is not its value".into());
+    }
+    Ok(())
 }

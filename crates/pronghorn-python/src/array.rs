@@ -9,10 +9,18 @@ use crate::native;
 pub fn images(array: &PyReadonlyArrayDyn<'_, f32>, shape: &[usize]) -> PyResult<(Vec<f32>, usize)> {
     let found = array.shape();
     if found.len() != shape.len() + 1 || found[1..] != *shape {
-        let wanted = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-        return Err(native(format!("inputs have shape {found:?}; the model takes (images, {wanted})")));
+        let wanted = shape
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
+        return Err(native(format!(
+            "inputs have shape {found:?}; the model takes (images, {wanted})"
+        )));
     }
-    let values = array.as_slice().map_err(|_| native("inputs must be C-contiguous: numpy.ascontiguousarray(x)"))?;
+    let values = array
+        .as_slice()
+        .map_err(|_| native("inputs must be C-contiguous: numpy.ascontiguousarray(x)"))?;
     Ok((values.to_vec(), found[0]))
 }
 

@@ -8,10 +8,19 @@ use crate::{machine::pool, native};
 
 /// Measures the kernels on `threads` threads; a list of dictionaries, one a figure.
 #[pyfunction]
-pub fn bench_batch(py: Python<'_>, threads: usize, quick: bool) -> PyResult<Vec<Bound<'_, PyDict>>> {
+pub fn bench_batch(
+    py: Python<'_>,
+    threads: usize,
+    quick: bool,
+) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let pool = pool(Some(threads))?;
-    let figures = py.detach(|| pool.install(|| bench::batch(quick))).map_err(native)?;
-    figures.iter().map(|figure| dictionary(py, figure)).collect()
+    let figures = py
+        .detach(|| pool.install(|| bench::batch(quick)))
+        .map_err(native)?;
+    figures
+        .iter()
+        .map(|figure| dictionary(py, figure))
+        .collect()
 }
 
 fn dictionary<'py>(py: Python<'py>, figure: &Figure) -> PyResult<Bound<'py, PyDict>> {

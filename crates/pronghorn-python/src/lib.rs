@@ -9,7 +9,12 @@ mod network;
 
 use pyo3::prelude::*;
 
-pyo3::create_exception!(_native, NativeError, pyo3::exceptions::PyException, "An error of the compiled core.");
+pyo3::create_exception!(
+    _native,
+    NativeError,
+    pyo3::exceptions::PyException,
+    "An error of the compiled core."
+);
 
 /// Any typed error of the core, as its message.
 fn native(error: impl std::fmt::Display) -> PyErr {

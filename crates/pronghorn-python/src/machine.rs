@@ -12,7 +12,8 @@ use crate::native;
 pub fn peak_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
 }
 
 /// The SIMD level in use.
@@ -29,13 +30,23 @@ pub fn trust_levels() -> String {
 
 /// A pool of `threads` threads; all cores where none is said.
 pub fn pool(threads: Option<usize>) -> PyResult<ThreadPool> {
-    ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build().map_err(native)
+    ThreadPoolBuilder::new()
+        .num_threads(threads.unwrap_or(0))
+        .build()
+        .map_err(native)
 }
 
 /// Bounds the threads of this process's computations; only the first call in a process can.
 pub fn limit_threads(threads: Option<usize>) -> PyResult<()> {
-    let Some(threads) = threads else { return Ok(()) };
-    if ThreadPoolBuilder::new().num_threads(threads).build_global().is_err() && rayon::current_num_threads() != threads {
+    let Some(threads) = threads else {
+        return Ok(());
+    };
+    if ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .is_err()
+        && rayon::current_num_threads() != threads
+    {
         return Err(native(format!(
             "this process already computes with {} threads; --threads is set once a process",
             rayon::current_num_threads()

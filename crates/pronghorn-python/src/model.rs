@@ -24,12 +24,25 @@ pub struct Model {
 #[pymethods]
 impl Model {
     #[new]
-    fn new(graph_json: &str, tensors: BTreeMap<String, PyReadonlyArrayDyn<'_, f32>>) -> PyResult<Self> {
+    fn new(
+        graph_json: &str,
+        tensors: BTreeMap<String, PyReadonlyArrayDyn<'_, f32>>,
+    ) -> PyResult<Self> {
         let tensors = tensors.into_iter().map(|(name, array)| {
-            let data = array.as_slice().map_err(|_| native(format!("weights {name} are not C-contiguous")))?.to_vec();
-            Ok((name, Tensor { shape: array.shape().to_vec(), data }))
+            let data = array
+                .as_slice()
+                .map_err(|_| native(format!("weights {name} are not C-contiguous")))?
+                .to_vec();
+            Ok((
+                name,
+                Tensor {
+                    shape: array.shape().to_vec(),
+                    data,
+                },
+            ))
         });
-        let graph = Graph::from_json(graph_json, tensors.collect::<PyResult<_>>()?).map_err(native)?;
+        let graph =
+            Graph::from_json(graph_json, tensors.collect::<PyResult<_>>()?).map_err(native)?;
         Ok(Self { graph })
     }
 
@@ -41,7 +54,11 @@ impl Model {
     #[getter]
     fn output_shape(&self) -> Vec<usize> {
         let output = &self.graph.nodes[self.graph.output];
-        if output.op == Op::ArgMax { vec![1] } else { output.shape.clone() }
+        if output.op == Op::ArgMax {
+            vec![1]
+        } else {
+            output.shape.clone()
+        }
     }
 
     fn run_float<'py>(
@@ -50,7 +67,9 @@ impl Model {
         inputs: PyReadonlyArrayDyn<'py, f32>,
     ) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
         let (values, images) = array::images(&inputs, &self.input_shape())?;
-        let result = py.detach(|| float::evaluate(&self.graph, &values, images)).map_err(native)?;
+        let result = py
+            .detach(|| float::evaluate(&self.graph, &values, images))
+            .map_err(native)?;
         array::array(py, result, images, &self.output_shape())
     }
 
@@ -66,8 +85,13 @@ impl Model {
         weight_bits: Option<u32>,
         input_bits: Option<u32>,
     ) -> PyResult<Compiled> {
-        let trust = trust.map(str::parse::<TrustLevel>).transpose().map_err(native)?;
-        let samples = samples.map(|samples| array::images(&samples, &self.input_shape())).transpose()?;
+        let trust = trust
+            .map(str::parse::<TrustLevel>)
+            .transpose()
+            .map_err(native)?;
+        let samples = samples
+            .map(|samples| array::images(&samples, &self.input_shape()))
+            .transpose()?;
         let defaults = BuildOptions::default();
         let options = BuildOptions {
             trust,
@@ -98,7 +122,11 @@ impl Compiled {
         self.server.clone()
     }
 
-    fn oracle_integers(&self, py: Python<'_>, inputs: &PyReadonlyArrayDyn<'_, f32>) -> PyResult<(Vec<i32>, usize)> {
+    fn oracle_integers(
+        &self,
+        py: Python<'_>,
+        inputs: &PyReadonlyArrayDyn<'_, f32>,
+    ) -> PyResult<(Vec<i32>, usize)> {
         let (values, images) = array::images(inputs, &self.input_shape())?;
         let result = py.detach(|| {
             let (integers, _) = oracle::quantise_input(self.built.plan.input(), &values)?;
@@ -159,7 +187,12 @@ impl Compiled {
     ) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
         let (integers, images) = self.oracle_integers(py, &inputs)?;
         let plan = &self.built.plan;
-        array::array(py, oracle::finish(&plan.finish, plan.result(), &integers, images), images, &plan.output_shape())
+        array::array(
+            py,
+            oracle::finish(&plan.finish, plan.result(), &integers, images),
+            images,
+            &plan.output_shape(),
+        )
     }
 
     fn run_fixed_integers<'py>(
@@ -179,16 +212,23 @@ impl Compiled {
         inputs: PyReadonlyArrayDyn<'py, f32>,
         threads: Option<usize>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(Bound<'py, PyArrayDyn<i32>>, Bound<'py, PyArrayDyn<f32>>, Bound<'py, PyDict>)> {
+    ) -> PyResult<(
+        Bound<'py, PyArrayDyn<i32>>,
+        Bound<'py, PyArrayDyn<f32>>,
+        Bound<'py, PyDict>,
+    )> {
         let plan = &self.built.plan;
         let (values, images) = array::images(&inputs, &self.input_shape())?;
         let pool = pool(threads)?;
         let elements = plan.input_len();
-        let (mut integers, mut up, mut down, mut clamped, mut done) = (Vec::new(), 0u64, 0u64, 0usize, 0usize);
+        let (mut integers, mut up, mut down, mut clamped, mut done) =
+            (Vec::new(), 0u64, 0u64, 0usize, 0usize);
         let started = std::time::Instant::now();
         for batch in values.chunks(plan.max_batch() * elements) {
             let count = batch.len() / elements;
-            let run = py.detach(|| pool.install(|| in_process(&self.server, batch, count))).map_err(native)?;
+            let run = py
+                .detach(|| pool.install(|| in_process(&self.server, batch, count)))
+                .map_err(native)?;
             integers.extend(run.integers);
             up += run.bytes_up;
             down += run.bytes_down;
@@ -212,4 +252,3 @@ impl Compiled {
         ))
     }
 }
-

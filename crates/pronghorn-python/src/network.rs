@@ -37,7 +37,8 @@ impl Server {
             idle_timeout: seconds(idle_timeout)?,
             ..Limits::default()
         };
-        let mut server = session::Server::bind(listen, compiled.server(), limits).map_err(native)?;
+        let mut server =
+            session::Server::bind(listen, compiled.server(), limits).map_err(native)?;
         if let Some(log) = log {
             // A logger that raises has nobody to tell: its exception is printed by Python.
             server = server.with_log(move |line: &str| {
@@ -48,7 +49,10 @@ impl Server {
                 });
             });
         }
-        Ok(Self { server: Arc::new(server), running: Mutex::new(None) })
+        Ok(Self {
+            server: Arc::new(server),
+            running: Mutex::new(None),
+        })
     }
 
     #[getter]
@@ -86,7 +90,11 @@ impl Server {
     fn stop(&self, py: Python<'_>) {
         py.detach(|| {
             self.server.stop();
-            let thread = self.running.lock().ok().and_then(|mut running| running.take());
+            let thread = self
+                .running
+                .lock()
+                .ok()
+                .and_then(|mut running| running.take());
             if let Some(thread) = thread {
                 // A panic of the accept loop has already been printed.
                 let _ = thread.join();
@@ -114,12 +122,24 @@ impl Client {
         threads: Option<usize>,
     ) -> PyResult<Self> {
         machine::limit_threads(threads)?;
-        let trust = trust.map(str::parse::<TrustLevel>).transpose().map_err(native)?;
+        let trust = trust
+            .map(str::parse::<TrustLevel>)
+            .transpose()
+            .map_err(native)?;
         let expected_plan_hash = expected_plan_hash.map(parse_hash).transpose()?;
         let timeout = seconds(timeout)?;
-        let options = ConnectOptions { trust, expected_plan_hash, timeout, ..ConnectOptions::default() };
-        let client = py.detach(|| session::Client::connect(address, options)).map_err(native)?;
-        Ok(Self { client: Mutex::new(client) })
+        let options = ConnectOptions {
+            trust,
+            expected_plan_hash,
+            timeout,
+            ..ConnectOptions::default()
+        };
+        let client = py
+            .detach(|| session::Client::connect(address, options))
+            .map_err(native)?;
+        Ok(Self {
+            client: Mutex::new(client),
+        })
     }
 
     fn plan_text(&self) -> PyResult<String> {
@@ -137,7 +157,14 @@ impl Client {
 
     #[getter]
     fn input_shape(&self) -> PyResult<Vec<usize>> {
-        Ok(self.client.lock().map_err(native)?.plan().input().shape.clone())
+        Ok(self
+            .client
+            .lock()
+            .map_err(native)?
+            .plan()
+            .input()
+            .shape
+            .clone())
     }
 
     #[getter]
@@ -170,18 +197,26 @@ impl Client {
         stats.set_item("bytes_received", found.bytes_received)?;
         stats.set_item("messages", found.messages)?;
         stats.set_item("clamped_inputs", found.clamped_inputs)?;
-        Ok((array::array(py, prediction.outputs, images, &self.output_shape()?)?, stats))
+        Ok((
+            array::array(py, prediction.outputs, images, &self.output_shape()?)?,
+            stats,
+        ))
     }
 }
 
 /// A duration users gave in seconds.
 fn seconds(value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| native(format!("a timeout of {value} seconds makes no sense")))
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| native(format!("a timeout of {value} seconds makes no sense")))
 }
 
 /// 64 hexadecimal digits.
 fn parse_hash(text: &str) -> PyResult<[u8; 32]> {
-    let wrong = || native(format!("a plan hash has 64 hexadecimal digits, not {text:?}"));
+    let wrong = || {
+        native(format!(
+            "a plan hash has 64 hexadecimal digits, not {text:?}"
+        ))
+    };
     let mut hash = [0u8; 32];
     if text.len() != 64 || !text.is_ascii() {
         return Err(wrong());

@@ -101,9 +101,15 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::connect`].
-    pub fn over(transport: Box<dyn Transport>, options: ConnectOptions) -> Result<Self, SessionError> {
+    pub fn over(
+        transport: Box<dyn Transport>,
+        options: ConnectOptions,
+    ) -> Result<Self, SessionError> {
         let asked = trust::require(options.trust)?;
-        let timeouts = Timeouts { idle: options.timeout, message: options.timeout };
+        let timeouts = Timeouts {
+            idle: options.timeout,
+            message: options.timeout,
+        };
         let mut link = Link::new(transport, timeouts, Arc::default())?;
         match shake_hands(&mut link, asked, options.expected_plan_hash, options.plan) {
             Ok((plan, hello)) => Ok(Self {
@@ -160,12 +166,19 @@ impl Client {
             let index = stats.batches;
             // Every batch has as many steps as any other.
             self.run(&mut run, batch, &mut |now| {
-                on_progress(Progress { done: index * now.total + now.done, total: batches * now.total });
+                on_progress(Progress {
+                    done: index * now.total + now.done,
+                    total: batches * now.total,
+                });
             })?;
             outputs.extend(run.finish()?);
             stats.batches += 1;
         }
-        let Traffic { bytes_sent, bytes_received, messages } = self.link.traffic;
+        let Traffic {
+            bytes_sent,
+            bytes_received,
+            messages,
+        } = self.link.traffic;
         stats.bytes_sent = bytes_sent - before.bytes_sent;
         stats.bytes_received = bytes_received - before.bytes_received;
         stats.messages = messages - before.messages;
@@ -176,13 +189,23 @@ impl Client {
     /// What can be checked before anything is sent.
     fn check(&self, inputs: &[f32], images: usize, elements: usize) -> Result<(), SessionError> {
         if images == 0 {
-            return Err(SessionError::Batch { found: 0, most: self.max_batch });
+            return Err(SessionError::Batch {
+                found: 0,
+                most: self.max_batch,
+            });
         }
         if images.checked_mul(elements) != Some(inputs.len()) {
-            return Err(SessionError::Inputs { found: inputs.len(), images, elements });
+            return Err(SessionError::Inputs {
+                found: inputs.len(),
+                images,
+                elements,
+            });
         }
         match self.images_left {
-            Some(left) if left < images as u64 => Err(SessionError::Quota { asked: images as u64, left }),
+            Some(left) if left < images as u64 => Err(SessionError::Quota {
+                asked: images as u64,
+                left,
+            }),
             _ => Ok(()),
         }
     }
@@ -214,16 +237,30 @@ impl Client {
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
-        let images = u32::try_from(batch).map_err(|_| SessionError::Batch { found: batch, most: self.max_batch })?;
-        let begin = Begin { plan_hash: self.plan_hash, batch: images };
+        let images = u32::try_from(batch).map_err(|_| SessionError::Batch {
+            found: batch,
+            most: self.max_batch,
+        })?;
+        let begin = Begin {
+            plan_hash: self.plan_hash,
+            batch: images,
+        };
         self.link.send(Kind::Begin, message::encode(&begin))?;
         drive(machine, &mut self.link, on_progress)?;
         let mut payload = Vec::new();
-        self.link.receive(&[(Kind::Done, MAX_HANDSHAKE)], &mut payload)?;
+        self.link
+            .receive(&[(Kind::Done, MAX_HANDSHAKE)], &mut payload)?;
         let done: Done = message::decode(Kind::Done, &payload)?;
         if done.batch != images {
-            let (found, expected) = (u64::from(done.batch), format!("and {images} were asked for"));
-            return Err(SessionError::Handshake { field: "count of images", found, expected });
+            let (found, expected) = (
+                u64::from(done.batch),
+                format!("and {images} were asked for"),
+            );
+            return Err(SessionError::Handshake {
+                field: "count of images",
+                found,
+                expected,
+            });
         }
         self.images_left = done.images_left;
         Ok(())
@@ -240,7 +277,10 @@ impl Drop for Client {
 }
 
 fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> {
-    let wrong = |source| SessionError::Address { address: address.to_owned(), source };
+    let wrong = |source| SessionError::Address {
+        address: address.to_owned(),
+        source,
+    };
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs().map_err(wrong)? {
         match TcpStream::connect_timeout(&candidate, timeout) {
@@ -248,14 +288,20 @@ fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> 
             Err(error) => last = error,
         }
     }
-    Err(SessionError::Connect { address: address.to_owned(), source: last })
+    Err(SessionError::Connect {
+        address: address.to_owned(),
+        source: last,
+    })
 }
 
 /// Ends a failed session. The server learns the category of the error and no more: the rest may depend on
 /// decrypted values.
 fn part(link: &mut Link, error: &SessionError) {
     let code = error.code();
-    let message = ErrorMessage { code, text: code.words().to_owned() };
+    let message = ErrorMessage {
+        code,
+        text: code.words().to_owned(),
+    };
     link.close(error.is_worth_telling().then_some(&message));
 }
 
@@ -265,25 +311,46 @@ fn shake_hands(
     expected_plan_hash: Option<[u8; 32]>,
     held: Option<Arc<Plan>>,
 ) -> Result<(Arc<Plan>, ServerHello), SessionError> {
-    link.send(Kind::ClientHello, ClientHello { trust: asked, expected_plan_hash }.encode())?;
+    link.send(
+        Kind::ClientHello,
+        ClientHello {
+            trust: asked,
+            expected_plan_hash,
+        }
+        .encode(),
+    )?;
     let mut payload = Vec::new();
-    link.receive(&[(Kind::ServerHello, MAX_HANDSHAKE)], &mut payload).map_err(foreign_peer)?;
+    link.receive(&[(Kind::ServerHello, MAX_HANDSHAKE)], &mut payload)
+        .map_err(foreign_peer)?;
     let hello = ServerHello::decode(&payload)?;
     if hello.trust != asked {
-        return Err(SessionError::TrustMismatch { asked, offered: hello.trust });
+        return Err(SessionError::TrustMismatch {
+            asked,
+            offered: hello.trust,
+        });
     }
     if let Some(expected) = expected_plan_hash.filter(|&expected| expected != hello.plan_hash) {
-        return Err(SessionError::PlanHash { expected, found: hello.plan_hash });
+        return Err(SessionError::PlanHash {
+            expected,
+            found: hello.plan_hash,
+        });
     }
     if hello.max_batch == 0 {
-        return Err(SessionError::Handshake { field: "largest batch", found: 0, expected: "and must be at least 1".into() });
+        return Err(SessionError::Handshake {
+            field: "largest batch",
+            found: 0,
+            expected: "and must be at least 1".into(),
+        });
     }
     let plan = match held.filter(|plan| plan.hash() == hello.plan_hash) {
         Some(plan) => plan,
         None => Arc::new(fetch_plan(link, &hello)?),
     };
     if plan.trust() != asked {
-        return Err(SessionError::TrustMismatch { asked, offered: plan.trust() });
+        return Err(SessionError::TrustMismatch {
+            asked,
+            offered: plan.trust(),
+        });
     }
     Ok((plan, hello))
 }
@@ -293,7 +360,11 @@ fn fetch_plan(link: &mut Link, hello: &ServerHello) -> Result<Plan, SessionError
     let length = hello.plan_length as usize;
     if length > MAX_BYTES {
         let expected = format!("and at most {MAX_BYTES} are accepted");
-        return Err(SessionError::Handshake { field: "plan length", found: length as u64, expected });
+        return Err(SessionError::Handshake {
+            field: "plan length",
+            found: length as u64,
+            expected,
+        });
     }
     link.send(Kind::PlanRequest, Vec::new())?;
     let mut bytes = Vec::new();
@@ -301,7 +372,10 @@ fn fetch_plan(link: &mut Link, hello: &ServerHello) -> Result<Plan, SessionError
     let plan = Plan::from_bytes(&bytes)?;
     let found = plan.hash();
     if found != hello.plan_hash {
-        return Err(SessionError::PlanHash { expected: hello.plan_hash, found });
+        return Err(SessionError::PlanHash {
+            expected: hello.plan_hash,
+            found,
+        });
     }
     Ok(plan)
 }

@@ -18,7 +18,9 @@ pub enum SessionError {
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// The address makes no sense.
-    #[error("{address:?} is no address to connect to or listen on ({source}): give HOST:PORT, such as localhost:7700")]
+    #[error(
+        "{address:?} is no address to connect to or listen on ({source}): give HOST:PORT, such as localhost:7700"
+    )]
     Address {
         /// What was given.
         address: String,
@@ -42,10 +44,14 @@ pub enum SessionError {
         source: io::Error,
     },
     /// The peer speaks something else.
-    #[error("the peer does not speak Pronghorn's protocol: check host and port, and that no proxy is in between")]
+    #[error(
+        "the peer does not speak Pronghorn's protocol: check host and port, and that no proxy is in between"
+    )]
     NotPronghorn,
     /// The peer speaks another version.
-    #[error("this side speaks version {ours} of the protocol, the peer version {theirs}: use the same version of pronghorn on both sides")]
+    #[error(
+        "this side speaks version {ours} of the protocol, the peer version {theirs}: use the same version of pronghorn on both sides"
+    )]
     Version {
         /// Of this crate.
         ours: u16,
@@ -64,7 +70,11 @@ pub enum SessionError {
         offered: TrustLevel,
     },
     /// The plan is another than expected.
-    #[error("the plan is {}, expected was {}: the model or its plan has changed; check with the server's owner", hex(found), hex(expected))]
+    #[error(
+        "the plan is {}, expected was {}: the model or its plan has changed; check with the server's owner",
+        hex(found),
+        hex(expected)
+    )]
     PlanHash {
         /// What the user, or the handshake, named.
         expected: [u8; 32],
@@ -114,7 +124,9 @@ pub enum SessionError {
         elements: usize,
     },
     /// The client has used up its images.
-    #[error("{asked} images were asked for, and this client has {left} left: ask the server's owner for more")]
+    #[error(
+        "{asked} images were asked for, and this client has {left} left: ask the server's owner for more"
+    )]
     Quota {
         /// Images asked for.
         asked: u64,
@@ -128,7 +140,9 @@ pub enum SessionError {
         most: usize,
     },
     /// Other batches use the server's memory.
-    #[error("the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images")]
+    #[error(
+        "the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images"
+    )]
     Memory {
         /// By this batch.
         needed: u64,
@@ -150,7 +164,9 @@ pub enum SessionError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The machines do not agree on whose turn it is.
-    #[error("the two parties' machines wait for each other: this is a bug in pronghorn; please report it")]
+    #[error(
+        "the two parties' machines wait for each other: this is a bug in pronghorn; please report it"
+    )]
     Stuck,
     /// The peer gave up and said why.
     #[error("the peer ended the session: {text}")]
@@ -179,7 +195,9 @@ pub enum SessionError {
 fn connect_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "is `pronghorn serve` running there, on that port?",
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "is the host up, and does a firewall let the port through?",
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            "is the host up, and does a firewall let the port through?"
+        }
         _ => "check the address and the network",
     }
 }
@@ -244,7 +262,10 @@ impl ErrorCode {
 
     /// The category of a number.
     pub fn from_wire(code: u16) -> Self {
-        Self::KNOWN.into_iter().find(|known| known.to_wire() == code).unwrap_or(Self::Other(code))
+        Self::KNOWN
+            .into_iter()
+            .find(|known| known.to_wire() == code)
+            .unwrap_or(Self::Other(code))
     }
 
     /// What a client says of its own failure: the category in words, nothing that depends on its data.
@@ -292,7 +313,11 @@ impl SessionError {
     pub(crate) fn is_worth_telling(&self) -> bool {
         !matches!(
             self,
-            Self::Peer { .. } | Self::Over | Self::Frame(FrameError::Closed | FrameError::Truncated { .. } | FrameError::Io(_))
+            Self::Peer { .. }
+                | Self::Over
+                | Self::Frame(
+                    FrameError::Closed | FrameError::Truncated { .. } | FrameError::Io(_)
+                )
         )
     }
 }
@@ -312,10 +337,24 @@ mod tests {
     #[test]
     fn errors_say_what_to_do() {
         let source = io::Error::from(io::ErrorKind::ConnectionRefused);
-        let error = SessionError::Connect { address: "localhost:1".into(), source };
-        assert!(error.to_string().contains("is `pronghorn serve` running there"));
-        let error = SessionError::TrustMismatch { asked: TrustLevel::TwoParty, offered: TrustLevel::ClientAided };
+        let error = SessionError::Connect {
+            address: "localhost:1".into(),
+            source,
+        };
+        assert!(
+            error
+                .to_string()
+                .contains("is `pronghorn serve` running there")
+        );
+        let error = SessionError::TrustMismatch {
+            asked: TrustLevel::TwoParty,
+            offered: TrustLevel::ClientAided,
+        };
         assert!(error.to_string().contains("EVERY WEIGHT"));
-        assert!(SessionError::Version { ours: 1, theirs: 7 }.to_string().contains("version 7"));
+        assert!(
+            SessionError::Version { ours: 1, theirs: 7 }
+                .to_string()
+                .contains("version 7")
+        );
     }
 }

@@ -134,7 +134,12 @@ pub fn read_header(reader: &mut impl Read, accept: &[Accept]) -> Result<Header, 
     match read_up_to(reader, &mut header)? {
         0 => return Err(FrameError::Closed),
         HEADER_BYTES => {}
-        read => return Err(FrameError::Truncated { read, expected: HEADER_BYTES }),
+        read => {
+            return Err(FrameError::Truncated {
+                read,
+                expected: HEADER_BYTES,
+            });
+        }
     }
     let [length @ .., kind] = header;
     let length = u32::from_le_bytes(length) as usize;
@@ -144,7 +149,10 @@ pub fn read_header(reader: &mut impl Read, accept: &[Accept]) -> Result<Header, 
         None if kind == Kind::Error => MAX_ERROR,
         None => {
             let expected = accept.iter().map(|&(kind, _)| kind).collect();
-            return Err(FrameError::Unexpected { found: kind, expected });
+            return Err(FrameError::Unexpected {
+                found: kind,
+                expected,
+            });
         }
     };
     if length > most {
@@ -158,12 +166,19 @@ pub fn read_header(reader: &mut impl Read, accept: &[Accept]) -> Result<Header, 
 ///
 /// # Errors
 /// When the stream ends or fails before `length` bytes.
-pub fn read_payload(reader: &mut impl Read, length: usize, payload: &mut Vec<u8>) -> Result<(), FrameError> {
+pub fn read_payload(
+    reader: &mut impl Read,
+    length: usize,
+    payload: &mut Vec<u8>,
+) -> Result<(), FrameError> {
     payload.clear();
     payload.reserve(length.min(FIRST_RESERVE));
     let read = reader.take(length as u64).read_to_end(payload)?;
     if read < length {
-        return Err(FrameError::Truncated { read, expected: length });
+        return Err(FrameError::Truncated {
+            read,
+            expected: length,
+        });
     }
     Ok(())
 }
@@ -172,7 +187,11 @@ pub fn read_payload(reader: &mut impl Read, length: usize, payload: &mut Vec<u8>
 ///
 /// # Errors
 /// As those.
-pub fn read_frame(reader: &mut impl Read, accept: &[Accept], payload: &mut Vec<u8>) -> Result<Kind, FrameError> {
+pub fn read_frame(
+    reader: &mut impl Read,
+    accept: &[Accept],
+    payload: &mut Vec<u8>,
+) -> Result<Kind, FrameError> {
     let header = read_header(reader, accept)?;
     read_payload(reader, header.length, payload)?;
     Ok(header.kind)
@@ -183,7 +202,11 @@ pub fn read_frame(reader: &mut impl Read, accept: &[Accept], payload: &mut Vec<u
 /// # Errors
 /// When the payload has 2^32 bytes or more, or the stream fails.
 pub fn write_frame(writer: &mut impl Write, kind: Kind, payload: &[u8]) -> Result<(), FrameError> {
-    let too_long = |_| FrameError::TooLong { kind, length: payload.len(), most: u32::MAX as usize };
+    let too_long = |_| FrameError::TooLong {
+        kind,
+        length: payload.len(),
+        most: u32::MAX as usize,
+    };
     let length = u32::try_from(payload.len()).map_err(too_long)?;
     let mut header = [0u8; HEADER_BYTES];
     header[..4].copy_from_slice(&length.to_le_bytes());
@@ -255,9 +278,18 @@ mod tests {
     #[test]
     fn oversized_lengths_allocate_nothing() {
         let mut payload = Vec::new();
-        for (length, kind, most) in [(101, 6, 100), (u32::MAX, 6, 100), (1, 9, 0), (MAX_ERROR as u32 + 1, 8, MAX_ERROR)] {
+        for (length, kind, most) in [
+            (101, 6, 100),
+            (u32::MAX, 6, 100),
+            (1, 9, 0),
+            (MAX_ERROR as u32 + 1, 8, MAX_ERROR),
+        ] {
             match read(&frame(length, kind, &[]), &mut payload) {
-                Err(FrameError::TooLong { length: found, most: bound, .. }) => {
+                Err(FrameError::TooLong {
+                    length: found,
+                    most: bound,
+                    ..
+                }) => {
                     assert_eq!((found, bound), (length as usize, most));
                 }
                 other => panic!("{other:?}"),
@@ -271,7 +303,13 @@ mod tests {
         let mut payload = Vec::new();
         let bytes = frame(1 << 30, 6, &[0; 10]);
         let error = read_frame(&mut &bytes[..], &[(Kind::Data, 1 << 30)], &mut payload);
-        assert!(matches!(error, Err(FrameError::Truncated { read: 10, expected: 0x4000_0000 })));
+        assert!(matches!(
+            error,
+            Err(FrameError::Truncated {
+                read: 10,
+                expected: 0x4000_0000
+            })
+        ));
         assert!(payload.capacity() <= FIRST_RESERVE);
     }
 
@@ -279,10 +317,21 @@ mod tests {
     fn unknown_and_unexpected_kinds_are_refused() {
         let mut payload = Vec::new();
         for kind in (0..=u8::MAX).filter(|kind| !(1..=9).contains(kind)) {
-            assert!(matches!(read(&frame(0, kind, &[]), &mut payload), Err(FrameError::UnknownKind { kind: k }) if k == kind));
+            assert!(
+                matches!(read(&frame(0, kind, &[]), &mut payload), Err(FrameError::UnknownKind { kind: k }) if k == kind)
+            );
         }
         let error = read(&frame(0, 5, &[]), &mut payload);
-        assert!(matches!(error, Err(FrameError::Unexpected { found: Kind::Begin, .. })));
-        assert_eq!(read(&frame(2, 8, &[1, 0]), &mut payload).unwrap(), Kind::Error);
+        assert!(matches!(
+            error,
+            Err(FrameError::Unexpected {
+                found: Kind::Begin,
+                ..
+            })
+        ));
+        assert_eq!(
+            read(&frame(2, 8, &[1, 0]), &mut payload).unwrap(),
+            Kind::Error
+        );
     }
 }

@@ -36,16 +36,28 @@ impl InProcess {
 ///
 /// # Errors
 /// When the inputs do not fit the plan, or a machine fails.
-pub fn in_process(model: &Arc<ServerModel>, inputs: &[f32], batch: usize) -> Result<InProcess, SessionError> {
+pub fn in_process(
+    model: &Arc<ServerModel>,
+    inputs: &[f32],
+    batch: usize,
+) -> Result<InProcess, SessionError> {
     let mut client = ClientRun::new(model.plan().clone(), inputs, batch)?;
     let mut server = ServerRun::new(model.clone(), batch)?;
     let (bytes_up, bytes_down) = exchange(&mut client, &mut server)?;
     let clamped_inputs = client.clamped_inputs();
-    Ok(InProcess { integers: client.finish_integers()?, bytes_up, bytes_down, clamped_inputs })
+    Ok(InProcess {
+        integers: client.finish_integers()?,
+        bytes_up,
+        bytes_down,
+        clamped_inputs,
+    })
 }
 
 /// Hands messages between two machines until both are done; the bytes each way.
-fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<(u64, u64), SessionError> {
+fn exchange(
+    client: &mut dyn Machine,
+    server: &mut dyn Machine,
+) -> Result<(u64, u64), SessionError> {
     let (mut up, mut down) = (0, 0);
     let mut message = Vec::new();
     loop {
@@ -58,12 +70,21 @@ fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<(u64, 
     }
 }
 
-fn hand_over(from: &mut dyn Machine, to: &mut dyn Machine, message: &mut Vec<u8>) -> Result<u64, SessionError> {
+fn hand_over(
+    from: &mut dyn Machine,
+    to: &mut dyn Machine,
+    message: &mut Vec<u8>,
+) -> Result<u64, SessionError> {
     message.clear();
     from.send(message)?;
     let (length, most) = (message.len(), to.max_incoming());
     if length > most {
-        return Err(FrameError::TooLong { kind: Kind::Data, length, most }.into());
+        return Err(FrameError::TooLong {
+            kind: Kind::Data,
+            length,
+            most,
+        }
+        .into());
     }
     to.receive(message)?;
     Ok((HEADER_BYTES + length) as u64)

@@ -6,7 +6,9 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, channel, sync_channel, Sender},
+        mpsc::{
+            Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+        },
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -67,7 +69,14 @@ impl Link {
         timeouts: Timeouts,
         stopping: Arc<AtomicBool>,
     ) -> Result<Self, SessionError> {
-        let handle = || transport.try_clone().map_err(|source| SessionError::System { what: "a handle", source });
+        let handle = || {
+            transport
+                .try_clone()
+                .map_err(|source| SessionError::System {
+                    what: "a handle",
+                    source,
+                })
+        };
         let (control, writing) = (handle()?, handle()?);
         Ok(Self {
             writer: Some(Writer::start(writing, timeouts)?),
@@ -81,7 +90,10 @@ impl Link {
 
     /// An empty buffer for the next message, used before where possible.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        let used = self.writer.as_ref().and_then(|writer| writer.used.try_recv().ok());
+        let used = self
+            .writer
+            .as_ref()
+            .and_then(|writer| writer.used.try_recv().ok());
         let mut buffer = used.unwrap_or_default();
         buffer.clear();
         buffer
@@ -101,7 +113,11 @@ impl Link {
     }
 
     /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes [`SessionError::Peer`].
-    pub(crate) fn receive(&mut self, accept: &[Accept], payload: &mut Vec<u8>) -> Result<Kind, SessionError> {
+    pub(crate) fn receive(
+        &mut self,
+        accept: &[Accept],
+        payload: &mut Vec<u8>,
+    ) -> Result<Kind, SessionError> {
         self.receive_within(self.timeouts.idle, accept, payload)
     }
 
@@ -125,14 +141,21 @@ impl Link {
         Ok(kind)
     }
 
-    fn receive_frame(&mut self, idle: Duration, accept: &[Accept], payload: &mut Vec<u8>) -> Result<Kind, FrameError> {
+    fn receive_frame(
+        &mut self,
+        idle: Duration,
+        accept: &[Accept],
+        payload: &mut Vec<u8>,
+    ) -> Result<Kind, FrameError> {
         self.reader.get_mut().allow(idle);
         if self.reader.fill_buf()?.is_empty() {
             return Err(FrameError::Closed);
         }
         self.reader.get_mut().allow(self.timeouts.message);
         let header = frame::read_header(&mut self.reader, accept)?;
-        self.reader.get_mut().allow(with_length(self.timeouts.message, header.length));
+        self.reader
+            .get_mut()
+            .allow(with_length(self.timeouts.message, header.length));
         frame::read_payload(&mut self.reader, header.length, payload)?;
         Ok(header.kind)
     }
@@ -140,7 +163,9 @@ impl Link {
     /// Ends the session: with the last words of this side if there are any, with all that is queued otherwise.
     /// Takes little more than [`LINGER`] when the peer does not read.
     pub(crate) fn close(&mut self, last_words: Option<&ErrorMessage>) {
-        let Some(writer) = self.writer.take() else { return };
+        let Some(writer) = self.writer.take() else {
+            return;
+        };
         if let Some(message) = last_words {
             // Full queue: the peer does not read, and will not read this either.
             let _ = writer.queue.try_send((Kind::Error, message.encode()));
@@ -161,12 +186,18 @@ impl Link {
     }
 
     fn check_stop(&self) -> Result<(), SessionError> {
-        if self.stopping.load(Ordering::SeqCst) { Err(SessionError::Stopping) } else { Ok(()) }
+        if self.stopping.load(Ordering::SeqCst) {
+            Err(SessionError::Stopping)
+        } else {
+            Ok(())
+        }
     }
 
     /// Why the writer is gone: what the peer says, if it still said something, or the writer's own error.
     fn write_failure(&mut self) -> SessionError {
-        let Some(writer) = self.writer.take() else { return SessionError::Over };
+        let Some(writer) = self.writer.take() else {
+            return SessionError::Over;
+        };
         let failure = match writer.finish(self.control.as_ref()) {
             Ok(()) => SessionError::Bug,
             Err(error) => error,
@@ -206,8 +237,15 @@ impl Writer {
         let thread = thread::Builder::new()
             .name("pronghorn writer".into())
             .spawn(move || write_all(&jobs, &give_back, transport, timeouts))
-            .map_err(|source| SessionError::System { what: "a thread", source })?;
-        Ok(Self { queue, used, thread })
+            .map_err(|source| SessionError::System {
+                what: "a thread",
+                source,
+            })?;
+        Ok(Self {
+            queue,
+            used,
+            thread,
+        })
     }
 
     /// Lets the thread write what is queued, cuts it off after [`LINGER`], and waits for it.
@@ -215,7 +253,10 @@ impl Writer {
         drop(self.queue);
         let deadline = Instant::now() + LINGER;
         loop {
-            match self.used.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match self
+                .used
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
@@ -224,7 +265,10 @@ impl Writer {
                 }
             }
         }
-        self.thread.join().map_err(|_| SessionError::Bug)?.map_err(SessionError::Frame)
+        self.thread
+            .join()
+            .map_err(|_| SessionError::Bug)?
+            .map_err(SessionError::Frame)
     }
 }
 
@@ -245,8 +289,12 @@ fn write_all(
                 Err(error) => break Err(error.into()),
             },
         };
-        let Some((kind, payload)) = job else { break writer.flush().map_err(FrameError::from) };
-        writer.get_mut().allow(with_length(timeouts.idle, payload.len()));
+        let Some((kind, payload)) = job else {
+            break writer.flush().map_err(FrameError::from);
+        };
+        writer
+            .get_mut()
+            .allow(with_length(timeouts.idle, payload.len()));
         if let Err(error) = frame::write_frame(&mut writer, kind, &payload) {
             break Err(error);
         }

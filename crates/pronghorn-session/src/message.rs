@@ -84,11 +84,16 @@ pub trait Hello: Serialize + DeserializeOwned {
     /// # Errors
     /// When the magic, the version or the rest is not right.
     fn decode(payload: &[u8]) -> Result<Self, SessionError> {
-        let rest = payload.strip_prefix(&MAGIC).ok_or(SessionError::NotPronghorn)?;
+        let rest = payload
+            .strip_prefix(&MAGIC)
+            .ok_or(SessionError::NotPronghorn)?;
         let (version, rest) = rest.split_first_chunk().ok_or(SessionError::NotPronghorn)?;
         let theirs = u16::from_le_bytes(*version);
         if theirs != VERSION {
-            return Err(SessionError::Version { ours: VERSION, theirs });
+            return Err(SessionError::Version {
+                ours: VERSION,
+                theirs,
+            });
         }
         decode(Self::KIND, rest)
     }
@@ -113,8 +118,13 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
 /// When the bytes are not exactly one such message.
 pub fn decode<M: DeserializeOwned>(kind: Kind, payload: &[u8]) -> Result<M, SessionError> {
     let damaged = |reason: String| SessionError::Message { kind, reason };
-    let (message, rest) = postcard::take_from_bytes(payload).map_err(|error| damaged(error.to_string()))?;
-    if rest.is_empty() { Ok(message) } else { Err(damaged(format!("{} bytes follow its end", rest.len()))) }
+    let (message, rest) =
+        postcard::take_from_bytes(payload).map_err(|error| damaged(error.to_string()))?;
+    if rest.is_empty() {
+        Ok(message)
+    } else {
+        Err(damaged(format!("{} bytes follow its end", rest.len())))
+    }
 }
 
 impl ErrorMessage {
@@ -131,10 +141,16 @@ impl ErrorMessage {
     /// # Errors
     /// When there is no code.
     pub fn decode(payload: &[u8]) -> Result<Self, SessionError> {
-        let no_code = || SessionError::Message { kind: Kind::Error, reason: "it has no code".into() };
+        let no_code = || SessionError::Message {
+            kind: Kind::Error,
+            reason: "it has no code".into(),
+        };
         let (code, text) = payload.split_first_chunk().ok_or_else(no_code)?;
         let code = ErrorCode::from_wire(u16::from_le_bytes(*code));
-        Ok(Self { code, text: text::printable(&String::from_utf8_lossy(text), "\n") })
+        Ok(Self {
+            code,
+            text: text::printable(&String::from_utf8_lossy(text), "\n"),
+        })
     }
 }
 
@@ -143,12 +159,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const HELLO: ClientHello = ClientHello { trust: TrustLevel::ClientAided, expected_plan_hash: Some([7; 32]) };
+    const HELLO: ClientHello = ClientHello {
+        trust: TrustLevel::ClientAided,
+        expected_plan_hash: Some([7; 32]),
+    };
 
     /// The bytes of the documentation.
     #[test]
     fn layout() {
-        assert_eq!(HELLO.encode(), [&b"PRONGHRN\x01\x00\x02\x01"[..], &[7; 32]].concat());
+        assert_eq!(
+            HELLO.encode(),
+            [&b"PRONGHRN\x01\x00\x02\x01"[..], &[7; 32]].concat()
+        );
         let hello = ServerHello {
             trust: TrustLevel::ClientAided,
             plan_hash: [9; 32],
@@ -156,10 +178,28 @@ mod tests {
             max_batch: 300,
             images_left: None,
         };
-        assert_eq!(hello.encode(), [&b"PRONGHRN\x01\x00\x02"[..], &[9; 32], &[5, 0xac, 2, 0]].concat());
-        assert_eq!(encode(&Begin { plan_hash: [1; 32], batch: 2 }), [&[1; 32][..], &[2]].concat());
-        assert_eq!(encode(&Done { batch: 2, images_left: Some(3) }), [2, 1, 3]);
-        let error = ErrorMessage { code: ErrorCode::Busy, text: "x".into() };
+        assert_eq!(
+            hello.encode(),
+            [&b"PRONGHRN\x01\x00\x02"[..], &[9; 32], &[5, 0xac, 2, 0]].concat()
+        );
+        assert_eq!(
+            encode(&Begin {
+                plan_hash: [1; 32],
+                batch: 2
+            }),
+            [&[1; 32][..], &[2]].concat()
+        );
+        assert_eq!(
+            encode(&Done {
+                batch: 2,
+                images_left: Some(3)
+            }),
+            [2, 1, 3]
+        );
+        let error = ErrorMessage {
+            code: ErrorCode::Busy,
+            text: "x".into(),
+        };
         assert_eq!(error.encode(), [6, 0, b'x']);
         for (code, level) in TrustLevel::ALL.into_iter().enumerate() {
             assert_eq!(encode(&level), [code as u8]);
@@ -200,21 +240,39 @@ mod tests {
                 _ => assert!(matches!(error, SessionError::Message { .. })),
             }
         }
-        assert!(matches!(ClientHello::decode(&[&bytes[..], &[0]].concat()), Err(SessionError::Message { .. })));
+        assert!(matches!(
+            ClientHello::decode(&[&bytes[..], &[0]].concat()),
+            Err(SessionError::Message { .. })
+        ));
         let mut other = bytes.clone();
         other[8] = 77;
-        assert!(matches!(ClientHello::decode(&other), Err(SessionError::Version { ours: 1, theirs: 77 })));
+        assert!(matches!(
+            ClientHello::decode(&other),
+            Err(SessionError::Version {
+                ours: 1,
+                theirs: 77
+            })
+        ));
         other[0] = b'X';
-        assert!(matches!(ClientHello::decode(&other), Err(SessionError::NotPronghorn)));
+        assert!(matches!(
+            ClientHello::decode(&other),
+            Err(SessionError::NotPronghorn)
+        ));
     }
 
     #[test]
     fn error_texts_are_cut_between_characters() {
-        let message = ErrorMessage { code: ErrorCode::Engine, text: "\u{e9}".repeat(MAX_ERROR) };
+        let message = ErrorMessage {
+            code: ErrorCode::Engine,
+            text: "\u{e9}".repeat(MAX_ERROR),
+        };
         let bytes = message.encode();
         assert!(bytes.len() <= MAX_ERROR);
         let found = ErrorMessage::decode(&bytes).expect("it has a code");
         assert!(found.text.chars().all(|c| c == '\u{e9}'));
-        assert!(matches!(ErrorMessage::decode(&[1]), Err(SessionError::Message { .. })));
+        assert!(matches!(
+            ErrorMessage::decode(&[1]),
+            Err(SessionError::Message { .. })
+        ));
     }
 }

@@ -37,7 +37,14 @@ pub(crate) struct Taken<'a> {
 
 impl Pool {
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, state: Mutex::new(PoolState { left: total, closed: false }), changed: Condvar::new() }
+        Self {
+            total,
+            state: Mutex::new(PoolState {
+                left: total,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        }
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -52,11 +59,17 @@ impl Pool {
         let deadline = Instant::now().checked_add(patience);
         let mut state = lock(&self.state);
         while !state.closed && state.left < amount {
-            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() {
                 return None;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         if state.closed {
             return None;
@@ -87,7 +100,10 @@ pub(crate) struct ImageQuota {
 
 impl ImageQuota {
     pub(crate) fn new(most: Option<u64>) -> Self {
-        Self { most, used: Mutex::default() }
+        Self {
+            most,
+            used: Mutex::default(),
+        }
     }
 
     /// Images the client has left, where they are limited.
@@ -162,9 +178,13 @@ mod tests {
     #[test]
     fn images_count_by_network() {
         let quota = ImageQuota::new(Some(5));
-        let [v4, same, other]: [IpAddr; 3] = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
+        let [v4, same, other]: [IpAddr; 3] =
+            ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
         quota.spend(v4, 3).expect("five left");
-        assert!(matches!(quota.spend(same, 3), Err(SessionError::Quota { asked: 3, left: 2 })));
+        assert!(matches!(
+            quota.spend(same, 3),
+            Err(SessionError::Quota { asked: 3, left: 2 })
+        ));
         assert_eq!((quota.left(same), quota.left(other)), (Some(2), Some(5)));
         let [a, b]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::ffff:2"].map(|a| a.parse().unwrap());
         quota.spend(a, 5).expect("five left");

@@ -97,7 +97,11 @@ impl Server {
     ///
     /// # Errors
     /// When the address is wrong or taken, or the limits let nothing through.
-    pub fn bind(address: &str, model: Arc<ServerModel>, limits: Limits) -> Result<Self, SessionError> {
+    pub fn bind(
+        address: &str,
+        model: Arc<ServerModel>,
+        limits: Limits,
+    ) -> Result<Self, SessionError> {
         Self::bind_service(address, Box::new(ModelService(model)), limits)
     }
 
@@ -105,7 +109,11 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::bind`].
-    pub fn bind_service(address: &str, service: Box<dyn Service>, limits: Limits) -> Result<Self, SessionError> {
+    pub fn bind_service(
+        address: &str,
+        service: Box<dyn Service>,
+        limits: Limits,
+    ) -> Result<Self, SessionError> {
         let (max_batch, memory) = within_limits(service.plan(), &limits)?;
         let (listener, local) = listen(address)?;
         Ok(Self {
@@ -142,7 +150,9 @@ impl Server {
 
     /// Serves until [`Server::stop`], and returns once all sessions have ended. A second call returns at once.
     pub fn run(&self) {
-        let Some(listener) = lock(&self.listener).take() else { return };
+        let Some(listener) = lock(&self.listener).take() else {
+            return;
+        };
         thread::scope(|scope| {
             let mut failing = false;
             while !self.stopping.load(Ordering::SeqCst) {
@@ -162,7 +172,11 @@ impl Server {
             }
             drop(listener);
             // All places free: all sessions have ended.
-            if self.places.take(self.places.total(), STOP_PATIENCE).is_none() {
+            if self
+                .places
+                .take(self.places.total(), STOP_PATIENCE)
+                .is_none()
+            {
                 self.cut_sessions(Shutdown::Both);
             }
         });
@@ -189,7 +203,12 @@ impl Server {
     }
 
     /// Starts a session's thread, or refuses.
-    fn admit<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, stream: TcpStream, client: SocketAddr) {
+    fn admit<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        stream: TcpStream,
+        client: SocketAddr,
+    ) {
         if self.stopping.load(Ordering::SeqCst) {
             return;
         }
@@ -215,7 +234,9 @@ impl Server {
     }
 
     fn refuse(&self, stream: TcpStream, client: SocketAddr) {
-        let error = SessionError::TooManyClients { most: self.limits.max_clients };
+        let error = SessionError::TooManyClients {
+            most: self.limits.max_clients,
+        };
         self.log(&format!("{client}: refused: {error}"));
         if let Ok(mut link) = self.link(stream) {
             link.close(Some(&last_words(&error)));
@@ -223,7 +244,10 @@ impl Server {
     }
 
     fn link(&self, stream: TcpStream) -> Result<Link, SessionError> {
-        let timeouts = Timeouts { idle: self.limits.idle_timeout, message: self.limits.message_timeout };
+        let timeouts = Timeouts {
+            idle: self.limits.idle_timeout,
+            message: self.limits.message_timeout,
+        };
         Link::new(Box::new(stream), timeouts, self.stopping.clone())
     }
 
@@ -236,16 +260,31 @@ impl Server {
     }
 
     /// A session that [`Server::stop`] can end. Its own errors are told and logged within.
-    fn registered_session(&self, id: u64, stream: TcpStream, client: SocketAddr) -> Result<(), SessionError> {
-        let handle = Transport::try_clone(&stream).map_err(|source| SessionError::System { what: "a handle", source })?;
+    fn registered_session(
+        &self,
+        id: u64,
+        stream: TcpStream,
+        client: SocketAddr,
+    ) -> Result<(), SessionError> {
+        let handle = Transport::try_clone(&stream).map_err(|source| SessionError::System {
+            what: "a handle",
+            source,
+        })?;
         let _registration = Registration::new(self, id, handle);
         let mut link = self.link(stream)?;
         let (mut record, started) = (Record::default(), Instant::now());
         let session = AssertUnwindSafe(|| self.session(&mut link, client.ip(), &mut record));
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
-        let told = outcome.as_ref().err().filter(|error| error.is_worth_telling()).map(last_words);
+        let told = outcome
+            .as_ref()
+            .err()
+            .filter(|error| error.is_worth_telling())
+            .map(last_words);
         link.close(told.as_ref());
-        let ending = outcome.err().map(|error| format!(": ended by an error: {error}")).unwrap_or_default();
+        let ending = outcome
+            .err()
+            .map(|error| format!(": ended by an error: {error}"))
+            .unwrap_or_default();
         self.log(&format!(
             "client {id} ({client}) left: {} batches, {} images, {} bytes received, {} bytes sent, {:.1} s{ending}",
             record.batches,
@@ -257,10 +296,19 @@ impl Server {
         Ok(())
     }
 
-    fn session(&self, link: &mut Link, client: IpAddr, record: &mut Record) -> Result<(), SessionError> {
+    fn session(
+        &self,
+        link: &mut Link,
+        client: IpAddr,
+        record: &mut Record,
+    ) -> Result<(), SessionError> {
         self.greet(link, client)?;
         let mut payload = Vec::new();
-        let mut accept = vec![(Kind::Begin, MAX_HANDSHAKE), (Kind::Bye, 0), (Kind::PlanRequest, 0)];
+        let mut accept = vec![
+            (Kind::Begin, MAX_HANDSHAKE),
+            (Kind::Bye, 0),
+            (Kind::PlanRequest, 0),
+        ];
         loop {
             match link.receive(&accept, &mut payload)? {
                 Kind::PlanRequest => {
@@ -268,7 +316,12 @@ impl Server {
                     accept.pop();
                     link.send(Kind::PlanBytes, self.plan_bytes.clone())?;
                 }
-                Kind::Begin => self.batch(link, client, message::decode(Kind::Begin, &payload)?, record)?,
+                Kind::Begin => self.batch(
+                    link,
+                    client,
+                    message::decode(Kind::Begin, &payload)?,
+                    record,
+                )?,
                 _ => return Ok(()),
             }
         }
@@ -283,10 +336,19 @@ impl Server {
         let hello = ClientHello::decode(&payload)?;
         let offered = self.service.plan().trust();
         if hello.trust != offered {
-            return Err(SessionError::TrustMismatch { asked: hello.trust, offered });
+            return Err(SessionError::TrustMismatch {
+                asked: hello.trust,
+                offered,
+            });
         }
-        if let Some(expected) = hello.expected_plan_hash.filter(|&expected| expected != self.plan_hash) {
-            return Err(SessionError::PlanHash { expected, found: self.plan_hash });
+        if let Some(expected) = hello
+            .expected_plan_hash
+            .filter(|&expected| expected != self.plan_hash)
+        {
+            return Err(SessionError::PlanHash {
+                expected,
+                found: self.plan_hash,
+            });
         }
         let hello = ServerHello {
             trust: offered,
@@ -298,25 +360,50 @@ impl Server {
         link.send(Kind::ServerHello, hello.encode())
     }
 
-    fn batch(&self, link: &mut Link, client: IpAddr, begin: Begin, record: &mut Record) -> Result<(), SessionError> {
+    fn batch(
+        &self,
+        link: &mut Link,
+        client: IpAddr,
+        begin: Begin,
+        record: &mut Record,
+    ) -> Result<(), SessionError> {
         if begin.plan_hash != self.plan_hash {
-            return Err(SessionError::PlanHash { expected: self.plan_hash, found: begin.plan_hash });
+            return Err(SessionError::PlanHash {
+                expected: self.plan_hash,
+                found: begin.plan_hash,
+            });
         }
         let batch = begin.batch as usize;
         if batch == 0 || batch > self.max_batch {
-            return Err(SessionError::Batch { found: batch, most: self.max_batch });
+            return Err(SessionError::Batch {
+                found: batch,
+                most: self.max_batch,
+            });
         }
         let needed = cost::total(self.service.plan(), batch).server_memory;
-        let _memory = self.memory.take(needed, self.limits.idle_timeout).ok_or_else(|| {
-            let stopping = self.stopping.load(Ordering::SeqCst);
-            if stopping { SessionError::Stopping } else { SessionError::Memory { needed, allowed: self.memory.total() } }
-        })?;
+        let _memory = self
+            .memory
+            .take(needed, self.limits.idle_timeout)
+            .ok_or_else(|| {
+                let stopping = self.stopping.load(Ordering::SeqCst);
+                if stopping {
+                    SessionError::Stopping
+                } else {
+                    SessionError::Memory {
+                        needed,
+                        allowed: self.memory.total(),
+                    }
+                }
+            })?;
         self.images.spend(client, batch as u64)?;
         let mut machine = self.service.start(batch)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
         record.batches += 1;
         record.images += batch as u64;
-        let done = Done { batch: begin.batch, images_left: self.images.left(client) };
+        let done = Done {
+            batch: begin.batch,
+            images_left: self.images.left(client),
+        };
         link.send(Kind::Done, message::encode(&done))
     }
 }
@@ -346,7 +433,10 @@ fn contained(body: impl FnOnce()) {
 }
 
 fn last_words(error: &SessionError) -> ErrorMessage {
-    ErrorMessage { code: error.code(), text: error.to_string() }
+    ErrorMessage {
+        code: error.code(),
+        text: error.to_string(),
+    }
 }
 
 /// A first frame that is none means that the peer speaks another protocol.
@@ -369,36 +459,63 @@ fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64), SessionEr
         return refused("max_clients", "it is 0, which lets nobody in".into());
     }
     if limits.max_images_per_batch == Some(0) {
-        return refused("max_images_per_batch", "it is 0, which lets nothing through".into());
+        return refused(
+            "max_images_per_batch",
+            "it is 0, which lets nothing through".into(),
+        );
     }
     if limits.idle_timeout.is_zero() || limits.message_timeout.is_zero() {
-        return refused("timeouts", "one is 0, which leaves nobody the time to answer".into());
+        return refused(
+            "timeouts",
+            "one is 0, which leaves nobody the time to answer".into(),
+        );
     }
-    let wanted = limits.max_images_per_batch.unwrap_or(usize::MAX).min(plan.max_batch());
+    let wanted = limits
+        .max_images_per_batch
+        .unwrap_or(usize::MAX)
+        .min(plan.max_batch());
     let Some(memory) = limits.max_memory else {
         return Ok((wanted, cost::total(plan, wanted).server_memory));
     };
     match cost::max_batch(plan, memory) {
         Ok(fits) => Ok((wanted.min(fits), memory)),
-        Err((_, needed)) => refused("max_memory", format!("one image needs {needed} bytes, and {memory} are allowed")),
+        Err((_, needed)) => refused(
+            "max_memory",
+            format!("one image needs {needed} bytes, and {memory} are allowed"),
+        ),
     }
 }
 
 fn listen(address: &str) -> Result<(TcpListener, SocketAddr), SessionError> {
-    let full = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
-    let bound = TcpListener::bind(&full).and_then(|listener| listener.local_addr().map(|local| (listener, local)));
+    let full = if address.starts_with(':') {
+        format!("0.0.0.0{address}")
+    } else {
+        address.to_owned()
+    };
+    let bound = TcpListener::bind(&full)
+        .and_then(|listener| listener.local_addr().map(|local| (listener, local)));
     bound.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied | io::ErrorKind::AddrNotAvailable => {
-            SessionError::Bind { address: full, source }
-        }
-        _ => SessionError::Address { address: address.to_owned(), source },
+        io::ErrorKind::AddrInUse
+        | io::ErrorKind::PermissionDenied
+        | io::ErrorKind::AddrNotAvailable => SessionError::Bind {
+            address: full,
+            source,
+        },
+        _ => SessionError::Address {
+            address: address.to_owned(),
+            source,
+        },
     })
 }
 
 /// An address under which this machine reaches its own listener.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        address.set_ip(if address.is_ipv4() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            Ipv6Addr::LOCALHOST.into()
+        });
     }
     address
 }

@@ -24,7 +24,10 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(printable("a \"b\"\n\u{1b}[2J\r\u{202e}\u{e9}", "; "), "a \"b\"; \\u{1b}[2J\\r\\u{202e}\u{e9}");
+        assert_eq!(
+            printable("a \"b\"\n\u{1b}[2J\r\u{202e}\u{e9}", "; "),
+            "a \"b\"; \\u{1b}[2J\\r\\u{202e}\u{e9}"
+        );
     }
 
     #[test]

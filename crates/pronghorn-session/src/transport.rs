@@ -60,7 +60,10 @@ pub(crate) struct Timed {
 
 impl Timed {
     pub(crate) fn new(transport: Box<dyn Transport>) -> Self {
-        Self { transport, deadline: Instant::now() }
+        Self {
+            transport,
+            deadline: Instant::now(),
+        }
     }
 
     /// Reads and writes fail once `time` has passed from now.
@@ -72,7 +75,11 @@ impl Timed {
 
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+        if left.is_zero() {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            Ok(left)
+        }
     }
 }
 

@@ -32,9 +32,19 @@ fn sent(running: &Running, bytes: &[u8]) -> Raw {
 #[test]
 fn other_protocols_are_turned_away() {
     let running = Running::real(patient());
-    for bytes in [&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03", &[0; 64], &[0xff; 64]] {
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..],
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03",
+        &[0; 64],
+        &[0xff; 64],
+    ] {
         let raw = sent(&running, bytes);
-        refused(&running, raw, ErrorCode::Protocol, "does not speak Pronghorn's protocol");
+        refused(
+            &running,
+            raw,
+            ErrorCode::Protocol,
+            "does not speak Pronghorn's protocol",
+        );
     }
 }
 
@@ -45,7 +55,12 @@ fn wrong_magic_is_refused() {
     payload[0] ^= 1;
     let mut raw = Raw::connect(running.address());
     raw.send(Kind::ClientHello, &payload);
-    refused(&running, raw, ErrorCode::Protocol, "does not speak Pronghorn's protocol");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "does not speak Pronghorn's protocol",
+    );
 }
 
 #[test]
@@ -56,16 +71,36 @@ fn another_version_is_refused_by_both_names() {
     payload.extend(b"whatever that version adds");
     let mut raw = Raw::connect(running.address());
     raw.send(Kind::ClientHello, &payload);
-    refused(&running, raw, ErrorCode::Version, "version 1 of the protocol, the peer version 4660");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Version,
+        "version 1 of the protocol, the peer version 4660",
+    );
 }
 
 #[test]
 fn another_trust_level_is_refused() {
     let running = Running::real(patient());
-    for trust in TrustLevel::ALL.into_iter().filter(|&level| level != TrustLevel::ClientAided) {
+    for trust in TrustLevel::ALL
+        .into_iter()
+        .filter(|&level| level != TrustLevel::ClientAided)
+    {
         let mut raw = Raw::connect(running.address());
-        raw.send(Kind::ClientHello, &ClientHello { trust, expected_plan_hash: None }.encode());
-        refused(&running, raw, ErrorCode::Trust, &format!("asked for trust level {trust}"));
+        raw.send(
+            Kind::ClientHello,
+            &ClientHello {
+                trust,
+                expected_plan_hash: None,
+            }
+            .encode(),
+        );
+        refused(
+            &running,
+            raw,
+            ErrorCode::Trust,
+            &format!("asked for trust level {trust}"),
+        );
     }
 }
 
@@ -73,7 +108,10 @@ fn another_trust_level_is_refused() {
 fn another_plan_is_refused_in_the_hello_and_in_begin() {
     let running = Running::real(patient());
     let mut raw = Raw::connect(running.address());
-    let hello = ClientHello { expected_plan_hash: Some([3; 32]), ..hello() };
+    let hello = ClientHello {
+        expected_plan_hash: Some([3; 32]),
+        ..hello()
+    };
     raw.send(Kind::ClientHello, &hello.encode());
     refused(&running, raw, ErrorCode::Plan, "expected was 0303");
     let (mut raw, _) = Raw::greeted(running.address());
@@ -83,7 +121,10 @@ fn another_plan_is_refused_in_the_hello_and_in_begin() {
 
 #[test]
 fn truncation_at_every_byte_ends_the_session() {
-    let running = Running::real(Limits { max_clients: 1, ..patient() });
+    let running = Running::real(Limits {
+        max_clients: 1,
+        ..patient()
+    });
     let hello = hello().encode();
     let hello = raw_frame(hello.len() as u32, Kind::ClientHello as u8, &hello);
     for cut in 0..hello.len() {
@@ -95,7 +136,11 @@ fn truncation_at_every_byte_ends_the_session() {
     running.serves_a_good_client(predicts);
     let (_, server) = Raw::greeted_when_free(&running);
     let mut session = Vec::new();
-    session.extend(raw_frame(33, Kind::Begin as u8, &[&server.plan_hash[..], &[2]].concat()));
+    session.extend(raw_frame(
+        33,
+        Kind::Begin as u8,
+        &[&server.plan_hash[..], &[2]].concat(),
+    ));
     session.extend(raw_frame(32, Kind::Data as u8, &[7; 32]));
     for cut in 1..session.len() {
         let (mut raw, _) = Raw::greeted_when_free(&running);
@@ -133,17 +178,35 @@ impl Running {
 #[test]
 fn oversized_lengths_are_refused_before_they_are_read() {
     let running = Running::real(patient());
-    let raw = sent(&running, &raw_frame(MAX_HANDSHAKE as u32 + 1, Kind::ClientHello as u8, &[]));
+    let raw = sent(
+        &running,
+        &raw_frame(MAX_HANDSHAKE as u32 + 1, Kind::ClientHello as u8, &[]),
+    );
     refused(&running, raw, ErrorCode::Protocol, "does not speak");
     let (mut raw, _) = Raw::greeted(running.address());
     raw.send_bytes(&raw_frame(u32::MAX, Kind::Begin as u8, &[]));
-    refused(&running, raw, ErrorCode::Protocol, "a Begin frame announces 4294967295 bytes; at most 65536");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "a Begin frame announces 4294967295 bytes; at most 65536",
+    );
     let mut raw = Raw::begun(running.address(), 1);
     raw.send_bytes(&raw_frame(33, Kind::Data as u8, &[]));
-    refused(&running, raw, ErrorCode::Protocol, "a Data frame announces 33 bytes; at most 32");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "a Data frame announces 33 bytes; at most 32",
+    );
     let (mut raw, _) = Raw::greeted(running.address());
     raw.send_bytes(&raw_frame(1 << 20, Kind::Error as u8, &[]));
-    refused(&running, raw, ErrorCode::Protocol, "a Error frame announces");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "a Error frame announces",
+    );
 }
 
 #[test]
@@ -152,21 +215,42 @@ fn unknown_kinds_are_refused() {
     for kind in [0u8, 10, 255] {
         let (mut raw, _) = Raw::greeted(running.address());
         raw.send_bytes(&raw_frame(0, kind, &[]));
-        refused(&running, raw, ErrorCode::Protocol, &format!("unknown kind {kind}"));
+        refused(
+            &running,
+            raw,
+            ErrorCode::Protocol,
+            &format!("unknown kind {kind}"),
+        );
     }
 }
 
 #[test]
 fn messages_out_of_order_are_refused() {
     let running = Running::real(patient());
-    for kind in [Kind::ServerHello, Kind::PlanBytes, Kind::Data, Kind::Done, Kind::ClientHello] {
+    for kind in [
+        Kind::ServerHello,
+        Kind::PlanBytes,
+        Kind::Data,
+        Kind::Done,
+        Kind::ClientHello,
+    ] {
         let (mut raw, _) = Raw::greeted(running.address());
         raw.send(kind, &[]);
-        refused(&running, raw, ErrorCode::Protocol, &format!("a {kind:?} frame came where"));
+        refused(
+            &running,
+            raw,
+            ErrorCode::Protocol,
+            &format!("a {kind:?} frame came where"),
+        );
     }
     let mut raw = Raw::begun(running.address(), 1);
     raw.send(Kind::PlanRequest, &[]);
-    refused(&running, raw, ErrorCode::Protocol, "a PlanRequest frame came where [Data]");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "a PlanRequest frame came where [Data]",
+    );
     // Data before Begin, and nothing before the hello.
     let raw = sent(&running, &raw_frame(0, Kind::PlanRequest as u8, &[]));
     refused(&running, raw, ErrorCode::Protocol, "does not speak");
@@ -182,15 +266,28 @@ fn the_plan_is_sent_once() {
     pronghorn_session::frame::read_frame(&mut raw.0, &accept, &mut plan).expect("the plan");
     assert_eq!(plan.len(), hello.plan_length as usize);
     raw.send(Kind::PlanRequest, &[]);
-    refused(&running, raw, ErrorCode::Protocol, "a PlanRequest frame came where");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "a PlanRequest frame came where",
+    );
 }
 
 #[test]
 fn zero_and_too_large_batches_are_refused() {
-    let running = Running::real(Limits { max_images_per_batch: Some(9), ..patient() });
+    let running = Running::real(Limits {
+        max_images_per_batch: Some(9),
+        ..patient()
+    });
     for batch in [0, 10, u32::MAX] {
         let raw = Raw::begun(running.address(), batch);
-        refused(&running, raw, ErrorCode::Limit, &format!("a batch of {batch} images was asked for; this server takes 1 to 9"));
+        refused(
+            &running,
+            raw,
+            ErrorCode::Limit,
+            &format!("a batch of {batch} images was asked for; this server takes 1 to 9"),
+        );
     }
 }
 
@@ -200,13 +297,23 @@ fn malformed_messages_are_refused() {
     for payload in [&[][..], &[0; 32], &[0; 40], &[0xff; 60]] {
         let (mut raw, _) = Raw::greeted(running.address());
         raw.send(Kind::Begin, payload);
-        refused(&running, raw, ErrorCode::Protocol, "the peer's Begin message is malformed");
+        refused(
+            &running,
+            raw,
+            ErrorCode::Protocol,
+            "the peer's Begin message is malformed",
+        );
     }
     let mut payload = hello().encode();
     payload[10] = 200;
     let mut raw = Raw::connect(running.address());
     raw.send(Kind::ClientHello, &payload);
-    refused(&running, raw, ErrorCode::Protocol, "the peer's ClientHello message is malformed");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "the peer's ClientHello message is malformed",
+    );
 }
 
 #[test]
@@ -217,7 +324,13 @@ fn wrong_ciphertexts_are_refused() {
         raw.send(Kind::Data, &vec![0; length]);
         refused(&running, raw, ErrorCode::Engine, "the seed of a has");
     }
-    let row = model().plan().linear_steps().next().expect("it has layers").2.request_row_bytes(2);
+    let row = model()
+        .plan()
+        .linear_steps()
+        .next()
+        .expect("it has layers")
+        .2
+        .request_row_bytes(2);
     let mut raw = Raw::begun(running.address(), 2);
     raw.send(Kind::Data, &[9; 32]);
     raw.send(Kind::Data, &vec![0xff; INPUTS * row]);
@@ -253,12 +366,19 @@ fn random_bytes_never_harm() {
         running.wait_until_empty();
     }
     running.serves_a_good_client(predicts);
-    assert!(running.log().iter().all(|line| !line.contains("bug")), "{:?}", running.log());
+    assert!(
+        running.log().iter().all(|line| !line.contains("bug")),
+        "{:?}",
+        running.log()
+    );
 }
 
 #[test]
 fn a_client_that_vanishes_frees_its_place() {
-    let running = Running::real(Limits { max_clients: 1, ..patient() });
+    let running = Running::real(Limits {
+        max_clients: 1,
+        ..patient()
+    });
     for stage in 0..3 {
         let raw = match stage {
             0 => Raw::connect(running.address()),
@@ -273,12 +393,22 @@ fn a_client_that_vanishes_frees_its_place() {
         running.serves_a_good_client(predicts);
         running.wait_until_empty();
     }
-    assert!(running.log().iter().filter(|line| line.contains("ended by an error")).count() >= 3);
+    assert!(
+        running
+            .log()
+            .iter()
+            .filter(|line| line.contains("ended by an error"))
+            .count()
+            >= 3
+    );
 }
 
 #[test]
 fn silence_is_ended() {
-    let running = Running::real(Limits { max_clients: 1, ..limits() });
+    let running = Running::real(Limits {
+        max_clients: 1,
+        ..limits()
+    });
     for stage in 0..3 {
         let mut raw = match stage {
             0 => Raw::connect(running.address()),
@@ -295,7 +425,10 @@ fn silence_is_ended() {
 /// A byte now and then does not keep a session alive: the time limit is the message's, not the byte's.
 #[test]
 fn a_slow_loris_is_ended() {
-    let running = Running::real(Limits { max_clients: 1, ..limits() });
+    let running = Running::real(Limits {
+        max_clients: 1,
+        ..limits()
+    });
     let hello = hello().encode();
     let hello = raw_frame(hello.len() as u32, Kind::ClientHello as u8, &hello);
     let mut raw = Raw::connect(running.address());
@@ -312,7 +445,10 @@ fn a_slow_loris_is_ended() {
 /// A client that never reads what it is sent does not hold its place for ever.
 #[test]
 fn a_client_that_does_not_read_is_ended() {
-    let running = Running::mock(Limits { max_clients: 1, ..limits() });
+    let running = Running::mock(Limits {
+        max_clients: 1,
+        ..limits()
+    });
     let mut raw = Raw::begun(running.address(), FLOODS as u32);
     for done in 0..3u8 {
         raw.send(Kind::Data, &vec![done; 1 + usize::from(done) * 1000]);
@@ -327,7 +463,10 @@ fn a_panic_in_a_session_ends_that_session_only() {
     let running = Running::mock(patient());
     let mut client = running.connect().expect("a good client");
     match client.run(&mut PingPong::client(PANICS), PANICS, &mut |_| {}) {
-        Err(SessionError::Peer { code: ErrorCode::Internal, text }) => assert!(text.contains("bug"), "{text}"),
+        Err(SessionError::Peer {
+            code: ErrorCode::Internal,
+            text,
+        }) => assert!(text.contains("bug"), "{text}"),
         other => panic!("{other:?}"),
     }
     running.wait_for_log("met a bug in pronghorn");
@@ -339,7 +478,10 @@ fn a_failing_machine_ends_its_session_with_its_words() {
     let running = Running::mock(patient());
     let mut client = running.connect().expect("a good client");
     match client.run(&mut PingPong::client(FAILS), FAILS, &mut |_| {}) {
-        Err(SessionError::Peer { code: ErrorCode::Engine, text }) => assert!(text.contains("fails as the test wants")),
+        Err(SessionError::Peer {
+            code: ErrorCode::Engine,
+            text,
+        }) => assert!(text.contains("fails as the test wants")),
         other => panic!("{other:?}"),
     }
     running.serves_a_good_client(plays);
@@ -349,9 +491,15 @@ fn a_failing_machine_ends_its_session_with_its_words() {
 fn what_a_client_says_is_escaped_in_the_log() {
     let running = Running::real(patient());
     let (mut raw, _) = Raw::greeted(running.address());
-    raw.send(Kind::Error, b"\x09\x00evil\x1b[2Jtext\nclient 1 left happily\xff");
+    raw.send(
+        Kind::Error,
+        b"\x09\x00evil\x1b[2Jtext\nclient 1 left happily\xff",
+    );
     let line = running.wait_for_log("evil");
-    assert!(line.contains("evil\\u{1b}[2Jtext; client 1 left happily"), "{line}");
+    assert!(
+        line.contains("evil\\u{1b}[2Jtext; client 1 left happily"),
+        "{line}"
+    );
     assert!(!line.chars().any(char::is_control));
     running.serves_a_good_client(predicts);
 }

@@ -23,7 +23,12 @@ fn against(server: impl FnOnce(&mut TcpStream) + Send, client: impl FnOnce(Strin
     thread::scope(|scope| {
         scope.spawn(move || {
             let (mut stream, _) = listener.accept().expect("the client comes");
-            frame::read_frame(&mut stream, &[(Kind::ClientHello, MAX_HANDSHAKE)], &mut Vec::new()).expect("its hello");
+            frame::read_frame(
+                &mut stream,
+                &[(Kind::ClientHello, MAX_HANDSHAKE)],
+                &mut Vec::new(),
+            )
+            .expect("its hello");
             server(&mut stream);
             // So that the client reads all before the connection ends.
             let _ = stream.shutdown(Shutdown::Write);
@@ -35,7 +40,9 @@ fn against(server: impl FnOnce(&mut TcpStream) + Send, client: impl FnOnce(Strin
 
 fn connecting_fails(server: impl FnOnce(&mut TcpStream) + Send) -> SessionError {
     let mut result = None;
-    against(server, |address| result = Client::connect(&address, options()).err());
+    against(server, |address| {
+        result = Client::connect(&address, options()).err()
+    });
     result.expect("the client refuses")
 }
 
@@ -64,8 +71,15 @@ fn offered(hello: ServerHello, plan: Vec<u8>) -> SessionError {
 
 #[test]
 fn other_protocols_are_recognised() {
-    for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n", b"abc"] {
-        let error = connecting_fails(move |stream| std::io::Write::write_all(stream, bytes).expect("it is connected"));
+    for bytes in [
+        &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"220 mail ESMTP\r\n",
+        b"abc",
+    ] {
+        let error = connecting_fails(move |stream| {
+            std::io::Write::write_all(stream, bytes).expect("it is connected")
+        });
         assert!(matches!(error, SessionError::NotPronghorn), "{error}");
     }
 }
@@ -75,36 +89,75 @@ fn another_version_is_named() {
     let mut payload = hello_of(&mock_plan()).encode();
     payload[8] = 9;
     let error = connecting_fails(move |stream| write(stream, Kind::ServerHello, &payload));
-    assert!(matches!(error, SessionError::Version { ours: 1, theirs: 9 }));
+    assert!(matches!(
+        error,
+        SessionError::Version { ours: 1, theirs: 9 }
+    ));
 }
 
 #[test]
 fn another_trust_level_is_refused_in_hello_and_plan() {
     let plan = mock_plan();
-    let hello = ServerHello { trust: TrustLevel::Encrypted, ..hello_of(&plan) };
+    let hello = ServerHello {
+        trust: TrustLevel::Encrypted,
+        ..hello_of(&plan)
+    };
     let error = offered(hello, plan.to_bytes());
     assert!(error.to_string().contains("EVERY WEIGHT"), "{error}");
-    assert!(matches!(error, SessionError::TrustMismatch { offered: TrustLevel::Encrypted, .. }));
-    let other = Plan { trust: TrustLevel::TwoParty, ..plan };
-    let hello = ServerHello { trust: TrustLevel::ClientAided, ..hello_of(&other) };
+    assert!(matches!(
+        error,
+        SessionError::TrustMismatch {
+            offered: TrustLevel::Encrypted,
+            ..
+        }
+    ));
+    let other = Plan {
+        trust: TrustLevel::TwoParty,
+        ..plan
+    };
+    let hello = ServerHello {
+        trust: TrustLevel::ClientAided,
+        ..hello_of(&other)
+    };
     let error = offered(hello, other.to_bytes());
-    assert!(matches!(error, SessionError::TrustMismatch { .. } | SessionError::Plan(_)), "{error}");
+    assert!(
+        matches!(
+            error,
+            SessionError::TrustMismatch { .. } | SessionError::Plan(_)
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn another_plan_than_announced_is_refused() {
     let plan = mock_plan();
-    let hello = ServerHello { plan_hash: [1; 32], ..hello_of(&plan) };
-    assert!(matches!(offered(hello, plan.to_bytes()), SessionError::PlanHash { .. }));
+    let hello = ServerHello {
+        plan_hash: [1; 32],
+        ..hello_of(&plan)
+    };
+    assert!(matches!(
+        offered(hello, plan.to_bytes()),
+        SessionError::PlanHash { .. }
+    ));
     let mut held_to = None;
     against(
         |stream| write(stream, Kind::ServerHello, &hello_of(&mock_plan()).encode()),
         |address| {
-            let options = ConnectOptions { expected_plan_hash: Some([2; 32]), ..options() };
+            let options = ConnectOptions {
+                expected_plan_hash: Some([2; 32]),
+                ..options()
+            };
             held_to = Client::connect(&address, options).err();
         },
     );
-    assert!(matches!(held_to, Some(SessionError::PlanHash { expected: [2, ..], .. })));
+    assert!(matches!(
+        held_to,
+        Some(SessionError::PlanHash {
+            expected: [2, ..],
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -116,16 +169,43 @@ fn damaged_and_truncated_plans_are_refused() {
         assert!(matches!(error, SessionError::Plan(_)), "{error}");
     }
     let error = offered(hello_of(&plan), [&bytes[..], &[0]].concat());
-    assert!(matches!(error, SessionError::Frame(FrameError::TooLong { kind: Kind::PlanBytes, .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            SessionError::Frame(FrameError::TooLong {
+                kind: Kind::PlanBytes,
+                ..
+            })
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn impossible_promises_are_refused() {
     let plan = mock_plan();
-    let hello = ServerHello { plan_length: MAX_BYTES as u32 + 1, ..hello_of(&plan) };
-    assert!(matches!(offered(hello, vec![]), SessionError::Handshake { field: "plan length", .. }));
-    let hello = ServerHello { max_batch: 0, ..hello_of(&plan) };
-    assert!(matches!(offered(hello, vec![]), SessionError::Handshake { field: "largest batch", .. }));
+    let hello = ServerHello {
+        plan_length: MAX_BYTES as u32 + 1,
+        ..hello_of(&plan)
+    };
+    assert!(matches!(
+        offered(hello, vec![]),
+        SessionError::Handshake {
+            field: "plan length",
+            ..
+        }
+    ));
+    let hello = ServerHello {
+        max_batch: 0,
+        ..hello_of(&plan)
+    };
+    assert!(matches!(
+        offered(hello, vec![]),
+        SessionError::Handshake {
+            field: "largest batch",
+            ..
+        }
+    ));
 }
 
 #[test]
@@ -137,8 +217,13 @@ fn an_ending_at_every_byte_is_an_error() {
     session.extend(raw_frame(plan.len() as u32, Kind::PlanBytes as u8, &plan));
     for cut in 0..session.len() {
         let part = session[..cut].to_vec();
-        let error = connecting_fails(move |stream| std::io::Write::write_all(stream, &part).expect("it is connected"));
-        assert!(matches!(error, SessionError::Frame(_) | SessionError::NotPronghorn), "{cut}: {error}");
+        let error = connecting_fails(move |stream| {
+            std::io::Write::write_all(stream, &part).expect("it is connected")
+        });
+        assert!(
+            matches!(error, SessionError::Frame(_) | SessionError::NotPronghorn),
+            "{cut}: {error}"
+        );
     }
 }
 
@@ -146,16 +231,27 @@ fn an_ending_at_every_byte_is_an_error() {
 fn a_silent_server_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();
-    let options = ConnectOptions { timeout: Duration::from_millis(200), ..options() };
-    let error = Client::connect(&address, options).err().expect("nobody answers");
-    assert!(matches!(error, SessionError::Frame(FrameError::Timeout)), "{error}");
+    let options = ConnectOptions {
+        timeout: Duration::from_millis(200),
+        ..options()
+    };
+    let error = Client::connect(&address, options)
+        .err()
+        .expect("nobody answers");
+    assert!(
+        matches!(error, SessionError::Frame(FrameError::Timeout)),
+        "{error}"
+    );
 }
 
 #[test]
 fn words_of_a_server_are_escaped() {
     let error = connecting_fails(|stream| write(stream, Kind::Error, b"\x63\x00no\x1b[31m red\n"));
     match error {
-        SessionError::Peer { code: ErrorCode::Other(0x63), text } => assert_eq!(text, "no\\u{1b}[31m red\n"),
+        SessionError::Peer {
+            code: ErrorCode::Other(0x63),
+            text,
+        } => assert_eq!(text, "no\\u{1b}[31m red\n"),
         other => panic!("{other:?}"),
     }
 }
@@ -174,11 +270,15 @@ fn a_batch_that_goes_wrong_ends_the_session() {
                 }
             },
             |address| {
-                let mut client = Client::connect(&address, options()).expect("the handshake is honest");
+                let mut client =
+                    Client::connect(&address, options()).expect("the handshake is honest");
                 let mut run = || client.run(&mut PingPong::client(5), 5, &mut |_| {});
                 let error = run().expect_err("the batch goes wrong");
                 match kind {
-                    Some(Kind::Data) => assert!(matches!(error, SessionError::Frame(_) | SessionError::Engine(_)), "{error}"),
+                    Some(Kind::Data) => assert!(
+                        matches!(error, SessionError::Frame(_) | SessionError::Engine(_)),
+                        "{error}"
+                    ),
                     _ => assert!(matches!(error, SessionError::Frame(_)), "{error}"),
                 }
                 assert!(matches!(run(), Err(SessionError::Over)));
@@ -196,19 +296,43 @@ fn a_failing_client_tells_no_more_than_the_category() {
             write(stream, Kind::ServerHello, &hello_of(&plan).encode());
             write(stream, Kind::PlanBytes, &plan.to_bytes());
             let mut payload = Vec::new();
-            let accept = [(Kind::PlanRequest, 0), (Kind::Begin, 100), (Kind::Data, 10_000)];
-            for expected in [Kind::PlanRequest, Kind::Begin, Kind::Data, Kind::Data, Kind::Data] {
-                assert_eq!(frame::read_frame(stream, &accept, &mut payload).expect("an honest client"), expected);
+            let accept = [
+                (Kind::PlanRequest, 0),
+                (Kind::Begin, 100),
+                (Kind::Data, 10_000),
+            ];
+            for expected in [
+                Kind::PlanRequest,
+                Kind::Begin,
+                Kind::Data,
+                Kind::Data,
+                Kind::Data,
+            ] {
+                assert_eq!(
+                    frame::read_frame(stream, &accept, &mut payload).expect("an honest client"),
+                    expected
+                );
             }
             write(stream, Kind::Data, &[77; 3001]);
-            assert_eq!(frame::read_frame(stream, &[], &mut payload).expect("its last words"), Kind::Error);
+            assert_eq!(
+                frame::read_frame(stream, &[], &mut payload).expect("its last words"),
+                Kind::Error
+            );
             let message = ErrorMessage::decode(&payload).expect("it has a code");
             let text = "the client's side of the computation failed".to_owned();
-            assert_eq!(message, ErrorMessage { code: ErrorCode::Engine, text });
+            assert_eq!(
+                message,
+                ErrorMessage {
+                    code: ErrorCode::Engine,
+                    text
+                }
+            );
         },
         |address| {
             let mut client = Client::connect(&address, options()).expect("the handshake is honest");
-            let error = client.run(&mut PingPong::client(5), 5, &mut |_| {}).expect_err("the answer is wrong");
+            let error = client
+                .run(&mut PingPong::client(5), 5, &mut |_| {})
+                .expect_err("the answer is wrong");
             assert!(matches!(error, SessionError::Engine(_)), "{error}");
         },
     );

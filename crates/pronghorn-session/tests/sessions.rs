@@ -11,16 +11,25 @@ use std::{
 
 use common::*;
 use pronghorn_plan::{TrustLevel, cost};
-use pronghorn_session::{Client, ConnectOptions, ErrorCode, Limits, Server, SessionError, in_process};
+use pronghorn_session::{
+    Client, ConnectOptions, ErrorCode, Limits, Server, SessionError, in_process,
+};
 
 #[test]
 fn predictions_equal_a_run_without_sockets() {
-    let running = Running::real(Limits { max_images_per_batch: Some(40), ..patient() });
+    let running = Running::real(Limits {
+        max_images_per_batch: Some(40),
+        ..patient()
+    });
     let mut client = running.connect().expect("a good client");
     assert_eq!(client.max_batch(), 40);
     let inputs = numbers(INPUTS * 100);
     let mut progress = Vec::new();
-    let prediction = client.predict(&inputs, 100, &mut |now| progress.push((now.done, now.total))).expect("it is served");
+    let prediction = client
+        .predict(&inputs, 100, &mut |now| {
+            progress.push((now.done, now.total))
+        })
+        .expect("it is served");
     let wanted = in_process(&model(), &inputs, 100).expect("the run succeeds");
     assert_eq!(prediction.outputs, wanted.outputs(client.plan()));
     assert_eq!(prediction.stats.batches, 3);
@@ -38,7 +47,10 @@ fn bytes_are_counted_with_their_headers() {
     let running = Running::real(patient());
     let mut client = running.connect().expect("a good client");
     let inputs = numbers(INPUTS * 7);
-    let stats = client.predict(&inputs, 7, &mut |_| {}).expect("it is served").stats;
+    let stats = client
+        .predict(&inputs, 7, &mut |_| {})
+        .expect("it is served")
+        .stats;
     let wanted = in_process(&model(), &inputs, 7).expect("the run succeeds");
     // Begin: 32 bytes of hash and one of count; Done: one of count and one for no limit.
     assert_eq!(stats.bytes_sent, wanted.bytes_up + 5 + 33);
@@ -63,10 +75,15 @@ fn clients_are_served_at_the_same_time() {
 #[test]
 fn one_client_too_many_is_told_so() {
     let running = Running::mock(patient());
-    let clients: Vec<Client> = (0..4).map(|_| running.connect().expect("there are four places")).collect();
+    let clients: Vec<Client> = (0..4)
+        .map(|_| running.connect().expect("there are four places"))
+        .collect();
     for _ in 0..20 {
         match running.connect().err() {
-            Some(SessionError::Peer { code: ErrorCode::Busy, text }) => assert!(text.contains("at most 4 clients")),
+            Some(SessionError::Peer {
+                code: ErrorCode::Busy,
+                text,
+            }) => assert!(text.contains("at most 4 clients")),
             // More refusals at once than the server bothers with.
             Some(SessionError::Frame(_)) => {}
             other => panic!("{other:?}"),
@@ -82,11 +99,18 @@ fn a_known_plan_is_not_sent_again() {
     let running = Running::real(patient());
     let address = running.address().to_string();
     let plan = running.connect().expect("a good client").plan().clone();
-    let options = ConnectOptions { plan: Some(plan.clone()), expected_plan_hash: Some(plan.hash()), ..options() };
+    let options = ConnectOptions {
+        plan: Some(plan.clone()),
+        expected_plan_hash: Some(plan.hash()),
+        ..options()
+    };
     let client = Client::connect(&address, options).expect("a good client");
     assert!(Arc::ptr_eq(client.plan(), &plan));
     predicts(client);
-    let other = ConnectOptions { plan: Some(Arc::new(mock_plan())), ..common::options() };
+    let other = ConnectOptions {
+        plan: Some(Arc::new(mock_plan())),
+        ..common::options()
+    };
     predicts(Client::connect(&address, other).expect("another plan is replaced"));
 }
 
@@ -94,24 +118,44 @@ fn a_known_plan_is_not_sent_again() {
 fn trust_must_be_named() {
     let running = Running::mock(patient());
     let address = running.address().to_string();
-    let error = Client::connect(&address, ConnectOptions::default()).err().expect("no trust level");
+    let error = Client::connect(&address, ConnectOptions::default())
+        .err()
+        .expect("no trust level");
     let text = error.to_string();
     assert!(matches!(error, SessionError::Trust(_)));
     for level in TrustLevel::ALL {
-        assert!(text.contains(level.name()) && text.contains(level.reveals()), "{text}");
+        assert!(
+            text.contains(level.name()) && text.contains(level.reveals()),
+            "{text}"
+        );
     }
-    for trust in TrustLevel::ALL.into_iter().filter(|level| !level.is_available()) {
-        let options = ConnectOptions { trust: Some(trust), ..ConnectOptions::default() };
-        assert!(matches!(Client::connect(&address, options).err(), Some(SessionError::Trust(_))));
+    for trust in TrustLevel::ALL
+        .into_iter()
+        .filter(|level| !level.is_available())
+    {
+        let options = ConnectOptions {
+            trust: Some(trust),
+            ..ConnectOptions::default()
+        };
+        assert!(matches!(
+            Client::connect(&address, options).err(),
+            Some(SessionError::Trust(_))
+        ));
     }
 }
 
 #[test]
 fn another_plan_than_expected_is_refused() {
     let running = Running::mock(patient());
-    let options = ConnectOptions { expected_plan_hash: Some([0xab; 32]), ..options() };
+    let options = ConnectOptions {
+        expected_plan_hash: Some([0xab; 32]),
+        ..options()
+    };
     match Client::connect(&running.address().to_string(), options).err() {
-        Some(SessionError::Peer { code: ErrorCode::Plan, text }) => assert!(text.contains("abababab"), "{text}"),
+        Some(SessionError::Peer {
+            code: ErrorCode::Plan,
+            text,
+        }) => assert!(text.contains("abababab"), "{text}"),
         other => panic!("{other:?}"),
     }
     running.serves_a_good_client(plays);
@@ -119,17 +163,27 @@ fn another_plan_than_expected_is_refused() {
 
 #[test]
 fn images_are_limited_by_client() {
-    let running = Running::real(Limits { max_images_per_client: Some(10), ..patient() });
+    let running = Running::real(Limits {
+        max_images_per_client: Some(10),
+        ..patient()
+    });
     let mut client = running.connect().expect("a good client");
     assert_eq!(client.images_left(), Some(10));
-    client.predict(&numbers(INPUTS * 7), 7, &mut |_| {}).expect("ten are granted");
+    client
+        .predict(&numbers(INPUTS * 7), 7, &mut |_| {})
+        .expect("ten are granted");
     assert_eq!(client.images_left(), Some(3));
-    let error = client.predict(&numbers(INPUTS * 4), 4, &mut |_| {}).expect_err("three are left");
+    let error = client
+        .predict(&numbers(INPUTS * 4), 4, &mut |_| {})
+        .expect_err("three are left");
     assert!(matches!(error, SessionError::Quota { asked: 4, left: 3 }));
     // A new connection changes nothing, and a client that does not look at its limit is refused.
     let mut client = running.connect().expect("a good client");
     match client.run(&mut PingPong::client(4), 4, &mut |_| {}) {
-        Err(SessionError::Peer { code: ErrorCode::Limit, text }) => assert!(text.contains("3 left"), "{text}"),
+        Err(SessionError::Peer {
+            code: ErrorCode::Limit,
+            text,
+        }) => assert!(text.contains("3 left"), "{text}"),
         other => panic!("{other:?}"),
     }
     predicts(running.connect().expect("a good client"));
@@ -139,11 +193,31 @@ fn images_are_limited_by_client() {
 fn wrong_inputs_leave_the_session_intact() {
     let running = Running::real(patient());
     let mut client = running.connect().expect("a good client");
-    let mut predict = |inputs: &[f32], images| client.predict(inputs, images, &mut |_| {}).expect_err("wrong inputs");
-    assert!(matches!(predict(&[], 0), SessionError::Batch { found: 0, .. }));
-    assert!(matches!(predict(&[0.0; 7], 1), SessionError::Inputs { found: 7, images: 1, elements: 6 }));
-    assert!(matches!(predict(&[0.0; 6], usize::MAX), SessionError::Inputs { .. }));
-    assert!(matches!(predict(&[f32::NAN; 6], 1), SessionError::Engine(_)));
+    let mut predict = |inputs: &[f32], images| {
+        client
+            .predict(inputs, images, &mut |_| {})
+            .expect_err("wrong inputs")
+    };
+    assert!(matches!(
+        predict(&[], 0),
+        SessionError::Batch { found: 0, .. }
+    ));
+    assert!(matches!(
+        predict(&[0.0; 7], 1),
+        SessionError::Inputs {
+            found: 7,
+            images: 1,
+            elements: 6
+        }
+    ));
+    assert!(matches!(
+        predict(&[0.0; 6], usize::MAX),
+        SessionError::Inputs { .. }
+    ));
+    assert!(matches!(
+        predict(&[f32::NAN; 6], 1),
+        SessionError::Engine(_)
+    ));
     predicts(client);
 }
 
@@ -151,8 +225,13 @@ fn wrong_inputs_leave_the_session_intact() {
 fn memory_is_shared_by_running_batches() {
     let model = model();
     let needed = cost::total(model.plan(), 4).server_memory;
-    let limits = Limits { max_memory: Some(needed), idle_timeout: Duration::from_millis(600), ..patient() };
-    let running = Running::start(Server::bind("127.0.0.1:0", model, limits).expect("the port is free"));
+    let limits = Limits {
+        max_memory: Some(needed),
+        idle_timeout: Duration::from_millis(600),
+        ..patient()
+    };
+    let running =
+        Running::start(Server::bind("127.0.0.1:0", model, limits).expect("the port is free"));
     // One client begins and dawdles: the next waits, and gives up when the first is still there.
     let mut first = Raw::begun(running.address(), 4);
     // Its seed arrives, so the batch has begun; sending keeps it from being idle.
@@ -161,7 +240,10 @@ fn memory_is_shared_by_running_batches() {
     let waited = second.predict(&numbers(INPUTS), 1, &mut |_| {});
     // Either the first was cut for idling just before, or the second ran out of patience.
     if let Err(error) = waited {
-        assert!(matches!(&error, SessionError::Peer { code: ErrorCode::Busy, text } if text.contains("bytes")), "{error}");
+        assert!(
+            matches!(&error, SessionError::Peer { code: ErrorCode::Busy, text } if text.contains("bytes")),
+            "{error}"
+        );
     }
     first.expect_error();
     running.serves_a_good_client(predicts);
@@ -170,10 +252,34 @@ fn memory_is_shared_by_running_batches() {
 #[test]
 fn limits_that_let_nothing_through_are_refused() {
     for (limits, field) in [
-        (Limits { max_clients: 0, ..limits() }, "max_clients"),
-        (Limits { max_images_per_batch: Some(0), ..limits() }, "max_images_per_batch"),
-        (Limits { max_memory: Some(1), ..limits() }, "max_memory"),
-        (Limits { idle_timeout: Duration::ZERO, ..limits() }, "timeouts"),
+        (
+            Limits {
+                max_clients: 0,
+                ..limits()
+            },
+            "max_clients",
+        ),
+        (
+            Limits {
+                max_images_per_batch: Some(0),
+                ..limits()
+            },
+            "max_images_per_batch",
+        ),
+        (
+            Limits {
+                max_memory: Some(1),
+                ..limits()
+            },
+            "max_memory",
+        ),
+        (
+            Limits {
+                idle_timeout: Duration::ZERO,
+                ..limits()
+            },
+            "timeouts",
+        ),
     ] {
         match Server::bind("127.0.0.1:0", model(), limits).err() {
             Some(SessionError::Limits { field: found, .. }) => assert_eq!(found, field),
@@ -186,17 +292,34 @@ fn limits_that_let_nothing_through_are_refused() {
 fn addresses_are_checked() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = taken.local_addr().expect("it is bound").to_string();
-    assert!(matches!(Server::bind(&address, model(), limits()).err(), Some(SessionError::Bind { .. })));
-    assert!(matches!(Server::bind("nonsense", model(), limits()).err(), Some(SessionError::Address { .. })));
-    assert!(matches!(Client::connect("nonsense", options()).err(), Some(SessionError::Address { .. })));
+    assert!(matches!(
+        Server::bind(&address, model(), limits()).err(),
+        Some(SessionError::Bind { .. })
+    ));
+    assert!(matches!(
+        Server::bind("nonsense", model(), limits()).err(),
+        Some(SessionError::Address { .. })
+    ));
+    assert!(matches!(
+        Client::connect("nonsense", options()).err(),
+        Some(SessionError::Address { .. })
+    ));
     drop(taken);
-    let error = Client::connect(&address, options()).err().expect("nobody listens");
-    assert!(error.to_string().contains("is `pronghorn serve` running there"), "{error}");
+    let error = Client::connect(&address, options())
+        .err()
+        .expect("nobody listens");
+    assert!(
+        error
+            .to_string()
+            .contains("is `pronghorn serve` running there"),
+        "{error}"
+    );
 }
 
 #[test]
 fn any_interface_can_be_listened_on() {
-    let mut running = Running::start(Server::bind(":0", model(), patient()).expect("a port is free"));
+    let mut running =
+        Running::start(Server::bind(":0", model(), patient()).expect("a port is free"));
     let address = format!("127.0.0.1:{}", running.address().port());
     predicts(Client::connect(&address, options()).expect("a good client"));
     running.stop();
@@ -210,11 +333,20 @@ fn stopping_ends_sessions_and_says_so() {
     running.stop();
     assert_eq!(busy.expect_error().code, ErrorCode::Stopping);
     match idle.predict(&numbers(INPUTS), 1, &mut |_| {}) {
-        Err(SessionError::Peer { code: ErrorCode::Stopping, .. }) => {}
+        Err(SessionError::Peer {
+            code: ErrorCode::Stopping,
+            ..
+        }) => {}
         other => panic!("{other:?}"),
     }
-    assert!(matches!(idle.predict(&numbers(INPUTS), 1, &mut |_| {}), Err(SessionError::Over)));
-    assert!(matches!(running.connect().err(), Some(SessionError::Connect { .. })));
+    assert!(matches!(
+        idle.predict(&numbers(INPUTS), 1, &mut |_| {}),
+        Err(SessionError::Over)
+    ));
+    assert!(matches!(
+        running.connect().err(),
+        Some(SessionError::Connect { .. })
+    ));
 }
 
 #[test]

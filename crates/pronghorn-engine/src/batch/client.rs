@@ -9,18 +9,20 @@ use pronghorn_ring::{
     random::{Prg, Seed},
 };
 use rayon::prelude::*;
+use zeroize::Zeroizing;
 
 use super::Shape;
 use crate::{
     error::EngineError,
     machine::{Machine, Progress, StepMachine, Want},
     share::{Batch, Share},
+    simd,
 };
 
 /// Sends the encrypted share, receives the encrypted result, and holds it in the clear.
 pub struct LinearClient<W: Word> {
     shape: Shape,
-    encoding: Encoding,
+    encodings: Vec<Encoding>,
     ring: RlweRing<W>,
     key: SecretKey<W>,
     public_seed: Seed,
@@ -40,14 +42,34 @@ enum State {
 
 impl<W: Word> LinearClient<W> {
     /// Draws a fresh key and a fresh `a` for this step of this batch.
-    pub(crate) fn new(shape: Shape, encoding: Encoding, input: Batch) -> Result<Self, EngineError> {
-        let ring = RlweRing::new(shape.linear.degree, shape.linear.modulus)
-            .map_err(|source| EngineError::Parameters { step: shape.step.clone(), source })?;
+    pub(crate) fn new(shape: Shape, input: Batch) -> Result<Self, EngineError> {
+        let ring = RlweRing::new(shape.linear.degree, shape.linear.modulus).map_err(|source| {
+            EngineError::Parameters {
+                step: shape.step.clone(),
+                source,
+            }
+        })?;
         let key = SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?);
         let public_seed = Seed::from_os()?;
         let public = rlwe::a_generator(&public_seed);
         let output = Batch::zeros(shape.outputs, shape.batch);
-        Ok(Self { shape, encoding, ring, key, public_seed, public, input, output, state: State::SendSeed })
+        let encodings = shape
+            .linear
+            .parts
+            .iter()
+            .map(|part| shape.linear.encoding(part))
+            .collect();
+        Ok(Self {
+            shape,
+            encodings,
+            ring,
+            key,
+            public_seed,
+            public,
+            input,
+            output,
+            state: State::SendSeed,
+        })
     }
 
     /// Encrypts and packs rows `done..done + rows`.
@@ -61,9 +83,17 @@ impl<W: Word> LinearClient<W> {
                 let row = done + index;
                 rlwe::expand_a(&self.public, row as u64, self.ring.modulus(), &mut work.a);
                 let messages = self.input.row(row);
-                let scale_log = self.encoding.scale_log;
+                let scale_log = self.shape.linear.scale_log;
                 let b = &mut work.b;
-                self.key.encrypt_row(&self.ring, row as u64, &work.a, messages, scale_log, &mut work.scratch, b);
+                self.key.encrypt_row(
+                    &self.ring,
+                    row as u64,
+                    &work.a,
+                    messages,
+                    scale_log,
+                    &mut work.scratch,
+                    b,
+                );
                 work.packed.clear();
                 bits::pack(b, width, &mut work.packed);
                 bytes.copy_from_slice(&work.packed);
@@ -73,8 +103,16 @@ impl<W: Word> LinearClient<W> {
 
     /// Unpacks and decrypts the rows of one answer message.
     fn decrypt(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
-        let Self { shape, ring, key, encoding, output, .. } = self;
+        let Self {
+            shape,
+            ring,
+            key,
+            encodings,
+            output,
+            ..
+        } = self;
         let row_bytes = shape.linear.answer_row_bytes(shape.batch);
+        let part_bytes = shape.linear.answer_part_bytes(shape.batch);
         let batch = shape.batch;
         output.words_mut()[done * batch..][..rows * batch]
             .par_chunks_mut(batch)
@@ -82,10 +120,30 @@ impl<W: Word> LinearClient<W> {
             .enumerate()
             .try_for_each_init(
                 || Workspace::new(ring, batch),
-                |work, (index, (messages, bytes))| {
-                    read_answer(shape, done + index, bytes, work)?;
-                    key.decrypt_row(ring, &work.a, &work.b, encoding, &mut work.scratch, messages)
-                        .map_err(|source| EngineError::Decryption { step: shape.step.clone(), source })
+                |work, (index, (element, bytes))| {
+                    for ((part, encoding), bytes) in shape
+                        .linear
+                        .parts
+                        .iter()
+                        .zip(encodings.iter())
+                        .zip(bytes.chunks(part_bytes))
+                    {
+                        read_answer(shape, done + index, bytes, work)?;
+                        key.decrypt_row(
+                            ring,
+                            &work.a,
+                            &work.b,
+                            encoding,
+                            &mut work.scratch,
+                            &mut work.part,
+                        )
+                        .map_err(|source| EngineError::Decryption {
+                            step: shape.step.clone(),
+                            source,
+                        })?;
+                        simd::add_shifted(element, &work.part, part.left_shift);
+                    }
+                    Ok(())
                 },
             )
     }
@@ -97,6 +155,8 @@ struct Workspace<W: Word> {
     a: Vec<W>,
     b: Vec<W>,
     packed: Vec<u8>,
+    /// One decrypted part of an element; wiped on drop.
+    part: Zeroizing<Vec<i32>>,
 }
 
 impl<W: Word> Workspace<W> {
@@ -106,25 +166,49 @@ impl<W: Word> Workspace<W> {
             a: vec![W::default(); ring.n()],
             b: vec![W::default(); batch],
             packed: Vec::new(),
+            part: Zeroizing::new(vec![0; batch]),
         }
     }
 }
 
 /// Unpacks `a'` and the high bits of `b'`, and checks that they are residues.
-fn read_answer<W: Word>(shape: &Shape, row: usize, bytes: &[u8], work: &mut Workspace<W>) -> Result<(), EngineError> {
+fn read_answer<W: Word>(
+    shape: &Shape,
+    row: usize,
+    bytes: &[u8],
+    work: &mut Workspace<W>,
+) -> Result<(), EngineError> {
     const MESSAGE: &str = "the encrypted answer";
     let linear = &shape.linear;
     let (a, b) = bytes.split_at(bits::packed_len(linear.degree, linear.modulus_bits()));
-    for (bytes, width, words) in [(a, linear.modulus_bits(), &mut work.a), (b, linear.answer_bits(), &mut work.b)] {
-        bits::unpack(bytes, width, words)
-            .map_err(|source| EngineError::Packing { step: shape.step.clone(), message: MESSAGE, row, source })?;
+    for (bytes, width, words) in [
+        (a, linear.modulus_bits(), &mut work.a),
+        (b, linear.answer_bits(), &mut work.b),
+    ] {
+        bits::unpack(bytes, width, words).map_err(|source| EngineError::Packing {
+            step: shape.step.clone(),
+            message: MESSAGE,
+            row,
+            source,
+        })?;
     }
-    let within = |words: &[W], most: u64| words.iter().fold(W::default(), |most, &word| most.max(word)).to_u64() <= most;
+    let within = |words: &[W], most: u64| {
+        words
+            .iter()
+            .fold(W::default(), |most, &word| most.max(word))
+            .to_u64()
+            <= most
+    };
     let most = linear.modulus - 1;
     if within(&work.a, most) && within(&work.b, most >> linear.dropped_bits) {
         return Ok(());
     }
-    Err(EngineError::Word { step: shape.step.clone(), message: MESSAGE, row, modulus: linear.modulus })
+    Err(EngineError::Word {
+        step: shape.step.clone(),
+        message: MESSAGE,
+        row,
+        modulus: linear.modulus,
+    })
 }
 
 impl<W: Word> Machine for LinearClient<W> {
@@ -146,10 +230,17 @@ impl<W: Word> Machine for LinearClient<W> {
                 let (rows, _) = self.shape.request(done);
                 self.encrypt(done, rows, out);
                 let done = done + rows;
-                self.state =
-                    if done == self.shape.inputs { State::ReceiveRows { done: 0 } } else { State::SendRows { done } };
+                self.state = if done == self.shape.inputs {
+                    State::ReceiveRows { done: 0 }
+                } else {
+                    State::SendRows { done }
+                };
             }
-            State::ReceiveRows { .. } => return Err(EngineError::OutOfTurn { state: "waits for the server's answer" }),
+            State::ReceiveRows { .. } => {
+                return Err(EngineError::OutOfTurn {
+                    state: "waits for the server's answer",
+                });
+            }
             State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
         }
         Ok(())
@@ -157,16 +248,31 @@ impl<W: Word> Machine for LinearClient<W> {
 
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
         let State::ReceiveRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn { state: "is at the client's turn" });
+            return Err(EngineError::OutOfTurn {
+                state: "is at the client's turn",
+            });
         };
         let (rows, expected) = self.shape.answer(done);
         if message.len() != expected {
-            let (step, message, found) = (self.shape.step.clone(), "the encrypted answer", message.len());
-            return Err(EngineError::Length { step, message, found, expected });
+            let (step, message, found) = (
+                self.shape.step.clone(),
+                "the encrypted answer",
+                message.len(),
+            );
+            return Err(EngineError::Length {
+                step,
+                message,
+                found,
+                expected,
+            });
         }
         self.decrypt(done, rows, message)?;
         let done = done + rows;
-        self.state = if done == self.shape.outputs { State::Done } else { State::ReceiveRows { done } };
+        self.state = if done == self.shape.outputs {
+            State::Done
+        } else {
+            State::ReceiveRows { done }
+        };
         Ok(())
     }
 
@@ -184,7 +290,10 @@ impl<W: Word> Machine for LinearClient<W> {
             State::ReceiveRows { done } => self.shape.inputs + done,
             State::Done => self.shape.inputs + self.shape.outputs,
         };
-        Progress { done: done as u64, total: self.shape.rows() }
+        Progress {
+            done: done as u64,
+            total: self.shape.rows(),
+        }
     }
 }
 
@@ -193,4 +302,3 @@ impl<W: Word> StepMachine for LinearClient<W> {
         Share::Words(self.output)
     }
 }
-

@@ -10,6 +10,10 @@
 //! 2. client: rows of `b`, [`rows_per_message`] at a time;
 //! 3. server: rows of `a'` and `b'`, [`rows_per_message`] at a time.
 //!
+//! Where 31 bits carry a layer only if its weights are small, they are cut into a high and a low digit, the input is
+//! encrypted once, and every element has two answers that the client adds up: `W x = 2^k (W1 x) + W0 x`. That
+//! costs a second answer where 64-bit words would cost more on every row.
+//!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client its own values times the weights,
 //! and through `a' = W a` with known `a` the weights themselves: this form is for `client-aided` only.
 //! A response for another trust level must be masked and re-randomised first.
@@ -47,7 +51,9 @@ impl Shape {
     /// The shape of linear step `index`; `None` when that step is not linear.
     pub fn of(plan: &Plan, index: usize, batch: usize) -> Option<Self> {
         let step = &plan.steps[index];
-        let StepKind::Linear(linear) = &step.kind else { return None };
+        let StepKind::Linear(linear) = &step.kind else {
+            return None;
+        };
         Some(Self {
             step: step.name.clone(),
             linear: linear.clone(),
@@ -55,6 +61,19 @@ impl Shape {
             outputs: step.value.len(),
             batch,
         })
+    }
+
+    /// Rows the product makes: one a part and element.
+    pub fn answers(&self) -> usize {
+        self.outputs * self.linear.parts.len()
+    }
+
+    /// The product's rows for the parts of one element: parts of a channel are channels of their own, side by side.
+    pub fn answers_of(&self, element: usize) -> impl Iterator<Item = usize> + use<> {
+        let positions = self.outputs / self.linear.geometry.out_channels;
+        let parts = self.linear.parts.len();
+        let (channel, position) = (element / positions, element % positions);
+        (0..parts).map(move |part| (channel * parts + part) * positions + position)
     }
 
     /// Rows and bytes of the request message that starts at row `done`.

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use pronghorn_graph::fixed::Linear;
+use pronghorn_graph::{
+    fixed::{Digit, Linear},
+    geometry::ConvGeometry,
+};
 use pronghorn_he::{RlweRing, rlwe};
 use pronghorn_plan::{
     cost::SEED_BYTES,
-    plan::{LinearPlan, Step, centre},
+    plan::{LinearPlan, Part, Step},
 };
 use pronghorn_ring::{Prime, Word, bits, random::Seed};
 use rayon::prelude::*;
@@ -25,7 +28,7 @@ use crate::{
 pub struct PreparedLayer<W: Word> {
     modulus: Prime<W>,
     weights: PackedWeights,
-    /// `scale * (bias - centre)` for each output row.
+    /// `scale * (bias - centre)` for each row the product makes.
     addend: Vec<W>,
 }
 
@@ -35,16 +38,77 @@ impl<W: Word> PreparedLayer<W> {
     /// # Errors
     /// When the weights do not go with the geometry, or the parameters are refused.
     pub fn new(layer: &Linear, plan: &LinearPlan, step: &Step) -> Result<Self, EngineError> {
-        let ring = RlweRing::<W>::new(plan.degree, plan.modulus)
-            .map_err(|source| EngineError::Parameters { step: step.name.clone(), source })?;
-        let weights = PackedWeights::new(&layer.geometry, &layer.weights)
-            .map_err(|source| EngineError::Weights { step: step.name.clone(), source })?;
+        let ring = RlweRing::<W>::new(plan.degree, plan.modulus).map_err(|source| {
+            EngineError::Parameters {
+                step: step.name.clone(),
+                source,
+            }
+        })?;
+        let stacked = stack(layer, &plan.parts);
+        let weights =
+            PackedWeights::new(&stacked.geometry, &stacked.weights).map_err(|source| {
+                EngineError::Weights {
+                    step: step.name.clone(),
+                    source,
+                }
+            })?;
         let modulus = *ring.modulus();
         let scale = modulus.from_i64(1 << plan.scale_log);
-        let addend = |&bias: &i32| modulus.mul(modulus.from_i64(i64::from(bias) - centre(&step.value)), scale);
         let positions = step.value.len() / layer.bias.len();
-        let addend = layer.bias.iter().map(addend).flat_map(|word| std::iter::repeat_n(word, positions)).collect();
-        Ok(Self { modulus, weights, addend })
+        let centres = plan.parts.iter().map(Part::centre).cycle();
+        let messages = stacked
+            .bias
+            .iter()
+            .zip(centres)
+            .map(|(&bias, centre)| i64::from(bias) - centre);
+        let words = messages.map(|message| modulus.mul(modulus.from_i64(message), scale));
+        let addend = words
+            .flat_map(|word| std::iter::repeat_n(word, positions))
+            .collect();
+        Ok(Self {
+            modulus,
+            weights,
+            addend,
+        })
+    }
+}
+
+/// One layer that makes all parts: output channel `o * parts + p` holds part `p` of channel `o`.
+fn stack(layer: &Linear, parts: &[Part]) -> Linear {
+    let Some(low_bits) = parts
+        .iter()
+        .map(|part| part.left_shift)
+        .max()
+        .filter(|&bits| bits > 0)
+    else {
+        return layer.clone();
+    };
+    let digits: Vec<Linear> = parts
+        .iter()
+        .map(|part| {
+            layer.digit(if part.left_shift > 0 {
+                Digit::High(low_bits)
+            } else {
+                Digit::Low(low_bits)
+            })
+        })
+        .collect();
+    let row_len = layer.geometry.row_len();
+    let channels = 0..layer.geometry.out_channels;
+    let rows = channels.clone().flat_map(|o| {
+        digits
+            .iter()
+            .flat_map(move |d| &d.weights[o * row_len..][..row_len])
+    });
+    Linear {
+        geometry: ConvGeometry {
+            out_channels: layer.geometry.out_channels * parts.len(),
+            ..layer.geometry.clone()
+        },
+        weights: rows.copied().collect(),
+        bias: channels
+            .flat_map(|o| digits.iter().map(move |d| d.bias[o]))
+            .collect(),
     }
 }
 
@@ -69,7 +133,14 @@ enum State {
 
 impl<W: Word> LinearServer<W> {
     pub(crate) fn new(shape: Shape, layer: Arc<PreparedLayer<W>>) -> Self {
-        Self { shape, layer, rows: Vec::new(), a: Tiles::new(0, 0), b: Tiles::new(0, 0), state: State::ReceiveSeed }
+        Self {
+            shape,
+            layer,
+            rows: Vec::new(),
+            a: Tiles::new(0, 0),
+            b: Tiles::new(0, 0),
+            state: State::ReceiveSeed,
+        }
     }
 
     /// `a' = W a`, while the client is still encrypting.
@@ -77,8 +148,10 @@ impl<W: Word> LinearServer<W> {
         let generator = rlwe::a_generator(&Seed::from_bytes(seed));
         let (n, q) = (self.shape.linear.degree, &self.layer.modulus);
         let mut rows = vec![W::default(); self.shape.inputs * n];
-        rows.par_chunks_mut(n).enumerate().for_each(|(row, a)| rlwe::expand_a(&generator, row as u64, q, a));
-        self.a = Tiles::new(self.shape.outputs, n);
+        rows.par_chunks_mut(n)
+            .enumerate()
+            .for_each(|(row, a)| rlwe::expand_a(&generator, row as u64, q, a));
+        self.a = Tiles::new(self.shape.answers(), n);
         product::multiply(&self.layer.weights, q, &rows, n, None, &mut self.a);
         self.rows = vec![W::default(); self.shape.inputs * self.shape.batch];
     }
@@ -87,14 +160,26 @@ impl<W: Word> LinearServer<W> {
     fn multiply_b(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let (batch, addend) = (self.shape.batch, &self.layer.addend);
-        self.b = Tiles::new(self.shape.outputs, batch);
-        product::multiply(&self.layer.weights, &self.layer.modulus, &rows, batch, Some(addend), &mut self.b);
+        self.b = Tiles::new(self.shape.answers(), batch);
+        product::multiply(
+            &self.layer.weights,
+            &self.layer.modulus,
+            &rows,
+            batch,
+            Some(addend),
+            &mut self.b,
+        );
     }
 
     /// Unpacks the rows of one request message and checks that they are residues.
     fn unpack(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
         const MESSAGE: &str = "the encrypted input";
-        let Shape { step, linear, batch, .. } = &self.shape;
+        let Shape {
+            step,
+            linear,
+            batch,
+            ..
+        } = &self.shape;
         let row_bytes = linear.request_row_bytes(*batch);
         self.rows[done * batch..][..rows * batch]
             .par_chunks_mut(*batch)
@@ -102,13 +187,26 @@ impl<W: Word> LinearServer<W> {
             .enumerate()
             .try_for_each(|(index, (words, bytes))| {
                 let row = done + index;
-                bits::unpack(bytes, linear.modulus_bits(), words)
-                    .map_err(|source| EngineError::Packing { step: step.clone(), message: MESSAGE, row, source })?;
-                let most = words.iter().fold(W::default(), |most, &word| most.max(word));
+                bits::unpack(bytes, linear.modulus_bits(), words).map_err(|source| {
+                    EngineError::Packing {
+                        step: step.clone(),
+                        message: MESSAGE,
+                        row,
+                        source,
+                    }
+                })?;
+                let most = words
+                    .iter()
+                    .fold(W::default(), |most, &word| most.max(word));
                 if most.to_u64() < linear.modulus {
                     return Ok(());
                 }
-                Err(EngineError::Word { step: step.clone(), message: MESSAGE, row, modulus: linear.modulus })
+                Err(EngineError::Word {
+                    step: step.clone(),
+                    message: MESSAGE,
+                    row,
+                    modulus: linear.modulus,
+                })
             })
     }
 
@@ -121,22 +219,35 @@ impl<W: Word> LinearServer<W> {
             || (vec![W::default(); linear.degree.max(*batch)], Vec::new()),
             |(words, packed), (index, bytes)| {
                 packed.clear();
-                self.a.read_row(done + index, &mut words[..linear.degree]);
-                bits::pack(&words[..linear.degree], linear.modulus_bits(), packed);
-                let b = &mut words[..*batch];
-                self.b.read_row(done + index, b);
-                b.iter_mut().for_each(|word| *word = W::from_u64(word.to_u64() >> linear.dropped_bits));
-                bits::pack(b, linear.answer_bits(), packed);
+                for answer in self.shape.answers_of(done + index) {
+                    self.a.read_row(answer, &mut words[..linear.degree]);
+                    bits::pack(&words[..linear.degree], linear.modulus_bits(), packed);
+                    let b = &mut words[..*batch];
+                    self.b.read_row(answer, b);
+                    b.iter_mut()
+                        .for_each(|word| *word = W::from_u64(word.to_u64() >> linear.dropped_bits));
+                    bits::pack(b, linear.answer_bits(), packed);
+                }
                 bytes.copy_from_slice(packed);
             },
         );
     }
 
-    fn length(&self, message: &'static str, found: usize, expected: usize) -> Result<(), EngineError> {
+    fn length(
+        &self,
+        message: &'static str,
+        found: usize,
+        expected: usize,
+    ) -> Result<(), EngineError> {
         if found == expected {
             return Ok(());
         }
-        Err(EngineError::Length { step: self.shape.step.clone(), message, found, expected })
+        Err(EngineError::Length {
+            step: self.shape.step.clone(),
+            message,
+            found,
+            expected,
+        })
     }
 }
 
@@ -151,12 +262,18 @@ impl<W: Word> Machine for LinearServer<W> {
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let State::SendRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn { state: "is not at the server's turn" });
+            return Err(EngineError::OutOfTurn {
+                state: "is not at the server's turn",
+            });
         };
         let (rows, _) = self.shape.answer(done);
         self.pack(done, rows, out);
         let done = done + rows;
-        self.state = if done == self.shape.outputs { State::Done } else { State::SendRows { done } };
+        self.state = if done == self.shape.outputs {
+            State::Done
+        } else {
+            State::SendRows { done }
+        };
         Ok(())
     }
 
@@ -178,7 +295,11 @@ impl<W: Word> Machine for LinearServer<W> {
                     self.state = State::SendRows { done: 0 };
                 }
             }
-            State::SendRows { .. } => return Err(EngineError::OutOfTurn { state: "is at the server's turn" }),
+            State::SendRows { .. } => {
+                return Err(EngineError::OutOfTurn {
+                    state: "is at the server's turn",
+                });
+            }
             State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
         }
         Ok(())
@@ -199,7 +320,10 @@ impl<W: Word> Machine for LinearServer<W> {
             State::SendRows { done } => self.shape.inputs + done,
             State::Done => self.shape.inputs + self.shape.outputs,
         };
-        Progress { done: done as u64, total: self.shape.rows() }
+        Progress {
+            done: done as u64,
+            total: self.shape.rows(),
+        }
     }
 }
 

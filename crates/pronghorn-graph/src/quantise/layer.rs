@@ -13,7 +13,7 @@ use super::{
     scale::{self, Range},
 };
 use crate::{
-    fixed::Linear,
+    fixed::{Digit, Linear},
     geometry::ConvGeometry,
     graph::{Graph, Op},
     shape,
@@ -41,8 +41,8 @@ pub struct LayerProfile<'a> {
     range: Range,
     largest_weight: f64,
     largest_bias: f64,
-    /// Statistics of the integer rows by fraction bits of the weights.
-    rows: Mutex<BTreeMap<i32, Arc<[Row]>>>,
+    /// Statistics of the integer rows by fraction bits and part of the weights.
+    rows: Mutex<BTreeMap<(i32, Digit), Arc<[Row]>>>,
 }
 
 /// What a layer would be at some precision.
@@ -145,10 +145,16 @@ impl<'a> LayerProfile<'a> {
     /// What the layer would be with weights and inputs of so many bits (2 to 16, 2 to 24; clamped to
     /// that). The first call for a scale of the weights reads all weights, the others only rows.
     pub fn at(&self, weight_bits: u32, input_bits: u32) -> Candidate {
+        self.digit_at(weight_bits, input_bits, Digit::Whole)
+    }
+
+    /// As [`LayerProfile::at`], for a layer with this part of every weight and bias. The error is the
+    /// one that rounding these inputs has on the part's result.
+    pub fn digit_at(&self, weight_bits: u32, input_bits: u32, digit: Digit) -> Candidate {
         let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
         let input_fraction = self.range.fraction(input_bits);
         let fraction = self.weight_fraction(weight_bits, input_fraction);
-        let rows = self.rows(fraction);
+        let rows = self.rows(fraction, digit);
         let (low, high) = self.range.integers(input_fraction);
         let (mut low, mut high) = (f64::from(low), f64::from(high));
         if self.geometry.window.padding != [0; 4] {
@@ -159,7 +165,7 @@ impl<'a> LayerProfile<'a> {
         let weight_step = f64::from(-fraction).exp2();
         let input_step = f64::from(-input_fraction).exp2();
         for (row, &bias) in rows.iter().zip(&*self.bias) {
-            let bias = f64::from(scale::round(bias, fraction + input_fraction));
+            let bias = f64::from(digit.of(scale::round(bias, fraction + input_fraction)));
             least = least.min(bias + row.up * low - row.down * high);
             most = most.max(bias + row.up * high - row.down * low);
             norm1 = norm1.max(row.up + row.down);
@@ -214,21 +220,21 @@ impl<'a> LayerProfile<'a> {
     }
 
     /// Statistics of the rows at a scale of the weights, computed once.
-    fn rows(&self, fraction: i32) -> Arc<[Row]> {
+    fn rows(&self, fraction: i32, digit: Digit) -> Arc<[Row]> {
         let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let compute = || {
             self.weights
                 .par_chunks(self.geometry.row_len())
-                .map(|row| Row::new(row, fraction))
+                .map(|row| Row::new(row, fraction, digit))
         };
-        all.entry(fraction)
+        all.entry((fraction, digit))
             .or_insert_with(|| compute().collect::<Vec<_>>().into())
             .clone()
     }
 }
 
 impl Row {
-    fn new(weights: &[f32], fraction: i32) -> Self {
+    fn new(weights: &[f32], fraction: i32, digit: Digit) -> Self {
         let step = f64::from(-fraction).exp2();
         let mut row = Self {
             up: 0.0,
@@ -237,11 +243,12 @@ impl Row {
             rounding: 0.0,
         };
         for &weight in weights {
-            let integer = f64::from(scale::round(weight, fraction));
-            row.up += integer.max(0.0);
-            row.down += (-integer).max(0.0);
-            row.squares += integer * integer;
-            row.rounding += (integer * step - f64::from(weight)).powi(2);
+            let integer = scale::round(weight, fraction);
+            row.rounding += (f64::from(integer) * step - f64::from(weight)).powi(2);
+            let part = f64::from(digit.of(integer));
+            row.up += part.max(0.0);
+            row.down += (-part).max(0.0);
+            row.squares += part * part;
         }
         row
     }

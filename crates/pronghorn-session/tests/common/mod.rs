@@ -33,11 +33,19 @@ pub fn limits() -> Limits {
 
 /// Limits that no slow machine meets.
 pub fn patient() -> Limits {
-    Limits { idle_timeout: Duration::from_secs(100), message_timeout: Duration::from_secs(100), ..limits() }
+    Limits {
+        idle_timeout: Duration::from_secs(100),
+        message_timeout: Duration::from_secs(100),
+        ..limits()
+    }
 }
 
 pub fn options() -> ConnectOptions {
-    ConnectOptions { trust: Some(TrustLevel::ClientAided), timeout: Duration::from_secs(100), ..ConnectOptions::default() }
+    ConnectOptions {
+        trust: Some(TrustLevel::ClientAided),
+        timeout: Duration::from_secs(100),
+        ..ConnectOptions::default()
+    }
 }
 
 /// A running server; stops when dropped.
@@ -51,12 +59,17 @@ impl Running {
     pub fn start(server: Server) -> Self {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = log.clone();
-        let server = Arc::new(server.with_log(move |line| lines.lock().unwrap().push(line.to_owned())));
+        let server =
+            Arc::new(server.with_log(move |line| lines.lock().unwrap().push(line.to_owned())));
         let thread = Some(thread::spawn({
             let server = server.clone();
             move || server.run()
         }));
-        Self { server, thread, log }
+        Self {
+            server,
+            thread,
+            log,
+        }
     }
 
     pub fn real(limits: Limits) -> Self {
@@ -64,7 +77,10 @@ impl Running {
     }
 
     pub fn mock(limits: Limits) -> Self {
-        Self::start(Server::bind_service("127.0.0.1:0", Box::new(Mock { plan: mock_plan() }), limits).unwrap())
+        Self::start(
+            Server::bind_service("127.0.0.1:0", Box::new(Mock { plan: mock_plan() }), limits)
+                .unwrap(),
+        )
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -102,7 +118,9 @@ impl Running {
         for _ in 0..1000 {
             match self.connect() {
                 Ok(client) => return check(client),
-                Err(SessionError::Peer { code, .. }) if code == pronghorn_session::ErrorCode::Busy => {
+                Err(SessionError::Peer { code, .. })
+                    if code == pronghorn_session::ErrorCode::Busy =>
+                {
                     thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => panic!("a good client is turned away: {error}"),
@@ -122,7 +140,9 @@ impl Drop for Running {
 
 /// Small deterministic numbers in [0, 1).
 pub fn numbers(count: usize) -> Vec<f32> {
-    (0..count).map(|index| (index * 37 % 101) as f32 / 101.0).collect()
+    (0..count)
+        .map(|index| (index * 37 % 101) as f32 / 101.0)
+        .collect()
 }
 
 pub const INPUTS: usize = 6;
@@ -135,15 +155,36 @@ pub fn built() -> Built {
         {"name":"relu","op":{"kind":"relu"},"inputs":[1],"shape":[5]},
         {"name":"fc2","op":{"kind":"dense","weight":"w2","bias":"b2"},"inputs":[2],"shape":[3]}]}"#;
     let tensor = |name: &str, shape: &[usize]| {
-        let data = numbers(shape.iter().product()).iter().map(|value| value - 0.45).collect();
-        (name.to_owned(), Tensor { shape: shape.to_vec(), data })
+        let data = numbers(shape.iter().product())
+            .iter()
+            .map(|value| value - 0.45)
+            .collect();
+        (
+            name.to_owned(),
+            Tensor {
+                shape: shape.to_vec(),
+                data,
+            },
+        )
     };
-    let tensors: BTreeMap<_, _> =
-        [tensor("w1", &[5, 6]), tensor("b1", &[5]), tensor("w2", &[3, 5]), tensor("b2", &[3])].into();
+    let tensors: BTreeMap<_, _> = [
+        tensor("w1", &[5, 6]),
+        tensor("b1", &[5]),
+        tensor("w2", &[3, 5]),
+        tensor("b2", &[3]),
+    ]
+    .into();
     let graph = Graph::from_json(json, tensors).expect("the tiny network is valid");
     let samples = Some(numbers(INPUTS * 50));
-    build(&graph, &BuildOptions { trust: Some(TrustLevel::ClientAided), samples, ..BuildOptions::default() })
-        .expect("the tiny network has a plan")
+    build(
+        &graph,
+        &BuildOptions {
+            trust: Some(TrustLevel::ClientAided),
+            samples,
+            ..BuildOptions::default()
+        },
+    )
+    .expect("the tiny network has a plan")
 }
 
 pub fn model() -> Arc<ServerModel> {
@@ -153,7 +194,9 @@ pub fn model() -> Arc<ServerModel> {
 /// A good client of the real engine gets what a run without sockets gives.
 pub fn predicts(mut client: Client) {
     let inputs = numbers(INPUTS * 3);
-    let found = client.predict(&inputs, 3, &mut |_| {}).expect("a good client is served");
+    let found = client
+        .predict(&inputs, 3, &mut |_| {})
+        .expect("a good client is served");
     let wanted = pronghorn_session::in_process(&model(), &inputs, 3).expect("the run succeeds");
     assert_eq!(found.outputs, wanted.outputs(client.plan()));
 }
@@ -162,10 +205,28 @@ pub fn predicts(mut client: Client) {
 
 /// A plan with nothing to do, for mock machines.
 pub fn mock_plan() -> Plan {
-    let value = ValueSpec { shape: vec![1], fraction_bits: 0, low: 0, high: 10 };
-    let step = Step { name: "x".into(), kind: StepKind::Input, inputs: vec![], value };
+    let value = ValueSpec {
+        shape: vec![1],
+        fraction_bits: 0,
+        low: 0,
+        high: 10,
+    };
+    let step = Step {
+        name: "x".into(),
+        kind: StepKind::Input,
+        inputs: vec![],
+        value,
+    };
     let trust = TrustLevel::ClientAided;
-    Plan { format: FORMAT, model: "mock".into(), trust, steps: vec![step], output: 0, finish: vec![], max_batch: 1000 }
+    Plan {
+        format: FORMAT,
+        model: "mock".into(),
+        trust,
+        steps: vec![step],
+        output: 0,
+        finish: vec![],
+        max_batch: 1000,
+    }
 }
 
 /// Batches of these sizes make the mock server misbehave.
@@ -201,16 +262,28 @@ const RUN: usize = 3;
 
 impl PingPong {
     pub fn client(batch: usize) -> Self {
-        Self { batch, server: false, done: 0 }
+        Self {
+            batch,
+            server: false,
+            done: 0,
+        }
     }
 
     pub fn server(batch: usize) -> Self {
-        Self { batch, server: true, done: 0 }
+        Self {
+            batch,
+            server: true,
+            done: 0,
+        }
     }
 
     fn length(&self) -> usize {
         let from_server = (self.done / RUN) % 2 == 1;
-        if from_server && self.batch == FLOODS { LARGE } else { 1 + self.done * 1000 }
+        if from_server && self.batch == FLOODS {
+            LARGE
+        } else {
+            1 + self.done * 1000
+        }
     }
 }
 
@@ -226,9 +299,14 @@ impl Machine for PingPong {
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         assert!(out.is_empty() && self.want() == Want::Send);
-        assert!(!(self.server && self.batch == PANICS), "a bug, as asked for by the test");
+        assert!(
+            !(self.server && self.batch == PANICS),
+            "a bug, as asked for by the test"
+        );
         if self.server && self.batch == FAILS {
-            return Err(EngineError::OutOfTurn { state: "fails as the test wants" });
+            return Err(EngineError::OutOfTurn {
+                state: "fails as the test wants",
+            });
         }
         out.resize(self.length(), self.done as u8);
         self.done += 1;
@@ -238,7 +316,9 @@ impl Machine for PingPong {
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
         assert_eq!(self.want(), Want::Receive);
         if message.len() != self.length() || message.iter().any(|&byte| byte != self.done as u8) {
-            return Err(EngineError::OutOfTurn { state: "is a game of ping-pong, and this is another message" });
+            return Err(EngineError::OutOfTurn {
+                state: "is a game of ping-pong, and this is another message",
+            });
         }
         self.done += 1;
         Ok(())
@@ -249,13 +329,18 @@ impl Machine for PingPong {
     }
 
     fn progress(&self) -> Progress {
-        Progress { done: self.done as u64, total: (2 * ROUNDS * RUN) as u64 }
+        Progress {
+            done: self.done as u64,
+            total: (2 * ROUNDS * RUN) as u64,
+        }
     }
 }
 
 pub fn plays(mut client: Client) {
     let mut last = Progress::default();
-    client.run(&mut PingPong::client(5), 5, &mut |now| last = now).expect("a good client is served");
+    client
+        .run(&mut PingPong::client(5), 5, &mut |now| last = now)
+        .expect("a good client is served");
     assert!(last.done == last.total && last.total > 0);
 }
 
@@ -267,8 +352,12 @@ pub struct Raw(pub TcpStream);
 impl Raw {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        stream
+            .set_write_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         Self(stream)
     }
 
@@ -277,7 +366,12 @@ impl Raw {
         let mut raw = Self::connect(address);
         raw.send(Kind::ClientHello, &hello().encode());
         let mut payload = Vec::new();
-        let kind = frame::read_frame(&mut raw.0, &[(Kind::ServerHello, MAX_HANDSHAKE)], &mut payload).unwrap();
+        let kind = frame::read_frame(
+            &mut raw.0,
+            &[(Kind::ServerHello, MAX_HANDSHAKE)],
+            &mut payload,
+        )
+        .unwrap();
         assert_eq!(kind, Kind::ServerHello);
         let hello = ServerHello::decode(&payload).unwrap();
         (raw, hello)
@@ -313,7 +407,10 @@ impl Raw {
 }
 
 pub fn hello() -> ClientHello {
-    ClientHello { trust: TrustLevel::ClientAided, expected_plan_hash: None }
+    ClientHello {
+        trust: TrustLevel::ClientAided,
+        expected_plan_hash: None,
+    }
 }
 
 /// A frame's bytes, whatever the header says.

@@ -68,7 +68,7 @@ impl<'a, const N: usize> Steps<'a, N> {
         let reach = offsets.largest as usize + vectors * N;
         assert!(range.is_empty() || reach <= data.len(), "packed data");
         assert!(
-            outputs.end <= stride && weights.len() / stride >= range.len(),
+            outputs.end <= stride && weights.len() >= range.len() * stride,
             "weights"
         );
         Self {

@@ -30,6 +30,7 @@ pub(super) struct Job<'a, W> {
 /// Memory for one tile, reused by the next.
 #[derive(Default)]
 pub(super) struct Scratch {
+    parts: Vec<Part>,
     /// `[block of columns][image row of the band][pixel][pair row][vector][lane]`.
     packed: Vec<u32>,
     interior: Offsets,
@@ -67,6 +68,7 @@ pub(super) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
         tile,
         wide,
         pair_words: wide * L * N,
+        column_blocks: TILE / (wide * N),
         block_words: shape.band_pixels() * shape.pixel_pairs * wide * L * N,
     };
     nest.run(output, scratch);
@@ -82,26 +84,29 @@ struct Nest<'a, W, K, const L: usize, const N: usize> {
     pair_words: usize,
     /// Packed words of a block of columns.
     block_words: usize,
+    /// Blocks of columns in a tile.
+    column_blocks: usize,
 }
 
 impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N> {
     #[inline(always)]
     fn run(&self, output: &mut [W], scratch: &mut Scratch) {
         let shape = &self.job.weights.shape;
-        let column_blocks = TILE / (self.wide * N);
-        let start = scratch.reserve(column_blocks * self.block_words);
-        self.clear_zero_pixel(&mut scratch.packed[start..]);
+        let words = self.column_blocks * self.block_words;
+        let start = scratch.reserve(words);
+        self.list_parts(&mut scratch.parts);
+        self.clear_zero_pixel(&mut scratch.packed[start..][..words]);
         let mut sums = Sums([0; SUMS]);
         let mut new_rows = shape.image_rows(0);
         for out_y in 0..shape.output[0] {
             for y in new_rows.clone() {
-                self.pack_row(y, &mut scratch.packed[start..]);
+                self.pack_row(y, &mut scratch.packed[start..][..words]);
             }
             self.list_offsets(out_y, scratch);
             let kernel_rows = shape.kernel_rows(out_y);
             let pairs = kernel_rows.start * shape.kernel_row_pairs()
                 ..kernel_rows.end * shape.kernel_row_pairs();
-            for column_block in 0..column_blocks {
+            for column_block in 0..self.column_blocks {
                 let packed = &scratch.packed[start + column_block * self.block_words..];
                 let band = Band {
                     packed: &packed[..self.block_words],
@@ -125,6 +130,15 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         }
         let rows = shape.image_rows(out_y + 1);
         rows.start.max(packed)..rows.end.max(packed)
+    }
+
+    /// Cuts the blocks of outputs to the kernel's size.
+    fn list_parts(&self, parts: &mut Vec<Part>) {
+        let most = self.kernel.most_rows(self.wide * L);
+        parts.clear();
+        for (block, whole) in self.job.weights.blocks.iter().enumerate() {
+            parts.extend(split(whole.size, most).map(|outputs| Part { block, outputs }));
+        }
     }
 
     fn clear_zero_pixel(&self, packed: &mut [u32]) {
@@ -191,14 +205,8 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
 
     #[inline(always)]
     fn pack_pair(&self, first: &[W; TILE], second: &[W; TILE], at: usize, packed: &mut [u32]) {
-        let blocks = packed.chunks_exact_mut(self.block_words);
-        let vectors = first
-            .as_chunks::<N>()
-            .0
-            .iter()
-            .zip(second.as_chunks::<N>().0);
-        let mut vectors = vectors;
-        for block in blocks {
+        for column_block in 0..self.column_blocks {
+            let block = &mut packed[column_block * self.block_words..];
             let block = block[at..][..self.pair_words].as_chunks_mut::<N>().0;
             for (limbs, (first, second)) in block.chunks_exact_mut(L).zip(&mut vectors) {
                 lanes::pack::<W, L, N>(&self.job.modulus, first, second, limbs);
@@ -243,40 +251,30 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     }
 
     #[inline(always)]
-    fn row_of_positions(
-        &self,
-        band: &Band<'_>,
-        sums: &mut Sums,
-        output: &mut [W],
-    ) {
+    fn row_of_positions(&self, band: &Band<'_>, sums: &mut Sums, output: &mut [W]) {
         let weights = self.job.weights;
-        let (positions, blocks) = (weights.shape.output[1], weights.blocks.len());
+        let parts = &band.scratch.parts;
+        let positions = weights.shape.output[1];
         let by_position = weights.words.len() <= CACHED_WEIGHTS;
         let (outer, inner) = if by_position {
-            (positions, blocks)
+            (positions, parts.len())
         } else {
-            (blocks, positions)
+            (parts.len(), positions)
         };
         for i in 0..outer {
             for j in 0..inner {
-                let (out_x, block) = if by_position { (i, j) } else { (j, i) };
-                self.block(band, out_x, &weights.blocks[block], sums, output);
+                let (out_x, part) = if by_position { (i, j) } else { (j, i) };
+                self.part(band, out_x, &parts[part], sums, output);
             }
         }
     }
 
-    /// One block of outputs at one position.
+    /// Some outputs of a block at one position.
     #[inline(always)]
-    fn block(
-        &self,
-        band: &Band<'_>,
-        out_x: usize,
-        block: &Block,
-        sums: &mut Sums,
-        output: &mut [W],
-    ) {
+    fn part(&self, band: &Band<'_>, out_x: usize, part: &Part, sums: &mut Sums, output: &mut [W]) {
         let weights = self.job.weights;
         let shape = &weights.shape;
+        let block = &weights.blocks[part.block];
         let group_at = block.group * shape.group_pairs * self.pair_words;
         let call = match band.scratch.borders[out_x] {
             Some(begin) => Call {
@@ -295,12 +293,11 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
                 }
             }
         };
-        for outputs in split(block.size, self.kernel.most_rows(self.wide * L)) {
-            if block.is_one_chunk() {
-                self.one_chunk(band, &call, block, (outputs, out_x), sums, output);
-            } else {
-                self.many_chunks(band, &call, block, (outputs, out_x), sums, output);
-            }
+        let outputs = part.outputs.clone();
+        if block.is_one_chunk() {
+            self.one_chunk(band, &call, block, (outputs, out_x), sums, output);
+        } else {
+            self.many_chunks(band, &call, block, (outputs, out_x), sums, output);
         }
     }
 
@@ -316,8 +313,9 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     ) {
         self.multiply(call, 0..band.pairs.len(), block, outputs.clone(), sums);
         let modulus = &self.job.modulus;
-        let sums = sums.0.as_chunks::<N>().0.chunks_exact(self.wide * L);
-        for (row, sums) in outputs.zip(sums) {
+        let vectors = sums.0.as_chunks::<N>().0;
+        for (index, row) in outputs.enumerate() {
+            let sums = &vectors[index * self.wide * L..][..self.wide * L];
             let row = self.output_row(band, block, row, out_x);
             let addend = self.addend(row);
             let out = self.output_words(band, row, output);
@@ -347,8 +345,9 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
             }
         }
         let modulus = &self.job.modulus;
-        let totals = totals.as_chunks::<N>().0.chunks_exact(self.wide * L);
-        for (row, totals) in outputs.zip(totals) {
+        let vectors = totals.as_chunks::<N>().0;
+        for (index, row) in outputs.enumerate() {
+            let totals = &vectors[index * self.wide * L..][..self.wide * L];
             let row = self.output_row(band, block, row, out_x);
             let addend = self.addend(row);
             let out = self.output_words(band, row, output);
@@ -405,6 +404,12 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         let at = row * TILE + band.column_block * columns;
         output[at..][..columns].as_chunks_mut().0
     }
+}
+
+/// Outputs of one block that one kernel call computes.
+struct Part {
+    block: usize,
+    outputs: Range<usize>,
 }
 
 /// One row of output positions of one block of columns.

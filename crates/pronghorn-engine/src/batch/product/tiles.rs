@@ -4,7 +4,7 @@ use pronghorn_ring::Word;
 use rayon::prelude::*;
 
 /// Columns in one tile of [`Tiles`], the unit of work of one thread.
-pub const TILE: usize = 64;
+pub const TILE: usize = 128;
 
 /// A matrix of words stored tile by tile: `[tile][row][TILE words]`, the last tile filled up
 /// with words that mean nothing.

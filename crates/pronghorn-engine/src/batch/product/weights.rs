@@ -162,6 +162,7 @@ impl PackedWeights {
     }
 
     /// The weights of `block` for `pairs`.
+    #[inline(always)]
     pub(super) fn block_words(&self, block: &Block, pairs: &Range<usize>) -> &[u32] {
         &self.words[block.start..][pairs.start * block.size..pairs.end * block.size]
     }
@@ -169,6 +170,7 @@ impl PackedWeights {
 
 impl Block {
     /// True if all sums of this block fit 32 bits.
+    #[inline(always)]
     pub(super) fn is_one_chunk(&self) -> bool {
         self.chunks.len() == 1
     }
@@ -303,6 +305,7 @@ impl Shape {
     }
 
     /// Where the window of an output column begins in the input; may be negative.
+    #[inline(always)]
     pub(super) fn start(&self, out_x: usize) -> i64 {
         let window = &self.geometry.window;
         out_x as i64 * window.stride[1] as i64 - window.padding[1] as i64
