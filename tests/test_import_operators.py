@@ -54,7 +54,7 @@ def test_conv_without_bias_has_explicit_kernel_shape() -> None:
         import_onnx(model([node("Conv", "x w", "y", kernel_shape=[3, 3])], (1, 1, 5, 5), weights))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -71,7 +71,7 @@ def test_random_convolutions(size, kernel, stride, dilation, pads, groups) -> No
     check(model([node("Conv", "x w b", "y", **attributes)], (1, 2, *size), weights))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     kind=st.sampled_from(["MaxPool", "AveragePool"]),
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),

@@ -8,7 +8,7 @@ use libfuzzer_sys::{
 };
 use pronghorn_fuzz::{NETWORK, Splice, edited, options, tensors};
 use pronghorn_graph::{float, graph::Graph, passes};
-use pronghorn_plan::{Plan, build};
+use pronghorn_plan::{BuildOptions, Plan, build};
 
 /// Values of all nodes together up to which a graph is evaluated and planned.
 const SMALL: usize = 2_000;
@@ -62,7 +62,7 @@ fn use_it(graph: &Graph) {
     // Infinite weights and the like are an error, not a panic.
     let _ = float::evaluate(graph, &inputs, 1);
     let _ = float::evaluate(&passes::run(graph), &inputs, 1);
-    if let Ok(built) = build(graph, &options()) {
+    if let Ok(built) = build(graph, &BuildOptions { samples: Some(inputs), ..options() }) {
         let bytes = built.plan.to_bytes();
         assert_eq!(Plan::from_bytes(&bytes).expect("a plan that was built is valid"), built.plan);
     }

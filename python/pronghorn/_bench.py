@@ -120,7 +120,7 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
                 value,
                 unit,
                 parameters,
-                security_bits(plan),
+                found["security_bits"],
                 reference,
             )
         )

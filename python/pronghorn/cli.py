@@ -228,8 +228,8 @@ def serve(
         log=lambda line: errors.print(escape(line), highlight=False, soft_wrap=True),
     )
     errors.print(escape(_trust.REVEALS), highlight=False, soft_wrap=True)
-    print(f"listening on {server.address}", flush=True)
     try:
+        print(f"listening on {server.address}", flush=True)
         server.run()
     except KeyboardInterrupt:
         server.stop()
@@ -282,8 +282,8 @@ def predict(
             assert client.last_stats is not None
             runs.append(client.last_stats)
         plan_hash, plan_text = client.plan_hash, client.plan_text()
-    finish = json.dumps(plan_json.get("finish", "")).lower()
-    found = classes(outputs, is_class="argmax" in finish.replace("_", ""), is_probability="sigmoid" in finish)
+    finish = plan_json["finish"]
+    found = classes(outputs, is_class="arg_max" in finish, is_probability="sigmoid" in finish)
     accuracy = None if known is None else float(np.mean(found == known))
     if out is not None:
         _write(out, lambda: _save(out, outputs, found))

@@ -100,6 +100,9 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
         .and_then(|q| Prime::<W>::new(q).ok())
         .expect("such a prime exists");
     let columns = 4 * N;
+    // Measured just before, one thread; a word of more limbs takes that much longer.
+    let per_word = 2.0 / f64::from(modulus_bits.div_ceil(16));
+    let ceiling = product::ceiling(level, repetitions).map_or(0.0, |ceiling| ceiling.rate * per_word / 1e9);
     let measure = |(name, geometry): (&str, ConvGeometry)| {
         let count = geometry.out_channels
             * geometry.in_channels
@@ -126,7 +129,7 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
             ),
             degree: N,
             modulus_bits,
-            ceiling: 0.0,
+            ceiling: ceiling * rayon::current_num_threads() as f64,
         }
     };
     layers().into_iter().map(measure).collect()

@@ -205,6 +205,8 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
 
     #[inline(always)]
     fn pack_pair(&self, first: &[W; TILE], second: &[W; TILE], at: usize, packed: &mut [u32]) {
+        let (first, second) = (first.as_chunks::<N>().0, second.as_chunks::<N>().0);
+        let mut vectors = first.iter().zip(second);
         for column_block in 0..self.column_blocks {
             let block = &mut packed[column_block * self.block_words..];
             let block = block[at..][..self.pair_words].as_chunks_mut::<N>().0;

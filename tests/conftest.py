@@ -1,0 +1,40 @@
+"""Fixtures: the example model and images, and the data beside the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+import pronghorn
+from pronghorn._data import Preprocessing, load_images
+
+settings.register_profile("pronghorn", deadline=None)
+settings.load_profile("pronghorn")
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "mnist"
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def mnist() -> tuple[np.ndarray, np.ndarray]:
+    """All MNIST test images `(10000, 1, 28, 28)` and their labels."""
+    images, labels = load_images(EXAMPLE / "t10k-images-idx3-ubyte.gz", (1, 28, 28), Preprocessing())
+    assert labels is not None
+    return images, labels
+
+
+@pytest.fixture(scope="session")
+def cryptonets(mnist: tuple[np.ndarray, np.ndarray]) -> pronghorn.Model:
+    """The example model."""
+    return pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", samples=mnist[0][:256])
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder of models and data beside the repository."""
+    if not SHARED.is_dir():
+        pytest.skip(f"{SHARED} is not there: this test needs its models")
+    return SHARED
