@@ -35,35 +35,118 @@ use pronghorn_ring::Word;
 
 use crate::rlwe::Encoding;
 
+/// `b = (messages << scale_log) + errors - mask mod q`, for `|messages << scale_log| < q / 2`.
+pub fn encrypt<W: Word>(
+    messages: &[i32],
+    errors: &[i8],
+    mask: &[W],
+    scale_log: u32,
+    q: u64,
+    b: &mut [W],
+) {
+    if W::BITS == 32 {
+        let (mask, b) = (bytemuck::cast_slice(mask), bytemuck::cast_slice_mut(b));
+        encrypt_u32(messages, errors, mask, scale_log, q as u32, b);
+    } else {
+        encrypt_u64(
+            messages,
+            errors,
+            bytemuck::cast_slice(mask),
+            scale_log,
+            q,
+            bytemuck::cast_slice_mut(b),
+        );
+    }
+}
+
 vectorised! {
-    /// `b = (messages << scale_log) + errors - mask mod q`.
-    pub fn encrypt<W: Word>(messages: &[i32], errors: &[i8], mask: &[W], scale_log: u32, q: u64, b: &mut [W]) {
-        let q = q as i64;
+    fn encrypt_u32(messages: &[i32], errors: &[i8], mask: &[u32], scale_log: u32, q: u32, b: &mut [u32]) {
         for (((b, &message), &error), &mask) in b.iter_mut().zip(messages).zip(errors).zip(mask) {
-            // |plain| < q/2, so plain - mask lies in (-3q/2, q/2): at most two additions of q.
-            let mut word = (i64::from(message) << scale_log) + i64::from(error) - mask.to_u64() as i64;
-            word += (word >> 63) & q;
-            word += (word >> 63) & q;
-            *b = W::from_u64(word as u64);
+            let plain = message.wrapping_shl(scale_log).wrapping_add(i32::from(error));
+            let plain = plain.wrapping_add(q as i32 & (plain >> 31)) as u32;
+            // Both are below q < 2^31, so the smaller of the two is the residue.
+            let word = plain.wrapping_sub(mask);
+            *b = word.min(word.wrapping_add(q));
         }
     }
 }
 
 vectorised! {
-    /// `messages = round((b << dropped + mask mod q) / scale) + centre`; whether all are in range.
-    pub fn decrypt<W: Word>(b: &[W], mask: &[W], encoding: &Encoding, q: u64, messages: &mut [i32]) -> bool {
-        let q = q as i64;
+    fn encrypt_u64(messages: &[i32], errors: &[i8], mask: &[u64], scale_log: u32, q: u64, b: &mut [u64]) {
+        for (((b, &message), &error), &mask) in b.iter_mut().zip(messages).zip(errors).zip(mask) {
+            let plain = i64::from(message).wrapping_shl(scale_log).wrapping_add(i64::from(error));
+            let plain = plain.wrapping_add(q as i64 & (plain >> 63)) as u64;
+            let word = plain.wrapping_sub(mask);
+            *b = word.min(word.wrapping_add(q));
+        }
+    }
+}
+
+/// `messages = round((b << dropped + mask mod q) / scale) + centre`; whether all are in range.
+pub fn decrypt<W: Word>(
+    b: &[W],
+    mask: &[W],
+    encoding: &Encoding,
+    q: u64,
+    messages: &mut [i32],
+) -> bool {
+    if W::BITS == 32 {
+        decrypt_u32(
+            bytemuck::cast_slice(b),
+            bytemuck::cast_slice(mask),
+            encoding,
+            q as u32,
+            messages,
+        )
+    } else {
+        decrypt_u64(
+            bytemuck::cast_slice(b),
+            bytemuck::cast_slice(mask),
+            encoding,
+            q,
+            messages,
+        )
+    }
+}
+
+vectorised! {
+    fn decrypt_u32(b: &[u32], mask: &[u32], encoding: &Encoding, q: u32, messages: &mut [i32]) -> bool {
         let Encoding { scale_log, dropped_bits, centre, low, high } = *encoding;
-        let middle = (1i64 << dropped_bits) >> 1;
+        let middle = (1u32 << dropped_bits) >> 1;
+        let half = (1i32 << scale_log) >> 1;
+        // The centre of a range within 32 bits.
+        let centre = centre as i32;
+        let mut outside = 0u32;
+        for ((message, &b), &mask) in messages.iter_mut().zip(b).zip(mask) {
+            // Below 2^31 and q: below 2^32; residues again after each sum.
+            let high_bits = (b << dropped_bits).wrapping_add(middle);
+            let high_bits = high_bits.min(high_bits.wrapping_sub(q));
+            let phase = high_bits.wrapping_add(mask);
+            let phase = phase.min(phase.wrapping_sub(q));
+            // Centred: the upper half of the residues is negative.
+            let phase = phase.wrapping_sub(q & ((q / 2).wrapping_sub(phase) as i32 >> 31) as u32) as i32;
+            let value = (phase.wrapping_add(half) >> scale_log).wrapping_add(centre);
+            outside |= u32::from(value < low) | u32::from(value > high);
+            *message = value;
+        }
+        outside == 0
+    }
+}
+
+vectorised! {
+    fn decrypt_u64(b: &[u64], mask: &[u64], encoding: &Encoding, q: u64, messages: &mut [i32]) -> bool {
+        let Encoding { scale_log, dropped_bits, centre, low, high } = *encoding;
+        let middle = (1u64 << dropped_bits) >> 1;
         let half = (1i64 << scale_log) >> 1;
         let (low, high) = (i64::from(low), i64::from(high));
         let mut outside = 0i64;
         for ((message, &b), &mask) in messages.iter_mut().zip(b).zip(mask) {
-            // The sum lies in [0, 2q + 2^dropped): one q down, at most one more, at most one up.
-            let mut phase = ((b.to_u64() as i64) << dropped_bits) + middle + mask.to_u64() as i64 - q;
-            phase -= q & ((q / 2 - phase) >> 63);
-            phase += q & ((phase + q / 2) >> 63);
-            let value = ((phase + half) >> scale_log) + centre;
+            let high_bits = (b << dropped_bits).wrapping_add(middle);
+            let high_bits = high_bits.min(high_bits.wrapping_sub(q));
+            let phase = high_bits.wrapping_add(mask);
+            let phase = phase.min(phase.wrapping_sub(q));
+            let phase = phase.wrapping_sub(q & ((q / 2).wrapping_sub(phase) as i64 >> 63) as u64) as i64;
+            let value = (phase.wrapping_add(half) >> scale_log) + centre;
             outside |= (value - low) | (high - value);
             *message = value as i32;
         }
