@@ -52,10 +52,7 @@ def seed() -> bytes:
         helper.make_node("Softmax", ["q"], ["y"], axis=1),
     ]
     tensors = [numpy_helper.from_array(np.float32(array), name) for name, array in constants.items()]
-    tensors += [
-        numpy_helper.from_array(np.array([0]), "zero"),
-        numpy_helper.from_array(np.array([2, 18]), "half"),
-    ]
+    tensors += [numpy_helper.from_array(np.array([0]), "zero"), numpy_helper.from_array(np.array([2, 18]), "half")]
     graph = helper.make_graph(
         nodes,
         "seed",
@@ -112,10 +109,7 @@ def run_mutations(seconds: float, random_seed: int) -> None:
         except BaseException:
             finding = Path("fuzz-import-finding.onnx")
             finding.write_bytes(candidate)
-            print(
-                f"finding after {runs} runs (seed {random_seed}), written to {finding}",
-                file=sys.stderr,
-            )
+            print(f"finding after {runs} runs (seed {random_seed}), written to {finding}", file=sys.stderr)
             raise
         runs, valid = runs + 1, valid + good
         if good and len(models) < 1000:

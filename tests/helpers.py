@@ -68,11 +68,7 @@ def run_native(imported: ImportedModel, inputs: np.ndarray) -> np.ndarray:
 
 
 def check(
-    proto: onnx.ModelProto,
-    *,
-    inputs: np.ndarray | None = None,
-    run: onnx.ModelProto | None = None,
-    **options: Any,
+    proto: onnx.ModelProto, *, inputs: np.ndarray | None = None, run: onnx.ModelProto | None = None, **options: Any
 ) -> ImportedModel:
     """Imports, and compares both evaluators on random images; `run`: what onnxruntime runs instead."""
     imported = import_onnx(proto, **options)

@@ -172,10 +172,7 @@ def test_serve_and_predict_in_one_process(cryptonets: pronghorn.Model, mnist: tu
 
 def test_every_kind_of_step_over_tcp(little: pronghorn.Model) -> None:
     x = inputs(5, 2, 6, 6)
-    with (
-        pronghorn.serve(little, "127.0.0.1:0", TRUST) as server,
-        pronghorn.connect(server.address, TRUST) as client,
-    ):
+    with pronghorn.serve(little, "127.0.0.1:0", TRUST) as server, pronghorn.connect(server.address, TRUST) as client:
         np.testing.assert_array_equal(client.predict(x), little.compiled(TRUST).run_fixed(x))
 
 

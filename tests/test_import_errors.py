@@ -27,18 +27,9 @@ def refused(proto: onnx.ModelProto, **options: Any) -> UnsupportedModelError:
 def test_unsupported_operators_are_named_in_full() -> None:
     nodes = [node("Relu", "x", "h"), node("Tanh", "h", "y")]
     error = refused(model(nodes, ("N", 2, 6, 6)))
-    assert (error.node, error.operator, error.opset, error.shapes) == (
-        "node_y",
-        "Tanh",
-        17,
-        [(1, 2, 6, 6)],
-    )
+    assert (error.node, error.operator, error.opset, error.shapes) == ("node_y", "Tanh", 17, [(1, 2, 6, 6)])
     lines = str(error).splitlines()
-    assert lines[1:4] == [
-        "  node: node_y",
-        "  operator: Tanh (opset 17)",
-        "  input shapes: [1, 2, 6, 6]",
-    ]
+    assert lines[1:4] == ["  node: node_y", "  operator: Tanh (opset 17)", "  input shapes: [1, 2, 6, 6]"]
     assert lines[4].startswith("  what to do: train it with Relu")
 
 
@@ -57,29 +48,14 @@ def test_unsupported_operators_are_named_in_full() -> None:
         ([node("Add", "x c", "y")], (1, 2, 1, 1), {"c": floats(1, 2, 3, 3)}, "broadcast"),
         ([node("Gemm", "x w", "y", transA=1)], (1, 5), {"w": floats(1, 3)}, "transA"),
         ([node("Gemm", "x w", "y")], (1, 4), GEMM, "does not fit"),
-        (
-            [node("Conv", "x w", "y")],
-            (1, 2, 6, 6, 6),
-            {"w": floats(2, 2, 3, 3, 3)},
-            "3 spatial dimensions",
-        ),
+        ([node("Conv", "x w", "y")], (1, 2, 6, 6, 6), {"w": floats(2, 2, 3, 3, 3)}, "3 spatial dimensions"),
         ([node("Conv", "x w", "y")], IMAGE, {"w": floats(2, 3, 3, 3)}, "do not fit 2 channels"),
         ([node("Conv", "x w", "y")], IMAGE, {"w": floats(2, 2, 9, 9)}, "kernel spans 9"),
         ([node("Conv", "x w", "y", strides=[0, 1])], IMAGE, {"w": floats(2, 2, 3, 3)}, "strides"),
         ([node("Conv", "x w", "y", pads=[-1, 0, 0, 0])], IMAGE, {"w": floats(2, 2, 3, 3)}, "pads"),
         ([node("Conv", "x h", "y")], (1, 1, 6, 6), {}, "not a constant"),
-        (
-            [node("Pad", "x p", "y", mode="reflect")],
-            IMAGE,
-            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
-            "reflect",
-        ),
-        (
-            [node("Pad", "x p v", "y")],
-            IMAGE,
-            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(2)},
-            "zeros",
-        ),
+        ([node("Pad", "x p", "y", mode="reflect")], IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, "reflect"),
+        ([node("Pad", "x p v", "y")], IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(2)}, "zeros"),
         ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([0, 0, -1, 0, 0, 0, 0, 0])}, "negative"),
         ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([1, 0, 0, 0, 0, 0, 0, 0])}, "batch"),
         ([node("Concat", "x x", "y", axis=0)], IMAGE, {}, "batch"),
@@ -98,25 +74,10 @@ def test_unsupported_operators_are_named_in_full() -> None:
         ([node("Cast", "x", "c", to=7), node("Cast", "c", "y", to=1)], (1, 5), {}, "INT64"),
         ([node("Clip", "x c", "y")], (1, 5), {"c": floats(5)}, "one number"),
         ([node("Max", "x h", "y")], (1, 5), {}, "one value with one constant"),
-        (
-            [node("MaxPool", "x", "y i", kernel_shape=[2, 2]), node("Relu", "i", "z")],
-            IMAGE,
-            {},
-            "output 'i'",
-        ),
-        (
-            [node("BatchNormalization", "x c c c c", "y", training_mode=1)],
-            IMAGE,
-            {"c": floats(2)},
-            "training",
-        ),
+        ([node("MaxPool", "x", "y i", kernel_shape=[2, 2]), node("Relu", "i", "z")], IMAGE, {}, "output 'i'"),
+        ([node("BatchNormalization", "x c c c c", "y", training_mode=1)], IMAGE, {"c": floats(2)}, "training"),
         ([node("Squeeze", "x a", "y")], IMAGE, {"a": np.array([2])}, "size 1"),
-        (
-            [node("RandomUniformLike", "x", "r"), node("Add", "x r", "y")],
-            IMAGE,
-            {},
-            "not supported",
-        ),
+        ([node("RandomUniformLike", "x", "r"), node("Add", "x r", "y")], IMAGE, {}, "not supported"),
     ],
 )
 def test_what_is_refused(nodes: list[onnx.NodeProto], shape: Any, constants: dict[str, np.ndarray], says: str) -> None:
@@ -143,12 +104,7 @@ def test_weights_must_be_finite() -> None:
     error = refused(model([node("Gemm", "x w", "y")], (1, 5), {"w": bad}))
     assert "nan at [2, 1]" in str(error)
     error = refused(
-        model(
-            [node("MatMul", "x w", "y")],
-            (1, 5),
-            {"w": np.full((5, 3), 1e300)},
-            dtype=TensorProto.DOUBLE,
-        )
+        model([node("MatMul", "x w", "y")], (1, 5), {"w": np.full((5, 3), 1e300)}, dtype=TensorProto.DOUBLE)
     )
     assert "inf at [0, 0]" in str(error)
 
@@ -183,12 +139,7 @@ def test_several_outputs_and_inputs() -> None:
         one = model(nodes, ("N", 5), GEMM, outputs=[name])
         assert check(proto, output=name, run=one).output_name == name
     assert "its outputs are a, b" in str(refused(proto, output="absent"))
-    two = model(
-        [node("Add", "x z", "s"), node("Relu", "x", "y")],
-        ("N", 5),
-        inputs=["x", "z"],
-        outputs=["s", "y"],
-    )
+    two = model([node("Add", "x z", "s"), node("Relu", "x", "y")], ("N", 5), inputs=["x", "z"], outputs=["s", "y"])
     assert "2 inputs" in str(refused(two, output="s"))
     assert import_onnx(two, output="y").input_name == "x"
 
@@ -206,12 +157,7 @@ def test_the_output_must_depend_on_the_input() -> None:
 
 
 def test_string_inputs_are_refused() -> None:
-    proto = model(
-        [node("Identity", "x", "y")],
-        (1, 5),
-        dtype=TensorProto.STRING,
-        output_dtype=TensorProto.STRING,
-    )
+    proto = model([node("Identity", "x", "y")], (1, 5), dtype=TensorProto.STRING, output_dtype=TensorProto.STRING)
     assert "no tensor of numbers" in str(refused(proto))
 
 

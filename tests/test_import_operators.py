@@ -29,12 +29,7 @@ def kinds(imported: ImportedModel) -> list[str]:
 def test_conv(auto_pad: str, shape: tuple[int, ...], groups: int, dilation: int) -> None:
     axes = len(shape) - 2
     weights = {"w": floats(8, 4 // groups, *[3] * axes), "b": floats(8)}
-    attributes = {
-        "strides": [2] * axes,
-        "dilations": [dilation] * axes,
-        "group": groups,
-        "auto_pad": auto_pad,
-    }
+    attributes = {"strides": [2] * axes, "dilations": [dilation] * axes, "group": groups, "auto_pad": auto_pad}
     if auto_pad == "NOTSET":
         attributes["pads"] = [*range(1, axes + 1), *[2] * axes]
     if "SAME" in auto_pad and dilation > 1:
@@ -119,14 +114,7 @@ def test_reduce_mean(axes: list[int], keep: int, opset: int) -> None:
         check(model([node("ReduceMean", "x", "y", axes=axes, keepdims=keep)], (1, 3, 4, 5), opset=opset))
     else:
         constants = {"axes": np.array(axes, np.int64)}
-        check(
-            model(
-                [node("ReduceMean", "x axes", "y", keepdims=keep)],
-                (1, 3, 4, 5),
-                constants,
-                opset=opset,
-            )
-        )
+        check(model([node("ReduceMean", "x axes", "y", keepdims=keep)], (1, 3, 4, 5), constants, opset=opset))
 
 
 @pytest.mark.parametrize("c_shape", [(), (1,), (6,), (1, 6), None])
@@ -153,14 +141,7 @@ def test_matmul_from_the_left_and_with_leading_ones() -> None:
 @pytest.mark.parametrize("opset", [9, 14, 17])
 def test_batch_normalization(shape: tuple[int, ...], opset: int) -> None:
     constants = {"s": floats(3), "b": floats(3), "m": floats(3), "v": np.abs(floats(3)) + 0.1}
-    imported = check(
-        model(
-            [node("BatchNormalization", "x s b m v", "y", epsilon=1e-3)],
-            shape,
-            constants,
-            opset=opset,
-        )
-    )
+    imported = check(model([node("BatchNormalization", "x s b m v", "y", epsilon=1e-3)], shape, constants, opset=opset))
     assert "affine" in kinds(imported)
 
 
@@ -195,8 +176,7 @@ def test_prelu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "kind"),
-    [(0.0, 6.0, "clip"), (-1.0, 1.0, "clip"), (0.0, None, "relu"), (None, 0.5, "clip")],
+    ("low", "high", "kind"), [(0.0, 6.0, "clip"), (-1.0, 1.0, "clip"), (0.0, None, "relu"), (None, 0.5, "clip")]
 )
 def test_clip(low: float | None, high: float | None, kind: str) -> None:
     bounds = {"min": low, "max": high}
@@ -256,27 +236,12 @@ def test_flatten(axis: int) -> None:
 def test_squeeze_and_unsqueeze(opset: int) -> None:
     axes = {"two": np.array([2], np.int64), "last": np.array([-1], np.int64)}
     if opset < 13:
-        nodes = [
-            node("Unsqueeze", "x", "h", axes=[2]),
-            node("Relu", "h", "r"),
-            node("Squeeze", "r", "y", axes=[2]),
-        ]
+        nodes = [node("Unsqueeze", "x", "h", axes=[2]), node("Relu", "h", "r"), node("Squeeze", "r", "y", axes=[2])]
         check(model(nodes, (1, 3, 4), opset=opset))
     else:
-        nodes = [
-            node("Unsqueeze", "x two", "h"),
-            node("Relu", "h", "r"),
-            node("Squeeze", "r two", "y"),
-        ]
+        nodes = [node("Unsqueeze", "x two", "h"), node("Relu", "h", "r"), node("Squeeze", "r two", "y")]
         check(model(nodes, (1, 3, 4), axes, opset=opset))
-        check(
-            model(
-                [node("Unsqueeze", "x last", "h"), node("Relu", "h", "y")],
-                (1, 3, 4),
-                axes,
-                opset=opset,
-            )
-        )
+        check(model([node("Unsqueeze", "x last", "h"), node("Relu", "h", "y")], (1, 3, 4), axes, opset=opset))
 
 
 def test_squeeze_without_axes_keeps_the_batch() -> None:
@@ -352,11 +317,7 @@ def test_arg_max(keep: int, before: str) -> None:
     proto = model(nodes, ("N", 5), output_dtype=TensorProto.INT64)
     imported = check(proto)
     assert imported.output_shape == ((1,) if keep else ())
-    nodes = [
-        node("Softmax", "x", "h", axis=1),
-        node("ArgMax", "h", "a", axis=1),
-        node("Cast", "a", "y", to=6),
-    ]
+    nodes = [node("Softmax", "x", "h", axis=1), node("ArgMax", "h", "a", axis=1), node("Cast", "a", "y", to=6)]
     check(model(nodes, ("N", 5, 1, 1), output_dtype=TensorProto.INT32))
 
 
@@ -371,11 +332,7 @@ def test_dropout() -> None:
 
 def test_half_and_double_weights_become_float32() -> None:
     for dtype, kind in ((np.float16, TensorProto.FLOAT16), (np.float64, TensorProto.DOUBLE)):
-        nodes = [
-            node("Cast", "x", "h", to=kind),
-            node("Gemm", "h w", "g"),
-            node("Cast", "g", "y", to=1),
-        ]
+        nodes = [node("Cast", "x", "h", to=kind), node("Gemm", "h w", "g"), node("Cast", "g", "y", to=1)]
         imported = import_onnx(model(nodes, (1, 5), {"w": floats(5, 3).astype(dtype)}))
         assert all(tensor.dtype == np.float32 for tensor in imported.tensors.values())
         assert kinds(imported) == ["input", "dense"]

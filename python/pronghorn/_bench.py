@@ -104,26 +104,10 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
         found = _processes.predict(server.address, TRUST, data, options)
         memory = server.stop()["peak_memory_bytes"]
     plan = found["plan"]
-    parameters = {
-        "images": images,
-        "repeats": repeats,
-        "plan_hash": found["plan_hash"],
-        "plan": plan,
-    }
+    parameters = {"images": images, "repeats": repeats, "plan_hash": found["plan_hash"], "plan": plan}
 
     def add(metric: str, value: float, unit: str, reference: tuple[float, str] | None = None) -> None:
-        report(
-            record(
-                "cryptonets-relu",
-                case,
-                metric,
-                value,
-                unit,
-                parameters,
-                found["security_bits"],
-                reference,
-            )
-        )
+        report(record("cryptonets-relu", case, metric, value, unit, parameters, found["security_bits"], reference))
 
     first, *steady = found["runs"]
     speeds = [images / run["seconds"] for run in steady]
@@ -132,12 +116,7 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
     add("images/s, first batch of a connection", images / first["seconds"], "images/s")
     add("bytes sent an image", first["bytes_sent"] / images, "bytes")
     add("bytes received an image", first["bytes_received"] / images, "bytes")
-    add(
-        "bytes an image",
-        (first["bytes_sent"] + first["bytes_received"]) / images,
-        "bytes",
-        REFERENCES["bytes"],
-    )
+    add("bytes an image", (first["bytes_sent"] + first["bytes_received"]) / images, "bytes", REFERENCES["bytes"])
     add("peak memory, server", memory, "bytes")
     add("peak memory, client", found["peak_memory_bytes"], "bytes")
     add("accuracy", found["accuracy"], "share", REFERENCES["accuracy"] if images == IMAGES else None)
@@ -154,7 +133,4 @@ def _cores(count: int) -> str:
     return "1 core" if count == 1 else f"{count} cores"
 
 
-SUITES: dict[str, Callable[[Report, bool], None]] = {
-    "batch": bench_batch,
-    "cryptonets-relu": bench_cryptonets,
-}
+SUITES: dict[str, Callable[[Report, bool], None]] = {"batch": bench_batch, "cryptonets-relu": bench_cryptonets}

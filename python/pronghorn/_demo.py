@@ -46,10 +46,7 @@ def _describe(model: Path, data: Path, found: dict[str, Any], report: dict[str, 
     run = found["runs"][0]
     rows = [
         ("trust level", REVEALS),
-        (
-            "accuracy",
-            f"{100 * found['accuracy']:.2f} % encrypted, {100 * plain:.2f} % by the float model",
-        ),
+        ("accuracy", f"{100 * found['accuracy']:.2f} % encrypted, {100 * plain:.2f} % by the float model"),
         (
             "speed",
             f"{count / run['seconds']:,.0f} images/s ({count:,} in {run['seconds']:.2f} s, first batch included)",

@@ -32,14 +32,7 @@ FINISH = ("softmax", "arg_max", "sigmoid")
 
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
-RANDOM = (
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-)
+RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 CUT = "or end the model before it (--output NAME, output=NAME)"
 
@@ -84,12 +77,7 @@ class Site:
     def fail(self, problem: str, advice: str) -> NoReturn:
         """Raises the error that names this node."""
         raise UnsupportedModelError(
-            problem,
-            advice,
-            node=self.name,
-            operator=self.node.op_type,
-            opset=self.opset,
-            shapes=self.shapes,
+            problem, advice, node=self.name, operator=self.node.op_type, opset=self.opset, shapes=self.shapes
         )
 
     def input(self, position: int) -> str:
@@ -138,10 +126,7 @@ class Site:
     def not_batch(self, axes: Iterable[int]) -> None:
         """Refuses an operation along the batch dimension."""
         if 0 in axes:
-            self.fail(
-                "it works along the first dimension, the batch",
-                "each image must be computed by itself",
-            )
+            self.fail("it works along the first dimension, the batch", "each image must be computed by itself")
 
 
 Handler = Callable[["Lowering", Site], Value]
@@ -178,15 +163,9 @@ class Lowering:
         site = Site(node, self.opset, [self._shape(name) for name in node.input])
         for name in node.input:
             if name and name not in self.values and name not in self.constants:
-                site.fail(
-                    f"its input {name!r} is made by no node before it",
-                    "repair or export the model again",
-                )
+                site.fail(f"its input {name!r} is made by no node before it", "repair or export the model again")
         if node.domain not in ("", "ai.onnx"):
-            site.fail(
-                f"operators of the domain {node.domain!r} are not supported",
-                "export with standard operators",
-            )
+            site.fail(f"operators of the domain {node.domain!r} are not supported", "export with standard operators")
         if all(name in self.constants for name in node.input if name) and node.op_type not in RANDOM:
             self._fold(site)
             return
@@ -213,10 +192,7 @@ class Lowering:
             site.fail("control flow is not supported", HINTS["If"])
         feeds = {name: self.constants[name] for name in node.input if name}
         if _folded_size(node, list(feeds.values())) > MAX_ELEMENTS:
-            site.fail(
-                "the constant it makes is too large",
-                f"at most {MAX_ELEMENTS} elements are supported",
-            )
+            site.fail("the constant it makes is too large", f"at most {MAX_ELEMENTS} elements are supported")
         inputs = [helper.make_value_info(name, onnx.TypeProto()) for name in feeds]
         outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
         graph = helper.make_graph([node], "fold", inputs, outputs)
@@ -226,10 +202,7 @@ class Lowering:
                 results = ReferenceEvaluator(model).run(None, feeds)
             arrays = [np.asarray(result) for result in results]
         except Exception as error:
-            site.fail(
-                f"its constants do not fit it: {_first_line(error)}",
-                "repair or export the model again",
-            )
+            site.fail(f"its constants do not fit it: {_first_line(error)}", "repair or export the model again")
         self.constants.update(zip((name for name in node.output if name), arrays, strict=True))
 
     # Reading inputs.
@@ -297,10 +270,7 @@ class Lowering:
         shape = [int(size) for size in inner]
         if any(size < 1 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
             problem = f"its result would have shape {shape}"
-            site.fail(
-                problem,
-                f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all",
-            )
+            site.fail(problem, f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all")
         indices = [value.index for value in inputs]
         self.nodes.append({"name": site.name, "op": op, "inputs": indices, "shape": shape})
         return Value(len(self.nodes) - 1, (1, *shape))
@@ -324,10 +294,7 @@ class Lowering:
         """As `reshape`, to a shape with the batch first."""
         if not shape or shape[0] != 1:
             problem = f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
-            site.fail(
-                problem,
-                "keep the batch as first dimension: export with a batch of 1 or a free batch size",
-            )
+            site.fail(problem, "keep the batch as first dimension: export with a batch of 1 or a free batch size")
         if math.prod(shape) != math.prod(value.shape):
             problem = f"it makes shape {list(shape)} of {list(value.shape)}, which has other elements"
             site.fail(problem, "export with a batch of 1 or a free batch size, and a fixed input shape")
@@ -361,13 +328,7 @@ class Lowering:
         return self.emit(site, op, [value], value.inner) if op["mul"] or op["add"] else value
 
     def convolve(
-        self,
-        site: Site,
-        image: Value,
-        window: Window,
-        weight: Floats,
-        bias: Floats | None,
-        groups: int = 1,
+        self, site: Site, image: Value, window: Window, weight: Floats, bias: Floats | None, groups: int = 1
     ) -> Value:
         """A convolution of a `(C, H, W)` value."""
         op = {
@@ -473,11 +434,7 @@ def _spatial(site: Site, kernel: Sequence[int], size: Sequence[int], ceil: bool 
 
 @operator("Conv")
 def _conv(lowering: Lowering, site: Site) -> Value:
-    value, weight, bias = (
-        lowering.value(site),
-        lowering.required(site, 1),
-        lowering.weights(site, 2),
-    )
+    value, weight, bias = (lowering.value(site), lowering.required(site, 1), lowering.weights(site, 2))
     image = _image(lowering, site, value)
     channels, groups = image.inner[0], site.integer("group", 1)
     if weight.ndim != len(value.shape) or groups < 1 or weight.shape[1] * groups != channels:
@@ -593,10 +550,7 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
     value, matrix = lowering.value(site), lowering.required(site, 1)
     addend = lowering.weights(site, 2)
     if site.integer("transA", 0):
-        site.fail(
-            "transA is set on the value, whose first dimension is the batch",
-            "export without transA",
-        )
+        site.fail("transA is set on the value, whose first dimension is the batch", "export without transA")
     weight = matrix if site.integer("transB", 0) else matrix.T
     if len(value.shape) != 2 or weight.ndim != 2 or weight.shape[1] != value.shape[1]:
         problem = f"a matrix of shape {list(matrix.shape)} does not fit"
@@ -607,10 +561,7 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
         try:
             bias = np.broadcast_to(addend * np.float32(site.number("beta", 1.0)), (1, len(weight))).reshape(-1)
         except ValueError:
-            site.fail(
-                f"its C of shape {list(addend.shape)} does not fit (1, {len(weight)})",
-                "repair the model",
-            )
+            site.fail(f"its C of shape {list(addend.shape)} does not fit (1, {len(weight)})", "repair the model")
     return lowering.dense(site, value, lowering.floats(site, weight, "B"), bias)
 
 
@@ -618,15 +569,9 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
 def _matmul(lowering: Lowering, site: Site) -> Value:
     names = site.input(0), site.input(1)
     if all(name in lowering.values for name in names):
-        site.fail(
-            "a product of two values (as in attention) is not supported",
-            f"use constant weights, {CUT}",
-        )
+        site.fail("a product of two values (as in attention) is not supported", f"use constant weights, {CUT}")
     left = names[0] in lowering.values
-    value, matrix = (
-        lowering.value(site, 0 if left else 1),
-        lowering.required(site, 1 if left else 0),
-    )
+    value, matrix = (lowering.value(site, 0 if left else 1), lowering.required(site, 1 if left else 0))
     if matrix.ndim > 2 and all(size == 1 for size in matrix.shape[:-2]) and len(value.shape) >= matrix.ndim:
         matrix = matrix.reshape(matrix.shape[-2:])
     if matrix.ndim == 2 and left and len(value.shape) >= 2 and value.shape[-1] == matrix.shape[0]:
@@ -634,10 +579,7 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
     if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.shape[1] == matrix.shape[1]:
         return _mix(lowering, site, value, matrix)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"
-    site.fail(
-        problem,
-        "supported are value (..., K) times matrix (K, N), and matrix (M, K) times value (batch, K, P)",
-    )
+    site.fail(problem, "supported are value (..., K) times matrix (K, N), and matrix (M, K) times value (batch, K, P)")
 
 
 def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats) -> Value:
@@ -668,17 +610,11 @@ def _mix(lowering: Lowering, site: Site, value: Value, weight: Floats) -> Value:
 def _batch_normalization(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     if site.integer("training_mode", 0) or not site.integer("spatial", 1):
-        site.fail(
-            "training mode and spatial=0 are not supported",
-            "export the model for inference (model.eval())",
-        )
+        site.fail("training mode and spatial=0 are not supported", "export the model for inference (model.eval())")
     scale, bias, mean, variance = (lowering.required(site, i).astype(np.float64).reshape(-1) for i in range(1, 5))
     channels = value.shape[1] if len(value.shape) > 1 else 1
     if not scale.size == bias.size == mean.size == variance.size == channels:
-        site.fail(
-            f"its constants do not have one value for each of {channels} channels",
-            "repair the model",
-        )
+        site.fail(f"its constants do not have one value for each of {channels} channels", "repair the model")
     with np.errstate(all="ignore"):
         mul = scale / np.sqrt(variance + site.number("epsilon", 1e-5))
         add = bias - mean * mul
@@ -697,10 +633,7 @@ def _scalar(lowering: Lowering, site: Site, position: int) -> float | None:
     if array is None:
         return None
     if array.size != 1:
-        site.fail(
-            f"its bound of shape {list(array.shape)} is not one number",
-            "use one bound for all values",
-        )
+        site.fail(f"its bound of shape {list(array.shape)} is not one number", "use one bound for all values")
     return float(array.reshape(()))
 
 
@@ -953,8 +886,7 @@ def _whole(site: Site, value: Value, axes: Iterable[int]) -> None:
     """Refuses an operation that is not over all of an image's values."""
     if math.prod(value.shape[axis] for axis in axes) != math.prod(value.shape):
         site.fail(
-            f"it works on parts of a value of shape {list(value.shape)}",
-            f"only over all of it is supported, {CUT}",
+            f"it works on parts of a value of shape {list(value.shape)}", f"only over all of it is supported, {CUT}"
         )
 
 

@@ -159,11 +159,7 @@ class Report:
         if self.accuracy_float is not None:
             accuracies = (self.accuracy_float, self.accuracy_fixed, self.accuracy_secure)
             shown = [f"{100 * accuracy:.2f} %" for accuracy in accuracies if accuracy is not None]
-            named = zip(
-                (f"float model ({self.float_by})", "fixed-point oracle", "secure run"),
-                shown,
-                strict=True,
-            )
+            named = zip((f"float model ({self.float_by})", "fixed-point oracle", "secure run"), shown, strict=True)
             lines += [f"  accuracy, {name}: {value}" for name, value in named]
         lines += [
             f"  secure run and float model classify alike: {100 * self.argmax_agreement:.2f} %",
@@ -219,11 +215,7 @@ class Model:
     """A model, ready to plan, verify and serve. Made by `load`."""
 
     def __init__(
-        self,
-        imported: ImportedModel,
-        native: _native.Model,
-        samples: Floats | None,
-        input_range: tuple[float, float],
+        self, imported: ImportedModel, native: _native.Model, samples: Floats | None, input_range: tuple[float, float]
     ) -> None:
         """Use `load`."""
         self._imported = imported

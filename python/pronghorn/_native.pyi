@@ -77,12 +77,7 @@ class Server:
 class Client:
     """A connection to a server."""
     def __init__(
-        self,
-        address: str,
-        trust: str | None,
-        expected_plan_hash: str | None,
-        timeout: float,
-        threads: int | None,
+        self, address: str, trust: str | None, expected_plan_hash: str | None, timeout: float, threads: int | None
     ) -> None: ...
     @property
     def plan_hash(self) -> str: ...

@@ -42,20 +42,9 @@ class ServerProcess:
 @contextmanager
 def served(model: Path, trust: str, options: Sequence[str] = ()) -> Iterator[ServerProcess]:
     """A server of `model` on a free port; ended on the way out, whatever happens."""
-    with (
-        tempfile.TemporaryDirectory(prefix="pronghorn-") as folder,
-        tempfile.TemporaryFile("w+") as errors,
-    ):
+    with tempfile.TemporaryDirectory(prefix="pronghorn-") as folder, tempfile.TemporaryFile("w+") as errors:
         report = Path(folder) / "server.json"
-        arguments = [
-            str(model),
-            "--trust",
-            trust,
-            "--listen",
-            "127.0.0.1:0",
-            "--report",
-            str(report),
-        ]
+        arguments = [str(model), "--trust", trust, "--listen", "127.0.0.1:0", "--report", str(report)]
         process = subprocess.Popen(
             [*COMMAND, "serve", *arguments, "--exit-with-stdin", *options],
             stdin=subprocess.PIPE,
@@ -101,10 +90,7 @@ def predict(address: str, trust: str, images: Path, options: Sequence[str] = ())
     """Runs `pronghorn predict --json`; its progress bar goes to this process's standard error."""
     arguments = ["--server", address, "--trust", trust, str(images), "--json", *options]
     process = subprocess.Popen(
-        [*COMMAND, "predict", *arguments, "--exit-with-stdin"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [*COMMAND, "predict", *arguments, "--exit-with-stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None

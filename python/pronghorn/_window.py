@@ -64,15 +64,7 @@ class Spatial:
         kernels = _numbers("kernel_shape", kernel, axes, least=1)
         given = _numbers("pads", pads if pads is not None else [0] * (2 * axes), 2 * axes, least=0)
         found = [
-            _axis(
-                size[i],
-                kernels[i],
-                strides[i],
-                dilations[i],
-                (given[i], given[i + axes]),
-                auto_pad,
-                ceil,
-            )
+            _axis(size[i], kernels[i], strides[i], dilations[i], (given[i], given[i + axes]), auto_pad, ceil)
             for i in range(axes)
         ]
         before, after, extra, output = zip(*found, strict=True)
@@ -103,13 +95,7 @@ def _numbers(name: str, given: Sequence[int] | None, count: int, least: int) -> 
 
 
 def _axis(
-    size: int,
-    kernel: int,
-    stride: int,
-    dilation: int,
-    pads: tuple[int, int],
-    auto_pad: str,
-    ceil: bool,
+    size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], auto_pad: str, ceil: bool
 ) -> tuple[int, int, int, int]:
     """Padding before and after, extra padding of ceil_mode, and the output's size."""
     span = dilation * (kernel - 1) + 1

@@ -87,38 +87,30 @@ def _main(
 
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
 TrustOption = Annotated[
-    str | None,
-    typer.Option("--trust", metavar="LEVEL", help="Who may learn what; must be named: client-aided."),
+    str | None, typer.Option("--trust", metavar="LEVEL", help="Who may learn what; must be named: client-aided.")
 ]
 SamplesOption = Annotated[
-    Path | None,
-    typer.Option("--data", help="Typical images, which set the fixed point: npz, npy, IDX."),
+    Path | None, typer.Option("--data", help="Typical images, which set the fixed point: npz, npy, IDX.")
 ]
 RangeOption = Annotated[
-    str | None,
-    typer.Option("--input-range", metavar="LOW,HIGH", help="Least and largest input (default 0,1)."),
+    str | None, typer.Option("--input-range", metavar="LOW,HIGH", help="Least and largest input (default 0,1).")
 ]
 ShapeOption = Annotated[
-    str | None,
-    typer.Option("--shape", metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open."),
+    str | None, typer.Option("--shape", metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
 ]
 OutputOption = Annotated[str | None, typer.Option("--output", metavar="NAME", help="Which value to compute.")]
 MemoryOption = Annotated[
-    str | None,
-    typer.Option("--memory", metavar="SIZE", help="Most memory the server may use, as 8G."),
+    str | None, typer.Option("--memory", metavar="SIZE", help="Most memory the server may use, as 8G.")
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
 ScaleOption = Annotated[
-    float | None,
-    typer.Option("--scale", help="Divide values by this (default: 255 for bytes, else 1)."),
+    float | None, typer.Option("--scale", help="Divide values by this (default: 255 for bytes, else 1).")
 ]
 MeanOption = Annotated[
-    str | None,
-    typer.Option("--mean", metavar="M[,M,M]", help="Then subtract this, one or one a channel."),
+    str | None, typer.Option("--mean", metavar="M[,M,M]", help="Then subtract this, one or one a channel.")
 ]
 StdOption = Annotated[
-    str | None,
-    typer.Option("--std", metavar="S[,S,S]", help="Then divide by this, one or one a channel."),
+    str | None, typer.Option("--std", metavar="S[,S,S]", help="Then divide by this, one or one a channel.")
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -294,12 +286,7 @@ def predict(
             "plan_hash": plan_hash,
             "accuracy": accuracy,
             "runs": [
-                {
-                    "seconds": r.seconds,
-                    "bytes_sent": r.bytes_sent,
-                    "bytes_received": r.bytes_received,
-                }
-                for r in runs
+                {"seconds": r.seconds, "bytes_sent": r.bytes_sent, "bytes_received": r.bytes_received} for r in runs
             ],
             "clamped_inputs": runs[-1].clamped_inputs,
             "peak_memory_bytes": _native.peak_memory_bytes(),
@@ -328,9 +315,7 @@ def predict(
 
 
 @app.command()
-def demo(
-    images: Annotated[int, typer.Option(min=1, max=10_000, help="How many MNIST test images.")] = 2048,
-) -> None:
+def demo(images: Annotated[int, typer.Option(min=1, max=10_000, help="How many MNIST test images.")] = 2048) -> None:
     """Classify encrypted MNIST digits through a server and a client process."""
     print(run_demo(images))
 
@@ -423,9 +408,7 @@ def _size(text: str | None) -> int | None:
 
 def _preprocessing(scale: float | None, mean: str | None, std: str | None) -> Preprocessing:
     return Preprocessing(
-        scale,
-        None if mean is None else _numbers("--mean", mean),
-        None if std is None else _numbers("--std", std),
+        scale, None if mean is None else _numbers("--mean", mean), None if std is None else _numbers("--std", std)
     )
 
 
@@ -474,12 +457,7 @@ def _progress(description: str) -> Iterator[ProgressCallback | None]:
     if not errors.is_terminal:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

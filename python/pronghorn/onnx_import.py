@@ -171,8 +171,7 @@ def _cut(proto: ModelProto, output: str | None) -> None:
     if output is None and len(outputs) != 1:
         listed = ", ".join(outputs)
         raise UnsupportedModelError(
-            f"the model has {len(outputs)} outputs: {listed}",
-            "pick one with --output NAME (output=NAME)",
+            f"the model has {len(outputs)} outputs: {listed}", "pick one with --output NAME (output=NAME)"
         )
     wanted = outputs[0] if output is None else output
     needed, nodes = {wanted}, []
@@ -300,8 +299,7 @@ def _refuse_large(proto: ModelProto) -> None:
             elements *= max(dim.dim_value, 1)
         if elements > MAX_ELEMENTS:
             raise UnsupportedModelError(
-                f"the value {entry.name!r} would have {elements} elements",
-                f"at most {MAX_ELEMENTS} are supported",
+                f"the value {entry.name!r} would have {elements} elements", f"at most {MAX_ELEMENTS} are supported"
             )
 
 
@@ -343,6 +341,5 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
             lowering.lower(node, used)
     if output not in lowering.values:
         raise UnsupportedModelError(
-            f"the output {output!r} does not depend on the input",
-            "pick another (--output NAME, output=NAME)",
+            f"the output {output!r} does not depend on the input", "pick another (--output NAME, output=NAME)"
         )

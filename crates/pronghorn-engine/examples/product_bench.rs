@@ -63,7 +63,7 @@ fn measure<W: Word>(
     q: u64,
     (rounds, columns): (usize, usize),
 ) {
-    let q = Prime::new(W::from_u64(q)).expect("a prime");
+    let q = Prime::<W>::new(q).expect("a prime");
     let [height, width] = geometry.window.kernel;
     let count = geometry.out_channels * geometry.in_channels * height * width;
     let weights: Vec<i32> = (0..count).map(|i| (i * 7919 % 127) as i32 - 63).collect();

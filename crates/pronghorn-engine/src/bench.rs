@@ -185,7 +185,6 @@ fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Fig
         median(repetitions, || {
             for row in 0..ROWS as u64 {
                 key.encrypt_row(
-                    &ring,
                     row,
                     &a,
                     &messages,
@@ -196,28 +195,13 @@ fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Fig
             }
         }),
     );
-    key.encrypt_row(
-        &ring,
-        0,
-        &a,
-        &messages,
-        encoding.scale_log,
-        &mut scratch,
-        &mut b,
-    );
+    key.encrypt_row(0, &a, &messages, encoding.scale_log, &mut scratch, &mut b);
     figure(
         "decrypt",
         median(repetitions, || {
             for _ in 0..ROWS {
                 let inside = key
-                    .decrypt_row(
-                        &ring,
-                        &a,
-                        &b,
-                        &encoding,
-                        &mut scratch,
-                        black_box(&mut found),
-                    )
+                    .decrypt_row(&a, &b, &encoding, &mut scratch, black_box(&mut found))
                     .is_ok();
                 assert!(inside && found == messages, "decryption failed");
             }

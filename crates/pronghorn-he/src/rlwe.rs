@@ -11,6 +11,8 @@
 //! linear over the integers and acts on each word alone, so it never leaves that domain: the
 //! client does one inverse NTT a row and block, the server none.
 
+use std::sync::Arc;
+
 use pronghorn_ring::{
     Ntt, NttError, Prime, Word,
     modulus::ModulusError,
@@ -41,7 +43,7 @@ pub enum ParameterError {
 /// `Z_q[X] / (X^N + 1)` with at least 128 bits of security for a ternary secret.
 #[derive(Clone)]
 pub struct RlweRing<W: Word> {
-    ntt: Ntt<W>,
+    ntt: Arc<Ntt<W>>,
     security: SecurityLevel,
 }
 
@@ -53,7 +55,7 @@ impl<W: Word> RlweRing<W> {
     pub fn new(n: usize, q: u64) -> Result<Self, ParameterError> {
         let security = security::check(n, u64::BITS - q.saturating_sub(1).leading_zeros())?;
         Ok(Self {
-            ntt: Ntt::new(n, Prime::new(q)?)?,
+            ntt: Arc::new(Ntt::new(n, Prime::new(q)?)?),
             security,
         })
     }
@@ -114,6 +116,7 @@ pub struct OutOfRange;
 
 /// One ternary secret a block, for one linear step of one batch; wiped on drop.
 pub struct SecretKey<W: Word> {
+    ring: RlweRing<W>,
     /// Secrets in the NTT domain, block after block.
     ntt: Vec<W>,
     /// Their Shoup quotients.
@@ -147,6 +150,7 @@ impl<W: Word> SecretKey<W> {
         ternary.zeroize();
         let shoup = ntt.iter().map(|&word| ring.modulus().shoup(word)).collect();
         Self {
+            ring: ring.clone(),
             ntt,
             shoup,
             errors: Prg::new(seed, "pronghorn 2026 RLWE errors"),
@@ -160,7 +164,6 @@ impl<W: Word> SecretKey<W> {
     /// NTT, `N` products, `N` errors. `a` is in the NTT domain; `b` in coefficients.
     pub fn encrypt_row(
         &self,
-        ring: &RlweRing<W>,
         row: u64,
         a: &[W],
         messages: &[i32],
@@ -168,10 +171,10 @@ impl<W: Word> SecretKey<W> {
         scratch: &mut Scratch<W>,
         b: &mut [W],
     ) {
-        let n = ring.n();
+        let n = self.ring.n();
         let blocks = self.ntt.len() / n;
         for (block, (messages, b)) in messages.chunks(n).zip(b.chunks_mut(n)).enumerate() {
-            self.mask(ring, block, a, &mut scratch.words);
+            self.mask(block, a, &mut scratch.words);
             let errors = &mut scratch.errors[..messages.len()];
             sample::centred_binomial(
                 &mut self.errors.stream(row * blocks as u64 + block as u64),
@@ -182,7 +185,7 @@ impl<W: Word> SecretKey<W> {
                 errors,
                 &scratch.words,
                 scale_log,
-                ring.modulus().value(),
+                self.ring.modulus().value(),
                 b,
             );
         }
@@ -194,22 +197,21 @@ impl<W: Word> SecretKey<W> {
     /// When a message lies outside `encoding.low..=encoding.high`.
     pub fn decrypt_row(
         &self,
-        ring: &RlweRing<W>,
         a: &[W],
         b: &[W],
         encoding: &Encoding,
         scratch: &mut Scratch<W>,
         messages: &mut [i32],
     ) -> Result<(), OutOfRange> {
-        let n = ring.n();
+        let n = self.ring.n();
         let mut inside = true;
         for (block, (b, messages)) in b.chunks(n).zip(messages.chunks_mut(n)).enumerate() {
-            self.mask(ring, block, a, &mut scratch.words);
+            self.mask(block, a, &mut scratch.words);
             inside &= simd::decrypt(
                 b,
                 &scratch.words,
                 encoding,
-                ring.modulus().value(),
+                self.ring.modulus().value(),
                 messages,
             );
         }
@@ -217,16 +219,16 @@ impl<W: Word> SecretKey<W> {
     }
 
     /// `a * s_block` in coefficients.
-    fn mask(&self, ring: &RlweRing<W>, block: usize, a: &[W], product: &mut [W]) {
-        let range = block * ring.n()..(block + 1) * ring.n();
+    fn mask(&self, block: usize, a: &[W], product: &mut [W]) {
+        let range = block * self.ring.n()..(block + 1) * self.ring.n();
         vector::mul_shoup(
-            ring.modulus(),
+            self.ring.modulus(),
             a,
             &self.ntt[range.clone()],
             &self.shoup[range],
             product,
         );
-        ring.ntt.inverse(product);
+        self.ring.ntt.inverse(product);
     }
 }
 

@@ -33,15 +33,7 @@ fn encrypt<W: Word>(
         let messages: Vec<i32> = (0..images).map(|image| message(row, image)).collect();
         let (mut a, mut b) = (vec![W::default(); N], vec![W::default(); images]);
         rlwe::expand_a(&public, row as u64, ring.modulus(), &mut a);
-        key.encrypt_row(
-            &ring,
-            row as u64,
-            &a,
-            &messages,
-            scale_log,
-            &mut scratch,
-            &mut b,
-        );
+        key.encrypt_row(row as u64, &a, &messages, scale_log, &mut scratch, &mut b);
         all_a.push(a);
         all_b.push(b);
     }
@@ -57,7 +49,7 @@ fn decrypt<W: Word>(rows: &Rows<W>, a: &[W], b: &[W], encoding: &Encoding) -> Op
     let mut messages = vec![0; b.len()];
     let mut scratch = Scratch::new(&rows.ring);
     rows.key
-        .decrypt_row(&rows.ring, a, b, encoding, &mut scratch, &mut messages)
+        .decrypt_row(a, b, encoding, &mut scratch, &mut messages)
         .ok()?;
     Some(messages)
 }

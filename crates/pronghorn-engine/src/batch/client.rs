@@ -86,7 +86,6 @@ impl<W: Word> LinearClient<W> {
                 let scale_log = self.shape.linear.scale_log;
                 let b = &mut work.b;
                 self.key.encrypt_row(
-                    &self.ring,
                     row as u64,
                     &work.a,
                     messages,
@@ -130,7 +129,6 @@ impl<W: Word> LinearClient<W> {
                     {
                         read_answer(shape, done + index, bytes, work)?;
                         key.decrypt_row(
-                            ring,
                             &work.a,
                             &work.b,
                             encoding,

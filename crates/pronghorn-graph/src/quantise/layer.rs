@@ -42,8 +42,11 @@ pub struct LayerProfile<'a> {
     largest_weight: f64,
     largest_bias: f64,
     /// Statistics of the integer rows by fraction bits and part of the weights.
-    rows: Mutex<BTreeMap<(i32, Digit), Arc<[Row]>>>,
+    rows: Mutex<RowCache>,
 }
+
+/// Rows by fraction bits and part of the weights.
+type RowCache = BTreeMap<(i32, Digit), Arc<[Row]>>;
 
 /// What a layer would be at some precision.
 #[derive(Clone, Copy, Debug, PartialEq)]

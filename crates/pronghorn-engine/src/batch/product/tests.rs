@@ -144,7 +144,7 @@ fn largest_weights() -> impl Strategy<Value = i32> {
 }
 
 fn prime<W: Word>(q: u64) -> Prime<W> {
-    Prime::new(W::from_u64(q)).expect("a prime")
+    Prime::new(q).expect("a prime")
 }
 
 proptest! {
