@@ -8,10 +8,10 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_fuzz::{Splice, built, edited};
+use pronghorn_fuzz::{Splice, edited, small};
 
 static MODEL: LazyLock<Arc<ServerModel>> =
-    LazyLock::new(|| Arc::new(ServerModel::new(&built()).expect("weights fit the plan")));
+    LazyLock::new(|| Arc::new(ServerModel::new(&small()).expect("weights fit the plan")));
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -35,7 +35,10 @@ fuzz_target!(|input: Input| {
     let inputs = vec![0.5; batch * plan.input_len()];
     let mut client = ClientRun::new(plan, &inputs, batch).expect("the inputs fit");
     let mut server = ServerRun::new(MODEL.clone(), batch).expect("the batch fits");
-    let honest = input.changes.iter().all(|change| matches!(change, Change::None));
+    let honest = input
+        .changes
+        .iter()
+        .all(|change| matches!(change, Change::None));
     let result = exchange(&mut client, &mut server, input.changes);
     assert!(result.is_ok() || !honest);
     if result.is_ok() {
@@ -43,7 +46,11 @@ fuzz_target!(|input: Input| {
     }
 });
 
-fn exchange(client: &mut ClientRun, server: &mut ServerRun, changes: Vec<Change>) -> Result<(), EngineError> {
+fn exchange(
+    client: &mut ClientRun,
+    server: &mut ServerRun,
+    changes: Vec<Change>,
+) -> Result<(), EngineError> {
     let mut changes = changes.into_iter();
     let mut message = Vec::new();
     loop {

@@ -22,11 +22,20 @@ fuzz_target!(|bytes: &[u8]| {
     let mut stream = bytes;
     let mut payload = Vec::new();
     while let Ok(kind) = frame::read_frame(&mut stream, &ACCEPT, &mut payload) {
-        let bound = ACCEPT.iter().find(|(accepted, _)| *accepted == kind).map_or(MAX_ERROR, |&(_, most)| most);
+        let bound = ACCEPT
+            .iter()
+            .find(|(accepted, _)| *accepted == kind)
+            .map_or(MAX_ERROR, |&(_, most)| most);
         assert!(payload.len() <= bound);
         decode(kind, &payload);
     }
-    for kind in [Kind::ClientHello, Kind::ServerHello, Kind::Begin, Kind::Done, Kind::Error] {
+    for kind in [
+        Kind::ClientHello,
+        Kind::ServerHello,
+        Kind::Begin,
+        Kind::Done,
+        Kind::Error,
+    ] {
         decode(kind, bytes);
     }
 });
@@ -34,10 +43,22 @@ fuzz_target!(|bytes: &[u8]| {
 /// Whatever decodes also encodes, to something that decodes to the same.
 fn decode(kind: Kind, payload: &[u8]) {
     match kind {
-        Kind::ClientHello => again(ClientHello::decode(payload), Hello::encode, ClientHello::decode),
-        Kind::ServerHello => again(ServerHello::decode(payload), Hello::encode, ServerHello::decode),
-        Kind::Begin => again(message::decode(kind, payload), message::encode, |p| message::decode::<Begin>(kind, p)),
-        Kind::Done => again(message::decode(kind, payload), message::encode, |p| message::decode::<Done>(kind, p)),
+        Kind::ClientHello => again(
+            ClientHello::decode(payload),
+            Hello::encode,
+            ClientHello::decode,
+        ),
+        Kind::ServerHello => again(
+            ServerHello::decode(payload),
+            Hello::encode,
+            ServerHello::decode,
+        ),
+        Kind::Begin => again(message::decode(kind, payload), message::encode, |p| {
+            message::decode::<Begin>(kind, p)
+        }),
+        Kind::Done => again(message::decode(kind, payload), message::encode, |p| {
+            message::decode::<Done>(kind, p)
+        }),
         Kind::Error => {
             if let Ok(message) = ErrorMessage::decode(payload) {
                 assert!(message.text.chars().all(|c| c == '\n' || !c.is_control()));
@@ -54,6 +75,9 @@ fn again<M: PartialEq + std::fmt::Debug>(
     decode: impl Fn(&[u8]) -> Result<M, SessionError>,
 ) {
     if let Ok(message) = first {
-        assert_eq!(decode(&encode(&message)).expect("it was encoded here"), message);
+        assert_eq!(
+            decode(&encode(&message)).expect("it was encoded here"),
+            message
+        );
     }
 }

@@ -38,21 +38,35 @@ fuzz_target!(|input: Input| {
     let mut tensors = tensors();
     let names: Vec<String> = tensors.keys().cloned().collect();
     for (name, shape, fit) in input.shapes {
-        let tensor = tensors.get_mut(&names[usize::from(name) % names.len()]).expect("the name is one of its");
-        let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
+        let tensor = tensors
+            .get_mut(&names[usize::from(name) % names.len()])
+            .expect("the name is one of its");
+        let elements = shape
+            .iter()
+            .try_fold(1usize, |product, &size| product.checked_mul(size));
         if let Some(elements) = elements.filter(|&elements| fit && elements <= SMALL) {
             tensor.data.resize(elements, 0.25);
         }
         tensor.shape = shape;
     }
     for (name, at, value) in input.values {
-        let tensor = tensors.get_mut(&names[usize::from(name) % names.len()]).expect("the name is one of its");
+        let tensor = tensors
+            .get_mut(&names[usize::from(name) % names.len()])
+            .expect("the name is one of its");
         if let Some(slot) = tensor.data.get_mut(usize::from(at) % 64) {
             *slot = value;
         }
     }
-    let Ok(graph) = Graph::from_json(&json, tensors) else { return };
-    if graph.nodes.iter().map(|node| node.shape.iter().product::<usize>()).sum::<usize>() <= SMALL {
+    let Ok(graph) = Graph::from_json(&json, tensors) else {
+        return;
+    };
+    if graph
+        .nodes
+        .iter()
+        .map(|node| node.shape.iter().product::<usize>())
+        .sum::<usize>()
+        <= SMALL
+    {
         use_it(&graph);
     }
 });
@@ -62,8 +76,17 @@ fn use_it(graph: &Graph) {
     // Infinite weights and the like are an error, not a panic.
     let _ = float::evaluate(graph, &inputs, 1);
     let _ = float::evaluate(&passes::run(graph), &inputs, 1);
-    if let Ok(built) = build(graph, &BuildOptions { samples: Some(inputs), ..options() }) {
+    if let Ok(built) = build(
+        graph,
+        &BuildOptions {
+            samples: Some(inputs),
+            ..options()
+        },
+    ) {
         let bytes = built.plan.to_bytes();
-        assert_eq!(Plan::from_bytes(&bytes).expect("a plan that was built is valid"), built.plan);
+        assert_eq!(
+            Plan::from_bytes(&bytes).expect("a plan that was built is valid"),
+            built.plan
+        );
     }
 }

@@ -28,20 +28,36 @@ fuzz_target!(|input: Input| {
         Input::Bytes(bytes) => (bytes, 0),
         Input::Edited { splices, answer } => (edited(GOOD.clone(), &splices), answer),
     };
-    let Ok(plan) = Plan::from_bytes(&bytes) else { return };
+    let Ok(plan) = Plan::from_bytes(&bytes) else {
+        return;
+    };
     let again = Plan::from_bytes(&plan.to_bytes()).expect("an accepted plan is accepted again");
     assert_eq!(plan, again);
     assert_eq!(plan.hash(), again.hash());
-    let _ = (plan.to_string(), plan.to_json(), cost::total(&plan, plan.max_batch()));
-    if plan.steps.iter().map(|step| step.value.len()).sum::<usize>() <= SMALL {
+    let _ = (
+        plan.to_string(),
+        plan.to_json(),
+        cost::total(&plan, plan.max_batch()),
+    );
+    if plan
+        .steps
+        .iter()
+        .map(|step| step.value.len())
+        .sum::<usize>()
+        <= SMALL
+    {
         follow(plan, answer);
     }
 });
 
 /// One image through the client, against a server that answers with one byte over and over.
 fn follow(plan: Plan, answer: u8) {
-    let inputs: Vec<f32> = (0..plan.input_len()).map(|index| index as f32 / 7.0 - 1.0).collect();
-    let Ok(mut client) = ClientRun::new(Arc::new(plan), &inputs, 1) else { return };
+    let inputs: Vec<f32> = (0..plan.input_len())
+        .map(|index| index as f32 / 7.0 - 1.0)
+        .collect();
+    let Ok(mut client) = ClientRun::new(Arc::new(plan), &inputs, 1) else {
+        return;
+    };
     let mut message = Vec::new();
     loop {
         message.clear();

@@ -26,9 +26,47 @@ pub fn tensors() -> BTreeMap<String, Tensor> {
     let tensor = |name: &str, shape: &[usize]| {
         let value = |index: usize| (index * 37 % 101) as f32 / 101.0 - 0.45;
         let data = (0..shape.iter().product()).map(value).collect();
-        (name.to_owned(), Tensor { shape: shape.to_vec(), data })
+        (
+            name.to_owned(),
+            Tensor {
+                shape: shape.to_vec(),
+                data,
+            },
+        )
     };
-    [tensor("c.w", &[2, 1, 3, 3]), tensor("c.b", &[2]), tensor("fc.w", &[3, 16]), tensor("fc.b", &[3])].into()
+    [
+        tensor("c.w", &[2, 1, 3, 3]),
+        tensor("c.b", &[2]),
+        tensor("fc.w", &[3, 16]),
+        tensor("fc.b", &[3]),
+    ]
+    .into()
+}
+
+/// A network of few ciphertext rows, for targets that run it.
+pub const SMALL_NETWORK: &str = r#"{"name":"small","output":3,"nodes":[
+{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2]},
+{"name":"fc1","op":{"kind":"dense","weight":"fc1.w","bias":null},"inputs":[0],"shape":[3]},
+{"name":"r","op":{"kind":"relu"},"inputs":[1],"shape":[3]},
+{"name":"fc2","op":{"kind":"dense","weight":"fc2.w","bias":null},"inputs":[2],"shape":[1]}]}"#;
+
+/// The small network with its plan.
+pub fn small() -> Built {
+    let tensor = |name: &str, shape: [usize; 2], data: &[f32]| {
+        (
+            name.to_owned(),
+            Tensor {
+                shape: shape.to_vec(),
+                data: data.to_vec(),
+            },
+        )
+    };
+    let tensors = [
+        tensor("fc1.w", [3, 2], &[0.5, -0.25, 0.1, 0.9, -0.7, 0.3]),
+        tensor("fc2.w", [1, 3], &[0.4, -0.6, 0.2]),
+    ];
+    let graph = Graph::from_json(SMALL_NETWORK, tensors.into()).expect("the network is valid");
+    build(&graph, &options()).expect("the network has a plan")
 }
 
 /// The network with its plan.
@@ -39,7 +77,10 @@ pub fn built() -> Built {
 
 /// How it is planned.
 pub fn options() -> BuildOptions {
-    BuildOptions { trust: Some(TrustLevel::ClientAided), ..BuildOptions::default() }
+    BuildOptions {
+        trust: Some(TrustLevel::ClientAided),
+        ..BuildOptions::default()
+    }
 }
 
 /// Replaces `removed` bytes at `at` by `inserted`.

@@ -16,7 +16,7 @@ use pronghorn_graph::{
 };
 use pronghorn_plan::{BuildOptions, Built, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT};
 use pronghorn_session::{
-    Client, ConnectOptions, Limits, Server, Service, SessionError,
+    Client, ConnectOptions, ErrorCode, Limits, Server, Service, SessionError,
     frame::{self, Kind, MAX_HANDSHAKE},
     message::{self, Begin, ClientHello, ErrorMessage, Hello, ServerHello},
 };
@@ -118,9 +118,10 @@ impl Running {
         for _ in 0..1000 {
             match self.connect() {
                 Ok(client) => return check(client),
-                Err(SessionError::Peer { code, .. })
-                    if code == pronghorn_session::ErrorCode::Busy =>
-                {
+                Err(SessionError::Peer {
+                    code: ErrorCode::Busy,
+                    ..
+                }) => {
                     thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => panic!("a good client is turned away: {error}"),

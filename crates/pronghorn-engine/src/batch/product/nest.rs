@@ -69,7 +69,7 @@ pub(super) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
         wide,
         pair_words: wide * L * N,
         column_blocks: TILE / (wide * N),
-        block_words: shape.band_pixels() * shape.pixel_pairs * wide * L * N,
+        block_words: shape.band_pixels() * shape.pixel_pairs.len() * wide * L * N,
     };
     nest.run(output, scratch);
 }
@@ -142,7 +142,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     }
 
     fn clear_zero_pixel(&self, packed: &mut [u32]) {
-        let words = self.job.weights.shape.pixel_pairs * self.pair_words;
+        let words = self.job.weights.shape.pixel_pairs.len() * self.pair_words;
         for block in packed.chunks_exact_mut(self.block_words) {
             block[self.block_words - words..].fill(0);
         }
@@ -153,7 +153,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     fn pixel_at(&self, y: usize, pixel: usize) -> usize {
         let shape = &self.job.weights.shape;
         let pixel = y % shape.band_rows * shape.row_pixels + pixel;
-        pixel * shape.pixel_pairs * self.pair_words
+        pixel * shape.pixel_pairs.len() * self.pair_words
     }
 
     /// Packs one image row of all channels for all blocks of columns.
@@ -162,28 +162,37 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         let shape = &self.job.weights.shape;
         let mut parts = [[W::from_u64(0); TILE]; 2];
         let mut at = self.pixel_at(y, 0);
-        let mut ahead = shape.row_pairs().skip(FETCH_AHEAD);
-        for (pixel, pair) in shape.row_pairs() {
-            if let Some((pixel, pair)) = ahead.next() {
-                self.fetch(shape.sources(y, pixel, pair));
+        let pairs = &shape.pixel_pairs[..];
+        let mut ahead = (FETCH_AHEAD / pairs.len(), FETCH_AHEAD % pairs.len());
+        for pixel in 0..shape.row_pixels {
+            for &pair in pairs {
+                if ahead.0 < shape.row_pixels {
+                    let [first, second] = shape.sources(y, ahead.0, pairs[ahead.1]);
+                    self.fetch(first);
+                    self.fetch(second);
+                }
+                ahead.1 += 1;
+                if ahead.1 == pairs.len() {
+                    ahead = (ahead.0 + 1, 0);
+                }
+                let sources = shape.sources(y, pixel, pair);
+                let [part0, part1] = &mut parts;
+                let first = self.tile_of_row(sources[0], part0);
+                let second = self.tile_of_row(sources[1], part1);
+                self.pack_pair(first, second, at, packed);
+                at += self.pair_words;
             }
-            let sources = shape.sources(y, pixel, pair);
-            let [part0, part1] = &mut parts;
-            let first = self.tile_of_row(sources[0], part0);
-            let second = self.tile_of_row(sources[1], part1);
-            self.pack_pair(first, second, at, packed);
-            at += self.pair_words;
         }
     }
 
-    /// Begins to load what this tile has of input rows.
+    /// Begins to load what this tile has of an input row.
     #[inline(always)]
-    fn fetch(&self, rows: [Option<usize>; 2]) {
-        let begin = self.tile * TILE;
-        let end = self.job.columns.min(begin + TILE);
-        for row in rows.into_iter().flatten() {
-            let row = row * self.job.columns;
-            self.kernel.fetch(&self.job.input[row + begin..row + end]);
+    fn fetch(&self, row: Option<usize>) {
+        if let Some(row) = row {
+            let begin = self.tile * TILE;
+            let row = &self.job.input[row * self.job.columns..][..self.job.columns];
+            self.kernel
+                .fetch(row[begin..].get(..TILE).unwrap_or(&row[begin..]));
         }
     }
 
@@ -239,7 +248,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
 
     fn push_offsets(&self, out_y: usize, start: i64, offsets: &mut Offsets) {
         let shape = &self.job.weights.shape;
-        let zero = self.block_words - shape.pixel_pairs * self.pair_words;
+        let zero = self.block_words - shape.pixel_pairs.len() * self.pair_words;
         for tap_h in shape.kernel_rows(out_y) {
             let y = shape.geometry.window.index(0, out_y, tap_h);
             for tap_w in 0..shape.taps_w {
@@ -286,7 +295,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
                 weights: weights.block_words(block, &band.pairs),
             },
             None => {
-                let pixel = shape.start(out_x) as usize * shape.pixel_pairs;
+                let pixel = shape.start(out_x) as usize * shape.pixel_pairs.len();
                 Call {
                     offsets: &band.scratch.interior,
                     begin: 0,

@@ -234,8 +234,8 @@ pub(super) struct Shape {
     pub(super) pairing: Pairing,
     /// Pair rows of one group at one pixel.
     pub(super) group_pairs: usize,
-    /// Pair rows of one pixel, all groups.
-    pub(super) pixel_pairs: usize,
+    /// The pair rows of one pixel, all groups.
+    pub(super) pixel_pairs: Vec<PairOf>,
     /// Pixels in a packed image row.
     pub(super) row_pixels: usize,
     /// Image rows that a kernel reaches over, at most.
@@ -265,13 +265,13 @@ impl Shape {
             output,
             pairing,
             group_pairs: group_in.div_ceil(2),
-            pixel_pairs: geometry.groups * group_in.div_ceil(2),
+            pixel_pairs: pairs_of_pixel(geometry.groups, group_in),
             row_pixels: width + second_only,
             band_rows: height.min((window.kernel[0] - 1) * window.dilation[0] + 1),
             taps_w: window.kernel[1].div_ceil(if pixels { 2 } else { 1 }),
             geometry: geometry.clone(),
         };
-        let pairs = shape.band_pixels().saturating_mul(shape.pixel_pairs);
+        let pairs = shape.band_pixels().saturating_mul(shape.pixel_pairs.len());
         if pairs > MOST_PAIRS {
             return Err(ProductError::BandTooLarge { pairs });
         }
@@ -377,25 +377,6 @@ impl Shape {
             Pairing::Single => [Some(row(channel, pixel)), None],
         }
     }
-
-    /// The pixels of a packed image row with their pair rows, in packed order.
-    #[inline(always)]
-    pub(super) fn row_pairs(&self) -> impl Iterator<Item = (usize, PairOf)> {
-        let pairs = move |pixel| self.pairs_of_pixel().map(move |pair| (pixel, pair));
-        (0..self.row_pixels).flat_map(pairs)
-    }
-
-    /// The pair rows of one pixel.
-    #[inline(always)]
-    fn pairs_of_pixel(&self) -> impl Iterator<Item = PairOf> {
-        let group_in = self.group_in();
-        (0..self.geometry.groups).flat_map(move |group| {
-            (0..group_in).step_by(2).map(move |channel| PairOf {
-                channel: group * group_in + channel,
-                is_half: channel + 1 == group_in,
-            })
-        })
-    }
 }
 
 /// Which channels one pair row of a pixel holds.
@@ -405,4 +386,14 @@ pub(super) struct PairOf {
     channel: usize,
     /// True if the group has no channel after the first.
     is_half: bool,
+}
+
+fn pairs_of_pixel(groups: usize, group_in: usize) -> Vec<PairOf> {
+    let group = |group: usize| {
+        (0..group_in).step_by(2).map(move |channel| PairOf {
+            channel: group * group_in + channel,
+            is_half: channel + 1 == group_in,
+        })
+    };
+    (0..groups).flat_map(group).collect()
 }
