@@ -184,18 +184,24 @@ fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Fig
         "encrypt",
         median(repetitions, || {
             for row in 0..ROWS as u64 {
-                key.encrypt_row(
-                    row,
-                    &a,
-                    &messages,
-                    encoding.scale_log,
-                    &mut scratch,
-                    black_box(&mut b),
-                );
+                let fits = key
+                    .encrypt_row(
+                        row,
+                        &a,
+                        &messages,
+                        encoding.scale_log,
+                        &mut scratch,
+                        black_box(&mut b),
+                    )
+                    .is_ok();
+                assert!(fits, "the messages fit");
             }
         }),
     );
-    key.encrypt_row(0, &a, &messages, encoding.scale_log, &mut scratch, &mut b);
+    let fits = key
+        .encrypt_row(0, &a, &messages, encoding.scale_log, &mut scratch, &mut b)
+        .is_ok();
+    assert!(fits, "the messages fit");
     figure(
         "decrypt",
         median(repetitions, || {

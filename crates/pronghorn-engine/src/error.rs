@@ -1,7 +1,10 @@
 //! What can go wrong in a step.
 
 use pronghorn_graph::oracle::OracleError;
-use pronghorn_he::{ParameterError, rlwe::OutOfRange};
+use pronghorn_he::{
+    ParameterError,
+    rlwe::{OutOfRange, TooLarge},
+};
 use pronghorn_ring::{bits::PackError, random::RandomError};
 use thiserror::Error;
 
@@ -53,6 +56,14 @@ pub enum EngineError {
     OutOfTurn {
         /// What the machine is doing.
         state: &'static str,
+    },
+    /// A share that no ciphertext of the plan can carry.
+    #[error("step {step}: {source}")]
+    Encryption {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: TooLarge,
     },
     /// A decrypted value outside its range.
     #[error("step {step}: {source}")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pronghorn_graph::oracle;
 use pronghorn_plan::{Built, Plan, Step, StepKind, WordSize};
 use pronghorn_ring::Word;
+use zeroize::Zeroizing;
 
 use crate::{
     batch::{
@@ -103,11 +104,7 @@ impl<R: Role> Run<R> {
                 return Ok(());
             }
             let plan = self.plan.clone();
-            let inputs = plan.steps[self.step]
-                .inputs
-                .iter()
-                .map(|&input| self.take(input))
-                .collect();
+            let inputs = self.take(&plan.steps[self.step].inputs);
             match self.role.start(&plan, self.step, self.batch, inputs)? {
                 Started::Machine(machine) => self.machine = Some(machine),
                 Started::Share(share) => self.finish_step(share),
@@ -122,15 +119,16 @@ impl<R: Role> Run<R> {
         self.step += 1;
     }
 
-    /// The share of a value, moved out where no later step reads it.
-    fn take(&mut self, value: usize) -> Share {
-        let slot = &mut self.shares[value];
-        let share = if self.last_reader[value] == self.step {
-            slot.take()
-        } else {
-            slot.clone()
+    /// The shares a step reads, in order; a value is moved out at its last reading, within the step too.
+    fn take(&mut self, inputs: &[usize]) -> Vec<Share> {
+        let mut take = |(place, &value): (usize, &usize)| {
+            let last =
+                self.last_reader[value] == self.step && !inputs[place + 1..].contains(&value);
+            let slot = &mut self.shares[value];
+            let share = if last { slot.take() } else { slot.clone() };
+            share.expect("a validated plan reads only values made before")
         };
-        share.expect("a validated plan reads only values made before")
+        inputs.iter().enumerate().map(&mut take).collect()
     }
 
     fn machine(&mut self) -> Result<&mut Box<dyn StepMachine>, EngineError> {
@@ -251,6 +249,7 @@ impl ClientRun {
             });
         }
         let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
+        let integers = Zeroizing::new(integers);
         let share = Share::Words(Batch::from_images(&integers, elements, batch));
         Ok(Self {
             run: Run::new(Client, plan, batch, share)?,

@@ -49,6 +49,20 @@ vectorised! {
 }
 
 vectorised! {
+    /// `sum = (sum << shifts[0]) + (words << shifts[1])`; whether all sums are in `low..=high`.
+    pub fn add_parts(sum: &mut [i32], words: &[i32], shifts: [u32; 2], low: i32, high: i32) -> bool {
+        let (low, high) = (i64::from(low), i64::from(high));
+        let mut outside = 0i64;
+        for (sum, &word) in sum.iter_mut().zip(words) {
+            let exact = (i64::from(*sum) << shifts[0]) + (i64::from(word) << shifts[1]);
+            outside |= (exact - low) | (high - exact);
+            *sum = exact as i32;
+        }
+        outside >= 0
+    }
+}
+
+vectorised! {
     /// `words *= factor`, wrapping.
     pub fn scale(words: &mut [i32], factor: i32) {
         words.iter_mut().for_each(|word| *word = word.wrapping_mul(factor));

@@ -7,7 +7,9 @@ use pronghorn_graph::{
     graph::{Graph, Tensor},
     oracle,
 };
-use pronghorn_plan::{BuildOptions, Built, LinearPlan, TrustLevel, WordSize, build};
+use pronghorn_plan::{
+    BuildOptions, Built, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, build,
+};
 use proptest::prelude::*;
 
 /// Small deterministic numbers in (-1, 1).
@@ -194,6 +196,47 @@ fn equals_the_oracle_in_two_digits() {
             .any(|(_, _, linear)| narrow_split(linear))
     );
     check(&built, &numbers(162 * 2100, 6), 2100);
+}
+
+/// A value may be read twice by one step.
+#[test]
+fn a_value_with_itself_equals_the_oracle() {
+    let json = r#"{"name":"twice","nodes":[
+        {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[3]},
+        {"name":"fc","op":{"kind":"dense","weight":"w","bias":null},"inputs":[0],"shape":[4]},
+        {"name":"add","op":{"kind":"add"},"inputs":[1,1],"shape":[4]},
+        {"name":"cat","op":{"kind":"concat","axis":0},"inputs":[2,2,1],"shape":[12]}],"output":3}"#;
+    let graph = Graph::from_json(json, tensors(&[("w", &[4, 3])], 9)).expect("a valid graph");
+    let options = BuildOptions {
+        trust: Some(TrustLevel::ClientAided),
+        ..BuildOptions::default()
+    };
+    let built = build(&graph, &options).expect("it has a plan");
+    check(&built, &numbers(3 * 10, 4), 10);
+}
+
+/// Parts are checked as a sum against the value's range, on which the next step's ciphertexts rely: a plan
+/// whose parts reach further does not make the client encrypt what the modulus cannot carry.
+#[test]
+fn parts_beyond_the_value_are_noticed() {
+    let built = built(4, Some((11, 9)));
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let mut plan = built.plan.clone();
+    let split = |step: &&mut Step| matches!(&step.kind, StepKind::Linear(linear) if linear.parts.len() == 2);
+    let step = plan
+        .steps
+        .iter_mut()
+        .find(split)
+        .expect("a step is in two digits");
+    (step.value.low, step.value.high) = (0, 0);
+    let plan = Arc::new(Plan::from_bytes(&plan.to_bytes()).expect("the parts alone are valid"));
+    let mut client = ClientRun::new(plan, &numbers(162 * 4, 1), 4).expect("inputs fit");
+    let mut server = ServerRun::new(model, 4).expect("the batch fits");
+    let refused = exchange(&mut client, &mut server).expect_err("the sums leave 0..=0");
+    assert!(
+        matches!(refused, EngineError::Decryption { .. }),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -114,6 +114,11 @@ pub struct Encoding {
 )]
 pub struct OutOfRange;
 
+/// A message is too large for the modulus at its scale: the plan is not one that was built here.
+#[derive(Debug, Error)]
+#[error("a value is too large for the plan's modulus at its scale; the plan is damaged or hostile")]
+pub struct TooLarge;
+
 /// One ternary secret a block, for one linear step of one batch; wiped on drop.
 pub struct SecretKey<W: Word> {
     ring: RlweRing<W>,
@@ -160,8 +165,11 @@ impl<W: Word> SecretKey<W> {
     /// Encrypts a row: `b[j] = scale * messages[j] + e_j - (a s)_j`, block after block. The last block may be
     /// shorter than `N`: coefficients that hold no image are neither made nor sent.
     ///
-    /// Needs `|messages[j]| << scale_log < q / 2`, which plans guarantee. Cost a block: an inverse
-    /// NTT, `N` products, `N` errors. `a` is in the NTT domain; `b` in coefficients.
+    /// Cost a block: an inverse NTT, `N` products, `N` errors. `a` is in the NTT domain; `b` in coefficients.
+    ///
+    /// # Errors
+    /// When some `|messages[j]| << scale_log` exceeds `q / 2`, which no plan of ours asks for; `b` is then no
+    /// ciphertext and must not be sent.
     pub fn encrypt_row(
         &self,
         row: u64,
@@ -170,25 +178,19 @@ impl<W: Word> SecretKey<W> {
         scale_log: u32,
         scratch: &mut Scratch<W>,
         b: &mut [W],
-    ) {
+    ) -> Result<(), TooLarge> {
         let n = self.ring.n();
         let blocks = self.ntt.len() / n;
+        let mut inside = true;
         for (block, (messages, b)) in messages.chunks(n).zip(b.chunks_mut(n)).enumerate() {
             self.mask(block, a, &mut scratch.words);
             let errors = &mut scratch.errors[..messages.len()];
-            sample::centred_binomial(
-                &mut self.errors.stream(row * blocks as u64 + block as u64),
-                errors,
-            );
-            simd::encrypt(
-                messages,
-                errors,
-                &scratch.words,
-                scale_log,
-                self.ring.modulus().value(),
-                b,
-            );
+            let stream = row * blocks as u64 + block as u64;
+            sample::centred_binomial(&mut self.errors.stream(stream), errors);
+            let q = self.ring.modulus().value();
+            inside &= simd::encrypt(messages, errors, &scratch.words, scale_log, q, b);
         }
+        if inside { Ok(()) } else { Err(TooLarge) }
     }
 
     /// Decrypts a row of an answer into `messages`; `b` holds words without their dropped bits.

@@ -35,7 +35,9 @@ use pronghorn_ring::Word;
 
 use crate::rlwe::Encoding;
 
-/// `b = (messages << scale_log) + errors - mask mod q`, for `|messages << scale_log| < q / 2`.
+/// `b = (messages << scale_log) + errors - mask mod q`; whether all `|messages| <= q / 2 >> scale_log`. Otherwise
+/// `b` may hold words that are no residues and hide nothing: it must not be sent.
+#[must_use]
 pub fn encrypt<W: Word>(
     messages: &[i32],
     errors: &[i8],
@@ -43,42 +45,43 @@ pub fn encrypt<W: Word>(
     scale_log: u32,
     q: u64,
     b: &mut [W],
-) {
+) -> bool {
+    let most = i32::try_from((q / 2) >> scale_log).unwrap_or(i32::MAX);
     if W::BITS == 32 {
         let (mask, b) = (bytemuck::cast_slice(mask), bytemuck::cast_slice_mut(b));
-        encrypt_u32(messages, errors, mask, scale_log, q as u32, b);
+        encrypt_u32(messages, errors, mask, scale_log, q as u32, most, b)
     } else {
-        encrypt_u64(
-            messages,
-            errors,
-            bytemuck::cast_slice(mask),
-            scale_log,
-            q,
-            bytemuck::cast_slice_mut(b),
-        );
+        let (mask, b) = (bytemuck::cast_slice(mask), bytemuck::cast_slice_mut(b));
+        encrypt_u64(messages, errors, mask, scale_log, q, most, b)
     }
 }
 
 vectorised! {
-    fn encrypt_u32(messages: &[i32], errors: &[i8], mask: &[u32], scale_log: u32, q: u32, b: &mut [u32]) {
+    fn encrypt_u32(messages: &[i32], errors: &[i8], mask: &[u32], scale_log: u32, q: u32, most: i32, b: &mut [u32]) -> bool {
+        let mut outside = 0u32;
         for (((b, &message), &error), &mask) in b.iter_mut().zip(messages).zip(errors).zip(mask) {
+            outside |= u32::from(message > most) | u32::from(message < -most);
             let plain = message.wrapping_shl(scale_log).wrapping_add(i32::from(error));
             let plain = plain.wrapping_add(q as i32 & (plain >> 31)) as u32;
             // Both are below q < 2^31, so the smaller of the two is the residue.
             let word = plain.wrapping_sub(mask);
             *b = word.min(word.wrapping_add(q));
         }
+        outside == 0
     }
 }
 
 vectorised! {
-    fn encrypt_u64(messages: &[i32], errors: &[i8], mask: &[u64], scale_log: u32, q: u64, b: &mut [u64]) {
+    fn encrypt_u64(messages: &[i32], errors: &[i8], mask: &[u64], scale_log: u32, q: u64, most: i32, b: &mut [u64]) -> bool {
+        let mut outside = 0u32;
         for (((b, &message), &error), &mask) in b.iter_mut().zip(messages).zip(errors).zip(mask) {
+            outside |= u32::from(message > most) | u32::from(message < -most);
             let plain = i64::from(message).wrapping_shl(scale_log).wrapping_add(i64::from(error));
             let plain = plain.wrapping_add(q as i64 & (plain >> 63)) as u64;
             let word = plain.wrapping_sub(mask);
             *b = word.min(word.wrapping_add(q));
         }
+        outside == 0
     }
 }
 

@@ -33,7 +33,8 @@ fn encrypt<W: Word>(
         let messages: Vec<i32> = (0..images).map(|image| message(row, image)).collect();
         let (mut a, mut b) = (vec![W::default(); N], vec![W::default(); images]);
         rlwe::expand_a(&public, row as u64, ring.modulus(), &mut a);
-        key.encrypt_row(row as u64, &a, &messages, scale_log, &mut scratch, &mut b);
+        key.encrypt_row(row as u64, &a, &messages, scale_log, &mut scratch, &mut b)
+            .expect("messages fit");
         all_a.push(a);
         all_b.push(b);
     }
@@ -178,6 +179,42 @@ fn values_out_of_range_are_noticed() {
     };
     assert!(decrypt(&rows, &rows.a[0], &rows.b[0], &encoding(9)).is_some());
     assert!(decrypt(&rows, &rows.a[0], &rows.b[0], &encoding(8)).is_none());
+}
+
+/// Words of a message that is too large would not be uniform: they are never handed out as ciphertext.
+#[test]
+fn messages_too_large_for_the_modulus_are_refused() {
+    fn refused<W: Word>(bits: u32, scale_log: u32) {
+        let q = largest_ntt_prime(bits, N).expect("such a prime exists");
+        let most = ((q / 2) >> scale_log) as i32;
+        let ring = RlweRing::<W>::new(N, q).expect("secure parameters");
+        let key = SecretKey::generate(&ring, 1, &Seed::from_bytes([7; 32]));
+        let (a, mut b, mut scratch) = (
+            vec![W::default(); N],
+            vec![W::default(); 5],
+            Scratch::new(&ring),
+        );
+        for (message, fits) in [
+            (most, true),
+            (-most, true),
+            (most + 1, false),
+            (-most - 1, false),
+            (i32::MIN, false),
+        ] {
+            let done = key.encrypt_row(
+                0,
+                &a,
+                &[0, 0, 0, message, 0],
+                scale_log,
+                &mut scratch,
+                &mut b,
+            );
+            assert_eq!(done.is_ok(), fits, "{message}");
+        }
+    }
+    refused::<u32>(14, 1);
+    refused::<u32>(31, 12);
+    refused::<u64>(45, 24);
 }
 
 #[test]

@@ -17,10 +17,11 @@ use crate::{
     },
     precision::{self, Carrier, Demand, ModulusBudget},
     trust::{self, TrustError, TrustLevel},
+    validate,
 };
 
-/// What the model's owner decides.
-#[derive(Clone, Debug)]
+/// What the model's owner decides; no Debug, samples may be secret.
+#[derive(Clone)]
 pub struct BuildOptions {
     /// Must be named.
     pub trust: Option<TrustLevel>,
@@ -62,8 +63,8 @@ pub const RESULT_TOLERANCE: f64 = 0.05;
 /// Samples on which the planner measures that error.
 const FIDELITY_IMAGES: usize = 64;
 
-/// A plan and what the server keeps to itself.
-#[derive(Clone, Debug)]
+/// A plan and what the server keeps to itself; no Debug, it holds the weights.
+#[derive(Clone)]
 pub struct Built {
     /// For both parties.
     pub plan: Plan,
@@ -309,7 +310,7 @@ fn lower(
         });
         step_of[index] = steps.len();
         steps.push(Step {
-            name: node.name.clone(),
+            name: validate::printable(&node.name),
             kind,
             inputs,
             value: node.value.clone(),
@@ -317,7 +318,7 @@ fn lower(
     }
     let mut plan = Plan {
         format: FORMAT,
-        model: fixed.name.clone(),
+        model: validate::printable(&fixed.name),
         trust,
         steps,
         output: step_of[fixed.output],

@@ -131,6 +131,16 @@ pub fn total(plan: &Plan, batch: usize) -> StepCost {
         })
 }
 
+/// Most images a client's batch may have so that its shares and results stay within `memory` bytes; none where not
+/// even one image does. What a client asks before it follows a plan from a server it does not trust.
+pub fn client_batch(plan: &Plan, memory: u64) -> Option<usize> {
+    let result = 8 * plan.output_len().max(plan.result().len()) as u64;
+    let image = total(plan, 1).client_memory.saturating_add(result);
+    usize::try_from(memory / image.max(1))
+        .ok()
+        .filter(|&images| images > 0)
+}
+
 /// Most images a batch may have so that the server stays within `memory` bytes: whole blocks where
 /// possible. The step and its bytes for one image, when not even that fits.
 pub fn max_batch(plan: &Plan, memory: u64) -> Result<usize, (usize, u64)> {

@@ -20,7 +20,7 @@ impl fmt::Display for Plan {
             "plan of {}, format {}, hash {}",
             self.model,
             self.format,
-            &self.hash_hex()[..16]
+            self.hash_hex()
         )?;
         writeln!(f, "trust level {}: {}", self.trust, self.trust.reveals())?;
         writeln!(f, "batches of up to {batch} images")?;

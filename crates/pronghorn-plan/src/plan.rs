@@ -14,7 +14,7 @@ use crate::{trust::TrustLevel, validate};
 pub const FORMAT: u16 = 1;
 
 /// Longest plan a reader accepts, in bytes.
-pub const MAX_BYTES: usize = 16 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// What both parties do, step by step. Step `i` makes value `i`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,8 +19,12 @@ use crate::plan::WordSize;
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
 
+/// Bits of the modulus kept below the table's limit: up to 8 blocks share one `a`, which costs at most 3 bits of
+/// security by a hybrid over them; at N = 2048 a bit of the modulus is worth 128 / 53 = 2.4.
+const SHARED_A_BITS: u32 = 2;
+
 /// Degrees the planner tries, smallest first.
-const DEGREES: [usize; 2] = [2048, 4096];
+pub(crate) const DEGREES: [usize; 2] = [2048, 4096];
 
 /// The RLWE parameters of one linear step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +104,8 @@ impl Demand {
             _ => return None,
         };
         let fits = |&degree: &usize| {
-            max_log_q(degree, SecurityLevel::Bits128).is_some_and(|limit| bits <= limit)
+            max_log_q(degree, SecurityLevel::Bits128)
+                .is_some_and(|limit| bits + SHARED_A_BITS <= limit)
         };
         let degree = DEGREES.into_iter().find(fits)?;
         let modulus = largest_ntt_prime(bits, degree)?;

@@ -8,11 +8,21 @@ use pronghorn_he::RlweRing;
 
 use crate::{
     cost::MAX_BATCH,
-    plan::{LinearPlan, MAX_PARTS, Part, Plan, PlanError, StepKind, WordSize},
+    plan::{LinearPlan, MAX_PARTS, Part, Plan, PlanError, Step, StepKind, WordSize},
+    precision::{DEGREES, MAX_LOW_BITS},
 };
 
 /// Most steps of a plan.
-const MAX_STEPS: usize = 1 << 16;
+const MAX_STEPS: usize = 1 << 14;
+
+/// Most elements of all values of one image together.
+const MAX_ELEMENTS: usize = 1 << 27;
+
+/// Most functions of one activation step, or after the result.
+const MAX_CHAIN: usize = 16;
+
+/// Longest name, in bytes.
+pub(crate) const MAX_NAME: usize = 256;
 
 /// Largest absolute scale exponent of a value.
 const MAX_FRACTION_BITS: u32 = 64;
@@ -34,17 +44,58 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
             format!("{} is not 1 to {MAX_BATCH}", plan.max_batch),
         );
     }
+    if !is_name(&plan.model) {
+        return field(
+            "model",
+            format!("a name has at most {MAX_NAME} bytes and no control characters"),
+        );
+    }
+    if plan.finish.len() > MAX_CHAIN {
+        return field(
+            "finish",
+            format!(
+                "it has {} functions, more than {MAX_CHAIN}",
+                plan.finish.len()
+            ),
+        );
+    }
+    let elements = |step: &Step| {
+        step.value
+            .shape
+            .iter()
+            .fold(1usize, |product, &size| product.saturating_mul(size))
+    };
+    let all = plan
+        .steps
+        .iter()
+        .fold(0usize, |sum, step| sum.saturating_add(elements(step)));
+    if all > MAX_ELEMENTS {
+        return field(
+            "steps",
+            format!("their values have {all} elements an image, more than {MAX_ELEMENTS}"),
+        );
+    }
     (0..plan.steps.len()).try_for_each(|index| {
         validate_step(plan, index).map_err(|reason| PlanError::Step {
             step: index,
-            name: plan.steps[index].name.clone(),
+            name: printable(&plan.steps[index].name),
             reason,
         })
     })
 }
 
+/// Whether a name may be printed as it is.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.len() <= MAX_NAME && !name.chars().any(char::is_control)
+}
+
 fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
     let step = &plan.steps[index];
+    if !is_name(&step.name) {
+        return Err(format!(
+            "a name has at most {MAX_NAME} bytes and no control characters"
+        ));
+    }
     if (index == 0) != (step.kind == StepKind::Input) {
         return Err("the first step must be the input, and no other".into());
     }
@@ -139,6 +190,14 @@ fn chain(
     input: &ValueSpec,
     value: &ValueSpec,
 ) -> Result<Interval, OperatorError> {
+    if ops.len() > MAX_CHAIN {
+        let (found, expected) = (ops.len().to_string(), format!("at most {MAX_CHAIN}"));
+        return Err(OperatorError::Parameter {
+            field: "the number of functions",
+            found,
+            expected,
+        });
+    }
     let mut spec = input.clone();
     for op in ops {
         if let ActivationOp::MaxPool { window } = op {
@@ -165,6 +224,12 @@ fn chain(
 
 /// The modulus is secure, and holds messages at their scale.
 fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Result<(), String> {
+    if !DEGREES.contains(&linear.degree) {
+        return Err(format!(
+            "its degree is {}, not one of {DEGREES:?}",
+            linear.degree
+        ));
+    }
     let refused = match linear.word {
         WordSize::U32 => RlweRing::<u32>::new(linear.degree, linear.modulus).err(),
         WordSize::U64 if linear.modulus_bits() > 60 => {
@@ -221,8 +286,22 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
         low: value.low,
         high: value.high,
     };
-    if linear.parts.len() == 1 && linear.parts[0] != whole {
-        return Err("its one part is not its value".into());
+    match linear.parts.as_slice() {
+        [part] if *part == whole => Ok(()),
+        [high, low] if low.left_shift == 0 && (1..MAX_LOW_BITS).contains(&high.left_shift) => {
+            Ok(())
+        }
+        _ => Err("its parts are neither its value nor a high and a low digit of it".into()),
     }
-    Ok(())
+}
+
+/// A name shortened and without control characters.
+pub(crate) fn printable(name: &str) -> String {
+    let kept = name.chars().map(|c| if c.is_control() { '?' } else { c });
+    let mut length = 0;
+    let fits = |c: &char| {
+        length += c.len_utf8();
+        length <= MAX_NAME
+    };
+    kept.take_while(fits).collect()
 }

@@ -153,7 +153,7 @@ fn pack_stream<W: Word>(words: &[W], width: u32, bytes: &mut [u8]) {
         }
     };
     for word in words {
-        pending |= u128::from(word.to_u64()) << filled;
+        pending |= u128::from(word.to_u64() & (u64::MAX >> (64 - width))) << filled;
         filled += width;
         if filled >= 64 {
             flush(pending);

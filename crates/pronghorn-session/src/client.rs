@@ -8,7 +8,7 @@ use std::{
 };
 
 use pronghorn_engine::{ClientRun, Machine, Progress};
-use pronghorn_plan::{Plan, TrustLevel, plan::MAX_BYTES, trust};
+use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, trust};
 
 use crate::{
     drive::drive,
@@ -29,6 +29,9 @@ pub struct ConnectOptions {
     pub expected_plan_hash: Option<[u8; 32]>,
     /// A plan the client already holds; it is not sent again if the server still serves it.
     pub plan: Option<Arc<Plan>>,
+    /// Bytes the client's values may take; batches are made small enough, and a plan with which not even one image
+    /// fits is refused.
+    pub max_memory: u64,
     /// How long to wait for a connection.
     pub connect_timeout: Duration,
     /// How long the server may be silent, which includes its computing between two messages.
@@ -41,6 +44,7 @@ impl Default for ConnectOptions {
             trust: None,
             expected_plan_hash: None,
             plan: None,
+            max_memory: 8 << 30,
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(600),
         }
@@ -53,6 +57,7 @@ pub struct Client {
     plan: Arc<Plan>,
     plan_hash: [u8; 32],
     max_batch: usize,
+    max_memory: u64,
     images_left: Option<u64>,
     over: bool,
 }
@@ -111,10 +116,20 @@ impl Client {
             message: options.timeout,
         };
         let mut link = Link::new(transport, timeouts, Arc::default())?;
-        match shake_hands(&mut link, asked, options.expected_plan_hash, options.plan) {
-            Ok((plan, hello)) => Ok(Self {
+        let met = shake_hands(&mut link, asked, options.expected_plan_hash, options.plan);
+        let affordable = met.and_then(|(plan, hello)| {
+            let fits = cost::client_batch(&plan, options.max_memory);
+            let fits = fits.ok_or(SessionError::ClientMemory {
+                needed: cost::total(&plan, 1).client_memory,
+                allowed: options.max_memory,
+            })?;
+            Ok((plan, hello, fits))
+        });
+        match affordable {
+            Ok((plan, hello, fits)) => Ok(Self {
                 link,
-                max_batch: plan.max_batch().min(hello.max_batch as usize),
+                max_batch: plan.max_batch().min(hello.max_batch as usize).min(fits),
+                max_memory: options.max_memory,
                 plan,
                 plan_hash: hello.plan_hash,
                 images_left: hello.images_left,
@@ -157,6 +172,11 @@ impl Client {
         let elements = self.plan.input_len();
         self.check(inputs, images, elements)?;
         let mut stats = Stats::default();
+        let values = images.saturating_mul(self.plan.output_len()) as u64;
+        if values.saturating_mul(4) > self.max_memory {
+            let (needed, allowed) = (values.saturating_mul(4), self.max_memory);
+            return Err(SessionError::ClientMemory { needed, allowed });
+        }
         let mut outputs = Vec::with_capacity(images * self.plan.output_len());
         let batches = images.div_ceil(self.max_batch) as u64;
         for chunk in inputs.chunks(self.max_batch * elements) {

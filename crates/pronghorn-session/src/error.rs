@@ -113,6 +113,17 @@ pub enum SessionError {
         /// Most the server takes.
         most: usize,
     },
+    /// The server's plan asks this client for more memory than its user allows.
+    #[error(
+        "this plan needs {needed} bytes of the client's memory, and {allowed} are allowed: predict fewer images at a \
+         time, or raise the limit if you trust the server"
+    )]
+    ClientMemory {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        allowed: u64,
+    },
     /// The inputs are not a whole number of images.
     #[error("{found} input values given; {images} images of {elements} values need {}", images.saturating_mul(*elements))]
     Inputs {
@@ -291,7 +302,10 @@ impl SessionError {
             Self::Version { .. } => ErrorCode::Version,
             Self::Trust(_) | Self::TrustMismatch { .. } => ErrorCode::Trust,
             Self::PlanHash { .. } | Self::Plan(_) | Self::Handshake { .. } => ErrorCode::Plan,
-            Self::Batch { .. } | Self::Inputs { .. } | Self::Quota { .. } => ErrorCode::Limit,
+            Self::Batch { .. }
+            | Self::Inputs { .. }
+            | Self::ClientMemory { .. }
+            | Self::Quota { .. } => ErrorCode::Limit,
             Self::TooManyClients { .. } | Self::Memory { .. } => ErrorCode::Busy,
             Self::Frame(FrameError::Timeout) => ErrorCode::Timeout,
             Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,

@@ -82,7 +82,7 @@ pub enum FrameError {
         kind: u8,
     },
     /// A known kind out of turn.
-    #[error("a {found:?} frame came where {expected:?} was expected")]
+    #[error("a frame of kind {found:?} came where {expected:?} was expected")]
     Unexpected {
         /// What came.
         found: Kind,
@@ -90,7 +90,7 @@ pub enum FrameError {
         expected: Vec<Kind>,
     },
     /// A length above the bound; nothing was allocated for it.
-    #[error("a {kind:?} frame announces {length} bytes; at most {most} are accepted")]
+    #[error("a frame of kind {kind:?} announces {length} bytes; at most {most} are accepted")]
     TooLong {
         /// What came.
         kind: Kind,

@@ -189,7 +189,7 @@ fn oversized_lengths_are_refused_before_they_are_read() {
         &running,
         raw,
         ErrorCode::Protocol,
-        "a Begin frame announces 4294967295 bytes; at most 65536",
+        "a frame of kind Begin announces 4294967295 bytes; at most 65536",
     );
     let mut raw = Raw::begun(running.address(), 1);
     raw.send_bytes(&raw_frame(33, Kind::Data as u8, &[]));
@@ -197,7 +197,7 @@ fn oversized_lengths_are_refused_before_they_are_read() {
         &running,
         raw,
         ErrorCode::Protocol,
-        "a Data frame announces 33 bytes; at most 32",
+        "a frame of kind Data announces 33 bytes; at most 32",
     );
     let (mut raw, _) = Raw::greeted(running.address());
     raw.send_bytes(&raw_frame(1 << 20, Kind::Error as u8, &[]));
@@ -205,7 +205,7 @@ fn oversized_lengths_are_refused_before_they_are_read() {
         &running,
         raw,
         ErrorCode::Protocol,
-        "a Error frame announces",
+        "a frame of kind Error announces",
     );
 }
 
@@ -240,7 +240,7 @@ fn messages_out_of_order_are_refused() {
             &running,
             raw,
             ErrorCode::Protocol,
-            &format!("a {kind:?} frame came where"),
+            &format!("a frame of kind {kind:?} came where"),
         );
     }
     let mut raw = Raw::begun(running.address(), 1);
@@ -249,7 +249,7 @@ fn messages_out_of_order_are_refused() {
         &running,
         raw,
         ErrorCode::Protocol,
-        "a PlanRequest frame came where [Data]",
+        "a frame of kind PlanRequest came where [Data]",
     );
     // Data before Begin, and nothing before the hello.
     let raw = sent(&running, &raw_frame(0, Kind::PlanRequest as u8, &[]));
@@ -270,7 +270,7 @@ fn the_plan_is_sent_once() {
         &running,
         raw,
         ErrorCode::Protocol,
-        "a PlanRequest frame came where",
+        "a frame of kind PlanRequest came where",
     );
 }
 

@@ -2,7 +2,7 @@
 
 use pronghorn_he::{
     RlweRing, SecretKey,
-    rlwe::{self, Encoding, Scratch},
+    rlwe::{self, OutOfRange, Scratch},
 };
 use pronghorn_ring::{
     Word, bits,
@@ -22,7 +22,6 @@ use crate::{
 /// Sends the encrypted share, receives the encrypted result, and holds it in the clear.
 pub struct LinearClient<W: Word> {
     shape: Shape,
-    encodings: Vec<Encoding>,
     ring: RlweRing<W>,
     key: SecretKey<W>,
     public_seed: Seed,
@@ -53,15 +52,8 @@ impl<W: Word> LinearClient<W> {
         let public_seed = Seed::from_os()?;
         let public = rlwe::a_generator(&public_seed);
         let output = Batch::zeros(shape.outputs, shape.batch);
-        let encodings = shape
-            .linear
-            .parts
-            .iter()
-            .map(|part| shape.linear.encoding(part))
-            .collect();
         Ok(Self {
             shape,
-            encodings,
             ring,
             key,
             public_seed,
@@ -73,78 +65,110 @@ impl<W: Word> LinearClient<W> {
     }
 
     /// Encrypts and packs rows `done..done + rows`.
-    fn encrypt(&self, done: usize, rows: usize, out: &mut Vec<u8>) {
-        let row_bytes = self.shape.linear.request_row_bytes(self.shape.batch);
-        let width = self.shape.linear.modulus_bits();
+    fn encrypt(&self, done: usize, rows: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let Self {
+            shape,
+            ring,
+            key,
+            public,
+            input,
+            ..
+        } = self;
+        let row_bytes = shape.linear.request_row_bytes(shape.batch);
         out.resize(rows * row_bytes, 0);
-        out.par_chunks_mut(row_bytes).enumerate().for_each_init(
-            || Workspace::new(&self.ring, self.shape.batch),
+        out.par_chunks_mut(row_bytes).enumerate().try_for_each_init(
+            || Workspace::new(ring, shape.batch),
             |work, (index, bytes)| {
-                let row = done + index;
-                rlwe::expand_a(&self.public, row as u64, self.ring.modulus(), &mut work.a);
-                let messages = self.input.row(row);
-                let scale_log = self.shape.linear.scale_log;
-                let b = &mut work.b;
-                self.key.encrypt_row(
-                    row as u64,
+                let row = (done + index) as u64;
+                rlwe::expand_a(public, row, ring.modulus(), &mut work.a);
+                let (messages, scale_log) = (input.row(done + index), shape.linear.scale_log);
+                key.encrypt_row(
+                    row,
                     &work.a,
                     messages,
                     scale_log,
                     &mut work.scratch,
-                    b,
-                );
+                    &mut work.b,
+                )
+                .map_err(|source| EngineError::Encryption {
+                    step: shape.step.clone(),
+                    source,
+                })?;
                 work.packed.clear();
-                bits::pack(b, width, &mut work.packed);
+                bits::pack(&work.b, shape.linear.modulus_bits(), &mut work.packed);
                 bytes.copy_from_slice(&work.packed);
+                Ok(())
             },
-        );
+        )
     }
 
-    /// Unpacks and decrypts the rows of one answer message.
+    /// Unpacks and decrypts the elements of one answer message.
     fn decrypt(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
         let Self {
             shape,
             ring,
             key,
-            encodings,
             output,
             ..
         } = self;
-        let row_bytes = shape.linear.answer_row_bytes(shape.batch);
-        let part_bytes = shape.linear.answer_part_bytes(shape.batch);
-        let batch = shape.batch;
+        let (shape, batch) = (&*shape, shape.batch);
         output.words_mut()[done * batch..][..rows * batch]
             .par_chunks_mut(batch)
-            .zip(message.par_chunks(row_bytes))
+            .zip(message.par_chunks(shape.linear.answer_row_bytes(batch)))
             .enumerate()
             .try_for_each_init(
                 || Workspace::new(ring, batch),
                 |work, (index, (element, bytes))| {
-                    for ((part, encoding), bytes) in shape
-                        .linear
-                        .parts
-                        .iter()
-                        .zip(encodings.iter())
-                        .zip(bytes.chunks(part_bytes))
-                    {
-                        read_answer(shape, done + index, bytes, work)?;
-                        key.decrypt_row(
-                            &work.a,
-                            &work.b,
-                            encoding,
-                            &mut work.scratch,
-                            &mut work.part,
-                        )
-                        .map_err(|source| EngineError::Decryption {
-                            step: shape.step.clone(),
-                            source,
-                        })?;
-                        simd::add_shifted(element, &work.part, part.left_shift);
-                    }
-                    Ok(())
+                    decrypt_element(shape, key, done + index, bytes, work, element)
                 },
             )
     }
+}
+
+/// Decrypts the parts of one element and adds them up; the sum must be in the range of the step's value, whatever the
+/// parts' ranges are, since the next step's ciphertexts rely on it.
+fn decrypt_element<W: Word>(
+    shape: &Shape,
+    key: &SecretKey<W>,
+    row: usize,
+    bytes: &[u8],
+    work: &mut Workspace<W>,
+    element: &mut [i32],
+) -> Result<(), EngineError> {
+    let outside = |source| EngineError::Decryption {
+        step: shape.step.clone(),
+        source,
+    };
+    for (index, (part, bytes)) in shape
+        .linear
+        .parts
+        .iter()
+        .zip(bytes.chunks(bytes.len() / shape.linear.parts.len()))
+        .enumerate()
+    {
+        read_answer(shape, row, bytes, work)?;
+        let Workspace {
+            a,
+            b,
+            part: messages,
+            scratch,
+            ..
+        } = work;
+        let target = if index == 0 {
+            &mut *element
+        } else {
+            messages.as_mut_slice()
+        };
+        key.decrypt_row(a, b, &shape.linear.encoding(part), scratch, target)
+            .map_err(outside)?;
+        if index > 0 {
+            let shifts = [shape.linear.parts[0].left_shift, part.left_shift];
+            if !simd::add_parts(element, messages, shifts, shape.low, shape.high) {
+                return Err(outside(OutOfRange));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What a thread needs for one row.
@@ -226,7 +250,7 @@ impl<W: Word> Machine for LinearClient<W> {
             }
             State::SendRows { done } => {
                 let (rows, _) = self.shape.request(done);
-                self.encrypt(done, rows, out);
+                self.encrypt(done, rows, out)?;
                 let done = done + rows;
                 self.state = if done == self.shape.inputs {
                     State::ReceiveRows { done: 0 }

@@ -45,6 +45,10 @@ pub(crate) struct Shape {
     pub outputs: usize,
     /// Images.
     pub batch: usize,
+    /// Smallest integer of the result.
+    pub low: i32,
+    /// Largest integer of the result.
+    pub high: i32,
 }
 
 impl Shape {
@@ -60,6 +64,8 @@ impl Shape {
             inputs: plan.steps[step.inputs[0]].value.len(),
             outputs: step.value.len(),
             batch,
+            low: step.value.low,
+            high: step.value.high,
         })
     }
 

@@ -9,12 +9,14 @@ const ROW_BYTES: usize = 64;
 vectorised! {
     /// Packs 512 words below `2^width` into `width` rows; `LANES = 512 / W::BITS`.
     pub fn pack_block<W: Word, const LANES: usize>(words: &[W], width: u32, bytes: &mut [u8]) {
+        // A word that is too wide is a bug of the caller; its upper bits must still not reach the wire.
+        let mask = W::from_u64(u64::MAX >> (64 - width));
         let mut packed = bytes.chunks_exact_mut(ROW_BYTES);
         let mut row = [W::default(); LANES];
         let mut filled = 0;
         for words in words.chunks_exact(LANES) {
             for (lane, &word) in row.iter_mut().zip(words) {
-                *lane = *lane | word << filled;
+                *lane = *lane | (word & mask) << filled;
             }
             filled += width;
             if filled >= W::BITS {
@@ -24,7 +26,7 @@ vectorised! {
                 }
                 // The `filled` upper bits of each word are left; in two shifts, as there may be none.
                 for (lane, &word) in row.iter_mut().zip(words) {
-                    *lane = (word >> (width - filled - 1)) >> 1;
+                    *lane = ((word & mask) >> (width - filled - 1)) >> 1;
                 }
             }
         }
