@@ -36,7 +36,7 @@ lint: setup
 # Needs the nightly toolchain and cargo-fuzz; a minute a target.
 FUZZ_SECONDS ?= 60
 fuzz: setup
-	for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+	for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -len_control=0 -max_len=400 || exit 1; done
 	$(BIN)/python fuzz/import_onnx.py --seconds $(FUZZ_SECONDS)
 
 clean:

@@ -80,9 +80,11 @@ pub fn quantise_input(spec: &ValueSpec, values: &[f32]) -> Result<(Vec<i32>, usi
     let (low, high) = (f64::from(spec.low), f64::from(spec.high));
     let mut clamped = 0;
     let quantise = |&value: &f32| {
-        let rounded = (f64::from(value) * scale + 0.5).floor();
-        clamped += usize::from(rounded < low || rounded > high);
-        rounded.max(low).min(high) as i32
+        let moved = f64::from(value) * scale + 0.5;
+        clamped += usize::from((moved < low) | (moved >= high + 1.0));
+        // Not negative, so that the conversion, which truncates, is the floor.
+        let above_low = moved.max(low).min(high) - low;
+        spec.low.wrapping_add(above_low as u32 as i32)
     };
     let integers = values.iter().map(quantise).collect();
     Ok((integers, clamped))

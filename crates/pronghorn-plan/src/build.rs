@@ -13,7 +13,8 @@ use thiserror::Error;
 use crate::{
     cost,
     plan::{
-        ActivationPlan, Engine, FORMAT, LinearPlan, Part, Plan, Protocol, Step, StepKind, WordSize,
+        ActivationPlan, Engine, FORMAT, LinearPlan, Part, Plan, PlanError, Protocol, Step,
+        StepKind, WordSize,
     },
     precision::{self, Carrier, Demand, ModulusBudget},
     trust::{self, TrustError, TrustLevel},
@@ -115,6 +116,11 @@ pub enum BuildError {
         /// Bytes allowed.
         allowed: u64,
     },
+    /// The plan is one that clients would refuse.
+    #[error(
+        "{0}: the model's numbers are out of proportion (weights or ranges that are too large or too small by many powers of two)"
+    )]
+    Refused(#[source] PlanError),
     /// A layer whose numbers do not go together.
     #[error("{layer}: {reason}")]
     Layer {
@@ -331,6 +337,7 @@ fn lower(
             needed,
             allowed: memory,
         })?;
+    validate::validate(&plan).map_err(BuildError::Refused)?;
     Ok((plan, weights))
 }
 

@@ -28,8 +28,21 @@ pub fn trust_levels() -> String {
     TrustLevel::table()
 }
 
+/// Most threads a user may ask for.
+const MAX_THREADS: usize = 512;
+
+fn check(threads: usize) -> PyResult<()> {
+    if (1..=MAX_THREADS).contains(&threads) {
+        return Ok(());
+    }
+    Err(native(format!(
+        "threads must be 1 to {MAX_THREADS}, not {threads}"
+    )))
+}
+
 /// A pool of `threads` threads; all cores where none is said.
 pub fn pool(threads: Option<usize>) -> PyResult<ThreadPool> {
+    threads.map_or(Ok(()), check)?;
     ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or(0))
         .build()
@@ -41,6 +54,7 @@ pub fn limit_threads(threads: Option<usize>) -> PyResult<()> {
     let Some(threads) = threads else {
         return Ok(());
     };
+    check(threads)?;
     if ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()

@@ -122,6 +122,7 @@ macro_rules! with_block {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use with_block;
 
 /// The kernel in plain Rust, for any CPU.
