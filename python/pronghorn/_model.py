@@ -183,6 +183,8 @@ def load(
     input_range: tuple[float, float] = (0.0, 1.0),
     shape: ShapeOption = None,
     output: str | None = None,
+    weight_bits: int | None = None,
+    input_bits: int | None = None,
 ) -> Model:
     """Loads an ONNX model.
 
@@ -192,6 +194,8 @@ def load(
         input_range: the least and the largest input, used without samples.
         shape: the input's shape, batch first, for models that leave it open.
         output: the value to compute, for models with several outputs, or to cut the model there.
+        weight_bits: bits of every layer's integer weights, 2 to 16; chosen layer by layer where not given.
+        input_bits: bits of every layer's integer inputs, 2 to 24; likewise.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
@@ -208,20 +212,29 @@ def load(
         advice = "change the model there, or end it before (--output NAME, output=NAME)"
         raise UnsupportedModelError(str(error), advice) from error
     prepared = None if samples is None else as_inputs(samples, imported.input_shape, "samples")
-    return Model(imported, native, prepared, (low, high))
+    for name, bits, most in (("weight_bits", weight_bits, 16), ("input_bits", input_bits, 24)):
+        if bits is not None and not 2 <= bits <= most:
+            raise InputError(f"{name} is {bits}, but must be 2 to {most}")
+    return Model(imported, native, prepared, (low, high), (weight_bits, input_bits))
 
 
 class Model:
     """A model, ready to plan, verify and serve. Made by `load`."""
 
     def __init__(
-        self, imported: ImportedModel, native: _native.Model, samples: Floats | None, input_range: tuple[float, float]
+        self,
+        imported: ImportedModel,
+        native: _native.Model,
+        samples: Floats | None,
+        input_range: tuple[float, float],
+        bits: tuple[int | None, int | None],
     ) -> None:
         """Use `load`."""
         self._imported = imported
         self._native = native
         self._samples = samples
         self._input_range = input_range
+        self._bits = bits
         self._compiled: dict[tuple[Any, ...], _native.Compiled] = {}
 
     def __repr__(self) -> str:
@@ -253,8 +266,6 @@ class Model:
         objective: str = "throughput",
         *,
         memory: int | None = None,
-        weight_bits: int | None = None,
-        input_bits: int | None = None,
     ) -> Plan:
         """Plans a secure run.
 
@@ -262,14 +273,12 @@ class Model:
             trust: the trust level; must be named.
             objective: what to optimise; this version has `throughput`.
             memory: most bytes the server may use.
-            weight_bits: bits of the integer weights; chosen from the samples where not given.
-            input_bits: bits of the integer inputs of layers; likewise.
 
         Raises:
             TrustLevelRequired: no level of this version was named; the error lists what each reveals.
             PlanError: no parameters fit.
         """
-        return Plan(self.compiled(trust, objective, memory=memory, weight_bits=weight_bits, input_bits=input_bits))
+        return Plan(self.compiled(trust, objective, memory=memory))
 
     def compiled(
         self,
@@ -277,18 +286,16 @@ class Model:
         objective: str = "throughput",
         *,
         memory: int | None = None,
-        weight_bits: int | None = None,
-        input_bits: int | None = None,
     ) -> _native.Compiled:
         """The compiled plan with the server's half; made once for the same options."""
         level = require(trust)
         if objective not in OBJECTIVES:
             raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
-        options = (level, memory, weight_bits, input_bits)
+        options = (level, memory)
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(
-                    level, self._samples, self._input_range, memory, weight_bits, input_bits
+                    level, self._samples, self._input_range, memory, *self._bits
                 )
         return self._compiled[options]
 

@@ -102,6 +102,8 @@ OutputOption = Annotated[str | None, typer.Option("--output", metavar="NAME", he
 MemoryOption = Annotated[
     str | None, typer.Option("--memory", metavar="SIZE", help="Most memory the server may use, as 8G.")
 ]
+WeightBitsOption = Annotated[int | None, typer.Option(help="Bits of all weights (default: chosen a layer).")]
+InputBitsOption = Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
 ScaleOption = Annotated[
     float | None, typer.Option("--scale", help="Divide values by this (default: 255 for bytes, else 1).")
@@ -127,6 +129,8 @@ def plan(
     memory: MemoryOption = None,
     shape: ShapeOption = None,
     output: OutputOption = None,
+    weight_bits: WeightBitsOption = None,
+    input_bits: InputBitsOption = None,
     scale: ScaleOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
@@ -135,7 +139,7 @@ def plan(
 ) -> None:
     """Show what a secure run will cost and who learns what."""
     _trust.require(trust)
-    loaded = _load(model, data, input_range, shape, output, _preprocessing(scale, mean, std))
+    loaded = _load(model, data, input_range, shape, output, _preprocessing(scale, mean, std), (weight_bits, input_bits))
     made = loaded.plan(trust, objective, memory=_size(memory))
     if out is not None:
         _write(out, lambda: made.save(out))
@@ -152,6 +156,8 @@ def verify(
     input_range: RangeOption = None,
     shape: ShapeOption = None,
     output: OutputOption = None,
+    weight_bits: WeightBitsOption = None,
+    input_bits: InputBitsOption = None,
     scale: ScaleOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
@@ -164,13 +170,21 @@ def verify(
     """
     _trust.require(trust)
     preprocessing = _preprocessing(scale, mean, std)
-    bare = _load(model, None, input_range, shape, output, preprocessing)
+    bits = (weight_bits, input_bits)
+    bare = _load(model, None, input_range, shape, output, preprocessing, bits)
     images, found = load_images(data, bare.input_shape, preprocessing)
     images = images[:limit]
     known = _labels(labels, found, len(images))
     loaded = bare
     if input_range is None:
-        loaded = load(model, samples=images[:SAMPLES], shape=_shape(shape), output=output)
+        loaded = load(
+            model,
+            samples=images[:SAMPLES],
+            shape=_shape(shape),
+            output=output,
+            weight_bits=weight_bits,
+            input_bits=input_bits,
+        )
     with _progress("secure run") as progress:
         report = loaded.verify(images, known, trust=trust, threads=threads, progress=progress)
     print(report.to_json() if as_json else report)
@@ -190,6 +204,8 @@ def serve(
     memory: MemoryOption = None,
     shape: ShapeOption = None,
     output: OutputOption = None,
+    weight_bits: WeightBitsOption = None,
+    input_bits: InputBitsOption = None,
     scale: ScaleOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
@@ -207,7 +223,7 @@ def serve(
     # A shell starts background jobs with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    loaded = _load(model, data, input_range, shape, output, _preprocessing(scale, mean, std))
+    loaded = _load(model, data, input_range, shape, output, _preprocessing(scale, mean, std), (weight_bits, input_bits))
     server = pronghorn.serve(
         loaded,
         listen,
@@ -268,6 +284,8 @@ def predict(
         known = _labels(labels, loaded[0][1] if len(inputs) == 1 else None, len(images))
         plan_json = json.loads(client.plan_json())
         runs = []
+        # The core computes without Python, which could not act on an interrupt until the end.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         for _ in range(repeat):
             with _progress("predicting") as progress:
                 outputs = client.predict(images, progress=progress)
@@ -361,6 +379,7 @@ def _load(
     shape: str | None,
     output: str | None,
     preprocessing: Preprocessing,
+    bits: tuple[int | None, int | None],
 ) -> Model:
     bounds = (0.0, 1.0)
     if input_range is not None:
@@ -369,11 +388,19 @@ def _load(
             raise InputError(f"--input-range {input_range} is not LOW,HIGH")
         bounds = (numbers[0], numbers[1])
     given = _shape(shape)
-    loaded = load(model, input_range=bounds, shape=given, output=output)
-    if data is None:
-        return loaded
-    samples, _ = load_images(data, loaded.input_shape, preprocessing)
-    return load(model, samples=samples[:SAMPLES], input_range=bounds, shape=given, output=output)
+    samples = None
+    if data is not None:
+        takes = load(model, shape=given, output=output).input_shape
+        samples = load_images(data, takes, preprocessing)[0][:SAMPLES]
+    return load(
+        model,
+        samples=samples,
+        input_range=bounds,
+        shape=given,
+        output=output,
+        weight_bits=bits[0],
+        input_bits=bits[1],
+    )
 
 
 def _numbers(option: str, text: str) -> list[float]:
