@@ -3,7 +3,7 @@
 use pronghorn_graph::{
     fixed::{Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
     float::{self, FloatError},
-    graph::{Graph, Op},
+    graph::{Graph, Node, Op},
     oracle::{self, OracleError},
     passes,
     quantise::{self, QuantiseError, QuantiseOptions},
@@ -61,8 +61,13 @@ pub const SYNTHETIC_MARGIN: f32 = 2.0;
 /// Relative rms error of the result, against the float model on the samples, that the planner aims at.
 pub const RESULT_TOLERANCE: f64 = 0.05;
 
-/// Samples on which the planner measures that error.
+/// Samples on which the planner measures that error, at most, and as many as take this many multiply-adds.
 const FIDELITY_IMAGES: usize = 64;
+const FIDELITY_WORK: u64 = 2_000_000_000;
+
+/// Ranges come from as many samples as take this many multiply-adds, and at least [`LEAST_SAMPLES`].
+const PROFILE_WORK: u64 = 20_000_000_000;
+const LEAST_SAMPLES: usize = 32;
 
 /// A plan and what the server keeps to itself; no Debug, it holds the weights.
 #[derive(Clone)]
@@ -156,10 +161,13 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let graph = passes::run(graph);
     let elements: usize = graph.nodes[0].shape.iter().product();
     let (samples, margin) = samples(options, elements, &graph.nodes[0].shape)?;
-    let images = samples.len() / elements;
-    let profile = float::profile(&graph, &samples, images)?;
-    let tested = &samples[..images.min(FIDELITY_IMAGES) * elements];
-    let wanted = float::evaluate(&graph, tested, images.min(FIDELITY_IMAGES))?;
+    let work = multiply_adds(&graph).max(1);
+    let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
+    let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
+    let profile = float::profile(&graph, &samples[..images * elements], images)?;
+    let tests = images.min(affordable(FIDELITY_WORK).clamp(4, FIDELITY_IMAGES));
+    let tested = &samples[..tests * elements];
+    let wanted = float::evaluate(&graph, tested, tests)?;
     let quantise_options = QuantiseOptions {
         margin,
         ..QuantiseOptions::default()
@@ -197,6 +205,28 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         fixed,
         result_error,
     })
+}
+
+/// Multiply-adds of one image, roughly: what bounds the planner's own time.
+fn multiply_adds(graph: &Graph) -> u64 {
+    let of = |node: &Node| match &node.op {
+        Op::Conv { weight, .. } | Op::Dense { weight, .. } => {
+            let outputs: usize = node.shape.iter().product();
+            let weights = graph
+                .tensors
+                .get(weight)
+                .map_or(0, |tensor| tensor.data.len());
+            (outputs as u64).saturating_mul(
+                weights as u64
+                    / node
+                        .shape
+                        .first()
+                        .map_or(1, |&channels| channels.max(1) as u64),
+            )
+        }
+        _ => 0,
+    };
+    graph.nodes.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// The user's samples, or made-up ones, and the margin that goes with them.

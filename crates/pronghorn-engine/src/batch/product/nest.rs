@@ -142,9 +142,12 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     }
 
     fn clear_zero_pixel(&self, packed: &mut [u32]) {
-        let words = self.job.weights.shape.pixel_pairs.len() * self.pair_words;
-        for block in packed.chunks_exact_mut(self.block_words) {
-            block[self.block_words - words..].fill(0);
+        let shape = &self.job.weights.shape;
+        if shape.has_zero_pixel() {
+            let words = shape.pixel_pairs.len() * self.pair_words;
+            for block in packed.chunks_exact_mut(self.block_words) {
+                block[self.block_words - words..].fill(0);
+            }
         }
     }
 
@@ -185,14 +188,13 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         }
     }
 
-    /// Begins to load what this tile has of an input row.
+    /// Begins to load this tile's words of an input row, if it has all of them.
     #[inline(always)]
     fn fetch(&self, row: Option<usize>) {
-        if let Some(row) = row {
-            let begin = self.tile * TILE;
-            let row = &self.job.input[row * self.job.columns..][..self.job.columns];
-            self.kernel
-                .fetch(row[begin..].get(..TILE).unwrap_or(&row[begin..]));
+        let begin = self.tile * TILE;
+        let row = row.map(|row| &self.job.input[row * self.job.columns..][..self.job.columns]);
+        if let Some(words) = row.and_then(|row| row[begin..].first_chunk::<TILE>()) {
+            self.kernel.fetch(words);
         }
     }
 

@@ -282,9 +282,16 @@ impl Shape {
         self.geometry.in_channels / self.geometry.groups
     }
 
-    /// Pixels of a packed band of image rows, with one that is all zero at the end.
+    /// Pixels of a packed band of image rows, with one that is all zero at the end where windows
+    /// reach into padding.
     pub(super) fn band_pixels(&self) -> usize {
-        self.band_rows * self.row_pixels + 1
+        self.band_rows * self.row_pixels + usize::from(self.has_zero_pixel())
+    }
+
+    /// True if there is padding on the left or right.
+    pub(super) fn has_zero_pixel(&self) -> bool {
+        let [_, left, _, right] = self.geometry.window.padding;
+        left > 0 || right > 0
     }
 
     /// The kernel rows that meet the image at a row of output positions.
