@@ -36,6 +36,16 @@ class Preprocessing:
     """One for all, or one a channel."""
     std: Sequence[float] | None = None
 
+    def byte_range(self) -> tuple[float, float]:
+        """Where bytes end up, scaled to 0..1 where no other scale is given: the widest over all channels."""
+        scale = 255.0 if self.scale is None else self.scale
+        means = np.asarray([0.0] if self.mean is None else self.mean, np.float64)
+        stds = np.asarray([1.0] if self.std is None else self.std, np.float64)
+        if scale == 0 or 0 in stds:
+            raise InputError("--scale and --std divide: they cannot be 0")
+        ends = np.stack([(0.0 - means) / stds, (255.0 / scale - means) / stds])
+        return float(ends.min()), float(ends.max())
+
     def apply(self, array: Array, shape: Shape) -> Floats:
         """Values of images `(images, *shape)` as the model takes them."""
         scale = self.scale if self.scale is not None else 255.0 if array.dtype == np.uint8 else 1.0
@@ -147,6 +157,8 @@ def _read_picture(path: Path, shape: Shape, resize: bool) -> Array:
     channels, height, width = shape if first else (shape[2], shape[0], shape[1])
     try:
         with Image.open(path) as opened:
+            if opened.mode.startswith(("I", "F")):
+                raise InputError(f"{path} has more than 8 bits a pixel ({opened.mode}): save its values as npy")
             picture = opened.convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None

@@ -65,11 +65,13 @@ class Stats:
     bytes_received: int
     clamped_inputs: int
     """Input values outside the planned range, which were moved to its ends."""
+    clamped_activations: int
+    """Activations beyond the ranges of the samples, likewise; many mean that the samples do not represent the data."""
 
     @classmethod
     def of(cls, images: int, found: Mapping[str, float]) -> Stats:
         """From the core's dictionary."""
-        names = ("bytes_sent", "bytes_received", "clamped_inputs")
+        names = ("bytes_sent", "bytes_received", "clamped_inputs", "clamped_activations")
         return cls(images, float(found["seconds"]), *(int(found[name]) for name in names))
 
     @property
@@ -155,7 +157,7 @@ class Report:
     def __str__(self) -> str:
         """A few lines for people."""
         stats = self.stats
-        lines = [f"{self.images} images, trust level {self.trust}, plan {self.plan_hash[:16]}"]
+        lines = [f"{self.images} images, trust level {self.trust}, plan {self.plan_hash}"]
         if self.accuracy_float is not None:
             accuracies = (self.accuracy_float, self.accuracy_fixed, self.accuracy_secure)
             shown = [f"{100 * accuracy:.2f} %" for accuracy in accuracies if accuracy is not None]
@@ -168,6 +170,11 @@ class Report:
             f"  {stats.images_per_second:,.0f} images/s; an image sends {stats.bytes_sent / self.images:,.0f} bytes "
             f"and receives {stats.bytes_received / self.images:,.0f}",
         ]
+        if stats.clamped_activations:
+            lines.append(
+                f"  {stats.clamped_activations / self.images:.3g} activations an image were beyond the ranges of the "
+                "samples and clamped: many mean that the samples do not represent this data"
+            )
         if stats.clamped_inputs:
             lines.append(
                 f"  {stats.clamped_inputs} input values were outside the planned range and clamped: "
@@ -305,6 +312,7 @@ class Model:
         labels: npt.ArrayLike | None = None,
         *,
         trust: str | None = None,
+        memory: int | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> Report:
@@ -314,6 +322,7 @@ class Model:
             x: images `(images, *input_shape)`.
             labels: the class of each, for accuracies.
             trust: the trust level; must be named.
+            memory: most bytes the server may use.
             threads: threads to compute with; all cores where not given.
             progress: called with images done and images in all.
 
@@ -321,7 +330,7 @@ class Model:
             InputError: `x` or `labels` do not fit.
             RunError: the run failed.
         """
-        compiled = self.compiled(trust)
+        compiled = self.compiled(trust, memory=memory)
         inputs = as_inputs(x, self.input_shape)
         truth = None if labels is None else as_labels(labels, len(inputs))
         expected, float_by = run_float(self._imported, self._native, inputs)

@@ -90,7 +90,7 @@ class Client:
     def predict(
         self, inputs: NDArray[np.float32], progress: Callable[[int, int], None] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, float]]:
-        """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs."""
+        """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations."""
 
 def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
     """Kernel figures: case, metric, value, unit, parameters, security_bits, ceiling."""

@@ -48,20 +48,26 @@ def serve(
     compiled = model.compiled(trust, memory=memory)
     with native_errors(RunError):
         native = _native.Server(compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, log)
-    return Server(native)
+    return Server(native, compiled.plan_hash)
 
 
 class Server:
     """A server of one model. A context manager: serves within `with`."""
 
-    def __init__(self, native: _native.Server) -> None:
+    def __init__(self, native: _native.Server, plan_hash: str) -> None:
         """Use `serve`."""
         self._native = native
+        self._plan_hash = plan_hash
 
     @property
     def address(self) -> str:
         """Host and port it listens on."""
         return self._native.address
+
+    @property
+    def plan_hash(self) -> str:
+        """The hash of the plan it serves, which clients may insist on."""
+        return self._plan_hash
 
     def run(self) -> None:
         """Serves until `stop` or an interrupt."""

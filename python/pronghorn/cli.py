@@ -161,6 +161,7 @@ def verify(
     scale: ScaleOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
+    memory: MemoryOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -171,10 +172,11 @@ def verify(
     _trust.require(trust)
     preprocessing = _preprocessing(scale, mean, std)
     bits = (weight_bits, input_bits)
-    bare = _load(model, None, input_range, shape, output, preprocessing, bits)
+    bare = _load(model, None, input_range, shape, output, preprocessing, bits, notice=False)
     images, found = load_images(data, bare.input_shape, preprocessing)
+    total = len(images)
     images = images[:limit]
-    known = _labels(labels, found, len(images))
+    known = _labels(labels, found, len(images), total)
     loaded = bare
     if input_range is None:
         loaded = load(
@@ -186,8 +188,11 @@ def verify(
             input_bits=input_bits,
         )
     with _progress("secure run") as progress:
-        report = loaded.verify(images, known, trust=trust, threads=threads, progress=progress)
+        report = loaded.verify(images, known, trust=trust, memory=_size(memory), threads=threads, progress=progress)
     print(report.to_json() if as_json else report)
+    if input_range is None and not as_json:
+        used = min(len(images), SAMPLES)
+        print(f"  ranges are from the first {used} images; serve --data with the same file serves this plan")
     if not report.ok:
         raise typer.Exit(1)
 
@@ -238,6 +243,7 @@ def serve(
     errors.print(escape(_trust.REVEALS), highlight=False, soft_wrap=True)
     try:
         print(f"listening on {server.address}", flush=True)
+        errors.print(f"plan {server.plan_hash}", highlight=False, soft_wrap=True)
         server.run()
     except KeyboardInterrupt:
         server.stop()
@@ -271,17 +277,21 @@ def predict(
     level = _trust.require(trust)
     if exit_with_stdin:
         _exit_with_stdin()
+    if out is not None:
+        _writable(out)
     preprocessing = _preprocessing(scale, mean, std)
     class_names = _names(names)
     with pronghorn.connect(server, level, plan_hash=plan_hash, timeout=timeout, threads=threads) as client:
         loaded = [load_images(path, client.input_shape, preprocessing, resize=resize) for path in inputs]
-        images = np.concatenate([found for found, _ in loaded])[:limit]
+        images = np.concatenate([found for found, _ in loaded])
+        total = len(images)
+        images = images[:limit]
         titles = [
             path.name if len(f) == 1 else f"{path.name}[{i}]"
             for path, (f, _) in zip(inputs, loaded, strict=True)
             for i in range(len(f))
         ]
-        known = _labels(labels, loaded[0][1] if len(inputs) == 1 else None, len(images))
+        known = _labels(labels, loaded[0][1] if len(inputs) == 1 else None, len(images), total)
         plan_json = json.loads(client.plan_json())
         runs = []
         # The core computes without Python, which could not act on an interrupt until the end.
@@ -307,6 +317,7 @@ def predict(
                 {"seconds": r.seconds, "bytes_sent": r.bytes_sent, "bytes_received": r.bytes_received} for r in runs
             ],
             "clamped_inputs": runs[-1].clamped_inputs,
+            "clamped_activations": runs[-1].clamped_activations,
             "peak_memory_bytes": _native.peak_memory_bytes(),
             **({"classes": found.tolist()} if len(found) <= SHOWN else {}),
             **({"plan": plan_json, "security_bits": _security_bits(plan_text)} if with_plan else {}),
@@ -327,8 +338,15 @@ def predict(
     )
     if stats.clamped_inputs:
         errors.print(
-            f"{stats.clamped_inputs} input values were outside the planned range and clamped: "
-            "check --scale, --mean, --std"
+            f"{stats.clamped_inputs} input values were outside the range the server planned for, and clamped: "
+            "results may be wrong. Check --scale, --mean and --std here, and --data or --input-range at the server",
+            soft_wrap=True,
+        )
+    if stats.clamped_activations:
+        errors.print(
+            f"{stats.clamped_activations / stats.images:.3g} activations an image were beyond the ranges of the "
+            "server's samples and clamped: many mean that its samples do not represent these inputs",
+            soft_wrap=True,
         )
 
 
@@ -380,6 +398,7 @@ def _load(
     output: str | None,
     preprocessing: Preprocessing,
     bits: tuple[int | None, int | None],
+    notice: bool = True,
 ) -> Model:
     bounds = (0.0, 1.0)
     if input_range is not None:
@@ -388,6 +407,14 @@ def _load(
             raise InputError(f"--input-range {input_range} is not LOW,HIGH")
         bounds = (numbers[0], numbers[1])
     given = _shape(shape)
+    if data is None and input_range is None:
+        bounds = preprocessing.byte_range()
+        if notice:
+            errors.print(
+                f"no --data: ranges are guessed from made-up inputs in {bounds[0]:.4g}..{bounds[1]:.4g}; "
+                "typical images (--data) make the fixed point more precise",
+                soft_wrap=True,
+            )
     samples = None
     if data is not None:
         takes = load(model, shape=given, output=output).input_shape
@@ -439,9 +466,17 @@ def _preprocessing(scale: float | None, mean: str | None, std: str | None) -> Pr
     )
 
 
-def _labels(path: Path | None, found: npt.NDArray[Any] | None, images: int) -> npt.NDArray[np.int64] | None:
+def _labels(path: Path | None, found: npt.NDArray[Any] | None, images: int, total: int) -> npt.NDArray[np.int64] | None:
     labels = found if path is None else read_labels(path)
-    return None if labels is None else as_labels(labels.reshape(-1)[:images], images)
+    if labels is None:
+        return None
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise InputError(f"labels have shape {list(labels.shape)}: give one class index an image")
+    if len(labels) != total:
+        raise InputError(f"there are {len(labels)} labels for {total} images")
+    return as_labels(labels[:images], images)
 
 
 def _names(path: Path | None) -> list[str] | None:
@@ -462,13 +497,19 @@ def _security_bits(plan_text: str) -> int | None:
     return min(map(int, re.findall(r"(\d+)-bit security", plan_text)), default=None)
 
 
+def _writable(path: Path) -> None:
+    """Refuses before the run what could not be written after it."""
+    if path.suffix not in (".npy", ".npz"):
+        raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs and classes)")
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
 def _save(path: Path, outputs: Floats, found: npt.NDArray[np.int64]) -> None:
     if path.suffix == ".npz":
         np.savez(path, outputs=outputs, classes=found)
-    elif path.suffix == ".npy":
-        np.save(path, outputs)
     else:
-        raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs and classes)")
+        np.save(path, outputs)
 
 
 def _write(path: Path, write: Any) -> None:

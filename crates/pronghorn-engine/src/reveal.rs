@@ -5,12 +5,19 @@
 //! sent. What the client learns: every pre-activation value, and with it the weights.
 
 use pronghorn_graph::fixed::{ActivationOp, ValueSpec};
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rayon::prelude::*;
 
 use crate::{local, share::Batch, simd};
 
-/// Applies `ops` in order; `shape` describes the value they start from.
-pub(crate) fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch) -> Batch {
+/// Applies `ops` in order to a value that `spec` describes; counts words brought to a bound that the samples set.
+pub(crate) fn apply(
+    ops: &[ActivationOp],
+    spec: &ValueSpec,
+    mut value: Batch,
+    saturated: &AtomicU64,
+) -> Batch {
     let mut shape = spec.shape.clone();
     for chain in ops.chunk_by(|a, b| is_elementwise(a) && is_elementwise(b)) {
         if let [ActivationOp::MaxPool { window }] = chain {
@@ -18,10 +25,10 @@ pub(crate) fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch) ->
             continue;
         }
         let images = value.images();
-        value
-            .words_mut()
-            .par_chunks_mut(images)
-            .for_each(|row| chain.iter().for_each(|op| elementwise(op, row)));
+        value.words_mut().par_chunks_mut(images).for_each(|row| {
+            let count: u64 = chain.iter().map(|op| u64::from(elementwise(op, row))).sum();
+            saturated.fetch_add(count, Ordering::Relaxed);
+        });
     }
     value
 }
@@ -30,14 +37,17 @@ fn is_elementwise(op: &ActivationOp) -> bool {
     !matches!(op, ActivationOp::MaxPool { .. })
 }
 
-/// One operator on one row, still in cache from the one before.
-fn elementwise(op: &ActivationOp, row: &mut [i32]) {
+/// One operator on one row, still in cache from the one before; how many words a sampled bound changed.
+fn elementwise(op: &ActivationOp, row: &mut [i32]) -> u32 {
     match *op {
         ActivationOp::Relu => simd::relu(row),
         ActivationOp::Clip { low, high } => simd::clip(row, low, high),
         ActivationOp::LeakyRelu { slope, shift } => simd::leaky_relu(row, slope, shift),
         ActivationOp::Square => simd::square(row),
-        ActivationOp::Requantise { shift, low, high } => simd::requantise(row, shift, low, high),
+        ActivationOp::Requantise { shift, low, high } => {
+            return simd::requantise(row, shift, low, high);
+        }
         ActivationOp::MaxPool { .. } => unreachable!("pools end a chain"),
     }
+    0
 }

@@ -1,6 +1,9 @@
 //! A whole plan for one batch: the steps' machines, one after another, with shares in between.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use pronghorn_graph::oracle;
 use pronghorn_plan::{Built, Plan, Step, StepKind, WordSize};
@@ -181,7 +184,11 @@ fn no_engine(step: &Step, reason: &'static str) -> EngineError {
     }
 }
 
-struct Client;
+/// Counts the activations that left the ranges the samples set.
+#[derive(Default)]
+struct Client {
+    saturated: AtomicU64,
+}
 
 impl Role for Client {
     fn start(
@@ -205,9 +212,12 @@ impl Role for Client {
         let share = match &step.kind {
             StepKind::Input => return Err(no_engine(step, "a plan has one input, its first step")),
             StepKind::Local(op) => local::apply(op, &specs, &words, &step.value),
-            StepKind::Activation(activation) => {
-                reveal::apply(&activation.ops, specs[0], words.swap_remove(0))
-            }
+            StepKind::Activation(activation) => reveal::apply(
+                &activation.ops,
+                specs[0],
+                words.swap_remove(0),
+                &self.saturated,
+            ),
             StepKind::Linear(linear) => {
                 let shape = Shape::of(plan, index, batch)
                     .ok_or_else(|| no_engine(step, "it is not linear"))?;
@@ -252,7 +262,7 @@ impl ClientRun {
         let integers = Zeroizing::new(integers);
         let share = Share::Words(Batch::from_images(&integers, elements, batch));
         Ok(Self {
-            run: Run::new(Client, plan, batch, share)?,
+            run: Run::new(Client::default(), plan, batch, share)?,
             clamped,
         })
     }
@@ -260,6 +270,12 @@ impl ClientRun {
     /// Input values outside the range the model was calibrated for, which were brought to its border.
     pub fn clamped_inputs(&self) -> usize {
         self.clamped
+    }
+
+    /// Activations so far that were beyond the range seen on the model owner's samples, and were brought to its border.
+    /// A few are harmless; many mean that the samples do not represent these inputs.
+    pub fn clamped_activations(&self) -> u64 {
+        self.run.role.saturated.load(Ordering::Relaxed)
     }
 
     /// The result as integers at the scale of [`Plan::result`], `[image][element]`.

@@ -33,9 +33,15 @@ vectorised! {
 }
 
 vectorised! {
-    /// [`scalar::requantise`] on every word.
-    pub fn requantise(words: &mut [i32], shift: u32, low: i32, high: i32) {
-        words.iter_mut().for_each(|word| *word = scalar::requantise(*word, shift, low, high));
+    /// [`scalar::requantise`] on every word; how many were brought to a bound.
+    pub fn requantise(words: &mut [i32], shift: u32, low: i32, high: i32) -> u32 {
+        let mut saturated = 0;
+        for word in words {
+            let rounded = scalar::requantise(*word, shift, i32::MIN, i32::MAX);
+            *word = scalar::clip(rounded, low, high);
+            saturated += u32::from(*word != rounded);
+        }
+        saturated
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a floating-point graph to a plan and the server's half.
 
 use pronghorn_graph::{
-    fixed::{Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
+    fixed::{Digit, Finish, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
     float::{self, FloatError},
     graph::{Graph, Node, Op},
     oracle::{self, OracleError},
@@ -60,6 +60,9 @@ pub const SYNTHETIC_MARGIN: f32 = 2.0;
 
 /// Relative rms error of the result, against the float model on the samples, that the planner aims at.
 pub const RESULT_TOLERANCE: f64 = 0.05;
+
+/// Above this error there is no plan: its answers would be wrong without a word.
+pub const WORST_RESULT: f64 = 0.5;
 
 /// Samples on which the planner measures that error, at most, and as many as take this many multiply-adds.
 const FIDELITY_IMAGES: usize = 64;
@@ -126,6 +129,15 @@ pub enum BuildError {
         "{0}: the model's numbers are out of proportion (weights or ranges that are too large or too small by many powers of two)"
     )]
     Refused(#[source] PlanError),
+    /// The fixed-point model does not compute what the float model does.
+    #[error(
+        "the fixed-point model is off by {:.0} % of the result on the samples: give samples that represent the inputs, \
+         more --weight-bits and --input-bits, or rescale weights that are tiny or huge", 100.0 * error
+    )]
+    Imprecise {
+        /// Relative rms error of the result.
+        error: f64,
+    },
     /// A layer whose numbers do not go together.
     #[error("{layer}: {reason}")]
     Layer {
@@ -198,6 +210,14 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         tolerance /= 2.0;
     }
     let (fixed, result_error) = best.expect("the loop runs at least once");
+    // Bits the user named are the user's choice, and an index has no relative error.
+    let judged = options.weight_bits.or(options.input_bits).is_none()
+        && !fixed.finish.contains(&Finish::ArgMax);
+    if judged && (result_error.is_nan() || result_error > WORST_RESULT) {
+        return Err(BuildError::Imprecise {
+            error: result_error,
+        });
+    }
     let (plan, weights) = lower(&fixed, trust, options.memory)?;
     Ok(Built {
         plan,

@@ -61,6 +61,13 @@ impl fmt::Display for Plan {
         }
         table(f, &rows)?;
         writeln!(f)?;
+        let one = cost::total(self, 1);
+        writeln!(
+            f,
+            "one image alone: up {:.3} MB, down {:.3} MB, since `a` of the answer serves all images of a batch",
+            one.bytes_up as f64 / 1e6,
+            one.bytes_down as f64 / 1e6
+        )?;
         writeln!(f, "a full batch, frames not counted:")?;
         writeln!(
             f,

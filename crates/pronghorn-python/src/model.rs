@@ -221,6 +221,7 @@ impl Compiled {
         let (values, images) = array::images(&inputs, &self.input_shape())?;
         let pool = pool(threads)?;
         let elements = plan.input_len();
+        let mut saturated = 0u64;
         let (mut integers, mut up, mut down, mut clamped, mut done) =
             (Vec::new(), 0u64, 0u64, 0usize, 0usize);
         let started = std::time::Instant::now();
@@ -233,6 +234,7 @@ impl Compiled {
             up += run.bytes_up;
             down += run.bytes_down;
             clamped += run.clamped_inputs;
+            saturated += run.clamped_activations;
             done += count;
             if let Some(progress) = &progress {
                 progress.call1(py, (done, images))?;
@@ -244,6 +246,7 @@ impl Compiled {
         stats.set_item("bytes_sent", up)?;
         stats.set_item("bytes_received", down)?;
         stats.set_item("clamped_inputs", clamped)?;
+        stats.set_item("clamped_activations", saturated)?;
         let decoded = oracle::finish(&plan.finish, plan.result(), &integers, images);
         Ok((
             array::array(py, integers, images, &plan.result().shape)?,

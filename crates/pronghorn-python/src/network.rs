@@ -197,6 +197,7 @@ impl Client {
         stats.set_item("bytes_received", found.bytes_received)?;
         stats.set_item("messages", found.messages)?;
         stats.set_item("clamped_inputs", found.clamped_inputs)?;
+        stats.set_item("clamped_activations", found.clamped_activations)?;
         Ok((
             array::array(py, prediction.outputs, images, &self.output_shape()?)?,
             stats,

@@ -86,6 +86,8 @@ pub struct Stats {
     pub seconds: f64,
     /// Input values outside the range the model was calibrated for, which were brought to its border.
     pub clamped_inputs: usize,
+    /// Activations outside the calibrated ranges, likewise.
+    pub clamped_activations: u64,
 }
 
 impl Client {
@@ -191,6 +193,7 @@ impl Client {
                     total: batches * now.total,
                 });
             })?;
+            stats.clamped_activations += run.clamped_activations();
             outputs.extend(run.finish()?);
             stats.batches += 1;
         }

@@ -22,6 +22,8 @@ pub struct InProcess {
     pub bytes_down: u64,
     /// Input values outside the calibrated range, brought to its border.
     pub clamped_inputs: usize,
+    /// Activations outside the calibrated ranges, likewise.
+    pub clamped_activations: u64,
 }
 
 impl InProcess {
@@ -45,11 +47,13 @@ pub fn in_process(
     let mut server = ServerRun::new(model.clone(), batch)?;
     let (bytes_up, bytes_down) = exchange(&mut client, &mut server)?;
     let clamped_inputs = client.clamped_inputs();
+    let clamped_activations = client.clamped_activations();
     Ok(InProcess {
         integers: client.finish_integers()?,
         bytes_up,
         bytes_down,
         clamped_inputs,
+        clamped_activations,
     })
 }
 
