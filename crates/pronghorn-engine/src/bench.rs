@@ -102,8 +102,8 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
     let columns = 4 * N;
     // Measured just before, one thread; a word of more limbs takes that much longer.
     let per_word = 2.0 / f64::from(modulus_bits.div_ceil(16));
-    let ceiling =
-        product::ceiling(level, repetitions).map_or(0.0, |ceiling| ceiling.rate * per_word / 1e9);
+    let ceiling = product::ceiling(level, 10 * repetitions)
+        .map_or(0.0, |ceiling| ceiling.rate * per_word / 1e9);
     let measure = |(name, geometry): (&str, ConvGeometry)| {
         let count = geometry.out_channels
             * geometry.in_channels

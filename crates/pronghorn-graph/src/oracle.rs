@@ -68,7 +68,14 @@ pub enum OracleError {
 /// # Errors
 /// When a value is infinite or NaN.
 pub fn quantise_input(spec: &ValueSpec, values: &[f32]) -> Result<(Vec<i32>, usize), OracleError> {
-    if let Some(position) = values.iter().position(|value| !value.is_finite()) {
+    if !values
+        .iter()
+        .fold(true, |all, value| all & value.is_finite())
+    {
+        let position = values
+            .iter()
+            .position(|value| !value.is_finite())
+            .unwrap_or(0);
         let (image, value) = (position / spec.len().max(1), values[position].to_string());
         return Err(OracleError::NotFinite {
             position,
@@ -78,16 +85,28 @@ pub fn quantise_input(spec: &ValueSpec, values: &[f32]) -> Result<(Vec<i32>, usi
     }
     let scale = f64::from(spec.fraction_bits).exp2();
     let (low, high) = (f64::from(spec.low), f64::from(spec.high));
-    let mut clamped = 0;
-    let quantise = |&value: &f32| {
-        let moved = f64::from(value) * scale + 0.5;
-        clamped += usize::from((moved < low) | (moved >= high + 1.0));
-        // Not negative, so that the conversion, which truncates, is the floor.
-        let above_low = moved.max(low).min(high) - low;
-        spec.low.wrapping_add(above_low as u32 as i32)
-    };
-    let integers = values.iter().map(quantise).collect();
-    Ok((integers, clamped))
+    let mut clamped = 0u32;
+    let mut total = 0;
+    let mut integers = vec![0; values.len()];
+    for (integers, values) in integers.chunks_mut(1 << 16).zip(values.chunks(1 << 16)) {
+        for (integer, &value) in integers.iter_mut().zip(values) {
+            let moved = f64::from(value) * scale + 0.5;
+            clamped += u32::from((moved < low) | (moved >= high + 1.0));
+            *integer = spec.low.wrapping_add(floor(moved.max(low).min(high) - low));
+        }
+        total += std::mem::take(&mut clamped) as usize;
+    }
+    Ok((integers, total))
+}
+
+/// The floor of a number in `0..2^32`, modulo 2^32: in additions only, which compilers turn into vector code where
+/// `f64::floor` and a conversion are calls and branches.
+fn floor(number: f64) -> i32 {
+    // Above 2^52 floating-point numbers are the integers.
+    const INTEGERS: f64 = (1u64 << 52) as f64;
+    let nearest = (number + INTEGERS) - INTEGERS;
+    let floor = nearest - if nearest > number { 1.0 } else { 0.0 };
+    (floor + INTEGERS).to_bits() as i32
 }
 
 /// The result's integers for `batch` images, one after the other in `inputs`; results likewise.
@@ -309,4 +328,25 @@ fn pool(
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn floors() {
+        for number in [
+            0.0,
+            0.25,
+            0.5,
+            0.999_999,
+            1.0,
+            1.5,
+            2.5,
+            12_345.75,
+            2_147_483_647.5,
+        ] {
+            assert_eq!(super::floor(number), number.floor() as i32, "{number}");
+        }
+        assert_eq!(super::floor(4_294_967_295.9), -1);
+    }
 }
