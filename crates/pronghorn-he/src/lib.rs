@@ -1,5 +1,5 @@
-//! RLWE encryption for the batch engine: secret keys, ciphertexts with a seeded `a`, decryption,
-//! modulus switching and noise bounds.
+//! RLWE encryption for the batch engine: secret keys, ciphertexts with a seeded `a`, decryption
+//! from answers whose low bits were dropped, and noise bounds.
 //!
 //! One ciphertext row holds one tensor element of a whole batch of images, image `j` in
 //! coefficient `j`. There is no ciphertext-ciphertext product here, so the server needs no
