@@ -7,6 +7,7 @@ use pronghorn_graph::{
     fixed::{LocalOp, ValueSpec},
     geometry::Window,
 };
+use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 
 use crate::{share::Batch, simd};
@@ -46,7 +47,7 @@ fn rows(elements: usize, images: usize, fill: impl Fn(usize, &mut [i32]) + Sync)
 fn add(left_shift: &[u32; 2], inputs: &[Batch]) -> Batch {
     rows(inputs[0].elements(), inputs[0].images(), |element, row| {
         for (input, &shift) in inputs.iter().zip(left_shift) {
-            simd::add_shifted(row, input.row(element), shift);
+            simd::add_shifted(SimdLevel::detect(), row, input.row(element), shift);
         }
     })
 }
@@ -63,6 +64,7 @@ fn rearrange(
     rows(output.len(), inputs[0].images(), |element, row| {
         if let Some(source) = sources[element] {
             simd::add_shifted(
+                SimdLevel::detect(),
                 row,
                 inputs[source.input].row(source.index),
                 left_shift[source.input],
@@ -76,14 +78,14 @@ fn sum_pool(window: &Window, multipliers: &[i32], shape: &[usize], input: &Batch
     let positions = height * width;
     rows(pool.channels * positions, input.images(), |element, row| {
         pool.sources(element, |source| {
-            simd::add_shifted(row, input.row(source), 0)
+            simd::add_shifted(SimdLevel::detect(), row, input.row(source), 0)
         });
         let multiplier = multipliers[if multipliers.len() == 1 {
             0
         } else {
             element % positions
         }];
-        simd::scale(row, multiplier);
+        simd::scale(SimdLevel::detect(), row, multiplier);
     })
 }
 
@@ -95,7 +97,9 @@ pub(crate) fn max_pool(window: &Window, shape: &[usize], input: &Batch) -> (Batc
         input.images(),
         |element, row| {
             row.fill(i32::MIN);
-            pool.sources(element, |source| simd::maximum(row, input.row(source)));
+            pool.sources(element, |source| {
+                simd::maximum(SimdLevel::detect(), row, input.row(source))
+            });
         },
     );
     (pooled, vec![pool.channels, height, width])

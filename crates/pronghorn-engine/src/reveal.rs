@@ -7,6 +7,7 @@
 use pronghorn_graph::fixed::{ActivationOp, ValueSpec};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 
 use crate::{local, share::Batch, simd};
@@ -40,12 +41,14 @@ fn is_elementwise(op: &ActivationOp) -> bool {
 /// One operator on one row, still in cache from the one before; how many words a sampled bound changed.
 fn elementwise(op: &ActivationOp, row: &mut [i32]) -> u32 {
     match *op {
-        ActivationOp::Relu => simd::relu(row),
-        ActivationOp::Clip { low, high } => simd::clip(row, low, high),
-        ActivationOp::LeakyRelu { slope, shift } => simd::leaky_relu(row, slope, shift),
-        ActivationOp::Square => simd::square(row),
+        ActivationOp::Relu => simd::relu(SimdLevel::detect(), row),
+        ActivationOp::Clip { low, high } => simd::clip(SimdLevel::detect(), row, low, high),
+        ActivationOp::LeakyRelu { slope, shift } => {
+            simd::leaky_relu(SimdLevel::detect(), row, slope, shift)
+        }
+        ActivationOp::Square => simd::square(SimdLevel::detect(), row),
         ActivationOp::Requantise { shift, low, high } => {
-            return simd::requantise(row, shift, low, high);
+            return simd::requantise(SimdLevel::detect(), row, shift, low, high);
         }
         ActivationOp::MaxPool { .. } => unreachable!("pools end a chain"),
     }

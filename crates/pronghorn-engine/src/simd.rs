@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // calls of #[target_feature] functions after run-time detection
 
 use pronghorn_graph::fixed::scalar;
-use pronghorn_he::vectorised;
+use pronghorn_ring::vectorised;
 
 vectorised! {
     /// [`scalar::relu`] on every word.

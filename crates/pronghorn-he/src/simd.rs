@@ -1,37 +1,7 @@
 //! The loops around the NTT, compiled at every SIMD level from one plain body.
 #![allow(unsafe_code)] // calls of #[target_feature] functions after run-time detection
 
-/// Defines a function whose body is compiled for AVX-512, AVX2 and the base target, and which
-/// picks at run time by [`pronghorn_ring::SimdLevel::detect`]. The body is ordinary safe code.
-#[macro_export]
-macro_rules! vectorised {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($generic:ident : $bound:path),*>)?
-        ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
-        $(#[$meta])*
-        #[allow(unsafe_code, clippy::too_many_arguments)]
-        $vis fn $name $(<$($generic: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? {
-            #[inline(always)]
-            fn plain $(<$($generic: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? $body
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx2")]
-                fn avx2 $(<$($generic: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? { plain($($arg),*) }
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
-                fn avx512 $(<$($generic: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? { plain($($arg),*) }
-                match pronghorn_ring::SimdLevel::detect() {
-                    // SAFETY: `detect` names only levels this CPU has.
-                    pronghorn_ring::SimdLevel::Avx512 => return unsafe { avx512($($arg),*) },
-                    // SAFETY: as above.
-                    pronghorn_ring::SimdLevel::Avx2 => return unsafe { avx2($($arg),*) },
-                    pronghorn_ring::SimdLevel::Portable => {}
-                }
-            }
-            plain($($arg),*)
-        }
-    };
-}
-
-use pronghorn_ring::Word;
+use pronghorn_ring::{SimdLevel, Word, vectorised};
 
 use crate::rlwe::Encoding;
 
@@ -49,10 +19,28 @@ pub fn encrypt<W: Word>(
     let most = i32::try_from((q / 2) >> scale_log).unwrap_or(i32::MAX);
     if W::BITS == 32 {
         let (mask, b) = (bytemuck::cast_slice(mask), bytemuck::cast_slice_mut(b));
-        encrypt_u32(messages, errors, mask, scale_log, q as u32, most, b)
+        encrypt_u32(
+            SimdLevel::detect(),
+            messages,
+            errors,
+            mask,
+            scale_log,
+            q as u32,
+            most,
+            b,
+        )
     } else {
         let (mask, b) = (bytemuck::cast_slice(mask), bytemuck::cast_slice_mut(b));
-        encrypt_u64(messages, errors, mask, scale_log, q, most, b)
+        encrypt_u64(
+            SimdLevel::detect(),
+            messages,
+            errors,
+            mask,
+            scale_log,
+            q,
+            most,
+            b,
+        )
     }
 }
 
@@ -95,6 +83,7 @@ pub fn decrypt<W: Word>(
 ) -> bool {
     if W::BITS == 32 {
         decrypt_u32(
+            SimdLevel::detect(),
             bytemuck::cast_slice(b),
             bytemuck::cast_slice(mask),
             encoding,
@@ -103,6 +92,7 @@ pub fn decrypt<W: Word>(
         )
     } else {
         decrypt_u64(
+            SimdLevel::detect(),
             bytemuck::cast_slice(b),
             bytemuck::cast_slice(mask),
             encoding,

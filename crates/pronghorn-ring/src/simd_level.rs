@@ -42,7 +42,7 @@ impl SimdLevel {
     }
 
     /// This level, or the best below it that the CPU can run.
-    pub(crate) fn or_best(self) -> Self {
+    pub fn or_best(self) -> Self {
         self.min(Self::best())
     }
 

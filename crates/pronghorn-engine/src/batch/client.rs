@@ -4,6 +4,7 @@ use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, OutOfRange, Scratch},
 };
+use pronghorn_ring::SimdLevel;
 use pronghorn_ring::{
     Word, bits,
     random::{Prg, Seed},
@@ -163,7 +164,14 @@ fn decrypt_element<W: Word>(
             .map_err(outside)?;
         if index > 0 {
             let shifts = [shape.linear.parts[0].left_shift, part.left_shift];
-            if !simd::add_parts(element, messages, shifts, shape.low, shape.high) {
+            if !simd::add_parts(
+                SimdLevel::detect(),
+                element,
+                messages,
+                shifts,
+                shape.low,
+                shape.high,
+            ) {
                 return Err(outside(OutOfRange));
             }
         }

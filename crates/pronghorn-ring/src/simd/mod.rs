@@ -22,13 +22,16 @@ pub(crate) use ntt::Twiddles;
 pub(crate) use vector::{add_assign, mask_and_largest, neg_assign, sub_assign};
 
 /// Defines a function whose plain body is compiled for every level and run at the one its first
-/// argument names (or the best below it that the CPU has).
+/// argument names (or the best below it that the CPU has). The body is ordinary safe code; use it in
+/// modules named `simd`, since the choice expands to calls that need `unsafe`.
+#[macro_export]
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$generic:ident : $bound:path $(, const $constant:ident : usize)?>)?
         ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
         $vis fn $name $(<$generic: $bound $(, const $constant: usize)?>)?
-            (level: crate::SimdLevel, $($arg: $ty),*) $(-> $ret)? {
+            (level: $crate::SimdLevel, $($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
             fn plain $(<$generic: $bound $(, const $constant: usize)?>)? ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
@@ -43,10 +46,10 @@ macro_rules! vectorised {
                 }
                 match level.or_best() {
                     // SAFETY: `or_best` returns only levels this CPU has.
-                    crate::SimdLevel::Avx512 => return unsafe { avx512 $(::<$generic $(, $constant)?>)? ($($arg),*) },
+                    $crate::SimdLevel::Avx512 => return unsafe { avx512 $(::<$generic $(, $constant)?>)? ($($arg),*) },
                     // SAFETY: as above.
-                    crate::SimdLevel::Avx2 => return unsafe { avx2 $(::<$generic $(, $constant)?>)? ($($arg),*) },
-                    crate::SimdLevel::Portable => {}
+                    $crate::SimdLevel::Avx2 => return unsafe { avx2 $(::<$generic $(, $constant)?>)? ($($arg),*) },
+                    $crate::SimdLevel::Portable => {}
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]
@@ -55,7 +58,7 @@ macro_rules! vectorised {
         }
     };
 }
-use vectorised;
+pub(crate) use vectorised;
 
 /// What a [`Word`] must bring to run at every level. Sealed: this module is private.
 pub trait Kernels: Sized {
