@@ -75,6 +75,27 @@ impl<W: Word> RlweRing<W> {
         self.security
     }
 
+    /// Switches the modulus of the `a` of an answer: from the NTT domain to coefficients without their `dropped`
+    /// low bits. Nothing happens where none are dropped. Variable time: `a` is public.
+    pub fn drop_low_bits_public(&self, a: &mut [W], dropped: u32) {
+        if dropped > 0 {
+            self.ntt.inverse(a);
+            a.iter_mut().for_each(|word| *word = *word >> dropped);
+        }
+    }
+
+    /// Undoes [`drop_low_bits_public`](Self::drop_low_bits_public) but for the bits dropped, in whose place comes their
+    /// middle: back in the NTT domain, each coefficient off by at most `2^(dropped - 1)`.
+    pub fn restore_low_bits_public(&self, a: &mut [W], dropped: u32) {
+        if dropped > 0 {
+            let middle = W::from_u64(1 << (dropped - 1));
+            for word in a.iter_mut() {
+                *word = self.modulus().reduce_once((*word << dropped) | middle);
+            }
+            self.ntt.forward(a);
+        }
+    }
+
     /// How many secrets a batch needs.
     pub fn blocks(&self, batch: usize) -> usize {
         batch.div_ceil(self.n())
@@ -193,7 +214,7 @@ impl<W: Word> SecretKey<W> {
         if inside { Ok(()) } else { Err(TooLarge) }
     }
 
-    /// Decrypts a row of an answer into `messages`; `b` holds words without their dropped bits.
+    /// Decrypts a row of an answer into `messages`; `a` is in the NTT domain, `b` holds words without their dropped bits.
     ///
     /// # Errors
     /// When a message lies outside `encoding.low..=encoding.high`.

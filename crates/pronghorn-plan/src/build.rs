@@ -449,6 +449,7 @@ fn parameters(
         modulus,
         scale_log,
         dropped_bits,
+        dropped_bits_a,
     } = demand
         .carrier(input.value.len(), answers)
         .ok_or_else(|| BuildError::Modulus {
@@ -465,6 +466,7 @@ fn parameters(
         modulus,
         scale_log,
         dropped_bits,
+        dropped_bits_a,
         parts,
     })
 }

@@ -50,9 +50,9 @@ impl LinearPlan {
         packed_len(batch, self.modulus_bits())
     }
 
-    /// Bytes of one part of an element's answer for a batch: `a` whole, `b` without its dropped bits.
+    /// Bytes of one part of an element's answer for a batch: `a` and `b` without their dropped bits.
     pub fn answer_part_bytes(&self, batch: usize) -> usize {
-        packed_len(self.degree, self.modulus_bits()) + packed_len(batch, self.answer_bits())
+        packed_len(self.degree, self.answer_bits_a()) + packed_len(batch, self.answer_bits())
     }
 
     /// Bytes of one element's answer for a batch, all parts.

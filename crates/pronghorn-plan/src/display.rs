@@ -168,8 +168,8 @@ fn parameters(step: &Step) -> String {
         SecurityLevel::Bits256 => "256",
     });
     format!(
-        "N {}, q {} ({bits} bits), scale 2^{}, -{} bits down, {level}-bit security",
-        linear.degree, linear.modulus, linear.scale_log, linear.dropped_bits
+        "N {}, q {} ({bits} bits), scale 2^{}, -{} and -{} bits of a and b down, {level}-bit security",
+        linear.degree, linear.modulus, linear.scale_log, linear.dropped_bits_a, linear.dropped_bits
     )
 }
 

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::{trust::TrustLevel, validate};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 1;
+pub const FORMAT: u16 = 2;
 
 /// Longest plan a reader accepts, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -80,8 +80,10 @@ pub struct LinearPlan {
     pub modulus: u64,
     /// A message `m` is `m << scale_log` in a coefficient.
     pub scale_log: u32,
-    /// Low bits the server drops from `b` of its answer.
+    /// Low bits the server drops from each word of `b` of its answer.
     pub dropped_bits: u32,
+    /// Low bits the server drops from each coefficient of `a` of its answer.
+    pub dropped_bits_a: u32,
     /// The answers each element has: one, or two for weights cut into a high and a low digit.
     pub parts: Vec<Part>,
 }
@@ -130,6 +132,11 @@ impl LinearPlan {
     /// Bits of the modulus: the width of a ciphertext word on the wire.
     pub fn modulus_bits(&self) -> u32 {
         u64::BITS - self.modulus.leading_zeros()
+    }
+
+    /// Bits of a coefficient of `a` in the answer.
+    pub fn answer_bits_a(&self) -> u32 {
+        self.modulus_bits() - self.dropped_bits_a
     }
 
     /// Bits of a word of `b` in the answer.

@@ -39,6 +39,8 @@ pub struct Carrier {
     pub scale_log: u32,
     /// Bits dropped from `b` of the answer.
     pub dropped_bits: u32,
+    /// Bits dropped from `a` of the answer.
+    pub dropped_bits_a: u32,
 }
 
 /// What a layer asks of its modulus.
@@ -89,7 +91,7 @@ impl Demand {
         let bytes = |carrier: &Carrier| {
             let bits = u64::BITS - carrier.modulus.leading_zeros();
             (inputs + 2 * outputs) as u64 * u64::from(bits)
-                - outputs as u64 * u64::from(carrier.dropped_bits)
+                - outputs as u64 * u64::from(carrier.dropped_bits + carrier.dropped_bits_a)
         };
         (least..least + 4)
             .filter_map(|bits| self.carrier_at(bits))
@@ -110,21 +112,38 @@ impl Demand {
         let degree = DEGREES.into_iter().find(fits)?;
         let modulus = largest_ntt_prime(bits, degree)?;
         let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
-        // noise + 2^(dropped - 1) < 2^(scale_log - 1)
         let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
-        let dropped_bits = if room == 0 {
-            0
-        } else {
-            u64::BITS - room.leading_zeros()
-        };
+        let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);
         Some(Carrier {
             word,
             degree,
             modulus,
             scale_log,
             dropped_bits,
+            dropped_bits_a,
         })
     }
+}
+
+/// Blocks of a batch that the choice of dropped bits assumes: that many words of `b` for each of `a`.
+const TYPICAL_BLOCKS: u32 = 2;
+
+/// Low bits of `a` and `b` to drop from an answer, so that the noise it brings is at most `room`: a bit less of `b`
+/// makes room for about `log2(sqrt(N)) + 3` of `a`.
+fn dropped_bits(degree: usize, room: u64) -> (u32, u32) {
+    let largest_b = |noise_a: u64| {
+        let room = room.checked_sub(noise_a)?;
+        // 2^(dropped - 1) <= room
+        Some(if room == 0 {
+            0
+        } else {
+            u64::BITS - room.leading_zeros()
+        })
+    };
+    (0..u64::BITS)
+        .map_while(|a| Some((a, largest_b(noise::dropped_a_bound(degree, a))?)))
+        .max_by_key(|(a, b)| a + TYPICAL_BLOCKS * b)
+        .unwrap_or((0, 0))
 }
 
 /// Chooses precisions so that rounding stays within a tolerance and the modulus small.
@@ -265,7 +284,9 @@ mod tests {
                 };
                 let bits = u64::BITS - carrier.modulus.leading_zeros();
                 assert!(security::check(carrier.degree, bits).is_ok());
-                let error = demand.noise() + ((1u64 << carrier.dropped_bits) >> 1);
+                let error = demand.noise()
+                    + ((1u64 << carrier.dropped_bits) >> 1)
+                    + noise::dropped_a_bound(carrier.degree, carrier.dropped_bits_a);
                 assert!(
                     error < 1u64 << (carrier.scale_log - 1),
                     "{demand:?} {carrier:?}"

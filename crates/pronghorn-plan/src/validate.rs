@@ -242,11 +242,12 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
     }
     if linear.scale_log == 0
         || linear.scale_log >= linear.modulus_bits()
-        || linear.dropped_bits >= linear.scale_log
+        || linear.dropped_bits.max(linear.dropped_bits_a) >= linear.scale_log
     {
         return Err(format!(
-            "scale 2^{} and {} dropped bits do not go with a modulus of {} bits",
+            "scale 2^{} and {} or {} dropped bits do not go with a modulus of {} bits",
             linear.scale_log,
+            linear.dropped_bits_a,
             linear.dropped_bits,
             linear.modulus_bits()
         ));

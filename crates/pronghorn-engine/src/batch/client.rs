@@ -120,7 +120,7 @@ impl<W: Word> LinearClient<W> {
             .try_for_each_init(
                 || Workspace::new(ring, batch),
                 |work, (index, (element, bytes))| {
-                    decrypt_element(shape, key, done + index, bytes, work, element)
+                    decrypt_element(shape, ring, key, done + index, bytes, work, element)
                 },
             )
     }
@@ -130,6 +130,7 @@ impl<W: Word> LinearClient<W> {
 /// parts' ranges are, since the next step's ciphertexts rely on it.
 fn decrypt_element<W: Word>(
     shape: &Shape,
+    ring: &RlweRing<W>,
     key: &SecretKey<W>,
     row: usize,
     bytes: &[u8],
@@ -148,6 +149,7 @@ fn decrypt_element<W: Word>(
         .enumerate()
     {
         read_answer(shape, row, bytes, work)?;
+        ring.restore_low_bits_public(&mut work.a, shape.linear.dropped_bits_a);
         let Workspace {
             a,
             b,
@@ -210,9 +212,9 @@ fn read_answer<W: Word>(
 ) -> Result<(), EngineError> {
     const MESSAGE: &str = "the encrypted answer";
     let linear = &shape.linear;
-    let (a, b) = bytes.split_at(bits::packed_len(linear.degree, linear.modulus_bits()));
+    let (a, b) = bytes.split_at(bits::packed_len(linear.degree, linear.answer_bits_a()));
     for (bytes, width, words) in [
-        (a, linear.modulus_bits(), &mut work.a),
+        (a, linear.answer_bits_a(), &mut work.a),
         (b, linear.answer_bits(), &mut work.b),
     ] {
         bits::unpack(bytes, width, words).map_err(|source| EngineError::Packing {
@@ -230,7 +232,9 @@ fn read_answer<W: Word>(
             <= most
     };
     let most = linear.modulus - 1;
-    if within(&work.a, most) && within(&work.b, most >> linear.dropped_bits) {
+    if within(&work.a, most >> linear.dropped_bits_a)
+        && within(&work.b, most >> linear.dropped_bits)
+    {
         return Ok(());
     }
     Err(EngineError::Word {

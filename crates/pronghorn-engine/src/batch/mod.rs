@@ -3,7 +3,8 @@
 //!
 //! A linear step is two passes over one small-integer matrix: the server multiplies it with the rows of `a`,
 //! which it expands from a seed, and with the rows of `b` that the client sends, both modulo `q`:
-//! `a' = W a`, `b' = W b + scale * (bias - centre)`. The client gets `a'` and the high bits of `b'`.
+//! `a' = W a`, `b' = W b + scale * (bias - centre)`. The client gets the high bits of both (modulus switching): of `b'` where
+//! it stands, of `a'` from its coefficients.
 //!
 //! Messages of one step, in order (all lengths follow from the plan and the batch):
 //! 1. client: 32 bytes, the seed of `a`;

@@ -11,7 +11,7 @@ use pronghorn_plan::{
     cost::SEED_BYTES,
     plan::{LinearPlan, Part, Step},
 };
-use pronghorn_ring::{Prime, Word, bits, random::Seed};
+use pronghorn_ring::{Word, bits, random::Seed};
 use rayon::prelude::*;
 
 use super::{
@@ -26,7 +26,7 @@ use crate::{
 
 /// A layer's weights, laid out for the product; made once a model. The server's secret: no Debug.
 pub struct PreparedLayer<W: Word> {
-    modulus: Prime<W>,
+    ring: RlweRing<W>,
     weights: PackedWeights,
     /// `scale * (bias - centre)` for each row the product makes.
     addend: Vec<W>,
@@ -66,7 +66,7 @@ impl<W: Word> PreparedLayer<W> {
             .flat_map(|word| std::iter::repeat_n(word, positions))
             .collect();
         Ok(Self {
-            modulus,
+            ring,
             weights,
             addend,
         })
@@ -146,7 +146,7 @@ impl<W: Word> LinearServer<W> {
     /// `a' = W a`, while the client is still encrypting.
     fn multiply_a(&mut self, seed: [u8; SEED_BYTES]) {
         let generator = rlwe::a_generator(&Seed::from_bytes(seed));
-        let (n, q) = (self.shape.linear.degree, &self.layer.modulus);
+        let (n, q) = (self.shape.linear.degree, self.layer.ring.modulus());
         let mut rows = vec![W::default(); self.shape.inputs * n];
         rows.par_chunks_mut(n)
             .enumerate()
@@ -163,7 +163,7 @@ impl<W: Word> LinearServer<W> {
         self.b = Tiles::new(self.shape.answers(), batch);
         product::multiply(
             &self.layer.weights,
-            &self.layer.modulus,
+            self.layer.ring.modulus(),
             &rows,
             batch,
             Some(addend),
@@ -220,8 +220,12 @@ impl<W: Word> LinearServer<W> {
             |(words, packed), (index, bytes)| {
                 packed.clear();
                 for answer in self.shape.answers_of(done + index) {
-                    self.a.read_row(answer, &mut words[..linear.degree]);
-                    bits::pack(&words[..linear.degree], linear.modulus_bits(), packed);
+                    let a = &mut words[..linear.degree];
+                    self.a.read_row(answer, a);
+                    self.layer
+                        .ring
+                        .drop_low_bits_public(a, linear.dropped_bits_a);
+                    bits::pack(a, linear.answer_bits_a(), packed);
                     let b = &mut words[..*batch];
                     self.b.read_row(answer, b);
                     b.iter_mut()
