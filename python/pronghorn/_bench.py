@@ -125,7 +125,7 @@ def _bench_cryptonets(report: Report, case: str, quick: bool) -> None:
 def _layers(plan: Record) -> list[Record]:
     """The parameters of each layer of secret weights in a plan's JSON."""
     linear = [(step["name"], step["kind"]["linear"]) for step in plan["steps"] if "linear" in step["kind"]]
-    names = ("degree", "modulus", "scale_log", "dropped_bits")
+    names = ("degree", "modulus", "scale_log", "dropped_bits", "dropped_bits_a")
     return [{"name": name, **{field: kind[field] for field in names}} for name, kind in linear]
 
 

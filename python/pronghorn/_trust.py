@@ -5,7 +5,7 @@ from __future__ import annotations
 from pronghorn import _native
 from pronghorn.errors import TrustLevelRequired
 
-AVAILABLE = ("client-aided",)
+AVAILABLE = ("encrypted", "client-aided")
 
 REVEALS = (
     "client-aided: the server learns shapes only, never the images; "

@@ -3,6 +3,7 @@
 use pronghorn_graph::oracle::OracleError;
 use pronghorn_he::{
     ParameterError,
+    ckks::{self, CkksError},
     rlwe::{OutOfRange, TooLarge},
 };
 use pronghorn_ring::{bits::PackError, random::RandomError};
@@ -101,6 +102,22 @@ pub enum EngineError {
         step: String,
         /// What is wrong.
         source: ParameterError,
+    },
+    /// CKKS parameters of the plan that are refused.
+    #[error("step {step}: {source}")]
+    CkksParameters {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: ckks::ParameterError,
+    },
+    /// An operation on CKKS ciphertexts that is refused.
+    #[error("step {step}: {source}")]
+    Ckks {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: CkksError,
     },
     /// Weights that do not go with the plan.
     #[error("step {step}: {source}")]

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod encrypted;
 mod error;
 mod local;
 pub mod machine;

@@ -5,8 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use pronghorn_graph::oracle;
-use pronghorn_plan::{Built, Plan, Step, StepKind, WordSize};
+use pronghorn_graph::{fixed::Linear, oracle};
+use pronghorn_plan::{Built, Computation, LinearPlan, Plan, Step, StepKind, WordSize};
 use pronghorn_ring::Word;
 use zeroize::Zeroizing;
 
@@ -16,6 +16,7 @@ use crate::{
         client::LinearClient,
         server::{LinearServer, PreparedLayer},
     },
+    encrypted::{self, Network, client::EncryptedClient, server::EncryptedServer},
     error::EngineError,
     local,
     machine::{Machine, Progress, StepMachine, Want},
@@ -71,10 +72,10 @@ impl<R: Role> Run<R> {
         last_reader[plan.output] = usize::MAX;
         let mut shares = vec![None; plan.steps.len()];
         shares[0] = Some(input);
-        let rows = plan
-            .linear_steps()
-            .filter_map(|(index, ..)| Shape::of(&plan, index, batch))
-            .map(|shape| shape.rows())
+        let linear = |index| Shape::of(&plan, index, batch).map(|shape| shape.rows());
+        let encrypted = |index| encrypted::Shape::of(&plan, index).map(|shape| shape.rows());
+        let rows = (0..plan.steps.len())
+            .filter_map(|index| linear(index).or_else(|| encrypted(index)))
             .sum();
         let mut run = Self {
             role,
@@ -218,6 +219,14 @@ impl Role for Client {
                 words.swap_remove(0),
                 &self.saturated,
             ),
+            StepKind::Encrypted(_) => {
+                let shape = encrypted::Shape::of(plan, index)
+                    .ok_or_else(|| no_engine(step, "it is not encrypted"))?;
+                let input = words.swap_remove(0);
+                return Ok(Started::Machine(Box::new(EncryptedClient::<u32>::new(
+                    shape, input,
+                )?)));
+            }
             StepKind::Linear(linear) => {
                 let shape = Shape::of(plan, index, batch)
                     .ok_or_else(|| no_engine(step, "it is not linear"))?;
@@ -315,13 +324,15 @@ impl ClientRun {
 /// A plan with the server's weights, prepared; serves any number of batches. Its secret: no Debug.
 pub struct ServerModel {
     plan: Arc<Plan>,
-    layers: Vec<Option<Layer>>,
+    /// By step.
+    steps: Vec<Option<Prepared>>,
 }
 
-/// A prepared layer in the words its plan names.
-enum Layer {
-    U32(Arc<PreparedLayer<u32>>),
-    U64(Arc<PreparedLayer<u64>>),
+/// The secret half of a step, in the words its plan names.
+enum Prepared {
+    LayerU32(Arc<PreparedLayer<u32>>),
+    LayerU64(Arc<PreparedLayer<u64>>),
+    Network(Arc<Network<u32>>),
 }
 
 impl ServerModel {
@@ -331,26 +342,24 @@ impl ServerModel {
     /// When weights and plan do not go together.
     pub fn new(built: &Built) -> Result<Self, EngineError> {
         let plan = &built.plan;
-        let mut layers = Vec::with_capacity(plan.steps.len());
-        for (step, weights) in plan.steps.iter().zip(&built.weights) {
-            layers.push(match (&step.kind, weights) {
-                (StepKind::Linear(linear), Some(weights)) => Some(match linear.word {
-                    WordSize::U32 => {
-                        Layer::U32(Arc::new(PreparedLayer::new(weights, linear, step)?))
-                    }
-                    WordSize::U64 => {
-                        Layer::U64(Arc::new(PreparedLayer::new(weights, linear, step)?))
-                    }
-                }),
-                (StepKind::Linear(_), None) => {
-                    return Err(no_engine(step, "its weights are missing"));
-                }
-                _ => None,
-            });
-        }
+        let prepared = |(index, step): (usize, &Step)| match (&step.kind, &built.computation) {
+            (StepKind::Linear(linear), Computation::Shares { weights, .. }) => {
+                layer(step, linear, weights[index].as_ref()).map(Some)
+            }
+            (StepKind::Encrypted(plan), Computation::Encrypted(encrypted)) => {
+                let network = Network::new(encrypted, plan, step)?;
+                Ok(Some(Prepared::Network(Arc::new(network))))
+            }
+            (StepKind::Linear(_) | StepKind::Encrypted(_), _) => {
+                Err(no_engine(step, "its weights are missing"))
+            }
+            (StepKind::Input | StepKind::Local(_) | StepKind::Activation(_), _) => Ok(None),
+        };
+        let steps = plan.steps.iter().enumerate().map(prepared);
+        let steps = steps.collect::<Result<_, EngineError>>()?;
         Ok(Self {
             plan: Arc::new(plan.clone()),
-            layers,
+            steps,
         })
     }
 
@@ -358,6 +367,19 @@ impl ServerModel {
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
+}
+
+/// A layer's weights, laid out.
+fn layer(
+    step: &Step,
+    linear: &LinearPlan,
+    weights: Option<&Linear>,
+) -> Result<Prepared, EngineError> {
+    let weights = weights.ok_or_else(|| no_engine(step, "its weights are missing"))?;
+    Ok(match linear.word {
+        WordSize::U32 => Prepared::LayerU32(Arc::new(PreparedLayer::new(weights, linear, step)?)),
+        WordSize::U64 => Prepared::LayerU64(Arc::new(PreparedLayer::new(weights, linear, step)?)),
+    })
 }
 
 struct Server(Arc<ServerModel>);
@@ -377,17 +399,21 @@ impl Role for Server {
                 "client-aided leaves the server no share of its own",
             ));
         }
-        let Some(shape) = Shape::of(plan, index, batch) else {
-            return Ok(Started::Share(Share::Zero));
-        };
-        fn machine<W: Word>(shape: Shape, layer: &Arc<PreparedLayer<W>>) -> Box<dyn StepMachine> {
-            Box::new(LinearServer::new(shape, layer.clone()))
+        fn linear<W: Word>(
+            shape: Option<Shape>,
+            layer: &Arc<PreparedLayer<W>>,
+        ) -> Option<Box<dyn StepMachine>> {
+            Some(Box::new(LinearServer::new(shape?, layer.clone())))
         }
-        Ok(Started::Machine(match &self.0.layers[index] {
-            Some(Layer::U32(layer)) => machine(shape, layer),
-            Some(Layer::U64(layer)) => machine(shape, layer),
-            None => return Err(no_engine(step, "its weights are missing")),
-        }))
+        let machine = match &self.0.steps[index] {
+            None => return Ok(Started::Share(Share::Zero)),
+            Some(Prepared::LayerU32(layer)) => linear(Shape::of(plan, index, batch), layer),
+            Some(Prepared::LayerU64(layer)) => linear(Shape::of(plan, index, batch), layer),
+            Some(Prepared::Network(network)) => encrypted::Shape::of(plan, index)
+                .map(|shape| Box::new(EncryptedServer::new(shape, network.clone())) as _),
+        };
+        let machine = machine.ok_or_else(|| no_engine(step, "its weights are of another step"))?;
+        Ok(Started::Machine(machine))
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // calls of #[target_feature] functions after run-time detection
 
 use pronghorn_graph::fixed::scalar;
-use pronghorn_ring::vectorised;
+use pronghorn_ring::{Prime, Word, vectorised};
 
 vectorised! {
     /// [`scalar::relu`] on every word.
@@ -81,5 +81,19 @@ vectorised! {
         for (most, &word) in most.iter_mut().zip(words) {
             *most = (*most).max(word);
         }
+    }
+}
+
+vectorised! {
+    /// `words *= 2 mod q`.
+    pub fn double<W: Word>(words: &mut [W], q: &Prime<W>) {
+        words.iter_mut().for_each(|word| *word = q.add(*word, *word));
+    }
+}
+
+vectorised! {
+    /// `words += addend mod q`.
+    pub fn add_word<W: Word>(words: &mut [W], addend: W, q: &Prime<W>) {
+        words.iter_mut().for_each(|word| *word = q.add(*word, addend));
     }
 }

@@ -152,8 +152,9 @@ fn check(built: &Built, inputs: &[f32], batch: usize) {
     assert_eq!(progress.done, progress.total);
     let (integers, _) =
         oracle::quantise_input(built.plan.input(), inputs).expect("inputs are numbers");
-    let wanted =
-        oracle::evaluate(&built.fixed, &integers, batch).expect("values stay in their ranges");
+    let wanted = built
+        .oracle(&integers, batch)
+        .expect("values stay in their ranges");
     assert_eq!(client.finish_integers().expect("the run is over"), wanted);
 }
 

@@ -99,6 +99,8 @@ pub enum Op {
     },
     /// `x * x`.
     Square,
+    /// `inputs[0] * inputs[1]`, equal shapes, both computed.
+    Multiply,
     /// Maximum over a window of each channel; padding never wins.
     MaxPool {
         /// The window.
@@ -154,6 +156,7 @@ impl Op {
             Self::Clip { .. } => "Clip",
             Self::LeakyRelu { .. } => "LeakyRelu",
             Self::Square => "Square",
+            Self::Multiply => "Multiply",
             Self::MaxPool { .. } => "MaxPool",
             Self::AveragePool { .. } => "AveragePool",
             Self::GlobalAveragePool => "GlobalAveragePool",

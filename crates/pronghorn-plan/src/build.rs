@@ -6,12 +6,14 @@ use pronghorn_graph::{
     graph::{Graph, Node, Op},
     oracle::{self, OracleError},
     passes,
+    polynomial::PolynomialError,
     quantise::{self, QuantiseError, QuantiseOptions},
 };
 use thiserror::Error;
 
 use crate::{
     cost,
+    encrypted::{self, Encrypted, build::evaluate, schedule::Passes},
     plan::{
         ActivationPlan, Engine, FORMAT, LinearPlan, Part, Plan, PlanError, Protocol, Step,
         StepKind, WordSize,
@@ -36,6 +38,8 @@ pub struct BuildOptions {
     pub weight_bits: Option<u32>,
     /// Bits of every layer's input; none: chosen layer by layer.
     pub input_bits: Option<u32>,
+    /// Passes over an encrypted network.
+    pub passes: Passes,
 }
 
 impl Default for BuildOptions {
@@ -47,6 +51,7 @@ impl Default for BuildOptions {
             memory: 4 << 30,
             weight_bits: None,
             input_bits: None,
+            passes: Passes::default(),
         }
     }
 }
@@ -77,12 +82,73 @@ const LEAST_SAMPLES: usize = 32;
 pub struct Built {
     /// For both parties.
     pub plan: Plan,
-    /// Weights of each step that is linear, by step. The server's secret.
-    pub weights: Vec<Option<Linear>>,
-    /// What the plan computes, for the oracle. The server's secret.
-    pub fixed: FixedGraph,
+    /// What the plan computes. The server's secret.
+    pub computation: Computation,
     /// Relative rms error of the fixed-point result on the samples.
     pub result_error: f64,
+}
+
+/// What a plan computes, with the weights; no Debug.
+#[derive(Clone)]
+pub enum Computation {
+    /// Step by step on shares.
+    Shares {
+        /// Weights of each step that is linear, by step.
+        weights: Vec<Option<Linear>>,
+        /// The whole network, for the oracle.
+        fixed: FixedGraph,
+    },
+    /// In one step on ciphertexts.
+    Encrypted(Encrypted),
+}
+
+impl Built {
+    /// The oracle: the result's integers for integers of the input, `images` images one after the other. A secure run
+    /// gives exactly these, or under [`TrustLevel::Encrypted`] these within [`Built::tolerance`].
+    ///
+    /// # Errors
+    /// When `integers` does not hold so many images, or a value leaves its proven range.
+    pub fn oracle(&self, integers: &[i32], images: usize) -> Result<Vec<i32>, OracleError> {
+        match &self.computation {
+            Computation::Shares { fixed, .. } => oracle::evaluate(fixed, integers, images),
+            Computation::Encrypted(encrypted) => {
+                let (input, result) = (self.plan.input(), self.plan.result());
+                if input.len().checked_mul(images) != Some(integers.len()) {
+                    return Err(OracleError::Inputs {
+                        found: integers.len(),
+                        images,
+                        shape: input.shape.clone(),
+                    });
+                }
+                Ok(evaluate(&encrypted.graph, input, result, integers))
+            }
+        }
+    }
+
+    /// The plan as text, and what only the server knows of its steps.
+    pub fn text(&self) -> String {
+        match &self.computation {
+            Computation::Shares { .. } => self.plan.to_string(),
+            Computation::Encrypted(Encrypted { graph, program }) => format!(
+                "{}\nwhat the server does, which clients do not see:\n{}",
+                self.plan,
+                program.display(graph)
+            ),
+        }
+    }
+
+    /// By how many units a result's integer may differ from the oracle's.
+    pub fn tolerance(&self) -> i32 {
+        self.plan.tolerance()
+    }
+
+    /// Multiplications by weights that one image takes.
+    pub fn multiply_adds(&self) -> u64 {
+        match &self.computation {
+            Computation::Shares { fixed, .. } => fixed.multiply_adds(),
+            Computation::Encrypted(encrypted) => encrypted.graph.multiply_adds(),
+        }
+    }
 }
 
 /// Why there is no plan.
@@ -138,6 +204,18 @@ pub enum BuildError {
         /// Relative rms error of the result.
         error: f64,
     },
+    /// Not a polynomial network.
+    #[error(transparent)]
+    Polynomial(#[from] PolynomialError),
+    /// No parameters carry so many products in a row.
+    #[error(
+        "no parameters of this version carry this network on ciphertexts at 128 bits of security: it multiplies values \
+         by values {products} times. Use fewer or wider layers, fewer --weight-bits, or another trust level"
+    )]
+    TooDeep {
+        /// Squares and products of the network.
+        products: u32,
+    },
     /// A layer whose numbers do not go together.
     #[error("{layer}: {reason}")]
     Layer {
@@ -185,6 +263,24 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         ..QuantiseOptions::default()
     };
 
+    if trust == TrustLevel::Encrypted {
+        let source = encrypted::build::Source {
+            graph: &graph,
+            profile: &profile,
+            margin,
+            tested,
+            wanted: &wanted,
+        };
+        let (bits, passes) = (options.weight_bits, options.passes);
+        let (plan, network, result_error) =
+            encrypted::build::build(&source, bits, options.memory, passes)?;
+        judge(&plan.finish, options, result_error)?;
+        return Ok(Built {
+            plan,
+            computation: Computation::Encrypted(network),
+            result_error,
+        });
+    }
     let layers = graph
         .nodes
         .iter()
@@ -210,21 +306,23 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         tolerance /= 2.0;
     }
     let (fixed, result_error) = best.expect("the loop runs at least once");
-    // Bits the user named are the user's choice, and an index has no relative error.
-    let judged = options.weight_bits.or(options.input_bits).is_none()
-        && !fixed.finish.contains(&Finish::ArgMax);
-    if judged && (result_error.is_nan() || result_error > WORST_RESULT) {
-        return Err(BuildError::Imprecise {
-            error: result_error,
-        });
-    }
+    judge(&fixed.finish, options, result_error)?;
     let (plan, weights) = lower(&fixed, trust, options.memory)?;
     Ok(Built {
         plan,
-        weights,
-        fixed,
+        computation: Computation::Shares { weights, fixed },
         result_error,
     })
+}
+
+/// Refuses a result that is too far off. Bits the user named are the user's choice, and an index has no relative error.
+fn judge(finish: &[Finish], options: &BuildOptions, error: f64) -> Result<(), BuildError> {
+    let judged =
+        options.weight_bits.or(options.input_bits).is_none() && !finish.contains(&Finish::ArgMax);
+    if judged && (error.is_nan() || error > WORST_RESULT) {
+        return Err(BuildError::Imprecise { error });
+    }
+    Ok(())
 }
 
 /// Multiply-adds of one image, roughly: what bounds the planner's own time.
@@ -305,6 +403,11 @@ fn result_error(fixed: &FixedGraph, inputs: &[f32], wanted: &[f32]) -> Result<f6
         &result,
         images,
     );
+    Ok(relative_error(&found, wanted))
+}
+
+/// Root mean square of the difference over that of what is wanted.
+pub(crate) fn relative_error(found: &[f32], wanted: &[f32]) -> f64 {
     let square = |value: f64| value * value;
     let error: f64 = found
         .iter()
@@ -312,11 +415,11 @@ fn result_error(fixed: &FixedGraph, inputs: &[f32], wanted: &[f32]) -> Result<f6
         .map(|(&f, &w)| square(f64::from(f) - f64::from(w)))
         .sum();
     let signal: f64 = wanted.iter().map(|&w| square(f64::from(w))).sum();
-    Ok(if error == 0.0 {
+    if error == 0.0 {
         0.0
     } else {
         (error / signal).sqrt()
-    })
+    }
 }
 
 /// Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters.

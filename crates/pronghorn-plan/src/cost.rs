@@ -80,11 +80,27 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
         .sum::<u64>()
         + values(step);
     let client_memory = 4 * shares * batch as u64;
-    let StepKind::Linear(linear) = &step.kind else {
-        return StepCost {
-            client_memory,
-            ..StepCost::default()
-        };
+    let linear = match &step.kind {
+        StepKind::Linear(linear) => linear,
+        StepKind::Encrypted(encrypted) => {
+            let inputs = values(&plan.steps[step.inputs[0]]);
+            return StepCost {
+                bytes_up: (2 * SEED_BYTES + encrypted.public_key_bytes()) as u64
+                    + inputs * encrypted.request_row_bytes() as u64,
+                bytes_down: values(step) * encrypted.answer_row_bytes() as u64,
+                server_memory: encrypted.server_memory,
+                client_memory,
+                rounds: 1,
+                seconds: encrypted.server_seconds,
+                ..StepCost::default()
+            };
+        }
+        StepKind::Input | StepKind::Local(_) | StepKind::Activation(_) => {
+            return StepCost {
+                client_memory,
+                ..StepCost::default()
+            };
+        }
     };
     let answers = values(step) * linear.parts.len() as u64;
     let inputs = values(&plan.steps[step.inputs[0]]);

@@ -101,6 +101,7 @@ fn what(step: &Step) -> String {
             let names: Vec<String> = activation.ops.iter().map(activation_name).collect();
             format!("{} by the client", names.join(", "))
         }
+        StepKind::Encrypted(_) => "the whole network, on ciphertexts".into(),
     }
 }
 
@@ -158,19 +159,41 @@ fn activation_name(op: &ActivationOp) -> String {
 }
 
 fn parameters(step: &Step) -> String {
-    let StepKind::Linear(linear) = &step.kind else {
-        return String::new();
-    };
-    let bits = linear.modulus_bits();
-    let level = security::check(linear.degree, bits).map_or("below 128", |level| match level {
-        SecurityLevel::Bits128 => "128",
-        SecurityLevel::Bits192 => "192",
-        SecurityLevel::Bits256 => "256",
-    });
-    format!(
-        "N {}, q {} ({bits} bits), scale 2^{}, -{} and -{} bits of a and b down, {level}-bit security",
-        linear.degree, linear.modulus, linear.scale_log, linear.dropped_bits_a, linear.dropped_bits
-    )
+    match &step.kind {
+        StepKind::Linear(linear) => format!(
+            "N {}, q {} ({} bits), scale 2^{}, -{} and -{} bits of a and b down, {}",
+            linear.degree,
+            linear.modulus,
+            linear.modulus_bits(),
+            linear.scale_log,
+            linear.dropped_bits_a,
+            linear.dropped_bits,
+            security_of(linear.degree, linear.modulus_bits())
+        ),
+        StepKind::Encrypted(plan) => format!(
+            "N {}, {} primes ({} bits), scale 2^{}, answers of {} polynomials and {} primes, flooded within 2^{} ({:.0} \
+             bits at worst), error {:.1e}, {}",
+            plan.degree,
+            plan.primes.len(),
+            plan.modulus_bits(),
+            plan.scale_log,
+            plan.answer_polys,
+            plan.answer_limbs,
+            plan.flood_log,
+            plan.worst_flood_bits,
+            plan.error,
+            security_of(plan.degree, plan.modulus_bits())
+        ),
+        _ => String::new(),
+    }
+}
+
+fn security_of(degree: usize, modulus_bits: u32) -> &'static str {
+    security::check(degree, modulus_bits).map_or("below 128-bit security", |level| match level {
+        SecurityLevel::Bits128 => "128-bit security",
+        SecurityLevel::Bits192 => "192-bit security",
+        SecurityLevel::Bits256 => "256-bit security",
+    })
 }
 
 fn shape(shape: &[usize]) -> String {

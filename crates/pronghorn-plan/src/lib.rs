@@ -6,12 +6,14 @@
 pub mod build;
 pub mod cost;
 mod display;
+pub mod encrypted;
 pub mod plan;
 pub mod precision;
 pub mod trust;
 mod validate;
 
-pub use build::{BuildError, BuildOptions, Built, build};
+pub use build::{BuildError, BuildOptions, Built, Computation, build};
+pub use encrypted::EncryptedPlan;
 pub use plan::{
     ActivationPlan, Engine, LinearPlan, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize,
 };

@@ -8,7 +8,7 @@ use pronghorn_he::rlwe::Encoding;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{trust::TrustLevel, validate};
+use crate::{encrypted::EncryptedPlan, trust::TrustLevel, validate};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
 pub const FORMAT: u16 = 2;
@@ -62,6 +62,8 @@ pub enum StepKind {
     Local(LocalOp),
     /// A non-linear function by an activation protocol.
     Activation(ActivationPlan),
+    /// A whole polynomial network on ciphertexts, from the client's input to the client's result.
+    Encrypted(EncryptedPlan),
 }
 
 /// A linear step's engine and parameters.
@@ -272,6 +274,17 @@ impl Plan {
     /// Who learns what.
     pub fn trust(&self) -> TrustLevel {
         self.trust
+    }
+
+    /// By how many units a result's integer may differ from the oracle's: none, unless ciphertexts are approximate.
+    pub fn tolerance(&self) -> i32 {
+        match &self.steps[self.output].kind {
+            StepKind::Encrypted(encrypted) => {
+                let unit = f64::from(-self.result().fraction_bits).exp2();
+                (encrypted.error / unit).ceil() as i32 + 1
+            }
+            _ => 0,
+        }
     }
 
     /// Most images in one batch.

@@ -30,7 +30,7 @@ impl TrustLevel {
 
     /// Whether this version can run it.
     pub fn is_available(self) -> bool {
-        self == Self::ClientAided
+        matches!(self, Self::Encrypted | Self::ClientAided)
     }
 
     /// The name users type.

@@ -8,6 +8,7 @@ use pronghorn_he::RlweRing;
 
 use crate::{
     cost::MAX_BATCH,
+    encrypted::validate as encrypted_plan,
     plan::{LinearPlan, MAX_PARTS, Part, Plan, PlanError, Step, StepKind, WordSize},
     precision::{DEGREES, MAX_LOW_BITS},
 };
@@ -126,6 +127,9 @@ fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
     }
     match &step.kind {
         StepKind::Linear(linear) => parameters(linear, inputs[0], value),
+        StepKind::Encrypted(encrypted) => {
+            encrypted_plan::validate(encrypted, plan, inputs[0], value)
+        }
         _ => Ok(()),
     }
 }
@@ -177,6 +181,11 @@ fn bounds(
                     });
                 }
             }
+            Ok(Interval::of(value))
+        }
+        StepKind::Encrypted(_) => {
+            shape::elements(&value.shape)?;
+            shape::one(inputs)?;
             Ok(Interval::of(value))
         }
         StepKind::Local(op) => op.bounds(inputs, &value.shape),

@@ -100,6 +100,7 @@ impl Model {
             memory: memory_bytes.unwrap_or(defaults.memory),
             weight_bits,
             input_bits,
+            ..defaults
         };
         py.detach(|| {
             let built = build(&self.graph, &options).map_err(native)?;
@@ -130,7 +131,7 @@ impl Compiled {
         let (values, images) = array::images(inputs, &self.input_shape())?;
         let result = py.detach(|| {
             let (integers, _) = oracle::quantise_input(self.built.plan.input(), &values)?;
-            oracle::evaluate(&self.built.fixed, &integers, images)
+            self.built.oracle(&integers, images)
         });
         Ok((result.map_err(native)?, images))
     }
@@ -165,11 +166,11 @@ impl Compiled {
 
     #[getter]
     fn multiply_adds(&self) -> u64 {
-        self.built.fixed.multiply_adds()
+        self.built.multiply_adds()
     }
 
     fn plan_text(&self) -> String {
-        self.built.plan.to_string()
+        self.built.text()
     }
 
     fn plan_json(&self) -> String {

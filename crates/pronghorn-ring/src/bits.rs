@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::{SimdLevel, Word};
 
 /// Words in a block.
-const BLOCK: usize = 512;
+pub const BLOCK: usize = 512;
 
 /// Why bytes do not unpack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

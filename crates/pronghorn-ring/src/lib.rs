@@ -11,6 +11,7 @@ pub mod bits;
 pub mod modulus;
 pub mod ntt;
 pub mod random;
+pub mod rns;
 pub mod sample;
 pub mod security;
 mod simd;

@@ -4,75 +4,125 @@
 
 use crate::{Prime, SimdLevel, Word, simd};
 
-/// `out = x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`. `x` may hold any words; `y` is reduced.
-///
-/// # Panics
-/// Unless all slices have one length.
-pub fn mul_shoup<W: Word>(q: &Prime<W>, x: &[W], y: &[W], y_shoup: &[W], out: &mut [W]) {
-    mul_shoup_at(SimdLevel::detect(), q, x, y, y_shoup, out);
+/// Defines a function at the detected level and its `_at` twin, which check that the slices named after the
+/// arguments have one length and call the routine of that name in `simd::vector`.
+macro_rules! elementwise {
+    ($(#[$meta:meta])* $name:ident, $name_at:ident, ($($arg:ident : $ty:ty),*), $first:ident $(, $slice:ident)*) => {
+        $(#[$meta])*
+        ///
+        /// # Panics
+        /// Unless all slices have one length.
+        pub fn $name<W: Word>(q: &Prime<W>, $($arg: $ty),*) {
+            $name_at(SimdLevel::detect(), q, $($arg),*);
+        }
+
+        #[doc = concat!("[`", stringify!($name), "`] at `level`, or the best below it that the CPU has.")]
+        ///
+        /// # Panics
+        /// Unless all slices have one length.
+        pub fn $name_at<W: Word>(level: SimdLevel, q: &Prime<W>, $($arg: $ty),*) {
+            $(assert!($first.len() == $slice.len(), "{UNEQUAL}");)*
+            simd::vector::$name(level, q, $($arg),*);
+        }
+    };
 }
 
-/// [`mul_shoup`] at `level`, or the best below it that the CPU has.
+elementwise! {
+    /// `out = x + y mod q`.
+    add, add_at, (x: &[W], y: &[W], out: &mut [W]), out, x, y
+}
+
+elementwise! {
+    /// `x += y mod q`.
+    add_assign, add_assign_at, (x: &mut [W], y: &[W]), x, y
+}
+
+elementwise! {
+    /// `out = x - y mod q`.
+    sub, sub_at, (x: &[W], y: &[W], out: &mut [W]), out, x, y
+}
+
+elementwise! {
+    /// `x -= y mod q`.
+    sub_assign, sub_assign_at, (x: &mut [W], y: &[W]), x, y
+}
+
+elementwise! {
+    /// `x = -x mod q`.
+    neg_assign, neg_assign_at, (x: &mut [W]), x
+}
+
+elementwise! {
+    /// `out = x * y mod q`. Where `y` serves many times, [`mul_shoup`] is cheaper.
+    mul, mul_at, (x: &[W], y: &[W], out: &mut [W]), out, x, y
+}
+
+elementwise! {
+    /// `x *= y mod q`.
+    mul_assign, mul_assign_at, (x: &mut [W], y: &[W]), x, y
+}
+
+elementwise! {
+    /// `acc += x * y mod q`. For sums of many products, [`inner_product`] is cheaper.
+    mul_add_assign, mul_add_assign_at, (acc: &mut [W], x: &[W], y: &[W]), acc, x, y
+}
+
+elementwise! {
+    /// `x *= w mod q` for a residue `w`.
+    mul_scalar_assign, mul_scalar_assign_at, (x: &mut [W], w: W), x
+}
+
+elementwise! {
+    /// `acc += x * w mod q` for a residue `w`.
+    mul_scalar_add_assign, mul_scalar_add_assign_at, (acc: &mut [W], x: &[W], w: W), acc, x
+}
+
+elementwise! {
+    /// `out = x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`. `x` may hold any words; `y` is reduced.
+    mul_shoup, mul_shoup_at, (x: &[W], y: &[W], y_shoup: &[W], out: &mut [W]), out, x, y, y_shoup
+}
+
+elementwise! {
+    /// `acc += x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`. `x` may hold any words; `acc` and `y` are reduced.
+    mul_shoup_add_assign, mul_shoup_add_assign_at,
+    (acc: &mut [W], x: &[W], y: &[W], y_shoup: &[W]), acc, x, y, y_shoup
+}
+
+elementwise! {
+    /// `out` = the representative of `x mod p` in `(-p/2, p/2]`, modulo `q`; `x` is below `p`, and either prime may be
+    /// the larger. The inner loop of rescaling and basis conversion in an RNS.
+    reduce_from, reduce_from_at, (p: &Prime<W>, x: &[W], out: &mut [W]), out, x
+}
+
+/// `out = xs[0] * ys[0] + xs[1] * ys[1] + ... mod q`, elementwise: the products of a key switch. Sums are kept in double
+/// words and reduced only where they might overflow (after 4 terms of 31 bits in `u32`, 16 of 62 bits in
+/// `u64`, the more the shorter the prime). Zero for no terms.
 ///
 /// # Panics
-/// Unless all slices have one length.
-pub fn mul_shoup_at<W: Word>(
+/// Unless `xs` and `ys` have as many slices, all of the length of `out`.
+pub fn inner_product<W: Word>(q: &Prime<W>, xs: &[&[W]], ys: &[&[W]], out: &mut [W]) {
+    inner_product_at(SimdLevel::detect(), q, xs, ys, out);
+}
+
+/// [`inner_product`] at `level`, or the best below it that the CPU has.
+///
+/// # Panics
+/// Unless `xs` and `ys` have as many slices, all of the length of `out`.
+pub fn inner_product_at<W: Word>(
     level: SimdLevel,
     q: &Prime<W>,
-    x: &[W],
-    y: &[W],
-    y_shoup: &[W],
+    xs: &[&[W]],
+    ys: &[&[W]],
     out: &mut [W],
 ) {
     assert!(
-        x.len() == out.len() && y.len() == out.len() && y_shoup.len() == out.len(),
-        "{UNEQUAL}"
+        xs.len() == ys.len(),
+        "an inner product has as many factors on both sides"
     );
-    W::mul_shoup(level, q, x, y, y_shoup, out);
-}
-
-/// `x += y mod q`.
-///
-/// # Panics
-/// Unless both slices have one length.
-pub fn add_assign<W: Word>(q: &Prime<W>, x: &mut [W], y: &[W]) {
-    add_assign_at(SimdLevel::detect(), q, x, y);
-}
-
-/// [`add_assign`] at `level`, or the best below it that the CPU has.
-///
-/// # Panics
-/// Unless both slices have one length.
-pub fn add_assign_at<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W], y: &[W]) {
-    assert!(x.len() == y.len(), "{UNEQUAL}");
-    simd::add_assign(level, q, x, y);
-}
-
-/// `x -= y mod q`.
-///
-/// # Panics
-/// Unless both slices have one length.
-pub fn sub_assign<W: Word>(q: &Prime<W>, x: &mut [W], y: &[W]) {
-    sub_assign_at(SimdLevel::detect(), q, x, y);
-}
-
-/// [`sub_assign`] at `level`, or the best below it that the CPU has.
-///
-/// # Panics
-/// Unless both slices have one length.
-pub fn sub_assign_at<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W], y: &[W]) {
-    assert!(x.len() == y.len(), "{UNEQUAL}");
-    simd::sub_assign(level, q, x, y);
-}
-
-/// `x = -x mod q`.
-pub fn neg_assign<W: Word>(q: &Prime<W>, x: &mut [W]) {
-    neg_assign_at(SimdLevel::detect(), q, x);
-}
-
-/// [`neg_assign`] at `level`, or the best below it that the CPU has.
-pub fn neg_assign_at<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W]) {
-    simd::neg_assign(level, q, x);
+    for slice in xs.iter().chain(ys) {
+        assert!(slice.len() == out.len(), "{UNEQUAL}");
+    }
+    simd::vector::inner_product(level, q, xs, ys, out);
 }
 
 const UNEQUAL: &str = "elementwise operands have one length";
@@ -84,38 +134,147 @@ mod tests {
     use super::*;
 
     /// Each operation at each level against the scalar one.
-    fn check<W: Word>(prime: u64, words: &[(u64, u64)]) {
+    fn check<W: Word>(prime: u64, words: &[(u64, u64, u64)]) {
         let q = Prime::<W>::new(prime).unwrap();
-        let reduce = |value: u64| W::from_u64(value % prime);
-        let x: Vec<W> = words.iter().map(|pair| reduce(pair.0)).collect();
-        let y: Vec<W> = words.iter().map(|pair| reduce(pair.1)).collect();
-        let y_shoup: Vec<W> = y.iter().map(|&y| q.shoup(y)).collect();
-        let expect = |f: &dyn Fn(W, W) -> W| -> Vec<W> {
-            x.iter().zip(&y).map(|(&x, &y)| f(x, y)).collect()
+        let column = |pick: &dyn Fn(&(u64, u64, u64)) -> u64| -> Vec<W> {
+            words
+                .iter()
+                .map(|row| W::from_u64(pick(row) % prime))
+                .collect()
         };
+        let (x, y, z) = (
+            column(&|row| row.0),
+            column(&|row| row.1),
+            column(&|row| row.2),
+        );
+        let y_shoup: Vec<W> = y.iter().map(|&y| q.shoup(y)).collect();
+        let w = y[0];
+        let rows = || x.iter().zip(&y).zip(&z).map(|((&x, &y), &z)| (x, y, z));
         for level in SimdLevel::available() {
-            let mut out = vec![W::default(); x.len()];
-            mul_shoup_at(level, &q, &x, &y, &y_shoup, &mut out);
-            assert_eq!(out, expect(&|x, y| q.mul(x, y)), "{level:?}");
-            out.copy_from_slice(&x);
-            add_assign_at(level, &q, &mut out, &y);
-            assert_eq!(out, expect(&|x, y| q.add(x, y)), "{level:?}");
-            out.copy_from_slice(&x);
-            sub_assign_at(level, &q, &mut out, &y);
-            assert_eq!(out, expect(&|x, y| q.sub(x, y)), "{level:?}");
-            out.copy_from_slice(&x);
-            neg_assign_at(level, &q, &mut out);
-            assert_eq!(out, expect(&|x, _| q.neg(x)), "{level:?}");
+            // `run` starts from z.
+            let check = |name: &str, run: &dyn Fn(&mut [W]), expect: &dyn Fn(W, W, W) -> W| {
+                let mut out = z.clone();
+                run(&mut out);
+                let expect: Vec<W> = rows().map(|(x, y, z)| expect(x, y, z)).collect();
+                assert!(out == expect, "{name} modulo {prime}, {level:?}");
+            };
+            check("add", &|out| add_at(level, &q, &x, &y, out), &|x, y, _| {
+                q.add(x, y)
+            });
+            check(
+                "add_assign",
+                &|out| add_assign_at(level, &q, out, &y),
+                &|_, y, z| q.add(z, y),
+            );
+            check("sub", &|out| sub_at(level, &q, &x, &y, out), &|x, y, _| {
+                q.sub(x, y)
+            });
+            check(
+                "sub_assign",
+                &|out| sub_assign_at(level, &q, out, &y),
+                &|_, y, z| q.sub(z, y),
+            );
+            check(
+                "neg_assign",
+                &|out| neg_assign_at(level, &q, out),
+                &|_, _, z| q.neg(z),
+            );
+            check("mul", &|out| mul_at(level, &q, &x, &y, out), &|x, y, _| {
+                q.mul(x, y)
+            });
+            check(
+                "mul_assign",
+                &|out| mul_assign_at(level, &q, out, &y),
+                &|_, y, z| q.mul(z, y),
+            );
+            check(
+                "mul_add_assign",
+                &|out| mul_add_assign_at(level, &q, out, &x, &y),
+                &|x, y, z| q.add(z, q.mul(x, y)),
+            );
+            check(
+                "mul_scalar_assign",
+                &|out| mul_scalar_assign_at(level, &q, out, w),
+                &|_, _, z| q.mul(z, w),
+            );
+            check(
+                "mul_scalar_add_assign",
+                &|out| mul_scalar_add_assign_at(level, &q, out, &x, w),
+                &|x, _, z| q.add(z, q.mul(x, w)),
+            );
+            check(
+                "mul_shoup",
+                &|out| mul_shoup_at(level, &q, &x, &y, &y_shoup, out),
+                &|x, y, _| q.mul(x, y),
+            );
+            check(
+                "mul_shoup_add_assign",
+                &|out| mul_shoup_add_assign_at(level, &q, out, &x, &y, &y_shoup),
+                &|x, y, z| q.add(z, q.mul(x, y)),
+            );
+            for terms in [0, 1, 2, 3, 4, 5, 15, 16, 17, 40] {
+                check(
+                    "inner_product",
+                    &|out| {
+                        inner_product_at(level, &q, &vec![&x[..]; terms], &vec![&y[..]; terms], out)
+                    },
+                    &|x, y, _| q.mul(q.mul(x, y), W::from_u64(terms as u64 % prime)),
+                );
+            }
+            for other in OTHERS
+                .into_iter()
+                .filter(|other| other >> (W::MAX_PRIME_BITS) == 0)
+            {
+                let p = Prime::<W>::new(other).unwrap();
+                let x: Vec<W> = words.iter().map(|row| W::from_u64(row.0 % other)).collect();
+                let expect: Vec<W> = x.iter().map(|&x| q.from_i64(p.centre(x))).collect();
+                let mut out = z.clone();
+                reduce_from_at(level, &q, &p, &x, &mut out);
+                assert!(out == expect, "reduce_from {other} to {prime}, {level:?}");
+            }
         }
     }
 
+    /// Moduli to reduce from.
+    const OTHERS: [u64; 7] = [
+        3,
+        65_537,
+        1_073_741_789,
+        2_147_483_647,
+        (1 << 50) - 27,
+        (1 << 61) - 1,
+        (1 << 62) - 57,
+    ];
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
         #[test]
-        fn every_level_agrees_with_scalars(mut words in prop::collection::vec(any::<(u64, u64)>(), 0..70)) {
-            words.extend([(0, 0), (u64::MAX, 0)]);
-            check::<u32>(2_147_483_647, &words);
-            check::<u32>(3, &words);
-            check::<u64>((1 << 62) - 57, &words);
+        fn every_level_agrees_with_scalars(mut words in prop::collection::vec(any::<(u64, u64, u64)>(), 0..70)) {
+            words.extend([(0, 0, 0), (u64::MAX, 0, 1)]);
+            for prime in [3, 65_537, 1_073_741_789, 2_147_483_647] {
+                check::<u32>(prime, &words);
+                check::<u64>(prime, &words);
+            }
+            for prime in [(1 << 50) - 27, (1 << 51) - 129, (1 << 61) - 1, (1 << 62) - 57] {
+                check::<u64>(prime, &words);
+            }
+        }
+    }
+
+    #[test]
+    fn every_level_agrees_at_the_edges() {
+        // Around 0, q/2 and q for each prime of the tests above, both as q and as the p reduced from.
+        for prime in OTHERS.into_iter().chain([(1 << 51) - 129]) {
+            let edges = [0, 1, prime / 2, prime / 2 + 1, prime - 2, prime - 1];
+            let mut words = Vec::new();
+            for x in edges {
+                words.extend(edges.map(|y| (x, y, prime - 1)));
+            }
+            if prime < 1 << 31 {
+                check::<u32>(prime, &words);
+            }
+            check::<u64>(prime, &words);
         }
     }
 

@@ -3,7 +3,10 @@
 use std::{
     io,
     net::{TcpStream, ToSocketAddrs},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -36,6 +39,9 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
     /// How long the server may be silent, which includes its computing between two messages.
     pub timeout: Duration,
+    /// Set from another thread, it ends what the client is doing with [`SessionError::Cancelled`], and with that the
+    /// session: within a fraction of a second, or when the computing of one message is over.
+    pub cancel: Arc<AtomicBool>,
 }
 
 impl Default for ConnectOptions {
@@ -47,6 +53,7 @@ impl Default for ConnectOptions {
             max_memory: 8 << 30,
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(600),
+            cancel: Arc::default(),
         }
     }
 }
@@ -59,7 +66,29 @@ pub struct Client {
     max_batch: usize,
     max_memory: u64,
     images_left: Option<u64>,
+    cancel: Arc<AtomicBool>,
     over: bool,
+}
+
+/// How far a run is, in images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct ImagesDone {
+    /// Images done. All images of a batch go through a layer together: those of the batch under way count in
+    /// proportion to what is done of it.
+    pub done: f64,
+    /// Images in all.
+    pub total: usize,
+}
+
+impl ImagesDone {
+    /// `before` images are done, and of a batch of `batch` as much as its machine says.
+    pub(crate) fn within(now: Progress, before: usize, batch: usize, total: usize) -> Self {
+        let share = now.done as f64 / now.total.max(1) as f64;
+        Self {
+            done: before as f64 + share.min(1.0) * batch as f64,
+            total,
+        }
+    }
 }
 
 /// Results and what they cost.
@@ -117,8 +146,10 @@ impl Client {
             idle: options.timeout,
             message: options.timeout,
         };
-        let mut link = Link::new(transport, timeouts, Arc::default())?;
-        let met = shake_hands(&mut link, asked, options.expected_plan_hash, options.plan);
+        let cancel = options.cancel;
+        let mut link = Link::new(transport, timeouts, cancel.clone())?;
+        let met = shake_hands(&mut link, asked, options.expected_plan_hash, options.plan)
+            .map_err(|error| unless_cancelled(&cancel, error));
         let affordable = met.and_then(|(plan, hello)| {
             let fits = cost::client_batch(&plan, options.max_memory);
             let fits = fits.ok_or(SessionError::ClientMemory {
@@ -135,6 +166,7 @@ impl Client {
                 plan,
                 plan_hash: hello.plan_hash,
                 images_left: hello.images_left,
+                cancel,
                 over: false,
             }),
             Err(error) => {
@@ -159,20 +191,23 @@ impl Client {
         self.images_left
     }
 
-    /// Predicts `images` images, one after the other in `inputs`, in as few batches as the limits allow.
+    /// Predicts `images` images, one after the other in `inputs`, in as few batches as the limits allow; calls
+    /// `on_progress` after every message.
     ///
     /// # Errors
-    /// When the inputs do not fit the plan (the session goes on), or the session fails (it is then over).
+    /// When the inputs do not fit the plan (the session goes on), or the session fails, is cancelled, or has fewer
+    /// images left (it is then over: the server's log says that it was refused).
     pub fn predict(
         &mut self,
         inputs: &[f32],
         images: usize,
-        on_progress: &mut dyn FnMut(Progress),
+        on_progress: &mut dyn FnMut(ImagesDone),
     ) -> Result<Prediction, SessionError> {
         let started = Instant::now();
         let before = self.link.traffic;
         let elements = self.plan.input_len();
         self.check(inputs, images, elements)?;
+        self.within_quota(images as u64)?;
         let mut stats = Stats::default();
         let values = images.saturating_mul(self.plan.output_len()) as u64;
         if values.saturating_mul(4) > self.max_memory {
@@ -180,19 +215,15 @@ impl Client {
             return Err(SessionError::ClientMemory { needed, allowed });
         }
         let mut outputs = Vec::with_capacity(images * self.plan.output_len());
-        let batches = images.div_ceil(self.max_batch) as u64;
+        let mut done = 0;
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
             let mut run = ClientRun::new(self.plan.clone(), chunk, batch)?;
             stats.clamped_inputs += run.clamped_inputs();
-            let index = stats.batches;
-            // Every batch has as many steps as any other.
             self.run(&mut run, batch, &mut |now| {
-                on_progress(Progress {
-                    done: index * now.total + now.done,
-                    total: batches * now.total,
-                });
+                on_progress(ImagesDone::within(now, done, batch, images));
             })?;
+            done += batch;
             stats.clamped_activations += run.clamped_activations();
             outputs.extend(run.finish()?);
             stats.batches += 1;
@@ -224,13 +255,22 @@ impl Client {
                 elements,
             });
         }
-        match self.images_left {
-            Some(left) if left < images as u64 => Err(SessionError::Quota {
-                asked: images as u64,
-                left,
-            }),
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// Ends the session where it has fewer than `asked` images left; the server is told, for its log.
+    fn within_quota(&mut self, asked: u64) -> Result<(), SessionError> {
+        let Some(left) = self.images_left.filter(|&left| left < asked && !self.over) else {
+            return Ok(());
+        };
+        Err(self.end(SessionError::Quota { asked, left }))
+    }
+
+    /// Ends the session because of `error`.
+    fn end(&mut self, error: SessionError) -> SessionError {
+        self.over = true;
+        part(&mut self.link, &error);
+        error
     }
 
     /// Runs one batch of `batch` images with this party's `machine`.
@@ -247,11 +287,10 @@ impl Client {
             return Err(SessionError::Over);
         }
         let result = self.exchange(machine, batch, on_progress);
-        if let Err(error) = &result {
-            self.over = true;
-            part(&mut self.link, error);
-        }
-        result
+        result.map_err(|error| {
+            let error = unless_cancelled(&self.cancel, error);
+            self.end(error)
+        })
     }
 
     fn exchange<M: Machine + ?Sized>(
@@ -315,6 +354,15 @@ fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> 
         address: address.to_owned(),
         source: last,
     })
+}
+
+/// `error`, unless this side's user wanted an end: the link then fails with whatever it was waiting for.
+fn unless_cancelled(cancel: &AtomicBool, error: SessionError) -> SessionError {
+    if cancel.load(Ordering::SeqCst) {
+        SessionError::Cancelled
+    } else {
+        error
+    }
 }
 
 /// Ends a failed session. The server learns the category of the error and no more: the rest may depend on

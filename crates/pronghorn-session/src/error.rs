@@ -187,6 +187,9 @@ pub enum SessionError {
         /// Its words, with control characters escaped.
         text: String,
     },
+    /// This side's user ended the work.
+    #[error("cancelled: connect again to go on")]
+    Cancelled,
     /// An earlier error ended this client's session.
     #[error("the session is over since an earlier error: connect again")]
     Over,
@@ -202,6 +205,9 @@ pub enum SessionError {
     #[error("the session met a bug in pronghorn and was ended; please report it")]
     Bug,
 }
+
+/// What to do about a peer whose messages make no sense.
+const SAME_VERSION: &str = "use the same version of pronghorn on both sides; where that is so already, tell the server's owner";
 
 fn connect_hint(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -236,12 +242,14 @@ pub enum ErrorCode {
     Internal,
     /// 10: the server is being stopped.
     Stopping,
+    /// 11: the client's user ended the work.
+    Cancelled,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 10] = [
+    const KNOWN: [Self; 11] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -252,6 +260,7 @@ impl ErrorCode {
         Self::Engine,
         Self::Internal,
         Self::Stopping,
+        Self::Cancelled,
     ];
 
     /// The number on the wire.
@@ -267,6 +276,7 @@ impl ErrorCode {
             Self::Engine => 8,
             Self::Internal => 9,
             Self::Stopping => 10,
+            Self::Cancelled => 11,
             Self::Other(code) => code,
         }
     }
@@ -279,6 +289,20 @@ impl ErrorCode {
             .unwrap_or(Self::Other(code))
     }
 
+    /// What a client's user can do when the server says this.
+    fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::Timeout => Some(
+                "this side or the network was slower than the server allows: send fewer images at once, or ask its \
+                 owner for a longer --idle-timeout",
+            ),
+            Self::Stopping => Some("connect again once it runs again"),
+            Self::Protocol | Self::Engine => Some(SAME_VERSION),
+            Self::Internal => Some("the server's log says more: ask its owner, then try again"),
+            _ => None,
+        }
+    }
+
     /// What a client says of its own failure: the category in words, nothing that depends on its data.
     pub(crate) fn words(self) -> &'static str {
         match self {
@@ -286,10 +310,13 @@ impl ErrorCode {
             Self::Version => "the client speaks another version",
             Self::Trust => "the client refuses the server's trust level",
             Self::Plan => "the client refuses the server's plan",
-            Self::Limit => "the client wants more images than the server takes",
+            Self::Limit => {
+                "the client wants more images than it is granted, or than its own memory holds"
+            }
             Self::Busy => "the client is busy",
             Self::Timeout => "the server was too slow for the client's time limit",
             Self::Engine => "the client's side of the computation failed",
+            Self::Cancelled => "the client's user cancelled",
             Self::Internal | Self::Stopping | Self::Other(_) => "the client failed",
         }
     }
@@ -311,6 +338,7 @@ impl SessionError {
             Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
+            Self::Cancelled => ErrorCode::Cancelled,
             Self::Peer { code, .. } => *code,
             Self::Address { .. }
             | Self::Connect { .. }
@@ -320,6 +348,29 @@ impl SessionError {
             | Self::Over
             | Self::System { .. }
             | Self::Bug => ErrorCode::Internal,
+        }
+    }
+
+    /// What a client's user can do about it, where the message itself does not say.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Frame(FrameError::Timeout) => Some(
+                "the server computes between two messages: give it more time (--timeout SECONDS, timeout=SECONDS) or \
+                 fewer images at once; if it should be quick, look whether it is still running and reachable",
+            ),
+            Self::Frame(FrameError::Closed | FrameError::Truncated { .. } | FrameError::Io(_)) => {
+                Some(
+                    "the server was stopped or failed, or the network in between: its log says which; connect again once it runs",
+                )
+            }
+            Self::Frame(_) | Self::Message { .. } | Self::Handshake { .. } | Self::Plan(_) => {
+                Some(SAME_VERSION)
+            }
+            Self::Peer { code, .. } => code.advice(),
+            Self::System { .. } => Some(
+                "this machine is short of memory, threads or open files: close what needs them",
+            ),
+            _ => None,
         }
     }
 
@@ -345,7 +396,7 @@ mod tests {
         for code in 0..100 {
             assert_eq!(ErrorCode::from_wire(code).to_wire(), code);
         }
-        assert_eq!(ErrorCode::from_wire(11), ErrorCode::Other(11));
+        assert_eq!(ErrorCode::from_wire(12), ErrorCode::Other(12));
     }
 
     #[test]

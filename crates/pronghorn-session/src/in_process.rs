@@ -1,12 +1,16 @@
 //! Both parties in one process, without sockets: what `pronghorn verify` and tests run.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
-use pronghorn_engine::{ClientRun, Machine, ServerModel, ServerRun, Want};
+use pronghorn_engine::{ClientRun, Machine, Progress, ServerModel, ServerRun, Want};
 use pronghorn_graph::oracle;
 use pronghorn_plan::Plan;
 
 use crate::{
+    client::ImagesDone,
     error::SessionError,
     frame::{FrameError, HEADER_BYTES, Kind},
 };
@@ -43,9 +47,29 @@ pub fn in_process(
     inputs: &[f32],
     batch: usize,
 ) -> Result<InProcess, SessionError> {
+    in_process_watched(model, inputs, batch, &AtomicBool::new(false), &mut |_| {})
+}
+
+/// The same with a look at it: `on_progress` is called after every message, and `cancel`, set from anywhere, ends it.
+///
+/// # Errors
+/// As [`in_process`], or that it was cancelled.
+pub fn in_process_watched(
+    model: &Arc<ServerModel>,
+    inputs: &[f32],
+    batch: usize,
+    cancel: &AtomicBool,
+    on_progress: &mut dyn FnMut(ImagesDone),
+) -> Result<InProcess, SessionError> {
     let mut client = ClientRun::new(model.plan().clone(), inputs, batch)?;
     let mut server = ServerRun::new(model.clone(), batch)?;
-    let (bytes_up, bytes_down) = exchange(&mut client, &mut server)?;
+    let (bytes_up, bytes_down) = exchange(&mut client, &mut server, &mut |now| {
+        on_progress(ImagesDone::within(now, 0, batch, batch));
+        if cancel.load(Ordering::SeqCst) {
+            return Err(SessionError::Cancelled);
+        }
+        Ok(())
+    })?;
     let clamped_inputs = client.clamped_inputs();
     let clamped_activations = client.clamped_activations();
     Ok(InProcess {
@@ -57,10 +81,11 @@ pub fn in_process(
     })
 }
 
-/// Hands messages between two machines until both are done; the bytes each way.
+/// Hands messages between two machines until both are done or `after_message` fails; the bytes each way.
 fn exchange(
     client: &mut dyn Machine,
     server: &mut dyn Machine,
+    after_message: &mut dyn FnMut(Progress) -> Result<(), SessionError>,
 ) -> Result<(u64, u64), SessionError> {
     let (mut up, mut down) = (0, 0);
     let mut message = Vec::new();
@@ -71,6 +96,7 @@ fn exchange(
             (Want::Done, Want::Done) => return Ok((up, down)),
             _ => return Err(SessionError::Stuck),
         }
+        after_message(client.progress())?;
     }
 }
 

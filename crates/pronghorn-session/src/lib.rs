@@ -51,7 +51,8 @@
 //!
 //! To the server: the client's address, the number of images, timing. To who listens on the line: also the
 //! plan. Errors a client sends name only a category, never what its machine met, because that may depend on
-//! decrypted values; that it failed is visible. What the messages themselves reveal is the engine's matter.
+//! decrypted values; that it failed, was cancelled or wanted too many images is visible. What the messages themselves
+//! reveal is the engine's matter.
 //!
 //! # Threads and memory
 //!
@@ -74,10 +75,10 @@ mod server;
 mod text;
 mod transport;
 
-pub use client::{Client, ConnectOptions, Prediction, Stats};
+pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats};
 pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;
-pub use in_process::{InProcess, in_process};
+pub use in_process::{InProcess, in_process, in_process_watched};
 pub use limits::Limits;
 pub use server::{Server, Service};
 pub use transport::Transport;

@@ -7,7 +7,8 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
         mpsc::{
-            Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+            Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
+            sync_channel,
         },
     },
     thread::{self, JoinHandle},
@@ -32,6 +33,9 @@ const SLOWEST: usize = 64 << 10;
 
 /// How long a failed session goes on for, so that its last words arrive.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How long last words wait before they try the queue again.
+const LINGER_STEP: Duration = Duration::from_millis(5);
 
 /// Time limits of one side.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +67,7 @@ pub(crate) struct Traffic {
 }
 
 impl Link {
-    /// Takes over a connection; `stopping` makes the next send or receive fail.
+    /// Takes over a connection; `stopping` makes the next send or receive fail, and ends the waiting of one under way.
     pub(crate) fn new(
         transport: Box<dyn Transport>,
         timeouts: Timeouts,
@@ -79,8 +83,8 @@ impl Link {
         };
         let (control, writing) = (handle()?, handle()?);
         Ok(Self {
-            writer: Some(Writer::start(writing, timeouts)?),
-            reader: BufReader::with_capacity(BUFFER, Timed::new(transport)),
+            writer: Some(Writer::start(writing, timeouts, stopping.clone())?),
+            reader: BufReader::with_capacity(BUFFER, Timed::new(transport, stopping.clone())),
             control,
             timeouts,
             stopping,
@@ -166,11 +170,11 @@ impl Link {
         let Some(writer) = self.writer.take() else {
             return;
         };
+        let deadline = Instant::now() + LINGER;
         if let Some(message) = last_words {
-            // Full queue: the peer does not read, and will not read this either.
-            let _ = writer.queue.try_send((Kind::Error, message.encode()));
+            writer.say(message, deadline);
         }
-        let _ = writer.finish(self.control.as_ref());
+        let _ = writer.finish(self.control.as_ref(), deadline);
         let _ = self.control.shutdown(Shutdown::Write);
         if last_words.is_some() {
             self.drain();
@@ -198,7 +202,7 @@ impl Link {
         let Some(writer) = self.writer.take() else {
             return SessionError::Over;
         };
-        let failure = match writer.finish(self.control.as_ref()) {
+        let failure = match writer.finish(self.control.as_ref(), Instant::now() + LINGER) {
             Ok(()) => SessionError::Bug,
             Err(error) => error,
         };
@@ -231,12 +235,16 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(transport: Box<dyn Transport>, timeouts: Timeouts) -> Result<Self, SessionError> {
+    fn start(
+        transport: Box<dyn Transport>,
+        timeouts: Timeouts,
+        stopping: Arc<AtomicBool>,
+    ) -> Result<Self, SessionError> {
         let (queue, jobs) = sync_channel(QUEUE);
         let (give_back, used) = channel();
         let thread = thread::Builder::new()
             .name("pronghorn writer".into())
-            .spawn(move || write_all(&jobs, &give_back, transport, timeouts))
+            .spawn(move || write_all(&jobs, &give_back, Timed::new(transport, stopping), timeouts))
             .map_err(|source| SessionError::System {
                 what: "a thread",
                 source,
@@ -248,10 +256,21 @@ impl Writer {
         })
     }
 
-    /// Lets the thread write what is queued, cuts it off after [`LINGER`], and waits for it.
-    fn finish(self, control: &dyn Transport) -> Result<(), SessionError> {
+    /// Queues last words, once there is room for them: a peer who reads nothing until then will not read these either.
+    fn say(&self, message: &ErrorMessage, deadline: Instant) {
+        let mut words = (Kind::Error, message.encode());
+        while let Err(TrySendError::Full(unsaid)) = self.queue.try_send(words) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            words = unsaid;
+            thread::sleep(LINGER_STEP);
+        }
+    }
+
+    /// Lets the thread write what is queued, cuts it off at the deadline, and waits for it.
+    fn finish(self, control: &dyn Transport, deadline: Instant) -> Result<(), SessionError> {
         drop(self.queue);
-        let deadline = Instant::now() + LINGER;
         loop {
             match self
                 .used
@@ -276,10 +295,10 @@ impl Writer {
 fn write_all(
     jobs: &Receiver<Outgoing>,
     give_back: &Sender<Vec<u8>>,
-    transport: Box<dyn Transport>,
+    transport: Timed,
     timeouts: Timeouts,
 ) -> Result<(), FrameError> {
-    let mut writer = BufWriter::with_capacity(BUFFER, Timed::new(transport));
+    let mut writer = BufWriter::with_capacity(BUFFER, transport);
     let result = loop {
         let job = match jobs.try_recv() {
             Ok(job) => Some(job),

@@ -226,6 +226,10 @@ impl Server {
                 contained(|| self.refuse(stream, client));
             })
         } else {
+            self.log(&format!(
+                "{client}: closed without a word: {} clients are served, and {REFUSALS} more are being refused",
+                self.limits.max_clients
+            ));
             return;
         };
         if let Err(error) = started {
@@ -253,7 +257,9 @@ impl Server {
 
     fn session_thread(&self, stream: TcpStream, client: SocketAddr) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        self.log(&format!("client {id} ({client}) connected"));
+        let left = self.images.left(client.ip());
+        let granted = left.map_or_else(String::new, |left| format!(", has {left} images left"));
+        self.log(&format!("client {id} ({client}) connected{granted}"));
         if let Err(error) = self.registered_session(id, stream, client) {
             self.log(&format!("client {id} ({client}) failed: {error}"));
         }

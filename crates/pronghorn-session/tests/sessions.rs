@@ -4,7 +4,10 @@ mod common;
 
 use std::{
     net::TcpListener,
-    sync::{Arc, Barrier},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -12,7 +15,8 @@ use std::{
 use common::*;
 use pronghorn_plan::{TrustLevel, cost};
 use pronghorn_session::{
-    Client, ConnectOptions, ErrorCode, Limits, Server, SessionError, in_process,
+    Client, ConnectOptions, ErrorCode, FrameError, ImagesDone, Limits, Server, SessionError,
+    in_process, in_process_watched,
 };
 
 #[test]
@@ -26,16 +30,21 @@ fn predictions_equal_a_run_without_sockets() {
     let inputs = numbers(INPUTS * 100);
     let mut progress = Vec::new();
     let prediction = client
-        .predict(&inputs, 100, &mut |now| {
-            progress.push((now.done, now.total))
-        })
+        .predict(&inputs, 100, &mut |now| progress.push(now))
         .expect("it is served");
     let wanted = in_process(&model(), &inputs, 100).expect("the run succeeds");
     assert_eq!(prediction.outputs, wanted.outputs(client.plan()));
     assert_eq!(prediction.stats.batches, 3);
     assert_eq!(prediction.stats.clamped_inputs, wanted.clamped_inputs);
     assert!(progress.is_sorted());
-    assert!(progress.last().is_some_and(|(done, total)| done == total));
+    // Images, of which a batch under way counts a part.
+    assert!(progress.iter().any(|now| now.done.fract() > 0.0));
+    assert!(progress.iter().any(|now| now.done == 40.0));
+    let end = ImagesDone {
+        done: 100.0,
+        total: 100,
+    };
+    assert_eq!(progress.last(), Some(&end));
     // The same connection serves again.
     predicts(client);
     let line = running.wait_for_log("left: 4 batches, 103 images");
@@ -177,6 +186,13 @@ fn images_are_limited_by_client() {
         .predict(&numbers(INPUTS * 4), 4, &mut |_| {})
         .expect_err("three are left");
     assert!(matches!(error, SessionError::Quota { asked: 4, left: 3 }));
+    // The server's owner can see that.
+    running.wait_for_log("the client wants more images than it is granted");
+    assert!(matches!(
+        client.predict(&numbers(INPUTS), 1, &mut |_| {}),
+        Err(SessionError::Over)
+    ));
+    running.wait_for_log("connected, has 10 images left");
     // A new connection changes nothing, and a client that does not look at its limit is refused.
     let mut client = running.connect().expect("a good client");
     match client.run(&mut PingPong::client(4), 4, &mut |_| {}) {
@@ -187,6 +203,89 @@ fn images_are_limited_by_client() {
         other => panic!("{other:?}"),
     }
     predicts(running.connect().expect("a good client"));
+}
+
+#[test]
+fn a_cancelled_prediction_ends_the_session_and_says_so() {
+    let running = Running::real(Limits {
+        max_images_per_batch: Some(40),
+        ..patient()
+    });
+    let cancel = Arc::new(AtomicBool::new(false));
+    let options = ConnectOptions {
+        cancel: cancel.clone(),
+        ..options()
+    };
+    let mut client =
+        Client::connect(&running.address().to_string(), options).expect("a good client");
+    let inputs = numbers(INPUTS * 100);
+    let mut seen = 0.0;
+    let error = client.predict(&inputs, 100, &mut |now| {
+        seen = now.done;
+        cancel.store(seen > 40.0, Ordering::SeqCst);
+    });
+    assert!(matches!(error, Err(SessionError::Cancelled)), "{error:?}");
+    assert!(seen < 80.0);
+    let line = running.wait_for_log("left: 1 batches, 40 images");
+    assert!(line.contains("the client's user cancelled"), "{line}");
+    assert!(matches!(
+        client.predict(&inputs, 100, &mut |_| {}),
+        Err(SessionError::Over)
+    ));
+    running.serves_a_good_client(predicts);
+}
+
+#[test]
+fn waiting_for_a_silent_server_can_be_cancelled() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let options = options();
+    let cancel = options.cancel.clone();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| Client::connect(&address, options).err());
+        let (_silent, _) = listener.accept().expect("the client comes");
+        cancel.store(true, Ordering::SeqCst);
+        let error = waiting.join().expect("no panic");
+        assert!(matches!(error, Some(SessionError::Cancelled)), "{error:?}");
+    });
+}
+
+#[test]
+fn a_run_without_sockets_can_be_watched_and_cancelled() {
+    let (model, inputs) = (model(), numbers(INPUTS * 7));
+    let (run, mut last) = (AtomicBool::new(false), ImagesDone::default());
+    let found = in_process_watched(&model, &inputs, 7, &run, &mut |now| last = now);
+    let wanted = in_process(&model, &inputs, 7).expect("the run succeeds");
+    assert_eq!(found.expect("nobody cancels").integers, wanted.integers);
+    let end = ImagesDone {
+        done: 7.0,
+        total: 7,
+    };
+    assert_eq!(last, end);
+    let cancel = AtomicBool::new(true);
+    let found = in_process_watched(&model, &inputs, 7, &cancel, &mut |_| {});
+    assert!(matches!(found, Err(SessionError::Cancelled)));
+}
+
+#[test]
+fn failures_of_the_network_come_with_advice() {
+    for error in [
+        FrameError::Timeout,
+        FrameError::Closed,
+        FrameError::Io(std::io::ErrorKind::ConnectionReset.into()),
+    ] {
+        let advice = SessionError::Frame(error).advice();
+        assert!(advice.is_some_and(|advice| advice.contains("running") || advice.contains("runs")));
+    }
+    let error = SessionError::Peer {
+        code: ErrorCode::Timeout,
+        text: String::new(),
+    };
+    assert!(
+        error
+            .advice()
+            .is_some_and(|advice| advice.contains("--idle-timeout"))
+    );
 }
 
 #[test]

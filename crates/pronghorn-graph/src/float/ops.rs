@@ -52,6 +52,7 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
         }
         Op::LeakyRelu { alpha } => each(&|x| if x >= 0.0 { x } else { alpha * x }),
         Op::Square => each(&|x| x * x),
+        Op::Multiply => x.iter().zip(input(1)).map(|(x, y)| x * y).collect(),
         Op::MaxPool { window } => pool(window, shape_of(0), &node.shape, x, |values, _| {
             values.fold(f32::NEG_INFINITY, f32::max)
         }),

@@ -28,7 +28,7 @@ impl Op {
             };
         }
         match self {
-            Self::Add => {
+            Self::Add | Self::Multiply => {
                 let [left, right] = shape::two(inputs)?;
                 return equal(left, right);
             }

@@ -176,6 +176,11 @@ impl<'a> Builder<'a> {
                 )
             }
             Op::Square => self.widening(ActivationOp::Square, input(0)),
+            Op::Multiply => Err(self.operator_error(OperatorError::parameter(
+                "the trust level",
+                "client-aided",
+                "encrypted: products of two different computed values exist there only",
+            ))),
             Op::MaxPool { window } => self.elementwise(
                 ActivationOp::MaxPool {
                     window: window.clone(),

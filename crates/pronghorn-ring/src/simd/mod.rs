@@ -12,14 +12,14 @@ mod bits;
 mod counters;
 mod lanes;
 mod ntt;
-mod vector;
+pub(crate) mod vector;
 
 pub(crate) use counters::{GROUP, PLANES, centred_sums};
 
 use crate::{Prime, SimdLevel};
 use lanes::Scalar;
 pub(crate) use ntt::Twiddles;
-pub(crate) use vector::{add_assign, mask_and_largest, neg_assign, sub_assign};
+pub(crate) use vector::mask_and_largest;
 
 /// Defines a function whose plain body is compiled for every level and run at the one its first
 /// argument names (or the best below it that the CPU has). The body is ordinary safe code; use it in
@@ -113,7 +113,7 @@ macro_rules! kernels {
                     $(#[cfg(target_arch = "x86_64")]
                     // SAFETY: `or_best` returns only levels this CPU has.
                     SimdLevel::$level => unsafe { <$lanes>::mul_shoup(q, x, y, y_shoup, out) },)*
-                    _ => vector::mul_shoup(Scalar::<$word>::NEW, q, x, y, y_shoup, out),
+                    _ => vector::mul_shoup_lanes(Scalar::<$word>::NEW, q, x, y, y_shoup, out),
                 }
             }
 
@@ -192,7 +192,7 @@ macro_rules! entry_points {
                 ) {
                     // SAFETY: this function runs with the features of the token.
                     let lanes = unsafe { <$lanes>::new() };
-                    crate::simd::vector::mul_shoup(lanes, q, x, y, y_shoup, out)
+                    crate::simd::vector::mul_shoup_lanes(lanes, q, x, y, y_shoup, out)
                 }
                 // SAFETY: the CPU has the features by contract.
                 unsafe { run(q, x, y, y_shoup, out) }

@@ -1,11 +1,11 @@
 //! Elementwise operations on slices of residues.
 
 use super::{lanes::Lanes, vectorised};
-use crate::{Prime, Word};
+use crate::{Prime, SimdLevel, Word};
 
 /// `out = x * y mod q`; slices of one length.
 #[inline(always)]
-pub fn mul_shoup<L: Lanes>(
+pub fn mul_shoup_lanes<L: Lanes>(
     lanes: L,
     q: &Prime<L::Word>,
     x: &[L::Word],
@@ -34,6 +34,113 @@ pub fn mul_shoup<L: Lanes>(
     }
     for i in whole..length {
         out[i] = q.mul_shoup(x[i], y[i], y_shoup[i]);
+    }
+}
+
+/// `out = x * y mod q`.
+pub fn mul_shoup<W: Word>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    x: &[W],
+    y: &[W],
+    y_shoup: &[W],
+    out: &mut [W],
+) {
+    W::mul_shoup(level, q, x, y, y_shoup, out);
+}
+
+vectorised! {
+    /// `acc += x * y mod q`.
+    pub fn mul_shoup_add_assign<W: Word>(q: &Prime<W>, acc: &mut [W], x: &[W], y: &[W], y_shoup: &[W]) {
+        for (((acc, &x), &y), &y_shoup) in acc.iter_mut().zip(x).zip(y).zip(y_shoup) {
+            *acc = q.add(*acc, q.mul_shoup(x, y, y_shoup));
+        }
+    }
+}
+
+vectorised! {
+    /// `out = x * y mod q`.
+    pub fn mul<W: Word>(q: &Prime<W>, x: &[W], y: &[W], out: &mut [W]) {
+        for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *out = q.mul(x, y);
+        }
+    }
+}
+
+vectorised! {
+    /// `x *= y mod q`.
+    pub fn mul_assign<W: Word>(q: &Prime<W>, x: &mut [W], y: &[W]) {
+        for (x, &y) in x.iter_mut().zip(y) {
+            *x = q.mul(*x, y);
+        }
+    }
+}
+
+vectorised! {
+    /// `acc += x * y mod q`.
+    pub fn mul_add_assign<W: Word>(q: &Prime<W>, acc: &mut [W], x: &[W], y: &[W]) {
+        for ((acc, &x), &y) in acc.iter_mut().zip(x).zip(y) {
+            *acc = q.add(*acc, q.mul(x, y));
+        }
+    }
+}
+
+vectorised! {
+    /// `x *= w mod q`.
+    pub fn mul_scalar_assign<W: Word>(q: &Prime<W>, x: &mut [W], w: W) {
+        let w_shoup = q.shoup(w);
+        for x in x {
+            *x = q.mul_shoup(*x, w, w_shoup);
+        }
+    }
+}
+
+vectorised! {
+    /// `acc += x * w mod q`.
+    pub fn mul_scalar_add_assign<W: Word>(q: &Prime<W>, acc: &mut [W], x: &[W], w: W) {
+        let w_shoup = q.shoup(w);
+        for (acc, &x) in acc.iter_mut().zip(x) {
+            *acc = q.add(*acc, q.mul_shoup(x, w, w_shoup));
+        }
+    }
+}
+
+vectorised! {
+    /// `out` = the centred residue `x` of `p` modulo `q`.
+    pub fn reduce_from<W: Word>(q: &Prime<W>, p: &Prime<W>, x: &[W], out: &mut [W]) {
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = q.from_i64(p.centre(x));
+        }
+    }
+}
+
+vectorised! {
+    /// `out = sum_i xs[i] * ys[i] mod q`.
+    pub fn inner_product<W: Word>(q: &Prime<W>, xs: &[&[W]], ys: &[&[W]], out: &mut [W]) {
+        out.fill(W::default());
+        for (x, y) in xs.iter().zip(ys) {
+            for ((out, &x), &y) in out.iter_mut().zip(*x).zip(*y) {
+                *out = q.add(*out, q.mul(x, y));
+            }
+        }
+    }
+}
+
+vectorised! {
+    /// `out = x + y mod q`.
+    pub fn add<W: Word>(q: &Prime<W>, x: &[W], y: &[W], out: &mut [W]) {
+        for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *out = q.add(x, y);
+        }
+    }
+}
+
+vectorised! {
+    /// `out = x - y mod q`.
+    pub fn sub<W: Word>(q: &Prime<W>, x: &[W], y: &[W], out: &mut [W]) {
+        for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *out = q.sub(x, y);
+        }
     }
 }
 

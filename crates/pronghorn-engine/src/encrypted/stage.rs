@@ -1,0 +1,398 @@
+//! Running a network: stages, in which every operation acts on each word alone, and rescalings between them.
+//!
+//! A stage runs unit by unit (one tile of one limb, [`TILE`] words of every polynomial of every element) through all its
+//! operations, so that what a layer makes is squared and met by the next layer while it is in cache, and is never
+//! stored: of CryptoNets' 845 squares not one.
+
+use pronghorn_ring::{Prime, SimdLevel, Word, vector};
+use rayon::prelude::*;
+
+use super::{
+    Shape,
+    network::{Network, Node, Op},
+    request::{CHUNK, Request},
+    values::{TILE, Values},
+};
+use crate::{
+    batch::product::{self, Tiles},
+    error::EngineError,
+    simd,
+};
+
+/// Elements that a rescaling handles together, for each thread.
+const RESCALED_TOGETHER: usize = 32;
+
+/// The result of the network on the input of `request`.
+///
+/// # Errors
+/// When the request holds words that are no residues.
+pub fn run<W: Word>(
+    network: &Network<W>,
+    shape: &Shape,
+    request: &Request,
+) -> Result<Values<W>, EngineError> {
+    let mut stored: Vec<Option<Values<W>>> = network.nodes.iter().map(|_| None).collect();
+    for stage in 0..network.stages {
+        for (index, node) in network.nodes.iter().enumerate() {
+            if let (Op::Rescale(_), true) = (&node.op, node.stage == stage) {
+                let value = stored[node.inputs[0]].as_ref();
+                stored[index] = Some(rescale(
+                    network,
+                    node,
+                    value.expect("read values are stored"),
+                ));
+            }
+        }
+        let here = Stage::new(network, stage);
+        here.run(shape, request, &mut stored)?;
+        for (value, node) in stored.iter_mut().zip(&network.nodes) {
+            if node.stored_until.is_none_or(|until| until <= stage)
+                && let Some(value) = value.take()
+            {
+                network.words.give(value.into_room());
+            }
+        }
+    }
+    Ok(stored[network.output].take().expect("the result is stored"))
+}
+
+/// The operations of a stage but its rescalings.
+struct Stage<'a, W: Word> {
+    network: &'a Network<W>,
+    nodes: Vec<usize>,
+    /// Whether some node reads the client's input.
+    reads_input: bool,
+}
+
+/// One chunk of one limb, and where the values go that are stored: by tile, then `(node, words)`.
+struct Task<'a, W> {
+    limb: usize,
+    chunk: usize,
+    outputs: Vec<Vec<(usize, &'a mut [W])>>,
+}
+
+/// Buffers of one thread.
+struct Room<W: Word> {
+    /// The client's input of this chunk, `[tile][poly][element][TILE]`.
+    input: Vec<W>,
+    chunk: Vec<W>,
+    /// Values of this unit, by node.
+    values: Vec<Option<Vec<W>>>,
+    spare: Vec<Vec<W>>,
+    /// A product's output.
+    tiles: Option<Tiles<W>>,
+}
+
+impl<W: Word> Default for Room<W> {
+    fn default() -> Self {
+        Self {
+            input: Vec::new(),
+            chunk: Vec::new(),
+            values: Vec::new(),
+            spare: Vec::new(),
+            tiles: None,
+        }
+    }
+}
+
+impl<'a, W: Word> Stage<'a, W> {
+    fn new(network: &'a Network<W>, stage: usize) -> Self {
+        let is_here = |&index: &usize| {
+            let node: &Node<W> = &network.nodes[index];
+            node.stage == stage && !matches!(node.op, Op::Input | Op::Rescale(_))
+        };
+        let nodes: Vec<usize> = (0..network.nodes.len()).filter(is_here).collect();
+        let reads_input = nodes
+            .iter()
+            .any(|&index| network.nodes[index].inputs.contains(&0));
+        Self {
+            network,
+            nodes,
+            reads_input,
+        }
+    }
+
+    /// Makes the stage's values, and stores those that later stages read.
+    fn run(
+        &self,
+        shape: &Shape,
+        request: &Request,
+        stored: &mut [Option<Values<W>>],
+    ) -> Result<(), EngineError> {
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|&index| (index, &self.network.nodes[index]));
+        let limbs = nodes.clone().map(|(_, node)| node.limbs).max().unwrap_or(0);
+        let kept = nodes.filter(|(_, node)| node.stored_until.is_some());
+        let mut outputs: Vec<(usize, Values<W>)> = kept
+            .map(|(index, node)| (index, self.network.values(node)))
+            .collect();
+        let tasks = self.tasks(limbs, &mut outputs);
+        let inputs: &[Option<Values<W>>] = stored;
+        tasks
+            .into_par_iter()
+            .try_for_each_init(Room::default, |room, task| {
+                self.run_task(shape, request, inputs, task, room)
+            })?;
+        for (index, values) in outputs {
+            stored[index] = Some(values);
+        }
+        Ok(())
+    }
+
+    fn tasks<'b>(&self, limbs: usize, outputs: &'b mut [(usize, Values<W>)]) -> Vec<Task<'b, W>> {
+        let chunks = self.network.parameters.n() / CHUNK;
+        let mut tasks: Vec<Task<'b, W>> = (0..limbs * chunks)
+            .map(|task| Task {
+                limb: task / chunks,
+                chunk: task % chunks,
+                outputs: (0..CHUNK / TILE).map(|_| Vec::new()).collect(),
+            })
+            .collect();
+        for (index, values) in outputs {
+            let units = tasks.iter_mut().flat_map(|task| &mut task.outputs);
+            for (unit, words) in units.zip(values.units_mut()) {
+                unit.push((*index, words));
+            }
+        }
+        tasks
+    }
+
+    fn run_task(
+        &self,
+        shape: &Shape,
+        request: &Request,
+        stored: &[Option<Values<W>>],
+        task: Task<'_, W>,
+        room: &mut Room<W>,
+    ) -> Result<(), EngineError> {
+        let (limb, chunk) = (task.limb, task.chunk);
+        let input_unit = 2 * self.network.nodes[0].elements * TILE;
+        if self.reads_input {
+            let Room {
+                input,
+                chunk: words,
+                ..
+            } = room;
+            input.resize(CHUNK / TILE * input_unit, W::default());
+            request.read(shape, &self.network.parameters, (limb, chunk), input, words)?;
+        }
+        for (tile, mut outputs) in task.outputs.into_iter().enumerate() {
+            let input = std::mem::take(&mut room.input);
+            let from_client = input.chunks_exact(input_unit).nth(tile).unwrap_or_default();
+            let before = |index: usize| match &stored[index] {
+                Some(values) => Some(values.unit(limb, chunk * (CHUNK / TILE) + tile)),
+                None => (index == 0).then_some(from_client),
+            };
+            self.run_unit(limb, &before, &mut outputs, room);
+            room.input = input;
+        }
+        Ok(())
+    }
+
+    /// All operations on one tile of one limb; `before` gives the values of earlier stages.
+    fn run_unit<'b>(
+        &self,
+        limb: usize,
+        before: &dyn Fn(usize) -> Option<&'b [W]>,
+        outputs: &mut [(usize, &mut [W])],
+        room: &mut Room<W>,
+    ) where
+        W: 'b,
+    {
+        let network = self.network;
+        let q = network.parameters.basis().prime(limb);
+        room.values.resize_with(network.nodes.len(), || None);
+        for (place, &index) in self.nodes.iter().enumerate() {
+            let node = &network.nodes[index];
+            if limb >= node.limbs {
+                continue;
+            }
+            let mut out = room.spare.pop().unwrap_or_default();
+            out.resize(node.polys * node.elements * TILE, W::default());
+            let operand = |&input: &usize| Operand {
+                words: before(input)
+                    .or(room.values[input].as_deref())
+                    .expect("values are made before they are read"),
+                elements: network.nodes[input].elements,
+                polys: network.nodes[input].polys,
+            };
+            let inputs: Vec<Operand<'_, W>> = node.inputs.iter().map(operand).collect();
+            apply(&node.op, node, q, limb, &inputs, &mut out, &mut room.tiles);
+            if let Some((_, words)) = outputs.iter_mut().find(|(output, _)| *output == index) {
+                words.copy_from_slice(&out);
+            }
+            room.values[index] = Some(out);
+            let later = &self.nodes[place + 1..];
+            for &input in &node.inputs {
+                let read_again = |&node: &usize| network.nodes[node].inputs.contains(&input);
+                if !later.iter().any(read_again) {
+                    room.spare.extend(room.values[input].take());
+                }
+            }
+        }
+        let left = room.values.iter_mut().filter_map(Option::take);
+        room.spare.extend(left);
+    }
+}
+
+/// An input of an operation, `[poly][element][TILE]`.
+#[derive(Clone, Copy)]
+struct Operand<'a, W> {
+    words: &'a [W],
+    elements: usize,
+    polys: usize,
+}
+
+impl<'a, W> Operand<'a, W> {
+    fn poly(&self, poly: usize) -> &'a [W] {
+        &self.words[poly * self.elements * TILE..][..self.elements * TILE]
+    }
+}
+
+/// One operation on one unit.
+fn apply<W: Word>(
+    op: &Op<W>,
+    node: &Node<W>,
+    q: &Prime<W>,
+    limb: usize,
+    inputs: &[Operand<'_, W>],
+    out: &mut [W],
+    tiles: &mut Option<Tiles<W>>,
+) {
+    let poly_len = node.elements * TILE;
+    match op {
+        Op::Input | Op::Rescale(_) => unreachable!("not of a stage's words"),
+        Op::Same => out.copy_from_slice(inputs[0].words),
+        Op::Linear { weights, addends } => {
+            for (poly, out) in out.chunks_exact_mut(poly_len).enumerate() {
+                let addend = (poly == 0).then_some(addends[limb].as_slice());
+                let mut product = tiles
+                    .take()
+                    .filter(|tiles| tiles.rows() == node.elements)
+                    .unwrap_or_else(|| Tiles::new(node.elements, TILE));
+                product::multiply(weights, q, inputs[0].poly(poly), TILE, addend, &mut product);
+                for (row, out) in out.chunks_exact_mut(TILE).enumerate() {
+                    product.read_row(row, out);
+                }
+                *tiles = Some(product);
+            }
+        }
+        Op::Factor { factors, addends } => {
+            for (poly, out) in out.chunks_exact_mut(poly_len).enumerate() {
+                out.copy_from_slice(inputs[0].poly(poly));
+                for (element, out) in out.chunks_exact_mut(TILE).enumerate() {
+                    vector::mul_scalar_assign(q, out, factors[limb][element]);
+                    if poly == 0 {
+                        simd::add_word(SimdLevel::detect(), out, addends[limb][element], q);
+                    }
+                }
+            }
+        }
+        Op::Square => multiply(q, inputs[0], inputs[0], out, poly_len),
+        Op::Multiply => multiply(q, inputs[0], inputs[1], out, poly_len),
+        Op::Add(multipliers) => {
+            out.fill(W::default());
+            for (input, multiplier) in inputs.iter().zip(multipliers) {
+                let sum = &mut out[..input.words.len()];
+                match multiplier {
+                    Some(words) => vector::mul_scalar_add_assign(q, sum, input.words, words[limb]),
+                    None => vector::add_assign(q, sum, input.words),
+                }
+            }
+        }
+        Op::Rearrange(sources) => {
+            for (poly, out) in out.chunks_exact_mut(poly_len).enumerate() {
+                for (out, source) in out.chunks_exact_mut(TILE).zip(sources) {
+                    match source {
+                        Some(source) if poly < inputs[source.input].polys => {
+                            let from = inputs[source.input].poly(poly);
+                            out.copy_from_slice(&from[source.index * TILE..][..TILE]);
+                        }
+                        _ => out.fill(W::default()),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The tensor product: polynomial `k` is the sum of `x_i y_j` over `i + j = k`. A square makes each mixed product once.
+fn multiply<W: Word>(
+    q: &Prime<W>,
+    x: Operand<'_, W>,
+    y: Operand<'_, W>,
+    out: &mut [W],
+    poly_len: usize,
+) {
+    let is_square = std::ptr::eq(x.words, y.words);
+    for (k, out) in out.chunks_exact_mut(poly_len).enumerate() {
+        let pairs = (0..x.polys).filter_map(|i| Some((i, k.checked_sub(i)?)));
+        let pairs = pairs.filter(|&(i, j)| j < y.polys && !(is_square && j < i));
+        let mut first = true;
+        // Mixed products first, so that they can be doubled together.
+        let (mixed, equal): (Vec<_>, Vec<_>) = pairs.partition(|(i, j)| i != j);
+        for &(i, j) in &mixed {
+            accumulate(q, x.poly(i), y.poly(j), out, &mut first);
+        }
+        if is_square && !first {
+            simd::double(SimdLevel::detect(), out, q);
+        }
+        for &(i, j) in &equal {
+            accumulate(q, x.poly(i), y.poly(j), out, &mut first);
+        }
+    }
+}
+
+/// `out += x y`, or `out = x y` the first time.
+fn accumulate<W: Word>(q: &Prime<W>, x: &[W], y: &[W], out: &mut [W], first: &mut bool) {
+    if std::mem::take(first) {
+        vector::mul(q, x, y, out);
+    } else {
+        vector::mul_add_assign(q, out, x, y);
+    }
+}
+
+/// Divides all ciphertexts of a value by their last primes.
+fn rescale<W: Word>(network: &Network<W>, node: &Node<W>, value: &Values<W>) -> Values<W> {
+    let Op::Rescale(division) = &node.op else {
+        unreachable!("called for rescalings only")
+    };
+    let basis = network.parameters.basis();
+    let n = basis.n();
+    let mut out = network.values(node);
+    let rows: Vec<(usize, usize)> = (0..node.elements)
+        .flat_map(|element| (0..node.polys).map(move |poly| (element, poly)))
+        .collect();
+    let together = RESCALED_TOGETHER * rayon::current_num_threads();
+    for rows in rows.chunks(together) {
+        let rescaled: Vec<Vec<W>> = rows
+            .par_iter()
+            .map_init(
+                || [vec![W::default(); n], vec![W::default(); n]],
+                |[x, room], &(element, poly)| {
+                    let mut digits = vec![W::default(); division.sources() * n];
+                    for (source, digits) in digits.chunks_exact_mut(n).enumerate() {
+                        let limb = node.limbs + source;
+                        value.read(element, poly, limb, digits);
+                        basis.ntt(limb).inverse(digits);
+                    }
+                    division.digits(&mut digits, room);
+                    let mut words = vec![W::default(); node.limbs * n];
+                    for (limb, words) in words.chunks_exact_mut(n).enumerate() {
+                        value.read(element, poly, limb, x);
+                        division.apply(basis, limb, &digits, x, words, room);
+                    }
+                    words
+                },
+            )
+            .collect();
+        for (&(element, poly), words) in rows.iter().zip(&rescaled) {
+            for (limb, words) in words.chunks_exact(n).enumerate() {
+                out.write(element, poly, limb, words);
+            }
+        }
+    }
+    out
+}

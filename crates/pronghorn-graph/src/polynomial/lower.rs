@@ -1,0 +1,304 @@
+//! From a floating-point graph to a polynomial one.
+
+use super::{Factor, Layer, PolyGraph, PolyNode, PolyOp, PolynomialError};
+use crate::{
+    fixed::Finish,
+    float::Profile,
+    geometry::{ConvGeometry, Window},
+    graph::{Graph, Node, Op},
+    layout::{self, Source},
+};
+
+/// The polynomial form of `graph`, whose values look like `profile` on samples; weights are integers of `weight_bits`
+/// bits, sign included (2 to 15); ranges are widened by `margin`.
+///
+/// Run [`crate::passes::run`] before, and profile its result.
+///
+/// # Errors
+/// When the graph is broken, or a node is no polynomial.
+pub fn lower(
+    graph: &Graph,
+    profile: &Profile,
+    weight_bits: u32,
+    margin: f32,
+) -> Result<PolyGraph, PolynomialError> {
+    if !(2..=15).contains(&weight_bits) {
+        return Err(PolynomialError::WeightBits { weight_bits });
+    }
+    graph.validate()?;
+    let (result, tail) = graph.tail();
+    let finish = tail.iter().filter_map(|&node| match graph.nodes[node].op {
+        Op::Softmax => Some(Finish::Softmax),
+        Op::ArgMax => Some(Finish::ArgMax),
+        Op::Sigmoid => Some(Finish::Sigmoid),
+        _ => None,
+    });
+    let mut lowering = Lowering {
+        graph,
+        weight_bits,
+        nodes: Vec::with_capacity(graph.nodes.len()),
+    };
+    let mut value_of = vec![0; graph.nodes.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if tail.contains(&index) {
+            continue;
+        }
+        let seen = &profile.values[index];
+        let most = f64::from(seen.min).abs().max(f64::from(seen.max).abs());
+        let look = Look {
+            reach: most * f64::from(margin),
+            rms: seen.mean_square.sqrt(),
+        };
+        let inputs: Vec<usize> = node.inputs.iter().map(|&input| value_of[input]).collect();
+        value_of[index] = lowering.node(node, inputs, look)?;
+    }
+    Ok(PolyGraph {
+        name: graph.name.clone(),
+        nodes: lowering.nodes,
+        output: value_of[result],
+        finish: finish.collect(),
+    })
+}
+
+/// What a value looks like on samples.
+#[derive(Clone, Copy)]
+struct Look {
+    reach: f64,
+    rms: f64,
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    weight_bits: u32,
+    nodes: Vec<PolyNode>,
+}
+
+impl Lowering<'_> {
+    /// Adds the form of `node`; the index of its value.
+    fn node(
+        &mut self,
+        node: &Node,
+        inputs: Vec<usize>,
+        look: Look,
+    ) -> Result<usize, PolynomialError> {
+        let op = match &node.op {
+            Op::Input => PolyOp::Input,
+            Op::Conv {
+                window,
+                groups,
+                weight,
+                bias,
+            } => {
+                let (in_channels, input) = self.image(inputs[0]);
+                let geometry = ConvGeometry {
+                    in_channels,
+                    out_channels: node.shape[0],
+                    input,
+                    window: window.clone(),
+                    groups: *groups,
+                };
+                PolyOp::Linear(self.layer(geometry, weight, bias.as_ref()))
+            }
+            Op::Dense { weight, bias } => {
+                let geometry = ConvGeometry::dense(self.nodes[inputs[0]].len(), node.shape[0]);
+                PolyOp::Linear(self.layer(geometry, weight, bias.as_ref()))
+            }
+            Op::Affine { mul, add } => {
+                let constants = |name: &Option<String>, absent: f32| {
+                    let data = name.as_ref().map_or(&[][..], |name| self.graph.data(name));
+                    spread(data, absent, node.shape.iter().product())
+                };
+                PolyOp::Factor(self.factor(&constants(mul, 1.0), &constants(add, 0.0)))
+            }
+            Op::Square => PolyOp::Square,
+            Op::Multiply if inputs[0] == inputs[1] => {
+                return Ok(self.push(node, PolyOp::Square, vec![inputs[0]], look));
+            }
+            Op::Multiply => PolyOp::Multiply,
+            Op::Add => PolyOp::Add,
+            Op::AveragePool {
+                window,
+                count_include_pad,
+            } => return Ok(self.average(node, window, *count_include_pad, inputs, look)),
+            Op::GlobalAveragePool => {
+                let (_, size) = self.image(inputs[0]);
+                return Ok(self.average(node, &Window::plain(size), true, inputs, look));
+            }
+            Op::Reshape => PolyOp::Rearrange(copies(0..node.shape.iter().product())),
+            Op::Pad { before, after } => {
+                let sources = layout::pad(&self.nodes[inputs[0]].shape, before, after);
+                let from = |index: Option<usize>| index.map(|index| Source { input: 0, index });
+                PolyOp::Rearrange(sources.into_iter().map(from).collect())
+            }
+            Op::Concat { axis } => {
+                let shapes: Vec<&[usize]> = inputs
+                    .iter()
+                    .map(|&i| self.nodes[i].shape.as_slice())
+                    .collect();
+                let sources = layout::concat(&shapes, *axis).into_iter();
+                PolyOp::Rearrange(sources.map(Some).collect())
+            }
+            Op::Transpose { permutation } => {
+                let shape = &self.nodes[inputs[0]].shape;
+                PolyOp::Rearrange(copies(layout::transpose(shape, permutation)))
+            }
+            Op::Relu
+            | Op::Clip { .. }
+            | Op::LeakyRelu { .. }
+            | Op::MaxPool { .. }
+            | Op::Softmax
+            | Op::ArgMax
+            | Op::Sigmoid => {
+                return Err(PolynomialError::NotPolynomial {
+                    node: node.name.clone(),
+                    operator: node.op.name(),
+                    shape: node.shape.clone(),
+                });
+            }
+        };
+        Ok(self.push(node, op, inputs, look))
+    }
+
+    fn push(&mut self, node: &Node, op: PolyOp, inputs: Vec<usize>, look: Look) -> usize {
+        self.nodes.push(PolyNode {
+            name: node.name.clone(),
+            op,
+            inputs,
+            shape: node.shape.clone(),
+            reach: look.reach,
+            rms: look.rms,
+        });
+        self.nodes.len() - 1
+    }
+
+    /// Channels, height and width of a value that is an image.
+    fn image(&self, value: usize) -> (usize, [usize; 2]) {
+        let shape = &self.nodes[value].shape;
+        (shape[0], [shape[1], shape[2]])
+    }
+
+    fn layer(&self, geometry: ConvGeometry, weight: &str, bias: Option<&String>) -> Layer {
+        let (weights, divisor) = integers(self.graph.data(weight), self.weight_bits);
+        let data = bias.map_or(&[][..], |bias| self.graph.data(bias));
+        let bias = spread(data, 0.0, geometry.out_channels);
+        Layer {
+            geometry,
+            weights,
+            divisor,
+            bias: bias.into_iter().map(f64::from).collect(),
+        }
+    }
+
+    fn factor(&self, factors: &[f32], addends: &[f32]) -> Factor {
+        let (factors, divisor) = integers(factors, self.weight_bits);
+        Factor {
+            factors,
+            divisor,
+            addends: addends.iter().map(|&addend| addend.into()).collect(),
+        }
+    }
+
+    /// A mean over windows: a layer of ones, and factors where windows at the border count fewer elements.
+    fn average(
+        &mut self,
+        node: &Node,
+        window: &Window,
+        count_include_pad: bool,
+        inputs: Vec<usize>,
+        look: Look,
+    ) -> usize {
+        let (channels, size) = self.image(inputs[0]);
+        let area = window.kernel[0] * window.kernel[1];
+        let geometry = ConvGeometry {
+            in_channels: channels,
+            out_channels: channels,
+            input: size,
+            window: window.clone(),
+            groups: channels,
+        };
+        let ones = Layer {
+            geometry,
+            weights: vec![1; channels * area],
+            divisor: area as f64,
+            bias: vec![0.0; channels],
+        };
+        let (_, [height, width]) = (node.shape[0], [node.shape[1], node.shape[2]]);
+        let taps = |axis: usize, at: usize| window.taps(axis, at, size[axis]).len();
+        let counts: Vec<f32> = (0..height * width)
+            .map(|at| (taps(0, at / width) * taps(1, at % width)) as f32)
+            .collect();
+        let sum = self.push(node, PolyOp::Linear(ones), inputs, look);
+        if count_include_pad || counts.iter().all(|&count| count as usize == area) {
+            return sum;
+        }
+        let factors: Vec<f32> = (0..channels)
+            .flat_map(|_| counts.iter().map(|count| area as f32 / count))
+            .collect();
+        let factor = self.factor(&factors, &vec![0.0; factors.len()]);
+        self.push(node, PolyOp::Factor(factor), vec![sum], look)
+    }
+}
+
+/// Sources that copy these elements of the only input.
+fn copies(indices: impl IntoIterator<Item = usize>) -> Vec<Option<Source>> {
+    let from = |index| Some(Source { input: 0, index });
+    indices.into_iter().map(from).collect()
+}
+
+/// One constant an element, from none (`absent`), one, one a channel, or one an element.
+fn spread(constants: &[f32], absent: f32, elements: usize) -> Vec<f32> {
+    if constants.is_empty() {
+        return vec![absent; elements];
+    }
+    let run = elements / constants.len();
+    constants
+        .iter()
+        .flat_map(|&constant| std::iter::repeat_n(constant, run))
+        .collect()
+}
+
+/// Integers of `bits` bits and the power of two that they are multiples of the inverse of. Divided by their greatest
+/// common divisor: constants that are few small integers cost no scale.
+fn integers(constants: &[f32], bits: u32) -> (Vec<i32>, f64) {
+    let most = constants
+        .iter()
+        .fold(0.0, |most: f64, &x| most.max(f64::from(x).abs()));
+    if most == 0.0 {
+        return (vec![0; constants.len()], 1.0);
+    }
+    let limit = f64::from((1 << (bits - 1)) - 1);
+    let mut fraction = (limit / most).log2().floor() as i32;
+    // Where the largest rounds up to one more bit than the limit has.
+    while (most * f64::from(fraction).exp2()).round() > limit {
+        fraction -= 1;
+    }
+    let scale = f64::from(fraction).exp2();
+    let mut integers: Vec<i32> = constants
+        .iter()
+        .map(|&x| (f64::from(x) * scale).round() as i32)
+        .collect();
+    let shift = integers
+        .iter()
+        .filter(|&&x| x != 0)
+        .map(|x| x.trailing_zeros())
+        .min()
+        .unwrap_or(0);
+    integers.iter_mut().for_each(|x| *x >>= shift);
+    (integers, scale / f64::from(1 << shift))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_exact_where_they_can_be() {
+        assert_eq!(integers(&[1.0, -1.0, 0.0], 8), (vec![1, -1, 0], 1.0));
+        assert_eq!(integers(&[0.5, 0.25], 8), (vec![2, 1], 4.0));
+        assert_eq!(integers(&[0.0], 8), (vec![0], 1.0));
+        let (found, divisor) = integers(&[0.3, -0.7], 8);
+        assert_eq!((found, divisor), (vec![38, -90], 128.0));
+        // 127.6 would round to 128: one bit less.
+        assert_eq!(integers(&[127.6], 8), (vec![1], 1.0 / 128.0));
+    }
+}

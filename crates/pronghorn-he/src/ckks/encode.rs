@@ -1,0 +1,229 @@
+//! Values to polynomials and back.
+
+use pronghorn_ring::{Word, rns::Integers};
+use zeroize::Zeroize;
+
+use super::{CkksError, Parameters};
+
+/// Values as an integer polynomial, not yet modulo anything: what encryption takes. Wiped on drop.
+pub struct Message<W: Word> {
+    parameters: Parameters<W>,
+    integers: Integers<W>,
+    limbs: usize,
+    scale: f64,
+}
+
+/// A polynomial modulo the primes of its limbs, in the NTT domain, with its scale. Wiped on drop.
+pub struct Plaintext<W: Word> {
+    parameters: Parameters<W>,
+    /// `[limb][N]`.
+    data: Vec<W>,
+    scale: f64,
+}
+
+/// One real number in all slots: a constant polynomial, which is the same word at every place of the NTT domain. One word a
+/// limb, and operations with it take no NTT (Boemer, Costache, Cammarota, Wierzynski, "nGraph-HE2", WAHC 2019, Algorithm 2).
+pub struct Scalar<W: Word> {
+    parameters: Parameters<W>,
+    /// One a limb.
+    words: Vec<W>,
+    scale: f64,
+}
+
+/// What a plaintext decodes to, slot by slot.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Slots {
+    /// Real parts.
+    pub re: Vec<f64>,
+    /// Imaginary parts.
+    pub im: Vec<f64>,
+}
+
+impl<W: Word> Parameters<W> {
+    /// The polynomial with `re[j] + i im[j]` in slot `j`, times `scale`, rounded to integers: for a ciphertext of `limbs` limbs.
+    /// Shorter inputs are filled with zeros: real values leave `im` empty, and two real values go in a slot as its two
+    /// parts (complex packing, nGraph-HE2, section 3.1.2), for as long as nothing but sums and real factors follow.
+    ///
+    /// Values have the precision of a double, whatever the scale. Cost: one FFT of `N/2` points. Constant time but for how many digits
+    /// the largest coefficient takes; floating-point units may differ in the time of unusual numbers (subnormal ones).
+    ///
+    /// # Errors
+    /// When there are too many values, the scale leaves no room in the modulus, a value is not finite or too large.
+    pub fn message(&self, re: &[f64], im: &[f64], scale: f64, limbs: usize) -> Result<Message<W>, CkksError> {
+        self.check_limbs(limbs)?;
+        self.check_scale(scale, limbs)?;
+        let (values, slots) = (re.len().max(im.len()), self.slots());
+        if values > slots {
+            return Err(CkksError::Slots { values, slots });
+        }
+        let mut coefficients = vec![0.0; self.n()];
+        self.embedding().to_coefficients(re, im, scale, &mut coefficients);
+        let integers = self.integers(&coefficients, scale, limbs);
+        coefficients.zeroize();
+        Ok(Message { parameters: self.clone(), integers: integers?, limbs, scale })
+    }
+
+    /// [`message`](Self::message), modulo its primes and transformed: what [`mul_plain`](super::Ciphertext::mul_plain) takes. One NTT a
+    /// limb more.
+    ///
+    /// # Errors
+    /// As [`message`](Self::message).
+    pub fn encode(&self, re: &[f64], im: &[f64], scale: f64, limbs: usize) -> Result<Plaintext<W>, CkksError> {
+        Ok(self.message(re, im, scale, limbs)?.to_plaintext())
+    }
+
+    /// `value` in all slots, for ciphertexts of up to `limbs` limbs. A scale of one and a whole number multiply at no cost in
+    /// scale.
+    ///
+    /// # Errors
+    /// When the scale leaves no room in the modulus, or the value is not finite or too large.
+    pub fn scalar(&self, value: f64, scale: f64, limbs: usize) -> Result<Scalar<W>, CkksError> {
+        self.check_limbs(limbs)?;
+        self.check_scale(scale, limbs)?;
+        let integer = self.integers(&[value * scale], scale, limbs)?;
+        let (mut words, mut room) = (vec![W::default(); limbs], [W::default()]);
+        for (q, word) in self.basis().primes().zip(words.chunks_exact_mut(1)) {
+            integer.residues(q, word, &mut room);
+        }
+        Ok(Scalar { parameters: self.clone(), words, scale })
+    }
+
+    /// Rounds to integers below half of the modulus.
+    fn integers(&self, coefficients: &[f64], scale: f64, limbs: usize) -> Result<Integers<W>, CkksError> {
+        let log_modulus = self.log_modulus(limbs);
+        Integers::from_f64(self.basis(), coefficients, log_modulus - 1.0).ok_or(CkksError::Value { scale, log_modulus })
+    }
+
+    /// The values of a plaintext. One inverse NTT a limb, `l (l - 1) / 2` products a coefficient, one FFT.
+    ///
+    /// Nobody but the owner of the secret key may see these: they tell the key (B. Li, D. Micciancio, "On the security of
+    /// homomorphic encryption on approximate numbers", EUROCRYPT 2021).
+    ///
+    /// # Errors
+    /// When the plaintext is of other parameters.
+    pub fn decode(&self, plaintext: &Plaintext<W>) -> Result<Slots, CkksError> {
+        self.same(&plaintext.parameters)?;
+        let mut residues = plaintext.data.clone();
+        let mut coefficients = vec![0.0; self.n()];
+        self.basis().inverse(&mut residues);
+        self.coefficients(&mut residues, &mut coefficients);
+        residues.zeroize();
+        let mut slots = Slots { re: vec![0.0; self.slots()], im: vec![0.0; self.slots()] };
+        let factor = 1.0 / plaintext.scale;
+        self.embedding().to_slots(&mut coefficients, factor, &mut slots.re, &mut slots.im);
+        coefficients.zeroize();
+        Ok(slots)
+    }
+
+    /// The centred coefficients of residues `[limb][N]`, in which digits are left behind.
+    pub(crate) fn coefficients(&self, residues: &mut [W], coefficients: &mut [f64]) {
+        let mut room = vec![W::default(); self.n()];
+        self.radix().digits(residues, &mut room);
+        self.radix().to_f64(residues, coefficients);
+        room.zeroize();
+    }
+}
+
+impl<W: Word> Message<W> {
+    /// Modulo its primes, in the NTT domain.
+    pub fn to_plaintext(&self) -> Plaintext<W> {
+        let n = self.parameters.n();
+        let (mut data, mut room) = (vec![W::default(); self.limbs * n], vec![W::default(); n]);
+        for (limb, data) in data.chunks_exact_mut(n).enumerate() {
+            self.residues(limb, data, &mut room);
+            self.parameters.basis().ntt(limb).forward(data);
+        }
+        room.zeroize();
+        Plaintext { parameters: self.parameters.clone(), data, scale: self.scale }
+    }
+
+    /// The coefficients modulo the prime of a limb.
+    pub(crate) fn residues(&self, limb: usize, out: &mut [W], room: &mut [W]) {
+        self.integers.residues(self.parameters.basis().prime(limb), out, room);
+    }
+
+    /// Its parameters.
+    pub fn parameters(&self) -> &Parameters<W> {
+        &self.parameters
+    }
+
+    /// Limbs of its ciphertext.
+    pub fn limbs(&self) -> usize {
+        self.limbs
+    }
+
+    /// What the values are multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+}
+
+impl<W: Word> Plaintext<W> {
+    pub(crate) fn new(parameters: &Parameters<W>, data: Vec<W>, scale: f64) -> Self {
+        Self { parameters: parameters.clone(), data, scale }
+    }
+
+    /// Its parameters.
+    pub fn parameters(&self) -> &Parameters<W> {
+        &self.parameters
+    }
+
+    /// Limbs.
+    pub fn limbs(&self) -> usize {
+        self.data.len() / self.parameters.n()
+    }
+
+    /// What the values are multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// The words, `[limb][N]`, in the NTT domain.
+    pub fn data(&self) -> &[W] {
+        &self.data
+    }
+
+    /// The coefficients as doubles, not divided by the scale: for measuring noise.
+    pub fn to_coefficients(&self) -> Vec<f64> {
+        let mut residues = self.data.clone();
+        let mut coefficients = vec![0.0; self.parameters.n()];
+        self.parameters.basis().inverse(&mut residues);
+        self.parameters.coefficients(&mut residues, &mut coefficients);
+        residues.zeroize();
+        coefficients
+    }
+}
+
+impl<W: Word> Drop for Plaintext<W> {
+    fn drop(&mut self) {
+        self.data.zeroize();
+    }
+}
+
+impl<W: Word> Scalar<W> {
+    /// Its parameters.
+    pub fn parameters(&self) -> &Parameters<W> {
+        &self.parameters
+    }
+
+    /// The most limbs of a ciphertext that it goes with.
+    pub fn limbs(&self) -> usize {
+        self.words.len()
+    }
+
+    /// What the value is multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// The word of each limb.
+    pub fn words(&self) -> &[W] {
+        &self.words
+    }
+}
+
+impl<W: Word> Drop for Scalar<W> {
+    fn drop(&mut self) {
+        self.words.zeroize();
+    }
+}

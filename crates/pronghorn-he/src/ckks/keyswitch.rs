@@ -1,0 +1,388 @@
+//! Key switching: relinearisation, rotations, conjugation.
+//!
+//! The hybrid form of K. Han and D. Ki, "Better bootstrapping for approximate homomorphic encryption" (ePrint
+//! 2019/688, section 3): limbs are taken in digits, each is raised to all primes and the special ones, multiplied with its
+//! part of the key, and the sum divided by the special primes `P`. Departures: digits and the division are exact
+//! and centred (see [`pronghorn_ring::rns`]), which leaves no multiples of the digit's modulus in the noise; products
+//! are summed before any reduction, limb by limb, so each key word is read once and no raised digit leaves the cache; several
+//! polynomials are switched into one sum with one division; rotation keys belong to the secret before the rotation, so
+//! that several rotations share the raised digits of one ciphertext (S. Halevi, V. Shoup, "Faster homomorphic linear
+//! transformations in HElib", CRYPTO 2018, section 5) and permute two polynomials each.
+//!
+//! For `l` limbs in `d` digits with `k` special primes: `l` inverse NTTs and `d (l + k) - l` forward ones to raise, `2 k` inverse and `2 l`
+//! forward to divide, `2 d (l + k)` products a coefficient.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pronghorn_ring::{
+    Word,
+    random::{Prg, Seed, Stream},
+    rns::Division,
+    vector,
+};
+use zeroize::Zeroize;
+
+use super::{
+    Ciphertext, CkksError, MAX_POLYS, Parameters, SecretKey,
+    automorphism::{Automorphism, conjugation_element, inverse_element, rotation_element},
+    keys::{Secret, encrypt_zero, expand_uniform, uniform_generator},
+    slices,
+};
+
+/// Keys that let anyone relinearise, rotate and conjugate: encryptions of powers and images of the secret. One seed for all `a`.
+pub struct EvaluationKeys<W: Word> {
+    parameters: Parameters<W>,
+    seed: [u8; 32],
+    /// From `s^2`, `s^3` and so on to `s`.
+    powers: Vec<SwitchingKey<W>>,
+    /// By the element of the automorphism.
+    galois: BTreeMap<u32, GaloisKey<W>>,
+}
+
+struct GaloisKey<W: Word> {
+    automorphism: Automorphism,
+    key: SwitchingKey<W>,
+}
+
+/// For each digit an encryption of `P` times the old secret in the limbs of the digit and zero in the others, under the new secret.
+pub(crate) struct SwitchingKey<W: Word> {
+    /// `[digit][limb][N]`, special primes included.
+    b: Vec<W>,
+    /// `[digit][limb][N]`.
+    a: Vec<W>,
+}
+
+/// The element that moves nothing.
+const IDENTITY: u32 = 1;
+
+/// Which `a` of the seed a key uses.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Power(usize),
+    Galois(u32),
+}
+
+impl Purpose {
+    fn number(self, digit: usize) -> u64 {
+        let (kind, index) = match self {
+            Self::Power(power) => (1, power as u64),
+            Self::Galois(element) => (2, element.into()),
+        };
+        kind << 40 | index << 8 | digit as u64
+    }
+}
+
+impl<W: Word> EvaluationKeys<W> {
+    /// Keys from `s^2 ... s^max_power` to `s` (none for a `max_power` below 2), for rotations to the left by `steps`, and for
+    /// conjugation. Each takes `2 d (l + k) N` words for `d` digits, `l` limbs and `k` special primes, and half of that on the wire.
+    ///
+    /// # Errors
+    /// When there are no special primes, `max_power` exceeds 8, or the system has no randomness.
+    pub fn generate(key: &SecretKey<W>, max_power: usize, steps: &[i64], conjugation: bool) -> Result<Self, CkksError> {
+        Self::generate_from_seed(key, max_power, steps, conjugation, &Seed::from_os()?)
+    }
+
+    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses, for reproducible tests.
+    ///
+    /// # Errors
+    /// When there are no special primes, or `max_power` exceeds 8.
+    pub fn generate_from_seed(
+        key: &SecretKey<W>,
+        max_power: usize,
+        steps: &[i64],
+        conjugation: bool,
+        seed: &Seed,
+    ) -> Result<Self, CkksError> {
+        let parameters = key.parameters();
+        if parameters.special_limbs() == 0 {
+            return Err(CkksError::NoSpecialPrimes);
+        }
+        if max_power >= MAX_POLYS {
+            return Err(CkksError::Polys { polys: max_power + 1 });
+        }
+        let mut public = [0; 32];
+        Prg::new(seed, "pronghorn 2026 CKKS choice of the evaluation keys' seed").stream(0).fill(&mut public);
+        let (uniform, mut errors) = (uniform_generator(&public), Prg::new(seed, "pronghorn 2026 CKKS key errors").stream(0));
+        let secret = key.secret();
+        let mut power = secret.clone_words();
+        let powers = (2..=max_power).map(|exponent| {
+            secret.multiply_all(&mut power);
+            SwitchingKey::generate(secret, &power, Purpose::Power(exponent), &uniform, &mut errors)
+        });
+        let powers = powers.collect();
+        power.zeroize();
+        let rotations = steps.iter().map(|&steps| rotation_element(parameters.n(), steps));
+        let conjugation = conjugation.then(|| conjugation_element(parameters.n()));
+        let elements: BTreeSet<u32> = rotations.chain(conjugation).filter(|&element| element != IDENTITY).collect();
+        let galois = elements.into_iter().map(|element| {
+            let inverse = Automorphism::new(parameters.n(), inverse_element(parameters.n(), element));
+            let image = secret.image(&inverse);
+            let purpose = Purpose::Galois(element);
+            let key = SwitchingKey::generate(&image, &secret.words, purpose, &uniform, &mut errors);
+            (element, GaloisKey::new(parameters, element, key))
+        });
+        let galois = galois.collect();
+        Ok(Self { parameters: parameters.clone(), seed: public, powers, galois })
+    }
+
+    /// Their parameters.
+    pub fn parameters(&self) -> &Parameters<W> {
+        &self.parameters
+    }
+
+    /// The highest power of the secret that can be relinearised; 1 without relinearisation keys.
+    pub fn max_power(&self) -> usize {
+        self.powers.len() + 1
+    }
+
+    /// What the wire needs: the seed, the `b` of the powers in order and those of the automorphisms by element.
+    pub(super) fn parts(&self) -> (&[u8; 32], impl Iterator<Item = &[W]>, impl Iterator<Item = (u32, &[W])>) {
+        let powers = self.powers.iter().map(|key| key.b.as_slice());
+        let galois = self.galois.iter().map(|(&element, galois)| (element, galois.key.b.as_slice()));
+        (&self.seed, powers, galois)
+    }
+
+    /// Undoes [`parts`](Self::parts).
+    pub(super) fn from_parts(
+        parameters: &Parameters<W>,
+        seed: [u8; 32],
+        powers: Vec<Vec<W>>,
+        galois: Vec<(u32, Vec<W>)>,
+    ) -> Self {
+        let uniform = uniform_generator(&seed);
+        let key = |purpose, b| SwitchingKey::from_b(parameters, purpose, &uniform, b);
+        let powers = powers.into_iter().zip(2..).map(|(b, power)| key(Purpose::Power(power), b));
+        let galois = galois.into_iter().map(|(element, b)| {
+            let key = key(Purpose::Galois(element), b);
+            (element, GaloisKey::new(parameters, element, key))
+        });
+        let (powers, galois) = (powers.collect(), galois.collect());
+        Self { parameters: parameters.clone(), seed, powers, galois }
+    }
+
+    fn power(&self, power: usize) -> Result<&SwitchingKey<W>, CkksError> {
+        self.powers.get(power - 2).ok_or(CkksError::NoPowerKey { power })
+    }
+
+    /// Nothing for a rotation that moves nothing.
+    fn rotation(&self, steps: i64) -> Result<Option<&GaloisKey<W>>, CkksError> {
+        match rotation_element(self.parameters.n(), steps) {
+            IDENTITY => Ok(None),
+            element => self.galois.get(&element).map(Some).ok_or(CkksError::NoRotationKey { steps }),
+        }
+    }
+
+    fn conjugation(&self) -> Result<&GaloisKey<W>, CkksError> {
+        let element = conjugation_element(self.parameters.n());
+        self.galois.get(&element).ok_or(CkksError::NoConjugationKey)
+    }
+}
+
+impl<W: Word> GaloisKey<W> {
+    fn new(parameters: &Parameters<W>, element: u32, key: SwitchingKey<W>) -> Self {
+        let automorphism = Automorphism::new(parameters.n(), element);
+        Self { automorphism, key }
+    }
+}
+
+impl<W: Word> SwitchingKey<W> {
+    /// From `old` (`[limb][N]`) to `secret`.
+    fn generate(secret: &Secret<W>, old: &[W], purpose: Purpose, uniform: &Prg, errors: &mut Stream) -> Self {
+        let (parameters, n) = (&secret.parameters, secret.parameters.n());
+        let basis = parameters.basis();
+        let mut b = Vec::with_capacity(parameters.digits().len() * basis.limbs() * n);
+        for (digit, range) in parameters.digit_ranges().enumerate() {
+            let mut part = encrypt_zero(secret, 0..basis.limbs(), uniform, purpose.number(digit), errors);
+            for limb in range {
+                let q = basis.prime(limb);
+                let special = special_product(parameters, limb);
+                let place = limb * n..(limb + 1) * n;
+                vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], special);
+            }
+            b.append(&mut part);
+        }
+        Self::from_b(parameters, purpose, uniform, b)
+    }
+
+    /// Of its half that is not random.
+    fn from_b(parameters: &Parameters<W>, purpose: Purpose, uniform: &Prg, b: Vec<W>) -> Self {
+        let words = parameters.basis().limbs() * parameters.n();
+        let mut a = vec![W::default(); b.len()];
+        for (digit, a) in a.chunks_exact_mut(words).enumerate() {
+            expand_uniform(parameters, uniform, purpose.number(digit), a);
+        }
+        Self { b, a }
+    }
+
+    /// The limb of a digit in both polynomials.
+    fn limb(&self, parameters: &Parameters<W>, digit: usize, limb: usize) -> [&[W]; 2] {
+        let n = parameters.n();
+        let place = (digit * parameters.basis().limbs() + limb) * n;
+        [&self.b[place..][..n], &self.a[place..][..n]]
+    }
+}
+
+impl<W: Word> Ciphertext<W> {
+    /// The same values in two polynomials: all powers of the secret above the first are switched in one go. Nothing happens to
+    /// a ciphertext of two polynomials or less.
+    ///
+    /// # Errors
+    /// When parameters differ, or there is no key for one of the powers.
+    pub fn relinearise(&self, keys: &EvaluationKeys<W>) -> Result<Self, CkksError> {
+        self.relinearise_and_rescale(keys, 0)
+    }
+
+    /// [`relinearise`](Self::relinearise), then [`rescale`](Self::rescale) by `dropped` limbs, with one division for both: fewer
+    /// transforms and less noise.
+    ///
+    /// # Errors
+    /// When parameters differ, there is no key for one of the powers, or no limb would be left.
+    pub fn relinearise_and_rescale(&self, keys: &EvaluationKeys<W>, dropped: usize) -> Result<Self, CkksError> {
+        let parameters = self.parameters();
+        parameters.same(&keys.parameters)?;
+        if self.polys() <= 2 {
+            return if dropped == 0 { Ok(self.clone()) } else { self.rescale(dropped) };
+        }
+        let scale = self.rescaled_scale(dropped)?;
+        let limbs = self.limbs();
+        let polys: Vec<&[W]> = (2..self.polys()).map(|i| self.poly(i)).collect();
+        let powers = (2..self.polys()).map(|i| keys.power(i)).collect::<Result<Vec<_>, _>>()?;
+        let mut sums = switch(parameters, limbs, &polys, &[powers]);
+        let kept = limbs - dropped;
+        let mut data = vec![W::default(); 2 * kept * parameters.n()];
+        leave(parameters, limbs, dropped, &[self.poly(0), self.poly(1)], &mut sums, &mut data);
+        Self::from_words(parameters, kept, scale, data)
+    }
+
+    /// Slots moved to the left by `steps`, around the end: slot `j` gets the value of slot `j + steps`. Negative steps go right.
+    ///
+    /// # Errors
+    /// When parameters differ, there are more than two polynomials, or there is no key for these steps.
+    pub fn rotate(&self, steps: i64, keys: &EvaluationKeys<W>) -> Result<Self, CkksError> {
+        let mut rotated = self.rotate_many(&[steps], keys)?;
+        Ok(rotated.swap_remove(0))
+    }
+
+    /// All of these rotations. Raising the digits, most of the work, is done once for all of them.
+    ///
+    /// # Errors
+    /// As [`rotate`](Self::rotate).
+    pub fn rotate_many(&self, steps: &[i64], keys: &EvaluationKeys<W>) -> Result<Vec<Self>, CkksError> {
+        let galois = steps.iter().map(|&steps| keys.rotation(steps)).collect::<Result<Vec<_>, _>>()?;
+        let moving: Vec<_> = galois.iter().copied().flatten().collect();
+        let mut moved = self.apply(&moving, keys)?.into_iter();
+        let rotated = galois.iter().map(|galois| galois.and_then(|_| moved.next()));
+        Ok(rotated.map(|rotated| rotated.unwrap_or_else(|| self.clone())).collect())
+    }
+
+    /// The complex conjugate of every slot.
+    ///
+    /// # Errors
+    /// When parameters differ, there are more than two polynomials, or there is no conjugation key.
+    pub fn conjugate(&self, keys: &EvaluationKeys<W>) -> Result<Self, CkksError> {
+        let mut conjugate = self.apply(&[keys.conjugation()?], keys)?;
+        Ok(conjugate.swap_remove(0))
+    }
+
+    fn apply(&self, galois: &[&GaloisKey<W>], keys: &EvaluationKeys<W>) -> Result<Vec<Self>, CkksError> {
+        let (parameters, limbs, n) = (self.parameters(), self.limbs(), self.parameters().n());
+        parameters.same(&keys.parameters)?;
+        if self.polys() != 2 {
+            return Err(CkksError::Polys { polys: self.polys() });
+        }
+        let outputs: Vec<_> = galois.iter().map(|galois| vec![&galois.key]).collect();
+        let mut sums = switch(parameters, limbs, &[self.poly(1)], &outputs);
+        let each = sums.chunks_exact_mut(2 * (limbs + parameters.special_limbs()) * n);
+        let mut switched = vec![W::default(); 2 * limbs * n];
+        let images = each.zip(galois).map(|(sums, galois)| {
+            leave(parameters, limbs, 0, &[self.poly(0)], sums, &mut switched);
+            let mut data = vec![W::default(); switched.len()];
+            for (x, out) in switched.chunks_exact(n).zip(data.chunks_exact_mut(n)) {
+                galois.automorphism.apply(x, out);
+            }
+            Self::from_words(parameters, limbs, self.scale(), data)
+        });
+        images.collect()
+    }
+}
+
+/// For each output the sum over polynomials `c` (`[limb][N]`) of `P c s_c`, `s_c` being the secret its key switches from, under the
+/// new secret: `[output][poly][limb][N]`, two polynomials, with the special limbs behind the others. `keys` is `[output][poly c]`.
+fn switch<W: Word>(parameters: &Parameters<W>, limbs: usize, polys: &[&[W]], keys: &[Vec<&SwitchingKey<W>>]) -> Vec<W> {
+    let (basis, n) = (parameters.basis(), parameters.n());
+    let digits = &parameters.digits()[..parameters.digit_count(limbs)];
+    let mut room = vec![W::default(); n];
+    let mut coefficients: Vec<W> = polys.concat();
+    for poly in coefficients.chunks_exact_mut(limbs * n) {
+        basis.inverse(poly);
+        for digit in digits {
+            digit.conversion.digits(&mut poly[digit.start * n..digit.end.min(limbs) * n], &mut room);
+        }
+    }
+    let targets: Vec<usize> = (0..limbs).chain(parameters.limbs()..basis.limbs()).collect();
+    let mut sums = vec![W::default(); keys.len() * 2 * targets.len() * n];
+    let mut raised = vec![W::default(); polys.len() * digits.len() * n];
+    for (place, &limb) in targets.iter().enumerate() {
+        let parts = (0..polys.len()).flat_map(|poly| digits.iter().map(move |digit| (poly, digit)));
+        let mut factors: Vec<&[W]> = Vec::with_capacity(polys.len() * digits.len());
+        for ((poly, digit), raised) in parts.zip(raised.chunks_exact_mut(n)) {
+            if (digit.start..digit.end).contains(&limb) {
+                factors.push(&polys[poly][limb * n..][..n]);
+            } else {
+                let from = (poly * limbs + digit.start) * n..(poly * limbs + digit.end.min(limbs)) * n;
+                digit.conversion.apply(basis, limb, &coefficients[from], raised, &mut room);
+                basis.ntt(limb).forward(raised);
+                factors.push(raised);
+            }
+        }
+        for (output, keys) in keys.iter().enumerate() {
+            for poly in 0..2 {
+                let parts = keys.iter().flat_map(|key| (0..digits.len()).map(move |digit| (key, digit)));
+                let key: Vec<&[W]> = parts.map(|(key, digit)| key.limb(parameters, digit, limb)[poly]).collect();
+                let sum = &mut sums[((output * 2 + poly) * targets.len() + place) * n..][..n];
+                slices::inner_product(basis.prime(limb), &factors, &key, sum);
+            }
+        }
+    }
+    sums
+}
+
+/// `out = round((sums + P x) / (P q_(l-k) ... q_(l-1)))` for two polynomials of `l = limbs` limbs and the special ones, `k = dropped`;
+/// `x` are the first polynomials of the ciphertext as it was.
+fn leave<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    dropped: usize,
+    x: &[&[W]],
+    sums: &mut [W],
+    out: &mut [W],
+) {
+    let (basis, n, kept) = (parameters.basis(), parameters.n(), limbs - dropped);
+    let division: &Division<W> = parameters.leaving(limbs, dropped);
+    let mut room = vec![W::default(); n];
+    let words = (limbs + parameters.special_limbs()) * n;
+    for (poly, (sums, out)) in sums.chunks_exact_mut(words).zip(out.chunks_exact_mut(kept * n)).enumerate() {
+        if let Some(x) = x.get(poly) {
+            for (limb, (sums, x)) in sums.chunks_exact_mut(n).zip(x.chunks_exact(n)).enumerate() {
+                let special = special_product(parameters, limb);
+                vector::mul_scalar_add_assign(basis.prime(limb), sums, x, special);
+            }
+        }
+        let (sums, last) = sums.split_at_mut(kept * n);
+        let sources = (kept..limbs).chain(parameters.limbs()..basis.limbs());
+        for (limb, last) in sources.zip(last.chunks_exact_mut(n)) {
+            basis.ntt(limb).inverse(last);
+        }
+        division.digits(last, &mut room);
+        for (limb, (sums, out)) in sums.chunks_exact(n).zip(out.chunks_exact_mut(n)).enumerate() {
+            division.apply(basis, limb, last, sums, out, &mut room);
+        }
+    }
+}
+
+/// The product of the special primes modulo the prime of a limb.
+fn special_product<W: Word>(parameters: &Parameters<W>, limb: usize) -> W {
+    let q = parameters.basis().prime(limb);
+    let special = parameters.basis().primes().skip(parameters.limbs());
+    special.fold(W::from_u64(1), |product, p| q.mul(product, W::from_u64(p.value() % q.value())))
+}

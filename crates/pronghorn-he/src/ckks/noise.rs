@@ -1,0 +1,195 @@
+//! How large noise can be, from numbers alone: what a planner calls without ciphertexts.
+//!
+//! Noise is measured at the slots, in units of the ciphertext's integers (divide by the scale for values), by its power: the
+//! expectation of `|e(zeta)|^2`, which for a polynomial with independent coefficients of variance `V` is `N V`. Powers of
+//! independent noises add, and a product with a message of slots up to `M` multiplies them by `M^2`; this is the average-case
+//! analysis of Costache, Curtis, Hales, Murphy, Ogilvie, Player, "On the precision loss in approximate homomorphic
+//! encryption" (ePrint 2022/162). What is assumed beyond the definitions:
+//!
+//! * Errors, roundings and digits are independent of each other and of messages. Sums of ciphertexts that share
+//!   an ancestor want [`Noise::add_dependent`], or a single multiplication by the sum of their weights.
+//! * A noise is normal at each slot and in each coefficient: it is a sum of at least `N` terms, none of which stands out.
+//!   Products of two unknown noises are not normal at a slot, and their tail is taken from that of a product.
+//! * `|s(zeta)|^2` is at most [`secret_bound`], which key generation enforces.
+//!
+//! Bounds are exceeded with probability at most `2^-64` each under these assumptions.
+
+use std::f64::consts::LN_2;
+
+use pronghorn_ring::Word;
+
+use super::Parameters;
+use crate::noise::{ERROR_VARIANCE, FAILURE_BITS};
+
+/// Variance of a coefficient that is uniform over -1, 0 and 1.
+const TERNARY_VARIANCE: f64 = 2.0 / 3.0;
+/// Variance of a rounding to the nearest integer.
+const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
+/// The largest product of two normal slots against the largest normal slot of its power, squared: for complex normal `x`, `y` of power 1,
+/// `Pr[|x y| > t] = 2 t K_1(2 t)`, which is `2^-64` at 23.4, against `exp(-t^2)` at 6.66.
+const PRODUCT_TAIL: f64 = 12.4;
+
+/// Most `|s(zeta)|^2` of a secret key at degree `n`: a uniform ternary secret exceeds it with
+/// probability about `exp(-3)`: `|s(zeta)|^2` is close to exponential, and there are `N/2` of them.
+pub fn secret_bound(n: usize) -> f64 {
+    let n = n as f64;
+    TERNARY_VARIANCE * n * ((n / 2.0).ln() + 3.0)
+}
+
+/// The power of a noise at the slots: on average over them, which is what a coefficient sees, and at the worst of them.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Noise {
+    /// On average over the slots: `N` times the variance of a coefficient.
+    pub mean: f64,
+    /// At the worst slot for the worst key.
+    pub peak: f64,
+}
+
+impl Noise {
+    /// The same at all slots, for independent coefficients of this variance.
+    fn flat(n: usize, variance: f64) -> Self {
+        let power = n as f64 * variance;
+        Self { mean: power, peak: power }
+    }
+
+    /// Of rounding a message to integers. Values beyond the precision of doubles are not its business.
+    pub fn of_encoding(n: usize) -> Self {
+        Self::flat(n, ROUNDING_VARIANCE)
+    }
+
+    /// Of an encryption with the secret key: `e`.
+    pub fn of_secret_encryption(n: usize) -> Self {
+        Self::flat(n, ERROR_VARIANCE)
+    }
+
+    /// Of an encryption with the public key: `e_pk v + e_0 + e_1 s`.
+    pub fn of_public_encryption(n: usize) -> Self {
+        let error = Self::flat(n, ERROR_VARIANCE);
+        let masked = Self::flat(n, TERNARY_VARIANCE).unknown_product(error);
+        error.times_secret_powers(n, 2).add(masked)
+    }
+
+    /// Of a sum of independent noises.
+    #[must_use]
+    pub fn add(self, other: Self) -> Self {
+        Self { mean: self.mean + other.mean, peak: self.peak + other.peak }
+    }
+
+    /// Of a sum of noises that may be the same: amplitudes add.
+    #[must_use]
+    pub fn add_dependent(self, other: Self) -> Self {
+        let sum = |x: f64, y: f64| (x.sqrt() + y.sqrt()).powi(2);
+        Self { mean: sum(self.mean, other.mean), peak: sum(self.peak, other.peak) }
+    }
+
+    /// Of a product with a number; of a sum of independent noises like this one with several weights, for their Euclidean norm.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self { mean: self.mean * factor * factor, peak: self.peak * factor * factor }
+    }
+
+    /// Of `(m + e)(p + r)` for a plaintext `p` with its rounding `r`: slots of `m` and `p` are at most `message` and `plain`, scales
+    /// included.
+    #[must_use]
+    pub fn times_plain(self, n: usize, message: f64, plain: f64) -> Self {
+        self.multiply(Self::of_encoding(n), message, plain)
+    }
+
+    /// Of `(m_1 + e_1)(m_2 + e_2)` with independent noises: slots of the messages are at most `left` and `right`, scales included.
+    #[must_use]
+    pub fn multiply(self, other: Self, left: f64, right: f64) -> Self {
+        self.times(right).add(other.times(left)).add(self.unknown_product(other))
+    }
+
+    /// Of `(m + e)^2`, that is `2 m e + e^2`; slots of the message are at most `message`.
+    #[must_use]
+    pub fn square(self, message: f64) -> Self {
+        let square = self.unknown_product(self);
+        self.times(2.0 * message).add(square.times(std::f64::consts::SQRT_2))
+    }
+
+    /// Of a ciphertext of `polys` polynomials divided by `divisor` and rounded: `sum_i r_i s^i` more.
+    #[must_use]
+    pub fn rescale(self, n: usize, polys: usize, divisor: f64) -> Self {
+        let rounding = Self::flat(n, ROUNDING_VARIANCE).times_secret_powers(n, polys);
+        self.times(1.0 / divisor).add(rounding)
+    }
+
+    /// What switching `switched` polynomials to `s` together adds: `digits` are `log2` of the digits' moduli, `log_special` of the special
+    /// primes' product. An error a digit, divided by the special primes, and one rounding.
+    pub fn of_key_switch(n: usize, switched: usize, digits: &[f64], log_special: f64) -> Self {
+        let error = Self::flat(n, ERROR_VARIANCE);
+        let digit = |log: &f64| {
+            let digit = Self::flat(n, (2.0 * (log - log_special)).exp2() * ROUNDING_VARIANCE);
+            digit.unknown_product(error)
+        };
+        let errors = digits.iter().map(digit).fold(Self::default(), Self::add);
+        errors.times((switched as f64).sqrt()).rescale(n, 2, 1.0)
+    }
+
+    /// What [`flood`](super::PublicKey::flood) adds to a ciphertext of `polys` polynomials: encryptions of zero at each
+    /// power of the secret but the highest, and a uniform error of `2^log_bound`.
+    pub fn of_flood(n: usize, polys: usize, log_bound: u32) -> Self {
+        let uniform = Self::flat(n, f64::from(2 * log_bound).exp2() / 3.0);
+        uniform.add(Self::of_masks(n, polys))
+    }
+
+    /// The encryptions of zero of a flood.
+    fn of_masks(n: usize, polys: usize) -> Self {
+        Self::of_public_encryption(n).times_secret_powers(n, polys - 1)
+    }
+
+    /// The product of independent noises, neither of which is known: what grows is the tail at a slot.
+    fn unknown_product(self, other: Self) -> Self {
+        Self { mean: self.mean * other.mean, peak: self.peak * other.peak * PRODUCT_TAIL }
+    }
+
+    /// Of `sum_(i < powers) e_i s^i` for independent noises like this one.
+    fn times_secret_powers(self, n: usize, powers: usize) -> Self {
+        let (mut mean, mut peak) = (0.0, 0.0);
+        // The mean of |s|^(2i) over normal slots is i! times that of |s|^2 to the power i.
+        let (mut moment, mut most) = (1.0, 1.0);
+        for i in 0..powers {
+            mean += self.mean * moment;
+            peak += self.peak * most;
+            moment *= (i + 1) as f64 * TERNARY_VARIANCE * n as f64;
+            most *= secret_bound(n);
+        }
+        Self { mean, peak }
+    }
+
+    /// The noise at any one slot is at most this in absolute value, but for probability `2^-64`.
+    pub fn slot_bound(self) -> f64 {
+        (f64::from(FAILURE_BITS) * LN_2 * self.peak).sqrt()
+    }
+
+    /// Any one coefficient of the noise is at most this in absolute value, but for probability `2^-64`.
+    pub fn coefficient_bound(self, n: usize) -> f64 {
+        (2.0 * f64::from(FAILURE_BITS + 1) * LN_2 * self.mean / n as f64).sqrt()
+    }
+
+    /// The `log_bound` to [`flood`](super::PublicKey::flood) a ciphertext of this noise and of `polys` polynomials with: all
+    /// that the owner of the key sees is then within statistical distance `2^-security_bits` of what the values alone say.
+    ///
+    /// A uniform integer in `[-B, B)` moves by `|x|` at a distance of `|x| / 2B`; there are `N` coefficients, so
+    /// `B >= N 2^(security_bits - 1)` times the bound of the noise, masks included.
+    pub fn flood_bound(self, n: usize, polys: usize, security_bits: u32) -> u32 {
+        let hidden = self.add(Self::of_masks(n, polys)).coefficient_bound(n);
+        (hidden * n as f64).log2().ceil().max(0.0) as u32 + security_bits.saturating_sub(1)
+    }
+}
+
+impl<W: Word> Parameters<W> {
+    /// [`Noise::of_key_switch`] for ciphertexts of `limbs` limbs. Nothing where there are no special primes.
+    ///
+    /// # Panics
+    /// When there are no such limbs.
+    pub fn key_switch_noise(&self, limbs: usize, switched: usize) -> Noise {
+        assert!(limbs <= self.limbs(), "no more limbs than the chain has");
+        let ranges = self.digit_ranges().take(self.digit_count(limbs));
+        let log = |range: std::ops::Range<usize>| self.basis().log2_product(range.start..range.end.min(limbs));
+        let digits: Vec<f64> = ranges.map(log).collect();
+        let special = self.basis().log2_product(self.limbs()..self.basis().limbs());
+        Noise::of_key_switch(self.n(), switched, &digits, special)
+    }
+}

@@ -1,0 +1,265 @@
+//! The ring, the chain of primes, and everything computed from them once.
+
+use std::sync::{Arc, OnceLock};
+
+use pronghorn_ring::{
+    Word,
+    rns::{Conversion, Division, MixedRadix, RnsBasis, RnsError},
+    security::{self, SecurityError, SecurityLevel},
+};
+use thiserror::Error;
+
+use super::{CkksError, fft::Embedding};
+
+/// Smallest primes of a chain, in bits: errors must be small against each.
+const MIN_PRIME_BITS: u32 = 8;
+
+/// Why there are no such parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum ParameterError {
+    /// Fewer than 128 bits.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    /// Not primes with transforms, too many, or the same twice.
+    #[error(transparent)]
+    Rns(#[from] RnsError),
+    /// No prime for ciphertexts.
+    #[error("the chain has no primes for ciphertexts; give at least one")]
+    NoPrimes,
+    /// Too small.
+    #[error("prime {prime} has fewer than {MIN_PRIME_BITS} bits; take larger primes")]
+    SmallPrime {
+        /// The prime.
+        prime: u64,
+    },
+}
+
+/// A ring `Z[X] / (X^N + 1)` modulo a chain of primes `q_0 ... q_(L-1)`, and special primes for key switching. A cheap
+/// handle: clones share the tables.
+///
+/// A ciphertext of `l` limbs is modulo `q_0 ... q_(l-1)`; rescaling drops primes from the end. Special primes may be none: then
+/// there is no key switching, and products stay at the degree they grow to.
+#[derive(Clone)]
+pub struct Parameters<W: Word>(Arc<Tables<W>>);
+
+struct Tables<W: Word> {
+    basis: RnsBasis<W>,
+    limbs: usize,
+    security: Option<SecurityLevel>,
+    hash: [u8; 32],
+    embedding: Embedding,
+    radix: MixedRadix<W>,
+    /// By limbs `l` and how many of them go, `k <= l`, at `l (l + 1) / 2 + k`: without and with the special primes.
+    rescaling: Vec<OnceLock<Division<W>>>,
+    leaving: Vec<OnceLock<Division<W>>>,
+    digits: Vec<Digit<W>>,
+}
+
+/// Consecutive limbs that a key switch raises together.
+pub(crate) struct Digit<W> {
+    pub start: usize,
+    pub end: usize,
+    pub conversion: Conversion<W>,
+}
+
+impl<W: Word> Parameters<W> {
+    /// Degree `n`, primes of the ciphertexts, special primes (none, or together about as large as a digit of a key switch).
+    ///
+    /// The digits of key switching are as many consecutive limbs as have a product below that of the special primes, give
+    /// or take a bit, and at least one each: more special primes make fewer and larger digits, so fewer transforms.
+    ///
+    /// # Errors
+    /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all primes less than 128 bits.
+    pub fn new(n: usize, primes: &[u64], special: &[u64]) -> Result<Self, ParameterError> {
+        Self::build(n, primes, special, |basis| {
+            security::check(n, basis.product_bits(0..basis.limbs())).map(Some)
+        })
+    }
+
+    /// As [`new`](Self::new) without any regard to security, to reproduce the tables of papers. Encrypts nothing.
+    ///
+    /// # Errors
+    /// [`ParameterError`] when the primes are not distinct NTT primes.
+    pub fn insecure_paper_parameters(n: usize, primes: &[u64], special: &[u64]) -> Result<Self, ParameterError> {
+        Self::build(n, primes, special, |basis| {
+            Ok(security::check(n, basis.product_bits(0..basis.limbs())).ok())
+        })
+    }
+
+    fn build(
+        n: usize,
+        primes: &[u64],
+        special: &[u64],
+        security: impl Fn(&RnsBasis<W>) -> Result<Option<SecurityLevel>, SecurityError>,
+    ) -> Result<Self, ParameterError> {
+        if primes.is_empty() {
+            return Err(ParameterError::NoPrimes);
+        }
+        let all = [primes, special].concat();
+        let basis = RnsBasis::new(n, &all)?;
+        if let Some(small) = basis.primes().find(|q| q.bits() < MIN_PRIME_BITS) {
+            return Err(ParameterError::SmallPrime { prime: small.value() });
+        }
+        let limbs = primes.len();
+        let chain: Vec<_> = basis.primes().take(limbs).copied().collect();
+        let divisions = || (0..(limbs + 1) * (limbs + 2) / 2).map(|_| OnceLock::new()).collect();
+        Ok(Self(Arc::new(Tables {
+            security: security(&basis)?,
+            hash: hash::<W>(n, primes, special),
+            embedding: Embedding::new(n),
+            radix: MixedRadix::new(&chain),
+            rescaling: divisions(),
+            leaving: divisions(),
+            digits: digits(&basis, limbs),
+            limbs,
+            basis,
+        })))
+    }
+
+    /// Coefficients of a polynomial.
+    pub fn n(&self) -> usize {
+        self.0.basis.n()
+    }
+
+    /// Complex values of a plaintext: half of the degree.
+    pub fn slots(&self) -> usize {
+        self.n() / 2
+    }
+
+    /// Primes of a fresh ciphertext.
+    pub fn limbs(&self) -> usize {
+        self.0.limbs
+    }
+
+    /// Special primes.
+    pub fn special_limbs(&self) -> usize {
+        self.0.basis.limbs() - self.0.limbs
+    }
+
+    /// The primes of the ciphertexts, then the special ones, with their transforms.
+    pub fn basis(&self) -> &RnsBasis<W> {
+        &self.0.basis
+    }
+
+    /// `log2` of the modulus of a ciphertext of `limbs` limbs.
+    ///
+    /// # Panics
+    /// When there are no such limbs.
+    pub fn log_modulus(&self, limbs: usize) -> f64 {
+        assert!(limbs <= self.limbs(), "no more limbs than the chain has");
+        self.0.basis.log2_product(0..limbs)
+    }
+
+    /// The level of the security table these parameters meet; `None` only for insecure ones.
+    pub fn security(&self) -> Option<SecurityLevel> {
+        self.0.security
+    }
+
+    /// BLAKE3 of word size, degree and primes: what both parties compare, and every serialised object carries.
+    pub fn hash(&self) -> &[u8; 32] {
+        &self.0.hash
+    }
+
+    /// How many digits a ciphertext of `limbs` limbs has in a key switch.
+    pub fn digit_count(&self, limbs: usize) -> usize {
+        self.0.digits.iter().take_while(|digit| digit.start < limbs).count()
+    }
+
+    /// The limbs of each digit of a key switch.
+    pub fn digit_ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        self.0.digits.iter().map(|digit| digit.start..digit.end)
+    }
+
+    pub(crate) fn digits(&self) -> &[Digit<W>] {
+        &self.0.digits
+    }
+
+    pub(crate) fn embedding(&self) -> &Embedding {
+        &self.0.embedding
+    }
+
+    /// Mixed radix of the ciphertexts' primes.
+    pub(crate) fn radix(&self) -> &MixedRadix<W> {
+        &self.0.radix
+    }
+
+    /// Division of `limbs` limbs by their last `dropped` primes.
+    pub(crate) fn rescaling(&self, limbs: usize, dropped: usize) -> &Division<W> {
+        self.division(&self.0.rescaling, limbs, dropped, 0)
+    }
+
+    /// Division of `limbs` limbs and the special ones by the special primes and the last `dropped` primes.
+    pub(crate) fn leaving(&self, limbs: usize, dropped: usize) -> &Division<W> {
+        self.division(&self.0.leaving, limbs, dropped, self.special_limbs())
+    }
+
+    fn division<'a>(
+        &'a self,
+        table: &'a [OnceLock<Division<W>>],
+        limbs: usize,
+        dropped: usize,
+        special: usize,
+    ) -> &'a Division<W> {
+        table[limbs * (limbs + 1) / 2 + dropped].get_or_init(|| {
+            let special = self.limbs()..self.limbs() + special;
+            let sources: Vec<usize> = (limbs - dropped..limbs).chain(special).collect();
+            Division::new(&self.0.basis, &sources)
+        })
+    }
+
+    /// Refuses operands of other parameters.
+    pub(crate) fn same(&self, other: &Self) -> Result<(), CkksError> {
+        if Arc::ptr_eq(&self.0, &other.0) || self.hash() == other.hash() {
+            Ok(())
+        } else {
+            Err(CkksError::Parameters)
+        }
+    }
+
+    /// Refuses numbers of limbs that no ciphertext has.
+    pub(crate) fn check_limbs(&self, limbs: usize) -> Result<(), CkksError> {
+        if (1..=self.limbs()).contains(&limbs) {
+            Ok(())
+        } else {
+            let limit = self.limbs();
+            Err(CkksError::NoSuchLimbs { limbs, limit })
+        }
+    }
+
+    /// Refuses scales that leave no room below half of the modulus.
+    pub(crate) fn check_scale(&self, scale: f64, limbs: usize) -> Result<(), CkksError> {
+        let log_modulus = self.log_modulus(limbs);
+        if scale > 0.0 && scale.log2() < log_modulus - 1.0 {
+            Ok(())
+        } else {
+            Err(CkksError::Scale { scale, log_modulus })
+        }
+    }
+}
+
+/// Greedily as many limbs a digit as stay below the product of the special primes, within a bit.
+fn digits<W: Word>(basis: &RnsBasis<W>, limbs: usize) -> Vec<Digit<W>> {
+    if limbs == basis.limbs() {
+        return Vec::new();
+    }
+    let most = basis.log2_product(limbs..basis.limbs()) + 1.0;
+    let mut digits = Vec::new();
+    let mut start = 0;
+    while start < limbs {
+        let fits = |end: &usize| basis.log2_product(start..*end) <= most;
+        let end = (start + 2..=limbs).take_while(fits).last().unwrap_or(start + 1);
+        let sources: Vec<usize> = (start..end).collect();
+        digits.push(Digit { start, end, conversion: Conversion::new(basis, &sources) });
+        start = end;
+    }
+    digits
+}
+
+fn hash<W: Word>(n: usize, primes: &[u64], special: &[u64]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 CKKS parameters");
+    let lengths = [u64::from(W::BITS), n as u64, primes.len() as u64, special.len() as u64];
+    for number in lengths.iter().chain(primes).chain(special) {
+        hasher.update(&number.to_le_bytes());
+    }
+    *hasher.finalize().as_bytes()
+}

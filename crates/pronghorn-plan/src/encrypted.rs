@@ -1,0 +1,108 @@
+//! Planning for trust level `encrypted`: a polynomial network on CKKS ciphertexts, in one round.
+//!
+//! One ciphertext holds one tensor element of up to `N / 2` images, one a slot (nGraph-HE2, section 2.3.3). The server
+//! works through a [`Program`]: layers with small integer weights, products of ciphertexts, and rescaling where
+//! the [`schedule`] puts it. What the client needs to know is in [`EncryptedPlan`]: parameters and sizes, nothing of the
+//! layers in between.
+//!
+//! * **Lazy relinearisation, to its end.** A product of ciphertexts of `i` and `j` polynomials has `i + j - 1`, and the
+//!   client, who has the key, decrypts any number. A network of depth 2 needs no key switching at all: no keys on the
+//!   wire, and no special prime in the modulus, which buys a smaller ring.
+//! * **Lazy rescaling** (nGraph-HE2, section 3.3.1): up to the next product instead of after each layer, so that it meets
+//!   100 ciphertexts of CryptoNets and not 845; what is left between two rescalings acts on each word alone.
+//! * **Function privacy.** The answer is re-randomised and flooded ([`FLOOD_BITS`], [`EncryptedPlan::worst_flood_bits`]).
+
+pub mod build;
+pub mod noise;
+pub mod program;
+pub mod schedule;
+pub(crate) mod validate;
+
+use pronghorn_ring::bits::packed_len;
+use serde::{Deserialize, Serialize};
+
+pub use build::Encrypted;
+pub use program::{Program, ProgramNode, ProgramOp};
+
+use crate::plan::WordSize;
+
+/// Bits of statistical distance: the noise of an answer is hidden under a flood so wide that, for each coefficient of an
+/// answer, answers of two models with the same results are at most `2^-FLOOD_BITS` apart.
+pub const FLOOD_BITS: i32 = 40;
+
+/// Most polynomials of a ciphertext.
+pub const MAX_POLYS: usize = 9;
+
+/// Most primes of the modulus.
+pub const MAX_LIMBS: usize = 64;
+
+/// The one step of an encrypted network, as both parties know it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EncryptedPlan {
+    /// Words of the ciphertexts.
+    pub word: WordSize,
+    /// Degree `N` of the ring; a batch has up to `N / 2` images.
+    pub degree: usize,
+    /// Primes of the modulus, `= 1 mod 2N`; ciphertexts from the client use all.
+    pub primes: Vec<u64>,
+    /// An input `x` is encoded as `x * 2^scale_log`.
+    pub scale_log: u32,
+    /// Primes left where the answer is re-randomised and flooded: those the client's public key needs.
+    pub flood_limbs: usize,
+    /// Each coefficient of the answer's first polynomial gets a uniform summand within `+-2^flood_log`.
+    pub flood_log: u32,
+    /// Polynomials of an answer.
+    pub answer_polys: usize,
+    /// Primes left in an answer.
+    pub answer_limbs: usize,
+    /// A result `y` is `y * answer_scale` in a slot of the answer.
+    pub answer_scale: f64,
+    /// Bound on the error of a result, exceeded by one result in `2^40` at most; in units of the result.
+    pub error: f64,
+    /// Bits of statistical distance that the flood leaves for any input within the ranges of the samples; for inputs that
+    /// make as much noise as the samples, there are [`FLOOD_BITS`].
+    pub worst_flood_bits: f64,
+    /// Predicted seconds of one core of the server for one batch, whatever its images.
+    pub server_seconds: f64,
+    /// Bytes the server holds while it works on one batch.
+    pub server_memory: u64,
+}
+
+impl EncryptedPlan {
+    /// Images of a full batch.
+    pub fn slots(&self) -> usize {
+        self.degree / 2
+    }
+
+    /// Bytes of the client's public key, without the seed of its uniform half.
+    pub fn public_key_bytes(&self) -> usize {
+        self.polynomial_bytes(self.flood_limbs)
+    }
+
+    /// Bytes of one element of the input, whatever the batch: `b`, packed limb after limb.
+    pub fn request_row_bytes(&self) -> usize {
+        self.polynomial_bytes(self.primes.len())
+    }
+
+    /// Bytes of one element of the result, whatever the batch: its polynomials, packed limb after limb.
+    pub fn answer_row_bytes(&self) -> usize {
+        self.answer_polys * self.polynomial_bytes(self.answer_limbs)
+    }
+
+    fn polynomial_bytes(&self, limbs: usize) -> usize {
+        let limb = |&prime: &u64| packed_len(self.degree, u64::BITS - prime.leading_zeros());
+        self.primes[..limbs].iter().map(limb).sum()
+    }
+
+    /// Bits of the modulus: the sum over its primes of `log2`, rounded up.
+    pub fn modulus_bits(&self) -> u32 {
+        modulus_bits(&self.primes)
+    }
+}
+
+/// `ceil(log2(product))`.
+pub fn modulus_bits(primes: &[u64]) -> u32 {
+    let bits: f64 = primes.iter().map(|&prime| (prime as f64).log2()).sum();
+    bits.ceil() as u32
+}

@@ -1,0 +1,186 @@
+//! From a floating-point graph to an encrypted plan and the server's program.
+
+use pronghorn_graph::{
+    fixed::ValueSpec,
+    float::Profile,
+    graph::Graph,
+    oracle,
+    polynomial::{self, PolyGraph, PolyNode},
+};
+
+use super::{
+    EncryptedPlan, Program,
+    schedule::{self, HEADROOM, Passes, Schedule},
+};
+use crate::{
+    build::{BuildError, relative_error},
+    plan::{FORMAT, Plan, Step, StepKind, WordSize},
+    trust::TrustLevel,
+    validate::{self, printable},
+};
+
+/// Relative rms error of the result from rounding weights that is small enough.
+const WEIGHT_TOLERANCE: f64 = 0.02;
+
+/// Relative rms error of the result from noise and flood that is small enough.
+const NOISE_TOLERANCE: f64 = 0.01;
+
+/// Integers of the input have this many bits.
+const INPUT_BITS: i32 = 20;
+
+/// Integers of the result have this many bits, sign included.
+const RESULT_BITS: i32 = 30;
+
+/// What an encrypted network is built from.
+pub(crate) struct Source<'a> {
+    /// After the passes.
+    pub graph: &'a Graph,
+    /// Of that graph.
+    pub profile: &'a Profile,
+    /// Factor on the ranges of the profile.
+    pub margin: f32,
+    /// Inputs to measure the error on.
+    pub tested: &'a [f32],
+    /// What the float network makes of them.
+    pub wanted: &'a [f32],
+}
+
+/// What the server keeps to itself; no Debug, it holds the weights.
+#[derive(Clone)]
+pub struct Encrypted {
+    /// The network, and the oracle.
+    pub graph: PolyGraph,
+    /// What the server does.
+    pub program: Program,
+}
+
+/// The plan, the server's half, and the relative error of the result without noise.
+pub(crate) fn build(
+    source: &Source<'_>,
+    weight_bits: Option<u32>,
+    memory: u64,
+    passes: Passes,
+) -> Result<(Plan, Encrypted, f64), BuildError> {
+    let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
+    let (graph, result_error) = precise_enough(source, weight_bits)?;
+    let schedule =
+        schedule::schedule(&graph, &samples, NOISE_TOLERANCE, passes).ok_or_else(|| BuildError::TooDeep {
+            products: schedule::products(&graph),
+        })?;
+    let plan = plan(&graph, &schedule);
+    let needed = schedule.program.memory(schedule.degree);
+    if needed > memory {
+        return Err(BuildError::Memory {
+            step: "the encrypted network".into(),
+            needed,
+            allowed: memory,
+        });
+    }
+    validate::validate(&plan).map_err(BuildError::Refused)?;
+    let program = schedule.program;
+    Ok((plan, Encrypted { graph, program }, result_error))
+}
+
+/// The network with the fewest bits of weights that keep the result's error small, or the bits asked for.
+fn precise_enough(
+    source: &Source<'_>,
+    weight_bits: Option<u32>,
+) -> Result<(PolyGraph, f64), BuildError> {
+    let range = weight_bits.map_or(4..=15, |bits| bits..=bits);
+    let mut best: Option<(PolyGraph, f64)> = None;
+    for bits in range {
+        let graph = polynomial::lower(source.graph, source.profile, bits, source.margin)?;
+        let (input, result) = specs(&graph);
+        let (integers, _) = oracle::quantise_input(&input, source.tested)?;
+        let found = evaluate(&graph, &input, &result, &integers);
+        let images = source.tested.len() / input.len();
+        let found = oracle::finish(&graph.finish, &result, &found, images);
+        let error = relative_error(&found, source.wanted);
+        if best.as_ref().is_none_or(|(_, least)| error < *least) {
+            best = Some((graph, error));
+        }
+        if error <= WEIGHT_TOLERANCE {
+            break;
+        }
+    }
+    Ok(best.expect("at least one number of bits is tried"))
+}
+
+/// The oracle's integers for integers of the input.
+pub fn evaluate(
+    graph: &PolyGraph,
+    input: &ValueSpec,
+    result: &ValueSpec,
+    integers: &[i32],
+) -> Vec<i32> {
+    let unit = f64::from(-input.fraction_bits).exp2();
+    let inputs: Vec<f64> = integers.iter().map(|&x| f64::from(x) * unit).collect();
+    let scale = f64::from(result.fraction_bits).exp2();
+    let values = graph.evaluate(&inputs).into_iter();
+    // Saturates: a result that far out is an error of decryption in the secure run.
+    values.map(|y| (y * scale).round() as i32).collect()
+}
+
+/// Shape, scale and range of the input and of the result.
+pub fn specs(graph: &PolyGraph) -> (ValueSpec, ValueSpec) {
+    let spec = |node: &PolyNode, bits: i32, reach: f64| {
+        let reach = reach.max(f64::MIN_POSITIVE);
+        let fraction_bits = (bits - 1 - reach.log2().ceil() as i32).clamp(-60, 60);
+        let most = (reach * f64::from(fraction_bits).exp2()).ceil() as i32;
+        ValueSpec {
+            shape: node.shape.clone(),
+            fraction_bits,
+            low: -most,
+            high: most,
+        }
+    };
+    let (input, result) = (&graph.nodes[0], graph.result());
+    (
+        spec(input, INPUT_BITS, input.reach),
+        spec(result, RESULT_BITS, HEADROOM * result.reach),
+    )
+}
+
+fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
+    let (input, result) = specs(graph);
+    let output = &schedule.program.nodes[schedule.program.output];
+    let encrypted = EncryptedPlan {
+        word: WordSize::U32,
+        degree: schedule.degree,
+        primes: schedule.primes.clone(),
+        scale_log: schedule.scale_log,
+        flood_limbs: output.limbs,
+        flood_log: schedule.flood_log,
+        answer_polys: output.polys,
+        answer_limbs: schedule.answer_limbs,
+        answer_scale: schedule.answer_scale,
+        error: schedule.error,
+        worst_flood_bits: schedule.worst_flood_bits,
+        server_seconds: schedule.seconds,
+        server_memory: schedule.program.memory(schedule.degree),
+    };
+    let max_batch = encrypted.slots();
+    let step = |name: &str, kind, inputs, value| Step {
+        name: printable(name),
+        kind,
+        inputs,
+        value,
+    };
+    Plan {
+        format: FORMAT,
+        model: printable(&graph.name),
+        trust: TrustLevel::Encrypted,
+        steps: vec![
+            step(&graph.nodes[0].name, StepKind::Input, vec![], input),
+            step(
+                &graph.result().name,
+                StepKind::Encrypted(encrypted),
+                vec![0],
+                result,
+            ),
+        ],
+        output: 1,
+        finish: graph.finish.clone(),
+        max_batch,
+    }
+}

@@ -1,0 +1,130 @@
+//! What the server does, as data.
+
+use std::fmt;
+
+use pronghorn_graph::polynomial::PolyGraph;
+
+/// The nodes of a [`PolyGraph`], with rescalings in between, and what each ciphertext looks like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// In order; inputs of a node come before it.
+    pub nodes: Vec<ProgramNode>,
+    /// The node whose value is the result.
+    pub output: usize,
+}
+
+/// One operation and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramNode {
+    /// What is done.
+    pub op: ProgramOp,
+    /// Nodes whose values it reads.
+    pub inputs: Vec<usize>,
+    /// Ciphertexts of its value.
+    pub elements: usize,
+    /// Polynomials of each.
+    pub polys: usize,
+    /// Primes left.
+    pub limbs: usize,
+    /// A value `v` is `v * scale` in a slot.
+    pub scale: f64,
+    /// Largest magnitude of the value, as seen on samples.
+    pub reach: f64,
+}
+
+/// The operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramOp {
+    /// The operator of this node of the [`PolyGraph`], word by word.
+    Node(usize),
+    /// Division by the last so many primes.
+    Rescale {
+        /// How many.
+        limbs: usize,
+    },
+}
+
+impl Program {
+    /// For each node its stage: within a stage every operation acts on each word alone; rescalings lead to the next.
+    pub fn stages(&self) -> Vec<usize> {
+        let mut stages = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let before = node.inputs.iter().map(|&input| stages[input]).max();
+            let rescaled = usize::from(matches!(node.op, ProgramOp::Rescale { .. }));
+            stages.push(before.unwrap_or(0) + rescaled);
+        }
+        stages
+    }
+
+    /// For each node the last stage that reads its stored value; none where it is read in its own stage only, and so
+    /// never stored. The result is read after the last stage.
+    pub fn stored_until(&self) -> Vec<Option<usize>> {
+        let stages = self.stages();
+        let mut until = vec![None; self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            for &input in &node.inputs {
+                let input_is_stored = matches!(self.nodes[input].op, ProgramOp::Rescale { .. })
+                    || self.nodes[input].inputs.is_empty();
+                if stages[index] != stages[input] || input_is_stored {
+                    until[input] = until[input].max(Some(stages[index]));
+                }
+            }
+        }
+        until[self.output] = Some(usize::MAX);
+        until
+    }
+
+    /// Bytes of the values the server holds at most, with 32-bit words.
+    pub fn memory(&self, degree: usize) -> u64 {
+        let (stages, until) = (self.stages(), self.stored_until());
+        let last = stages.iter().copied().max().unwrap_or(0);
+        let bytes =
+            |node: &ProgramNode| (node.elements * node.polys * node.limbs * degree * 4) as u64;
+        // A value read by a rescaling lives on while the rescaled one is made.
+        let alive = |stage: usize| {
+            (0..self.nodes.len())
+                .filter(|&i| stages[i] <= stage && until[i].is_some_and(|until| until >= stage))
+                .map(|i| bytes(&self.nodes[i]))
+                .sum()
+        };
+        (0..=last).map(alive).max().unwrap_or(0)
+    }
+
+    /// The program as a table, with the names of `graph`'s nodes.
+    pub fn display<'a>(&'a self, graph: &'a PolyGraph) -> impl fmt::Display + 'a {
+        Table {
+            program: self,
+            graph,
+        }
+    }
+}
+
+struct Table<'a> {
+    program: &'a Program,
+    graph: &'a PolyGraph,
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, node) in self.program.nodes.iter().enumerate() {
+            let (name, what) = match node.op {
+                ProgramOp::Node(of) => {
+                    let of = &self.graph.nodes[of];
+                    (of.name.as_str(), of.op.name().to_owned())
+                }
+                ProgramOp::Rescale { limbs } => ("", format!("rescale by {limbs} primes")),
+            };
+            writeln!(
+                f,
+                "  {index:>3} {name:<24} {what:<22} {:>6} ciphertexts of {} polynomials, {} primes, scale 2^{:.1}, \
+                 within {:.3}",
+                node.elements,
+                node.polys,
+                node.limbs,
+                node.scale.log2(),
+                node.reach
+            )?;
+        }
+        Ok(())
+    }
+}

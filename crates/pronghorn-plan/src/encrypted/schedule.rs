@@ -1,0 +1,525 @@
+//! Where to rescale, and with what parameters: a search over ring degrees, sizes of primes, scales and places, each
+//! judged by walking through the network once.
+//!
+//! Noise is kept as what arrives at the result: an error of standard deviation `e` at a value counts `e` times the value's
+//! gain ([`PolyGraph::measured_gains`]). Rescaling drops as many primes as it can without adding more noise than there is.
+
+use pronghorn_graph::polynomial::{PolyGraph, PolyNode, PolyOp};
+use pronghorn_ring::{
+    rns,
+    security::{SecurityLevel, max_log_q},
+};
+
+use super::{
+    FLOOD_BITS, MAX_LIMBS, MAX_POLYS, Program, ProgramNode, ProgramOp, modulus_bits, noise,
+};
+
+/// Degrees that are tried.
+pub const DEGREES: [usize; 4] = [1 << 12, 1 << 13, 1 << 14, 1 << 15];
+
+/// Sizes of primes that are tried, in bits, for 32-bit words.
+const PRIME_BITS: std::ops::RangeInclusive<u32> = 24..=31;
+
+/// Scales of the input that are tried, as exponents of two.
+const SCALE_LOGS: std::ops::RangeInclusive<u32> = 30..=100;
+
+/// Values may be this much larger than on the samples before they wrap around the modulus.
+pub const HEADROOM: f64 = 2.0;
+
+/// Noise may be this much larger than measured on the samples before the flood hides it with fewer bits.
+const NOISE_MARGIN: f64 = 2.0;
+
+/// One result in `2^40` differs by so many standard deviations of the error.
+const TAIL: f64 = 7.3;
+
+/// Largest difference of scales in an addition, relative to the result.
+const MOST_MISMATCH: f64 = 1.0 / (1u64 << 40) as f64;
+
+/// Most products of ciphertexts.
+const MAX_PRODUCTS: u32 = 8;
+
+/// How a network is scheduled.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// What the server does.
+    pub program: Program,
+    /// Degree of the ring.
+    pub degree: usize,
+    /// The modulus.
+    pub primes: Vec<u64>,
+    /// The input's scale.
+    pub scale_log: u32,
+    /// Width of the flood is `2^flood_log`.
+    pub flood_log: u32,
+    /// Bits of statistical distance that the flood leaves for any input within the ranges of the samples.
+    pub worst_flood_bits: f64,
+    /// Primes left of the answer after its last rescaling.
+    pub answer_limbs: usize,
+    /// Its scale then.
+    pub answer_scale: f64,
+    /// Bound on the error of a result.
+    pub error: f64,
+    /// Predicted seconds of one core of the server for one batch.
+    pub seconds: f64,
+}
+
+/// Passes over the graph that can be switched off, to measure what they bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passes {
+    /// Rescale as late as pays; otherwise right after each layer and each product.
+    pub lazy_rescaling: bool,
+}
+
+impl Default for Passes {
+    fn default() -> Self {
+        Self {
+            lazy_rescaling: true,
+        }
+    }
+}
+
+/// A network and what is known of its noise.
+struct Network<'a> {
+    graph: &'a PolyGraph,
+    gains: Vec<f64>,
+    worst_gains: Vec<f64>,
+    /// Largest error of a result, as a standard deviation.
+    most_error: f64,
+    passes: Passes,
+}
+
+/// Parameters to walk with.
+#[derive(Clone, Copy, Debug)]
+struct Choice<'a> {
+    degree: usize,
+    prime_bits: u32,
+    /// The actual primes, once there are any.
+    primes: Option<&'a [u64]>,
+    scale_log: u32,
+    /// Bit `i`: rescale the result of product `i` before the next product, not at once.
+    lazy: u32,
+}
+
+/// The cheapest schedule whose error, flood included, is at most `tolerance` times the root mean square of the result;
+/// none where no parameters of at least 128 bits of security carry the network. `samples` are inputs to measure noise on.
+pub fn schedule(
+    graph: &PolyGraph,
+    samples: &[f64],
+    tolerance: f64,
+    passes: Passes,
+) -> Option<Schedule> {
+    let products = products(graph);
+    if products > MAX_PRODUCTS {
+        return None;
+    }
+    let network = Network {
+        graph,
+        gains: graph.measured_gains(samples),
+        worst_gains: graph.worst_gains(),
+        most_error: tolerance * graph.result().rms,
+        passes,
+    };
+    let lazies = if passes.lazy_rescaling {
+        0..1 << products
+    } else {
+        0..1
+    };
+    let choices = DEGREES.into_iter().flat_map(|degree| {
+        let lazies = lazies.clone();
+        PRIME_BITS.flat_map(move |prime_bits| {
+            lazies.clone().flat_map(move |lazy| {
+                SCALE_LOGS.map(move |scale_log| Choice {
+                    degree,
+                    prime_bits,
+                    primes: None,
+                    scale_log,
+                    lazy,
+                })
+            })
+        })
+    });
+    let mut judged: Vec<(f64, Choice<'_>)> = choices
+        .filter_map(|choice| {
+            let walk = choice.walk(&network)?;
+            Some((walk.seconds(walk.limbs) / choice.degree as f64, choice))
+        })
+        .collect();
+    judged.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Actual primes are a little smaller than their bits say: now and then the best choice just fails.
+    judged
+        .into_iter()
+        .take(100)
+        .find_map(|(_, choice)| choice.exact(&network))
+}
+
+/// How many products of ciphertexts there are.
+pub fn products(graph: &PolyGraph) -> u32 {
+    graph.nodes.iter().filter(|node| is_product(node)).count() as u32
+}
+
+fn is_product(node: &PolyNode) -> bool {
+    matches!(node.op, PolyOp::Square | PolyOp::Multiply)
+}
+
+/// A value on the way.
+#[derive(Clone, Debug)]
+struct Value {
+    node: ProgramNode,
+    /// The node of the graph that it is the value of.
+    of: usize,
+    /// Primes divided away on its way.
+    dropped: usize,
+    /// Whether it is made of a product that was not rescaled yet.
+    pending: bool,
+    work: Work,
+}
+
+/// What one limb of one value costs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    /// Multiply-adds of words by small integers.
+    multiply_adds: f64,
+    /// Products of residues.
+    products: f64,
+    /// Transforms, of the limbs there are before and after.
+    transforms: f64,
+}
+
+/// Rates of one core, for predictions, measured on a Sapphire Rapids at 3 GHz with `pronghorn bench batch` and the
+/// example `ring_bench`.
+mod rate {
+    /// Word multiply-adds by weights a second.
+    pub const MULTIPLY_ADDS: f64 = 45e9;
+    /// Products of residues a second.
+    pub const PRODUCTS: f64 = 2e9;
+    /// Seconds of a transform, for each word of it.
+    pub const TRANSFORM: f64 = 1e-9;
+}
+
+/// What a walk found.
+struct Walk {
+    values: Vec<Value>,
+    output: usize,
+    degree: usize,
+    /// Primes needed in all.
+    limbs: usize,
+    /// Variance of the result's error; of the same with the worst gains.
+    variance: f64,
+    worst_variance: f64,
+    flood_log: u32,
+    answer_dropped: usize,
+    answer_scale: f64,
+    error: f64,
+}
+
+impl<'a> Choice<'a> {
+    /// The schedule of this choice with actual primes.
+    fn exact(&self, network: &Network<'_>) -> Option<Schedule> {
+        let limbs = self.walk(network)?.limbs;
+        (limbs..limbs + 2).find_map(|limbs| {
+            let primes = rns::primes(self.degree, &vec![self.prime_bits; limbs]).ok()?;
+            let exact = Choice {
+                primes: Some(&primes),
+                ..*self
+            };
+            let walk = exact.walk(network)?;
+            let secure = max_log_q(self.degree, SecurityLevel::Bits128)? >= modulus_bits(&primes);
+            (walk.limbs <= limbs && secure).then(|| walk.schedule(&exact, &primes))
+        })
+    }
+
+    /// `log2` of prime `index`, counted from the one that stays longest; zero beyond the last.
+    fn prime_log(&self, index: usize) -> f64 {
+        match self.primes {
+            Some(primes) => primes
+                .get(index)
+                .map_or(0.0, |&prime| (prime as f64).log2()),
+            None => f64::from(self.prime_bits) - 0.01,
+        }
+    }
+
+    /// Product of the `count` primes that go after `dropped` others.
+    fn divisor(&self, dropped: usize, count: usize) -> f64 {
+        let log = |gone: usize| match self.primes {
+            Some(primes) => self.prime_log(primes.len().wrapping_sub(gone + 1)),
+            None => self.prime_log(0),
+        };
+        (dropped..dropped + count).map(log).sum::<f64>().exp2()
+    }
+
+    /// Walks through the network; none where precision or security is not reached.
+    fn walk(&self, network: &Network<'_>) -> Option<Walk> {
+        let limit = f64::from(max_log_q(self.degree, SecurityLevel::Bits128)?);
+        let most = ((limit / self.prime_log(0)) as usize).min(MAX_LIMBS);
+        let fresh = noise::fresh(self.degree) / f64::from(self.scale_log).exp2();
+        let mut walk = Walk {
+            values: Vec::new(),
+            output: 0,
+            degree: self.degree,
+            limbs: 1,
+            variance: (fresh * network.gains[0]).powi(2),
+            worst_variance: (fresh * network.worst_gains[0]).powi(2),
+            flood_log: 0,
+            answer_dropped: 0,
+            answer_scale: 0.0,
+            error: 0.0,
+        };
+        let graph = network.graph;
+        let mut place = Vec::with_capacity(graph.nodes.len());
+        let mut product = 0;
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| place[input]).collect();
+            if is_product(node) {
+                for input in &mut inputs {
+                    if walk.values[*input].pending {
+                        *input = self.rescale(network, &mut walk, *input);
+                    }
+                }
+            }
+            let value = self.operator(index, node, &inputs, &walk.values)?;
+            let mut at = walk.push(self, value)?;
+            if is_product(node) {
+                let lazily = self.lazy >> product & 1 == 1;
+                product += 1;
+                if !lazily && index != graph.output {
+                    at = self.rescale(network, &mut walk, at);
+                }
+            } else if !network.passes.lazy_rescaling && matches!(node.op, PolyOp::Linear(_)) {
+                at = self.rescale(network, &mut walk, at);
+            }
+            if walk.limbs > most {
+                return None;
+            }
+            place.push(at);
+        }
+        walk.output = place[graph.output];
+        self.answer(network, &mut walk)?;
+        (walk.limbs <= most).then_some(walk)
+    }
+
+    /// The value of an operator.
+    fn operator(
+        &self,
+        index: usize,
+        node: &PolyNode,
+        inputs: &[usize],
+        values: &[Value],
+    ) -> Option<Value> {
+        let at = |place: usize| &values[inputs[place]].node;
+        let read = || inputs.iter().map(|&input| &values[input]);
+        let most_polys = read().map(|value| value.node.polys).max().unwrap_or(2);
+        let (polys, scale) = match &node.op {
+            PolyOp::Input => (2, f64::from(self.scale_log).exp2()),
+            PolyOp::Linear(layer) => (at(0).polys, at(0).scale * layer.divisor),
+            PolyOp::Factor(factor) => (at(0).polys, at(0).scale * factor.divisor),
+            PolyOp::Square => (2 * at(0).polys - 1, at(0).scale * at(0).scale),
+            PolyOp::Multiply => (at(0).polys + at(1).polys - 1, at(0).scale * at(1).scale),
+            PolyOp::Add => {
+                let scale = at(0).scale.max(at(1).scale);
+                // The smaller scale is multiplied by an integer that makes it the larger, or nearly.
+                let mismatch = |node: &ProgramNode| {
+                    let factor = (scale / node.scale).round();
+                    (factor * node.scale / scale - 1.0).abs() * node.reach
+                };
+                if read().any(|value| mismatch(&value.node) > MOST_MISMATCH * node.reach) {
+                    return None;
+                }
+                (most_polys, scale)
+            }
+            PolyOp::Rearrange(_) => {
+                let scale = at(0).scale;
+                if read().any(|value| value.node.scale != scale) {
+                    return None;
+                }
+                (most_polys, scale)
+            }
+        };
+        Some(Value {
+            node: ProgramNode {
+                op: ProgramOp::Node(index),
+                inputs: inputs.to_vec(),
+                elements: node.len(),
+                polys,
+                limbs: 0,
+                scale,
+                reach: node.reach,
+            },
+            of: index,
+            dropped: read().map(|value| value.dropped).max().unwrap_or(0),
+            pending: is_product(node) || read().any(|value| value.pending),
+            work: work(node, polys, inputs.first().map_or(0, |_| at(0).polys)),
+        })
+    }
+
+    /// Divides by as many primes as the precision allows; the index of the value then.
+    fn rescale(&self, network: &Network<'_>, walk: &mut Walk, input: usize) -> usize {
+        let value = &walk.values[input];
+        let rounding = noise::rounding(self.degree, value.node.polys);
+        let divided = |limbs: usize| {
+            let scale = value.node.scale / self.divisor(value.dropped, limbs);
+            let added = (rounding / scale * network.gains[value.of]).powi(2);
+            (scale, added)
+        };
+        let limbs = (1..MAX_LIMBS)
+            .take_while(|&limbs| divided(limbs).1 <= walk.variance)
+            .last();
+        let Some(limbs) = limbs else {
+            return input;
+        };
+        let (scale, added) = divided(limbs);
+        let worst = rounding / scale * network.worst_gains[value.of];
+        let rescaled = Value {
+            node: ProgramNode {
+                op: ProgramOp::Rescale { limbs },
+                inputs: vec![input],
+                scale,
+                ..value.node.clone()
+            },
+            of: value.of,
+            dropped: value.dropped + limbs,
+            pending: false,
+            work: Work {
+                transforms: (value.node.elements * value.node.polys) as f64,
+                ..Work::default()
+            },
+        };
+        walk.variance += added;
+        walk.worst_variance += worst * worst;
+        walk.values.push(rescaled);
+        walk.values.len() - 1
+    }
+
+    /// Re-randomisation, flood and last rescaling of the result.
+    fn answer(&self, network: &Network<'_>, walk: &mut Walk) -> Option<()> {
+        let value = walk.values[walk.output].clone();
+        let ProgramNode {
+            polys,
+            scale,
+            reach,
+            ..
+        } = value.node;
+        let noise = NOISE_MARGIN * walk.variance.sqrt();
+        let width = noise::flood_width(self.degree, noise * scale, FLOOD_BITS);
+        let flood_log = width.log2().ceil().max(0.0);
+        let flooded = noise::flood(self.degree, flood_log.exp2())
+            .hypot(noise::rerandomisation(self.degree, polys))
+            .hypot(noise * scale)
+            / scale;
+        let rounding = noise::rounding(self.degree, polys);
+        let rounded = |limbs: usize| match limbs {
+            0 => 0.0,
+            _ => rounding * self.divisor(value.dropped, limbs) / scale,
+        };
+        let dropped = (0..MAX_LIMBS)
+            .take_while(|&limbs| rounded(limbs) <= flooded / 2.0)
+            .last()?;
+        let total = flooded.hypot(rounded(dropped));
+        if total > network.most_error {
+            return None;
+        }
+        let most = HEADROOM * reach + TAIL * total;
+        let answer_scale = scale / self.divisor(value.dropped, dropped);
+        walk.need(self, value.dropped, most * scale);
+        walk.need(self, value.dropped + dropped, most * answer_scale);
+        walk.flood_log = flood_log as u32;
+        walk.answer_dropped = value.dropped + dropped;
+        walk.answer_scale = answer_scale;
+        walk.error = TAIL * total;
+        Some(())
+    }
+}
+
+/// What one limb of `node`'s value costs, with `polys` polynomials from inputs of `before`.
+fn work(node: &PolyNode, polys: usize, before: usize) -> Work {
+    let elements = node.len() as f64;
+    match &node.op {
+        PolyOp::Linear(layer) => Work {
+            multiply_adds: layer.geometry.multiply_adds() as f64 * polys as f64,
+            ..Work::default()
+        },
+        PolyOp::Square | PolyOp::Multiply => Work {
+            products: elements * (before * (before + 1) / 2) as f64,
+            ..Work::default()
+        },
+        PolyOp::Factor(_) => Work {
+            products: elements * polys as f64,
+            ..Work::default()
+        },
+        PolyOp::Input | PolyOp::Add | PolyOp::Rearrange(_) => Work::default(),
+    }
+}
+
+impl Walk {
+    fn push(&mut self, choice: &Choice<'_>, value: Value) -> Option<usize> {
+        let ProgramNode {
+            polys,
+            scale,
+            reach,
+            ..
+        } = value.node;
+        if polys > MAX_POLYS || !scale.is_finite() {
+            return None;
+        }
+        let most = HEADROOM * reach.max(f64::MIN_POSITIVE) * scale;
+        self.need(choice, value.dropped, most);
+        self.values.push(value);
+        Some(self.values.len() - 1)
+    }
+
+    /// After `dropped` primes the others must hold numbers of magnitude `most`.
+    fn need(&mut self, choice: &Choice<'_>, dropped: usize, most: f64) {
+        let bits = most.log2() + 1.0;
+        let mut left = 0.0;
+        for limbs in 1..=MAX_LIMBS {
+            left += choice.prime_log(limbs - 1);
+            if left >= bits {
+                self.limbs = self.limbs.max(dropped + limbs);
+                return;
+            }
+        }
+        self.limbs = MAX_LIMBS + 1;
+    }
+
+    /// Predicted seconds of one core for one batch, with a modulus of `limbs` primes.
+    fn seconds(&self, limbs: usize) -> f64 {
+        let of = |value: &Value| {
+            let limbs = limbs.saturating_sub(value.dropped) as f64;
+            let gone = match value.node.op {
+                ProgramOp::Rescale { limbs } => limbs as f64,
+                ProgramOp::Node(_) => 0.0,
+            };
+            let Work {
+                multiply_adds,
+                products,
+                transforms,
+            } = value.work;
+            limbs * (multiply_adds / rate::MULTIPLY_ADDS + products / rate::PRODUCTS)
+                + (limbs + gone) * transforms * rate::TRANSFORM
+        };
+        self.degree as f64 * self.values.iter().map(of).sum::<f64>()
+    }
+
+    fn schedule(self, choice: &Choice<'_>, primes: &[u64]) -> Schedule {
+        let seconds = self.seconds(primes.len());
+        let margin = self.worst_variance.sqrt() / (NOISE_MARGIN * self.variance.sqrt());
+        let nodes = self.values.into_iter().map(|value| ProgramNode {
+            limbs: primes.len() - value.dropped,
+            ..value.node
+        });
+        Schedule {
+            program: Program {
+                nodes: nodes.collect(),
+                output: self.output,
+            },
+            degree: self.degree,
+            primes: primes.to_vec(),
+            scale_log: choice.scale_log,
+            flood_log: self.flood_log,
+            worst_flood_bits: f64::from(FLOOD_BITS) - margin.log2().max(0.0),
+            answer_limbs: primes.len() - self.answer_dropped,
+            answer_scale: self.answer_scale,
+            error: self.error,
+            seconds,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Checks of an encrypted step from a peer or a file.
+
+use pronghorn_graph::fixed::ValueSpec;
+use pronghorn_ring::{Ntt, Prime, security};
+
+use super::{EncryptedPlan, MAX_LIMBS, MAX_POLYS, modulus_bits, schedule::DEGREES};
+use crate::{
+    plan::{Plan, StepKind, WordSize},
+    trust::TrustLevel,
+};
+
+/// Largest flood, as an exponent of two.
+const MAX_FLOOD_LOG: u32 = 200;
+
+/// Parameters are secure, carry what the client encrypts, and make an answer the client can decrypt.
+pub(crate) fn validate(
+    encrypted: &EncryptedPlan,
+    plan: &Plan,
+    input: &ValueSpec,
+    result: &ValueSpec,
+) -> Result<(), String> {
+    if plan.trust != TrustLevel::Encrypted
+        || plan.steps.len() != 2
+        || plan.output != 1
+        || plan.steps[0].kind != StepKind::Input
+    {
+        return Err(
+            "an encrypted network is the only step of a plan of trust level encrypted".into(),
+        );
+    }
+    let EncryptedPlan {
+        degree,
+        ref primes,
+        scale_log,
+        flood_limbs,
+        flood_log,
+        answer_polys,
+        answer_limbs,
+        answer_scale,
+        error,
+        server_seconds,
+        ..
+    } = *encrypted;
+    if !DEGREES.contains(&degree) {
+        return Err(format!("its degree is {degree}, not one of {DEGREES:?}"));
+    }
+    if encrypted.word != WordSize::U32 {
+        return Err("its words are not of 32 bits".into());
+    }
+    if plan.max_batch > degree / 2 {
+        return Err(format!(
+            "batches have up to {} images, more than degree {degree} has slots",
+            plan.max_batch
+        ));
+    }
+    if !(1..=MAX_LIMBS).contains(&primes.len()) {
+        return Err(format!(
+            "its modulus has {} primes, not 1 to {MAX_LIMBS}",
+            primes.len()
+        ));
+    }
+    for (index, &prime) in primes.iter().enumerate() {
+        let checked = Prime::<u32>::new(prime).map_err(|error| error.to_string())?;
+        Ntt::<u32>::new(degree, checked).map_err(|error| error.to_string())?;
+        if primes[..index].contains(&prime) {
+            return Err(format!("its modulus has the prime {prime} twice"));
+        }
+    }
+    security::check(degree, modulus_bits(primes)).map_err(|error| error.to_string())?;
+    if !(1..=flood_limbs).contains(&answer_limbs) || flood_limbs > primes.len() {
+        return Err(format!(
+            "answers of {answer_limbs} primes, flooded at {flood_limbs}, do not come from a modulus of {}",
+            primes.len()
+        ));
+    }
+    if !(2..=MAX_POLYS).contains(&answer_polys) {
+        return Err(format!(
+            "answers have {answer_polys} polynomials, not 2 to {MAX_POLYS}"
+        ));
+    }
+    let sizes = [("its answer's scale", answer_scale), ("its error", error)];
+    if let Some((field, found)) = sizes
+        .iter()
+        .find(|(_, size)| !size.is_normal() || *size < 0.0)
+    {
+        return Err(format!("{field} is {found}, which is no positive number"));
+    }
+    if !server_seconds.is_finite()
+        || !encrypted.worst_flood_bits.is_finite() || flood_log > MAX_FLOOD_LOG {
+        return Err(format!(
+            "it takes {server_seconds} seconds, and its flood 2^{flood_log}"
+        ));
+    }
+    // A value v of b bits at scale 2^s in every slot has coefficients within v * 2^s.
+    let holds = |spec: &ValueSpec, scale: f64, limbs: usize| {
+        let most = f64::from(spec.low.unsigned_abs().max(spec.high.unsigned_abs()));
+        let bits = most.log2() - f64::from(spec.fraction_bits) + scale.log2() + 1.0;
+        bits <= primes[..limbs]
+            .iter()
+            .map(|&prime| (prime as f64).log2())
+            .sum()
+    };
+    if scale_log > 120 || !holds(input, f64::from(scale_log).exp2(), primes.len()) {
+        return Err(format!(
+            "its inputs at scale 2^{scale_log} exceed the modulus"
+        ));
+    }
+    if !holds(result, answer_scale, answer_limbs) {
+        return Err(format!(
+            "its results at scale {answer_scale} exceed the answer's modulus"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Integers of any size, on their way into residues.
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::{RnsBasis, simd};
+use crate::random::Stream;
+use crate::{Prime, SimdLevel, Word, sample, vector};
+
+/// Signed integers cut into digits that are small against every prime of a basis: `sum_i 2^(bits i) digit_i`, with digits
+/// in two's complement, plane after plane. Wiped on drop. Everything is constant time but for the number of planes.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct Integers<W: Word> {
+    bits: u32,
+    /// `[plane][n]`.
+    digits: Vec<W>,
+    n: usize,
+}
+
+impl<W: Word> Integers<W> {
+    /// Numbers rounded to the nearest integer, ties to even. `None` when one is not finite or not below `2^log_limit` in
+    /// absolute value. The number of planes shows how many digits the largest takes.
+    pub fn from_f64(basis: &RnsBasis<W>, values: &[f64], log_limit: f64) -> Option<Self> {
+        let mut integers: Vec<f64> = values.iter().map(|value| value.round_ties_even()).collect();
+        // The maximum ignores what is not a number.
+        let finite = integers.iter().fold(true, |all, value| all & value.is_finite());
+        let largest = integers.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+        let fits = finite && largest < log_limit.exp2();
+        let cut = fits.then(|| {
+            let bits = digit_bits(basis);
+            let mut planes = 1;
+            while largest >= 2f64.powi((bits * planes) as i32 - 1) {
+                planes += 1;
+            }
+            let mut digits = vec![W::default(); planes as usize * values.len()];
+            simd::cut_f64(SimdLevel::detect(), bits, &mut integers, &mut digits);
+            Self::of_digits(basis, digits, values.len())
+        });
+        integers.zeroize();
+        cut
+    }
+
+    /// Small integers; every prime of the basis must exceed 128.
+    pub fn from_i8(basis: &RnsBasis<W>, values: &[i8]) -> Self {
+        let mut digits = vec![W::default(); values.len()];
+        simd::widen_i8(SimdLevel::detect(), values, &mut digits);
+        Self::of_digits(basis, digits, values.len())
+    }
+
+    /// Any integers of 128 bits.
+    pub fn from_i128(basis: &RnsBasis<W>, values: &[i128]) -> Self {
+        let (bits, n) = (digit_bits(basis), values.len());
+        let planes = (128 / bits + 1) as usize;
+        let mut digits = vec![W::default(); planes * n];
+        for (i, &value) in values.iter().enumerate() {
+            let mut rest = value;
+            for plane in 0..planes {
+                // The last plane takes what is left, sign and all; the others are not negative.
+                let last = plane + 1 == planes;
+                let digit = if last { rest } else { rest & ((1 << bits) - 1) };
+                digits[plane * n + i] = W::from_u64(digit as u64 & (u64::MAX >> (64 - W::BITS)));
+                rest >>= bits;
+            }
+        }
+        Self::of_digits(basis, digits, n)
+    }
+
+    /// `n` integers, uniform in `-2^log_bound .. 2^log_bound`. Reads `ceil((log_bound + 1) / b)` planes of `n` words from the stream,
+    /// least significant first, as [`sample::uniform_power_of_two`] does; `b` is one less than the bits of the smallest prime.
+    pub fn uniform(basis: &RnsBasis<W>, log_bound: u32, n: usize, stream: &mut Stream) -> Self {
+        let bits = digit_bits(basis);
+        let planes = (log_bound + 1).div_ceil(bits);
+        let mut digits = vec![W::default(); planes as usize * n];
+        for (plane, digits) in (0..planes).zip(digits.chunks_exact_mut(n)) {
+            let width = bits.min(log_bound + 1 - plane * bits);
+            sample::uniform_power_of_two(stream, width, digits);
+            if plane + 1 == planes {
+                simd::centre_power_of_two(SimdLevel::detect(), width, digits);
+            }
+        }
+        Self::of_digits(basis, digits, n)
+    }
+
+    fn of_digits(basis: &RnsBasis<W>, digits: Vec<W>, n: usize) -> Self {
+        let bits = digit_bits(basis);
+        Self { bits, digits, n }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// `out` = the integers modulo a prime of the basis they were made for; `room` is scratch space, to be wiped by the
+    /// caller where the integers are secret.
+    ///
+    /// # Panics
+    /// Unless `out` and `room` have as many words as there are integers.
+    pub fn residues(&self, q: &Prime<W>, out: &mut [W], room: &mut [W]) {
+        assert!(
+            out.len() == self.n && room.len() == self.n,
+            "a limb has a word for each integer"
+        );
+        let level = SimdLevel::detect();
+        let radix = q.pow(W::from_u64(2), self.bits.into());
+        let mut weight = radix;
+        for (plane, digits) in self.digits.chunks_exact(self.n.max(1)).enumerate() {
+            if plane == 0 {
+                simd::residues(level, q, digits, out);
+                continue;
+            }
+            simd::residues(level, q, digits, room);
+            vector::mul_scalar_add_assign(q, out, room, weight);
+            weight = q.mul(weight, radix);
+        }
+    }
+}
+
+/// Digits of this many bits are below every prime of the basis, and their negatives too.
+fn digit_bits<W: Word>(basis: &RnsBasis<W>) -> u32 {
+    let bits = basis.primes().map(Prime::bits);
+    bits.min().map_or(1, |bits| bits - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::random::{Prg, Seed};
+    use crate::rns::primes;
+
+    fn check<W: Word>(basis: &RnsBasis<W>, integers: &Integers<W>, expected: &[i128]) {
+        let mut room = vec![W::default(); expected.len()];
+        let mut out = room.clone();
+        for q in basis.primes() {
+            integers.residues(q, &mut out, &mut room);
+            let modulus = i128::from(q.value());
+            for (out, expected) in out.iter().zip(expected) {
+                assert_eq!(i128::from(out.to_u64()), expected.rem_euclid(modulus), "{expected} modulo {modulus}");
+            }
+        }
+    }
+
+    fn bases() -> (RnsBasis<u32>, RnsBasis<u64>) {
+        (
+            RnsBasis::new(8, &primes(8, &[31, 18, 30]).unwrap()).unwrap(),
+            RnsBasis::new(8, &primes(8, &[60, 45, 60]).unwrap()).unwrap(),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn integers_have_their_residues(values in prop::collection::vec((any::<i128>(), 0u32..128), 1..20)) {
+            let mut values: Vec<i128> = values.into_iter().map(|(value, shift)| value >> shift).collect();
+            values.extend([0, -1, 1, i128::MIN, i128::MAX]);
+            let (narrow, wide) = bases();
+            check(&narrow, &Integers::from_i128(&narrow, &values), &values);
+            check(&wide, &Integers::from_i128(&wide, &values), &values);
+            let halves: Vec<f64> = values.iter().map(|&value| (value / 2) as f64).collect();
+            let exact: Vec<i128> = halves.iter().map(|&value| value as i128).collect();
+            check(&narrow, &Integers::from_f64(&narrow, &halves, 127.0).unwrap(), &exact);
+            check(&wide, &Integers::from_f64(&wide, &halves, 127.0).unwrap(), &exact);
+            let small: Vec<i8> = values.iter().map(|&value| value as i8).collect();
+            let exact: Vec<i128> = small.iter().map(|&value| value.into()).collect();
+            check(&narrow, &Integers::from_i8(&narrow, &small), &exact);
+            check(&wide, &Integers::from_i8(&wide, &small), &exact);
+        }
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_even_and_checked() {
+        let (narrow, wide) = bases();
+        let values = [0.5, 1.5, -2.5, 0.49, -1e30, 2f64.powi(100) * 1.25];
+        let exact = [0, 2, -2, 0, -1e30 as i128, 5 << 98];
+        check(&narrow, &Integers::from_f64(&narrow, &values, 110.0).unwrap(), &exact);
+        check(&wide, &Integers::from_f64(&wide, &values, 110.0).unwrap(), &exact);
+        assert!(Integers::from_f64(&wide, &values, 100.0).is_none());
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            for values in [[bad, 1.0], [1.0, bad]] {
+                assert!(Integers::from_f64(&wide, &values, 1e9).is_none());
+            }
+        }
+        assert!(Integers::from_f64(&wide, &[], 1.0).unwrap().is_empty());
+    }
+
+    /// The digits come back as one number from a basis that is large enough for it.
+    fn uniform_is_uniform<W: Word>(basis: &RnsBasis<W>, log_bound: u32) {
+        let n = 4000;
+        let mut stream = Prg::new(&Seed::from_bytes([3; 32]), "pronghorn test integers").stream(log_bound.into());
+        let drawn = Integers::uniform(basis, log_bound, n, &mut stream);
+        let radix = 2f64.powi(drawn.bits as i32);
+        let value = |i: usize| {
+            let digits = drawn.digits[i..].iter().step_by(n).rev();
+            digits.fold(0.0, |value, digit| {
+                let unused = 64 - W::BITS;
+                value * radix + ((digit.to_u64() << unused) as i64 >> unused) as f64
+            })
+        };
+        let values: Vec<f64> = (0..n).map(|i| value(i) / 2f64.powi(log_bound as i32)).collect();
+        assert!(values.iter().all(|value| (-1.0..=1.0).contains(value)));
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let square = values.iter().map(|value| value * value).sum::<f64>() / n as f64;
+        // Five standard errors; the mean of a small range is half a unit below zero.
+        assert!((mean + 0.5 / 2f64.powi(log_bound as i32)).abs() < 0.05, "{mean}");
+        assert!((square - 1.0 / 3.0).abs() < 0.03, "{log_bound}: {square}");
+    }
+
+    #[test]
+    fn uniform_integers_fill_their_range() {
+        let (narrow, wide) = bases();
+        for log_bound in [4, 16, 17, 30, 58, 59, 60, 100, 120] {
+            uniform_is_uniform(&narrow, log_bound);
+            uniform_is_uniform(&wide, log_bound);
+        }
+    }
+}
