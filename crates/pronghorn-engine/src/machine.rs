@@ -48,6 +48,11 @@ pub trait Machine {
 
 /// One party's half of one plan step: shares in at construction, a share out at the end.
 pub trait StepMachine: Machine + Send {
+    /// Values so far that lay beyond the range the plan expects, and were brought to its border.
+    fn saturated(&self) -> u64 {
+        0
+    }
+
     /// This party's share of the step's value, once [`Machine::want`] says [`Want::Done`].
     fn into_share(self: Box<Self>) -> Share;
 }

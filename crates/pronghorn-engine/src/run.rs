@@ -39,6 +39,9 @@ trait Role {
         batch: usize,
         inputs: Vec<Share>,
     ) -> Result<Started, EngineError>;
+
+    /// Counts values that a machine brought to the border of their range.
+    fn count_saturated(&self, _values: u64) {}
 }
 
 /// Runs the steps of a plan for one party.
@@ -102,6 +105,7 @@ impl<R: Role> Run<R> {
                 self.rows_before += machine.progress().total;
             }
             if let Some(machine) = self.machine.take() {
+                self.role.count_saturated(machine.saturated());
                 self.finish_step(machine.into_share());
             }
             if self.step == self.plan.steps.len() {
@@ -238,6 +242,10 @@ impl Role for Client {
             }
         };
         Ok(Started::Share(Share::Words(share)))
+    }
+
+    fn count_saturated(&self, values: u64) {
+        self.saturated.fetch_add(values, Ordering::Relaxed);
     }
 }
 

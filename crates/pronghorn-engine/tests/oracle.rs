@@ -1,42 +1,16 @@
 //! The secure run equals the fixed-point oracle bit for bit, and hostile messages end a run with an error.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod common;
 
+use std::sync::Arc;
+
+use common::{exchange, numbers, tensors};
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_graph::{
-    graph::{Graph, Tensor},
-    oracle,
-};
+use pronghorn_graph::{graph::Graph, oracle};
 use pronghorn_plan::{
     BuildOptions, Built, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, build,
 };
 use proptest::prelude::*;
-
-/// Small deterministic numbers in (-1, 1).
-fn numbers(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tensor> {
-    let make = |(index, (name, shape)): (usize, &(&str, &[usize]))| {
-        let data = numbers(shape.iter().product(), seed + index as u64);
-        (
-            (*name).to_owned(),
-            Tensor {
-                shape: shape.to_vec(),
-                data,
-            },
-        )
-    };
-    shapes.iter().enumerate().map(make).collect()
-}
 
 /// A network with every kind of step: convolutions (strided, grouped, padded), ReLU, max-pooling, a residual
 /// addition, average pooling, leaky ReLU, a square, a dense layer.
@@ -118,28 +92,6 @@ fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
         ..BuildOptions::default()
     };
     build(&network(seed), &options).expect("the test network has a plan")
-}
-
-/// Drives both machines against each other until both are done.
-fn exchange(client: &mut ClientRun, server: &mut ServerRun) -> Result<(), EngineError> {
-    let mut message = Vec::new();
-    loop {
-        message.clear();
-        match (client.want(), server.want()) {
-            (Want::Send, Want::Receive) => {
-                client.send(&mut message)?;
-                assert!(message.len() <= server.max_incoming());
-                server.receive(&message)?;
-            }
-            (Want::Receive, Want::Send) => {
-                server.send(&mut message)?;
-                assert!(message.len() <= client.max_incoming());
-                client.receive(&message)?;
-            }
-            (Want::Done, Want::Done) => return Ok(()),
-            (client, server) => panic!("stuck: client wants {client:?}, server wants {server:?}"),
-        }
-    }
 }
 
 fn check(built: &Built, inputs: &[f32], batch: usize) {

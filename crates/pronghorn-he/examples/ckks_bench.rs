@@ -30,21 +30,33 @@ const WIDE: [Chain; 6] = [
 const NARROW: [Chain; 6] = [
     (4096, &[25, 25], &[25, 25]),
     (8192, &[30; 5], &[25, 25]),
-    (16384, &[30, 30, 29, 29, 29, 29, 29, 29, 29, 29, 29, 29], &[25, 25]),
+    (
+        16384,
+        &[30, 30, 29, 29, 29, 29, 29, 29, 29, 29, 29, 29],
+        &[25, 25],
+    ),
     (4096, &[24; 3], &[30]),
     (8192, &[29; 6], &[30]),
-    (16384, &[30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 29], &[20, 20]),
+    (
+        16384,
+        &[30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 29],
+        &[20, 20],
+    ),
 ];
 
 fn main() {
     let only = std::env::args().nth(1).unwrap_or_default();
-    WIDE.into_iter().for_each(|chain| measure::<u64>(chain, &only));
-    NARROW.into_iter().for_each(|chain| measure::<u32>(chain, &only));
+    WIDE.into_iter()
+        .for_each(|chain| measure::<u64>(chain, &only));
+    NARROW
+        .into_iter()
+        .for_each(|chain| measure::<u32>(chain, &only));
 }
 
 fn measure<W: Word>((n, bits, special): Chain, only: &str) {
     let primes = rns::primes(n, &[bits, special].concat()).expect("there are such primes");
-    let parameters = Parameters::<W>::new(n, &primes[..bits.len()], &primes[bits.len()..]).expect("they are secure");
+    let parameters = Parameters::<W>::new(n, &primes[..bits.len()], &primes[bits.len()..])
+        .expect("they are secure");
     let sum = |bits: &[u32]| bits.iter().sum::<u32>();
     println!(
         "N = {n}, {} primes + {} special in {}-bit words, {} + {} bits, {} digits",
@@ -60,14 +72,28 @@ fn measure<W: Word>((n, bits, special): Chain, only: &str) {
     let key = SecretKey::generate(&parameters, &Seed::from_bytes([1; 32]));
     let mut encryptor = key.encryptor_from_seed(&Seed::from_bytes([2; 32]));
     let public = PublicKey::generate_from_seed(&key, &Seed::from_bytes([3; 32]));
-    let keys = EvaluationKeys::generate_from_seed(&key, 2, &[1, 2, 3, 4], false, &Seed::from_bytes([4; 32]))
-        .expect("there are special primes");
+    let keys = EvaluationKeys::generate_from_seed(
+        &key,
+        2,
+        &[1, 2, 3, 4],
+        false,
+        &Seed::from_bytes([4; 32]),
+    )
+    .expect("there are special primes");
     let mut random = Prg::new(&Seed::from_bytes([5; 32]), "pronghorn ckks_bench").stream(0);
     let values: Vec<f64> = (0..n / 2).map(|i| (i as f64).sin()).collect();
-    let message = parameters.message(&values, &values, scale, limbs).expect("it fits");
+    let message = parameters
+        .message(&values, &values, scale, limbs)
+        .expect("it fits");
     let plain = message.to_plaintext();
     let seeded = encryptor.encrypt(&message).expect("one set of parameters");
-    let (x, y) = (seeded.expand(), encryptor.encrypt(&message).expect("one set of parameters").expand());
+    let (x, y) = (
+        seeded.expand(),
+        encryptor
+            .encrypt(&message)
+            .expect("one set of parameters")
+            .expand(),
+    );
     let product = x.multiply(&y).expect("it fits");
     let scalar = parameters.scalar(3.0, 1.0, limbs).expect("it fits");
     let mut bytes = Vec::new();
@@ -76,28 +102,55 @@ fn measure<W: Word>((n, bits, special): Chain, only: &str) {
             println!("  {name:24} {:9.1}", least(run));
         }
     };
-    report("encode", &mut || drop(black_box(parameters.encode(black_box(&values), &values, scale, limbs))));
-    report("decode", &mut || drop(black_box(parameters.decode(black_box(&plain)))));
-    report("encrypt, secret key", &mut || drop(black_box(encryptor.encrypt(black_box(&message)))));
+    report("encode", &mut || {
+        drop(black_box(parameters.encode(
+            black_box(&values),
+            &values,
+            scale,
+            limbs,
+        )))
+    });
+    report("decode", &mut || {
+        drop(black_box(parameters.decode(black_box(&plain))))
+    });
+    report("encrypt, secret key", &mut || {
+        drop(black_box(encryptor.encrypt(black_box(&message))))
+    });
     report("expand", &mut || drop(black_box(seeded.expand())));
-    report("encrypt, public key", &mut || drop(black_box(public.encrypt(black_box(&message), &mut random))));
-    report("decrypt", &mut || drop(black_box(key.decrypt(black_box(&x)))));
+    report("encrypt, public key", &mut || {
+        drop(black_box(public.encrypt(black_box(&message), &mut random)))
+    });
+    report("decrypt", &mut || {
+        drop(black_box(key.decrypt(black_box(&x))))
+    });
     report("pack", &mut || {
         bytes.clear();
         x.encode(black_box(&mut bytes));
     });
     report("add", &mut || drop(black_box(x.add(black_box(&y)))));
-    report("multiply by a scalar", &mut || drop(black_box(x.mul_scalar(black_box(&scalar)))));
-    report("multiply by a plaintext", &mut || drop(black_box(x.mul_plain(black_box(&plain)))));
-    report("multiply", &mut || drop(black_box(x.multiply(black_box(&y)))));
+    report("multiply by a scalar", &mut || {
+        drop(black_box(x.mul_scalar(black_box(&scalar))))
+    });
+    report("multiply by a plaintext", &mut || {
+        drop(black_box(x.mul_plain(black_box(&plain))))
+    });
+    report("multiply", &mut || {
+        drop(black_box(x.multiply(black_box(&y))))
+    });
     report("square", &mut || drop(black_box(x.square())));
     if limbs > 1 {
         report("rescale", &mut || drop(black_box(x.rescale(1))));
-        report("relinearise and rescale", &mut || drop(black_box(product.relinearise_and_rescale(&keys, 1))));
+        report("relinearise and rescale", &mut || {
+            drop(black_box(product.relinearise_and_rescale(&keys, 1)))
+        });
     }
-    report("relinearise", &mut || drop(black_box(product.relinearise(&keys))));
+    report("relinearise", &mut || {
+        drop(black_box(product.relinearise(&keys)))
+    });
     report("rotate", &mut || drop(black_box(x.rotate(1, &keys))));
-    report("rotate, of four at once", &mut || drop(black_box(x.rotate_many(&[1, 2, 3, 4], &keys))));
+    report("rotate, of four at once", &mut || {
+        drop(black_box(x.rotate_many(&[1, 2, 3, 4], &keys)))
+    });
     let ntt = parameters.basis().ntt(0);
     let mut poly = x.poly(0)[..n].to_vec();
     report("one NTT", &mut || ntt.forward(black_box(&mut poly)));

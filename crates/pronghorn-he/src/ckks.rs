@@ -24,6 +24,7 @@ mod keys;
 mod keyswitch;
 pub mod noise;
 mod parameters;
+mod pool;
 mod simd;
 pub mod slices;
 pub mod wire;
@@ -31,7 +32,10 @@ pub mod wire;
 pub use ciphertext::Ciphertext;
 pub use encode::{Message, Plaintext, Scalar, Slots};
 pub use error::CkksError;
-pub use keys::{Encryptor, Index, PublicKey, SecretKey, SeededCiphertext, UNIFORM_CHUNK, expand_chunk, expand_uniform, uniform_generator};
+pub use keys::{
+    Encryptor, Index, PublicKey, SecretKey, SeededCiphertext, UNIFORM_CHUNK, expand_chunk,
+    expand_uniform, uniform_generator,
+};
 pub use keyswitch::EvaluationKeys;
 pub use noise::Noise;
 pub use parameters::{ParameterError, Parameters};

@@ -1,7 +1,8 @@
 //! CKKS against plain arithmetic: every operation within the noise it promises, in both words.
 
 use pronghorn_he::ckks::{
-    Ciphertext, CkksError, Encryptor, EvaluationKeys, Noise, ParameterError, Parameters, PublicKey, SecretKey, Slots,
+    Ciphertext, CkksError, Encryptor, EvaluationKeys, Noise, ParameterError, Parameters, PublicKey,
+    SecretKey, Slots,
 };
 use pronghorn_ring::{
     Word,
@@ -28,24 +29,42 @@ impl<W: Word> Party<W> {
     fn with_special(n: usize, bits: &[u32], special: &[u32]) -> Self {
         let primes = rns::primes(n, &[bits, special].concat()).expect("there are such primes");
         let (primes, special) = primes.split_at(bits.len());
-        Self::of(Parameters::insecure_paper_parameters(n, primes, special).expect("a chain of primes"))
+        Self::of(
+            Parameters::insecure_paper_parameters(n, primes, special).expect("a chain of primes"),
+        )
     }
 
     fn of(parameters: Parameters<W>) -> Self {
         let key = SecretKey::generate(&parameters, &Seed::from_bytes([1; 32]));
         let encryptor = key.encryptor_from_seed(&Seed::from_bytes([2; 32]));
         let random = Prg::new(&Seed::from_bytes([3; 32]), "pronghorn test ckks").stream(0);
-        Self { parameters, key, encryptor, random }
+        Self {
+            parameters,
+            key,
+            encryptor,
+            random,
+        }
     }
 
     fn encrypt(&mut self, slots: &Slots, scale: f64, limbs: usize) -> Ciphertext<W> {
-        let message = self.parameters.message(&slots.re, &slots.im, scale, limbs).expect("it fits");
-        self.encryptor.encrypt(&message).expect("the parameters are one").expand()
+        let message = self
+            .parameters
+            .message(&slots.re, &slots.im, scale, limbs)
+            .expect("it fits");
+        self.encryptor
+            .encrypt(&message)
+            .expect("the parameters are one")
+            .expand()
     }
 
     fn decrypt(&self, ciphertext: &Ciphertext<W>) -> Slots {
-        let plaintext = self.key.decrypt(ciphertext).expect("the parameters are one");
-        self.parameters.decode(&plaintext).expect("the parameters are one")
+        let plaintext = self
+            .key
+            .decrypt(ciphertext)
+            .expect("the parameters are one");
+        self.parameters
+            .decode(&plaintext)
+            .expect("the parameters are one")
     }
 
     /// The largest error at a slot and in a coefficient: against their bounds, and not far below them.
@@ -53,14 +72,41 @@ impl<W: Word> Party<W> {
         self.check_within(what, ciphertext, expected, noise, 64.0);
     }
 
-    fn check_within(&self, what: &str, ciphertext: &Ciphertext<W>, expected: &Slots, noise: Noise, slack: f64) {
+    fn check_within(
+        &self,
+        what: &str,
+        ciphertext: &Ciphertext<W>,
+        expected: &Slots,
+        noise: Noise,
+        slack: f64,
+    ) {
         let (scale, n) = (ciphertext.scale(), self.parameters.n());
         let at_slots = distance(&self.decrypt(ciphertext), expected) * scale;
-        within(&format!("{what}, slots"), at_slots, noise.slot_bound(), slack);
-        let plain = self.parameters.encode(&expected.re, &expected.im, scale, ciphertext.limbs()).expect("it fits");
-        let found = self.key.decrypt(ciphertext).expect("the parameters are one").to_coefficients();
-        let errors = found.iter().zip(plain.to_coefficients()).map(|(found, expected)| (found - expected).abs());
-        within(&format!("{what}, coefficients"), errors.fold(0.0, f64::max), noise.coefficient_bound(n), slack / 4.0);
+        within(
+            &format!("{what}, slots"),
+            at_slots,
+            noise.slot_bound(),
+            slack,
+        );
+        let plain = self
+            .parameters
+            .encode(&expected.re, &expected.im, scale, ciphertext.limbs())
+            .expect("it fits");
+        let found = self
+            .key
+            .decrypt(ciphertext)
+            .expect("the parameters are one")
+            .to_coefficients();
+        let errors = found
+            .iter()
+            .zip(plain.to_coefficients())
+            .map(|(found, expected)| (found - expected).abs());
+        within(
+            &format!("{what}, coefficients"),
+            errors.fold(0.0, f64::max),
+            noise.coefficient_bound(n),
+            slack / 4.0,
+        );
     }
 }
 
@@ -102,7 +148,10 @@ fn sum(x: &Slots, y: &Slots) -> Slots {
 }
 
 fn largest(x: &Slots) -> f64 {
-    x.re.iter().zip(&x.im).map(|(re, im)| re.hypot(*im)).fold(0.0, f64::max)
+    x.re.iter()
+        .zip(&x.im)
+        .map(|(re, im)| re.hypot(*im))
+        .fold(0.0, f64::max)
 }
 
 fn distance(x: &Slots, y: &Slots) -> f64 {
@@ -115,36 +164,95 @@ fn arithmetic<W: Word>(n: usize, bits: &[u32], log_scale: i32) {
     let (x, y) = (numbers(n / 2, 1.0, 1), numbers(n / 2, 1.0, 2));
     let (most_x, most_y) = (largest(&x) * scale, largest(&y) * scale);
     let fresh = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
-    let (a, b) = (party.encrypt(&x, scale, limbs), party.encrypt(&y, scale, limbs));
+    let (a, b) = (
+        party.encrypt(&x, scale, limbs),
+        party.encrypt(&y, scale, limbs),
+    );
     party.check("encrypt", &a, &x, fresh);
     party.check("add", &a.add(&b).unwrap(), &sum(&x, &y), fresh.add(fresh));
-    party.check("sub", &a.sub(&b).unwrap(), &zip(&x, &y, |x, y| (x.0 - y.0, x.1 - y.1)), fresh.add(fresh));
+    party.check(
+        "sub",
+        &a.sub(&b).unwrap(),
+        &zip(&x, &y, |x, y| (x.0 - y.0, x.1 - y.1)),
+        fresh.add(fresh),
+    );
     party.check("neg", &a.neg(), &zip(&x, &x, |x, _| (-x.0, -x.1)), fresh);
-    party.check("mul_integer", &a.mul_integer(-7), &zip(&x, &x, |x, _| (-7.0 * x.0, -7.0 * x.1)), fresh.times(7.0));
+    party.check(
+        "mul_integer",
+        &a.mul_integer(-7),
+        &zip(&x, &x, |x, _| (-7.0 * x.0, -7.0 * x.1)),
+        fresh.times(7.0),
+    );
     let plain = party.parameters.encode(&y.re, &y.im, scale, limbs).unwrap();
-    party.check("add_plain", &a.add_plain(&plain).unwrap(), &sum(&x, &y), fresh.add(Noise::of_encoding(n)));
-    party.check("mul_plain", &a.mul_plain(&plain).unwrap(), &product(&x, &y), fresh.times_plain(n, most_x, most_y));
+    party.check(
+        "add_plain",
+        &a.add_plain(&plain).unwrap(),
+        &sum(&x, &y),
+        fresh.add(Noise::of_encoding(n)),
+    );
+    party.check(
+        "mul_plain",
+        &a.mul_plain(&plain).unwrap(),
+        &product(&x, &y),
+        fresh.times_plain(n, most_x, most_y),
+    );
     let half = party.parameters.scalar(0.5, scale, limbs).unwrap();
-    party.check("mul_scalar", &a.mul_scalar(&half).unwrap(), &zip(&x, &x, |x, _| (0.5 * x.0, 0.5 * x.1)), fresh.times(0.5 * scale));
-    party.check("add_scalar", &a.add_scalar(&half).unwrap(), &zip(&x, &x, |x, _| (0.5 + x.0, x.1)), fresh);
+    party.check(
+        "mul_scalar",
+        &a.mul_scalar(&half).unwrap(),
+        &zip(&x, &x, |x, _| (0.5 * x.0, 0.5 * x.1)),
+        fresh.times(0.5 * scale),
+    );
+    party.check(
+        "add_scalar",
+        &a.add_scalar(&half).unwrap(),
+        &zip(&x, &x, |x, _| (0.5 + x.0, x.1)),
+        fresh,
+    );
     let multiplied = fresh.multiply(fresh, most_x, most_y);
     let squared = fresh.square(most_x);
-    party.check("multiply", &a.multiply(&b).unwrap(), &product(&x, &y), multiplied);
+    party.check(
+        "multiply",
+        &a.multiply(&b).unwrap(),
+        &product(&x, &y),
+        multiplied,
+    );
     party.check("square", &a.square().unwrap(), &product(&x, &x), squared);
     let divisor = |dropped: usize| -> f64 {
-        party.parameters.basis().primes().skip(limbs - dropped).map(|q| q.value() as f64).product()
+        party
+            .parameters
+            .basis()
+            .primes()
+            .skip(limbs - dropped)
+            .map(|q| q.value() as f64)
+            .product()
     };
     for dropped in 1..limbs {
         let expected = squared.rescale(n, 3, divisor(dropped));
-        let Ok(rescaled) = a.square().unwrap().rescale(dropped) else { panic!("limbs are left") };
+        let Ok(rescaled) = a.square().unwrap().rescale(dropped) else {
+            panic!("limbs are left")
+        };
         if rescaled.scale() > 16.0 * expected.slot_bound() {
-            party.check(&format!("rescale by {dropped}"), &rescaled, &product(&x, &x), expected);
+            party.check(
+                &format!("rescale by {dropped}"),
+                &rescaled,
+                &product(&x, &x),
+                expected,
+            );
         }
     }
     let public = PublicKey::generate_from_seed(&party.key, &Seed::from_bytes([9; 32]));
-    let message = party.parameters.message(&x.re, &x.im, scale, limbs).unwrap();
+    let message = party
+        .parameters
+        .message(&x.re, &x.im, scale, limbs)
+        .unwrap();
     let c = public.encrypt(&message, &mut party.random).unwrap();
-    party.check("public", &c, &x, Noise::of_public_encryption(n).add(Noise::of_encoding(n)));
+    party.check(
+        "public",
+        &c,
+        &x,
+        Noise::of_public_encryption(n).add(Noise::of_encoding(n)),
+    );
 }
 
 #[test]
@@ -165,29 +273,52 @@ fn switching<W: Word>(n: usize, bits: &[u32], special: &[u32], log_scale: i32) {
     let most = largest(&x).max(largest(&y)) * scale;
     let fresh = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
     for limbs in (2..=bits.len()).rev() {
-        let (a, b) = (party.encrypt(&x, scale, limbs), party.encrypt(&y, scale, limbs));
+        let (a, b) = (
+            party.encrypt(&x, scale, limbs),
+            party.encrypt(&y, scale, limbs),
+        );
         let switch = parameters.key_switch_noise(limbs, 1);
         for steps in [1, -3, 7, 0] {
             let turned = |values: &[f64]| -> Vec<f64> {
-                (0..n / 2).map(|i| values[(i as i64 + steps).rem_euclid(n as i64 / 2) as usize]).collect()
+                (0..n / 2)
+                    .map(|i| values[(i as i64 + steps).rem_euclid(n as i64 / 2) as usize])
+                    .collect()
             };
-            let expected = Slots { re: turned(&x.re), im: turned(&x.im) };
+            let expected = Slots {
+                re: turned(&x.re),
+                im: turned(&x.im),
+            };
             let noise = if steps == 0 { fresh } else { fresh.add(switch) };
-            party.check(&format!("rotate by {steps}"), &a.rotate(steps, &keys).unwrap(), &expected, noise);
+            party.check(
+                &format!("rotate by {steps}"),
+                &a.rotate(steps, &keys).unwrap(),
+                &expected,
+                noise,
+            );
         }
         let together = a.rotate_many(&[7, 0, 1], &keys).unwrap();
         for (rotated, steps) in together.iter().zip([7, 0, 1]) {
             assert_eq!(rotated.data(), a.rotate(steps, &keys).unwrap().data());
         }
         let conjugate = zip(&x, &x, |x, _| (x.0, -x.1));
-        party.check("conjugate", &a.conjugate(&keys).unwrap(), &conjugate, fresh.add(switch));
+        party.check(
+            "conjugate",
+            &a.conjugate(&keys).unwrap(),
+            &conjugate,
+            fresh.add(switch),
+        );
         if parameters.log_modulus(limbs) < f64::from(2 * log_scale + 3) {
             continue;
         }
         let expected = product(&x, &y);
         let multiplied = fresh.multiply(fresh, most, most);
         let c = a.multiply(&b).unwrap();
-        party.check("relinearise", &c.relinearise(&keys).unwrap(), &expected, multiplied.add(switch));
+        party.check(
+            "relinearise",
+            &c.relinearise(&keys).unwrap(),
+            &expected,
+            multiplied.add(switch),
+        );
         let divisor = parameters.basis().prime(limbs - 1).value() as f64;
         let rescaled = multiplied.add(switch).rescale(n, 2, divisor);
         let both = c.relinearise_and_rescale(&keys, 1).unwrap();
@@ -197,13 +328,23 @@ fn switching<W: Word>(n: usize, bits: &[u32], special: &[u32], log_scale: i32) {
         party.check("relinearise and rescale", &both, &expected, rescaled);
         // Three powers of the secret at once: from five polynomials, at a scale that fits.
         let small = 2f64.powi(log_scale / 2);
-        let (a, b) = (party.encrypt(&x, small, limbs), party.encrypt(&y, small, limbs));
+        let (a, b) = (
+            party.encrypt(&x, small, limbs),
+            party.encrypt(&y, small, limbs),
+        );
         let most = largest(&x).max(largest(&y)) * small;
         let multiplied = fresh.multiply(fresh, most, most);
         let c = a.multiply(&b).unwrap().square().unwrap();
         assert_eq!(c.polys(), 5);
-        let noise = multiplied.square(largest(&expected) * small * small).add(parameters.key_switch_noise(limbs, 3));
-        party.check("relinearise three", &c.relinearise(&keys).unwrap(), &product(&expected, &expected), noise);
+        let noise = multiplied
+            .square(largest(&expected) * small * small)
+            .add(parameters.key_switch_noise(limbs, 3));
+        party.check(
+            "relinearise three",
+            &c.relinearise(&keys).unwrap(),
+            &product(&expected, &expected),
+            noise,
+        );
     }
 }
 
@@ -250,19 +391,37 @@ fn products_grow_to_nine_polynomials() {
 fn depth<W: Word>(n: usize, bits: &[u32], special: &[u32], per_level: usize, log_scale: i32) {
     let mut party = Party::<W>::with_special(n, bits, special);
     let parameters = party.parameters.clone();
-    let keys = EvaluationKeys::generate_from_seed(&party.key, 2, &[], false, &Seed::from_bytes([5; 32])).unwrap();
+    let keys =
+        EvaluationKeys::generate_from_seed(&party.key, 2, &[], false, &Seed::from_bytes([5; 32]))
+            .unwrap();
     let mut expected = numbers(n / 2, 0.7, 1);
     let mut x = party.encrypt(&expected, 2f64.powi(log_scale), bits.len());
     let mut noise = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
     for _ in 0..5 {
         let most = largest(&expected) * x.scale();
         let limbs = x.limbs();
-        let primes = parameters.basis().primes().take(limbs).skip(limbs - per_level);
+        let primes = parameters
+            .basis()
+            .primes()
+            .take(limbs)
+            .skip(limbs - per_level);
         let divisor = primes.map(|q| q.value() as f64).product();
-        x = x.square().unwrap().relinearise_and_rescale(&keys, per_level).unwrap();
-        noise = noise.square(most).add(parameters.key_switch_noise(limbs, 1)).rescale(n, 2, divisor);
+        x = x
+            .square()
+            .unwrap()
+            .relinearise_and_rescale(&keys, per_level)
+            .unwrap();
+        noise = noise
+            .square(most)
+            .add(parameters.key_switch_noise(limbs, 1))
+            .rescale(n, 2, divisor);
         expected = product(&expected, &expected);
-        within("depth", distance(&party.decrypt(&x), &expected) * x.scale(), noise.slot_bound(), 256.0);
+        within(
+            "depth",
+            distance(&party.decrypt(&x), &expected) * x.scale(),
+            noise.slot_bound(),
+            256.0,
+        );
     }
     assert_eq!(x.limbs(), bits.len() - 5 * per_level);
 }
@@ -271,7 +430,13 @@ fn depth<W: Word>(n: usize, bits: &[u32], special: &[u32], per_level: usize, log
 fn five_squarings_stay_within_their_noise() {
     depth::<u64>(1024, &[60, 45, 45, 45, 45, 45], &[60], 1, 45);
     depth::<u64>(8192, &[55, 40, 40, 40, 40, 40], &[45, 45, 45], 1, 40);
-    depth::<u32>(1024, &[30, 30, 22, 22, 22, 22, 22, 22, 22, 22, 22, 22], &[31, 31], 2, 44);
+    depth::<u32>(
+        1024,
+        &[30, 30, 22, 22, 22, 22, 22, 22, 22, 22, 22, 22],
+        &[31, 31],
+        2,
+        44,
+    );
 }
 
 #[test]
@@ -289,21 +454,40 @@ fn floods_hide_the_noise_and_keep_the_values() {
     for (ciphertext, expected, noise) in [
         (a.clone(), x.clone(), fresh),
         (square.clone(), product(&x, &x), squared),
-        (square.square().unwrap(), product(&product(&x, &x), &product(&x, &x)), fourth),
+        (
+            square.square().unwrap(),
+            product(&product(&x, &x), &product(&x, &x)),
+            fourth,
+        ),
     ] {
         let polys = ciphertext.polys();
         let log_bound = noise.flood_bound(n, polys, 20);
         let mut flooded = ciphertext.clone();
-        public.flood(&mut flooded, log_bound, &mut party.random).unwrap();
-        party.check("flood", &flooded, &expected, noise.add(Noise::of_flood(n, polys, log_bound)));
+        public
+            .flood(&mut flooded, log_bound, &mut party.random)
+            .unwrap();
+        party.check(
+            "flood",
+            &flooded,
+            &expected,
+            noise.add(Noise::of_flood(n, polys, log_bound)),
+        );
         for i in 0..polys {
-            let same = ciphertext.poly(i).iter().zip(flooded.poly(i)).filter(|(x, y)| x == y).count();
+            let same = ciphertext
+                .poly(i)
+                .iter()
+                .zip(flooded.poly(i))
+                .filter(|(x, y)| x == y)
+                .count();
             assert!(same < 10, "polynomial {i} is masked");
         }
         // The flood itself fills its range evenly.
         let before = party.key.decrypt(&ciphertext).unwrap().to_coefficients();
         let after = party.key.decrypt(&flooded).unwrap().to_coefficients();
-        let errors = before.iter().zip(&after).map(|(x, y)| (x - y) / 2f64.powi(log_bound as i32));
+        let errors = before
+            .iter()
+            .zip(&after)
+            .map(|(x, y)| (x - y) / 2f64.powi(log_bound as i32));
         let errors: Vec<f64> = errors.collect();
         assert!(errors.iter().all(|error| error.abs() < 1.001));
         let variance = errors.iter().map(|error| error * error).sum::<f64>() / n as f64;
@@ -311,7 +495,10 @@ fn floods_hide_the_noise_and_keep_the_values() {
     }
     let mut full = a.clone();
     let refused = public.flood(&mut full, 179, &mut party.random);
-    assert!(matches!(refused, Err(CkksError::Flood { log_bound: 179, .. })));
+    assert!(matches!(
+        refused,
+        Err(CkksError::Flood { log_bound: 179, .. })
+    ));
     assert_eq!(full.data(), a.data());
 }
 
@@ -320,7 +507,11 @@ fn encodings_are_the_canonical_embedding() {
     let n = 32;
     let party = Party::<u64>::new(n, &[60]);
     let coefficients = |re: &[f64], im: &[f64], scale| {
-        party.parameters.encode(re, im, scale, 1).unwrap().to_coefficients()
+        party
+            .parameters
+            .encode(re, im, scale, 1)
+            .unwrap()
+            .to_coefficients()
     };
     // A real constant is a constant, i is X^(N/2).
     let mut expected = vec![0.0; n];
@@ -349,10 +540,16 @@ fn large_scales_keep_the_precision_of_doubles() {
     for log_scale in [70, 100, 117] {
         let mut party = Party::<u64>::new(64, &[60, 60]);
         let x = numbers(32, 1.0, 1);
-        let found = { let x = party.encrypt(&x, 2f64.powi(log_scale), 2); party.decrypt(&x) };
+        let found = {
+            let x = party.encrypt(&x, 2f64.powi(log_scale), 2);
+            party.decrypt(&x)
+        };
         assert!(distance(&found, &x) < 2f64.powi(-47).max(2f64.powi(10 - log_scale)));
         let mut party = Party::<u32>::new(64, &[30, 31, 20, 22, 18]);
-        let found = { let x = party.encrypt(&x, 2f64.powi(log_scale), 5); party.decrypt(&x) };
+        let found = {
+            let x = party.encrypt(&x, 2f64.powi(log_scale), 5);
+            party.decrypt(&x)
+        };
         assert!(distance(&found, &x) < 2f64.powi(-47).max(2f64.powi(10 - log_scale)));
     }
 }
@@ -365,9 +562,18 @@ fn insecure_parameters_do_not_exist() {
         Parameters::<u64>::new(4096, primes, special)
     };
     assert!(build(&[36, 35, 35], 1).is_ok());
-    assert!(matches!(build(&[36, 36, 35], 1).err(), Some(ParameterError::Security(_))));
-    assert!(matches!(build(&[36, 36, 35], 0).err(), Some(ParameterError::Security(_))));
-    assert!(matches!(build(&[40], 1).err(), Some(ParameterError::NoPrimes)));
+    assert!(matches!(
+        build(&[36, 36, 35], 1).err(),
+        Some(ParameterError::Security(_))
+    ));
+    assert!(matches!(
+        build(&[36, 36, 35], 0).err(),
+        Some(ParameterError::Security(_))
+    ));
+    assert!(matches!(
+        build(&[40], 1).err(),
+        Some(ParameterError::NoPrimes)
+    ));
     let primes = rns::primes(4096, &[36, 36, 35]).unwrap();
     let insecure = Parameters::<u64>::insecure_paper_parameters(4096, &primes, &[]).unwrap();
     assert!(insecure.security().is_none());
@@ -395,39 +601,97 @@ fn digits_follow_the_special_primes() {
 fn operands_that_do_not_match_are_refused() {
     let mut party = Party::<u32>::new(64, &[30, 25, 25]);
     let mut other = Party::<u32>::new(64, &[30, 25]);
-    let (one, scale) = (Slots { re: vec![1.0], im: vec![] }, 2f64.powi(25));
+    let (one, scale) = (
+        Slots {
+            re: vec![1.0],
+            im: vec![],
+        },
+        2f64.powi(25),
+    );
     let a = party.encrypt(&one, scale, 3);
     let fewer = party.encrypt(&one, scale, 2);
     let scaled = party.encrypt(&one, scale * 1.01, 3);
     let foreign = other.encrypt(&one, scale, 2);
-    assert!(matches!(a.add(&fewer), Err(CkksError::Limbs { left: 3, right: 2 })));
+    assert!(matches!(
+        a.add(&fewer),
+        Err(CkksError::Limbs { left: 3, right: 2 })
+    ));
     assert!(matches!(a.multiply(&fewer), Err(CkksError::Limbs { .. })));
     assert!(matches!(a.sub(&scaled), Err(CkksError::Scales { .. })));
     assert!(matches!(a.add(&foreign), Err(CkksError::Parameters)));
-    assert!(matches!(party.key.decrypt(&foreign), Err(CkksError::Parameters)));
-    assert!(matches!(a.rescale(3), Err(CkksError::TooFewLimbs { limbs: 3, dropped: 3 })));
-    assert!(matches!(a.drop_limbs(7), Err(CkksError::TooFewLimbs { limbs: 3, dropped: 7 })));
+    assert!(matches!(
+        party.key.decrypt(&foreign),
+        Err(CkksError::Parameters)
+    ));
+    assert!(matches!(
+        a.rescale(3),
+        Err(CkksError::TooFewLimbs {
+            limbs: 3,
+            dropped: 3
+        })
+    ));
+    assert!(matches!(
+        a.drop_limbs(7),
+        Err(CkksError::TooFewLimbs {
+            limbs: 3,
+            dropped: 7
+        })
+    ));
     // 2^75 is beyond half of the modulus of 80 bits by nothing, 2^100 by much.
     assert!(a.square().unwrap().multiply(&a).is_ok());
-    assert!(matches!(a.square().unwrap().square(), Err(CkksError::Scale { .. })));
-    assert!(matches!(fewer.square().unwrap().drop_limbs(1), Err(CkksError::Scale { .. })));
+    assert!(matches!(
+        a.square().unwrap().square(),
+        Err(CkksError::Scale { .. })
+    ));
+    assert!(matches!(
+        fewer.square().unwrap().drop_limbs(1),
+        Err(CkksError::Scale { .. })
+    ));
     let parameters = &party.parameters;
     let plain = parameters.encode(&[1.0], &[], scale, 2).unwrap();
     assert!(matches!(a.mul_plain(&plain), Err(CkksError::Limbs { .. })));
     let scalar = parameters.scalar(1.0, scale, 2).unwrap();
-    assert!(matches!(a.mul_scalar(&scalar), Err(CkksError::Limbs { .. })));
-    assert!(fewer.mul_scalar(&parameters.scalar(1.0, 4.0, 3).unwrap()).is_ok());
-    assert!(matches!(parameters.encode(&[0.0; 33], &[], scale, 3), Err(CkksError::Slots { values: 33, slots: 32 })));
-    assert!(matches!(parameters.encode(&[], &[0.0; 33], scale, 3), Err(CkksError::Slots { .. })));
+    assert!(matches!(
+        a.mul_scalar(&scalar),
+        Err(CkksError::Limbs { .. })
+    ));
+    assert!(
+        fewer
+            .mul_scalar(&parameters.scalar(1.0, 4.0, 3).unwrap())
+            .is_ok()
+    );
+    assert!(matches!(
+        parameters.encode(&[0.0; 33], &[], scale, 3),
+        Err(CkksError::Slots {
+            values: 33,
+            slots: 32
+        })
+    ));
+    assert!(matches!(
+        parameters.encode(&[], &[0.0; 33], scale, 3),
+        Err(CkksError::Slots { .. })
+    ));
     for bad in [f64::NAN, f64::INFINITY, 1e30, -1e30] {
-        assert!(matches!(parameters.encode(&[bad], &[], scale, 3), Err(CkksError::Value { .. })));
-        assert!(matches!(parameters.scalar(bad, scale, 3), Err(CkksError::Value { .. })));
+        assert!(matches!(
+            parameters.encode(&[bad], &[], scale, 3),
+            Err(CkksError::Value { .. })
+        ));
+        assert!(matches!(
+            parameters.scalar(bad, scale, 3),
+            Err(CkksError::Value { .. })
+        ));
     }
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, 2f64.powi(80)] {
-        assert!(matches!(parameters.encode(&[1.0], &[], bad, 3), Err(CkksError::Scale { .. })));
+        assert!(matches!(
+            parameters.encode(&[1.0], &[], bad, 3),
+            Err(CkksError::Scale { .. })
+        ));
     }
     for limbs in [0, 4] {
-        assert!(matches!(parameters.encode(&[1.0], &[], scale, limbs), Err(CkksError::NoSuchLimbs { .. })));
+        assert!(matches!(
+            parameters.encode(&[1.0], &[], scale, limbs),
+            Err(CkksError::NoSuchLimbs { .. })
+        ));
     }
     let seed = Seed::from_bytes([5; 32]);
     let keys = EvaluationKeys::generate_from_seed(&party.key, 2, &[], false, &seed);
@@ -437,15 +701,32 @@ fn operands_that_do_not_match_are_refused() {
 #[test]
 fn missing_keys_are_named() {
     let mut party = Party::<u32>::with_special(64, &[30, 25, 25], &[30]);
-    let keys = EvaluationKeys::generate_from_seed(&party.key, 2, &[1], false, &Seed::from_bytes([5; 32])).unwrap();
+    let keys =
+        EvaluationKeys::generate_from_seed(&party.key, 2, &[1], false, &Seed::from_bytes([5; 32]))
+            .unwrap();
     let a = party.encrypt(&numbers(32, 1.0, 1), 2f64.powi(18), 3);
-    assert!(matches!(a.rotate(2, &keys), Err(CkksError::NoRotationKey { steps: 2 })));
-    assert!(matches!(a.conjugate(&keys), Err(CkksError::NoConjugationKey)));
+    assert!(matches!(
+        a.rotate(2, &keys),
+        Err(CkksError::NoRotationKey { steps: 2 })
+    ));
+    assert!(matches!(
+        a.conjugate(&keys),
+        Err(CkksError::NoConjugationKey)
+    ));
     let cube = a.square().unwrap().multiply(&a).unwrap();
-    assert!(matches!(cube.relinearise(&keys), Err(CkksError::NoPowerKey { power: 3 })));
-    assert!(matches!(cube.rotate(1, &keys), Err(CkksError::Polys { polys: 4 })));
+    assert!(matches!(
+        cube.relinearise(&keys),
+        Err(CkksError::NoPowerKey { power: 3 })
+    ));
+    assert!(matches!(
+        cube.rotate(1, &keys),
+        Err(CkksError::Polys { polys: 4 })
+    ));
     // Around the end, and the whole way around.
-    assert_eq!(a.rotate(33, &keys).unwrap().data(), a.rotate(1, &keys).unwrap().data());
+    assert_eq!(
+        a.rotate(33, &keys).unwrap().data(),
+        a.rotate(1, &keys).unwrap().data()
+    );
     assert_eq!(a.rotate(-32, &keys).unwrap().data(), a.data());
 }
 

@@ -38,7 +38,9 @@ pub enum RnsError {
         limbs: usize,
     },
     /// The same prime twice.
-    #[error("prime {prime} occurs twice in the basis; take distinct ones, for instance from rns::primes")]
+    #[error(
+        "prime {prime} occurs twice in the basis; take distinct ones, for instance from rns::primes"
+    )]
     Repeated {
         /// The prime.
         prime: u64,
@@ -81,12 +83,17 @@ impl<W: Word> RnsBasis<W> {
             let limbs = primes.len();
             return Err(RnsError::Limbs { limbs });
         }
-        if let Some((_, &prime)) = (primes.iter().enumerate()).find(|&(i, prime)| primes[..i].contains(prime)) {
+        if let Some((_, &prime)) =
+            (primes.iter().enumerate()).find(|&(i, prime)| primes[..i].contains(prime))
+        {
             return Err(RnsError::Repeated { prime });
         }
         let transform = |&prime: &u64| Ok(Ntt::new(n, Prime::new(prime)?)?);
         Ok(Self {
-            transforms: primes.iter().map(transform).collect::<Result<_, RnsError>>()?,
+            transforms: primes
+                .iter()
+                .map(transform)
+                .collect::<Result<_, RnsError>>()?,
         })
     }
 
@@ -182,7 +189,9 @@ impl<W: Word> RnsBasis<W> {
 /// Product of the primes of these limbs modulo `q`.
 fn product_modulo<'a, W: Word>(q: &Prime<W>, primes: impl Iterator<Item = &'a Prime<W>>) -> W {
     let one = W::from_u64(1);
-    primes.fold(one, |product, p| q.mul(product, W::from_u64(p.value() % q.value())))
+    primes.fold(one, |product, p| {
+        q.mul(product, W::from_u64(p.value() % q.value()))
+    })
 }
 
 /// `1 / x mod q` for the product `x` of primes other than `q`, which is never zero.

@@ -57,6 +57,8 @@ pub(super) enum Op<W: Word> {
     Multiply,
     /// Each input times its multiplier, a word a limb; none for 1.
     Add([Option<Vec<W>>; 2]),
+    /// Times a number, a word a limb.
+    Scale(Vec<W>),
     Rearrange(Vec<Option<Source>>),
     /// The input itself.
     Same,
@@ -89,6 +91,10 @@ impl<W: Word> Network<W> {
                     let inputs = node.inputs.iter().map(|&input| &program.nodes[input]);
                     let inputs: Vec<&ProgramNode> = inputs.collect();
                     operator(&encrypted.graph.nodes[of], node, &inputs, basis, step)?
+                }
+                ProgramOp::Scale => {
+                    let factor = (node.scale / program.nodes[node.inputs[0]].scale).round();
+                    Op::Scale(residues(basis, node.limbs, &[factor]).concat())
                 }
                 ProgramOp::Rescale { limbs } => {
                     let dropped: Vec<usize> = (node.limbs..node.limbs + limbs).collect();
@@ -202,7 +208,7 @@ fn residues<W: Word>(basis: &RnsBasis<W>, limbs: usize, values: &[f64]) -> Vec<V
 /// NTT domain the same word everywhere (nGraph-HE2, algorithm 2).
 fn residue<W: Word>(q: &Prime<W>, value: f64) -> W {
     let value = value.round();
-    let exponent = (value.abs().log2() as i32 - 61).max(0);
+    let exponent = (value.abs().max(1.0).log2() as i32 - 61).max(0);
     // Exact: a division by a power of two, of an integer that has 53 bits.
     let mantissa = (value / f64::from(exponent).exp2()) as i64;
     let power = q.pow(q.from_i64(2), exponent as u64);

@@ -302,6 +302,10 @@ fn apply<W: Word>(
                 }
             }
         }
+        Op::Scale(words) => {
+            out.copy_from_slice(inputs[0].words);
+            vector::mul_scalar_assign(q, out, words[limb]);
+        }
         Op::Rearrange(sources) => {
             for (poly, out) in out.chunks_exact_mut(poly_len).enumerate() {
                 for (out, source) in out.chunks_exact_mut(TILE).zip(sources) {

@@ -14,13 +14,18 @@ impl Automorphism {
         let reversed = |i: u32| i.reverse_bits() >> shift;
         // Value i stands for the root to the power of 2 r + 1, r being i with its bits reversed.
         let power = |i: u32| (2 * u64::from(reversed(i)) + 1) * u64::from(element) % (2 * n as u64);
-        let table = (0..n as u32).map(|i| reversed((power(i) / 2) as u32)).collect();
+        let table = (0..n as u32)
+            .map(|i| reversed((power(i) / 2) as u32))
+            .collect();
         Self { table }
     }
 
     /// `out` = the image of `x`, one limb.
     pub fn apply<W: Word>(&self, x: &[W], out: &mut [W]) {
-        assert!(x.len() == self.table.len() && out.len() == x.len(), "a limb has as many words as the degree");
+        assert!(
+            x.len() == self.table.len() && out.len() == x.len(),
+            "a limb has as many words as the degree"
+        );
         for (out, &from) in out.iter_mut().zip(&self.table) {
             *out = x[from as usize];
         }
@@ -69,7 +74,11 @@ mod tests {
             let mut expected = vec![0; n];
             for (i, &coefficient) in x.iter().enumerate() {
                 let place = i * element as usize % (2 * n);
-                expected[place % n] = if place < n { coefficient } else { q.neg(coefficient) };
+                expected[place % n] = if place < n {
+                    coefficient
+                } else {
+                    q.neg(coefficient)
+                };
             }
             ntt.forward(&mut expected);
             let (mut values, mut found) = (x.clone(), vec![0; n]);

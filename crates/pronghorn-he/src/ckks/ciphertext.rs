@@ -24,7 +24,12 @@ impl<W: Word> Ciphertext<W> {
     ///
     /// # Errors
     /// When there are no such limbs, the words are not 1 to [`MAX_POLYS`] whole polynomials, or the scale leaves no room.
-    pub fn from_words(parameters: &Parameters<W>, limbs: usize, scale: f64, data: Vec<W>) -> Result<Self, CkksError> {
+    pub fn from_words(
+        parameters: &Parameters<W>,
+        limbs: usize,
+        scale: f64,
+        data: Vec<W>,
+    ) -> Result<Self, CkksError> {
         parameters.check_limbs(limbs)?;
         parameters.check_scale(scale, limbs)?;
         let words = limbs * parameters.n();
@@ -32,16 +37,30 @@ impl<W: Word> Ciphertext<W> {
         if !data.len().is_multiple_of(words) || !(1..=MAX_POLYS).contains(&polys) {
             return Err(CkksError::Polys { polys });
         }
-        debug_assert!(data.chunks_exact(parameters.n()).enumerate().all(|(i, limb)| {
-            let q = parameters.basis().prime(i % limbs).word();
-            limb.iter().all(|&word| word < q)
-        }));
-        Ok(Self { parameters: parameters.clone(), data, limbs, scale })
+        debug_assert!(
+            data.chunks_exact(parameters.n())
+                .enumerate()
+                .all(|(i, limb)| {
+                    let q = parameters.basis().prime(i % limbs).word();
+                    limb.iter().all(|&word| word < q)
+                })
+        );
+        Ok(Self {
+            parameters: parameters.clone(),
+            data,
+            limbs,
+            scale,
+        })
     }
 
     fn like(&self, limbs: usize, scale: f64, data: Vec<W>) -> Self {
         let parameters = self.parameters.clone();
-        Self { parameters, data, limbs, scale }
+        Self {
+            parameters,
+            data,
+            limbs,
+            scale,
+        }
     }
 
     /// Its parameters.
@@ -103,7 +122,11 @@ impl<W: Word> Ciphertext<W> {
     /// # Errors
     /// When parameters, limbs or scales differ.
     pub fn add(&self, other: &Self) -> Result<Self, CkksError> {
-        let (long, short) = if self.polys() < other.polys() { (other, self) } else { (self, other) };
+        let (long, short) = if self.polys() < other.polys() {
+            (other, self)
+        } else {
+            (self, other)
+        };
         let mut sum = long.clone();
         sum.add_assign(short)?;
         Ok(sum)
@@ -169,7 +192,12 @@ impl<W: Word> Ciphertext<W> {
         self.matches_plain(plain)?;
         same_scale(self.scale, plain.scale())?;
         let mut difference = self.clone();
-        slices::sub_assign(&self.parameters, self.limbs, &mut difference.data, plain.data());
+        slices::sub_assign(
+            &self.parameters,
+            self.limbs,
+            &mut difference.data,
+            plain.data(),
+        );
         Ok(difference)
     }
 
@@ -211,7 +239,12 @@ impl<W: Word> Ciphertext<W> {
 
     /// Multiplies every slot by a whole number, at no cost in scale.
     pub fn mul_integer(&self, factor: i64) -> Self {
-        let words: Vec<W> = self.parameters.basis().primes().map(|q| q.from_i64(factor)).collect();
+        let words: Vec<W> = self
+            .parameters
+            .basis()
+            .primes()
+            .map(|q| q.from_i64(factor))
+            .collect();
         let mut data = self.data.clone();
         slices::mul_scalar_assign(&self.parameters, self.limbs, &mut data, &words);
         self.like(self.limbs, self.scale, data)
@@ -226,7 +259,13 @@ impl<W: Word> Ciphertext<W> {
         self.same_limbs(other.limbs)?;
         let scale = self.product_scale(other.scale)?;
         let mut data = self.room_for_product(self.polys() + other.polys() - 1)?;
-        slices::multiply(&self.parameters, self.limbs, &self.data, &other.data, &mut data);
+        slices::multiply(
+            &self.parameters,
+            self.limbs,
+            &self.data,
+            &other.data,
+            &mut data,
+        );
         Ok(self.like(self.limbs, scale, data))
     }
 
@@ -258,7 +297,12 @@ impl<W: Word> Ciphertext<W> {
         if dropped >= limbs {
             return Err(CkksError::TooFewLimbs { limbs, dropped });
         }
-        let primes = self.parameters.basis().primes().skip(limbs - dropped).take(dropped);
+        let primes = self
+            .parameters
+            .basis()
+            .primes()
+            .skip(limbs - dropped)
+            .take(dropped);
         Ok(primes.fold(self.scale, |scale, q| scale / q.value() as f64))
     }
 
@@ -279,7 +323,9 @@ impl<W: Word> Ciphertext<W> {
         self.parameters.same(&other.parameters)?;
         self.same_limbs(other.limbs)?;
         if other.polys() > self.polys() {
-            return Err(CkksError::Polys { polys: other.polys() });
+            return Err(CkksError::Polys {
+                polys: other.polys(),
+            });
         }
         same_scale(self.scale, other.scale)
     }
@@ -291,12 +337,20 @@ impl<W: Word> Ciphertext<W> {
 
     fn matches_scalar(&self, scalar: &Scalar<W>) -> Result<(), CkksError> {
         self.parameters.same(scalar.parameters())?;
-        if scalar.limbs() < self.limbs { self.same_limbs(scalar.limbs()) } else { Ok(()) }
+        if scalar.limbs() < self.limbs {
+            self.same_limbs(scalar.limbs())
+        } else {
+            Ok(())
+        }
     }
 
     fn same_limbs(&self, right: usize) -> Result<(), CkksError> {
         let left = self.limbs;
-        if left == right { Ok(()) } else { Err(CkksError::Limbs { left, right }) }
+        if left == right {
+            Ok(())
+        } else {
+            Err(CkksError::Limbs { left, right })
+        }
     }
 
     fn product_scale(&self, other: f64) -> Result<f64, CkksError> {
@@ -317,7 +371,10 @@ impl<W: Word> Ciphertext<W> {
         if dropped >= limbs {
             return Err(CkksError::TooFewLimbs { limbs, dropped });
         }
-        Ok(vec![W::default(); self.polys() * (limbs - dropped) * self.parameters.n()])
+        Ok(vec![
+            W::default();
+            self.polys() * (limbs - dropped) * self.parameters.n()
+        ])
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Scalar<W: Word> {
     scale: f64,
 }
 
-/// What a plaintext decodes to, slot by slot.
+/// What a plaintext decodes to, slot by slot. The user's: not wiped.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Slots {
     /// Real parts.
@@ -49,7 +49,13 @@ impl<W: Word> Parameters<W> {
     ///
     /// # Errors
     /// When there are too many values, the scale leaves no room in the modulus, a value is not finite or too large.
-    pub fn message(&self, re: &[f64], im: &[f64], scale: f64, limbs: usize) -> Result<Message<W>, CkksError> {
+    pub fn message(
+        &self,
+        re: &[f64],
+        im: &[f64],
+        scale: f64,
+        limbs: usize,
+    ) -> Result<Message<W>, CkksError> {
         self.check_limbs(limbs)?;
         self.check_scale(scale, limbs)?;
         let (values, slots) = (re.len().max(im.len()), self.slots());
@@ -57,10 +63,16 @@ impl<W: Word> Parameters<W> {
             return Err(CkksError::Slots { values, slots });
         }
         let mut coefficients = vec![0.0; self.n()];
-        self.embedding().to_coefficients(re, im, scale, &mut coefficients);
+        self.embedding()
+            .to_coefficients(re, im, scale, &mut coefficients);
         let integers = self.integers(&coefficients, scale, limbs);
         coefficients.zeroize();
-        Ok(Message { parameters: self.clone(), integers: integers?, limbs, scale })
+        Ok(Message {
+            parameters: self.clone(),
+            integers: integers?,
+            limbs,
+            scale,
+        })
     }
 
     /// [`message`](Self::message), modulo its primes and transformed: what [`mul_plain`](super::Ciphertext::mul_plain) takes. One NTT a
@@ -68,7 +80,13 @@ impl<W: Word> Parameters<W> {
     ///
     /// # Errors
     /// As [`message`](Self::message).
-    pub fn encode(&self, re: &[f64], im: &[f64], scale: f64, limbs: usize) -> Result<Plaintext<W>, CkksError> {
+    pub fn encode(
+        &self,
+        re: &[f64],
+        im: &[f64],
+        scale: f64,
+        limbs: usize,
+    ) -> Result<Plaintext<W>, CkksError> {
         Ok(self.message(re, im, scale, limbs)?.to_plaintext())
     }
 
@@ -85,13 +103,23 @@ impl<W: Word> Parameters<W> {
         for (q, word) in self.basis().primes().zip(words.chunks_exact_mut(1)) {
             integer.residues(q, word, &mut room);
         }
-        Ok(Scalar { parameters: self.clone(), words, scale })
+        Ok(Scalar {
+            parameters: self.clone(),
+            words,
+            scale,
+        })
     }
 
     /// Rounds to integers below half of the modulus.
-    fn integers(&self, coefficients: &[f64], scale: f64, limbs: usize) -> Result<Integers<W>, CkksError> {
+    fn integers(
+        &self,
+        coefficients: &[f64],
+        scale: f64,
+        limbs: usize,
+    ) -> Result<Integers<W>, CkksError> {
         let log_modulus = self.log_modulus(limbs);
-        Integers::from_f64(self.basis(), coefficients, log_modulus - 1.0).ok_or(CkksError::Value { scale, log_modulus })
+        Integers::from_f64(self.basis(), coefficients, log_modulus - 1.0)
+            .ok_or(CkksError::Value { scale, log_modulus })
     }
 
     /// The values of a plaintext. One inverse NTT a limb, `l (l - 1) / 2` products a coefficient, one FFT.
@@ -108,9 +136,13 @@ impl<W: Word> Parameters<W> {
         self.basis().inverse(&mut residues);
         self.coefficients(&mut residues, &mut coefficients);
         residues.zeroize();
-        let mut slots = Slots { re: vec![0.0; self.slots()], im: vec![0.0; self.slots()] };
+        let mut slots = Slots {
+            re: vec![0.0; self.slots()],
+            im: vec![0.0; self.slots()],
+        };
         let factor = 1.0 / plaintext.scale;
-        self.embedding().to_slots(&mut coefficients, factor, &mut slots.re, &mut slots.im);
+        self.embedding()
+            .to_slots(&mut coefficients, factor, &mut slots.re, &mut slots.im);
         coefficients.zeroize();
         Ok(slots)
     }
@@ -134,12 +166,17 @@ impl<W: Word> Message<W> {
             self.parameters.basis().ntt(limb).forward(data);
         }
         room.zeroize();
-        Plaintext { parameters: self.parameters.clone(), data, scale: self.scale }
+        Plaintext {
+            parameters: self.parameters.clone(),
+            data,
+            scale: self.scale,
+        }
     }
 
     /// The coefficients modulo the prime of a limb.
     pub(crate) fn residues(&self, limb: usize, out: &mut [W], room: &mut [W]) {
-        self.integers.residues(self.parameters.basis().prime(limb), out, room);
+        self.integers
+            .residues(self.parameters.basis().prime(limb), out, room);
     }
 
     /// Its parameters.
@@ -160,7 +197,11 @@ impl<W: Word> Message<W> {
 
 impl<W: Word> Plaintext<W> {
     pub(crate) fn new(parameters: &Parameters<W>, data: Vec<W>, scale: f64) -> Self {
-        Self { parameters: parameters.clone(), data, scale }
+        Self {
+            parameters: parameters.clone(),
+            data,
+            scale,
+        }
     }
 
     /// Its parameters.
@@ -178,6 +219,20 @@ impl<W: Word> Plaintext<W> {
         self.scale
     }
 
+    /// The same values for a ciphertext of the first `kept` limbs.
+    ///
+    /// # Errors
+    /// When there are not so many, or the scale leaves no room in them.
+    pub fn keep_limbs(&self, kept: usize) -> Result<Self, CkksError> {
+        let limit = self.limbs();
+        if !(1..=limit).contains(&kept) {
+            return Err(CkksError::NoSuchLimbs { limbs: kept, limit });
+        }
+        self.parameters.check_scale(self.scale, kept)?;
+        let data = self.data[..kept * self.parameters.n()].to_vec();
+        Ok(Self::new(&self.parameters, data, self.scale))
+    }
+
     /// The words, `[limb][N]`, in the NTT domain.
     pub fn data(&self) -> &[W] {
         &self.data
@@ -188,7 +243,8 @@ impl<W: Word> Plaintext<W> {
         let mut residues = self.data.clone();
         let mut coefficients = vec![0.0; self.parameters.n()];
         self.parameters.basis().inverse(&mut residues);
-        self.parameters.coefficients(&mut residues, &mut coefficients);
+        self.parameters
+            .coefficients(&mut residues, &mut coefficients);
         residues.zeroize();
         coefficients
     }

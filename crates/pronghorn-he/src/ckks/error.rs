@@ -31,7 +31,9 @@ pub enum CkksError {
         right: f64,
     },
     /// No limbs would be left.
-    #[error("{dropped} of {limbs} limbs cannot go: at least one must stay; plan a longer chain of primes or less depth")]
+    #[error(
+        "{dropped} of {limbs} limbs cannot go: at least one must stay; plan a longer chain of primes or less depth"
+    )]
     TooFewLimbs {
         /// Limbs there are.
         limbs: usize,
@@ -47,7 +49,9 @@ pub enum CkksError {
         limit: usize,
     },
     /// Too many polynomials.
-    #[error("a ciphertext of {polys} polynomials is not supported (2 to {MAX_POLYS}); relinearise earlier")]
+    #[error(
+        "a ciphertext of {polys} polynomials is not supported (2 to {MAX_POLYS}); relinearise earlier"
+    )]
     Polys {
         /// Polynomials asked for.
         polys: usize,
@@ -83,7 +87,9 @@ pub enum CkksError {
         log_modulus: f64,
     },
     /// No special primes.
-    #[error("these parameters have no special primes, so there is no key switching; add primes as large as a digit")]
+    #[error(
+        "these parameters have no special primes, so there is no key switching; add primes as large as a digit"
+    )]
     NoSpecialPrimes,
     /// A switching key that is not there.
     #[error("there is no key from s^{power} to s; generate relinearisation keys up to this power")]

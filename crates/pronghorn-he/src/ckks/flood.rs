@@ -31,7 +31,12 @@ impl<W: Word> PublicKey<W> {
     ///
     /// # Errors
     /// When the ciphertext is of other parameters, or the noise does not fit its modulus.
-    pub fn flood(&self, ciphertext: &mut Ciphertext<W>, log_bound: u32, random: &mut Stream) -> Result<(), CkksError> {
+    pub fn flood(
+        &self,
+        ciphertext: &mut Ciphertext<W>,
+        log_bound: u32,
+        random: &mut Stream,
+    ) -> Result<(), CkksError> {
         self.parameters().same(ciphertext.parameters())?;
         let limbs = ciphertext.limbs();
         self.flood_words(limbs, ciphertext.data_mut(), log_bound, random)
@@ -44,11 +49,20 @@ impl<W: Word> PublicKey<W> {
     ///
     /// # Panics
     /// Unless `x` is whole polynomials of `limbs` limbs.
-    pub fn flood_words(&self, limbs: usize, x: &mut [W], log_bound: u32, random: &mut Stream) -> Result<(), CkksError> {
+    pub fn flood_words(
+        &self,
+        limbs: usize,
+        x: &mut [W],
+        log_bound: u32,
+        random: &mut Stream,
+    ) -> Result<(), CkksError> {
         let (parameters, n) = (self.parameters(), self.parameters().n());
         let log_modulus = parameters.log_modulus(limbs);
         if f64::from(log_bound) + 2.0 > log_modulus {
-            return Err(CkksError::Flood { log_bound, log_modulus });
+            return Err(CkksError::Flood {
+                log_bound,
+                log_modulus,
+            });
         }
         let uniform = Integers::uniform(parameters.basis(), log_bound, n, random);
         let (mut words, mut room) = (vec![W::default(); n], vec![W::default(); n]);

@@ -10,7 +10,10 @@ use pronghorn_ring::{
 };
 use zeroize::Zeroize;
 
-use super::{Ciphertext, CkksError, Message, Parameters, Plaintext, automorphism::Automorphism, noise, slices};
+use super::{
+    Ciphertext, CkksError, Message, Parameters, Plaintext, automorphism::Automorphism, noise,
+    slices,
+};
 
 /// A uniform ternary secret, conditioned on its canonical embedding being no larger than usual; wiped on drop.
 ///
@@ -58,7 +61,13 @@ impl<W: Word> SecretKey<W> {
             .flat_map(|(limb, q)| limb.iter().map(|&word| q.shoup(word)))
             .collect();
         let parameters = parameters.clone();
-        Self { secret: Arc::new(Secret { parameters, words, quotients }) }
+        Self {
+            secret: Arc::new(Secret {
+                parameters,
+                words,
+                quotients,
+            }),
+        }
     }
 
     /// Its parameters.
@@ -82,7 +91,9 @@ impl<W: Word> SecretKey<W> {
     /// away, and so does one whose seed is known.
     pub fn encryptor_from_seed(&self, seed: &Seed) -> Encryptor<W> {
         let mut public = [0; 32];
-        Prg::new(seed, "pronghorn 2026 CKKS choice of the public seed").stream(0).fill(&mut public);
+        Prg::new(seed, "pronghorn 2026 CKKS choice of the public seed")
+            .stream(0)
+            .fill(&mut public);
         Encryptor {
             secret: self.secret.clone(),
             uniform: uniform_generator(&public),
@@ -167,7 +178,13 @@ impl<W: Word> Secret<W> {
         let n = self.parameters.n();
         let place = limb * n..(limb + 1) * n;
         let q = self.parameters.basis().prime(limb);
-        vector::mul_shoup(q, x, &self.words[place.clone()], &self.quotients[place], out);
+        vector::mul_shoup(
+            q,
+            x,
+            &self.words[place.clone()],
+            &self.quotients[place],
+            out,
+        );
     }
 }
 
@@ -219,7 +236,13 @@ impl<W: Word> Encryptor<W> {
         let index = self.reserve(1).next().expect("one number was reserved");
         let (number, seed) = (index.number, self.seed);
         self.encrypt_words(index, message, &mut b)?;
-        Ok(SeededCiphertext { parameters, seed, number, b, scale: message.scale() })
+        Ok(SeededCiphertext {
+            parameters,
+            seed,
+            number,
+            b,
+            scale: message.scale(),
+        })
     }
 
     /// [`encrypt`](Self::encrypt) into words `[limb][N]`; from several threads at once with numbers reserved before.
@@ -229,11 +252,23 @@ impl<W: Word> Encryptor<W> {
     ///
     /// # Panics
     /// When the index is another encryptor's, or `b` has not the limbs of the message.
-    pub fn encrypt_words(&self, index: Index, message: &Message<W>, b: &mut [W]) -> Result<(), CkksError> {
+    pub fn encrypt_words(
+        &self,
+        index: Index,
+        message: &Message<W>,
+        b: &mut [W],
+    ) -> Result<(), CkksError> {
         let parameters = &self.secret.parameters;
         parameters.same(message.parameters())?;
-        assert_eq!(index.encryptor, self.seed, "an index belongs to the encryptor that reserved it");
-        assert_eq!(b.len(), message.limbs() * parameters.n(), "b has the limbs of the message");
+        assert_eq!(
+            index.encryptor, self.seed,
+            "an index belongs to the encryptor that reserved it"
+        );
+        assert_eq!(
+            b.len(),
+            message.limbs() * parameters.n(),
+            "b has the limbs of the message"
+        );
         let mut scratch = Scratch::new(parameters);
         let errors = scratch.draw_errors(parameters, &mut self.errors.stream(index.number));
         for (limb, b) in slices::each_limb(parameters, message.limbs(), b) {
@@ -242,8 +277,15 @@ impl<W: Word> Encryptor<W> {
             errors.residues(q, &mut scratch.first, &mut scratch.second);
             vector::add_assign(q, b, &scratch.first);
             parameters.basis().ntt(limb).forward(b);
-            expand_limb(parameters, &self.uniform, index.number, limb, &mut scratch.first);
-            self.secret.multiply(limb, &scratch.first, &mut scratch.second);
+            expand_limb(
+                parameters,
+                &self.uniform,
+                index.number,
+                limb,
+                &mut scratch.first,
+            );
+            self.secret
+                .multiply(limb, &scratch.first, &mut scratch.second);
             vector::sub_assign(q, b, &scratch.second);
         }
         Ok(())
@@ -261,8 +303,20 @@ pub struct SeededCiphertext<W: Word> {
 }
 
 impl<W: Word> SeededCiphertext<W> {
-    pub(crate) fn new(parameters: &Parameters<W>, seed: [u8; 32], number: u64, b: Vec<W>, scale: f64) -> Self {
-        Self { parameters: parameters.clone(), seed, number, b, scale }
+    pub(crate) fn new(
+        parameters: &Parameters<W>,
+        seed: [u8; 32],
+        number: u64,
+        b: Vec<W>,
+        scale: f64,
+    ) -> Self {
+        Self {
+            parameters: parameters.clone(),
+            seed,
+            number,
+            b,
+            scale,
+        }
     }
 
     /// Its parameters.
@@ -299,7 +353,12 @@ impl<W: Word> SeededCiphertext<W> {
     pub fn expand(&self) -> Ciphertext<W> {
         let mut data = self.b.clone();
         data.resize(2 * self.b.len(), W::default());
-        expand_uniform(&self.parameters, &uniform_generator(&self.seed), self.number, &mut data[self.b.len()..]);
+        expand_uniform(
+            &self.parameters,
+            &uniform_generator(&self.seed),
+            self.number,
+            &mut data[self.b.len()..],
+        );
         Ciphertext::from_words(&self.parameters, self.limbs(), self.scale, data)
             .expect("a seeded ciphertext has valid limbs and scale")
     }
@@ -307,14 +366,22 @@ impl<W: Word> SeededCiphertext<W> {
 
 /// The generator of all `a` of a public seed.
 pub fn uniform_generator(seed: &[u8; 32]) -> Prg {
-    Prg::new(&Seed::from_bytes(*seed), "pronghorn 2026 CKKS public uniform")
+    Prg::new(
+        &Seed::from_bytes(*seed),
+        "pronghorn 2026 CKKS public uniform",
+    )
 }
 
 /// The `a` of a number, `[limb][N]` in the NTT domain, as many limbs as `a` has. Variable time: `a` is public.
 ///
 /// # Panics
 /// Unless `a` is whole limbs, no more than there are, and `number < 2^48`.
-pub fn expand_uniform<W: Word>(parameters: &Parameters<W>, generator: &Prg, number: u64, a: &mut [W]) {
+pub fn expand_uniform<W: Word>(
+    parameters: &Parameters<W>,
+    generator: &Prg,
+    number: u64,
+    a: &mut [W],
+) {
     let n = parameters.n();
     assert!(a.len().is_multiple_of(n), "a has whole limbs");
     for (limb, a) in a.chunks_exact_mut(n).enumerate() {
@@ -326,7 +393,13 @@ pub fn expand_uniform<W: Word>(parameters: &Parameters<W>, generator: &Prg, numb
 pub const UNIFORM_CHUNK: usize = 512;
 
 /// Limb `limb` of [`expand_uniform`].
-fn expand_limb<W: Word>(parameters: &Parameters<W>, generator: &Prg, number: u64, limb: usize, a: &mut [W]) {
+fn expand_limb<W: Word>(
+    parameters: &Parameters<W>,
+    generator: &Prg,
+    number: u64,
+    limb: usize,
+    a: &mut [W],
+) {
     for (chunk, a) in a.chunks_mut(UNIFORM_CHUNK).enumerate() {
         expand_chunk(parameters, generator, number, limb, chunk, a);
     }
@@ -344,9 +417,16 @@ pub fn expand_chunk<W: Word>(
     chunk: usize,
     a: &mut [W],
 ) {
-    assert!(number < 1 << 48 && limb < 256 && chunk < 256, "numbers have 48 bits, limbs and chunks 8");
+    assert!(
+        number < 1 << 48 && limb < 256 && chunk < 256,
+        "numbers have 48 bits, limbs and chunks 8"
+    );
     let stream = number << 16 | (limb as u64) << 8 | chunk as u64;
-    sample::uniform_public(&mut generator.stream(stream), parameters.basis().prime(limb), a);
+    sample::uniform_public(
+        &mut generator.stream(stream),
+        parameters.basis().prime(limb),
+        a,
+    );
 }
 
 /// `(b, a) = (e - a s, a)`: anyone can encrypt with it. Kept at the chain of ciphertext primes.
@@ -373,9 +453,17 @@ impl<W: Word> PublicKey<W> {
     pub fn generate_from_seed(key: &SecretKey<W>, seed: &Seed) -> Self {
         let parameters = key.parameters();
         let mut public = [0; 32];
-        Prg::new(seed, "pronghorn 2026 CKKS choice of the public key's seed").stream(0).fill(&mut public);
+        Prg::new(seed, "pronghorn 2026 CKKS choice of the public key's seed")
+            .stream(0)
+            .fill(&mut public);
         let mut errors = Prg::new(seed, "pronghorn 2026 CKKS public key errors").stream(0);
-        let b = encrypt_zero(key.secret(), 0..parameters.limbs(), &uniform_generator(&public), 0, &mut errors);
+        let b = encrypt_zero(
+            key.secret(),
+            0..parameters.limbs(),
+            &uniform_generator(&public),
+            0,
+            &mut errors,
+        );
         Self::from_parts(parameters, public, b)
     }
 
@@ -387,7 +475,12 @@ impl<W: Word> PublicKey<W> {
     pub fn from_parts(parameters: &Parameters<W>, seed: [u8; 32], b: Vec<W>) -> Self {
         let mut a = vec![W::default(); b.len()];
         expand_uniform(parameters, &uniform_generator(&seed), 0, &mut a);
-        Self { parameters: parameters.clone(), seed, b, a }
+        Self {
+            parameters: parameters.clone(),
+            seed,
+            b,
+            a,
+        }
     }
 
     /// Its parameters.
@@ -409,11 +502,20 @@ impl<W: Word> PublicKey<W> {
     ///
     /// # Errors
     /// When the message is of other parameters.
-    pub fn encrypt(&self, message: &Message<W>, random: &mut Stream) -> Result<Ciphertext<W>, CkksError> {
+    pub fn encrypt(
+        &self,
+        message: &Message<W>,
+        random: &mut Stream,
+    ) -> Result<Ciphertext<W>, CkksError> {
         self.parameters.same(message.parameters())?;
         let mut data = vec![W::default(); 2 * message.limbs() * self.parameters.n()];
         self.add_zero(message.limbs(), &mut data, random);
-        slices::add_assign(&self.parameters, message.limbs(), &mut data, message.to_plaintext().data());
+        slices::add_assign(
+            &self.parameters,
+            message.limbs(),
+            &mut data,
+            message.to_plaintext().data(),
+        );
         Ciphertext::from_words(&self.parameters, message.limbs(), message.scale(), data)
     }
 
@@ -427,7 +529,12 @@ impl<W: Word> PublicKey<W> {
         let errors = [0, 1].map(|_| scratch.draw_errors(parameters, random));
         let keys = self.b.chunks_exact(n).zip(self.a.chunks_exact(n));
         let outs = x_b.chunks_exact_mut(n).zip(x_a.chunks_exact_mut(n));
-        let Scratch { first, second, third, .. } = &mut scratch;
+        let Scratch {
+            first,
+            second,
+            third,
+            ..
+        } = &mut scratch;
         for (limb, ((b, a), (x_b, x_a))) in keys.zip(outs).enumerate() {
             let (q, ntt) = (parameters.basis().prime(limb), parameters.basis().ntt(limb));
             masks.residues(q, first, second);
@@ -478,7 +585,12 @@ impl<W: Word> Scratch<W> {
     fn new(parameters: &Parameters<W>) -> Self {
         let n = parameters.n();
         let words = || vec![W::default(); n];
-        Self { small: vec![0; n], first: words(), second: words(), third: words() }
+        Self {
+            small: vec![0; n],
+            first: words(),
+            second: words(),
+            third: words(),
+        }
     }
 
     fn draw_errors(&mut self, parameters: &Parameters<W>, random: &mut Stream) -> Integers<W> {
@@ -502,7 +614,11 @@ impl<W: Word> Drop for Scratch<W> {
 }
 
 /// A small polynomial in the NTT domain of these limbs.
-fn small<W: Word>(parameters: &Parameters<W>, limbs: std::ops::Range<usize>, values: &[i8]) -> Vec<W> {
+fn small<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: std::ops::Range<usize>,
+    values: &[i8],
+) -> Vec<W> {
     let n = parameters.n();
     let integers = Integers::from_i8(parameters.basis(), values);
     let mut words = vec![W::default(); limbs.len() * n];
@@ -519,8 +635,13 @@ fn small<W: Word>(parameters: &Parameters<W>, limbs: std::ops::Range<usize>, val
 fn largest_slot<W: Word>(parameters: &Parameters<W>, values: &[i8]) -> f64 {
     let mut coefficients: Vec<f64> = values.iter().map(|&value| value.into()).collect();
     let (mut re, mut im) = (vec![0.0; parameters.slots()], vec![0.0; parameters.slots()]);
-    parameters.embedding().to_slots(&mut coefficients, 1.0, &mut re, &mut im);
-    let largest = re.iter().zip(&im).fold(0.0, |largest: f64, (re, im)| largest.max(re * re + im * im));
+    parameters
+        .embedding()
+        .to_slots(&mut coefficients, 1.0, &mut re, &mut im);
+    let largest = re
+        .iter()
+        .zip(&im)
+        .fold(0.0, |largest: f64, (re, im)| largest.max(re * re + im * im));
     coefficients.zeroize();
     re.zeroize();
     im.zeroize();

@@ -26,6 +26,7 @@ use super::{
     Ciphertext, CkksError, MAX_POLYS, Parameters, SecretKey,
     automorphism::{Automorphism, conjugation_element, inverse_element, rotation_element},
     keys::{Secret, encrypt_zero, expand_uniform, uniform_generator},
+    pool::Buffer,
     slices,
 };
 
@@ -78,7 +79,12 @@ impl<W: Word> EvaluationKeys<W> {
     ///
     /// # Errors
     /// When there are no special primes, `max_power` exceeds 8, or the system has no randomness.
-    pub fn generate(key: &SecretKey<W>, max_power: usize, steps: &[i64], conjugation: bool) -> Result<Self, CkksError> {
+    pub fn generate(
+        key: &SecretKey<W>,
+        max_power: usize,
+        steps: &[i64],
+        conjugation: bool,
+    ) -> Result<Self, CkksError> {
         Self::generate_from_seed(key, max_power, steps, conjugation, &Seed::from_os()?)
     }
 
@@ -98,31 +104,58 @@ impl<W: Word> EvaluationKeys<W> {
             return Err(CkksError::NoSpecialPrimes);
         }
         if max_power >= MAX_POLYS {
-            return Err(CkksError::Polys { polys: max_power + 1 });
+            return Err(CkksError::Polys {
+                polys: max_power + 1,
+            });
         }
         let mut public = [0; 32];
-        Prg::new(seed, "pronghorn 2026 CKKS choice of the evaluation keys' seed").stream(0).fill(&mut public);
-        let (uniform, mut errors) = (uniform_generator(&public), Prg::new(seed, "pronghorn 2026 CKKS key errors").stream(0));
+        Prg::new(
+            seed,
+            "pronghorn 2026 CKKS choice of the evaluation keys' seed",
+        )
+        .stream(0)
+        .fill(&mut public);
+        let (uniform, mut errors) = (
+            uniform_generator(&public),
+            Prg::new(seed, "pronghorn 2026 CKKS key errors").stream(0),
+        );
         let secret = key.secret();
         let mut power = secret.clone_words();
         let powers = (2..=max_power).map(|exponent| {
             secret.multiply_all(&mut power);
-            SwitchingKey::generate(secret, &power, Purpose::Power(exponent), &uniform, &mut errors)
+            SwitchingKey::generate(
+                secret,
+                &power,
+                Purpose::Power(exponent),
+                &uniform,
+                &mut errors,
+            )
         });
         let powers = powers.collect();
         power.zeroize();
-        let rotations = steps.iter().map(|&steps| rotation_element(parameters.n(), steps));
+        let rotations = steps
+            .iter()
+            .map(|&steps| rotation_element(parameters.n(), steps));
         let conjugation = conjugation.then(|| conjugation_element(parameters.n()));
-        let elements: BTreeSet<u32> = rotations.chain(conjugation).filter(|&element| element != IDENTITY).collect();
+        let elements: BTreeSet<u32> = rotations
+            .chain(conjugation)
+            .filter(|&element| element != IDENTITY)
+            .collect();
         let galois = elements.into_iter().map(|element| {
-            let inverse = Automorphism::new(parameters.n(), inverse_element(parameters.n(), element));
+            let inverse =
+                Automorphism::new(parameters.n(), inverse_element(parameters.n(), element));
             let image = secret.image(&inverse);
             let purpose = Purpose::Galois(element);
             let key = SwitchingKey::generate(&image, &secret.words, purpose, &uniform, &mut errors);
             (element, GaloisKey::new(parameters, element, key))
         });
         let galois = galois.collect();
-        Ok(Self { parameters: parameters.clone(), seed: public, powers, galois })
+        Ok(Self {
+            parameters: parameters.clone(),
+            seed: public,
+            powers,
+            galois,
+        })
     }
 
     /// Their parameters.
@@ -135,10 +168,52 @@ impl<W: Word> EvaluationKeys<W> {
         self.powers.len() + 1
     }
 
+    /// [`Ciphertext::relinearise_and_rescale`] on words: `x` is `[poly][limb][N]` of at least three polynomials, `out` gets two of
+    /// `limbs - dropped` limbs.
+    ///
+    /// # Errors
+    /// When there is no key for one of the powers.
+    ///
+    /// # Panics
+    /// Unless the lengths are these and `dropped < limbs`.
+    pub fn relinearise_words(
+        &self,
+        limbs: usize,
+        dropped: usize,
+        x: &[W],
+        out: &mut [W],
+    ) -> Result<(), CkksError> {
+        let (parameters, words) = (&self.parameters, limbs * self.parameters.n());
+        assert!(
+            x.len().is_multiple_of(words) && x.len() > 2 * words,
+            "at least three whole polynomials"
+        );
+        assert!(
+            dropped < limbs && out.len() == 2 * (limbs - dropped) * parameters.n(),
+            "two polynomials of what is left"
+        );
+        let polys: Vec<&[W]> = x.chunks_exact(words).collect();
+        let powers = (2..polys.len())
+            .map(|power| self.power(power))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut sums = switch(parameters, limbs, &polys[2..], &[powers]);
+        leave(parameters, limbs, dropped, &polys[..2], &mut sums, out);
+        Ok(())
+    }
+
     /// What the wire needs: the seed, the `b` of the powers in order and those of the automorphisms by element.
-    pub(super) fn parts(&self) -> (&[u8; 32], impl Iterator<Item = &[W]>, impl Iterator<Item = (u32, &[W])>) {
+    pub(super) fn parts(
+        &self,
+    ) -> (
+        &[u8; 32],
+        impl Iterator<Item = &[W]>,
+        impl Iterator<Item = (u32, &[W])>,
+    ) {
         let powers = self.powers.iter().map(|key| key.b.as_slice());
-        let galois = self.galois.iter().map(|(&element, galois)| (element, galois.key.b.as_slice()));
+        let galois = self
+            .galois
+            .iter()
+            .map(|(&element, galois)| (element, galois.key.b.as_slice()));
         (&self.seed, powers, galois)
     }
 
@@ -151,24 +226,38 @@ impl<W: Word> EvaluationKeys<W> {
     ) -> Self {
         let uniform = uniform_generator(&seed);
         let key = |purpose, b| SwitchingKey::from_b(parameters, purpose, &uniform, b);
-        let powers = powers.into_iter().zip(2..).map(|(b, power)| key(Purpose::Power(power), b));
+        let powers = powers
+            .into_iter()
+            .zip(2..)
+            .map(|(b, power)| key(Purpose::Power(power), b));
         let galois = galois.into_iter().map(|(element, b)| {
             let key = key(Purpose::Galois(element), b);
             (element, GaloisKey::new(parameters, element, key))
         });
         let (powers, galois) = (powers.collect(), galois.collect());
-        Self { parameters: parameters.clone(), seed, powers, galois }
+        Self {
+            parameters: parameters.clone(),
+            seed,
+            powers,
+            galois,
+        }
     }
 
     fn power(&self, power: usize) -> Result<&SwitchingKey<W>, CkksError> {
-        self.powers.get(power - 2).ok_or(CkksError::NoPowerKey { power })
+        self.powers
+            .get(power - 2)
+            .ok_or(CkksError::NoPowerKey { power })
     }
 
     /// Nothing for a rotation that moves nothing.
     fn rotation(&self, steps: i64) -> Result<Option<&GaloisKey<W>>, CkksError> {
         match rotation_element(self.parameters.n(), steps) {
             IDENTITY => Ok(None),
-            element => self.galois.get(&element).map(Some).ok_or(CkksError::NoRotationKey { steps }),
+            element => self
+                .galois
+                .get(&element)
+                .map(Some)
+                .ok_or(CkksError::NoRotationKey { steps }),
         }
     }
 
@@ -187,12 +276,24 @@ impl<W: Word> GaloisKey<W> {
 
 impl<W: Word> SwitchingKey<W> {
     /// From `old` (`[limb][N]`) to `secret`.
-    fn generate(secret: &Secret<W>, old: &[W], purpose: Purpose, uniform: &Prg, errors: &mut Stream) -> Self {
+    fn generate(
+        secret: &Secret<W>,
+        old: &[W],
+        purpose: Purpose,
+        uniform: &Prg,
+        errors: &mut Stream,
+    ) -> Self {
         let (parameters, n) = (&secret.parameters, secret.parameters.n());
         let basis = parameters.basis();
         let mut b = Vec::with_capacity(parameters.digits().len() * basis.limbs() * n);
         for (digit, range) in parameters.digit_ranges().enumerate() {
-            let mut part = encrypt_zero(secret, 0..basis.limbs(), uniform, purpose.number(digit), errors);
+            let mut part = encrypt_zero(
+                secret,
+                0..basis.limbs(),
+                uniform,
+                purpose.number(digit),
+                errors,
+            );
             for limb in range {
                 let q = basis.prime(limb);
                 let special = special_product(parameters, limb);
@@ -237,20 +338,24 @@ impl<W: Word> Ciphertext<W> {
     ///
     /// # Errors
     /// When parameters differ, there is no key for one of the powers, or no limb would be left.
-    pub fn relinearise_and_rescale(&self, keys: &EvaluationKeys<W>, dropped: usize) -> Result<Self, CkksError> {
+    pub fn relinearise_and_rescale(
+        &self,
+        keys: &EvaluationKeys<W>,
+        dropped: usize,
+    ) -> Result<Self, CkksError> {
         let parameters = self.parameters();
         parameters.same(&keys.parameters)?;
         if self.polys() <= 2 {
-            return if dropped == 0 { Ok(self.clone()) } else { self.rescale(dropped) };
+            return if dropped == 0 {
+                Ok(self.clone())
+            } else {
+                self.rescale(dropped)
+            };
         }
         let scale = self.rescaled_scale(dropped)?;
-        let limbs = self.limbs();
-        let polys: Vec<&[W]> = (2..self.polys()).map(|i| self.poly(i)).collect();
-        let powers = (2..self.polys()).map(|i| keys.power(i)).collect::<Result<Vec<_>, _>>()?;
-        let mut sums = switch(parameters, limbs, &polys, &[powers]);
-        let kept = limbs - dropped;
+        let kept = self.limbs() - dropped;
         let mut data = vec![W::default(); 2 * kept * parameters.n()];
-        leave(parameters, limbs, dropped, &[self.poly(0), self.poly(1)], &mut sums, &mut data);
+        keys.relinearise_words(self.limbs(), dropped, self.data(), &mut data)?;
         Self::from_words(parameters, kept, scale, data)
     }
 
@@ -267,12 +372,23 @@ impl<W: Word> Ciphertext<W> {
     ///
     /// # Errors
     /// As [`rotate`](Self::rotate).
-    pub fn rotate_many(&self, steps: &[i64], keys: &EvaluationKeys<W>) -> Result<Vec<Self>, CkksError> {
-        let galois = steps.iter().map(|&steps| keys.rotation(steps)).collect::<Result<Vec<_>, _>>()?;
+    pub fn rotate_many(
+        &self,
+        steps: &[i64],
+        keys: &EvaluationKeys<W>,
+    ) -> Result<Vec<Self>, CkksError> {
+        let galois = steps
+            .iter()
+            .map(|&steps| keys.rotation(steps))
+            .collect::<Result<Vec<_>, _>>()?;
         let moving: Vec<_> = galois.iter().copied().flatten().collect();
         let mut moved = self.apply(&moving, keys)?.into_iter();
-        let rotated = galois.iter().map(|galois| galois.and_then(|_| moved.next()));
-        Ok(rotated.map(|rotated| rotated.unwrap_or_else(|| self.clone())).collect())
+        let rotated = galois
+            .iter()
+            .map(|galois| galois.and_then(|_| moved.next()));
+        Ok(rotated
+            .map(|rotated| rotated.unwrap_or_else(|| self.clone()))
+            .collect())
     }
 
     /// The complex conjugate of every slot.
@@ -284,16 +400,22 @@ impl<W: Word> Ciphertext<W> {
         Ok(conjugate.swap_remove(0))
     }
 
-    fn apply(&self, galois: &[&GaloisKey<W>], keys: &EvaluationKeys<W>) -> Result<Vec<Self>, CkksError> {
+    fn apply(
+        &self,
+        galois: &[&GaloisKey<W>],
+        keys: &EvaluationKeys<W>,
+    ) -> Result<Vec<Self>, CkksError> {
         let (parameters, limbs, n) = (self.parameters(), self.limbs(), self.parameters().n());
         parameters.same(&keys.parameters)?;
         if self.polys() != 2 {
-            return Err(CkksError::Polys { polys: self.polys() });
+            return Err(CkksError::Polys {
+                polys: self.polys(),
+            });
         }
         let outputs: Vec<_> = galois.iter().map(|galois| vec![&galois.key]).collect();
         let mut sums = switch(parameters, limbs, &[self.poly(1)], &outputs);
         let each = sums.chunks_exact_mut(2 * (limbs + parameters.special_limbs()) * n);
-        let mut switched = vec![W::default(); 2 * limbs * n];
+        let mut switched = parameters.pool().take(2 * limbs * n);
         let images = each.zip(galois).map(|(sums, galois)| {
             leave(parameters, limbs, 0, &[self.poly(0)], sums, &mut switched);
             let mut data = vec![W::default(); switched.len()];
@@ -308,20 +430,31 @@ impl<W: Word> Ciphertext<W> {
 
 /// For each output the sum over polynomials `c` (`[limb][N]`) of `P c s_c`, `s_c` being the secret its key switches from, under the
 /// new secret: `[output][poly][limb][N]`, two polynomials, with the special limbs behind the others. `keys` is `[output][poly c]`.
-fn switch<W: Word>(parameters: &Parameters<W>, limbs: usize, polys: &[&[W]], keys: &[Vec<&SwitchingKey<W>>]) -> Vec<W> {
-    let (basis, n) = (parameters.basis(), parameters.n());
+fn switch<'a, W: Word>(
+    parameters: &'a Parameters<W>,
+    limbs: usize,
+    polys: &[&[W]],
+    keys: &[Vec<&SwitchingKey<W>>],
+) -> Buffer<'a, W> {
+    let (basis, n, pool) = (parameters.basis(), parameters.n(), parameters.pool());
     let digits = &parameters.digits()[..parameters.digit_count(limbs)];
-    let mut room = vec![W::default(); n];
-    let mut coefficients: Vec<W> = polys.concat();
-    for poly in coefficients.chunks_exact_mut(limbs * n) {
+    let mut room = pool.take(n);
+    let mut coefficients = pool.take(polys.len() * limbs * n);
+    for (from, poly) in polys.iter().zip(coefficients.chunks_exact_mut(limbs * n)) {
+        poly.copy_from_slice(from);
         basis.inverse(poly);
         for digit in digits {
-            digit.conversion.digits(&mut poly[digit.start * n..digit.end.min(limbs) * n], &mut room);
+            digit.conversion.digits(
+                &mut poly[digit.start * n..digit.end.min(limbs) * n],
+                &mut room,
+            );
         }
     }
-    let targets: Vec<usize> = (0..limbs).chain(parameters.limbs()..basis.limbs()).collect();
-    let mut sums = vec![W::default(); keys.len() * 2 * targets.len() * n];
-    let mut raised = vec![W::default(); polys.len() * digits.len() * n];
+    let targets: Vec<usize> = (0..limbs)
+        .chain(parameters.limbs()..basis.limbs())
+        .collect();
+    let mut sums = pool.take(keys.len() * 2 * targets.len() * n);
+    let mut raised = pool.take(polys.len() * digits.len() * n);
     for (place, &limb) in targets.iter().enumerate() {
         let parts = (0..polys.len()).flat_map(|poly| digits.iter().map(move |digit| (poly, digit)));
         let mut factors: Vec<&[W]> = Vec::with_capacity(polys.len() * digits.len());
@@ -329,16 +462,23 @@ fn switch<W: Word>(parameters: &Parameters<W>, limbs: usize, polys: &[&[W]], key
             if (digit.start..digit.end).contains(&limb) {
                 factors.push(&polys[poly][limb * n..][..n]);
             } else {
-                let from = (poly * limbs + digit.start) * n..(poly * limbs + digit.end.min(limbs)) * n;
-                digit.conversion.apply(basis, limb, &coefficients[from], raised, &mut room);
+                let from =
+                    (poly * limbs + digit.start) * n..(poly * limbs + digit.end.min(limbs)) * n;
+                digit
+                    .conversion
+                    .apply(basis, limb, &coefficients[from], raised, &mut room);
                 basis.ntt(limb).forward(raised);
                 factors.push(raised);
             }
         }
         for (output, keys) in keys.iter().enumerate() {
             for poly in 0..2 {
-                let parts = keys.iter().flat_map(|key| (0..digits.len()).map(move |digit| (key, digit)));
-                let key: Vec<&[W]> = parts.map(|(key, digit)| key.limb(parameters, digit, limb)[poly]).collect();
+                let parts = keys
+                    .iter()
+                    .flat_map(|key| (0..digits.len()).map(move |digit| (key, digit)));
+                let key: Vec<&[W]> = parts
+                    .map(|(key, digit)| key.limb(parameters, digit, limb)[poly])
+                    .collect();
                 let sum = &mut sums[((output * 2 + poly) * targets.len() + place) * n..][..n];
                 slices::inner_product(basis.prime(limb), &factors, &key, sum);
             }
@@ -359,9 +499,13 @@ fn leave<W: Word>(
 ) {
     let (basis, n, kept) = (parameters.basis(), parameters.n(), limbs - dropped);
     let division: &Division<W> = parameters.leaving(limbs, dropped);
-    let mut room = vec![W::default(); n];
+    let mut room = parameters.pool().take(n);
     let words = (limbs + parameters.special_limbs()) * n;
-    for (poly, (sums, out)) in sums.chunks_exact_mut(words).zip(out.chunks_exact_mut(kept * n)).enumerate() {
+    for (poly, (sums, out)) in sums
+        .chunks_exact_mut(words)
+        .zip(out.chunks_exact_mut(kept * n))
+        .enumerate()
+    {
         if let Some(x) = x.get(poly) {
             for (limb, (sums, x)) in sums.chunks_exact_mut(n).zip(x.chunks_exact(n)).enumerate() {
                 let special = special_product(parameters, limb);
@@ -374,7 +518,11 @@ fn leave<W: Word>(
             basis.ntt(limb).inverse(last);
         }
         division.digits(last, &mut room);
-        for (limb, (sums, out)) in sums.chunks_exact(n).zip(out.chunks_exact_mut(n)).enumerate() {
+        for (limb, (sums, out)) in sums
+            .chunks_exact(n)
+            .zip(out.chunks_exact_mut(n))
+            .enumerate()
+        {
             division.apply(basis, limb, last, sums, out, &mut room);
         }
     }
@@ -384,5 +532,7 @@ fn leave<W: Word>(
 fn special_product<W: Word>(parameters: &Parameters<W>, limb: usize) -> W {
     let q = parameters.basis().prime(limb);
     let special = parameters.basis().primes().skip(parameters.limbs());
-    special.fold(W::from_u64(1), |product, p| q.mul(product, W::from_u64(p.value() % q.value())))
+    special.fold(W::from_u64(1), |product, p| {
+        q.mul(product, W::from_u64(p.value() % q.value()))
+    })
 }

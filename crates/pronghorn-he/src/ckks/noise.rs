@@ -49,7 +49,10 @@ impl Noise {
     /// The same at all slots, for independent coefficients of this variance.
     fn flat(n: usize, variance: f64) -> Self {
         let power = n as f64 * variance;
-        Self { mean: power, peak: power }
+        Self {
+            mean: power,
+            peak: power,
+        }
     }
 
     /// Of rounding a message to integers. Values beyond the precision of doubles are not its business.
@@ -72,20 +75,29 @@ impl Noise {
     /// Of a sum of independent noises.
     #[must_use]
     pub fn add(self, other: Self) -> Self {
-        Self { mean: self.mean + other.mean, peak: self.peak + other.peak }
+        Self {
+            mean: self.mean + other.mean,
+            peak: self.peak + other.peak,
+        }
     }
 
     /// Of a sum of noises that may be the same: amplitudes add.
     #[must_use]
     pub fn add_dependent(self, other: Self) -> Self {
         let sum = |x: f64, y: f64| (x.sqrt() + y.sqrt()).powi(2);
-        Self { mean: sum(self.mean, other.mean), peak: sum(self.peak, other.peak) }
+        Self {
+            mean: sum(self.mean, other.mean),
+            peak: sum(self.peak, other.peak),
+        }
     }
 
     /// Of a product with a number; of a sum of independent noises like this one with several weights, for their Euclidean norm.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
-        Self { mean: self.mean * factor * factor, peak: self.peak * factor * factor }
+        Self {
+            mean: self.mean * factor * factor,
+            peak: self.peak * factor * factor,
+        }
     }
 
     /// Of `(m + e)(p + r)` for a plaintext `p` with its rounding `r`: slots of `m` and `p` are at most `message` and `plain`, scales
@@ -98,14 +110,17 @@ impl Noise {
     /// Of `(m_1 + e_1)(m_2 + e_2)` with independent noises: slots of the messages are at most `left` and `right`, scales included.
     #[must_use]
     pub fn multiply(self, other: Self, left: f64, right: f64) -> Self {
-        self.times(right).add(other.times(left)).add(self.unknown_product(other))
+        self.times(right)
+            .add(other.times(left))
+            .add(self.unknown_product(other))
     }
 
     /// Of `(m + e)^2`, that is `2 m e + e^2`; slots of the message are at most `message`.
     #[must_use]
     pub fn square(self, message: f64) -> Self {
         let square = self.unknown_product(self);
-        self.times(2.0 * message).add(square.times(std::f64::consts::SQRT_2))
+        self.times(2.0 * message)
+            .add(square.times(std::f64::consts::SQRT_2))
     }
 
     /// Of a ciphertext of `polys` polynomials divided by `divisor` and rounded: `sum_i r_i s^i` more.
@@ -141,7 +156,10 @@ impl Noise {
 
     /// The product of independent noises, neither of which is known: what grows is the tail at a slot.
     fn unknown_product(self, other: Self) -> Self {
-        Self { mean: self.mean * other.mean, peak: self.peak * other.peak * PRODUCT_TAIL }
+        Self {
+            mean: self.mean * other.mean,
+            peak: self.peak * other.peak * PRODUCT_TAIL,
+        }
     }
 
     /// Of `sum_(i < powers) e_i s^i` for independent noises like this one.
@@ -187,9 +205,13 @@ impl<W: Word> Parameters<W> {
     pub fn key_switch_noise(&self, limbs: usize, switched: usize) -> Noise {
         assert!(limbs <= self.limbs(), "no more limbs than the chain has");
         let ranges = self.digit_ranges().take(self.digit_count(limbs));
-        let log = |range: std::ops::Range<usize>| self.basis().log2_product(range.start..range.end.min(limbs));
+        let log = |range: std::ops::Range<usize>| {
+            self.basis().log2_product(range.start..range.end.min(limbs))
+        };
         let digits: Vec<f64> = ranges.map(log).collect();
-        let special = self.basis().log2_product(self.limbs()..self.basis().limbs());
+        let special = self
+            .basis()
+            .log2_product(self.limbs()..self.basis().limbs());
         Noise::of_key_switch(self.n(), switched, &digits, special)
     }
 }

@@ -9,7 +9,7 @@ use pronghorn_ring::{
 };
 use thiserror::Error;
 
-use super::{CkksError, fft::Embedding};
+use super::{CkksError, fft::Embedding, pool::Pool};
 
 /// Smallest primes of a chain, in bits: errors must be small against each.
 const MIN_PRIME_BITS: u32 = 8;
@@ -53,6 +53,7 @@ struct Tables<W: Word> {
     rescaling: Vec<OnceLock<Division<W>>>,
     leaving: Vec<OnceLock<Division<W>>>,
     digits: Vec<Digit<W>>,
+    pool: Pool<W>,
 }
 
 /// Consecutive limbs that a key switch raises together.
@@ -80,7 +81,11 @@ impl<W: Word> Parameters<W> {
     ///
     /// # Errors
     /// [`ParameterError`] when the primes are not distinct NTT primes.
-    pub fn insecure_paper_parameters(n: usize, primes: &[u64], special: &[u64]) -> Result<Self, ParameterError> {
+    pub fn insecure_paper_parameters(
+        n: usize,
+        primes: &[u64],
+        special: &[u64],
+    ) -> Result<Self, ParameterError> {
         Self::build(n, primes, special, |basis| {
             Ok(security::check(n, basis.product_bits(0..basis.limbs())).ok())
         })
@@ -98,11 +103,17 @@ impl<W: Word> Parameters<W> {
         let all = [primes, special].concat();
         let basis = RnsBasis::new(n, &all)?;
         if let Some(small) = basis.primes().find(|q| q.bits() < MIN_PRIME_BITS) {
-            return Err(ParameterError::SmallPrime { prime: small.value() });
+            return Err(ParameterError::SmallPrime {
+                prime: small.value(),
+            });
         }
         let limbs = primes.len();
         let chain: Vec<_> = basis.primes().take(limbs).copied().collect();
-        let divisions = || (0..(limbs + 1) * (limbs + 2) / 2).map(|_| OnceLock::new()).collect();
+        let divisions = || {
+            (0..(limbs + 1) * (limbs + 2) / 2)
+                .map(|_| OnceLock::new())
+                .collect()
+        };
         Ok(Self(Arc::new(Tables {
             security: security(&basis)?,
             hash: hash::<W>(n, primes, special),
@@ -111,6 +122,7 @@ impl<W: Word> Parameters<W> {
             rescaling: divisions(),
             leaving: divisions(),
             digits: digits(&basis, limbs),
+            pool: Pool::new(),
             limbs,
             basis,
         })))
@@ -162,7 +174,11 @@ impl<W: Word> Parameters<W> {
 
     /// How many digits a ciphertext of `limbs` limbs has in a key switch.
     pub fn digit_count(&self, limbs: usize) -> usize {
-        self.0.digits.iter().take_while(|digit| digit.start < limbs).count()
+        self.0
+            .digits
+            .iter()
+            .take_while(|digit| digit.start < limbs)
+            .count()
     }
 
     /// The limbs of each digit of a key switch.
@@ -172,6 +188,10 @@ impl<W: Word> Parameters<W> {
 
     pub(crate) fn digits(&self) -> &[Digit<W>] {
         &self.0.digits
+    }
+
+    pub(crate) fn pool(&self) -> &Pool<W> {
+        &self.0.pool
     }
 
     pub(crate) fn embedding(&self) -> &Embedding {
@@ -247,9 +267,16 @@ fn digits<W: Word>(basis: &RnsBasis<W>, limbs: usize) -> Vec<Digit<W>> {
     let mut start = 0;
     while start < limbs {
         let fits = |end: &usize| basis.log2_product(start..*end) <= most;
-        let end = (start + 2..=limbs).take_while(fits).last().unwrap_or(start + 1);
+        let end = (start + 2..=limbs)
+            .take_while(fits)
+            .last()
+            .unwrap_or(start + 1);
         let sources: Vec<usize> = (start..end).collect();
-        digits.push(Digit { start, end, conversion: Conversion::new(basis, &sources) });
+        digits.push(Digit {
+            start,
+            end,
+            conversion: Conversion::new(basis, &sources),
+        });
         start = end;
     }
     digits
@@ -257,7 +284,12 @@ fn digits<W: Word>(basis: &RnsBasis<W>, limbs: usize) -> Vec<Digit<W>> {
 
 fn hash<W: Word>(n: usize, primes: &[u64], special: &[u64]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 CKKS parameters");
-    let lengths = [u64::from(W::BITS), n as u64, primes.len() as u64, special.len() as u64];
+    let lengths = [
+        u64::from(W::BITS),
+        n as u64,
+        primes.len() as u64,
+        special.len() as u64,
+    ];
     for number in lengths.iter().chain(primes).chain(special) {
         hasher.update(&number.to_le_bytes());
     }

@@ -28,16 +28,26 @@ pub fn sub_assign<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &mut [W]
 /// # Panics
 /// Unless `x` is whole polynomials of `limbs` limbs.
 pub fn neg_assign<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &mut [W]) {
-    each_limb(parameters, limbs, x).for_each(|(limb, x)| vector::neg_assign(parameters.basis().prime(limb), x));
+    each_limb(parameters, limbs, x)
+        .for_each(|(limb, x)| vector::neg_assign(parameters.basis().prime(limb), x));
 }
 
 /// Every polynomial of `x` times `plain`, which is one polynomial.
 ///
 /// # Panics
 /// Unless both are whole polynomials of `limbs` limbs.
-pub fn mul_plain_assign<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &mut [W], plain: &[W]) {
+pub fn mul_plain_assign<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    x: &mut [W],
+    plain: &[W],
+) {
     let n = parameters.n();
-    assert_eq!(plain.len(), limbs * n, "a plaintext has as many limbs as the ciphertext");
+    assert_eq!(
+        plain.len(),
+        limbs * n,
+        "a plaintext has as many limbs as the ciphertext"
+    );
     for (limb, x) in each_limb(parameters, limbs, x) {
         vector::mul_assign(parameters.basis().prime(limb), x, &plain[limb * n..][..n]);
     }
@@ -47,7 +57,12 @@ pub fn mul_plain_assign<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &m
 ///
 /// # Panics
 /// Unless `x` is whole polynomials of `limbs` limbs, and `words` has that many.
-pub fn mul_scalar_assign<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &mut [W], words: &[W]) {
+pub fn mul_scalar_assign<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    x: &mut [W],
+    words: &[W],
+) {
     assert!(words.len() >= limbs, "a scalar has a word for each limb");
     for (limb, x) in each_limb(parameters, limbs, x) {
         vector::mul_scalar_assign(parameters.basis().prime(limb), x, words[limb]);
@@ -76,10 +91,20 @@ pub fn mul_scalar_add_assign<W: Word>(
 ///
 /// # Panics
 /// As [`mul_scalar_assign`].
-pub fn add_scalar_assign<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &mut [W], words: &[W]) {
+pub fn add_scalar_assign<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    x: &mut [W],
+    words: &[W],
+) {
     assert!(words.len() >= limbs, "a scalar has a word for each limb");
     for (limb, x) in each_limb(parameters, limbs, x).take(limbs) {
-        simd::add_word(SimdLevel::detect(), parameters.basis().prime(limb), x, words[limb]);
+        simd::add_word(
+            SimdLevel::detect(),
+            parameters.basis().prime(limb),
+            x,
+            words[limb],
+        );
     }
 }
 
@@ -87,14 +112,27 @@ pub fn add_scalar_assign<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &
 ///
 /// # Panics
 /// Unless all are whole polynomials of `limbs` limbs, and `out` has as many as the product.
-pub fn multiply<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], y: &[W], out: &mut [W]) {
+pub fn multiply<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    x: &[W],
+    y: &[W],
+    out: &mut [W],
+) {
     let (a, b) = (polys(parameters, limbs, x), polys(parameters, limbs, y));
-    assert_eq!(polys(parameters, limbs, out), a + b - 1, "polynomials of a product");
+    assert_eq!(
+        polys(parameters, limbs, out),
+        a + b - 1,
+        "polynomials of a product"
+    );
     let n = parameters.n();
     for (place, out) in out.chunks_exact_mut(n).enumerate() {
         let (k, limb) = (place / limbs, place % limbs);
         let terms = k.saturating_sub(b - 1)..=k.min(a - 1);
-        let xs: Vec<&[W]> = terms.clone().map(|i| limb_of(x, n, limbs, i, limb)).collect();
+        let xs: Vec<&[W]> = terms
+            .clone()
+            .map(|i| limb_of(x, n, limbs, i, limb))
+            .collect();
         let ys: Vec<&[W]> = terms.map(|i| limb_of(y, n, limbs, k - i, limb)).collect();
         inner_product(parameters.basis().prime(limb), &xs, &ys, out);
     }
@@ -106,7 +144,11 @@ pub fn multiply<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], y: &
 /// As [`multiply`].
 pub fn square<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &mut [W]) {
     let a = polys(parameters, limbs, x);
-    assert_eq!(polys(parameters, limbs, out), 2 * a - 1, "polynomials of a square");
+    assert_eq!(
+        polys(parameters, limbs, out),
+        2 * a - 1,
+        "polynomials of a square"
+    );
     let n = parameters.n();
     for (place, out) in out.chunks_exact_mut(n).enumerate() {
         let (k, limb) = (place / limbs, place % limbs);
@@ -115,8 +157,14 @@ pub fn square<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &
         let terms = (k + 1).saturating_sub(a)..k.div_ceil(2);
         let middle = limb_of(x, n, limbs, k / 2, limb);
         if !terms.is_empty() {
-            let xs: Vec<&[W]> = terms.clone().map(|i| limb_of(x, n, limbs, i, limb)).collect();
-            let ys: Vec<&[W]> = terms.clone().map(|i| limb_of(x, n, limbs, k - i, limb)).collect();
+            let xs: Vec<&[W]> = terms
+                .clone()
+                .map(|i| limb_of(x, n, limbs, i, limb))
+                .collect();
+            let ys: Vec<&[W]> = terms
+                .clone()
+                .map(|i| limb_of(x, n, limbs, k - i, limb))
+                .collect();
             inner_product(q, &xs, &ys, out);
             simd::double(SimdLevel::detect(), q, out);
         }
@@ -133,14 +181,27 @@ pub fn square<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &
 ///
 /// # Panics
 /// Unless `x` is whole polynomials of `limbs` limbs, `out` as many of `limbs - dropped`, and `dropped < limbs`.
-pub fn rescale<W: Word>(parameters: &Parameters<W>, limbs: usize, dropped: usize, x: &[W], out: &mut [W]) {
+pub fn rescale<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    dropped: usize,
+    x: &[W],
+    out: &mut [W],
+) {
     let (n, kept) = (parameters.n(), limbs - dropped);
     assert!(kept > 0, "one limb must stay");
-    assert_eq!(polys(parameters, limbs, x), polys(parameters, kept, out), "as many polynomials as before");
+    assert_eq!(
+        polys(parameters, limbs, x),
+        polys(parameters, kept, out),
+        "as many polynomials as before"
+    );
     let division = parameters.rescaling(limbs, dropped);
-    let mut digits = vec![W::default(); dropped * n];
-    let mut room = vec![W::default(); n];
-    for (x, out) in x.chunks_exact(limbs * n).zip(out.chunks_exact_mut(kept * n)) {
+    let mut digits = parameters.pool().take(dropped * n);
+    let mut room = parameters.pool().take(n);
+    for (x, out) in x
+        .chunks_exact(limbs * n)
+        .zip(out.chunks_exact_mut(kept * n))
+    {
         let (x, last) = x.split_at(kept * n);
         digits.copy_from_slice(last);
         for (limb, digit) in (kept..).zip(digits.chunks_exact_mut(n)) {
@@ -157,11 +218,24 @@ pub fn rescale<W: Word>(parameters: &Parameters<W>, limbs: usize, dropped: usize
 ///
 /// # Panics
 /// Unless `x` is whole polynomials of `limbs` limbs, `out` as many of `kept`, and `1 <= kept <= limbs`.
-pub fn drop_limbs<W: Word>(parameters: &Parameters<W>, limbs: usize, kept: usize, x: &[W], out: &mut [W]) {
+pub fn drop_limbs<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    kept: usize,
+    x: &[W],
+    out: &mut [W],
+) {
     assert!((1..=limbs).contains(&kept), "one limb must stay");
-    assert_eq!(polys(parameters, limbs, x), polys(parameters, kept, out), "as many polynomials as before");
+    assert_eq!(
+        polys(parameters, limbs, x),
+        polys(parameters, kept, out),
+        "as many polynomials as before"
+    );
     let n = parameters.n();
-    for (x, out) in x.chunks_exact(limbs * n).zip(out.chunks_exact_mut(kept * n)) {
+    for (x, out) in x
+        .chunks_exact(limbs * n)
+        .zip(out.chunks_exact_mut(kept * n))
+    {
         out.copy_from_slice(&x[..kept * n]);
     }
 }
@@ -190,10 +264,15 @@ fn pairs<'a, W: Word>(
     x: &'a mut [W],
     y: &'a [W],
 ) -> impl Iterator<Item = (&'a Prime<W>, &'a mut [W], &'a [W])> {
-    assert!(y.len() <= x.len(), "the right operand has no more polynomials");
+    assert!(
+        y.len() <= x.len(),
+        "the right operand has no more polynomials"
+    );
     polys(parameters, limbs, y);
     let y = y.chunks_exact(parameters.n());
-    each_limb(parameters, limbs, x).zip(y).map(|((limb, x), y)| (parameters.basis().prime(limb), x, y))
+    each_limb(parameters, limbs, x)
+        .zip(y)
+        .map(|((limb, x), y)| (parameters.basis().prime(limb), x, y))
 }
 
 /// How many polynomials there are.

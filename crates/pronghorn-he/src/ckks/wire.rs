@@ -17,7 +17,9 @@
 use pronghorn_ring::{SimdLevel, Word, bits};
 use thiserror::Error;
 
-use super::{Ciphertext, CkksError, EvaluationKeys, MAX_POLYS, Parameters, PublicKey, SeededCiphertext, simd};
+use super::{
+    Ciphertext, CkksError, EvaluationKeys, MAX_POLYS, Parameters, PublicKey, SeededCiphertext, simd,
+};
 
 /// Version of the format.
 pub const VERSION: u8 = 1;
@@ -31,7 +33,9 @@ const EVALUATION_KEYS: u8 = 4;
 #[derive(Debug, Error)]
 pub enum WireError {
     /// Too few or too many bytes.
-    #[error("{field} takes {expected} bytes, {found} are left; the message is cut short or damaged")]
+    #[error(
+        "{field} takes {expected} bytes, {found} are left; the message is cut short or damaged"
+    )]
     Length {
         /// What was read.
         field: &'static str,
@@ -91,9 +95,14 @@ pub enum WireError {
 /// # Panics
 /// When there are no such limbs.
 pub fn packed_len<W: Word>(parameters: &Parameters<W>, limbs: usize) -> usize {
-    assert!(limbs <= parameters.basis().limbs(), "no more limbs than there are primes");
+    assert!(
+        limbs <= parameters.basis().limbs(),
+        "no more limbs than there are primes"
+    );
     let primes = parameters.basis().primes().take(limbs);
-    primes.map(|q| bits::packed_len(parameters.n(), q.bits())).sum()
+    primes
+        .map(|q| bits::packed_len(parameters.n(), q.bits()))
+        .sum()
 }
 
 /// Appends whole polynomials `[poly][limb][N]`.
@@ -102,7 +111,10 @@ pub fn packed_len<W: Word>(parameters: &Parameters<W>, limbs: usize) -> usize {
 /// Unless `x` is whole polynomials of `limbs` limbs.
 pub fn pack<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &mut Vec<u8>) {
     let n = parameters.n();
-    assert!(limbs > 0 && x.len().is_multiple_of(limbs * n), "whole polynomials of whole limbs");
+    assert!(
+        limbs > 0 && x.len().is_multiple_of(limbs * n),
+        "whole polynomials of whole limbs"
+    );
     for (x, limb) in x.chunks_exact(n).zip((0..limbs).cycle()) {
         bits::pack(x, parameters.basis().prime(limb).bits(), out);
     }
@@ -115,12 +127,24 @@ pub fn pack<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &mu
 ///
 /// # Panics
 /// Unless `out` is whole polynomials of `limbs` limbs.
-pub fn unpack<W: Word>(parameters: &Parameters<W>, limbs: usize, bytes: &[u8], out: &mut [W]) -> Result<(), WireError> {
+pub fn unpack<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    bytes: &[u8],
+    out: &mut [W],
+) -> Result<(), WireError> {
     let n = parameters.n();
-    assert!(limbs > 0 && out.len().is_multiple_of(limbs * n), "whole polynomials of whole limbs");
+    assert!(
+        limbs > 0 && out.len().is_multiple_of(limbs * n),
+        "whole polynomials of whole limbs"
+    );
     let expected = out.len() / (limbs * n) * packed_len(parameters, limbs);
     if bytes.len() != expected {
-        return Err(WireError::Length { field: "the polynomials", expected, found: bytes.len() });
+        return Err(WireError::Length {
+            field: "the polynomials",
+            expected,
+            found: bytes.len(),
+        });
     }
     let mut rest = bytes;
     for (out, limb) in out.chunks_exact_mut(n).zip((0..limbs).cycle()) {
@@ -181,7 +205,12 @@ impl<W: Word> SeededCiphertext<W> {
         let number = u64::from_le_bytes(reader.array("the number of a")?);
         let high = (1 << 56) - 1;
         if number > high {
-            return Err(WireError::Range { field: "the number of a", found: number, low: 0, high });
+            return Err(WireError::Range {
+                field: "the number of a",
+                found: number,
+                low: 0,
+                high,
+            });
         }
         let b = reader.polys(parameters, 1, limbs)?;
         Ok(Self::new(parameters, seed, number, b, scale))
@@ -242,7 +271,10 @@ impl<W: Word> EvaluationKeys<W> {
         let words = digits * limbs * parameters.n();
         let galois_words = polys.split_off((max_power - 1) * words);
         let powers = polys.chunks_exact(words).map(<[W]>::to_vec).collect();
-        let galois = elements.into_iter().zip(galois_words.chunks_exact(words).map(<[W]>::to_vec)).collect();
+        let galois = elements
+            .into_iter()
+            .zip(galois_words.chunks_exact(words).map(<[W]>::to_vec))
+            .collect();
         Ok(Self::from_parts(parameters, seed, powers, galois))
     }
 }
@@ -260,7 +292,11 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Checks what [`header`] writes.
-    fn new<W: Word>(parameters: &Parameters<W>, expected: u8, bytes: &'a [u8]) -> Result<Self, WireError> {
+    fn new<W: Word>(
+        parameters: &Parameters<W>,
+        expected: u8,
+        bytes: &'a [u8],
+    ) -> Result<Self, WireError> {
         let mut reader = Self { rest: bytes };
         let [found] = reader.array("the version")?;
         if found != VERSION {
@@ -279,7 +315,11 @@ impl<'a> Reader<'a> {
     /// The next bytes.
     fn array<const L: usize>(&mut self, field: &'static str) -> Result<[u8; L], WireError> {
         let (expected, found) = (L, self.rest.len());
-        let (array, rest) = self.rest.split_first_chunk().ok_or(WireError::Length { field, expected, found })?;
+        let (array, rest) = self.rest.split_first_chunk().ok_or(WireError::Length {
+            field,
+            expected,
+            found,
+        })?;
         self.rest = rest;
         Ok(*array)
     }
@@ -292,7 +332,12 @@ impl<'a> Reader<'a> {
             Ok(count)
         } else {
             let (found, low, high) = (count as u64, low as u64, high as u64);
-            Err(WireError::Range { field, found, low, high })
+            Err(WireError::Range {
+                field,
+                found,
+                low,
+                high,
+            })
         }
     }
 
@@ -303,7 +348,11 @@ impl<'a> Reader<'a> {
         // Every one takes bytes of its own, so this bounds what is allocated.
         let (expected, found) = (count.saturating_mul(4), self.rest.len());
         if expected > found {
-            return Err(WireError::Length { field, expected, found });
+            return Err(WireError::Length {
+                field,
+                expected,
+                found,
+            });
         }
         let mut elements: Vec<u32> = Vec::with_capacity(count);
         for _ in 0..count {
@@ -312,7 +361,12 @@ impl<'a> Reader<'a> {
             let (low, high) = (elements.last().map_or(3, |last| last + 2), 2 * n as u32 - 1);
             if element % 2 == 0 || !(low..=high).contains(&element) {
                 let (found, low, high) = (element.into(), low.into(), high.into());
-                return Err(WireError::Range { field, found, low, high });
+                return Err(WireError::Range {
+                    field,
+                    found,
+                    low,
+                    high,
+                });
             }
             elements.push(element);
         }
@@ -323,18 +377,33 @@ impl<'a> Reader<'a> {
         self.count("the number of limbs", 1, parameters.limbs())
     }
 
-    fn scale<W: Word>(&mut self, parameters: &Parameters<W>, limbs: usize) -> Result<f64, WireError> {
+    fn scale<W: Word>(
+        &mut self,
+        parameters: &Parameters<W>,
+        limbs: usize,
+    ) -> Result<f64, WireError> {
         let scale = f64::from_le_bytes(self.array("the scale")?);
-        parameters.check_scale(scale, limbs).map_err(WireError::Scale)?;
+        parameters
+            .check_scale(scale, limbs)
+            .map_err(WireError::Scale)?;
         Ok(scale)
     }
 
     /// All bytes that are left, as polynomials.
-    fn polys<W: Word>(&mut self, parameters: &Parameters<W>, polys: usize, limbs: usize) -> Result<Vec<W>, WireError> {
+    fn polys<W: Word>(
+        &mut self,
+        parameters: &Parameters<W>,
+        polys: usize,
+        limbs: usize,
+    ) -> Result<Vec<W>, WireError> {
         let expected = packed_len(parameters, limbs).saturating_mul(polys);
         let found = self.rest.len();
         if found != expected {
-            return Err(WireError::Length { field: "the polynomials", expected, found });
+            return Err(WireError::Length {
+                field: "the polynomials",
+                expected,
+                found,
+            });
         }
         let mut data = vec![W::default(); polys * limbs * parameters.n()];
         unpack(parameters, limbs, std::mem::take(&mut self.rest), &mut data)?;

@@ -64,8 +64,10 @@ pub(crate) fn build(
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
     let (graph, result_error) = precise_enough(source, weight_bits)?;
     let schedule =
-        schedule::schedule(&graph, &samples, NOISE_TOLERANCE, passes).ok_or_else(|| BuildError::TooDeep {
-            products: schedule::products(&graph),
+        schedule::schedule(&graph, &samples, NOISE_TOLERANCE, passes).ok_or_else(|| {
+            BuildError::TooDeep {
+                products: schedule::products(&graph),
+            }
         })?;
     let plan = plan(&graph, &schedule);
     let needed = schedule.program.memory(schedule.degree);

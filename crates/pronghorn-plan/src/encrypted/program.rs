@@ -37,6 +37,8 @@ pub struct ProgramNode {
 pub enum ProgramOp {
     /// The operator of this node of the [`PolyGraph`], word by word.
     Node(usize),
+    /// Times the integer that brings the scale to that of the value.
+    Scale,
     /// Division by the last so many primes.
     Rescale {
         /// How many.
@@ -112,6 +114,7 @@ impl fmt::Display for Table<'_> {
                     let of = &self.graph.nodes[of];
                     (of.name.as_str(), of.op.name().to_owned())
                 }
+                ProgramOp::Scale => ("", "times an integer".to_owned()),
                 ProgramOp::Rescale { limbs } => ("", format!("rescale by {limbs} primes")),
             };
             writeln!(

@@ -23,8 +23,9 @@ const PRIME_BITS: std::ops::RangeInclusive<u32> = 24..=31;
 /// Scales of the input that are tried, as exponents of two.
 const SCALE_LOGS: std::ops::RangeInclusive<u32> = 30..=100;
 
-/// Values may be this much larger than on the samples before they wrap around the modulus.
-pub const HEADROOM: f64 = 2.0;
+/// Values may be this much larger than on the samples before they wrap around the modulus; and that only where they are so
+/// in most slots, since a coefficient is a mean over the slots.
+pub const HEADROOM: f64 = 4.0;
 
 /// Noise may be this much larger than measured on the samples before the flood hides it with fewer bits.
 const NOISE_MARGIN: f64 = 2.0;
@@ -32,11 +33,14 @@ const NOISE_MARGIN: f64 = 2.0;
 /// One result in `2^40` differs by so many standard deviations of the error.
 const TAIL: f64 = 7.3;
 
-/// Largest difference of scales in an addition, relative to the result.
-const MOST_MISMATCH: f64 = 1.0 / (1u64 << 40) as f64;
+/// Largest difference of scales that are taken to be one, relative to the result.
+const MOST_MISMATCH: f64 = 1.0 / (1u64 << 20) as f64;
 
 /// Most products of ciphertexts.
 const MAX_PRODUCTS: u32 = 8;
+
+/// Most products for which every combination of places is tried.
+const MOST_COMBINED: u32 = 4;
 
 /// How a network is scheduled.
 #[derive(Clone, Debug)]
@@ -119,15 +123,16 @@ pub fn schedule(
         most_error: tolerance * graph.result().rms,
         passes,
     };
-    let lazies = if passes.lazy_rescaling {
-        0..1 << products
-    } else {
-        0..1
+    let all = (1u32 << products) - 1;
+    let lazies = match products {
+        _ if !passes.lazy_rescaling => vec![0],
+        0..=MOST_COMBINED => (0..=all).collect(),
+        _ => vec![0, all],
     };
+    let lazies = lazies.as_slice();
     let choices = DEGREES.into_iter().flat_map(|degree| {
-        let lazies = lazies.clone();
         PRIME_BITS.flat_map(move |prime_bits| {
-            lazies.clone().flat_map(move |lazy| {
+            lazies.iter().flat_map(move |&lazy| {
                 SCALE_LOGS.map(move |scale_log| Choice {
                     degree,
                     prime_bits,
@@ -276,6 +281,9 @@ impl<'a> Choice<'a> {
                     }
                 }
             }
+            if matches!(node.op, PolyOp::Add | PolyOp::Rearrange(_)) {
+                self.align(network, &mut walk, &mut inputs);
+            }
             let value = self.operator(index, node, &inputs, &walk.values)?;
             let mut at = walk.push(self, value)?;
             if is_product(node) {
@@ -328,7 +336,8 @@ impl<'a> Choice<'a> {
             }
             PolyOp::Rearrange(_) => {
                 let scale = at(0).scale;
-                if read().any(|value| value.node.scale != scale) {
+                let differs = |found: f64| (found / scale - 1.0).abs() > MOST_MISMATCH;
+                if read().any(|value| differs(value.node.scale)) {
                     return None;
                 }
                 (most_polys, scale)
@@ -357,16 +366,23 @@ impl<'a> Choice<'a> {
         let rounding = noise::rounding(self.degree, value.node.polys);
         let divided = |limbs: usize| {
             let scale = value.node.scale / self.divisor(value.dropped, limbs);
-            let added = (rounding / scale * network.gains[value.of]).powi(2);
-            (scale, added)
+            (rounding / scale * network.gains[value.of]).powi(2)
         };
         let limbs = (1..MAX_LIMBS)
-            .take_while(|&limbs| divided(limbs).1 <= walk.variance)
+            .take_while(|&limbs| divided(limbs) <= walk.variance)
             .last();
         let Some(limbs) = limbs else {
             return input;
         };
-        let (scale, added) = divided(limbs);
+        self.divide(network, walk, input, limbs)
+    }
+
+    /// Divides by the last `limbs` primes; the index of the value then.
+    fn divide(&self, network: &Network<'_>, walk: &mut Walk, input: usize, limbs: usize) -> usize {
+        let value = &walk.values[input];
+        let rounding = noise::rounding(self.degree, value.node.polys);
+        let scale = value.node.scale / self.divisor(value.dropped, limbs);
+        let added = (rounding / scale * network.gains[value.of]).powi(2);
         let worst = rounding / scale * network.worst_gains[value.of];
         let rescaled = Value {
             node: ProgramNode {
@@ -387,6 +403,50 @@ impl<'a> Choice<'a> {
         walk.worst_variance += worst * worst;
         walk.values.push(rescaled);
         walk.values.len() - 1
+    }
+
+    /// Brings inputs of different levels to the lowest one, at the scale of the input that is there: times an integer, then
+    /// rescaled.
+    fn align(&self, network: &Network<'_>, walk: &mut Walk, inputs: &mut [usize]) {
+        let lowest = inputs
+            .iter()
+            .copied()
+            .max_by_key(|&input| walk.values[input].dropped);
+        let Some(lowest) = lowest.map(|input| walk.values[input].clone()) else {
+            return;
+        };
+        for input in inputs {
+            let value = &walk.values[*input];
+            let limbs = lowest.dropped - value.dropped;
+            if limbs == 0 {
+                continue;
+            }
+            let scale = lowest.node.scale * self.divisor(value.dropped, limbs);
+            if scale < value.node.scale {
+                continue;
+            }
+            let factor = (scale / value.node.scale).round();
+            let scaled = Value {
+                node: ProgramNode {
+                    op: ProgramOp::Scale,
+                    inputs: vec![*input],
+                    scale: factor * value.node.scale,
+                    ..value.node.clone()
+                },
+                work: Work {
+                    products: (value.node.elements * value.node.polys) as f64,
+                    ..Work::default()
+                },
+                ..value.clone()
+            };
+            walk.need(
+                self,
+                scaled.dropped,
+                HEADROOM * scaled.node.reach * scaled.node.scale,
+            );
+            walk.values.push(scaled);
+            *input = self.divide(network, walk, walk.values.len() - 1, limbs);
+        }
     }
 
     /// Re-randomisation, flood and last rescaling of the result.
@@ -486,7 +546,7 @@ impl Walk {
             let limbs = limbs.saturating_sub(value.dropped) as f64;
             let gone = match value.node.op {
                 ProgramOp::Rescale { limbs } => limbs as f64,
-                ProgramOp::Node(_) => 0.0,
+                ProgramOp::Node(_) | ProgramOp::Scale => 0.0,
             };
             let Work {
                 multiply_adds,

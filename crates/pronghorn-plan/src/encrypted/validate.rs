@@ -86,7 +86,9 @@ pub(crate) fn validate(
         return Err(format!("{field} is {found}, which is no positive number"));
     }
     if !server_seconds.is_finite()
-        || !encrypted.worst_flood_bits.is_finite() || flood_log > MAX_FLOOD_LOG {
+        || !encrypted.worst_flood_bits.is_finite()
+        || flood_log > MAX_FLOOD_LOG
+    {
         return Err(format!(
             "it takes {server_seconds} seconds, and its flood 2^{flood_log}"
         ));

@@ -28,9 +28,14 @@ fn largest_below(limit: Option<u64>, bits: u32, n: usize) -> Option<u64> {
     if !(2..=<u64 as Word>::MAX_PRIME_BITS).contains(&bits) {
         return None;
     }
-    let step = u64::try_from(n).ok()?.checked_mul(2).filter(|&step| step > 0)?;
+    let step = u64::try_from(n)
+        .ok()?
+        .checked_mul(2)
+        .filter(|&step| step > 0)?;
     let last = limit.unwrap_or(1 << bits) - 1;
-    let candidates = (1..=last.checked_sub(1)? / step).rev().map(|k| k * step + 1);
+    let candidates = (1..=last.checked_sub(1)? / step)
+        .rev()
+        .map(|k| k * step + 1);
     candidates
         .take_while(|candidate| candidate >> (bits - 1) == 1)
         .find(|&candidate| Prime::<u64>::new(candidate).is_ok())
@@ -45,7 +50,14 @@ mod tests {
     fn known_chains() {
         // Below 128 and 1 modulo 16: 113, 97 (81 and 65 are composite); below 64 none; below 32 17.
         assert_eq!(primes(8, &[7, 5, 7]), Ok(vec![113, 17, 97]));
-        let too_few = |bits, wanted, found| Err(RnsError::TooFewPrimes { n: 8, bits, wanted, found });
+        let too_few = |bits, wanted, found| {
+            Err(RnsError::TooFewPrimes {
+                n: 8,
+                bits,
+                wanted,
+                found,
+            })
+        };
         assert_eq!(primes(8, &[7, 7, 7]), too_few(7, 3, 2));
         assert_eq!(primes(8, &[6]), too_few(6, 1, 0));
         assert_eq!(primes(8, &[63]), too_few(63, 1, 0));

@@ -21,7 +21,11 @@ impl<W: Word> Conversion<W> {
         let primes: Vec<_> = sources.iter().map(|&source| *basis.prime(source)).collect();
         let weights = basis
             .primes()
-            .map(|q| (0..primes.len()).map(|m| product_modulo(q, primes[..m].iter())).collect())
+            .map(|q| {
+                (0..primes.len())
+                    .map(|m| product_modulo(q, primes[..m].iter()))
+                    .collect()
+            })
             .collect();
         Self {
             radix: MixedRadix::new(&primes),
@@ -47,13 +51,24 @@ impl<W: Word> Conversion<W> {
     ///
     /// # Panics
     /// Unless `out` and `room` have one length and `digits` is a whole number of them, no more than there are sources.
-    pub fn apply(&self, basis: &RnsBasis<W>, target: usize, digits: &[W], out: &mut [W], room: &mut [W]) {
+    pub fn apply(
+        &self,
+        basis: &RnsBasis<W>,
+        target: usize,
+        digits: &[W],
+        out: &mut [W],
+        room: &mut [W],
+    ) {
         assert!(
             digits.len().is_multiple_of(out.len()) && digits.len() / out.len() <= self.sources(),
             "digits come from the sources of the conversion"
         );
         let (q, weights) = (basis.prime(target), &self.weights[target]);
-        let mut sources = self.radix.primes().iter().zip(digits.chunks_exact(out.len()));
+        let mut sources = self
+            .radix
+            .primes()
+            .iter()
+            .zip(digits.chunks_exact(out.len()));
         match sources.next() {
             Some((p, digit)) => vector::reduce_from(q, p, digit, out),
             None => out.fill(W::default()),

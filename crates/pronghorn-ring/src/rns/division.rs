@@ -79,27 +79,53 @@ mod tests {
         let n = seeds.len();
         let basis = RnsBasis::<W>::new(n, &primes(n, bits).unwrap()).unwrap();
         let product = |limbs: &[usize]| -> i128 {
-            limbs.iter().map(|&limb| i128::from(basis.prime(limb).value())).product()
+            limbs
+                .iter()
+                .map(|&limb| i128::from(basis.prime(limb).value()))
+                .product()
         };
-        let (p, q) = (product(sources), product(&(0..bits.len()).collect::<Vec<_>>()));
-        let values: Vec<i128> = seeds.iter().map(|seed| seed.rem_euclid(q) - q / 2).collect();
+        let (p, q) = (
+            product(sources),
+            product(&(0..bits.len()).collect::<Vec<_>>()),
+        );
+        let values: Vec<i128> = seeds
+            .iter()
+            .map(|seed| seed.rem_euclid(q) - q / 2)
+            .collect();
         let remainders: Vec<i128> = values
             .iter()
             .map(|value| (value + p / 2).rem_euclid(p) - p / 2)
             .collect();
-        let quotients: Vec<i128> = values.iter().zip(&remainders).map(|(x, r)| (x - r) / p).collect();
+        let quotients: Vec<i128> = values
+            .iter()
+            .zip(&remainders)
+            .map(|(x, r)| (x - r) / p)
+            .collect();
         let mut room = vec![W::default(); n];
         let mut limb_of = |values: &[i128], limb: usize| {
             let mut out = vec![W::default(); n];
             Integers::from_i128(&basis, values).residues(basis.prime(limb), &mut out, &mut room);
             out
         };
-        let source_limbs: Vec<W> = sources.iter().flat_map(|&limb| limb_of(&values, limb)).collect();
+        let source_limbs: Vec<W> = sources
+            .iter()
+            .flat_map(|&limb| limb_of(&values, limb))
+            .collect();
         let targets = (0..bits.len()).filter(|limb| !sources.contains(limb));
         let expected: Vec<_> = targets
-            .map(|limb| (limb, limb_of(&values, limb), limb_of(&remainders, limb), limb_of(&quotients, limb)))
+            .map(|limb| {
+                (
+                    limb,
+                    limb_of(&values, limb),
+                    limb_of(&remainders, limb),
+                    limb_of(&quotients, limb),
+                )
+            })
             .collect();
-        let (conversion, division) = (Conversion::new(&basis, sources), Division::new(&basis, sources));
+        let (conversion, division) = (
+            Conversion::new(&basis, sources),
+            Division::new(&basis, sources),
+        );
         let mut digits = source_limbs;
         division.digits(&mut digits, &mut room);
         for (limb, mut x, remainder, quotient) in expected {

@@ -20,11 +20,9 @@ impl<W: Word> Integers<W> {
     /// Numbers rounded to the nearest integer, ties to even. `None` when one is not finite or not below `2^log_limit` in
     /// absolute value. The number of planes shows how many digits the largest takes.
     pub fn from_f64(basis: &RnsBasis<W>, values: &[f64], log_limit: f64) -> Option<Self> {
-        let mut integers: Vec<f64> = values.iter().map(|value| value.round_ties_even()).collect();
-        // The maximum ignores what is not a number.
-        let finite = integers.iter().fold(true, |all, value| all & value.is_finite());
-        let largest = integers.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
-        let fits = finite && largest < log_limit.exp2();
+        let mut integers = vec![0.0; values.len()];
+        let largest = simd::round_f64(SimdLevel::detect(), values, &mut integers);
+        let fits = largest < log_limit.exp2();
         let cut = fits.then(|| {
             let bits = digit_bits(basis);
             let mut planes = 1;
@@ -141,7 +139,11 @@ mod tests {
             integers.residues(q, &mut out, &mut room);
             let modulus = i128::from(q.value());
             for (out, expected) in out.iter().zip(expected) {
-                assert_eq!(i128::from(out.to_u64()), expected.rem_euclid(modulus), "{expected} modulo {modulus}");
+                assert_eq!(
+                    i128::from(out.to_u64()),
+                    expected.rem_euclid(modulus),
+                    "{expected} modulo {modulus}"
+                );
             }
         }
     }
@@ -177,8 +179,16 @@ mod tests {
         let (narrow, wide) = bases();
         let values = [0.5, 1.5, -2.5, 0.49, -1e30, 2f64.powi(100) * 1.25];
         let exact = [0, 2, -2, 0, -1e30 as i128, 5 << 98];
-        check(&narrow, &Integers::from_f64(&narrow, &values, 110.0).unwrap(), &exact);
-        check(&wide, &Integers::from_f64(&wide, &values, 110.0).unwrap(), &exact);
+        check(
+            &narrow,
+            &Integers::from_f64(&narrow, &values, 110.0).unwrap(),
+            &exact,
+        );
+        check(
+            &wide,
+            &Integers::from_f64(&wide, &values, 110.0).unwrap(),
+            &exact,
+        );
         assert!(Integers::from_f64(&wide, &values, 100.0).is_none());
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             for values in [[bad, 1.0], [1.0, bad]] {
@@ -191,7 +201,8 @@ mod tests {
     /// The digits come back as one number from a basis that is large enough for it.
     fn uniform_is_uniform<W: Word>(basis: &RnsBasis<W>, log_bound: u32) {
         let n = 4000;
-        let mut stream = Prg::new(&Seed::from_bytes([3; 32]), "pronghorn test integers").stream(log_bound.into());
+        let mut stream = Prg::new(&Seed::from_bytes([3; 32]), "pronghorn test integers")
+            .stream(log_bound.into());
         let drawn = Integers::uniform(basis, log_bound, n, &mut stream);
         let radix = 2f64.powi(drawn.bits as i32);
         let value = |i: usize| {
@@ -201,12 +212,17 @@ mod tests {
                 value * radix + ((digit.to_u64() << unused) as i64 >> unused) as f64
             })
         };
-        let values: Vec<f64> = (0..n).map(|i| value(i) / 2f64.powi(log_bound as i32)).collect();
+        let values: Vec<f64> = (0..n)
+            .map(|i| value(i) / 2f64.powi(log_bound as i32))
+            .collect();
         assert!(values.iter().all(|value| (-1.0..=1.0).contains(value)));
         let mean = values.iter().sum::<f64>() / n as f64;
         let square = values.iter().map(|value| value * value).sum::<f64>() / n as f64;
         // Five standard errors; the mean of a small range is half a unit below zero.
-        assert!((mean + 0.5 / 2f64.powi(log_bound as i32)).abs() < 0.05, "{mean}");
+        assert!(
+            (mean + 0.5 / 2f64.powi(log_bound as i32)).abs() < 0.05,
+            "{mean}"
+        );
         assert!((square - 1.0 / 3.0).abs() < 0.03, "{log_bound}: {square}");
     }
 

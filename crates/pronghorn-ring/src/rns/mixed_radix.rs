@@ -69,7 +69,11 @@ impl<W: Word> MixedRadix<W> {
     pub fn to_f64(&self, digits: &[W], out: &mut [f64]) {
         let limbs = self.limbs(digits.len(), out.len());
         out.fill(0.0);
-        for (q, digits) in self.primes[..limbs].iter().zip(digits.chunks_exact(out.len())).rev() {
+        for (q, digits) in self.primes[..limbs]
+            .iter()
+            .zip(digits.chunks_exact(out.len()))
+            .rev()
+        {
             simd::horner_f64(SimdLevel::detect(), q, digits, out);
         }
     }
@@ -81,10 +85,16 @@ impl<W: Word> MixedRadix<W> {
     pub fn to_i128(&self, digits: &[W], out: &mut [i128]) {
         let limbs = self.limbs(digits.len(), out.len());
         out.fill(0);
-        for (q, digits) in self.primes[..limbs].iter().zip(digits.chunks_exact(out.len())).rev() {
+        for (q, digits) in self.primes[..limbs]
+            .iter()
+            .zip(digits.chunks_exact(out.len()))
+            .rev()
+        {
             let factor = i128::from(q.value());
             for (out, &digit) in out.iter_mut().zip(digits) {
-                *out = out.wrapping_mul(factor).wrapping_add(q.centre(digit).into());
+                *out = out
+                    .wrapping_mul(factor)
+                    .wrapping_add(q.centre(digit).into());
             }
         }
     }
@@ -106,15 +116,22 @@ mod tests {
 
     /// Residues of `values`, `[limb][n]`.
     fn residues<W: Word>(primes: &[Prime<W>], values: &[i128]) -> Vec<W> {
-        let residue = |q: &Prime<W>, value: i128| W::from_u64(value.rem_euclid(i128::from(q.value())) as u64);
-        primes.iter().flat_map(|q| values.iter().map(move |&value| residue(q, value))).collect()
+        let residue =
+            |q: &Prime<W>, value: i128| W::from_u64(value.rem_euclid(i128::from(q.value())) as u64);
+        primes
+            .iter()
+            .flat_map(|q| values.iter().map(move |&value| residue(q, value)))
+            .collect()
     }
 
     fn round_trip<W: Word>(primes: &[u64], seeds: &[i128]) {
         let primes: Vec<Prime<W>> = primes.iter().map(|&q| Prime::new(q).unwrap()).collect();
         let product: i128 = primes.iter().map(|q| i128::from(q.value())).product();
         let half = (product - 1) / 2;
-        let mut values: Vec<i128> = seeds.iter().map(|seed| seed.rem_euclid(product) - half).collect();
+        let mut values: Vec<i128> = seeds
+            .iter()
+            .map(|seed| seed.rem_euclid(product) - half)
+            .collect();
         values.extend([0, 1, -1, half, -half]);
         let mut digits = residues(&primes, &values);
         let radix = MixedRadix::new(&primes);
@@ -124,7 +141,10 @@ mod tests {
         assert_eq!(exact, values);
         radix.to_f64(&digits, &mut rounded);
         for (&value, &rounded) in values.iter().zip(&rounded) {
-            assert!((value as f64 - rounded).abs() <= rounded.abs() * 1e-15, "{value} {rounded}");
+            assert!(
+                (value as f64 - rounded).abs() <= rounded.abs() * 1e-15,
+                "{value} {rounded}"
+            );
         }
     }
 
@@ -149,7 +169,11 @@ mod tests {
 
     #[test]
     fn small_numbers_need_only_the_first_digits() {
-        let primes: Vec<Prime<u64>> = crate::rns::primes(8, &[40; 30]).unwrap().into_iter().map(|q| Prime::new(q).unwrap()).collect();
+        let primes: Vec<Prime<u64>> = crate::rns::primes(8, &[40; 30])
+            .unwrap()
+            .into_iter()
+            .map(|q| Prime::new(q).unwrap())
+            .collect();
         let values = [(1i128 << 70) + 12_345, -(1 << 78), 7];
         let mut digits = residues(&primes, &values);
         let radix = MixedRadix::new(&primes);

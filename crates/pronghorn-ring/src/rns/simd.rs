@@ -24,6 +24,20 @@ vectorised! {
 }
 
 vectorised! {
+    /// Rounds to the nearest integer, ties to even; the largest absolute value, infinite where something is not a number.
+    pub fn round_f64(values: &[f64], integers: &mut [f64]) -> f64 {
+        // Bits of absolute values are in the order of their size, and above infinity stands what is not a number.
+        let mut largest = 0;
+        for (integer, value) in integers.iter_mut().zip(values) {
+            *integer = value.round_ties_even();
+            largest = largest.max(integer.abs().to_bits());
+        }
+        let largest = f64::from_bits(largest);
+        if largest.is_nan() { f64::INFINITY } else { largest }
+    }
+}
+
+vectorised! {
     /// Cuts integers into digits of `bits` bits, the least significant plane first, leaving nothing of them: every digit but
     /// the last plane's is in `-2^(bits-1) ..= 2^(bits-1)`, and so is the last where the integers are small enough.
     pub fn cut_f64<W: Word>(bits: u32, integers: &mut [f64], planes: &mut [W]) {

@@ -71,7 +71,11 @@ fn outer_levels(n: usize) -> u32 {
 #[inline(always)]
 fn forward_level(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) {
     let block = re.len() / nodes;
-    for (node, (re, im)) in re.chunks_exact_mut(block).zip(im.chunks_exact_mut(block)).enumerate() {
+    for (node, (re, im)) in re
+        .chunks_exact_mut(block)
+        .zip(im.chunks_exact_mut(block))
+        .enumerate()
+    {
         let (w_re, w_im) = (roots.re[nodes + node], roots.im[nodes + node]);
         let (u_re, v_re) = re.split_at_mut(block / 2);
         let (u_im, v_im) = im.split_at_mut(block / 2);
@@ -90,7 +94,11 @@ fn forward_level(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) 
 #[inline(always)]
 fn inverse_level(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) {
     let block = re.len() / nodes;
-    for (node, (re, im)) in re.chunks_exact_mut(block).zip(im.chunks_exact_mut(block)).enumerate() {
+    for (node, (re, im)) in re
+        .chunks_exact_mut(block)
+        .zip(im.chunks_exact_mut(block))
+        .enumerate()
+    {
         let (w_re, w_im) = (roots.re[nodes + node], -roots.im[nodes + node]);
         let (u_re, v_re) = re.split_at_mut(block / 2);
         let (u_im, v_im) = im.split_at_mut(block / 2);
@@ -110,7 +118,11 @@ fn inverse_level(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) 
 fn forward_two_levels(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) {
     let block = re.len() / nodes;
     let quarter = block / 4;
-    for (node, (re, im)) in re.chunks_exact_mut(block).zip(im.chunks_exact_mut(block)).enumerate() {
+    for (node, (re, im)) in re
+        .chunks_exact_mut(block)
+        .zip(im.chunks_exact_mut(block))
+        .enumerate()
+    {
         let w = root(roots, nodes + node);
         let v = root(roots, 2 * (nodes + node));
         let u = mul(w, v);
@@ -136,7 +148,11 @@ fn forward_two_levels(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f
 fn inverse_two_levels(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) {
     let block = re.len() / nodes;
     let quarter = block / 4;
-    for (node, (re, im)) in re.chunks_exact_mut(block).zip(im.chunks_exact_mut(block)).enumerate() {
+    for (node, (re, im)) in re
+        .chunks_exact_mut(block)
+        .zip(im.chunks_exact_mut(block))
+        .enumerate()
+    {
         let w = conjugate(root(roots, nodes + node));
         let v = conjugate(root(roots, 2 * (nodes + node)));
         let u = mul(w, v);
@@ -160,7 +176,11 @@ type Lanes = [f64; 8];
 /// The last three levels.
 #[inline(always)]
 fn forward_tail(tails: &Tail, re: &mut [f64], im: &mut [f64]) {
-    for (group, (re, im)) in re.chunks_exact_mut(64).zip(im.chunks_exact_mut(64)).enumerate() {
+    for (group, (re, im)) in re
+        .chunks_exact_mut(64)
+        .zip(im.chunks_exact_mut(64))
+        .enumerate()
+    {
         let [w1, w2, w3, w4] = factors(tails, group);
         let (mut x, mut y) = (turned(re), turned(im));
         for i in 0..4 {
@@ -182,7 +202,11 @@ fn forward_tail(tails: &Tail, re: &mut [f64], im: &mut [f64]) {
 /// Undoes [`forward_tail`], times eight.
 #[inline(always)]
 fn inverse_tail(tails: &Tail, re: &mut [f64], im: &mut [f64]) {
-    for (group, (re, im)) in re.chunks_exact_mut(64).zip(im.chunks_exact_mut(64)).enumerate() {
+    for (group, (re, im)) in re
+        .chunks_exact_mut(64)
+        .zip(im.chunks_exact_mut(64))
+        .enumerate()
+    {
         let [w1, w2, w3, w4] = factors(tails, group);
         let (mut x, mut y) = (turned(re), turned(im));
         lanes_inverse(&mut x, &mut y, 0, 1, &w3, false);
@@ -212,7 +236,12 @@ fn factors(tails: &Tail, group: usize) -> [(Lanes, Lanes); 4] {
         };
         (at(&factors.re), at(&factors.im))
     };
-    [lanes(&tails.first), lanes(&tails.second), lanes(&tails.third), lanes(&tails.fourth)]
+    [
+        lanes(&tails.first),
+        lanes(&tails.second),
+        lanes(&tails.third),
+        lanes(&tails.fourth),
+    ]
 }
 
 /// Eight blocks of eight as vectors across the blocks.
@@ -238,10 +267,21 @@ fn turn_back(vectors: &[Lanes; 8], values: &mut [f64]) {
 
 /// `u + w v`, `u - w v` at places `u` and `v`, with `i w` in place of `w` where `turn` says so.
 #[inline(always)]
-fn lanes_forward(re: &mut [Lanes; 8], im: &mut [Lanes; 8], u: usize, v: usize, w: &(Lanes, Lanes), turn: bool) {
+fn lanes_forward(
+    re: &mut [Lanes; 8],
+    im: &mut [Lanes; 8],
+    u: usize,
+    v: usize,
+    w: &(Lanes, Lanes),
+    turn: bool,
+) {
     for lane in 0..8 {
         let product = mul((re[v][lane], im[v][lane]), (w.0[lane], w.1[lane]));
-        let product = if turn { (-product.1, product.0) } else { product };
+        let product = if turn {
+            (-product.1, product.0)
+        } else {
+            product
+        };
         let (sum, difference) = butterfly((re[u][lane], im[u][lane]), product);
         (re[u][lane], im[u][lane]) = sum;
         (re[v][lane], im[v][lane]) = difference;
@@ -250,10 +290,21 @@ fn lanes_forward(re: &mut [Lanes; 8], im: &mut [Lanes; 8], u: usize, v: usize, w
 
 /// Undoes [`lanes_forward`], times two.
 #[inline(always)]
-fn lanes_inverse(re: &mut [Lanes; 8], im: &mut [Lanes; 8], u: usize, v: usize, w: &(Lanes, Lanes), turn: bool) {
+fn lanes_inverse(
+    re: &mut [Lanes; 8],
+    im: &mut [Lanes; 8],
+    u: usize,
+    v: usize,
+    w: &(Lanes, Lanes),
+    turn: bool,
+) {
     for lane in 0..8 {
         let (sum, difference) = butterfly((re[u][lane], im[u][lane]), (re[v][lane], im[v][lane]));
-        let difference = if turn { (difference.1, -difference.0) } else { difference };
+        let difference = if turn {
+            (difference.1, -difference.0)
+        } else {
+            difference
+        };
         (re[u][lane], im[u][lane]) = sum;
         (re[v][lane], im[v][lane]) = mul(difference, (w.0[lane], -w.1[lane]));
     }

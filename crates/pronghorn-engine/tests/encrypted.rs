@@ -1,0 +1,301 @@
+//! Encrypted runs equal the polynomial oracle within the error that the plan states, and hostile messages end a run.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{exchange, numbers, tensors};
+use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
+use pronghorn_graph::{graph::Graph, oracle};
+use pronghorn_plan::{
+    BuildError, BuildOptions, Built, Plan, StepKind, TrustLevel, build, encrypted::schedule::Passes,
+};
+
+/// Values of one image of [`network`].
+const INPUTS: usize = 2 * 6 * 6;
+
+/// Two products in a row, a residual addition of different depths, a product of two values, uneven average pooling, a
+/// concatenation, per-channel factors.
+fn network(scale: f32) -> Graph {
+    let window = |k: usize, s: usize, p: usize| {
+        format!(
+            r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#
+        )
+    };
+    let node = |name: &str, op: String, inputs: &str, shape: &str| {
+        format!(r#"{{"name":"{name}","op":{{{op}}},"inputs":[{inputs}],"shape":[{shape}]}}"#)
+    };
+    let nodes = [
+        node("x", r#""kind":"input""#.into(), "", "2,6,6"),
+        node(
+            "conv",
+            format!(
+                r#""kind":"conv",{},"groups":1,"weight":"conv.w","bias":"conv.b""#,
+                window(3, 2, 1)
+            ),
+            "0",
+            "4,3,3",
+        ),
+        node("square", r#""kind":"square""#.into(), "1", "4,3,3"),
+        node(
+            "factors",
+            r#""kind":"affine","mul":"f.m","add":"f.a""#.into(),
+            "1",
+            "4,3,3",
+        ),
+        node("add", r#""kind":"add""#.into(), "2,3", "4,3,3"),
+        node(
+            "mean",
+            format!(
+                r#""kind":"average_pool",{},"count_include_pad":false"#,
+                window(2, 2, 1)
+            ),
+            "4",
+            "4,2,2",
+        ),
+        node("flat", r#""kind":"reshape""#.into(), "5", "16"),
+        node(
+            "fc",
+            r#""kind":"dense","weight":"fc.w","bias":"fc.b""#.into(),
+            "6",
+            "6",
+        ),
+        node(
+            "fc2",
+            r#""kind":"dense","weight":"fc2.w","bias":null"#.into(),
+            "6",
+            "6",
+        ),
+        node("product", r#""kind":"multiply""#.into(), "7,8", "6"),
+        node("cat", r#""kind":"concat","axis":0"#.into(), "9,9", "12"),
+        node(
+            "out",
+            r#""kind":"dense","weight":"out.w","bias":"out.b""#.into(),
+            "10",
+            "3",
+        ),
+        node("softmax", r#""kind":"softmax""#.into(), "11", "3"),
+    ];
+    let json = format!(
+        r#"{{"name":"test","nodes":[{}],"output":12}}"#,
+        nodes.join(",")
+    );
+    let mut weights = tensors(
+        &[
+            ("conv.w", &[4, 2, 3, 3]),
+            ("conv.b", &[4]),
+            ("f.m", &[4]),
+            ("f.a", &[4]),
+            ("fc.w", &[6, 16]),
+            ("fc.b", &[6]),
+            ("fc2.w", &[6, 16]),
+            ("out.w", &[3, 12]),
+            ("out.b", &[3]),
+        ],
+        5,
+    );
+    for tensor in weights.values_mut() {
+        tensor.data.iter_mut().for_each(|x| *x *= scale);
+    }
+    Graph::from_json(&json, weights).expect("the test network is valid")
+}
+
+fn options() -> BuildOptions {
+    BuildOptions {
+        trust: Some(TrustLevel::Encrypted),
+        samples: Some(numbers(INPUTS * 20, 77)),
+        ..BuildOptions::default()
+    }
+}
+
+fn built(passes: Passes) -> Built {
+    let options = BuildOptions {
+        passes,
+        ..options()
+    };
+    build(&network(0.4), &options).expect("the test network has a plan")
+}
+
+/// The largest difference from the oracle, in units of the result, and what the plan states.
+fn difference(built: &Built, inputs: &[f32], images: usize) -> (i32, i32) {
+    let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
+    let mut client = ClientRun::new(model.plan().clone(), inputs, images).expect("inputs fit");
+    let mut server = ServerRun::new(model, images).expect("the batch fits");
+    exchange(&mut client, &mut server).expect("an honest run succeeds");
+    let progress = client.progress();
+    assert_eq!(progress.done, progress.total);
+    let (integers, _) = oracle::quantise_input(built.plan.input(), inputs).expect("numbers");
+    let wanted = built.oracle(&integers, images).expect("whole images");
+    let found = client.finish_integers().expect("the run is over");
+    let differences = found.iter().zip(&wanted).map(|(f, w)| (f - w).abs());
+    (differences.max().unwrap_or(0), built.tolerance())
+}
+
+#[test]
+fn equals_the_oracle_within_the_stated_error() {
+    let built = built(Passes::default());
+    let slots = built.plan.max_batch();
+    for images in [1, 100, slots] {
+        let (found, stated) = difference(&built, &numbers(INPUTS * images, 3), images);
+        assert!(found <= stated, "{found} of {stated}");
+        // The flood is most of the error: the bound is no more than 2^4 too large.
+        assert!(images < 100 || found > stated >> 4, "{found} of {stated}");
+    }
+}
+
+#[test]
+fn passes_change_the_program_and_not_the_result() {
+    let eager = built(Passes {
+        lazy_rescaling: false,
+    });
+    let (found, stated) = difference(&eager, &numbers(INPUTS * 9, 4), 9);
+    assert!(found <= stated, "{found} of {stated}");
+    assert_ne!(eager.text(), built(Passes::default()).text());
+}
+
+/// Inputs outside the calibrated range are brought to its border, so that nothing wraps around the modulus.
+#[test]
+fn extreme_inputs_are_clamped() {
+    let built = built(Passes::default());
+    let (found, stated) = difference(&built, &[1e30; INPUTS * 2], 2);
+    assert!(found <= stated, "{found} of {stated}");
+}
+
+#[test]
+fn plans_survive_the_wire_and_name_their_security() {
+    let built = built(Passes::default());
+    let read = Plan::from_bytes(&built.plan.to_bytes()).expect("a valid plan");
+    assert_eq!(read, built.plan);
+    assert!(read.to_string().contains("bit security"), "{read}");
+}
+
+#[test]
+fn plans_out_of_bounds_are_refused() {
+    type Change = fn(&mut pronghorn_plan::EncryptedPlan);
+    let changes: [Change; 9] = [
+        |plan| plan.degree = 4096,
+        |plan| plan.degree = 1 << 20,
+        |plan| plan.primes.extend(plan.primes.clone()),
+        |plan| plan.primes[0] = 12_289,
+        |plan| plan.answer_limbs = 0,
+        |plan| plan.flood_limbs = 60,
+        |plan| plan.answer_polys = 100,
+        |plan| plan.answer_scale = f64::NAN,
+        |plan| plan.scale_log = 10_000,
+    ];
+    for (index, change) in changes.iter().enumerate() {
+        let mut plan = built(Passes::default()).plan;
+        let StepKind::Encrypted(encrypted) = &mut plan.steps[1].kind else {
+            panic!("the step is encrypted")
+        };
+        change(encrypted);
+        assert!(
+            Plan::from_bytes(&plan.to_bytes()).is_err(),
+            "change {index}"
+        );
+    }
+}
+
+#[test]
+fn activations_that_are_no_polynomials_are_refused_by_name() {
+    let json = r#"{"name":"relu","nodes":[
+        {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[3]},
+        {"name":"act7","op":{"kind":"relu"},"inputs":[0],"shape":[3]}],"output":1}"#;
+    let graph = Graph::from_json(json, tensors(&[], 0)).expect("a valid graph");
+    let options = BuildOptions {
+        samples: None,
+        ..options()
+    };
+    let Err(error @ BuildError::Polynomial(_)) = build(&graph, &options) else {
+        panic!("a ReLU is no polynomial")
+    };
+    let message = error.to_string();
+    assert!(
+        message.contains("act7") && message.contains("Relu"),
+        "{message}"
+    );
+}
+
+#[test]
+fn too_little_memory_is_refused() {
+    let options = BuildOptions {
+        memory: 1 << 20,
+        ..options()
+    };
+    assert!(matches!(
+        build(&network(0.4), &options),
+        Err(BuildError::Memory { .. })
+    ));
+}
+
+/// A server in the middle of receiving, with the client's next message.
+fn halfway(messages: usize) -> (ServerRun, Vec<u8>) {
+    let model = Arc::new(ServerModel::new(&built(Passes::default())).expect("weights fit"));
+    let mut client =
+        ClientRun::new(model.plan().clone(), &numbers(INPUTS, 1), 1).expect("inputs fit");
+    let mut server = ServerRun::new(model, 1).expect("the batch fits");
+    let mut message = Vec::new();
+    for _ in 0..messages {
+        client.send(&mut message).expect("the client's turn");
+        server.receive(&message).expect("an honest message");
+        message.clear();
+    }
+    client.send(&mut message).expect("the client's turn");
+    (server, message)
+}
+
+#[test]
+fn wrong_lengths_and_turns_are_refused() {
+    for messages in [0, 1] {
+        let (mut server, mut message) = halfway(messages);
+        message.push(0);
+        assert!(matches!(
+            server.receive(&message),
+            Err(EngineError::Length { .. })
+        ));
+        assert!(matches!(
+            server.receive(&[]),
+            Err(EngineError::Length { found: 0, .. })
+        ));
+        assert!(matches!(
+            server.send(&mut Vec::new()),
+            Err(EngineError::OutOfTurn { .. })
+        ));
+    }
+}
+
+#[test]
+fn words_out_of_range_are_refused() {
+    let (mut server, mut message) = halfway(0);
+    message.fill(0xff);
+    let is_refused = |error: &EngineError| matches!(error, EngineError::Word { .. });
+    assert!(
+        server
+            .receive(&message)
+            .is_err_and(|error| is_refused(&error))
+    );
+    // Rows are checked where they are used: at the last message.
+    let (mut server, mut message) = halfway(1);
+    message.fill(0xff);
+    let error = loop {
+        match server.receive(&message) {
+            Ok(()) => message.resize(server.max_incoming(), 0xff),
+            Err(error) => break error,
+        }
+    };
+    assert!(is_refused(&error), "{error}");
+}
+
+/// A server that answers with noise is caught by the range of the result.
+#[test]
+fn a_random_answer_is_noticed() {
+    let model = Arc::new(ServerModel::new(&built(Passes::default())).expect("weights fit"));
+    let mut client =
+        ClientRun::new(model.plan().clone(), &numbers(INPUTS * 50, 1), 50).expect("inputs fit");
+    let mut message = Vec::new();
+    while client.want() == Want::Send {
+        message.clear();
+        client.send(&mut message).expect("the client's turn");
+    }
+    assert!(client.receive(&vec![0x55; client.max_incoming()]).is_err());
+}
