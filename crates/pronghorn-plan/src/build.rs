@@ -255,7 +255,12 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
     let profile = float::profile(&graph, &samples[..images * elements], images)?;
-    let tests = images.min(affordable(FIDELITY_WORK).clamp(4, FIDELITY_IMAGES));
+    let fidelity_work = match trust {
+        // Judged once for each size of weights that is tried, in double precision.
+        TrustLevel::Encrypted => FIDELITY_WORK / 10,
+        _ => FIDELITY_WORK,
+    };
+    let tests = images.min(affordable(fidelity_work).clamp(4, FIDELITY_IMAGES));
     let tested = &samples[..tests * elements];
     let wanted = float::evaluate(&graph, tested, tests)?;
     let quantise_options = QuantiseOptions {

@@ -9,8 +9,8 @@ use crate::{
     layout::{self, Source},
 };
 
-/// The polynomial form of `graph`, whose values look like `profile` on samples; weights are integers of `weight_bits`
-/// bits, sign included (2 to 15); ranges are widened by `margin`.
+/// The polynomial form of `graph`, whose values look like `profile` on samples; weights of node `i` are integers of
+/// `weight_bits[i]` bits, sign included (2 to 15); ranges are widened by `margin`.
 ///
 /// Run [`crate::passes::run`] before, and profile its result.
 ///
@@ -19,10 +19,10 @@ use crate::{
 pub fn lower(
     graph: &Graph,
     profile: &Profile,
-    weight_bits: u32,
+    weight_bits: &[u32],
     margin: f32,
 ) -> Result<PolyGraph, PolynomialError> {
-    if !(2..=15).contains(&weight_bits) {
+    if let Some(&weight_bits) = weight_bits.iter().find(|bits| !(2..=15).contains(*bits)) {
         return Err(PolynomialError::WeightBits { weight_bits });
     }
     graph.validate()?;
@@ -35,7 +35,7 @@ pub fn lower(
     });
     let mut lowering = Lowering {
         graph,
-        weight_bits,
+        weight_bits: 0,
         nodes: Vec::with_capacity(graph.nodes.len()),
     };
     let mut value_of = vec![0; graph.nodes.len()];
@@ -50,6 +50,7 @@ pub fn lower(
             rms: seen.mean_square.sqrt(),
         };
         let inputs: Vec<usize> = node.inputs.iter().map(|&input| value_of[input]).collect();
+        lowering.weight_bits = weight_bits[index];
         value_of[index] = lowering.node(node, inputs, look)?;
     }
     Ok(PolyGraph {
@@ -69,6 +70,7 @@ struct Look {
 
 struct Lowering<'a> {
     graph: &'a Graph,
+    /// Of the node that is being lowered.
     weight_bits: u32,
     nodes: Vec<PolyNode>,
 }

@@ -20,10 +20,10 @@ use crate::{
 };
 
 /// Relative rms error of the result from rounding weights that is small enough.
-const WEIGHT_TOLERANCE: f64 = 0.02;
+const WEIGHT_TOLERANCE: f64 = 0.03;
 
 /// Relative rms error of the result from noise and flood that is small enough.
-const NOISE_TOLERANCE: f64 = 0.01;
+const NOISE_TOLERANCE: f64 = 0.02;
 
 /// Integers of the input have this many bits.
 const INPUT_BITS: i32 = 20;
@@ -70,7 +70,7 @@ pub(crate) fn build(
             }
         })?;
     let plan = plan(&graph, &schedule);
-    let needed = schedule.program.memory(schedule.degree);
+    let needed = encrypted_of(&plan).map_or(0, |encrypted| encrypted.server_memory);
     if needed > memory {
         return Err(BuildError::Memory {
             step: "the encrypted network".into(),
@@ -83,29 +83,59 @@ pub(crate) fn build(
     Ok((plan, Encrypted { graph, program }, result_error))
 }
 
-/// The network with the fewest bits of weights that keep the result's error small, or the bits asked for.
+fn encrypted_of(plan: &Plan) -> Option<&EncryptedPlan> {
+    plan.steps.iter().find_map(|step| match &step.kind {
+        StepKind::Encrypted(encrypted) => Some(encrypted),
+        _ => None,
+    })
+}
+
+/// The network with few bits of weights that keep the result's error small, or with the bits asked for. First the same
+/// bits everywhere; then fewer, layer by layer, in their order: what comes before a product counts twice in the scale.
 fn precise_enough(
     source: &Source<'_>,
     weight_bits: Option<u32>,
 ) -> Result<(PolyGraph, f64), BuildError> {
-    let range = weight_bits.map_or(4..=15, |bits| bits..=bits);
-    let mut best: Option<(PolyGraph, f64)> = None;
-    for bits in range {
-        let graph = polynomial::lower(source.graph, source.profile, bits, source.margin)?;
-        let (input, result) = specs(&graph);
-        let (integers, _) = oracle::quantise_input(&input, source.tested)?;
-        let found = evaluate(&graph, &input, &result, &integers);
-        let images = source.tested.len() / input.len();
-        let found = oracle::finish(&graph.finish, &result, &found, images);
-        let error = relative_error(&found, source.wanted);
-        if best.as_ref().is_none_or(|(_, least)| error < *least) {
-            best = Some((graph, error));
-        }
-        if error <= WEIGHT_TOLERANCE {
+    let layers = source.graph.nodes.len();
+    if let Some(bits) = weight_bits {
+        return with_bits(source, &vec![bits; layers]);
+    }
+    let mut bits = vec![*WEIGHT_BITS.end(); layers];
+    let mut best = with_bits(source, &bits)?;
+    for fewer in WEIGHT_BITS {
+        let found = with_bits(source, &vec![fewer; layers])?;
+        if found.1 <= WEIGHT_TOLERANCE {
+            (bits, best) = (vec![fewer; layers], found);
             break;
         }
     }
-    Ok(best.expect("at least one number of bits is tried"))
+    for layer in 0..layers {
+        while source.graph.nodes[layer].op.is_linear() && bits[layer] > *WEIGHT_BITS.start() {
+            bits[layer] -= 1;
+            let found = with_bits(source, &bits)?;
+            if found.1 > WEIGHT_TOLERANCE {
+                bits[layer] += 1;
+                break;
+            }
+            best = found;
+        }
+    }
+    Ok(best)
+}
+
+/// Bits of weights that are tried.
+const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=15;
+
+/// The network with so many bits for the weights of each node, and its relative error.
+fn with_bits(source: &Source<'_>, bits: &[u32]) -> Result<(PolyGraph, f64), BuildError> {
+    let graph = polynomial::lower(source.graph, source.profile, bits, source.margin)?;
+    let (input, result) = specs(&graph);
+    let (integers, _) = oracle::quantise_input(&input, source.tested)?;
+    let found = evaluate(&graph, &input, &result, &integers);
+    let images = source.tested.len() / input.len();
+    let found = oracle::finish(&graph.finish, &result, &found, images);
+    let error = relative_error(&found, source.wanted);
+    Ok((graph, error))
 }
 
 /// The oracle's integers for integers of the input.
@@ -146,7 +176,7 @@ pub fn specs(graph: &PolyGraph) -> (ValueSpec, ValueSpec) {
 fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
     let (input, result) = specs(graph);
     let output = &schedule.program.nodes[schedule.program.output];
-    let encrypted = EncryptedPlan {
+    let mut encrypted = EncryptedPlan {
         word: WordSize::U32,
         degree: schedule.degree,
         primes: schedule.primes.clone(),
@@ -159,8 +189,10 @@ fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
         error: schedule.error,
         worst_flood_bits: schedule.worst_flood_bits,
         server_seconds: schedule.seconds,
-        server_memory: schedule.program.memory(schedule.degree),
+        server_memory: 0,
     };
+    let request = (input.len() * encrypted.request_row_bytes()) as u64;
+    encrypted.server_memory = schedule.program.memory(schedule.degree, request);
     let max_batch = encrypted.slots();
     let step = |name: &str, kind, inputs, value| Step {
         name: printable(name),

@@ -76,20 +76,22 @@ impl Program {
         until
     }
 
-    /// Bytes of the values the server holds at most, with 32-bit words.
-    pub fn memory(&self, degree: usize) -> u64 {
+    /// Bytes the server holds at most, with 32-bit words, where the client's rows take `request`.
+    pub fn memory(&self, degree: usize, request: u64) -> u64 {
         let (stages, until) = (self.stages(), self.stored_until());
         let last = stages.iter().copied().max().unwrap_or(0);
-        let bytes =
-            |node: &ProgramNode| (node.elements * node.polys * node.limbs * degree * 4) as u64;
-        // A value read by a rescaling lives on while the rescaled one is made.
-        let alive = |stage: usize| {
-            (0..self.nodes.len())
-                .filter(|&i| stages[i] <= stage && until[i].is_some_and(|until| until >= stage))
-                .map(|i| bytes(&self.nodes[i]))
-                .sum()
+        let bytes = |index: usize| match (index, &self.nodes[index]) {
+            // Kept as it came.
+            (0, _) => 0,
+            (_, node) => (node.elements * node.polys * node.limbs * degree * 4) as u64,
         };
-        (0..=last).map(alive).max().unwrap_or(0)
+        let alive = |stage: usize| {
+            let is_alive = |&index: &usize| {
+                stages[index] <= stage && until[index].is_some_and(|until| until >= stage)
+            };
+            (0..self.nodes.len()).filter(is_alive).map(bytes).sum()
+        };
+        request + (0..=last).map(alive).max().unwrap_or(0)
     }
 
     /// The program as a table, with the names of `graph`'s nodes.

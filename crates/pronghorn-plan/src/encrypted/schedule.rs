@@ -17,8 +17,11 @@ use super::{
 /// Degrees that are tried.
 pub const DEGREES: [usize; 4] = [1 << 12, 1 << 13, 1 << 14, 1 << 15];
 
-/// Sizes of primes that are tried, in bits, for 32-bit words.
-const PRIME_BITS: std::ops::RangeInclusive<u32> = 24..=31;
+/// Sizes tried for the primes that rescaling divides by, in bits, for 32-bit words.
+const PRIME_BITS: std::ops::RangeInclusive<u32> = 20..=31;
+
+/// Size of the primes that stay until the answer.
+const LAST_PRIME_BITS: u32 = 31;
 
 /// Scales of the input that are tried, as exponents of two.
 const SCALE_LOGS: std::ops::RangeInclusive<u32> = 30..=100;
@@ -38,6 +41,9 @@ const MOST_MISMATCH: f64 = 1.0 / (1u64 << 20) as f64;
 
 /// Most products of ciphertexts.
 const MAX_PRODUCTS: u32 = 8;
+
+/// Primes are smaller than their bits say by less than this many bits.
+const ROUGHLY: f64 = 0.02;
 
 /// Most products for which every combination of places is tried.
 const MOST_COMBINED: u32 = 4;
@@ -96,9 +102,10 @@ struct Network<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Choice<'a> {
     degree: usize,
+    /// Size of the primes that rescaling before the answer divides by.
     prime_bits: u32,
-    /// The actual primes, once there are any.
-    primes: Option<&'a [u64]>,
+    /// The actual primes, once there are any, and how many of them stay until the answer.
+    primes: Option<(&'a [u64], usize)>,
     scale_log: u32,
     /// Bit `i`: rescale the result of product `i` before the next product, not at once.
     lazy: u32,
@@ -146,14 +153,13 @@ pub fn schedule(
     let mut judged: Vec<(f64, Choice<'_>)> = choices
         .filter_map(|choice| {
             let walk = choice.walk(&network)?;
-            Some((walk.seconds(walk.limbs) / choice.degree as f64, choice))
+            Some((walk.seconds() / choice.degree as f64, choice))
         })
         .collect();
     judged.sort_by(|a, b| a.0.total_cmp(&b.0));
     // Actual primes are a little smaller than their bits say: now and then the best choice just fails.
     judged
         .into_iter()
-        .take(100)
         .find_map(|(_, choice)| choice.exact(&network))
 }
 
@@ -206,13 +212,19 @@ struct Walk {
     values: Vec<Value>,
     output: usize,
     degree: usize,
-    /// Primes needed in all.
-    limbs: usize,
+    /// Most primes in all.
+    most: usize,
+    /// Primes that rescaling divides by before the answer.
+    dropped: usize,
+    /// Primes that stay until the answer.
+    last: usize,
+    /// After so many primes are gone, the others hold so many bits.
+    needs: Vec<(usize, f64)>,
     /// Variance of the result's error; of the same with the worst gains.
     variance: f64,
     worst_variance: f64,
     flood_log: u32,
-    answer_dropped: usize,
+    answer_limbs: usize,
     answer_scale: f64,
     error: f64,
 }
@@ -220,52 +232,67 @@ struct Walk {
 impl<'a> Choice<'a> {
     /// The schedule of this choice with actual primes.
     fn exact(&self, network: &Network<'_>) -> Option<Schedule> {
-        let limbs = self.walk(network)?.limbs;
-        (limbs..limbs + 2).find_map(|limbs| {
-            let primes = rns::primes(self.degree, &vec![self.prime_bits; limbs]).ok()?;
+        let rough = self.walk(network)?;
+        (rough.last..rough.last + 2).find_map(|last| {
+            let mut sizes = vec![LAST_PRIME_BITS; last];
+            sizes.resize(last + rough.dropped, self.prime_bits);
+            let primes = rns::primes(self.degree, &sizes).ok()?;
             let exact = Choice {
-                primes: Some(&primes),
+                primes: Some((&primes, last)),
                 ..*self
             };
             let walk = exact.walk(network)?;
             let secure = max_log_q(self.degree, SecurityLevel::Bits128)? >= modulus_bits(&primes);
-            (walk.limbs <= limbs && secure).then(|| walk.schedule(&exact, &primes))
+            let fits = (walk.last, walk.dropped) == (last, rough.dropped);
+            (fits && secure).then(|| walk.schedule(&exact, &primes))
         })
     }
 
-    /// `log2` of prime `index`, counted from the one that stays longest; zero beyond the last.
-    fn prime_log(&self, index: usize) -> f64 {
+    /// `log2` of the prime that goes after `dropped` others, before the answer; infinite where there is none.
+    fn prime_log(&self, dropped: usize) -> f64 {
         match self.primes {
-            Some(primes) => primes
-                .get(index)
-                .map_or(0.0, |&prime| (prime as f64).log2()),
-            None => f64::from(self.prime_bits) - 0.01,
+            Some((primes, last)) => primes[last..]
+                .iter()
+                .nth_back(dropped)
+                .map_or(f64::INFINITY, |&prime| (prime as f64).log2()),
+            None => f64::from(self.prime_bits) - ROUGHLY,
         }
     }
 
-    /// Product of the `count` primes that go after `dropped` others.
+    /// `log2` of prime `index` of those that stay until the answer; zero where there is none.
+    fn last_prime_log(&self, index: usize) -> f64 {
+        match self.primes {
+            Some((primes, last)) => primes[..last]
+                .get(index)
+                .map_or(0.0, |&prime| (prime as f64).log2()),
+            None => f64::from(LAST_PRIME_BITS) - ROUGHLY,
+        }
+    }
+
+    /// Product of the `count` primes that go after `dropped` others, before the answer.
     fn divisor(&self, dropped: usize, count: usize) -> f64 {
-        let log = |gone: usize| match self.primes {
-            Some(primes) => self.prime_log(primes.len().wrapping_sub(gone + 1)),
-            None => self.prime_log(0),
-        };
-        (dropped..dropped + count).map(log).sum::<f64>().exp2()
+        let logs = (dropped..dropped + count).map(|gone| self.prime_log(gone));
+        logs.sum::<f64>().exp2()
     }
 
     /// Walks through the network; none where precision or security is not reached.
     fn walk(&self, network: &Network<'_>) -> Option<Walk> {
         let limit = f64::from(max_log_q(self.degree, SecurityLevel::Bits128)?);
-        let most = ((limit / self.prime_log(0)) as usize).min(MAX_LIMBS);
+        let least = f64::from(self.prime_bits) - ROUGHLY;
+        let most = ((limit / least) as usize).min(MAX_LIMBS);
         let fresh = noise::fresh(self.degree) / f64::from(self.scale_log).exp2();
         let mut walk = Walk {
             values: Vec::new(),
             output: 0,
             degree: self.degree,
-            limbs: 1,
+            most,
+            dropped: 0,
+            last: 0,
+            needs: Vec::new(),
             variance: (fresh * network.gains[0]).powi(2),
             worst_variance: (fresh * network.worst_gains[0]).powi(2),
             flood_log: 0,
-            answer_dropped: 0,
+            answer_limbs: 0,
             answer_scale: 0.0,
             error: 0.0,
         };
@@ -285,7 +312,7 @@ impl<'a> Choice<'a> {
                 self.align(network, &mut walk, &mut inputs);
             }
             let value = self.operator(index, node, &inputs, &walk.values)?;
-            let mut at = walk.push(self, value)?;
+            let mut at = walk.push(value)?;
             if is_product(node) {
                 let lazily = self.lazy >> product & 1 == 1;
                 product += 1;
@@ -295,14 +322,33 @@ impl<'a> Choice<'a> {
             } else if !network.passes.lazy_rescaling && matches!(node.op, PolyOp::Linear(_)) {
                 at = self.rescale(network, &mut walk, at);
             }
-            if walk.limbs > most {
-                return None;
-            }
             place.push(at);
         }
         walk.output = place[graph.output];
+        walk.dropped = walk.values.iter().map(|value| value.dropped).max()?;
+        walk.last = self.last_limbs(&walk)?;
         self.answer(network, &mut walk)?;
-        (walk.limbs <= most).then_some(walk)
+        let bits: f64 = (0..walk.dropped)
+            .map(|gone| self.prime_log(gone))
+            .sum::<f64>()
+            + (0..walk.last)
+                .map(|index| self.last_prime_log(index))
+                .sum::<f64>();
+        (bits <= limit && walk.dropped + walk.last <= MAX_LIMBS).then_some(walk)
+    }
+
+    /// How many primes must stay until the answer, so that at each step there are enough bits.
+    fn last_limbs(&self, walk: &Walk) -> Option<usize> {
+        let enough = |last: &usize| {
+            let held: f64 = (0..*last).map(|index| self.last_prime_log(index)).sum();
+            walk.needs.iter().all(|&(dropped, bits)| {
+                let others: f64 = (dropped..walk.dropped)
+                    .map(|gone| self.prime_log(gone))
+                    .sum();
+                held + others >= bits
+            })
+        };
+        (1..=MAX_LIMBS).find(enough)
     }
 
     /// The value of an operator.
@@ -440,7 +486,6 @@ impl<'a> Choice<'a> {
                 ..value.clone()
             };
             walk.need(
-                self,
                 scaled.dropped,
                 HEADROOM * scaled.node.reach * scaled.node.scale,
             );
@@ -465,24 +510,33 @@ impl<'a> Choice<'a> {
             .hypot(noise::rerandomisation(self.degree, polys))
             .hypot(noise * scale)
             / scale;
+        let reaches = HEADROOM * reach + TAIL * flooded;
+        if value.dropped != walk.dropped {
+            return None;
+        }
+        let held: f64 = (0..walk.last).map(|index| self.last_prime_log(index)).sum();
+        if held < (reaches * scale).log2() + 1.0 {
+            walk.last += 1;
+        }
+        // Divided by as many primes as add little noise and leave room.
         let rounding = noise::rounding(self.degree, polys);
-        let rounded = |limbs: usize| match limbs {
-            0 => 0.0,
-            _ => rounding * self.divisor(value.dropped, limbs) / scale,
+        let divided = |limbs: usize| {
+            let gone: f64 = (walk.last - limbs..walk.last)
+                .map(|index| self.last_prime_log(index))
+                .sum();
+            let scale = scale / gone.exp2();
+            (scale, if limbs == 0 { 0.0 } else { rounding / scale })
         };
-        let dropped = (0..MAX_LIMBS)
-            .take_while(|&limbs| rounded(limbs) <= flooded / 2.0)
+        let answered = (0..walk.last)
+            .take_while(|&limbs| divided(limbs).1 <= flooded / 2.0)
             .last()?;
-        let total = flooded.hypot(rounded(dropped));
+        let (answer_scale, rounded) = divided(answered);
+        let total = flooded.hypot(rounded);
         if total > network.most_error {
             return None;
         }
-        let most = HEADROOM * reach + TAIL * total;
-        let answer_scale = scale / self.divisor(value.dropped, dropped);
-        walk.need(self, value.dropped, most * scale);
-        walk.need(self, value.dropped + dropped, most * answer_scale);
         walk.flood_log = flood_log as u32;
-        walk.answer_dropped = value.dropped + dropped;
+        walk.answer_limbs = walk.last - answered;
         walk.answer_scale = answer_scale;
         walk.error = TAIL * total;
         Some(())
@@ -510,7 +564,7 @@ fn work(node: &PolyNode, polys: usize, before: usize) -> Work {
 }
 
 impl Walk {
-    fn push(&mut self, choice: &Choice<'_>, value: Value) -> Option<usize> {
+    fn push(&mut self, value: Value) -> Option<usize> {
         let ProgramNode {
             polys,
             scale,
@@ -521,27 +575,22 @@ impl Walk {
             return None;
         }
         let most = HEADROOM * reach.max(f64::MIN_POSITIVE) * scale;
-        self.need(choice, value.dropped, most);
+        self.need(value.dropped, most);
+        if value.dropped >= self.most {
+            return None;
+        }
         self.values.push(value);
         Some(self.values.len() - 1)
     }
 
     /// After `dropped` primes the others must hold numbers of magnitude `most`.
-    fn need(&mut self, choice: &Choice<'_>, dropped: usize, most: f64) {
-        let bits = most.log2() + 1.0;
-        let mut left = 0.0;
-        for limbs in 1..=MAX_LIMBS {
-            left += choice.prime_log(limbs - 1);
-            if left >= bits {
-                self.limbs = self.limbs.max(dropped + limbs);
-                return;
-            }
-        }
-        self.limbs = MAX_LIMBS + 1;
+    fn need(&mut self, dropped: usize, most: f64) {
+        self.needs.push((dropped, most.log2() + 1.0));
     }
 
-    /// Predicted seconds of one core for one batch, with a modulus of `limbs` primes.
-    fn seconds(&self, limbs: usize) -> f64 {
+    /// Predicted seconds of one core for one batch.
+    fn seconds(&self) -> f64 {
+        let limbs = self.dropped + self.last;
         let of = |value: &Value| {
             let limbs = limbs.saturating_sub(value.dropped) as f64;
             let gone = match value.node.op {
@@ -560,7 +609,7 @@ impl Walk {
     }
 
     fn schedule(self, choice: &Choice<'_>, primes: &[u64]) -> Schedule {
-        let seconds = self.seconds(primes.len());
+        let seconds = self.seconds();
         let margin = self.worst_variance.sqrt() / (NOISE_MARGIN * self.variance.sqrt());
         let nodes = self.values.into_iter().map(|value| ProgramNode {
             limbs: primes.len() - value.dropped,
@@ -576,7 +625,7 @@ impl Walk {
             scale_log: choice.scale_log,
             flood_log: self.flood_log,
             worst_flood_bits: f64::from(FLOOD_BITS) - margin.log2().max(0.0),
-            answer_limbs: primes.len() - self.answer_dropped,
+            answer_limbs: self.answer_limbs,
             answer_scale: self.answer_scale,
             error: self.error,
             seconds,
