@@ -39,7 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let lazy_rescaling = !arguments.contains(&"eager".to_owned());
     let tensor = |shape: &[usize], scale: f32, seed| Tensor {
         shape: shape.to_vec(),
-        data: numbers(shape.iter().product(), seed).iter().map(|x| x * scale).collect(),
+        data: numbers(shape.iter().product(), seed)
+            .iter()
+            .map(|x| x * scale)
+            .collect(),
     };
     let weights = BTreeMap::from([
         ("conv".to_owned(), tensor(&[5, 1, 5, 5], 0.35, 1)),
@@ -59,7 +62,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = Arc::new(ServerModel::new(&built)?);
     let batch = model.plan().max_batch();
     let inputs: Vec<f32> = numbers(784 * batch, 5).iter().map(|x| x.abs()).collect();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()?;
     for _ in 0..3 {
         let (client, server) = pool.install(|| run(&model, &inputs, batch))?;
         let rate = |time: Duration| batch as f64 / time.as_secs_f64();

@@ -3,7 +3,7 @@
 use pronghorn_graph::oracle::OracleError;
 use pronghorn_he::{
     ParameterError,
-    ckks::{self, CkksError},
+    ckks::{self, CkksError, WireError},
     rlwe::{OutOfRange, TooLarge},
 };
 use pronghorn_ring::{bits::PackError, random::RandomError};
@@ -39,6 +39,18 @@ pub enum EngineError {
         row: usize,
         /// The modulus.
         modulus: u64,
+    },
+    /// CKKS keys or ciphertexts that do not decode.
+    #[error("step {step}: row {row} of {message}: {source}")]
+    Wire {
+        /// Name of the step.
+        step: String,
+        /// Which message.
+        message: &'static str,
+        /// The row within the step.
+        row: usize,
+        /// What is wrong.
+        source: WireError,
     },
     /// Packed words that do not unpack.
     #[error("step {step}: row {row} of {message}: {source}")]

@@ -17,4 +17,4 @@ mod simd;
 
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
-pub use run::{ClientRun, ServerModel, ServerRun};
+pub use run::{ClientKeys, ClientRun, ServerKeys, ServerModel, ServerRun};

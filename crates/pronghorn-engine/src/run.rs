@@ -189,10 +189,20 @@ fn no_engine(step: &Step, reason: &'static str) -> EngineError {
     }
 }
 
+/// The client's keys of a connection, for plans whose keys serve all its batches; made when the first needs them. Secret:
+/// no Debug.
+#[derive(Clone, Default)]
+pub struct ClientKeys(encrypted::client::KeySlot<u32>);
+
+/// What the server was sent of them.
+#[derive(Clone, Default)]
+pub struct ServerKeys(encrypted::server::KeySlot<u32>);
+
 /// Counts the activations that left the ranges the samples set.
 #[derive(Default)]
 struct Client {
     saturated: AtomicU64,
+    keys: ClientKeys,
 }
 
 impl Role for Client {
@@ -227,8 +237,10 @@ impl Role for Client {
                 let shape = encrypted::Shape::of(plan, index)
                     .ok_or_else(|| no_engine(step, "it is not encrypted"))?;
                 let input = words.swap_remove(0);
-                return Ok(Started::Machine(Box::new(EncryptedClient::<u32>::new(
-                    shape, input,
+                return Ok(Started::Machine(Box::new(EncryptedClient::new(
+                    shape,
+                    input,
+                    self.keys.0.clone(),
                 )?)));
             }
             StepKind::Linear(linear) => {
@@ -261,6 +273,20 @@ impl ClientRun {
     /// # Errors
     /// When the inputs are not `batch` images of numbers, or the plan does not take so many.
     pub fn new(plan: Arc<Plan>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
+        Self::with_keys(plan, inputs, batch, &ClientKeys::default())
+    }
+
+    /// [`ClientRun::new`] for one of several batches of a connection, which share `keys` on this side and
+    /// [`ServerKeys`] on the other, one batch after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_keys(
+        plan: Arc<Plan>,
+        inputs: &[f32],
+        batch: usize,
+        keys: &ClientKeys,
+    ) -> Result<Self, EngineError> {
         let elements = plan.input_len();
         if batch == 0 || batch > plan.max_batch {
             return Err(EngineError::Batch {
@@ -278,8 +304,12 @@ impl ClientRun {
         let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
         let integers = Zeroizing::new(integers);
         let share = Share::Words(Batch::from_images(&integers, elements, batch));
+        let client = Client {
+            keys: keys.clone(),
+            ..Client::default()
+        };
         Ok(Self {
-            run: Run::new(Client::default(), plan, batch, share)?,
+            run: Run::new(client, plan, batch, share)?,
             clamped,
         })
     }
@@ -390,7 +420,10 @@ fn layer(
     })
 }
 
-struct Server(Arc<ServerModel>);
+struct Server {
+    model: Arc<ServerModel>,
+    keys: ServerKeys,
+}
 
 impl Role for Server {
     fn start(
@@ -413,12 +446,17 @@ impl Role for Server {
         ) -> Option<Box<dyn StepMachine>> {
             Some(Box::new(LinearServer::new(shape?, layer.clone())))
         }
-        let machine = match &self.0.steps[index] {
+        let machine = match &self.model.steps[index] {
             None => return Ok(Started::Share(Share::Zero)),
             Some(Prepared::LayerU32(layer)) => linear(Shape::of(plan, index, batch), layer),
             Some(Prepared::LayerU64(layer)) => linear(Shape::of(plan, index, batch), layer),
-            Some(Prepared::Network(network)) => encrypted::Shape::of(plan, index)
-                .map(|shape| Box::new(EncryptedServer::new(shape, network.clone())) as _),
+            Some(Prepared::Network(network)) => encrypted::Shape::of(plan, index).map(|shape| {
+                Box::new(EncryptedServer::new(
+                    shape,
+                    network.clone(),
+                    self.keys.0.clone(),
+                )) as _
+            }),
         };
         let machine = machine.ok_or_else(|| no_engine(step, "its weights are of another step"))?;
         Ok(Started::Machine(machine))
@@ -434,8 +472,22 @@ impl ServerRun {
     /// # Errors
     /// When the plan does not take so many.
     pub fn new(model: Arc<ServerModel>, batch: usize) -> Result<Self, EngineError> {
+        Self::with_keys(model, batch, &ServerKeys::default())
+    }
+
+    /// [`ServerRun::new`] for one of several batches of a connection; see [`ClientRun::with_keys`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_keys(
+        model: Arc<ServerModel>,
+        batch: usize,
+        keys: &ServerKeys,
+    ) -> Result<Self, EngineError> {
         let plan = model.plan.clone();
-        Ok(Self(Run::new(Server(model), plan, batch, Share::Zero)?))
+        let keys = keys.clone();
+        let server = Server { model, keys };
+        Ok(Self(Run::new(server, plan, batch, Share::Zero)?))
     }
 }
 

@@ -5,7 +5,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{exchange, numbers, tensors};
-use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
+use pronghorn_engine::{
+    ClientKeys, ClientRun, EngineError, Machine, ServerKeys, ServerModel, ServerRun, Want,
+};
 use pronghorn_graph::{graph::Graph, oracle};
 use pronghorn_plan::{
     BuildError, BuildOptions, Built, Plan, StepKind, TrustLevel, build, encrypted::schedule::Passes,
@@ -147,10 +149,112 @@ fn equals_the_oracle_within_the_stated_error() {
 fn passes_change_the_program_and_not_the_result() {
     let eager = built(Passes {
         lazy_rescaling: false,
+        ..Passes::default()
     });
     let (found, stated) = difference(&eager, &numbers(INPUTS * 9, 4), 9);
     assert!(found <= stated, "{found} of {stated}");
     assert_ne!(eager.text(), built(Passes::default()).text());
+}
+
+/// A chain of squares: too deep to do without relinearisation.
+fn deep(squares: usize) -> Graph {
+    let mut nodes =
+        vec![r#"{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[4]}"#.to_owned()];
+    let mut shapes: Vec<(String, [usize; 2])> = Vec::new();
+    for layer in 0..=squares {
+        nodes.push(format!(
+            r#"{{"name":"fc{layer}","op":{{"kind":"dense","weight":"w{layer}","bias":null}},"inputs":[{}],"shape":[4]}}"#,
+            nodes.len() - 1
+        ));
+        shapes.push((format!("w{layer}"), [4, 4]));
+        if layer < squares {
+            nodes.push(format!(
+                r#"{{"name":"square{layer}","op":{{"kind":"square"}},"inputs":[{}],"shape":[4]}}"#,
+                nodes.len() - 1
+            ));
+        }
+    }
+    let shapes: Vec<(&str, &[usize])> = shapes
+        .iter()
+        .map(|(name, shape)| (name.as_str(), shape.as_slice()))
+        .collect();
+    let json = format!(
+        r#"{{"name":"deep","nodes":[{}],"output":{}}}"#,
+        nodes.join(","),
+        nodes.len() - 1
+    );
+    Graph::from_json(&json, tensors(&shapes, 3)).expect("the test network is valid")
+}
+
+fn built_deep(squares: usize, passes: Passes) -> Built {
+    let options = BuildOptions {
+        samples: Some(numbers(4 * 200, 7)),
+        passes,
+        ..options()
+    };
+    build(&deep(squares), &options).expect("it has a plan")
+}
+
+fn encrypted(built: &Built) -> &pronghorn_plan::EncryptedPlan {
+    match &built.plan.steps[1].kind {
+        StepKind::Encrypted(encrypted) => encrypted,
+        _ => panic!("the step is encrypted"),
+    }
+}
+
+#[test]
+fn deep_networks_are_relinearised() {
+    for squares in [3, 5] {
+        let built = built_deep(squares, Passes::default());
+        assert!(encrypted(&built).key_power > 1);
+        let (found, stated) = difference(&built, &numbers(4 * 200, 7), 200);
+        assert!(found <= stated, "{squares} squares: {found} of {stated}");
+    }
+}
+
+#[test]
+fn relinearisation_can_be_forced_and_changes_no_result() {
+    let always = Passes {
+        lazy_relinearisation: false,
+        ..Passes::default()
+    };
+    let (lazy, eager) = (built_deep(2, Passes::default()), built_deep(2, always));
+    assert_eq!(encrypted(&lazy).key_power, 1);
+    assert!(encrypted(&eager).key_power > 1);
+    let (found, stated) = difference(&eager, &numbers(4 * 30, 3), 30);
+    assert!(found <= stated, "{found} of {stated}");
+}
+
+/// Keys are sent with the first batch of a connection only, and no randomness is used twice.
+#[test]
+fn keys_serve_a_connection() {
+    let built = built_deep(3, Passes::default());
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
+    let inputs = numbers(4 * 3, 8);
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        let plan = model.plan().clone();
+        let mut client = ClientRun::with_keys(plan, &inputs, 3, &client_keys).expect("inputs fit");
+        let mut server = ServerRun::with_keys(model.clone(), 3, &server_keys).expect("fits");
+        let (mut message, mut first) = (Vec::new(), Vec::new());
+        while client.want() == Want::Send {
+            message.clear();
+            client.send(&mut message).expect("the client's turn");
+            server.receive(&message).expect("an honest message");
+            first.extend_from_slice(&message);
+        }
+        sent.push(first);
+        exchange(&mut client, &mut server).expect("an honest run succeeds");
+        let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
+        let wanted = built.oracle(&integers, 3).expect("whole images");
+        for (f, w) in client.finish_integers().expect("over").iter().zip(&wanted) {
+            assert!((f - w).abs() <= built.tolerance());
+        }
+    }
+    assert!(sent[0].len() > sent[1].len());
+    assert_eq!(sent[1].len(), sent[2].len());
+    assert_ne!(sent[1], sent[2]);
 }
 
 /// Inputs outside the calibrated range are brought to its border, so that nothing wraps around the modulus.
@@ -268,7 +372,8 @@ fn wrong_lengths_and_turns_are_refused() {
 fn words_out_of_range_are_refused() {
     let (mut server, mut message) = halfway(0);
     message.fill(0xff);
-    let is_refused = |error: &EngineError| matches!(error, EngineError::Word { .. });
+    let is_refused =
+        |error: &EngineError| matches!(error, EngineError::Word { .. } | EngineError::Wire { .. });
     assert!(
         server
             .receive(&message)

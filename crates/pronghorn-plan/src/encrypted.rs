@@ -13,7 +13,6 @@
 //! * **Function privacy.** The answer is re-randomised and flooded ([`FLOOD_BITS`], [`EncryptedPlan::worst_flood_bits`]).
 
 pub mod build;
-pub mod noise;
 pub mod program;
 pub mod schedule;
 pub(crate) mod validate;
@@ -46,6 +45,10 @@ pub struct EncryptedPlan {
     pub degree: usize,
     /// Primes of the modulus, `= 1 mod 2N`; ciphertexts from the client use all.
     pub primes: Vec<u64>,
+    /// Special primes of the client's evaluation keys; none where the server relinearises nothing.
+    pub special_primes: Vec<u64>,
+    /// Evaluation keys go from `s^2` to this power of the client's secret; 1 for none.
+    pub key_power: usize,
     /// An input `x` is encoded as `x * 2^scale_log`.
     pub scale_log: u32,
     /// Primes left where the answer is re-randomised and flooded: those the client's public key needs.
@@ -80,6 +83,17 @@ impl EncryptedPlan {
         self.polynomial_bytes(self.flood_limbs)
     }
 
+    /// Bytes of the client's evaluation keys, without what names them; sent once a connection.
+    pub fn evaluation_key_bytes(&self) -> usize {
+        if self.key_power < 2 {
+            return 0;
+        }
+        let limb = |&prime: &u64| packed_len(self.degree, u64::BITS - prime.leading_zeros());
+        let special: usize = self.special_primes.iter().map(limb).sum();
+        let digits = self.primes.len().div_ceil(self.special_primes.len().max(1));
+        (self.key_power - 1) * digits * (self.polynomial_bytes(self.primes.len()) + special)
+    }
+
     /// Bytes of one element of the input, whatever the batch: `b`, packed limb after limb.
     pub fn request_row_bytes(&self) -> usize {
         self.polynomial_bytes(self.primes.len())
@@ -95,9 +109,9 @@ impl EncryptedPlan {
         self.primes[..limbs].iter().map(limb).sum()
     }
 
-    /// Bits of the modulus: the sum over its primes of `log2`, rounded up.
+    /// Bits of the modulus, special primes included: the sum over its primes of `log2`, rounded up.
     pub fn modulus_bits(&self) -> u32 {
-        modulus_bits(&self.primes)
+        modulus_bits(&[self.primes.as_slice(), &self.special_primes].concat())
     }
 }
 

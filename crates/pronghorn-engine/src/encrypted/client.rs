@@ -1,14 +1,16 @@
 //! The data owner's half.
 
+use std::sync::{Arc, Mutex};
+
 use pronghorn_he::{
-    ckks::{Ciphertext, Encryptor, Index, Parameters, PublicKey, SecretKey},
+    ckks::{Ciphertext, Encryptor, EvaluationKeys, Index, Parameters, PublicKey, SecretKey, wire},
     rlwe::OutOfRange,
 };
 use pronghorn_ring::{Word, random::Seed};
 use rayon::prelude::*;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
-use super::{Shape, pack, unpack};
+use super::{Shape, lock};
 use crate::{
     error::EngineError,
     machine::{Machine, Progress, StepMachine, Want},
@@ -18,12 +20,21 @@ use crate::{
 /// An answer of which more than this fraction lies outside its range is none.
 const MOST_OUTSIDE: u64 = 8;
 
+/// The keys of a connection: one secret, and the one encryptor that counts what it used of its randomness.
+pub struct Keys<W: Word> {
+    key: SecretKey<W>,
+    encryptor: Encryptor<W>,
+    sent: bool,
+}
+
+/// Where the keys of a connection are kept.
+pub type KeySlot<W> = Arc<Mutex<Option<Keys<W>>>>;
+
 /// Sends the encrypted input, receives the encrypted result, and holds it in the clear.
 pub struct EncryptedClient<W: Word> {
     shape: Shape,
     parameters: Parameters<W>,
-    key: SecretKey<W>,
-    encryptor: Encryptor<W>,
+    keys: KeySlot<W>,
     input: Batch,
     output: Batch,
     saturated: u64,
@@ -33,80 +44,112 @@ pub struct EncryptedClient<W: Word> {
 #[derive(Clone, Copy)]
 enum State {
     SendKeys,
+    SendEvaluationKeys,
     SendRows { done: usize },
     ReceiveRows { done: usize },
     Done,
 }
 
 impl<W: Word> EncryptedClient<W> {
-    /// Draws fresh keys for this batch.
-    pub(crate) fn new(shape: Shape, input: Batch) -> Result<Self, EngineError> {
+    /// Draws keys, unless the connection has some.
+    pub(crate) fn new(shape: Shape, input: Batch, keys: KeySlot<W>) -> Result<Self, EngineError> {
         let parameters = shape.parameters()?;
-        let key = SecretKey::generate(&parameters, &Seed::from_os()?);
-        let encryptor = key.encryptor()?;
+        let mut slot = lock(&keys);
+        let sent = slot.as_ref().is_some_and(|keys| keys.sent);
+        if slot.is_none() {
+            let key = SecretKey::generate(&parameters, &Seed::from_os()?);
+            let encryptor = key.encryptor()?;
+            *slot = Some(Keys {
+                key,
+                encryptor,
+                sent,
+            });
+        }
+        drop(slot);
         let output = Batch::zeros(shape.outputs, input.images());
         Ok(Self {
             shape,
             parameters,
-            key,
-            encryptor,
+            keys,
             input,
             output,
             saturated: 0,
-            state: State::SendKeys,
+            state: if sent {
+                State::SendRows { done: 0 }
+            } else {
+                State::SendKeys
+            },
         })
     }
 
     /// The seed of every `a`, and the public key: its seed, and its first limbs, which are those the answer has when the
     /// server re-randomises it.
-    fn keys(&self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let public = PublicKey::generate(&self.key)?;
+    fn public_keys(&self, keys: &Keys<W>, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let public = PublicKey::generate(&keys.key)?;
         let limbs = self.shape.encrypted.flood_limbs;
-        out.extend_from_slice(self.encryptor.seed());
+        let words = limbs * self.parameters.n();
+        out.extend_from_slice(keys.encryptor.seed());
         out.extend_from_slice(public.seed());
-        pack(
-            &self.parameters,
-            limbs,
-            &public.b()[..limbs * self.parameters.n()],
-            out,
-        );
+        wire::pack(&self.parameters, limbs, &public.b()[..words], out);
         Ok(())
     }
 
-    /// Encodes, encrypts and packs rows `done..done + rows`.
-    fn encrypt(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let row_bytes = self.shape.encrypted.request_row_bytes();
-        out.resize(rows * row_bytes, 0);
-        let indices: Vec<Index> = self.encryptor.reserve(rows).collect();
-        let this = &*self;
-        out.par_chunks_mut(row_bytes)
-            .zip(indices)
-            .enumerate()
-            .try_for_each(|(row, (bytes, index))| {
-                bytes.copy_from_slice(&this.encrypt_row(done + row, index)?);
-                Ok(())
-            })
+    fn evaluation_keys(&self, keys: &Keys<W>, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let power = self.shape.encrypted.key_power;
+        let evaluation = EvaluationKeys::generate(&keys.key, power, &[], false);
+        evaluation.map_err(self.shape.ckks())?.encode(out);
+        Ok(())
     }
 
-    fn encrypt_row(&self, row: usize, index: Index) -> Result<Vec<u8>, EngineError> {
+    /// Something done with the keys of the connection.
+    fn with_keys<T>(
+        &self,
+        act: impl FnOnce(&mut Keys<W>) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        match lock(&self.keys).as_mut() {
+            Some(keys) => act(keys),
+            None => Err(EngineError::OutOfTurn {
+                state: "has no keys",
+            }),
+        }
+    }
+
+    /// Encodes, encrypts and packs rows `done..done + rows`.
+    fn encrypt(&self, done: usize, rows: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let row_bytes = self.shape.encrypted.request_row_bytes();
+        out.resize(rows * row_bytes, 0);
+        self.with_keys(|keys| {
+            let indices: Vec<Index> = keys.encryptor.reserve(rows).collect();
+            let encryptor = &keys.encryptor;
+            out.par_chunks_mut(row_bytes)
+                .zip(indices)
+                .enumerate()
+                .try_for_each(|(row, (bytes, index))| {
+                    bytes.copy_from_slice(&self.encrypt_row(encryptor, done + row, index)?);
+                    Ok(())
+                })
+        })
+    }
+
+    fn encrypt_row(
+        &self,
+        encryptor: &Encryptor<W>,
+        row: usize,
+        index: Index,
+    ) -> Result<Vec<u8>, EngineError> {
         let limbs = self.parameters.limbs();
         let unit = f64::from(-self.shape.input_bits).exp2();
         let scale = f64::from(self.shape.encrypted.scale_log).exp2();
-        let mut values: Vec<f64> = self
-            .input
-            .row(row)
-            .iter()
-            .map(|&x| f64::from(x) * unit)
-            .collect();
+        let row = self.input.row(row).iter();
+        let values = Zeroizing::new(row.map(|&x| f64::from(x) * unit).collect::<Vec<f64>>());
         let message = self.parameters.message(&values, &[], scale, limbs);
-        values.zeroize();
+        let message = message.map_err(self.shape.ckks())?;
         let mut b = vec![W::default(); limbs * self.parameters.n()];
-        let encrypted =
-            self.encryptor
-                .encrypt_words(index, &message.map_err(self.shape.ckks())?, &mut b);
-        encrypted.map_err(self.shape.ckks())?;
+        encryptor
+            .encrypt_words(index, &message, &mut b)
+            .map_err(self.shape.ckks())?;
         let mut packed = Vec::new();
-        pack(&self.parameters, limbs, &b, &mut packed);
+        wire::pack(&self.parameters, limbs, &b, &mut packed);
         Ok(packed)
     }
 
@@ -115,10 +158,17 @@ impl<W: Word> EncryptedClient<W> {
         let Self {
             shape,
             parameters,
-            key,
+            keys,
             output,
             ..
         } = self;
+        let keys = lock(keys);
+        let Some(keys) = keys.as_ref() else {
+            return Err(EngineError::OutOfTurn {
+                state: "has no keys",
+            });
+        };
+        let key = &keys.key;
         let (shape, images) = (&*shape, output.images());
         let saturated = output.words_mut()[done * images..][..rows * images]
             .par_chunks_mut(images)
@@ -144,13 +194,8 @@ fn decrypt_row<W: Word>(
 ) -> Result<u64, EngineError> {
     let (polys, limbs) = (shape.encrypted.answer_polys, shape.encrypted.answer_limbs);
     let mut words = vec![W::default(); polys * limbs * parameters.n()];
-    unpack(
-        parameters,
-        limbs,
-        bytes,
-        &mut words,
-        (shape, "the encrypted answer", row),
-    )?;
+    wire::unpack(parameters, limbs, bytes, &mut words)
+        .map_err(shape.wire("the encrypted answer", row))?;
     let answer = Ciphertext::from_words(parameters, limbs, shape.encrypted.answer_scale, words);
     let plain = answer.and_then(|answer| key.decrypt(&answer));
     let mut slots = plain
@@ -184,7 +229,7 @@ fn decrypt_row<W: Word>(
 impl<W: Word> Machine for EncryptedClient<W> {
     fn want(&self) -> Want {
         match self.state {
-            State::SendKeys | State::SendRows { .. } => Want::Send,
+            State::SendKeys | State::SendEvaluationKeys | State::SendRows { .. } => Want::Send,
             State::ReceiveRows { .. } => Want::Receive,
             State::Done => Want::Done,
         }
@@ -193,13 +238,27 @@ impl<W: Word> Machine for EncryptedClient<W> {
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         match self.state {
             State::SendKeys => {
-                self.keys(out)?;
+                self.with_keys(|keys| self.public_keys(keys, out))?;
+                self.state = if self.shape.encrypted.key_power > 1 {
+                    State::SendEvaluationKeys
+                } else {
+                    State::SendRows { done: 0 }
+                };
+            }
+            State::SendEvaluationKeys => {
+                self.with_keys(|keys| self.evaluation_keys(keys, out))?;
                 self.state = State::SendRows { done: 0 };
             }
             State::SendRows { done } => {
                 let (rows, _) = self.shape.request(done);
                 self.encrypt(done, rows, out)?;
                 let done = done + rows;
+                if done == self.shape.inputs {
+                    self.with_keys(|keys| {
+                        keys.sent = true;
+                        Ok(())
+                    })?;
+                }
                 self.state = if done == self.shape.inputs {
                     State::ReceiveRows { done: 0 }
                 } else {
@@ -244,7 +303,7 @@ impl<W: Word> Machine for EncryptedClient<W> {
 
     fn progress(&self) -> Progress {
         let done = match self.state {
-            State::SendKeys => 0,
+            State::SendKeys | State::SendEvaluationKeys => 0,
             State::SendRows { done } => done,
             State::ReceiveRows { done } => self.shape.inputs + done,
             State::Done => self.shape.inputs + self.shape.outputs,

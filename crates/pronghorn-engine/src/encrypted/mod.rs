@@ -1,14 +1,16 @@
 //! Polynomial networks on CKKS ciphertexts, without interaction (nGraph-HE2, section 3; trust level `encrypted`).
 //!
 //! Messages, in order (all lengths follow from the plan, whatever the number of images):
-//! 1. client: the seed of every `a`, the seed of its public key's uniform half, and the public key's other half;
+//! 1. client, once a connection: the seed of every `a`, the seed of its public key's uniform half, and the public key's
+//!    other half; then, where the plan relinearises, its evaluation keys;
 //! 2. client: rows of `b`, one an element of the input, [`rows_per_message`] at a time;
 //! 3. server: rows of the answer, one an element of the result, as many polynomials as its degree in the secret, plus one.
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client its results and what the plan says: sizes,
 //! parameters, scales. The answer is an encryption of the result and noise; the noise depends on the weights, and is hidden
 //! under a flood of which the plan says how wide it is, the polynomials by encryptions of zero
-//! ([`pronghorn_he::ckks::PublicKey::flood_words`] has the argument). Keys and randomness are fresh for every batch.
+//! ([`pronghorn_he::ckks::PublicKey::flood_words`] has the argument). Keys are fresh for every connection, randomness for
+//! every batch.
 //!
 //! Results stay with the client: whoever shows decrypted CKKS values to others gives the key away (Li, Micciancio,
 //! EUROCRYPT 2021).
@@ -22,15 +24,25 @@ mod values;
 
 pub use network::Network;
 
-use pronghorn_he::ckks::{CkksError, Parameters};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pronghorn_he::ckks::{CkksError, Parameters, WireError};
 use pronghorn_plan::{
     EncryptedPlan,
     cost::SEED_BYTES,
     plan::{Plan, StepKind},
 };
-use pronghorn_ring::{Word, bits};
+use pronghorn_ring::Word;
 
 use crate::{batch::rows_per_message, error::EngineError};
+
+/// More than the header of evaluation keys.
+const KEY_HEADER_BYTES: usize = 256;
+
+/// Keys are whole between operations, so a panic elsewhere leaves them usable.
+fn lock<T>(slot: &Mutex<T>) -> MutexGuard<'_, T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The sizes both parties' machines share.
 #[derive(Clone)]
@@ -83,6 +95,11 @@ impl Shape {
         2 * SEED_BYTES + self.encrypted.public_key_bytes()
     }
 
+    /// Most bytes of the second message: the keys and what names them.
+    fn evaluation_keys_bytes(&self) -> usize {
+        self.encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES
+    }
+
     /// Rows and bytes of the request message that starts at row `done`.
     fn request(&self, done: usize) -> (usize, usize) {
         let row = self.encrypted.request_row_bytes();
@@ -99,11 +116,16 @@ impl Shape {
 
     /// The ring and the modulus.
     fn parameters<W: Word>(&self) -> Result<Parameters<W>, EngineError> {
-        let EncryptedPlan { degree, primes, .. } = &self.encrypted;
-        Parameters::new(*degree, primes, &[]).map_err(|source| EngineError::CkksParameters {
+        parameters(&self.encrypted, &self.step)
+    }
+
+    fn wire(&self, message: &'static str, row: usize) -> impl Fn(WireError) -> EngineError + '_ {
+        move |source| EngineError::Wire {
             step: self.step.clone(),
+            message,
+            row,
             source,
-        })
+        }
     }
 
     fn ckks(&self) -> impl Fn(CkksError) -> EngineError + '_ {
@@ -131,46 +153,12 @@ impl Shape {
     }
 }
 
-/// Packs whole polynomials `[poly][limb][N]` of `limbs` limbs, limb after limb to the bits of its prime.
-fn pack<W: Word>(parameters: &Parameters<W>, limbs: usize, words: &[W], out: &mut Vec<u8>) {
-    for (limb, words) in (0..limbs).cycle().zip(words.chunks_exact(parameters.n())) {
-        bits::pack(words, parameters.basis().prime(limb).bits(), out);
-    }
-}
-
-/// Undoes [`pack`], and checks that all words are residues.
-fn unpack<W: Word>(
-    parameters: &Parameters<W>,
-    limbs: usize,
-    bytes: &[u8],
-    words: &mut [W],
-    (shape, message, row): (&Shape, &'static str, usize),
-) -> Result<(), EngineError> {
-    let mut rest = bytes;
-    for (limb, words) in (0..limbs)
-        .cycle()
-        .zip(words.chunks_exact_mut(parameters.n()))
-    {
-        let q = parameters.basis().prime(limb);
-        let (bytes, after) = rest.split_at(bits::packed_len(words.len(), q.bits()));
-        rest = after;
-        bits::unpack(bytes, q.bits(), words).map_err(|source| EngineError::Packing {
-            step: shape.step.clone(),
-            message,
-            row,
+/// The ring and the modulus of a plan.
+fn parameters<W: Word>(plan: &EncryptedPlan, step: &str) -> Result<Parameters<W>, EngineError> {
+    Parameters::new(plan.degree, &plan.primes, &plan.special_primes).map_err(|source| {
+        EngineError::CkksParameters {
+            step: step.to_owned(),
             source,
-        })?;
-        let most = words
-            .iter()
-            .fold(W::default(), |most, &word| most.max(word));
-        if most >= q.word() {
-            return Err(EngineError::Word {
-                step: shape.step.clone(),
-                message,
-                row,
-                modulus: q.value(),
-            });
         }
-    }
-    Ok(())
+    })
 }

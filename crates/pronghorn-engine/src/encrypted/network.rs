@@ -14,7 +14,10 @@ use pronghorn_ring::{
     rns::{Division, RnsBasis},
 };
 
-use super::values::{Pool, Values};
+use super::{
+    parameters,
+    values::{Pool, Values},
+};
 use crate::{batch::product::PackedWeights, error::EngineError};
 
 /// A polynomial network prepared for any number of batches. The server's secret: no Debug.
@@ -63,6 +66,16 @@ pub(super) enum Op<W: Word> {
     /// The input itself.
     Same,
     Rescale(Division<W>),
+    Relinearise {
+        dropped: usize,
+    },
+}
+
+impl<W: Word> Op<W> {
+    /// Whether it leads to another stage.
+    pub fn leads_on(&self) -> bool {
+        matches!(self, Self::Rescale(_) | Self::Relinearise { .. })
+    }
 }
 
 impl<W: Word> Network<W> {
@@ -75,12 +88,7 @@ impl<W: Word> Network<W> {
         plan: &EncryptedPlan,
         step: &Step,
     ) -> Result<Self, EngineError> {
-        let parameters = Parameters::new(plan.degree, &plan.primes, &[]).map_err(|source| {
-            EngineError::CkksParameters {
-                step: step.name.clone(),
-                source,
-            }
-        })?;
+        let parameters = parameters(plan, &step.name)?;
         let basis = parameters.basis();
         let program = &encrypted.program;
         let (stages, until) = (program.stages(), program.stored_until());
@@ -96,6 +104,7 @@ impl<W: Word> Network<W> {
                     let factor = (node.scale / program.nodes[node.inputs[0]].scale).round();
                     Op::Scale(residues(basis, node.limbs, &[factor]).concat())
                 }
+                ProgramOp::Relinearise { limbs } => Op::Relinearise { dropped: limbs },
                 ProgramOp::Rescale { limbs } => {
                     let dropped: Vec<usize> = (node.limbs..node.limbs + limbs).collect();
                     Op::Rescale(Division::new(basis, &dropped))

@@ -22,11 +22,18 @@ pub struct Request {
     /// Where each limb begins in a row, and bits of its words.
     limbs: Vec<(usize, u32)>,
     uniform: Prg,
+    /// The number of the first row's `a`.
+    first: u64,
 }
 
 impl Request {
     /// No rows yet; `room` is what they are put into.
-    pub fn new<W: Word>(parameters: &Parameters<W>, uniform: Prg, mut room: Vec<u8>) -> Self {
+    pub fn new<W: Word>(
+        parameters: &Parameters<W>,
+        uniform: Prg,
+        first: u64,
+        mut room: Vec<u8>,
+    ) -> Self {
         room.clear();
         let mut row_bytes = 0;
         let primes = parameters.basis().primes().take(parameters.limbs());
@@ -41,6 +48,7 @@ impl Request {
             row_bytes,
             limbs,
             uniform,
+            first,
         }
     }
 
@@ -89,7 +97,14 @@ impl Request {
                 });
             }
             scatter(room, 0, element, elements, out);
-            ckks::expand_chunk(parameters, &self.uniform, element as u64, limb, chunk, room);
+            ckks::expand_chunk(
+                parameters,
+                &self.uniform,
+                self.first + element as u64,
+                limb,
+                chunk,
+                room,
+            );
             scatter(room, 1, element, elements, out);
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! The model owner's half.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use pronghorn_he::ckks::{self, Parameters, PublicKey};
+use pronghorn_he::ckks::{self, CkksError, EvaluationKeys, Parameters, PublicKey};
 use pronghorn_plan::cost::SEED_BYTES;
 use pronghorn_ring::{
     Word,
@@ -10,19 +10,30 @@ use pronghorn_ring::{
 };
 use rayon::prelude::*;
 
-use super::{Network, Shape, pack, request::Request, stage, unpack};
+use super::{Network, Shape, lock, request::Request, stage};
 use crate::{
     error::EngineError,
     machine::{Machine, Progress, StepMachine, Want},
     share::Share,
 };
 
+/// What a client sends once a connection.
+pub struct Keys<W: Word> {
+    /// The seed of every `a`, and how many of them were used.
+    uniform: [u8; SEED_BYTES],
+    used: u64,
+    public: PublicKey<W>,
+    evaluation: Option<EvaluationKeys<W>>,
+}
+
+/// Where the keys of a connection are kept.
+pub type KeySlot<W> = Arc<Mutex<Option<Keys<W>>>>;
+
 /// Receives encrypted rows, computes, sends encrypted rows; its share of the result is zero.
 pub struct EncryptedServer<W: Word> {
     shape: Shape,
     network: Arc<Network<W>>,
-    /// What the client's first message brings, and what its others do.
-    public: Option<PublicKey<W>>,
+    keys: KeySlot<W>,
     request: Option<Request>,
     /// Rows of the answer, `[poly][limb][N]` each.
     answer: Vec<Vec<W>>,
@@ -32,21 +43,27 @@ pub struct EncryptedServer<W: Word> {
 #[derive(Clone, Copy)]
 enum State {
     ReceiveKeys,
+    ReceiveEvaluationKeys,
     ReceiveRows { done: usize },
     SendRows { done: usize },
     Done,
 }
 
 impl<W: Word> EncryptedServer<W> {
-    pub(crate) fn new(shape: Shape, network: Arc<Network<W>>) -> Self {
-        Self {
+    pub(crate) fn new(shape: Shape, network: Arc<Network<W>>, keys: KeySlot<W>) -> Self {
+        let known = lock(&keys).is_some();
+        let mut server = Self {
             shape,
             network,
-            public: None,
+            keys,
             request: None,
             answer: Vec::new(),
             state: State::ReceiveKeys,
+        };
+        if known {
+            server.begin();
         }
+        server
     }
 
     fn parameters(&self) -> &Parameters<W> {
@@ -60,27 +77,65 @@ impl<W: Word> EncryptedServer<W> {
         let (public, rest) = rest.split_at(SEED_BYTES);
         let (limbs, n) = (self.shape.encrypted.flood_limbs, self.parameters().n());
         let mut b = vec![W::default(); limbs * n];
-        let place = (&self.shape, "the public key", 0);
-        unpack(self.parameters(), limbs, rest, &mut b, place)?;
-        let room = self
-            .network
-            .rows
-            .take(self.shape.inputs * self.shape.encrypted.request_row_bytes());
-        let uniform = ckks::uniform_generator(&seed(uniform));
-        self.request = Some(Request::new(self.parameters(), uniform, room));
-        self.public = Some(PublicKey::from_parts(self.parameters(), seed(public), b));
+        ckks::wire::unpack(self.parameters(), limbs, rest, &mut b)
+            .map_err(self.shape.wire("the public key", 0))?;
+        let keys = Keys {
+            uniform: seed(uniform),
+            used: 0,
+            public: PublicKey::from_parts(self.parameters(), seed(public), b),
+            evaluation: None,
+        };
+        *lock(&self.keys) = Some(keys);
+        if self.shape.encrypted.key_power > 1 {
+            self.state = State::ReceiveEvaluationKeys;
+        } else {
+            self.begin();
+        }
         Ok(())
+    }
+
+    fn read_evaluation_keys(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let keys = EvaluationKeys::decode(self.parameters(), message)
+            .map_err(self.shape.wire("the evaluation keys", 0))?;
+        if keys.max_power() < self.shape.encrypted.key_power {
+            let power = self.shape.encrypted.key_power;
+            return Err(self.shape.ckks()(CkksError::NoPowerKey { power }));
+        }
+        if let Some(known) = lock(&self.keys).as_mut() {
+            known.evaluation = Some(keys);
+        }
+        self.begin();
+        Ok(())
+    }
+
+    /// Makes ready for the rows of a batch.
+    fn begin(&mut self) {
+        let (inputs, row) = (self.shape.inputs, self.shape.encrypted.request_row_bytes());
+        if let Some(keys) = lock(&self.keys).as_mut() {
+            let uniform = ckks::uniform_generator(&keys.uniform);
+            let room = self.network.rows.take(inputs * row);
+            let request = Request::new(&self.network.parameters, uniform, keys.used, room);
+            keys.used += inputs as u64;
+            self.request = Some(request);
+        }
+        self.state = State::ReceiveRows { done: 0 };
     }
 
     /// Computes the result, re-randomises and floods it, and divides what the client does not need away.
     fn compute(&mut self) -> Result<(), EngineError> {
-        let (Some(public), Some(request)) = (self.public.take(), self.request.take()) else {
+        let keys = lock(&self.keys);
+        let (Some(keys), Some(request)) = (keys.as_ref(), self.request.take()) else {
             return Err(EngineError::OutOfTurn {
                 state: "has no input yet",
             });
         };
         let parameters = &self.network.parameters;
-        let result = stage::run(&self.network, &self.shape, &request)?;
+        let result = stage::run(
+            &self.network,
+            &self.shape,
+            &request,
+            keys.evaluation.as_ref(),
+        )?;
         self.network.rows.give(request.into_room());
         let random = Prg::new(&Seed::from_os()?, "pronghorn 2026 encrypted answers");
         let (n, plan) = (parameters.n(), &self.shape.encrypted);
@@ -90,7 +145,7 @@ impl<W: Word> EncryptedServer<W> {
                 result.read(element, place / result.limbs, place % result.limbs, words);
             }
             let mut stream = random.stream(element as u64);
-            public
+            keys.public
                 .flood_words(result.limbs, &mut words, plan.flood_log, &mut stream)
                 .map_err(self.shape.ckks())?;
             let dropped = result.limbs - plan.answer_limbs;
@@ -105,7 +160,7 @@ impl<W: Word> EncryptedServer<W> {
 
     fn pack(&self, done: usize, rows: usize, out: &mut Vec<u8>) {
         for answer in &self.answer[done..done + rows] {
-            pack(
+            ckks::wire::pack(
                 self.parameters(),
                 self.shape.encrypted.answer_limbs,
                 answer,
@@ -118,7 +173,9 @@ impl<W: Word> EncryptedServer<W> {
 impl<W: Word> Machine for EncryptedServer<W> {
     fn want(&self) -> Want {
         match self.state {
-            State::ReceiveKeys | State::ReceiveRows { .. } => Want::Receive,
+            State::ReceiveKeys | State::ReceiveEvaluationKeys | State::ReceiveRows { .. } => {
+                Want::Receive
+            }
             State::SendRows { .. } => Want::Send,
             State::Done => Want::Done,
         }
@@ -147,8 +204,8 @@ impl<W: Word> Machine for EncryptedServer<W> {
                 self.shape
                     .length("the public key", message.len(), self.shape.keys_bytes())?;
                 self.read_keys(message)?;
-                self.state = State::ReceiveRows { done: 0 };
             }
+            State::ReceiveEvaluationKeys => self.read_evaluation_keys(message)?,
             State::ReceiveRows { done } => {
                 let (rows, expected) = self.shape.request(done);
                 self.shape
@@ -177,6 +234,7 @@ impl<W: Word> Machine for EncryptedServer<W> {
     fn max_incoming(&self) -> usize {
         match self.state {
             State::ReceiveKeys => self.shape.keys_bytes(),
+            State::ReceiveEvaluationKeys => self.shape.evaluation_keys_bytes(),
             State::ReceiveRows { done } => self.shape.request(done).1,
             _ => 0,
         }
@@ -184,7 +242,7 @@ impl<W: Word> Machine for EncryptedServer<W> {
 
     fn progress(&self) -> Progress {
         let done = match self.state {
-            State::ReceiveKeys => 0,
+            State::ReceiveKeys | State::ReceiveEvaluationKeys => 0,
             State::ReceiveRows { done } => done,
             State::SendRows { done } => self.shape.inputs + done,
             State::Done => self.shape.inputs + self.shape.outputs,

@@ -4,7 +4,8 @@
 //! operations, so that what a layer makes is squared and met by the next layer while it is in cache, and is never
 //! stored: of CryptoNets' 845 squares not one.
 
-use pronghorn_ring::{Prime, SimdLevel, Word, vector};
+use pronghorn_he::ckks::{CkksError, EvaluationKeys};
+use pronghorn_ring::{Prime, SimdLevel, Word, rns::Division, vector};
 use rayon::prelude::*;
 
 use super::{
@@ -30,18 +31,28 @@ pub fn run<W: Word>(
     network: &Network<W>,
     shape: &Shape,
     request: &Request,
+    keys: Option<&EvaluationKeys<W>>,
 ) -> Result<Values<W>, EngineError> {
     let mut stored: Vec<Option<Values<W>>> = network.nodes.iter().map(|_| None).collect();
     for stage in 0..network.stages {
         for (index, node) in network.nodes.iter().enumerate() {
-            if let (Op::Rescale(_), true) = (&node.op, node.stage == stage) {
-                let value = stored[node.inputs[0]].as_ref();
-                stored[index] = Some(rescale(
-                    network,
-                    node,
-                    value.expect("read values are stored"),
-                ));
+            if node.stage != stage || !node.op.leads_on() {
+                continue;
             }
+            let value = stored[node.inputs[0]].as_ref();
+            let value = value.expect("read values are stored");
+            let divided = match (&node.op, keys) {
+                (Op::Rescale(division), _) => rescale(network, node, value, division),
+                (&Op::Relinearise { dropped }, Some(keys)) => {
+                    relinearise(network, node, value, keys, dropped).map_err(shape.ckks())?
+                }
+                _ => {
+                    return Err(EngineError::OutOfTurn {
+                        state: "has no evaluation keys",
+                    });
+                }
+            };
+            stored[index] = Some(divided);
         }
         let here = Stage::new(network, stage);
         here.run(shape, request, &mut stored)?;
@@ -99,7 +110,7 @@ impl<'a, W: Word> Stage<'a, W> {
     fn new(network: &'a Network<W>, stage: usize) -> Self {
         let is_here = |&index: &usize| {
             let node: &Node<W> = &network.nodes[index];
-            node.stage == stage && !matches!(node.op, Op::Input | Op::Rescale(_))
+            node.stage == stage && !matches!(node.op, Op::Input) && !node.op.leads_on()
         };
         let nodes: Vec<usize> = (0..network.nodes.len()).filter(is_here).collect();
         let reads_input = nodes
@@ -263,7 +274,9 @@ fn apply<W: Word>(
 ) {
     let poly_len = node.elements * TILE;
     match op {
-        Op::Input | Op::Rescale(_) => unreachable!("not of a stage's words"),
+        Op::Input | Op::Rescale(_) | Op::Relinearise { .. } => {
+            unreachable!("not of a stage's words")
+        }
         Op::Same => out.copy_from_slice(inputs[0].words),
         Op::Linear { weights, addends } => {
             for (poly, out) in out.chunks_exact_mut(poly_len).enumerate() {
@@ -359,10 +372,12 @@ fn accumulate<W: Word>(q: &Prime<W>, x: &[W], y: &[W], out: &mut [W], first: &mu
 }
 
 /// Divides all ciphertexts of a value by their last primes.
-fn rescale<W: Word>(network: &Network<W>, node: &Node<W>, value: &Values<W>) -> Values<W> {
-    let Op::Rescale(division) = &node.op else {
-        unreachable!("called for rescalings only")
-    };
+fn rescale<W: Word>(
+    network: &Network<W>,
+    node: &Node<W>,
+    value: &Values<W>,
+    division: &Division<W>,
+) -> Values<W> {
     let basis = network.parameters.basis();
     let n = basis.n();
     let mut out = network.values(node);
@@ -370,33 +385,86 @@ fn rescale<W: Word>(network: &Network<W>, node: &Node<W>, value: &Values<W>) -> 
         .flat_map(|element| (0..node.polys).map(move |poly| (element, poly)))
         .collect();
     let together = RESCALED_TOGETHER * rayon::current_num_threads();
+    let mut divided = vec![vec![W::default(); node.limbs * n]; together.min(rows.len())];
     for rows in rows.chunks(together) {
-        let rescaled: Vec<Vec<W>> = rows
-            .par_iter()
-            .map_init(
-                || [vec![W::default(); n], vec![W::default(); n]],
-                |[x, room], &(element, poly)| {
-                    let mut digits = vec![W::default(); division.sources() * n];
-                    for (source, digits) in digits.chunks_exact_mut(n).enumerate() {
-                        let limb = node.limbs + source;
-                        value.read(element, poly, limb, digits);
-                        basis.ntt(limb).inverse(digits);
-                    }
-                    division.digits(&mut digits, room);
-                    let mut words = vec![W::default(); node.limbs * n];
-                    for (limb, words) in words.chunks_exact_mut(n).enumerate() {
-                        value.read(element, poly, limb, x);
-                        division.apply(basis, limb, &digits, x, words, room);
-                    }
-                    words
-                },
-            )
-            .collect();
-        for (&(element, poly), words) in rows.iter().zip(&rescaled) {
+        divided.par_iter_mut().zip(rows).for_each_init(
+            || Divided::new(n, division.sources()),
+            |room, (words, &(element, poly))| {
+                for (source, digits) in room.digits.chunks_exact_mut(n).enumerate() {
+                    let limb = node.limbs + source;
+                    value.read(element, poly, limb, digits);
+                    basis.ntt(limb).inverse(digits);
+                }
+                division.digits(&mut room.digits, &mut room.scratch);
+                for (limb, words) in words.chunks_exact_mut(n).enumerate() {
+                    value.read(element, poly, limb, &mut room.words);
+                    let Divided {
+                        digits,
+                        words: x,
+                        scratch,
+                    } = room;
+                    division.apply(basis, limb, digits, x, words, scratch);
+                }
+            },
+        );
+        for (&(element, poly), words) in rows.iter().zip(&divided) {
             for (limb, words) in words.chunks_exact(n).enumerate() {
                 out.write(element, poly, limb, words);
             }
         }
     }
     out
+}
+
+/// Room of one thread for divisions.
+struct Divided<W> {
+    digits: Vec<W>,
+    words: Vec<W>,
+    scratch: Vec<W>,
+}
+
+impl<W: Word> Divided<W> {
+    fn new(n: usize, sources: usize) -> Self {
+        Self {
+            digits: vec![W::default(); sources * n],
+            words: vec![W::default(); n],
+            scratch: vec![W::default(); n],
+        }
+    }
+}
+
+/// Brings all ciphertexts of a value to two polynomials, and divides by their last `dropped` primes.
+fn relinearise<W: Word>(
+    network: &Network<W>,
+    node: &Node<W>,
+    value: &Values<W>,
+    keys: &EvaluationKeys<W>,
+    dropped: usize,
+) -> Result<Values<W>, CkksError> {
+    let n = network.parameters.n();
+    let mut out = network.values(node);
+    let elements: Vec<usize> = (0..node.elements).collect();
+    let together = RESCALED_TOGETHER * rayon::current_num_threads();
+    for elements in elements.chunks(together) {
+        let switched: Vec<Vec<W>> = elements
+            .par_iter()
+            .map_init(
+                || vec![W::default(); value.polys * value.limbs * n],
+                |x, &element| {
+                    for (place, words) in x.chunks_exact_mut(n).enumerate() {
+                        value.read(element, place / value.limbs, place % value.limbs, words);
+                    }
+                    let mut words = vec![W::default(); 2 * node.limbs * n];
+                    keys.relinearise_words(value.limbs, dropped, x, &mut words)?;
+                    Ok(words)
+                },
+            )
+            .collect::<Result<_, CkksError>>()?;
+        for (&element, words) in elements.iter().zip(&switched) {
+            for (place, words) in words.chunks_exact(n).enumerate() {
+                out.write(element, place / node.limbs, place % node.limbs, words);
+            }
+        }
+    }
+    Ok(out)
 }

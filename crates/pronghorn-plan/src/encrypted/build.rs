@@ -149,8 +149,10 @@ pub fn evaluate(
     let inputs: Vec<f64> = integers.iter().map(|&x| f64::from(x) * unit).collect();
     let scale = f64::from(result.fraction_bits).exp2();
     let values = graph.evaluate(&inputs).into_iter();
-    // Saturates: a result that far out is an error of decryption in the secure run.
-    values.map(|y| (y * scale).round() as i32).collect()
+    let (low, high) = (f64::from(result.low), f64::from(result.high));
+    // As the client does with results beyond the range.
+    let integer = |y: f64| (y * scale).round().clamp(low, high) as i32;
+    values.map(integer).collect()
 }
 
 /// Shape, scale and range of the input and of the result.
@@ -180,6 +182,8 @@ fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
         word: WordSize::U32,
         degree: schedule.degree,
         primes: schedule.primes.clone(),
+        special_primes: schedule.special.clone(),
+        key_power: schedule.key_power,
         scale_log: schedule.scale_log,
         flood_limbs: output.limbs,
         flood_log: schedule.flood_log,

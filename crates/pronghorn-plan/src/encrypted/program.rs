@@ -44,6 +44,18 @@ pub enum ProgramOp {
         /// How many.
         limbs: usize,
     },
+    /// To two polynomials, by key switching, and division by the last so many primes, maybe none.
+    Relinearise {
+        /// How many.
+        limbs: usize,
+    },
+}
+
+impl ProgramOp {
+    /// Whether it leads to another stage: it needs all words of a polynomial, or of all limbs.
+    fn leads_on(self) -> bool {
+        matches!(self, Self::Rescale { .. } | Self::Relinearise { .. })
+    }
 }
 
 impl Program {
@@ -52,7 +64,7 @@ impl Program {
         let mut stages = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
             let before = node.inputs.iter().map(|&input| stages[input]).max();
-            let rescaled = usize::from(matches!(node.op, ProgramOp::Rescale { .. }));
+            let rescaled = usize::from(node.op.leads_on());
             stages.push(before.unwrap_or(0) + rescaled);
         }
         stages
@@ -65,8 +77,8 @@ impl Program {
         let mut until = vec![None; self.nodes.len()];
         for (index, node) in self.nodes.iter().enumerate() {
             for &input in &node.inputs {
-                let input_is_stored = matches!(self.nodes[input].op, ProgramOp::Rescale { .. })
-                    || self.nodes[input].inputs.is_empty();
+                let of_input = &self.nodes[input];
+                let input_is_stored = of_input.op.leads_on() || of_input.inputs.is_empty();
                 if stages[index] != stages[input] || input_is_stored {
                     until[input] = until[input].max(Some(stages[index]));
                 }
@@ -118,6 +130,7 @@ impl fmt::Display for Table<'_> {
                 }
                 ProgramOp::Scale => ("", "times an integer".to_owned()),
                 ProgramOp::Rescale { limbs } => ("", format!("rescale by {limbs} primes")),
+                ProgramOp::Relinearise { limbs } => ("", format!("relinearise, by {limbs} primes")),
             };
             writeln!(
                 f,

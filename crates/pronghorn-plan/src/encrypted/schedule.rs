@@ -5,14 +5,13 @@
 //! gain ([`PolyGraph::measured_gains`]). Rescaling drops as many primes as it can without adding more noise than there is.
 
 use pronghorn_graph::polynomial::{PolyGraph, PolyNode, PolyOp};
+use pronghorn_he::ckks::Noise;
 use pronghorn_ring::{
     rns,
     security::{SecurityLevel, max_log_q},
 };
 
-use super::{
-    FLOOD_BITS, MAX_LIMBS, MAX_POLYS, Program, ProgramNode, ProgramOp, modulus_bits, noise,
-};
+use super::{FLOOD_BITS, MAX_LIMBS, MAX_POLYS, Program, ProgramNode, ProgramOp, modulus_bits};
 
 /// Degrees that are tried.
 pub const DEGREES: [usize; 4] = [1 << 12, 1 << 13, 1 << 14, 1 << 15];
@@ -42,6 +41,9 @@ const MOST_MISMATCH: f64 = 1.0 / (1u64 << 20) as f64;
 /// Most products of ciphertexts.
 const MAX_PRODUCTS: u32 = 8;
 
+/// Most special primes that are tried.
+const MOST_SPECIAL: usize = 4;
+
 /// Primes are smaller than their bits say by less than this many bits.
 const ROUGHLY: f64 = 0.02;
 
@@ -57,6 +59,10 @@ pub struct Schedule {
     pub degree: usize,
     /// The modulus.
     pub primes: Vec<u64>,
+    /// Special primes of key switching; none where nothing is relinearised.
+    pub special: Vec<u64>,
+    /// The highest power of the secret that is relinearised; 1 for none.
+    pub key_power: usize,
     /// The input's scale.
     pub scale_log: u32,
     /// Width of the flood is `2^flood_log`.
@@ -78,12 +84,15 @@ pub struct Schedule {
 pub struct Passes {
     /// Rescale as late as pays; otherwise right after each layer and each product.
     pub lazy_rescaling: bool,
+    /// Relinearise where it pays only, which may be nowhere; otherwise wherever products are rescaled.
+    pub lazy_relinearisation: bool,
 }
 
 impl Default for Passes {
     fn default() -> Self {
         Self {
             lazy_rescaling: true,
+            lazy_relinearisation: true,
         }
     }
 }
@@ -109,6 +118,8 @@ struct Choice<'a> {
     scale_log: u32,
     /// Bit `i`: rescale the result of product `i` before the next product, not at once.
     lazy: u32,
+    /// Special primes; with some, what is rescaled is relinearised too.
+    special: usize,
 }
 
 /// The cheapest schedule whose error, flood included, is at most `tolerance` times the root mean square of the result;
@@ -136,26 +147,36 @@ pub fn schedule(
         0..=MOST_COMBINED => (0..=all).collect(),
         _ => vec![0, all],
     };
-    let lazies = lazies.as_slice();
-    let choices = DEGREES.into_iter().flat_map(|degree| {
-        PRIME_BITS.flat_map(move |prime_bits| {
-            lazies.iter().flat_map(move |&lazy| {
-                SCALE_LOGS.map(move |scale_log| Choice {
+    // The last product is never relinearised: it meets no other.
+    let specials = match (products, passes.lazy_relinearisation) {
+        (0 | 1, _) => 0..=0,
+        (_, true) => 0..=MOST_SPECIAL,
+        (_, false) => 1..=MOST_SPECIAL,
+    };
+    let mut judged: Vec<(f64, Choice<'_>)> = Vec::new();
+    for (degree, prime_bits) in DEGREES
+        .into_iter()
+        .flat_map(|n| PRIME_BITS.map(move |p| (n, p)))
+    {
+        for (&lazy, special) in lazies
+            .iter()
+            .flat_map(|l| specials.clone().map(move |s| (l, s)))
+        {
+            for scale_log in SCALE_LOGS {
+                let choice = Choice {
                     degree,
                     prime_bits,
                     primes: None,
                     scale_log,
                     lazy,
-                })
-            })
-        })
-    });
-    let mut judged: Vec<(f64, Choice<'_>)> = choices
-        .filter_map(|choice| {
-            let walk = choice.walk(&network)?;
-            Some((walk.seconds() / choice.degree as f64, choice))
-        })
-        .collect();
+                    special,
+                };
+                if let Some(walk) = choice.walk(&network) {
+                    judged.push((walk.seconds() / degree as f64, choice));
+                }
+            }
+        }
+    }
     judged.sort_by(|a, b| a.0.total_cmp(&b.0));
     // Actual primes are a little smaller than their bits say: now and then the best choice just fails.
     judged
@@ -192,8 +213,6 @@ struct Work {
     multiply_adds: f64,
     /// Products of residues.
     products: f64,
-    /// Transforms, of the limbs there are before and after.
-    transforms: f64,
 }
 
 /// Rates of one core, for predictions, measured on a Sapphire Rapids at 3 GHz with `pronghorn bench batch` and the
@@ -212,6 +231,7 @@ struct Walk {
     values: Vec<Value>,
     output: usize,
     degree: usize,
+    special: usize,
     /// Most primes in all.
     most: usize,
     /// Primes that rescaling divides by before the answer.
@@ -223,6 +243,7 @@ struct Walk {
     /// Variance of the result's error; of the same with the worst gains.
     variance: f64,
     worst_variance: f64,
+    key_power: usize,
     flood_log: u32,
     answer_limbs: usize,
     answer_scale: f64,
@@ -236,15 +257,17 @@ impl<'a> Choice<'a> {
         (rough.last..rough.last + 2).find_map(|last| {
             let mut sizes = vec![LAST_PRIME_BITS; last];
             sizes.resize(last + rough.dropped, self.prime_bits);
-            let primes = rns::primes(self.degree, &sizes).ok()?;
+            sizes.resize(sizes.len() + self.special, LAST_PRIME_BITS);
+            let all = rns::primes(self.degree, &sizes).ok()?;
+            let (primes, special) = all.split_at(last + rough.dropped);
             let exact = Choice {
-                primes: Some((&primes, last)),
+                primes: Some((primes, last)),
                 ..*self
             };
             let walk = exact.walk(network)?;
-            let secure = max_log_q(self.degree, SecurityLevel::Bits128)? >= modulus_bits(&primes);
+            let secure = max_log_q(self.degree, SecurityLevel::Bits128)? >= modulus_bits(&all);
             let fits = (walk.last, walk.dropped) == (last, rough.dropped);
-            (fits && secure).then(|| walk.schedule(&exact, &primes))
+            (fits && secure).then(|| walk.schedule(&exact, primes, special))
         })
     }
 
@@ -280,17 +303,20 @@ impl<'a> Choice<'a> {
         let limit = f64::from(max_log_q(self.degree, SecurityLevel::Bits128)?);
         let least = f64::from(self.prime_bits) - ROUGHLY;
         let most = ((limit / least) as usize).min(MAX_LIMBS);
-        let fresh = noise::fresh(self.degree) / f64::from(self.scale_log).exp2();
+        let fresh = Noise::of_secret_encryption(self.degree) + Noise::of_encoding(self.degree);
+        let fresh = fresh.mean.sqrt() / f64::from(self.scale_log).exp2();
         let mut walk = Walk {
             values: Vec::new(),
             output: 0,
             degree: self.degree,
+            special: self.special,
             most,
             dropped: 0,
             last: 0,
             needs: Vec::new(),
             variance: (fresh * network.gains[0]).powi(2),
             worst_variance: (fresh * network.worst_gains[0]).powi(2),
+            key_power: 1,
             flood_log: 0,
             answer_limbs: 0,
             answer_scale: 0.0,
@@ -333,7 +359,8 @@ impl<'a> Choice<'a> {
             .sum::<f64>()
             + (0..walk.last)
                 .map(|index| self.last_prime_log(index))
-                .sum::<f64>();
+                .sum::<f64>()
+            + self.special as f64 * f64::from(LAST_PRIME_BITS);
         (bits <= limit && walk.dropped + walk.last <= MAX_LIMBS).then_some(walk)
     }
 
@@ -406,47 +433,79 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// Divides by as many primes as the precision allows; the index of the value then.
+    /// Divides by as many primes as the precision allows, and relinearises where there are special primes; the index of the
+    /// value then.
     fn rescale(&self, network: &Network<'_>, walk: &mut Walk, input: usize) -> usize {
         let value = &walk.values[input];
-        let rounding = noise::rounding(self.degree, value.node.polys);
-        let divided = |limbs: usize| {
-            let scale = value.node.scale / self.divisor(value.dropped, limbs);
-            (rounding / scale * network.gains[value.of]).powi(2)
-        };
-        let limbs = (1..MAX_LIMBS)
-            .take_while(|&limbs| divided(limbs) <= walk.variance)
+        let most = (1..MAX_LIMBS)
+            .take_while(|&limbs| {
+                let scale = value.node.scale / self.divisor(value.dropped, limbs);
+                let added = self.rounding(value) / scale * network.gains[value.of];
+                added * added <= walk.variance
+            })
             .last();
-        let Some(limbs) = limbs else {
-            return input;
-        };
-        self.divide(network, walk, input, limbs)
+        match most {
+            Some(limbs) => self.divide(network, walk, input, limbs),
+            None if self.relinearises(value) => self.divide(network, walk, input, 0),
+            None => input,
+        }
     }
 
-    /// Divides by the last `limbs` primes; the index of the value then.
+    fn relinearises(&self, value: &Value) -> bool {
+        self.special > 0 && value.node.polys > 2
+    }
+
+    /// Error in a slot that a division adds, times the scale after it.
+    fn rounding(&self, value: &Value) -> f64 {
+        let polys = if self.relinearises(value) {
+            2
+        } else {
+            value.node.polys
+        };
+        let rounding = Noise::default().rescale(self.degree, polys, 1.0);
+        rounding.mean.sqrt()
+    }
+
+    /// Divides by the last `limbs` primes, and relinearises; the index of the value then.
     fn divide(&self, network: &Network<'_>, walk: &mut Walk, input: usize, limbs: usize) -> usize {
         let value = &walk.values[input];
-        let rounding = noise::rounding(self.degree, value.node.polys);
         let scale = value.node.scale / self.divisor(value.dropped, limbs);
-        let added = (rounding / scale * network.gains[value.of]).powi(2);
-        let worst = rounding / scale * network.worst_gains[value.of];
+        let (op, polys, switching) = if self.relinearises(value) {
+            // Digits are about as large as the special primes together.
+            let special = self.special as f64 * f64::from(LAST_PRIME_BITS);
+            let digits = vec![special; MAX_LIMBS.div_ceil(self.special)];
+            let noise = Noise::of_key_switch(self.degree, value.node.polys - 2, &digits, special);
+            let op = ProgramOp::Relinearise { limbs };
+            (op, 2, noise.mean.sqrt() / value.node.scale)
+        } else {
+            (ProgramOp::Rescale { limbs }, value.node.polys, 0.0)
+        };
+        let rounding = if limbs == 0 {
+            0.0
+        } else {
+            self.rounding(value) / scale
+        };
+        let added = rounding.hypot(switching);
         let rescaled = Value {
             node: ProgramNode {
-                op: ProgramOp::Rescale { limbs },
+                op,
                 inputs: vec![input],
+                polys,
                 scale,
                 ..value.node.clone()
             },
             of: value.of,
             dropped: value.dropped + limbs,
             pending: false,
-            work: Work {
-                transforms: (value.node.elements * value.node.polys) as f64,
-                ..Work::default()
-            },
+            work: Work::default(),
         };
-        walk.variance += added;
-        walk.worst_variance += worst * worst;
+        walk.variance += (added * network.gains[value.of]).powi(2);
+        walk.worst_variance += (added * network.worst_gains[value.of]).powi(2);
+        walk.key_power = walk.key_power.max(if polys < value.node.polys {
+            value.node.polys - 1
+        } else {
+            1
+        });
         walk.values.push(rescaled);
         walk.values.len() - 1
     }
@@ -504,12 +563,12 @@ impl<'a> Choice<'a> {
             ..
         } = value.node;
         let noise = NOISE_MARGIN * walk.variance.sqrt();
-        let width = noise::flood_width(self.degree, noise * scale, FLOOD_BITS);
-        let flood_log = width.log2().ceil().max(0.0);
-        let flooded = noise::flood(self.degree, flood_log.exp2())
-            .hypot(noise::rerandomisation(self.degree, polys))
-            .hypot(noise * scale)
-            / scale;
+        let flood_log = flood_width(self.degree, noise * scale)
+            .log2()
+            .ceil()
+            .max(0.0) as u32;
+        let flooded = Noise::of_flood(self.degree, polys, flood_log).mean.sqrt() / scale;
+        let flooded = flooded.hypot(noise);
         let reaches = HEADROOM * reach + TAIL * flooded;
         if value.dropped != walk.dropped {
             return None;
@@ -519,7 +578,10 @@ impl<'a> Choice<'a> {
             walk.last += 1;
         }
         // Divided by as many primes as add little noise and leave room.
-        let rounding = noise::rounding(self.degree, polys);
+        let rounding = Noise::default()
+            .rescale(self.degree, polys, 1.0)
+            .mean
+            .sqrt();
         let divided = |limbs: usize| {
             let gone: f64 = (walk.last - limbs..walk.last)
                 .map(|index| self.last_prime_log(index))
@@ -535,12 +597,19 @@ impl<'a> Choice<'a> {
         if total > network.most_error {
             return None;
         }
-        walk.flood_log = flood_log as u32;
+        walk.flood_log = flood_log;
         walk.answer_limbs = walk.last - answered;
         walk.answer_scale = answer_scale;
         walk.error = TAIL * total;
         Some(())
     }
+}
+
+/// The width of a uniform summand that hides an error of standard deviation `slot` in a slot. Of two answers whose errors
+/// differ by `e` in a coefficient, the distance there is `|e| / (2 width)`; errors of a coefficient have standard deviation
+/// `slot / sqrt(N)`, which bounds the mean of `|e|`.
+fn flood_width(degree: usize, slot: f64) -> f64 {
+    f64::from(FLOOD_BITS - 1).exp2() * slot / (degree as f64).sqrt()
 }
 
 /// What one limb of `node`'s value costs, with `polys` polynomials from inputs of `before`.
@@ -590,25 +659,32 @@ impl Walk {
 
     /// Predicted seconds of one core for one batch.
     fn seconds(&self) -> f64 {
-        let limbs = self.dropped + self.last;
+        let all = self.dropped + self.last;
         let of = |value: &Value| {
-            let limbs = limbs.saturating_sub(value.dropped) as f64;
-            let gone = match value.node.op {
-                ProgramOp::Rescale { limbs } => limbs as f64,
+            let limbs = all.saturating_sub(value.dropped) as f64;
+            let ciphertexts = value.node.elements as f64;
+            let transforms = match value.node.op {
+                ProgramOp::Rescale { limbs: gone } => {
+                    value.node.polys as f64 * (limbs + gone as f64)
+                }
+                ProgramOp::Relinearise { limbs: gone } => {
+                    // Each power: back, and up to all primes for each digit; then the sums: down from the special ones.
+                    let (before, special) = (limbs + gone as f64, self.special as f64);
+                    let switched = (self.values[value.node.inputs[0]].node.polys - 2) as f64;
+                    let digits = (before / special).ceil();
+                    switched * digits * (before + special) + 2.0 * (special + before)
+                }
                 ProgramOp::Node(_) | ProgramOp::Scale => 0.0,
             };
-            let Work {
-                multiply_adds,
-                products,
-                transforms,
-            } = value.work;
-            limbs * (multiply_adds / rate::MULTIPLY_ADDS + products / rate::PRODUCTS)
-                + (limbs + gone) * transforms * rate::TRANSFORM
+            limbs
+                * (value.work.multiply_adds / rate::MULTIPLY_ADDS
+                    + value.work.products / rate::PRODUCTS)
+                + ciphertexts * transforms * rate::TRANSFORM
         };
         self.degree as f64 * self.values.iter().map(of).sum::<f64>()
     }
 
-    fn schedule(self, choice: &Choice<'_>, primes: &[u64]) -> Schedule {
+    fn schedule(self, choice: &Choice<'_>, primes: &[u64], special: &[u64]) -> Schedule {
         let seconds = self.seconds();
         let margin = self.worst_variance.sqrt() / (NOISE_MARGIN * self.variance.sqrt());
         let nodes = self.values.into_iter().map(|value| ProgramNode {
@@ -622,6 +698,12 @@ impl Walk {
             },
             degree: self.degree,
             primes: primes.to_vec(),
+            special: if self.key_power > 1 {
+                special.to_vec()
+            } else {
+                Vec::new()
+            },
+            key_power: self.key_power,
             scale_log: choice.scale_log,
             flood_log: self.flood_log,
             worst_flood_bits: f64::from(FLOOD_BITS) - margin.log2().max(0.0),

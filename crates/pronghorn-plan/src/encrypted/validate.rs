@@ -3,7 +3,7 @@
 use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_ring::{Ntt, Prime, security};
 
-use super::{EncryptedPlan, MAX_LIMBS, MAX_POLYS, modulus_bits, schedule::DEGREES};
+use super::{EncryptedPlan, MAX_LIMBS, MAX_POLYS, schedule::DEGREES};
 use crate::{
     plan::{Plan, StepKind, WordSize},
     trust::TrustLevel,
@@ -53,20 +53,29 @@ pub(crate) fn validate(
             plan.max_batch
         ));
     }
-    if !(1..=MAX_LIMBS).contains(&primes.len()) {
+    if !(1..=MAX_LIMBS).contains(&primes.len()) || encrypted.special_primes.len() > MAX_LIMBS {
         return Err(format!(
             "its modulus has {} primes, not 1 to {MAX_LIMBS}",
             primes.len()
         ));
     }
-    for (index, &prime) in primes.iter().enumerate() {
+    let special = &encrypted.special_primes;
+    let all = [primes.as_slice(), special].concat();
+    for (index, &prime) in all.iter().enumerate() {
         let checked = Prime::<u32>::new(prime).map_err(|error| error.to_string())?;
         Ntt::<u32>::new(degree, checked).map_err(|error| error.to_string())?;
-        if primes[..index].contains(&prime) {
+        if all[..index].contains(&prime) {
             return Err(format!("its modulus has the prime {prime} twice"));
         }
     }
-    security::check(degree, modulus_bits(primes)).map_err(|error| error.to_string())?;
+    security::check(degree, encrypted.modulus_bits()).map_err(|error| error.to_string())?;
+    if encrypted.key_power >= MAX_POLYS || (encrypted.key_power < 2) != special.is_empty() {
+        return Err(format!(
+            "evaluation keys up to power {} do not go with {} special primes",
+            encrypted.key_power,
+            special.len()
+        ));
+    }
     if !(1..=flood_limbs).contains(&answer_limbs) || flood_limbs > primes.len() {
         return Err(format!(
             "answers of {answer_limbs} primes, flooded at {flood_limbs}, do not come from a modulus of {}",
