@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{ClientRun, Machine, Progress};
+use pronghorn_engine::{ClientKeys, ClientRun, Machine, Progress};
 use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, trust};
 
 use crate::{
@@ -68,6 +68,8 @@ pub struct Client {
     images_left: Option<u64>,
     cancel: Arc<AtomicBool>,
     over: bool,
+    /// Of this connection, for plans whose keys serve all its batches.
+    keys: ClientKeys,
 }
 
 /// How far a run is, in images.
@@ -168,6 +170,7 @@ impl Client {
                 images_left: hello.images_left,
                 cancel,
                 over: false,
+                keys: ClientKeys::default(),
             }),
             Err(error) => {
                 part(&mut link, &error);
@@ -218,7 +221,7 @@ impl Client {
         let mut done = 0;
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
-            let mut run = ClientRun::new(self.plan.clone(), chunk, batch)?;
+            let mut run = ClientRun::with_keys(self.plan.clone(), chunk, batch, &self.keys)?;
             stats.clamped_inputs += run.clamped_inputs();
             self.run(&mut run, batch, &mut |now| {
                 on_progress(ImagesDone::within(now, done, batch, images));
@@ -331,7 +334,12 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if !self.over {
+        if self.over {
+            return;
+        }
+        if self.cancel.load(Ordering::SeqCst) {
+            part(&mut self.link, &SessionError::Cancelled);
+        } else {
             // A server that is gone needs no goodbye.
             let _ = self.link.send(Kind::Bye, Vec::new());
         }

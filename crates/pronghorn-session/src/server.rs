@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{EngineError, Machine, ServerModel, ServerRun};
+use pronghorn_engine::{EngineError, Machine, ServerKeys, ServerModel, ServerRun};
 use pronghorn_plan::{Plan, cost};
 
 use crate::{
@@ -42,11 +42,11 @@ pub trait Service: Send + Sync {
     /// The plan both parties follow.
     fn plan(&self) -> &Plan;
 
-    /// The server's half of a batch of `batch` images.
+    /// The server's half of a batch of `batch` images; `keys` are of its connection.
     ///
     /// # Errors
     /// When it cannot begin.
-    fn start(&self, batch: usize) -> Result<Box<dyn Machine>, EngineError>;
+    fn start(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError>;
 }
 
 struct ModelService(Arc<ServerModel>);
@@ -56,8 +56,9 @@ impl Service for ModelService {
         self.0.plan()
     }
 
-    fn start(&self, batch: usize) -> Result<Box<dyn Machine>, EngineError> {
-        Ok(Box::new(ServerRun::new(self.0.clone(), batch)?))
+    fn start(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
+        let run = ServerRun::with_keys(self.0.clone(), batch, keys)?;
+        Ok(Box::new(run))
     }
 }
 
@@ -309,7 +310,7 @@ impl Server {
         record: &mut Record,
     ) -> Result<(), SessionError> {
         self.greet(link, client)?;
-        let mut payload = Vec::new();
+        let (mut payload, keys) = (Vec::new(), ServerKeys::default());
         let mut accept = vec![
             (Kind::Begin, MAX_HANDSHAKE),
             (Kind::Bye, 0),
@@ -326,6 +327,7 @@ impl Server {
                     link,
                     client,
                     message::decode(Kind::Begin, &payload)?,
+                    &keys,
                     record,
                 )?,
                 _ => return Ok(()),
@@ -371,6 +373,7 @@ impl Server {
         link: &mut Link,
         client: IpAddr,
         begin: Begin,
+        keys: &ServerKeys,
         record: &mut Record,
     ) -> Result<(), SessionError> {
         if begin.plan_hash != self.plan_hash {
@@ -402,7 +405,7 @@ impl Server {
                 }
             })?;
         self.images.spend(client, batch as u64)?;
-        let mut machine = self.service.start(batch)?;
+        let mut machine = self.service.start(batch, keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
         record.batches += 1;
         record.images += batch as u64;

@@ -13,6 +13,8 @@ use std::{
 };
 
 use common::*;
+use pronghorn_engine::ServerModel;
+use pronghorn_graph::oracle;
 use pronghorn_plan::{TrustLevel, cost};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, FrameError, ImagesDone, Limits, Server, SessionError,
@@ -49,6 +51,40 @@ fn predictions_equal_a_run_without_sockets() {
     predicts(client);
     let line = running.wait_for_log("left: 4 batches, 103 images");
     assert!(!line.contains("error"), "{line}");
+}
+
+/// Ciphertexts all the way: the client's keys go over once, and its results are the oracle's but for the stated error.
+#[test]
+fn encrypted_predictions_share_the_keys_of_a_connection() {
+    let built = built_for(TrustLevel::Encrypted, "square");
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let running =
+        Running::start(Server::bind("127.0.0.1:0", model, patient()).expect("a free port"));
+    let options = ConnectOptions {
+        trust: Some(TrustLevel::Encrypted),
+        ..options()
+    };
+    let mut client =
+        Client::connect(&running.address().to_string(), options).expect("a good client");
+    let inputs = numbers(INPUTS * 5);
+    let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
+    let wanted = built.oracle(&integers, 5).expect("whole images");
+    let unit = f64::from(-built.plan.result().fraction_bits).exp2() as f32;
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        let found = client
+            .predict(&inputs, 5, &mut |_| {})
+            .expect("it is served");
+        for (&found, &wanted) in found.outputs.iter().zip(&wanted) {
+            let most = (built.tolerance() + 1) as f32 * unit;
+            assert!(
+                (found - wanted as f32 * unit).abs() <= most,
+                "{found} {wanted}"
+            );
+        }
+        sent.push(found.stats.bytes_sent);
+    }
+    assert!(sent[0] > sent[1], "{sent:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use pronghorn_engine::{EngineError, Machine, Progress, ServerModel, Want};
+use pronghorn_engine::{EngineError, Machine, Progress, ServerKeys, ServerModel, Want};
 use pronghorn_graph::{
     fixed::ValueSpec,
     graph::{Graph, Tensor},
@@ -150,11 +150,17 @@ pub const INPUTS: usize = 6;
 
 /// 6 -> 5, ReLU, -> 3.
 pub fn built() -> Built {
+    built_for(TrustLevel::ClientAided, "relu")
+}
+
+/// The same with another activation.
+pub fn built_for(trust: TrustLevel, activation: &str) -> Built {
     let json = r#"{"name":"tiny","output":3,"nodes":[
         {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[6]},
         {"name":"fc1","op":{"kind":"dense","weight":"w1","bias":"b1"},"inputs":[0],"shape":[5]},
         {"name":"relu","op":{"kind":"relu"},"inputs":[1],"shape":[5]},
         {"name":"fc2","op":{"kind":"dense","weight":"w2","bias":"b2"},"inputs":[2],"shape":[3]}]}"#;
+    let json = &json.replace(r#""kind":"relu""#, &format!(r#""kind":"{activation}""#));
     let tensor = |name: &str, shape: &[usize]| {
         let data = numbers(shape.iter().product())
             .iter()
@@ -180,7 +186,7 @@ pub fn built() -> Built {
     build(
         &graph,
         &BuildOptions {
-            trust: Some(TrustLevel::ClientAided),
+            trust: Some(trust),
             samples,
             ..BuildOptions::default()
         },
@@ -246,7 +252,7 @@ impl Service for Mock {
         &self.plan
     }
 
-    fn start(&self, batch: usize) -> Result<Box<dyn Machine>, EngineError> {
+    fn start(&self, batch: usize, _: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
     }
 }
