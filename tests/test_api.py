@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import threading
+import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import pronghorn
 from conftest import EXAMPLE
 from helpers import floats, model, node
-from pronghorn._model import classes
-from pronghorn.errors import InputError, PronghornError, RunError, TrustLevelRequired, UnsupportedModelError
+from pronghorn import _trust
+from pronghorn._model import _disagreements
+from pronghorn.errors import (
+    InputError,
+    InputWarning,
+    PronghornError,
+    RunError,
+    TrustLevelRequired,
+    UnsupportedModelError,
+)
 
 TRUST = "client-aided"
 IMAGES = 300
@@ -59,8 +75,11 @@ def test_a_plan_can_be_read_hashed_and_saved(cryptonets: pronghorn.Model, tmp_pa
     assert other.plan(trust=TRUST).hash != plan.hash
 
 
-@pytest.mark.parametrize("trust", [None, "two-party", "encrypted", "multi-key", "nonsense"])
-def test_trust_must_be_asked_for(cryptonets: pronghorn.Model, trust: str | None) -> None:
+MISSING = {"two-party", "encrypted", "client-aided", "multi-key"} - set(_trust.REVEALS)
+
+
+@pytest.mark.parametrize("trust", [None, *sorted(MISSING), "nonsense", 5])
+def test_trust_must_be_asked_for(cryptonets: pronghorn.Model, trust: Any) -> None:
     calls = [
         lambda: cryptonets.plan(trust),
         lambda: cryptonets.verify(np.zeros((1, 1, 28, 28)), trust=trust),
@@ -72,7 +91,7 @@ def test_trust_must_be_asked_for(cryptonets: pronghorn.Model, trust: str | None)
             call()
         for level in ("two-party", "encrypted", "client-aided", "multi-key"):
             assert level in str(caught.value)
-        assert str(caught.value).count("not in this version") >= 3
+        assert str(caught.value).count("not in this version") >= len(MISSING)
 
 
 def test_other_objectives_are_refused(cryptonets: pronghorn.Model) -> None:
@@ -82,9 +101,15 @@ def test_other_objectives_are_refused(cryptonets: pronghorn.Model) -> None:
 
 def test_verify_on_all_test_images(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:
     """The secure run equals the oracle; accuracy within 0.1 points of the float model's 98.77 %."""
-    steps: list[tuple[int, int]] = []
-    report = cryptonets.verify(*mnist, trust=TRUST, progress=lambda done, total: steps.append((done, total)))
+    steps: list[tuple[float, int]] = []
+    phases: list[str] = []
+    report = cryptonets.verify(
+        *mnist, trust=TRUST, progress=lambda done, total: steps.append((done, total)), phase=phases.append
+    )
+    assert phases == ["planning", "float model", "fixed-point model", "secure run"]
     assert report.ok
+    assert (report.outputs, report.samples, report.samples_scored) == ("classes", 256, 256)
+    assert "256 of them" in str(report)
     assert report.disagreements == 0
     assert report.images == 10_000
     assert report.float_by == "onnxruntime"
@@ -93,6 +118,8 @@ def test_verify_on_all_test_images(cryptonets: pronghorn.Model, mnist: tuple[np.
     assert report.accuracy_secure == pytest.approx(0.9877, abs=0.001)
     assert report.argmax_agreement > 0.99
     assert steps[-1] == (10_000, 10_000)
+    assert steps.count((10_000, 10_000)) == 3
+    assert len(steps) > 6
     assert "98.77 %" in str(report)
     assert json.loads(report.to_json())["stats"]["images"] == 10_000
 
@@ -134,7 +161,7 @@ def test_models_that_the_core_refuses() -> None:
 
 def test_values_out_of_range_are_clamped_and_counted(little: pronghorn.Model) -> None:
     x = inputs(3, 2, 6, 6)
-    x[1, 0, 2, 2] = 50
+    x[1, 0, 2, 2] = 5
     report = little.verify(x, trust=TRUST)
     assert report.stats.clamped_inputs == 1
     assert report.disagreements == 0
@@ -144,7 +171,7 @@ def test_values_out_of_range_are_clamped_and_counted(little: pronghorn.Model) ->
 def test_serve_and_predict_in_one_process(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:
     images = mnist[0][:IMAGES]
     compiled = cryptonets.compiled(TRUST)
-    steps: list[tuple[int, int]] = []
+    steps: list[tuple[float, int]] = []
     lines: list[str] = []
     with (
         pronghorn.serve(cryptonets, "127.0.0.1:0", TRUST, log=lines.append) as server,
@@ -164,7 +191,7 @@ def test_serve_and_predict_in_one_process(cryptonets: pronghorn.Model, mnist: tu
             assert client.last_stats.images_per_second > 0
         with pytest.raises(InputError, match="images, 1, 28, 28"):
             client.predict(np.zeros((2, 28, 28)))
-    assert steps
+    assert {(0, IMAGES), (IMAGES, IMAGES), (0, 1), (1, 1)} <= set(steps)
     assert lines
     with pytest.raises(RunError, match="closed"):
         client.predict(images)
@@ -198,21 +225,29 @@ def test_several_clients_at_once(little: pronghorn.Model) -> None:
 
 def test_the_server_limits_images(little: pronghorn.Model) -> None:
     x = inputs(6, 2, 6, 6)
+    lines: list[str] = []
     with (
-        pronghorn.serve(little, "127.0.0.1:0", TRUST, max_images_per_client=8) as server,
+        pronghorn.serve(little, "127.0.0.1:0", TRUST, max_images_per_client=8, log=lines.append) as server,
         pronghorn.connect(server.address, TRUST) as client,
     ):
         client.predict(x)
-        with pytest.raises(RunError, match="images"):
+        with pytest.raises(RunError, match="2 left: ask the server's owner"):
             client.predict(x)
+        with pytest.raises(RunError, match="connect again"):
+            client.predict(x)
+    assert "has 8 images left" in lines[0]
+    assert "wants more images than it is granted" in lines[-1]
 
 
 def test_another_plan_is_refused(little: pronghorn.Model) -> None:
     with pronghorn.serve(little, "127.0.0.1:0", TRUST) as server:
         with pytest.raises(RunError, match="plan"):
             pronghorn.connect(server.address, TRUST, plan_hash="00" * 32)
-        with pytest.raises(RunError, match="64 hexadecimal"):
-            pronghorn.connect(server.address, TRUST, plan_hash="xyz")
+        plan_hash = little.plan(TRUST).hash
+        for wrong in ("xyz", plan_hash[:16], plan_hash[:-1], plan_hash + "0", "g" * 64):
+            with pytest.raises(InputError, match="all 64 hexadecimal"):
+                pronghorn.connect(server.address, TRUST, plan_hash=wrong)
+        pronghorn.connect(server.address, TRUST, plan_hash=plan_hash.upper()).close()
         # The next client is served.
         with pronghorn.connect(server.address, TRUST) as client:
             assert client.output_shape == (4,)
@@ -240,8 +275,244 @@ def test_finishing_on_the_client() -> None:
     assert loaded.verify(np.abs(inputs(5, 6)), trust=TRUST).max_abs_difference < 0.05
 
 
-def test_classes() -> None:
-    assert classes(np.float32([[1, 3, 2], [9, 0, 0]])).tolist() == [1, 0]
-    assert classes(np.float32([[-1], [0.2]])).tolist() == [0, 1]
-    assert classes(np.float32([[0.2], [0.7]]), is_probability=True).tolist() == [0, 1]
-    assert classes(np.float32([[7], [3]]), is_class=True).tolist() == [7, 3]
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [0, 1, 9999])
+def test_an_exception_in_the_progress_callback_cancels(
+    cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray], after: int
+) -> None:
+    """Before the run, within it, and at its end: it comes out, the session is over, and the server serves on."""
+    images, _ = mnist
+    lines: list[str] = []
+
+    def stop(done: float, total: int) -> None:
+        assert total == len(images)
+        if done >= after:
+            raise Stop
+
+    with pronghorn.serve(cryptonets, "127.0.0.1:0", TRUST, log=lines.append) as server:
+        with pronghorn.connect(server.address, TRUST) as client:
+            with pytest.raises(Stop):
+                client.predict(images, progress=stop)
+            if after:
+                with pytest.raises(RunError, match="connect again"):
+                    client.predict(images[:1])
+        with pronghorn.connect(server.address, TRUST) as client:
+            assert client.predict(images[:1]).shape == (1, 10)
+    assert not any("closed" in line or "reset" in line for line in lines), lines
+    with pytest.raises(Stop):
+        cryptonets.verify(images, trust=TRUST, progress=stop)
+
+
+def test_an_interrupt_ends_a_prediction(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:
+    images = np.tile(mnist[0], (3, 1, 1, 1))
+    seen: list[float] = []
+
+    def interrupt(done: float, total: int) -> None:
+        seen.append(done)
+        if len(seen) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with (
+        pronghorn.serve(cryptonets, "127.0.0.1:0", TRUST) as server,
+        pronghorn.connect(server.address, TRUST) as client,
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            client.predict(images, progress=interrupt)
+        assert seen[-1] < len(images)
+
+
+@pytest.mark.parametrize("where", ["float model", "fixed-point model", "secure run"])
+def test_an_interrupt_ends_verify(
+    cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray], where: str
+) -> None:
+    phases: list[str] = []
+
+    def interrupt(done: float, total: int) -> None:
+        if phases[-1] == where:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        cryptonets.verify(mnist[0], trust=TRUST, progress=interrupt, phase=phases.append)
+    assert phases[-1] == where
+
+
+def test_classify(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = mnist[0][:50], mnist[1][:50]
+    with (
+        pronghorn.serve(cryptonets, "127.0.0.1:0", TRUST) as server,
+        pronghorn.connect(server.address, TRUST) as client,
+    ):
+        outputs = client.predict(images)
+        found = client.classify(images)
+        values = client.classify(images, outputs="values")
+        with pytest.raises(InputError, match="classes, labels, values"):
+            client.classify(images, outputs="digits")
+    np.testing.assert_array_equal(found.outputs, outputs)
+    assert found.classes is not None
+    assert found.probabilities is not None
+    assert np.mean(found.classes == labels) > 0.9
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, rtol=1e-5)
+    order, shares = found.top(3)
+    assert order.shape == shares.shape == (50, 3)
+    np.testing.assert_array_equal(order[:, 0], found.classes)
+    assert len(found) == 50
+    assert values.classes is None
+    np.testing.assert_array_equal(cryptonets.classes(outputs), found.classes)
+    with pytest.raises(InputError, match="shape"):
+        cryptonets.classes(outputs[:, :3])
+
+
+def test_verify_of_a_regression() -> None:
+    loaded = pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 6), {"w": floats(6, 1)}), input_range=(-1, 1))
+    x = inputs(20, 6)
+    report = loaded.verify(x, trust=TRUST)
+    assert (report.outputs, report.argmax_agreement, report.accuracy_secure) == ("values", None, None)
+    assert "alike" not in str(report)
+    assert "made-up inputs" in str(report)
+    with pytest.raises(InputError, match="not classes"):
+        loaded.classes(loaded.run_float(x))
+    with pytest.raises(InputError, match="outputs are values"):
+        loaded.verify(x, np.arange(20), trust=TRUST)
+    # Zeros and ones make one number a yes or no, and the user's word makes it anything.
+    assert loaded.verify(x, np.arange(20) % 2, trust=TRUST).outputs == "classes"
+    assert loaded.verify(x, np.arange(20), trust=TRUST, outputs="classes").accuracy_secure is not None
+
+
+def test_approximate_ciphertexts_are_compared_within_their_tolerance() -> None:
+    nodes = [node("Gemm", "x w", "g"), node("Mul", "g g", "s"), node("Gemm", "s v", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 6), {"w": floats(6, 4), "v": floats(4, 3)}), input_range=(-1, 1))
+    report = loaded.verify(inputs(30, 6), trust="encrypted")
+    assert report.disagreements == 0
+    assert report.tolerance > 0
+    assert f"beyond the {report.tolerance:.4g} that the plan allows: 0" in str(report)
+    assert loaded.verify(inputs(30, 6), trust=TRUST).tolerance == 0
+    assert _disagreements(np.int32([5, -5, 7]), np.int32([3, -3, -7]), 2) == 1
+    assert _disagreements(np.int32([-(2**31)]), np.int32([2**31 - 1]), 5) == 1
+
+
+def test_verify_of_labels() -> None:
+    nodes = [node("Gemm", "x w", "g"), node("Sigmoid", "g", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 6), {"w": floats(6, 5)}), input_range=(-1, 1))
+    report = loaded.verify(inputs(40, 6), trust=TRUST)
+    assert report.outputs == "labels"
+    assert report.argmax_agreement is not None
+    assert report.argmax_agreement > 0.8
+    assert "the same labels" in str(report)
+
+
+def test_samples_of_their_own(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = mnist
+    bare = pronghorn.load(EXAMPLE / "cryptonets_relu.onnx")
+    report = bare.verify(images[:100], labels[:100], trust=TRUST, samples=images[5000:5256])
+    assert (report.samples, report.samples_scored) == (256, 0)
+    assert "calibrated on 256 other images" in str(report)
+    assert report.plan_hash == bare.calibrated(images[5000:5256]).plan(TRUST).hash
+    same = bare.verify(images[:100], labels[:100], trust=TRUST, samples=images[:100])
+    assert same.samples_scored == 100
+    assert "calibrated on the images it is scored on (all)" in str(same)
+    assert "256 of them" not in str(same)
+
+
+def test_inputs_of_another_scale_are_warned_of(
+    cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Bytes, or bytes divided twice, where the samples reach from 0 to 1; and samples that look like bytes."""
+    images = mnist[0][:20]
+    pixels = np.round(images * 255)
+    with (
+        pronghorn.serve(cryptonets, "127.0.0.1:0", TRUST) as server,
+        pronghorn.connect(server.address, TRUST) as client,
+    ):
+        assert client.input_range == (0, 1)
+        for wrong in (pixels, pixels.astype(np.uint8), pixels.astype(np.uint16) * 257, pixels.astype(np.int64)):
+            with pytest.warns(InputWarning, match="plan is for 0 to 1") as caught:
+                client.predict(wrong)
+            # The warning points to the user's line.
+            assert caught[0].filename == __file__
+        with pytest.warns(InputWarning, match="reach only from 0 to 0.003"):
+            client.classify(images / 255)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            client.predict(images)
+            client.predict(np.zeros((1, 1, 28, 28), np.uint8))
+            outlier = images.copy()
+            outlier[3, 0, 5, 5] = 77
+            client.predict(outlier)
+    with pytest.warns(InputWarning, match="plan is for 0 to 1") as caught:
+        cryptonets.verify(pixels, trust=TRUST)
+    assert caught[0].filename == __file__
+    with pytest.warns(InputWarning, match="whole numbers up to 255") as caught:
+        pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", samples=pixels)
+    assert caught[0].filename == __file__
+    nodes = [node("Cast", "x", "f", to=1), node("Gemm", "f w", "y")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        takes_bytes = model(nodes, ("N", 6), {"w": floats(6, 4)}, dtype=TensorProto.UINT8)
+        pronghorn.load(takes_bytes, samples=np.full((3, 6), 200, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda m: pronghorn.load(None), "model is None"),
+        (lambda m: pronghorn.load(5), "model is 5"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", weight_bits="8"), "weight_bits is '8'"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", weight_bits=1), "weight_bits is 1"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", input_bits=2.5), "input_bits is 2.5"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", input_range=3), "input_range is 3"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", output=3), "output is 3"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", shape=3), "shape"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", shape=("a", "b")), "shape"),
+        (lambda m: pronghorn.load(EXAMPLE / "cryptonets_relu.onnx", samples=[[1], [1, 2]]), "samples"),
+        (lambda m: m.plan(TRUST, memory=-1), "memory is -1"),
+        (lambda m: m.plan(TRUST, memory=1 << 70), "memory"),
+        (lambda m: m.plan(TRUST, memory="4G"), "memory is '4G'"),
+        (lambda m: m.verify(inputs(1, 2, 6, 6), trust=TRUST, threads=-1), "threads is -1"),
+        (lambda m: m.verify(inputs(1, 2, 6, 6), trust=TRUST, threads=0), "threads is 0"),
+        (lambda m: m.verify(inputs(1, 2, 6, 6), trust=TRUST, threads=True), "threads is True"),
+        (lambda m: m.verify(inputs(1, 2, 6, 6), trust=TRUST, progress=5), "progress is 5"),
+        (lambda m: m.verify(None, trust=TRUST), "inputs"),
+        (lambda m: pronghorn.serve(None, trust=TRUST), "model is None"),
+        (lambda m: pronghorn.serve(m, None, TRUST), "listen is None"),
+        (lambda m: pronghorn.serve(m, trust=TRUST, threads=-1), "threads is -1"),
+        (lambda m: pronghorn.serve(m, trust=TRUST, memory=-1), "memory is -1"),
+        (lambda m: pronghorn.serve(m, trust=TRUST, max_clients=-1), "max_clients is -1"),
+        (lambda m: pronghorn.serve(m, trust=TRUST, max_images_per_client=0), "max_images_per_client is 0"),
+        (lambda m: pronghorn.serve(m, trust=TRUST, idle_timeout=-1), "idle_timeout is -1"),
+        (lambda m: pronghorn.serve(m, trust=TRUST, log=1), "log is 1"),
+        (lambda m: pronghorn.connect(None, TRUST), "address is None"),
+        (lambda m: pronghorn.connect(7700, TRUST), "address is 7700"),
+        (lambda m: pronghorn.connect("127.0.0.1:1", TRUST, threads=-1), "threads is -1"),
+        (lambda m: pronghorn.connect("127.0.0.1:1", TRUST, timeout=None), "timeout is None"),
+        (lambda m: pronghorn.connect("127.0.0.1:1", TRUST, timeout=float("nan")), "timeout is nan"),
+        (lambda m: pronghorn.connect("127.0.0.1:1", TRUST, timeout=0), "timeout is 0"),
+        (lambda m: pronghorn.connect("127.0.0.1:1", TRUST, plan_hash=5), "plan_hash is 5"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_named(
+    little: pronghorn.Model, call: Callable[[pronghorn.Model], object], names: str
+) -> None:
+    with pytest.raises(InputError, match=names):
+        call(little)
+
+
+def test_failures_of_the_network_say_what_to_do(little: pronghorn.Model) -> None:
+    x = inputs(1, 2, 6, 6)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "{}:{}".format(*silent.getsockname())
+        with pytest.raises(RunError, match=r"(?s)too slow.*what to do.*--timeout"):
+            pronghorn.connect(address, TRUST, timeout=0.3)
+    with pytest.raises(RunError, match="is `pronghorn serve` running there"):
+        pronghorn.connect(address, TRUST, timeout=2)
+    with pronghorn.serve(little, "127.0.0.1:0", TRUST, idle_timeout=0.3) as server:
+        client = pronghorn.connect(server.address, TRUST)
+        time.sleep(1)
+        with pytest.raises(RunError, match=r"(?s)what to do.*--idle-timeout"):
+            client.predict(x)
+    with pronghorn.serve(little, "127.0.0.1:0", TRUST) as server:
+        client = pronghorn.connect(server.address, TRUST)
+    with pytest.raises(RunError, match=r"(?s)what to do.*connect again"):
+        client.predict(x)

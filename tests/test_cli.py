@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 from typer.testing import CliRunner
 
 from conftest import EXAMPLE
@@ -47,7 +48,7 @@ def test_trust_must_be_asked_for() -> None:
         assert "multi-key" in text
         assert "two-party" in text
         assert "Traceback" not in text
-    assert "not in this version" in run("predict", "x.png", "--server", "h:1", "--trust", "encrypted", status=2)
+    assert "not in this version" in run("predict", "x.png", "--server", "h:1", "--trust", "multi-key", status=2)
 
 
 def test_errors_are_one_message_and_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,10 +81,20 @@ def test_errors_are_one_message_and_debug_shows_the_traceback(tmp_path: Path, mo
         ("--output", "absent"),
         ("--out", "/absent/folder/plan"),
         ("--objective", "latency"),
+        ("--scale", "0"),
     ],
 )
 def test_options_that_make_no_sense(options: tuple[str, str]) -> None:
     assert "error:" in run("plan", MODEL, *TRUST, *options, status=2)
+
+
+def test_options_that_exclude_each_other() -> None:
+    both = ("--data", DATA, "--input-range", "0,1")
+    assert "leave --input-range out" in run("plan", MODEL, *TRUST, *both, status=2)
+    verify = ("verify", MODEL, *TRUST, "--data", DATA)
+    assert "leave --input-range out" in run(*verify, "--samples", DATA, "--input-range", "0,1", status=2)
+    assert "one of the two" in run("plan", MODEL, *TRUST, "--resize", "--short-side", "32", status=2)
+    assert "classes, labels, values" in run(*verify, "--outputs", "numbers", status=2)
 
 
 def test_values_of_options() -> None:
@@ -107,17 +118,85 @@ def test_dynamic_shapes_by_option(tmp_path: Path) -> None:
 def test_verify(tmp_path: Path) -> None:
     text = run("verify", MODEL, "--data", DATA, *TRUST, "--limit", "200")
     assert "disagreements with the fixed-point oracle: 0" in text
+    assert "calibrated on the images it is scored on (all)" in text
     report = json.loads(run("verify", MODEL, "--data", DATA, *TRUST, "--limit", "200", "--json"))
     assert report["images"] == 200
     assert report["accuracy_secure"] > 0.95
+    # The plan that `serve` and `plan` make of the same file, whatever the limit.
+    assert report["plan_hash"] in run("plan", MODEL, *TRUST, "--data", DATA)
+    assert (report["samples"], report["samples_scored"]) == (256, 200)
     images = np.random.default_rng(0).random((3, 28, 28, 1), dtype=np.float32)
     np.savez(tmp_path / "d.npz", inputs=images, Y=[1, 2, 3])
     text = run("verify", MODEL, "--data", str(tmp_path / "d.npz"), *TRUST, "--input-range", "0,1", "--mean", "0.1")
     assert text.startswith("3 images")
+    np.save(tmp_path / "s.npy", np.random.default_rng(1).random((30, 28, 28), dtype=np.float32))
+    samples = str(tmp_path / "s.npy")
+    text = run("verify", MODEL, "--data", DATA, *TRUST, "--limit", "20", "--samples", samples)
+    assert "calibrated on 30 other images" in text
+    assert f"serve with --data {samples}" in text
     (tmp_path / "l.npy").write_bytes(b"")
     assert "cannot be read" in run(
         "verify", MODEL, "--data", DATA, *TRUST, "--labels", str(tmp_path / "l.npy"), status=2
     )
+
+
+def test_samples_that_look_like_pixels(tmp_path: Path, mnist: tuple[np.ndarray, np.ndarray]) -> None:
+    np.save(tmp_path / "p.npy", np.round(mnist[0][:40] * 255))
+    plan = ("plan", MODEL, *TRUST, "--data", str(tmp_path / "p.npy"))
+    assert "warning: the samples are whole numbers up to 255" in run(*plan)
+    # A scale says what they are.
+    for scale in ("1", "255"):
+        assert "warning" not in run(*plan, "--scale", scale)
+    np.save(tmp_path / "p.npy", np.int32(mnist[0][:40] * 255))
+    assert "--scale 255" in run(*plan, status=2)
+
+
+FLAT = node("Flatten", "x", "f")
+HEADS = {
+    "number": ([FLAT, node("Gemm", "f w", "y")], floats(16, 1)),
+    "labels": ([FLAT, node("Gemm", "f w", "g"), node("Sigmoid", "g", "y")], floats(16, 3)),
+    "map": ([node("Conv", "x w", "y")], floats(2, 1, 1, 1)),
+    "class": ([FLAT, node("Gemm", "f w", "g"), node("ArgMax", "g", "y", axis=1)], floats(16, 3)),
+}
+NAME = "(cat|dog|bird)"
+SHARE = r"\(\d+\.\d\d %\)"
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "line", "keys"),
+    [
+        ("number", "values", r"-?\d+\.?\d*", {"outputs"}),
+        ("labels", "labels", f"{NAME} {SHARE}, {NAME} {SHARE}, {NAME} {SHARE}", {"outputs", "probabilities"}),
+        ("map", "values", "2x4x4 values from .* to .*", {"outputs"}),
+        ("class", "classes", NAME, {"outputs", "classes"}),
+    ],
+)
+def test_outputs_of_every_kind(head: str, kind: str, line: str, keys: set[str], tmp_path: Path) -> None:
+    """Printed, as JSON and saved; labels that are no classes are left out."""
+    x = np.random.default_rng(3).random((2, 1, 4, 4), dtype=np.float32)
+    np.savez(tmp_path / "x.npz", images=x, labels=np.float32([0.5, 1.5]))
+    np.save(tmp_path / "l.npy", [3, 4])
+    (tmp_path / "names").write_text("cat\ndog\nbird")
+    nodes, weights = HEADS[head]
+    dtype = TensorProto.INT64 if head == "class" else TensorProto.FLOAT
+    path, images, out = tmp_path / "m.onnx", str(tmp_path / "x.npz"), tmp_path / "o.npz"
+    path.write_bytes(model(nodes, ("N", 1, 4, 4), {"w": weights}, output_dtype=dtype).SerializeToString())
+    assert "oracle: 0\n" in run("verify", str(path), "--data", images, *TRUST)
+    with _processes.served(path, "client-aided") as server:
+        ask = ("predict", images, "--server", server.address, *TRUST)
+        text = run(*ask, "--names", str(tmp_path / "names"), "--out", str(out))
+        assert all(re.search(rf"x\.npz\[{index}\]: {line}\n", text) for index in range(2))
+        found = json.loads(run(*ask, "--json"))
+        with np.load(out) as arrays:
+            saved = dict(arrays)
+        assert set(saved) == keys
+        assert found["outputs"] == kind
+        if kind == "values":
+            assert [result["values"] for result in found["results"]] == saved["outputs"].tolist()
+            assert "outputs are values" in run(*ask, "--labels", str(tmp_path / "l.npy"), status=2)
+            assert "accuracy" in run(*ask, "--labels", str(tmp_path / "l.npy"), "--outputs", "classes")
+        if kind == "labels":
+            assert run(*ask, "--top", "1").count("%") == 2
 
 
 def test_two_processes_end_to_end(tmp_path: Path, mnist: tuple[np.ndarray, np.ndarray]) -> None:
@@ -138,22 +217,43 @@ def test_two_processes_end_to_end(tmp_path: Path, mnist: tuple[np.ndarray, np.nd
         assert found["peak_memory_bytes"] > 1 << 20
         pictures = [str(tmp_path / f"digit{index}.png") for index in range(2)]
         text = run("predict", *pictures, *ask, "--names", str(tmp_path / "names"), "--out", str(tmp_path / "o.npz"))
-        assert f"digit0.png: digit {labels[0]}" in text
-        assert f"digit1.png: digit {labels[1]}" in text
+        for index in range(2):
+            assert re.search(rf"digit{index}\.png: digit {labels[index]} \(\d+\.\d\d %\)\n", text)
         assert "bytes an image sent" in text
         with np.load(tmp_path / "o.npz") as saved:
-            assert saved["outputs"].shape == (2, 10)
+            assert saved["outputs"].shape == saved["probabilities"].shape == (2, 10)
             assert saved["classes"].tolist() == labels[:2].tolist()
+        assert run("predict", pictures[0], *ask, "--top", "3").count("%") == 3
+        answer = json.loads(run("predict", *pictures, *ask, "--top", "2", "--json"))
+        assert answer["classes"] == labels[:2].tolist()
+        assert [len(result["top"]) for result in answer["results"]] == [2, 2]
+        assert answer["results"][1]["input"] == "digit1.png"
+        assert answer["results"][1]["top"][0]["class"] == labels[1]
         text = run("predict", DATA, *ask, "--limit", "30", "--labels", DATA.replace("images-idx3", "labels-idx1"))
         assert re.search(r"accuracy: \d+\.\d+ %", text)
         assert "and 10 more" in text
         assert "--resize" in run("predict", str(tmp_path / "large.png"), *ask, status=2)
         run("predict", str(tmp_path / "large.png"), *ask, "--resize")
+        run("predict", str(tmp_path / "large.png"), *ask, "--short-side", "30")
         run("predict", DATA, *ask, "--plan-hash", "11" * 32, status=1)
+        assert "all 64" in run("predict", DATA, *ask, "--plan-hash", "11" * 8, status=2)
+        check_scales(tmp_path, images, ask)
         run("predict", pictures[0], *ask, "--out", str(tmp_path / "o.txt"), status=2)
         report = server.stop()
     assert report["peak_memory_bytes"] > 1 << 20
     run("predict", pictures[0], *ask, "--timeout", "2", status=1)
+
+
+def check_scales(folder: Path, images: np.ndarray, ask: tuple[str, ...]) -> None:
+    """Inputs that were scaled otherwise than the samples are refused or warned of."""
+    values = str(folder / "values.npy")
+    np.save(values, np.round(images[:3] * 255))
+    assert "they look like pixels" in run("predict", values, *ask, status=2)
+    assert "warning" in run("predict", values, *ask, "--scale", "1")
+    assert "warning" not in run("predict", values, *ask, "--scale", "255")
+    np.save(values, images[:3] / 255)
+    assert "reach only from 0" in run("predict", values, *ask)
+    assert "bytes become 0 to 0.003922, but" in run("predict", DATA, *ask, "--limit", "1", "--scale", "65025")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

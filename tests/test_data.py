@@ -57,7 +57,8 @@ def test_formats(tmp_path: Path) -> None:
     expected = images[:, None].astype(np.float32) / 255
     labelled = {"b.npz", "t-images-idx3-ubyte.gz"}
     for name in ("a.npy", "c.npz", "t-images-idx3-ubyte", *labelled):
-        found, labels = load_images(tmp_path / name, (1, 4, 5), PLAIN)
+        found, labels, were_bytes = load_images(tmp_path / name, (1, 4, 5), PLAIN)
+        assert were_bytes
         np.testing.assert_allclose(found, expected)
         assert found.flags.c_contiguous
         assert (labels is not None and labels.tolist() == [3, 4]) == (name in labelled)
@@ -81,16 +82,73 @@ def test_preprocessing() -> None:
 def test_pictures(tmp_path: Path) -> None:
     pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     Image.fromarray(pixels).save(tmp_path / "p.png")
-    found, labels = load_images(tmp_path / "p.png", (3, 4, 5), PLAIN)
+    found, labels, _ = load_images(tmp_path / "p.png", (3, 4, 5), PLAIN)
     np.testing.assert_allclose(found[0, 1] * 255, pixels[:, :, 1], atol=1e-4)
     assert labels is None
-    assert load_images(tmp_path / "p.png", (4, 5, 3), PLAIN)[0].shape == (1, 4, 5, 3)
-    assert load_images(tmp_path / "p.png", (1, 4, 5), PLAIN)[0].shape == (1, 1, 4, 5)
+    assert load_images(tmp_path / "p.png", (4, 5, 3), PLAIN).images.shape == (1, 4, 5, 3)
+    assert load_images(tmp_path / "p.png", (1, 4, 5), PLAIN).images.shape == (1, 1, 4, 5)
     with pytest.raises(InputError, match="--resize"):
         load_images(tmp_path / "p.png", (3, 8, 8), PLAIN)
-    assert load_images(tmp_path / "p.png", (3, 8, 8), PLAIN, resize=True)[0].shape == (1, 3, 8, 8)
+    assert load_images(tmp_path / "p.png", (3, 8, 8), Preprocessing(resize=True)).images.shape == (1, 3, 8, 8)
     with pytest.raises(InputError, match="npy"):
         load_images(tmp_path / "p.png", (20,), PLAIN)
+
+
+def test_the_middle_of_pictures(tmp_path: Path) -> None:
+    """As torchvision's Resize(short side) and CenterCrop."""
+    pixels = np.zeros((40, 61, 3), np.uint8)
+    pixels[:, 15:45] = 200
+    Image.fromarray(pixels).save(tmp_path / "p.png")
+    found = load_images(tmp_path / "p.png", (3, 20, 20), Preprocessing(short_side=40)).images
+    expected = np.zeros((20, 20), np.float32)
+    # The middle 20 columns of 61 start at round(20.5) = 20.
+    expected[:] = 200 / 255
+    np.testing.assert_allclose(found[0, 0], expected)
+    # Scaled to 24 x 36, and 24 x 20 of that.
+    found = load_images(tmp_path / "p.png", (3, 24, 20), Preprocessing(short_side=24)).images
+    wanted = Image.fromarray(pixels).resize((36, 24), Image.Resampling.BILINEAR).crop((8, 0, 28, 24))
+    np.testing.assert_allclose(found[0].transpose(1, 2, 0) * 255, np.asarray(wanted), atol=1e-4)
+    for short_side in (1, 19, 60_000):
+        with pytest.raises(InputError, match="cannot be cut out"):
+            load_images(tmp_path / "p.png", (3, 20, 20), Preprocessing(short_side=short_side))
+    with pytest.raises(InputError, match="--short-side"):
+        load_images(tmp_path / "p.png", (3, 20, 20), PLAIN)
+
+
+def test_folders_of_pictures(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no pictures"):
+        load_images(tmp_path, (1, 4, 5), PLAIN)
+    for name, value in (("b.png", 255), ("a.PNG", 0), ("c.bmp", 51)):
+        Image.fromarray(np.full((4, 5), value, np.uint8)).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("not a picture")
+    found, labels, _ = load_images(tmp_path, (1, 4, 5), PLAIN)
+    assert labels is None
+    np.testing.assert_allclose(found[:, 0, 0, 0], [0, 1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest", "scale"),
+    [
+        (np.uint16, 65535, 65535),
+        (np.uint16, 4000, 4095),
+        (np.int32, 255, 255),
+        (np.int64, 100_000, 100_000),
+        (np.int16, -256, 1023),
+    ],
+)
+def test_integers_are_never_scaled_unasked(tmp_path: Path, dtype: type, largest: int, scale: int) -> None:
+    values = np.zeros((1, 4, 5), dtype)
+    values[0, 1, 2] = largest
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(
+        InputError, match=rf"{values.dtype} numbers.*--scale {scale} .*--scale 1 takes them as they are"
+    ):
+        load_images(tmp_path / "x.npy", (1, 4, 5), PLAIN)
+    found = load_images(tmp_path / "x.npy", (1, 4, 5), Preprocessing(scale=scale)).images
+    assert found[0, 0, 1, 2] == np.float32(largest) / np.float32(scale)
+    assert load_images(tmp_path / "x.npy", (1, 4, 5), Preprocessing(scale=1)).images.max() == max(largest, 0)
+    np.save(tmp_path / "x.npy", values != 0)
+    assert load_images(tmp_path / "x.npy", (1, 4, 5), PLAIN).images.max() == 1
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:

@@ -203,6 +203,64 @@ def test_missing_files() -> None:
         import_onnx(Path("/"))
 
 
+def external(folder: Path) -> Path:
+    """A model with two tensors in a file beside it, and one in a node of its own."""
+    constant = node("Constant", "", "c", value=numpy_helper.from_array(floats(1, 3), "value"))
+    nodes = [constant, node("Gemm", "x w b", "h"), node("Add", "h c", "y")]
+    proto = model(nodes, ("N", 5), {"w": floats(5, 3), "b": floats(3)})
+    path = folder / "m.onnx"
+    options = {"all_tensors_to_one_file": False, "size_threshold": 0, "convert_attribute": True}
+    onnx.save_model(proto, path, save_as_external_data=True, **options)
+    return path
+
+
+def test_weights_in_files_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = external(tmp_path)
+    imported = check(onnx.load(path), run=onnx.load(path))
+    found = import_onnx(path)
+    assert found.graph_json.replace('"m"', '"test"') == imported.graph_json
+    for name, values in imported.tensors.items():
+        np.testing.assert_array_equal(found.tensors[name], values)
+    # From another folder, by a relative path.
+    monkeypatch.chdir(tmp_path.parent)
+    assert import_onnx(f"{tmp_path.name}/m.onnx").output_shape == (3,)
+
+
+@pytest.mark.parametrize("missing", ["w", "value"])
+def test_missing_weight_files_are_named(tmp_path: Path, missing: str) -> None:
+    path = external(tmp_path)
+    weights = onnx.load(path, load_external_data=False).graph.initializer
+    locations = {tensor.name: tensor.external_data[0].value for tensor in weights}
+    name = locations.get(missing) or next(
+        file.name for file in tmp_path.iterdir() if file.name not in (*locations.values(), "m.onnx")
+    )
+    (tmp_path / name).unlink()
+    with pytest.raises(ModelFileError) as caught:
+        import_onnx(path)
+    text = str(caught.value)
+    assert repr(name) in text
+    assert f"looked for: {tmp_path / name} (tensor '{missing}')" in text
+    assert "put them there" in text
+
+
+def test_weight_files_of_models_in_memory(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    for source in (path.read_bytes(), onnx.load(path, load_external_data=False)):
+        with pytest.raises(ModelFileError, match="give the path"):
+            import_onnx(source)
+
+
+@pytest.mark.parametrize("location", ["/etc/hostname", "../w", "", "x" * 5000, "a\0b", "."])
+def test_hostile_places_of_weight_files(tmp_path: Path, location: str) -> None:
+    path = external(tmp_path)
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].external_data[0].value = location
+    path.write_bytes(proto.SerializeToString())
+    (tmp_path.parent / "w").write_bytes(bytes(1000))
+    with pytest.raises(ModelFileError):
+        import_onnx(path)
+
+
 def test_damaged_weights() -> None:
     proto = model([node("Gemm", "x w", "y")], (1, 5), GEMM)
     proto.graph.initializer[0].raw_data = b"123"

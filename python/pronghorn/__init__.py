@@ -7,6 +7,7 @@
     with pronghorn.serve(model, listen="127.0.0.1:7700", trust="client-aided") as server:
         with pronghorn.connect(server.address, trust="client-aided") as client:
             logits = client.predict(images)
+            found = client.classify(images)  # found.classes, found.probabilities, found.top(3)
 
 Arrays have one image a row: `(images, *model.input_shape)`, converted to float32. A trust level is
 always named: it says who learns what (`pronghorn.trust_levels()`).
@@ -14,9 +15,11 @@ always named: it says who learns what (`pronghorn.trust_levels()`).
 
 from pronghorn._model import Model, Plan, Report, Stats, load
 from pronghorn._network import Client, Server, connect, serve
+from pronghorn._outputs import Predictions
 from pronghorn._trust import trust_levels
 from pronghorn.errors import (
     InputError,
+    InputWarning,
     ModelFileError,
     PlanError,
     PronghornError,
@@ -30,10 +33,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Client",
     "InputError",
+    "InputWarning",
     "Model",
     "ModelFileError",
     "Plan",
     "PlanError",
+    "Predictions",
     "PronghornError",
     "Report",
     "RunError",

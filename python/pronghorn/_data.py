@@ -9,12 +9,16 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn._inputs import Range
 from pronghorn.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -23,40 +27,90 @@ Shape = tuple[int, ...]
 IMAGE_KEYS = ("images", "x", "X", "data", "inputs")
 LABEL_KEYS = ("labels", "y", "Y")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+MOST_PIXELS = 1 << 27
+"""Most pixels of a scaled picture."""
+FULL_SCALES = (1, 255, 1023, 4095, 16383, 65535)
+"""The largest values that 1, 8, 10, 12, 14 and 16 bits hold."""
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What happens to values before the model: `(value / scale - mean) / std`."""
+    """How files become inputs: pictures are fitted to the model's size, then `(value / scale - mean) / std`."""
 
     scale: float | None = None
-    """Divisor; where not given, 255 for bytes and 1 for all else."""
+    """Divisor; where not given, 255 for bytes, 1 for floats, and an error for other integers."""
     mean: Sequence[float] | None = None
     """One for all, or one a channel."""
     std: Sequence[float] | None = None
+    resize: bool = False
+    """Stretch pictures of another size."""
+    short_side: int | None = None
+    """Scale pictures until their shorter side has this many pixels, and keep the middle."""
 
-    def byte_range(self) -> tuple[float, float]:
+    def byte_range(self) -> Range:
         """Where bytes end up, scaled to 0..1 where no other scale is given: the widest over all channels."""
         scale = 255.0 if self.scale is None else self.scale
         means = np.asarray([0.0] if self.mean is None else self.mean, np.float64)
         stds = np.asarray([1.0] if self.std is None else self.std, np.float64)
-        if scale == 0 or 0 in stds:
-            raise InputError("--scale and --std divide: they cannot be 0")
+        self._check_divisors()
         ends = np.stack([(0.0 - means) / stds, (255.0 / scale - means) / stds])
         return float(ends.min()), float(ends.max())
 
     def apply(self, array: Array, shape: Shape) -> Floats:
         """Values of images `(images, *shape)` as the model takes them."""
+        self._check_divisors()
         scale = self.scale if self.scale is not None else 255.0 if array.dtype == np.uint8 else 1.0
-        if scale == 0 or (self.std is not None and 0 in self.std):
-            raise InputError("--scale and --std divide: they cannot be 0")
         values = array.astype(np.float32) / np.float32(scale)
         if self.mean is not None:
             values -= _per_channel("--mean", self.mean, shape)
         if self.std is not None:
             values /= _per_channel("--std", self.std, shape)
         return np.ascontiguousarray(values, np.float32)
+
+    def fit(self, picture: Picture, size: tuple[int, int], name: str) -> Picture:
+        """`picture` with `size`, its width and height.
+
+        Raises:
+            InputError: it has another size, and nothing is said about that.
+        """
+        from PIL.Image import Resampling
+
+        width, height = size
+        if self.short_side is not None:
+            # As torchvision's Resize and CenterCrop.
+            scaled = tuple(self.short_side * side // min(picture.size) for side in picture.size)
+            if scaled[0] < width or scaled[1] < height or math.prod(scaled) > MOST_PIXELS:
+                raise InputError(
+                    f"{name} is {picture.width}x{picture.height} and becomes {scaled[0]}x{scaled[1]} by --short-side "
+                    f"{self.short_side}, from which {width}x{height} cannot be cut out: "
+                    f"give a number from {max(size)} up that suits its size"
+                )
+            picture = picture.resize((scaled[0], scaled[1]), Resampling.BILINEAR)
+            left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
+            return picture.crop((left, top, left + width, top + height))
+        if picture.size == size:
+            return picture
+        if self.resize:
+            return picture.resize(size, Resampling.BILINEAR)
+        raise InputError(
+            f"{name} is {picture.width}x{picture.height}, but the model takes {width}x{height}: --resize stretches it, "
+            "--short-side N scales its shorter side to N and cuts out the middle (256 for most ImageNet models of 224)"
+        )
+
+    def _check_divisors(self) -> None:
+        if self.scale == 0 or (self.std is not None and 0 in self.std):
+            raise InputError("--scale and --std divide: they cannot be 0")
+
+
+class Loaded(NamedTuple):
+    """What a file holds."""
+
+    images: Floats
+    """`(images, *shape)`, preprocessed."""
+    labels: Array | None
+    were_bytes: bool
+    """Whether the file has bytes, which were divided by 255 where no other scale was given."""
 
 
 def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
@@ -69,27 +123,45 @@ def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
     return array.reshape(-1, *[1] * (len(shape) - 1))
 
 
-def load_images(
-    path: Path, shape: Shape, preprocessing: Preprocessing, *, resize: bool = False
-) -> tuple[Floats, Array | None]:
-    """Images `(images, *shape)` of a file, and its labels where it has them.
+def load_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> Loaded:
+    """Images of a file, or of all pictures of a folder, and labels where it has them.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
-    raw, labels = read_images(path, shape, resize=resize)
+    raw, labels = read_images(path, shape, preprocessing)
     try:
         arranged = arrange(raw, shape)
     except ValueError:
         wanted = ", ".join(map(str, ("images", *shape)))
         raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
-    return preprocessing.apply(arranged, shape), labels
+    if preprocessing.scale is None:
+        _refuse_unscaled(path, raw)
+    return Loaded(preprocessing.apply(arranged, shape), labels, raw.dtype == np.uint8)
 
 
-def read_images(path: Path, shape: Shape, *, resize: bool = False) -> tuple[Array, Array | None]:
-    """As they are in the file."""
+def _refuse_unscaled(path: Path, raw: Array) -> None:
+    """Integers other than bytes do not say what their largest value stands for."""
+    if raw.dtype.kind not in "iu" or raw.dtype == np.uint8 or raw.size == 0:
+        return
+    largest = int(np.abs(raw.astype(np.int64)).max())
+    full = next((full for full in FULL_SCALES if largest <= full), largest)
+    divide = "" if full == 1 else f"--scale {full} divides by the most that pixels like these can have, and "
+    raise InputError(
+        f"{path} holds {raw.dtype} numbers from {raw.min()} to {raw.max()}; only bytes are divided (by 255) unasked: "
+        f"{divide}--scale 1 takes them as they are"
+    )
+
+
+def read_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> tuple[Array, Array | None]:
+    """As they are in the file, pictures with the model's size."""
+    if path.is_dir():
+        pictures = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+        if not pictures:
+            raise InputError(f"the folder {path} holds no pictures ({', '.join(IMAGE_SUFFIXES)})")
+        return np.concatenate([_read_picture(picture, shape, preprocessing) for picture in pictures]), None
     if path.suffix.lower() in IMAGE_SUFFIXES:
-        return _read_picture(path, shape, resize), None
+        return _read_picture(path, shape, preprocessing), None
     arrays = _read_arrays(path)
     images = _pick(path, arrays, IMAGE_KEYS, "images")
     labels = next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
@@ -147,7 +219,7 @@ def _parse_idx(content: bytes) -> Array:
     return values.astype(dtype.newbyteorder("="))
 
 
-def _read_picture(path: Path, shape: Shape, resize: bool) -> Array:
+def _read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Array:
     """An image file as `(1, *shape)` bytes."""
     from PIL import Image, UnidentifiedImageError
 
@@ -164,14 +236,7 @@ def _read_picture(path: Path, shape: Shape, resize: bool) -> Array:
         raise InputError(f"there is no file {path}") from None
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path} cannot be read as a picture: {error}") from error
-    if picture.size != (width, height):
-        if not resize:
-            found = f"{picture.size[0]}x{picture.size[1]}"
-            raise InputError(
-                f"{path} is {found}, but the model takes {width}x{height}: add --resize, or give that size"
-            )
-        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture).reshape(height, width, channels)
+    pixels = np.asarray(preprocessing.fit(picture, (width, height), str(path))).reshape(height, width, channels)
     return (pixels.transpose(2, 0, 1) if first else pixels)[None]
 
 

@@ -39,13 +39,13 @@ def run_demo(images: int) -> str:
 
 def _describe(model: Path, data: Path, found: dict[str, Any], report: dict[str, Any]) -> str:
     loaded = load(model)
-    pixels, labels = load_images(data, loaded.input_shape, Preprocessing())
+    pixels, labels, _ = load_images(data, loaded.input_shape, Preprocessing())
     count = found["images"]
     assert labels is not None
     plain = float(np.mean(loaded.classes(loaded.run_float(pixels[:count])) == labels[:count]))
     run = found["runs"][0]
     rows = [
-        ("trust level", REVEALS),
+        ("trust level", f"{TRUST}: {REVEALS[TRUST]}"),
         ("accuracy", f"{100 * found['accuracy']:.2f} % encrypted, {100 * plain:.2f} % by the float model"),
         (
             "speed",

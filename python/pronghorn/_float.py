@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,12 @@ from pronghorn import _native
 from pronghorn.onnx_import import ImportedModel
 
 Floats = npt.NDArray[np.float32]
+Progress = Callable[[float, int], None]
+Run = Callable[[Floats], npt.NDArray[Any]]
 
 BATCH = 256
+BATCH_SECONDS = 0.2
+"""What a batch should take at most: nothing interrupts it."""
 TYPES = {
     "tensor(float16)": np.float16,
     "tensor(double)": np.float64,
@@ -23,33 +29,54 @@ TYPES = {
 }
 
 
-def run_float(imported: ImportedModel, native: _native.Model, inputs: Floats) -> tuple[Floats, str]:
+def run_float(
+    imported: ImportedModel, native: _native.Model, inputs: Floats, progress: Progress | None = None
+) -> tuple[Floats, str]:
     """The float model's outputs `(images, *output_shape)`, and the name of what computed them."""
     shape = (len(inputs), *native.output_shape)
     try:
-        outputs = _run_onnxruntime(imported.reference, inputs)
-        return np.ascontiguousarray(outputs.reshape(shape), np.float32), "onnxruntime"
+        run = _session(imported.reference)
+        first = run(inputs[:1])
     except Exception:
         # Not installed, or it cannot run this model (an operator set newer than itself, say).
-        return native.run_float(inputs), "pronghorn"
+        return native.run_float(inputs, progress), "pronghorn"
+    outputs = _batches(run, first, inputs, progress or (lambda done, total: None))
+    return np.ascontiguousarray(outputs.reshape(shape), np.float32), "onnxruntime"
 
 
-def _run_onnxruntime(reference: bytes, inputs: Floats) -> npt.NDArray[Any]:
+def _session(reference: bytes) -> Run:
+    """What computes the model's outputs, a row an image."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(reference, options, providers=["CPUExecutionProvider"])
     source = session.get_inputs()[0]
-    typed = inputs.astype(TYPES.get(source.type, np.float32), copy=False)
-    try:
-        return _batches(session, source.name, typed, BATCH)
-    except Exception:
-        # A batch size of 1 that is fixed somewhere within the model.
-        return _batches(session, source.name, typed, 1)
+
+    def run(inputs: Floats) -> npt.NDArray[Any]:
+        typed = inputs.astype(TYPES.get(source.type, np.float32), copy=False)
+        return np.asarray(session.run(None, {source.name: typed})[0]).reshape(len(inputs), -1)
+
+    return run
 
 
-def _batches(session: Any, name: str, inputs: npt.NDArray[Any], batch: int) -> npt.NDArray[Any]:
-    chunks = [inputs[start : start + batch] for start in range(0, len(inputs), batch)]
-    outputs = [np.asarray(session.run(None, {name: chunk})[0]).reshape(len(chunk), -1) for chunk in chunks]
+def _batches(run: Run, first: npt.NDArray[Any], inputs: Floats, progress: Progress) -> npt.NDArray[Any]:
+    """The outputs of all images, the first of which are known; batches are short enough to interrupt in between."""
+    outputs, done, batch, most = [first], 1, 1, BATCH
+    while done < len(inputs):
+        progress(done, len(inputs))
+        started = time.monotonic()
+        try:
+            found = run(inputs[done : done + batch])
+        except Exception:
+            if batch == 1:
+                raise
+            # A batch size of 1 that is fixed somewhere within the model.
+            batch = most = 1
+            continue
+        if time.monotonic() - started < BATCH_SECONDS / 2:
+            batch = min(2 * batch, most)
+        outputs.append(found)
+        done += len(found)
+    progress(done, len(inputs))
     return np.concatenate(outputs)

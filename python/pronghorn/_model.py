@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,15 +17,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn import _native
+from pronghorn import _check, _native
 from pronghorn._float import run_float
+from pronghorn._inputs import as_inputs, as_labels, planned_range, warn_of_pixels, warn_of_scale
+from pronghorn._lower import FINISH
+from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn._trust import require
 from pronghorn.errors import InputError, PlanError, PronghornError, RunError, UnsupportedModelError
 from pronghorn.onnx_import import ImportedModel, ShapeOption, Source, import_onnx
 
 Floats = npt.NDArray[np.float32]
-Progress = Callable[[int, int], None]
-"""Called with images done and images in all."""
+Progress = Callable[[float, int], None]
+"""Called with images done and images in all, about 20 times a second, on the thread that waits. All images of a batch
+go through a layer together, so `done` grows by fractions of an image. An exception in it cancels the run."""
 
 OBJECTIVES = ("throughput",)
 
@@ -35,24 +41,6 @@ def native_errors(kind: type[PronghornError]) -> Iterator[None]:
         yield
     except _native.NativeError as error:
         raise kind(str(error)) from error
-
-
-def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs") -> Floats:
-    """`array` as contiguous float32 `(images, *shape)`.
-
-    Raises:
-        InputError: another shape, no images, or values that are no numbers.
-    """
-    found = np.asarray(array)
-    if found.dtype.kind not in "fiub":
-        raise InputError(f"{what} have type {found.dtype}; numbers are needed")
-    if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
-        wanted = ", ".join(map(str, ("images", *shape)))
-        raise InputError(f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image")
-    inputs = np.ascontiguousarray(found, dtype=np.float32)
-    if not np.isfinite(inputs).all():
-        raise InputError(f"{what} hold values that are infinite or no numbers")
-    return inputs
 
 
 @dataclass(frozen=True)
@@ -79,8 +67,36 @@ class Stats:
         """Images a second."""
         return self.images / self.seconds if self.seconds > 0 else math.inf
 
+    @property
+    def speed(self) -> str:
+        """The same for people."""
+        return speed(self.images_per_second)
 
-class Plan:
+
+def speed(rate: float) -> str:
+    """Images a second, for people."""
+    return f"{rate:,.0f} images/s" if rate >= 10 else f"{rate:.2g} images/s"
+
+
+class Shaped(ABC):
+    """What has the shapes of one image and one result."""
+
+    @property
+    @abstractmethod
+    def _core(self) -> _native.Model | _native.Compiled | _native.Client: ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one image."""
+        return tuple(self._core.input_shape)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of one result."""
+        return tuple(self._core.output_shape)
+
+
+class Plan(Shaped):
     """What a secure run will do and cost, and what each party learns. Printable, and hashed."""
 
     def __init__(self, compiled: _native.Compiled) -> None:
@@ -106,14 +122,8 @@ class Plan:
         return self._compiled.plan_hash
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one image."""
-        return tuple(self._compiled.input_shape)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Shape of one result."""
-        return tuple(self._compiled.output_shape)
+    def _core(self) -> _native.Compiled:
+        return self._compiled
 
     def to_json(self) -> str:
         """The plan as JSON, everything the table says and more."""
@@ -132,9 +142,14 @@ class Report:
     trust: str
     plan_hash: str
     disagreements: int
-    """Output integers in which the secure run differs from the oracle: must be 0."""
-    argmax_agreement: float
-    """Share of images that the secure run and the float model classify alike."""
+    """Output integers in which the secure run differs from the oracle by more than `tolerance`: must be 0."""
+    tolerance: float
+    """0, unless ciphertexts are approximate: then what the plan allows each output, before a Softmax or the like."""
+    outputs: str
+    """What the outputs are: `classes`, `labels` or `values`."""
+    argmax_agreement: float | None
+    """Share of images to which the secure run and the float model give the same class, or the same labels; None where
+    outputs are values."""
     max_abs_difference: float
     """Largest difference between an output of the secure run and of the float model."""
     accuracy_float: float | None
@@ -143,11 +158,15 @@ class Report:
     accuracy_secure: float | None
     float_by: str
     """What computed the float model: onnxruntime, or pronghorn."""
+    samples: int | None
+    """Images that set the fixed point; None where an input range did."""
+    samples_scored: int
+    """How many of these images are among those samples."""
     stats: Stats
 
     @property
     def ok(self) -> bool:
-        """Whether the secure run equals the oracle everywhere."""
+        """Whether the secure run equals the oracle everywhere, or within the plan's tolerance."""
         return self.disagreements == 0
 
     def to_json(self) -> str:
@@ -163,12 +182,17 @@ class Report:
             shown = [f"{100 * accuracy:.2f} %" for accuracy in accuracies if accuracy is not None]
             named = zip((f"float model ({self.float_by})", "fixed-point oracle", "secure run"), shown, strict=True)
             lines += [f"  accuracy, {name}: {value}" for name, value in named]
+        within = f" beyond the {self.tolerance:.4g} that the plan allows" if self.tolerance else ""
+        if self.argmax_agreement is not None:
+            alike = "classify alike" if self.outputs == "classes" else "give the same labels"
+            lines.append(f"  secure run and float model {alike}: {100 * self.argmax_agreement:.2f} %")
         lines += [
-            f"  secure run and float model classify alike: {100 * self.argmax_agreement:.2f} %",
             f"  largest difference of an output to the float model: {self.max_abs_difference:.4g}",
-            f"  disagreements with the fixed-point oracle: {self.disagreements}" + ("" if self.ok else " - A BUG"),
-            f"  {stats.images_per_second:,.0f} images/s; an image sends {stats.bytes_sent / self.images:,.0f} bytes "
+            f"  disagreements with the fixed-point oracle{within}: {self.disagreements}"
+            + ("" if self.ok else " - A BUG"),
+            f"  {stats.speed}; an image sends {stats.bytes_sent / self.images:,.0f} bytes "
             f"and receives {stats.bytes_received / self.images:,.0f}",
+            f"  {self._calibration()}",
         ]
         if stats.clamped_activations:
             lines.append(
@@ -181,6 +205,18 @@ class Report:
                 "give samples or an input range that cover the data"
             )
         return "\n".join(lines)
+
+    def _calibration(self) -> str:
+        """What the ranges were set by."""
+        if self.samples is None:
+            return "calibrated on made-up inputs: samples (--samples FILE, samples=) make the fixed point more precise"
+        if self.samples_scored == 0:
+            return f"calibrated on {self.samples} other images"
+        which = "all" if self.samples_scored == self.images else f"{self.samples_scored} of them"
+        return (
+            f"calibrated on the images it is scored on ({which}): new ones may do worse; "
+            "calibrate on others (--samples FILE, samples=) to see"
+        )
 
 
 def load(
@@ -209,23 +245,31 @@ def load(
         UnsupportedModelError: something in the model cannot be run; the error names it.
         InputError: samples or options do not fit the model.
     """
+    if output is not None:
+        _check.text("output", output, "logits")
+    bounds = _bounds(input_range)
+    bits = (_check.optional("weight_bits", weight_bits, 2, 16), _check.optional("input_bits", input_bits, 2, 24))
     imported = import_onnx(model, shape=shape, output=output)
-    low, high = map(float, input_range)
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InputError(f"the input range {low}, {high} is no range: give the least and the largest input")
     try:
         native = _native.Model(imported.graph_json, imported.tensors)
     except _native.NativeError as error:
         advice = "change the model there, or end it before (--output NAME, output=NAME)"
         raise UnsupportedModelError(str(error), advice) from error
-    prepared = None if samples is None else as_inputs(samples, imported.input_shape, "samples")
-    for name, bits, most in (("weight_bits", weight_bits, 16), ("input_bits", input_bits, 24)):
-        if bits is not None and not 2 <= bits <= most:
-            raise InputError(f"{name} is {bits}, but must be 2 to {most}")
-    return Model(imported, native, prepared, (low, high), (weight_bits, input_bits))
+    bare = Model(imported, native, None, bounds, bits)
+    return bare if samples is None else bare.calibrated(samples, stacklevel=3)
 
 
-class Model:
+def _bounds(input_range: Any) -> tuple[float, float]:
+    try:
+        low, high = map(float, input_range)
+    except (TypeError, ValueError):
+        raise InputError(f"input_range is {input_range!r}: give the least and the largest input") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f"input_range is no range from {low} to {high}: give the least and the largest input")
+    return low, high
+
+
+class Model(Shaped):
     """A model, ready to plan, verify and serve. Made by `load`."""
 
     def __init__(
@@ -254,14 +298,19 @@ class Model:
         return self._imported.name
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one image."""
-        return tuple(self._native.input_shape)
+    def _core(self) -> _native.Model:
+        return self._native
 
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Shape of one result."""
-        return tuple(self._native.output_shape)
+    def calibrated(self, samples: npt.ArrayLike, *, stacklevel: int = 2) -> Model:
+        """The same model with other samples, which are taken as they are: preprocessed as the model wants its inputs.
+
+        Raises:
+            InputError: the samples do not fit the model.
+        """
+        prepared = as_inputs(samples, self.input_shape, "samples")
+        if not self._imported.takes_integers:
+            warn_of_pixels(prepared, stacklevel)
+        return Model(self._imported, self._native, prepared, self._input_range, self._bits)
 
     def run_float(self, inputs: npt.ArrayLike) -> Floats:
         """The float model in the clear: `(images, *input_shape)` to `(images, *output_shape)`."""
@@ -298,7 +347,7 @@ class Model:
         level = require(trust)
         if objective not in OBJECTIVES:
             raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
-        options = (level, memory)
+        options = (level, _check.memory(memory))
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(
@@ -312,9 +361,12 @@ class Model:
         labels: npt.ArrayLike | None = None,
         *,
         trust: str | None = None,
+        samples: npt.ArrayLike | None = None,
+        outputs: str | None = None,
         memory: int | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
+        phase: Callable[[str], None] | None = None,
     ) -> Report:
         """Runs float model, fixed-point oracle and the real protocol (both parties here) on the same images.
 
@@ -322,65 +374,116 @@ class Model:
             x: images `(images, *input_shape)`.
             labels: the class of each, for accuracies.
             trust: the trust level; must be named.
+            samples: what sets the fixed point, instead of the samples the model was loaded with.
+            outputs: what the outputs are, where that is not clear: `classes`, `labels` or `values`.
             memory: most bytes the server may use.
             threads: threads to compute with; all cores where not given.
-            progress: called with images done and images in all.
+            progress: called with images done and images in all, from 0 in each phase.
+            phase: called with the name of each phase before it begins.
 
         Raises:
             InputError: `x` or `labels` do not fit.
             RunError: the run failed.
         """
-        compiled = self.compiled(trust, memory=memory)
+        if samples is not None:
+            calibrated = self.calibrated(samples, stacklevel=3)
+            return calibrated.verify(
+                x, labels, trust=trust, outputs=outputs, memory=memory, threads=threads, progress=progress, phase=phase
+            )
+        require(trust)
+        threads = _check.threads(threads)
+        for name, function in (("progress", progress), ("phase", phase)):
+            _check.callback(name, function)
+        enter = phase if phase is not None else lambda name: None
         inputs = as_inputs(x, self.input_shape)
         truth = None if labels is None else as_labels(labels, len(inputs))
-        expected, float_by = run_float(self._imported, self._native, inputs)
+        kind = kind_of(self.finish, self.output_shape, outputs, truth)
+        if truth is not None and kind != "classes":
+            raise InputError(
+                f"labels are given, but the outputs are {kind}, not classes: "
+                "leave the labels out, or say outputs='classes' (--outputs classes)"
+            )
+        enter("planning")
+        compiled = self.compiled(trust, memory=memory)
+        warn_of_scale(inputs, planned_range(compiled.plan_json()), stacklevel=2)
+        enter("float model")
+        expected, float_by = run_float(self._imported, self._native, inputs, progress)
         with native_errors(RunError):
-            oracle = compiled.run_fixed_integers(inputs)
-            fixed = compiled.run_fixed(inputs)
+            enter("fixed-point model")
+            oracle, fixed = compiled.run_oracle(inputs, progress)
+            enter("secure run")
             integers, secure, found = compiled.run_secure(inputs, threads, progress)
+        floating, exact, run = (Predictions.of(values, self.finish, kind) for values in (expected, fixed, secure))
         return Report(
             images=len(inputs),
             trust=compiled.trust,
             plan_hash=compiled.plan_hash,
-            disagreements=int(np.count_nonzero(integers != oracle)),
-            argmax_agreement=float(np.mean(self.classes(secure) == self.classes(expected))),
+            disagreements=_disagreements(integers, oracle, compiled.tolerance),
+            tolerance=compiled.tolerance * _result_unit(compiled.plan_json()),
+            outputs=kind,
+            argmax_agreement=_agreement(run, floating),
             max_abs_difference=float(np.abs(secure - expected).max()),
-            accuracy_float=self._accuracy(expected, truth),
-            accuracy_fixed=self._accuracy(fixed, truth),
-            accuracy_secure=self._accuracy(secure, truth),
+            accuracy_float=_accuracy(floating, truth),
+            accuracy_fixed=_accuracy(exact, truth),
+            accuracy_secure=_accuracy(run, truth),
             float_by=float_by,
+            samples=None if self._samples is None else len(self._samples),
+            samples_scored=_shared(self._samples, inputs),
             stats=Stats.of(len(inputs), found),
         )
 
-    def classes(self, outputs: Floats) -> npt.NDArray[np.int64]:
-        """The class of each output."""
+    def classes(self, outputs: Floats) -> Classes:
+        """The class of each output.
+
+        Raises:
+            InputError: outputs of another shape, or a model that does not classify.
+        """
+        if outputs.shape[1:] != self.output_shape:
+            raise InputError(
+                f"outputs have shape {list(outputs.shape)}; the model gives (images, *{self.output_shape})"
+            )
+        found = Predictions.of(outputs, self.finish, kind_of(self.finish, self.output_shape))
+        if found.classes is None:
+            raise InputError(f"the outputs of {self.name} are {found.kind}, not classes: look at them themselves")
+        return found.classes
+
+    @property
+    def finish(self) -> list[str]:
+        """What the client does last; by their place in the graph, these operators are nothing else."""
         kinds = [node["op"]["kind"] for node in json.loads(self._imported.graph_json)["nodes"]]
-        return classes(outputs, is_class="arg_max" in kinds, is_probability="sigmoid" in kinds)
-
-    def _accuracy(self, outputs: Floats, labels: npt.NDArray[np.int64] | None) -> float | None:
-        return None if labels is None else float(np.mean(self.classes(outputs) == labels))
+        return [kind for kind in kinds if kind in FINISH]
 
 
-def classes(outputs: Floats, *, is_class: bool = False, is_probability: bool = False) -> npt.NDArray[np.int64]:
-    """The class of each output: the index of the largest; for one number, whether it says yes.
-
-    `is_class`: the output is the class already. `is_probability`: one number says yes above 0.5, not above 0.
-    """
-    flat = outputs.reshape(len(outputs), -1)
-    if is_class:
-        return flat[:, 0].astype(np.int64)
-    if flat.shape[1] == 1:
-        return np.greater(flat[:, 0], 0.5 if is_probability else 0.0).astype(np.int64)
-    found: npt.NDArray[np.int64] = np.argmax(flat, axis=1).astype(np.int64)
-    return found
+def _result_unit(plan_json: str) -> float:
+    """What 1 in a result's integer stands for."""
+    plan = json.loads(plan_json)
+    return float(2.0 ** -plan["steps"][plan["output"]]["value"]["fraction_bits"])
 
 
-def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
-    """One class for each image."""
-    found = np.asarray(labels)
-    if found.size != images or found.dtype.kind not in "iub":
-        raise InputError(
-            f"labels have shape {list(found.shape)} and type {found.dtype}; "
-            f"one integer for each of {images} images is needed"
-        )
-    return found.reshape(-1).astype(np.int64)
+def _disagreements(found: npt.NDArray[np.int32], oracle: npt.NDArray[np.int32], tolerance: int) -> int:
+    return int(np.count_nonzero(np.abs(found.astype(np.int64) - oracle) > tolerance))
+
+
+def _agreement(one: Predictions, other: Predictions) -> float | None:
+    """The share of images with the same class, or the same labels."""
+    if one.classes is not None and other.classes is not None:
+        return float(np.mean(one.classes == other.classes))
+    if one.probabilities is None or other.probabilities is None:
+        return None
+    return float(np.mean(np.all((one.probabilities > 0.5) == (other.probabilities > 0.5), axis=1)))
+
+
+def _accuracy(found: Predictions, truth: Classes | None) -> float | None:
+    return None if truth is None or found.classes is None else float(np.mean(found.classes == truth))
+
+
+def _shared(samples: Floats | None, inputs: Floats) -> int:
+    """How many inputs are among the samples."""
+    if samples is None:
+        return 0
+
+    def digest(image: Floats) -> bytes:
+        return hashlib.blake2b(image.tobytes(), digest_size=16).digest()
+
+    known = {digest(sample) for sample in samples}
+    return sum(digest(image) in known for image in inputs)

@@ -1,9 +1,15 @@
-"""The compiled core: `crates/pronghorn-python`. Arrays are C-contiguous, one image a row."""
+"""The compiled core: `crates/pronghorn-python`. Arrays are C-contiguous, one image a row.
+
+Long calls let Python act on signals, and call `progress` with images done and images in all; an exception in
+either cancels them.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+Progress = Callable[[float, int], None]
 
 class NativeError(Exception):
     """An error of the core; its message is ready for users."""
@@ -15,7 +21,7 @@ class Model:
     def input_shape(self) -> list[int]: ...
     @property
     def output_shape(self) -> list[int]: ...
-    def run_float(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def run_float(self, inputs: NDArray[np.float32], progress: Progress | None = None) -> NDArray[np.float32]:
         """The plain float evaluator: `(images, *input_shape)` to `(images, *output_shape)`."""
     def compile(
         self,
@@ -38,18 +44,20 @@ class Compiled:
     def trust(self) -> str: ...
     @property
     def plan_hash(self) -> str: ...
+    @property
+    def tolerance(self) -> int:
+        """By how much a secure run's integers may differ from the oracle's: 0, unless ciphertexts are approximate."""
     def plan_text(self) -> str: ...
     def plan_json(self) -> str: ...
     def plan_bytes(self) -> bytes: ...
     def run_fixed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The oracle, decoded."""
-    def run_fixed_integers(self, inputs: NDArray[np.float32]) -> NDArray[np.int32]:
-        """The oracle's integers, before what the client computes at the end."""
+    def run_oracle(
+        self, inputs: NDArray[np.float32], progress: Progress | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The oracle's integers, before what the client computes at the end, and decoded."""
     def run_secure(
-        self,
-        inputs: NDArray[np.float32],
-        threads: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        self, inputs: NDArray[np.float32], threads: int | None = None, progress: Progress | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[str, float]]:
         """Both parties in this process: integers, decoded values, and costs."""
 
@@ -88,7 +96,7 @@ class Client:
     def plan_text(self) -> str: ...
     def plan_json(self) -> str: ...
     def predict(
-        self, inputs: NDArray[np.float32], progress: Callable[[int, int], None] | None = None
+        self, inputs: NDArray[np.float32], progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], dict[str, float]]:
         """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations."""
 
@@ -103,3 +111,6 @@ def simd_level() -> str:
 
 def trust_levels() -> str:
     """The table of trust levels, a line each."""
+
+def available_trust_levels() -> list[tuple[str, str]]:
+    """The levels of this version, each with what it reveals."""

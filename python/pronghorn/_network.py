@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn import _native
-from pronghorn._model import Model, Progress, Stats, as_inputs, native_errors
+from pronghorn import _check, _native
+from pronghorn._inputs import Range, as_inputs, planned_range, warn_of_scale
+from pronghorn._model import Model, Progress, Shaped, Stats, native_errors
+from pronghorn._outputs import Predictions, kind_of
 from pronghorn._trust import require
-from pronghorn.errors import RunError
+from pronghorn.errors import InputError, RunError
 
 Floats = npt.NDArray[np.float32]
 
@@ -39,15 +42,26 @@ def serve(
         idle_timeout: seconds after which a silent session ends.
         threads: threads to compute with; all cores where not given.
         memory: most bytes to use.
-        log: called with a line for each session and error.
+        log: called with a line for each session, refusal and error.
 
     Raises:
         TrustLevelRequired: no trust level was named.
+        InputError: an argument that makes no sense.
         RunError: the address cannot be bound.
     """
+    if not isinstance(model, Model):
+        raise InputError(f"model is {model!r}: give what pronghorn.load returns")
+    _check.text("listen", listen, "127.0.0.1:7700")
+    arguments = (
+        _check.whole("max_clients", max_clients, 1),
+        _check.optional("max_images_per_client", max_images_per_client, 1),
+        _check.seconds("idle_timeout", idle_timeout),
+        _check.threads(threads),
+        _check.callback("log", log),
+    )
     compiled = model.compiled(trust, memory=memory)
     with native_errors(RunError):
-        native = _native.Server(compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, log)
+        native = _native.Server(compiled, listen, *arguments)
     return Server(native, compiled.plan_hash)
 
 
@@ -108,20 +122,34 @@ def connect(
     Args:
         address: host and port.
         trust: the trust level; must be named, and be the server's.
-        plan_hash: the plan to insist on, in hexadecimal, as `Plan.hash` says.
+        plan_hash: the plan to insist on: all 64 hexadecimal digits, as `Plan.hash` has them.
         timeout: seconds to wait for the server at any time.
         threads: threads to compute with; all cores where not given.
 
     Raises:
         TrustLevelRequired: no trust level was named.
+        InputError: an argument that makes no sense.
         RunError: no server there, or it does not agree.
     """
     level = require(trust)
+    _check.text("address", address, "127.0.0.1:7700")
+    if plan_hash is not None:
+        _check_hash(plan_hash)
+    limit, cores = _check.seconds("timeout", timeout), _check.threads(threads)
     with native_errors(RunError):
-        return Client(_native.Client(address, level, plan_hash, timeout, threads))
+        return Client(_native.Client(address, level, plan_hash, limit, cores))
 
 
-class Client:
+def _check_hash(plan_hash: str) -> None:
+    """A prefix would do to name a plan, but not to insist on one: another with the same prefix can be made."""
+    digits = _check.text("plan_hash", plan_hash, "0f" * 32)
+    if len(digits) != 64 or not set(digits.lower()) <= set("0123456789abcdef"):
+        raise InputError(
+            f"plan_hash is {digits!r}: give all 64 hexadecimal digits, as pronghorn plan, serve and verify print them"
+        )
+
+
+class Client(Shaped):
     """A connection to a server. A context manager: closed at the end of `with`."""
 
     def __init__(self, native: _native.Client) -> None:
@@ -131,7 +159,7 @@ class Client:
         """What the last prediction cost."""
 
     @property
-    def _native(self) -> _native.Client:
+    def _core(self) -> _native.Client:
         if self._connection is None:
             raise RunError("this client is closed: connect again")
         return self._connection
@@ -139,36 +167,62 @@ class Client:
     @property
     def plan_hash(self) -> str:
         """The hash of the server's plan."""
-        return self._native.plan_hash
+        return self._core.plan_hash
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one image."""
-        return tuple(self._native.input_shape)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Shape of one result."""
-        return tuple(self._native.output_shape)
+    def input_range(self) -> Range:
+        """The least and the largest input that the server's plan takes; others are clamped."""
+        return planned_range(self.plan_json())
 
     def plan_text(self) -> str:
         """The server's plan as a table."""
-        return self._native.plan_text()
+        return self._core.plan_text()
 
     def plan_json(self) -> str:
         """The server's plan as JSON."""
-        return self._native.plan_json()
+        return self._core.plan_json()
 
     def predict(self, x: npt.ArrayLike, *, progress: Progress | None = None) -> Floats:
         """The model's outputs `(images, *output_shape)` on images the server does not see.
+
+        `x` is taken as it is: preprocessed as the model wants it. Inputs that cannot be what the server's plan was made
+        for, such as bytes where it expects 0..1, are an `InputWarning`.
+
+        Args:
+            x: images `(images, *input_shape)`.
+            progress: called with images done and images in all; an exception in it cancels the prediction, ends the
+                session, and is raised here. So is an interrupt.
 
         Raises:
             InputError: `x` is not `(images, *input_shape)`.
             RunError: the session failed.
         """
+        return self._predict(x, progress)
+
+    def classify(
+        self, x: npt.ArrayLike, *, outputs: str | None = None, progress: Progress | None = None
+    ) -> Predictions:
+        """The same with what the outputs mean: `classes`, `probabilities` and `top(k)` beside `outputs`.
+
+        Args:
+            x: images `(images, *input_shape)`.
+            outputs: what they are, where that is not clear: `classes`, `labels` or `values`.
+            progress: as in `predict`.
+
+        Raises:
+            InputError: as `predict`, or `outputs` is none of these.
+            RunError: the session failed.
+        """
+        finish = json.loads(self.plan_json())["finish"]
+        kind = kind_of(finish, self.output_shape, outputs)
+        return Predictions.of(self._predict(x, progress), finish, kind)
+
+    def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
+        _check.callback("progress", progress)
         inputs = as_inputs(x, self.input_shape)
+        warn_of_scale(inputs, self.input_range, stacklevel=3)
         with native_errors(RunError):
-            outputs, found = self._native.predict(inputs, progress)
+            outputs, found = self._core.predict(inputs, progress)
         self.last_stats = Stats.of(len(inputs), found)
         return outputs
 

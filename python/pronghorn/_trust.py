@@ -5,13 +5,8 @@ from __future__ import annotations
 from pronghorn import _native
 from pronghorn.errors import TrustLevelRequired
 
-AVAILABLE = ("encrypted", "client-aided")
-
-REVEALS = (
-    "client-aided: the server learns shapes only, never the images; "
-    "the client learns its output AND EVERY WEIGHT of the model"
-)
-"""What this version's level gives away, in one line."""
+REVEALS = dict(_native.available_trust_levels())
+"""The levels of this version, and what each gives away, in one line."""
 
 
 def trust_levels() -> str:
@@ -25,10 +20,10 @@ def require(trust: str | None) -> str:
     Raises:
         TrustLevelRequired: none was named, or one that this version does not have.
     """
-    if trust in AVAILABLE:
-        return str(trust)
+    if isinstance(trust, str) and trust in REVEALS:
+        return trust
     problem = "no trust level was named" if trust is None else f"trust level {trust!r} is not in this version"
     raise TrustLevelRequired(
         f"{problem}; there is no default, since it decides who learns what:\n{trust_levels()}\n"
-        "  what to do: ask for it by name: --trust client-aided (trust='client-aided')"
+        f"  what to do: ask for it by name: {' or '.join(f'--trust {level} (trust={level!r})' for level in REVEALS)}"
     )

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 from typer.core import TyperGroup
 
 import pronghorn
 from pronghorn import _native, _trust
 from pronghorn._bench import SUITES, Record
-from pronghorn._data import Preprocessing, load_images, read_labels
+from pronghorn._data import Loaded, Preprocessing, load_images, read_labels
 from pronghorn._demo import run_demo
-from pronghorn._model import Floats, Model, as_labels, classes, load
+from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part
+from pronghorn._model import Model, Stats, load, speed
 from pronghorn._model import Progress as ProgressCallback
-from pronghorn.errors import InputError, PronghornError
+from pronghorn._network import Client
+from pronghorn._outputs import Predictions, kind_of
+from pronghorn.errors import InputError, InputWarning, PronghornError
 
 errors = Console(stderr=True)
 
 SHOWN = 20
-"""Most images whose class is printed one by one."""
+"""Most images whose result is printed one by one."""
+SHOWN_VALUES = 10
+"""Most values, and labels where nobody says how many, that are shown of an image."""
 SAMPLES = 256
-"""Most images of `verify --data` that set the fixed point."""
+"""Most images that set the fixed point."""
 
 
 class _Group(TyperGroup):
-    """Prints Pronghorn's errors as one message; --debug may stand anywhere."""
+    """Prints Pronghorn's errors and warnings as one message each; --debug may stand anywhere."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--debug" in args:
@@ -49,14 +60,38 @@ class _Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", InputWarning)
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except PronghornError as error:
             if os.environ.get("PRONGHORN_DEBUG"):
                 raise
-            errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+            _say(f"[bold red]error:[/] {escape(str(error))}")
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+
+
+def _say(markup: str) -> None:
+    """A line on standard error."""
+    errors.print(markup, soft_wrap=True, highlight=False)
+
+
+def _warn(text: str) -> None:
+    _say(f"[bold yellow]warning:[/] {escape(text)}")
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """As `warnings.showwarning`, without the place in the code."""
+    _warn(str(message))
 
 
 app = typer.Typer(
@@ -87,133 +122,250 @@ def _main(
 
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
 TrustOption = Annotated[
-    str | None, typer.Option("--trust", metavar="LEVEL", help="Who may learn what; must be named: client-aided.")
+    str | None,
+    typer.Option("--trust", metavar="LEVEL", help=f"Who may learn what; must be named: {', '.join(_trust.REVEALS)}."),
 ]
-SamplesOption = Annotated[
-    Path | None, typer.Option("--data", help="Typical images, which set the fixed point: npz, npy, IDX.")
-]
-RangeOption = Annotated[
-    str | None, typer.Option("--input-range", metavar="LOW,HIGH", help="Least and largest input (default 0,1).")
-]
-ShapeOption = Annotated[
-    str | None, typer.Option("--shape", metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
-]
-OutputOption = Annotated[str | None, typer.Option("--output", metavar="NAME", help="Which value to compute.")]
-MemoryOption = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="Most memory the server may use, as 8G.")
-]
-WeightBitsOption = Annotated[int | None, typer.Option(help="Bits of all weights (default: chosen a layer).")]
-InputBitsOption = Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
-ScaleOption = Annotated[
-    float | None, typer.Option("--scale", help="Divide values by this (default: 255 for bytes, else 1).")
-]
-MeanOption = Annotated[
-    str | None, typer.Option("--mean", metavar="M[,M,M]", help="Then subtract this, one or one a channel.")
-]
-StdOption = Annotated[
-    str | None, typer.Option("--std", metavar="S[,S,S]", help="Then divide by this, one or one a channel.")
-]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", help="Typical images, which set the fixed point: npz, npy, IDX, a folder of pictures."),
+]
+OutputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--outputs",
+        metavar="KIND",
+        help="What the outputs are: classes (one of several), labels (each holds or not) or values (a regression, a "
+        "map). Where not said, a row of numbers is taken for classes, and for labels if the model ends in a Sigmoid.",
+    ),
+]
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
 
 
+@dataclass
+class ModelOptions:
+    """How a model is read and planned."""
+
+    input_range: Annotated[
+        str | None, typer.Option(metavar="LOW,HIGH", help="Least and largest input (default: those of bytes).")
+    ] = None
+    shape: Annotated[
+        str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
+    ] = None
+    output: Annotated[str | None, typer.Option(metavar="NAME", help="Which value to compute.")] = None
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory the server may use, as 8G.")] = None
+    weight_bits: Annotated[int | None, typer.Option(help="Bits of all weights (default: chosen a layer).")] = None
+    input_bits: Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")] = None
+
+    def load(self, path: Path, preparation: Preparation) -> Model:
+        """The model, not calibrated: for inputs in the range given, or where bytes end up."""
+        bounds = preparation.values().byte_range()
+        if self.input_range is not None:
+            numbers = _numbers("--input-range", self.input_range)
+            if len(numbers) != 2:
+                raise InputError(f"--input-range {self.input_range} is not LOW,HIGH")
+            bounds = (numbers[0], numbers[1])
+        return load(
+            path,
+            input_range=bounds,
+            shape=_shape(self.shape),
+            output=self.output,
+            weight_bits=self.weight_bits,
+            input_bits=self.input_bits,
+        )
+
+    def calibrated(self, path: Path, data: Path | None, preparation: Preparation) -> Model:
+        """The model with the samples of `data`."""
+        bare = self.load(path, preparation)
+        if data is not None:
+            if self.input_range is not None:
+                raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
+            return preparation.calibrate(bare, preparation.load(data, bare.input_shape).images)
+        if self.input_range is None:
+            low, high = preparation.values().byte_range()
+            _say(
+                f"no --data: ranges are guessed from made-up inputs in {low:.4g}..{high:.4g}; "
+                "typical images (--data) make the fixed point more precise"
+            )
+        return bare
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """--memory as a number."""
+        return _size(self.memory)
+
+
+@dataclass
+class Preparation:
+    """How files become inputs."""
+
+    scale: Annotated[
+        float | None,
+        typer.Option(help="Divide values by this (default: 255 for bytes, 1 for floats; other integers must be told)."),
+    ] = None
+    mean: Annotated[str | None, typer.Option(metavar="M[,M,M]", help="Then subtract this, one or one a channel.")] = (
+        None
+    )
+    std: Annotated[str | None, typer.Option(metavar="S[,S,S]", help="Then divide by this, one or one a channel.")] = (
+        None
+    )
+    resize: Annotated[bool, typer.Option("--resize", help="Stretch pictures to the size that the model takes.")] = False
+    short_side: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1 << 16,
+            metavar="PIXELS",
+            help="Scale pictures until their shorter side has so many pixels, and cut the model's size out of the "
+            "middle: 256 is what most ImageNet models of 224x224 expect.",
+        ),
+    ] = None
+
+    def values(self) -> Preprocessing:
+        """What users typed, read."""
+        if self.resize and self.short_side is not None:
+            raise InputError("--resize stretches pictures and --short-side cuts them: give one of the two")
+        mean = None if self.mean is None else _numbers("--mean", self.mean)
+        std = None if self.std is None else _numbers("--std", self.std)
+        return Preprocessing(self.scale, mean, std, self.resize, self.short_side)
+
+    def load(self, path: Path, shape: tuple[int, ...]) -> Loaded:
+        """The images of a file or folder."""
+        return load_images(path, shape, self.values())
+
+    def calibrate(self, model: Model, images: npt.NDArray[np.float32]) -> Model:
+        """`model` with the first images as samples."""
+        with warnings.catch_warnings():
+            if self.scale is not None:
+                # Whoever names a scale means it.
+                warnings.simplefilter("ignore", InputWarning)
+            return model.calibrated(images[:SAMPLES])
+
+
+def _spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command each field of its dataclass parameters as an option, so that commands can share them."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        kind = groups.get(parameter.name)
+        if kind is None:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+            continue
+        fields = get_type_hints(kind, include_extras=True)
+        parameters += [
+            parameter.replace(
+                name=field.name, annotation=fields[field.name], default=field.default, kind=parameter.KEYWORD_ONLY
+            )
+            for field in dataclasses.fields(kind)
+        ]
+
+    @wraps(command)
+    def spread(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
+        command(**given)
+
+    spread.__dict__["__signature__"] = inspect.Signature(parameters)
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return spread
+
+
 @app.command()
+@_spread
 def plan(
     model: ModelArgument,
+    *,
     trust: TrustOption = None,
-    data: SamplesOption = None,
-    input_range: RangeOption = None,
+    data: DataOption = None,
+    preparation: Preparation,
+    model_options: ModelOptions,
     objective: Annotated[str, typer.Option(help="What to optimise: throughput.")] = "throughput",
-    memory: MemoryOption = None,
-    shape: ShapeOption = None,
-    output: OutputOption = None,
-    weight_bits: WeightBitsOption = None,
-    input_bits: InputBitsOption = None,
-    scale: ScaleOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
     as_json: JsonOption = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan to this file, as it is hashed and sent.")] = None,
 ) -> None:
     """Show what a secure run will cost and who learns what."""
     _trust.require(trust)
-    loaded = _load(model, data, input_range, shape, output, _preprocessing(scale, mean, std), (weight_bits, input_bits))
-    made = loaded.plan(trust, objective, memory=_size(memory))
+    with _bar() as bar:
+        bar.phase("reading the model")
+        loaded = model_options.calibrated(model, data, preparation)
+        bar.phase("planning")
+        made = loaded.plan(trust, objective, memory=model_options.memory_bytes)
     if out is not None:
         _write(out, lambda: made.save(out))
     print(made.to_json() if as_json else made)
 
 
 @app.command()
+@_spread
 def verify(
     model: ModelArgument,
-    data: Annotated[Path, typer.Option("--data", help="Images, with labels where known: npz, npy, IDX.")],
+    *,
+    data: Annotated[
+        Path, typer.Option("--data", help="Images, with labels where known: npz, npy, IDX, a folder of pictures.")
+    ],
     trust: TrustOption = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="Other images, such as training images, which set the fixed point.")
+    ] = None,
     labels: Annotated[Path | None, typer.Option(help="Labels, where the data has none.")] = None,
+    outputs: OutputsOption = None,
     limit: LimitOption = None,
-    input_range: RangeOption = None,
-    shape: ShapeOption = None,
-    output: OutputOption = None,
-    weight_bits: WeightBitsOption = None,
-    input_bits: InputBitsOption = None,
-    scale: ScaleOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
-    memory: MemoryOption = None,
+    preparation: Preparation,
+    model_options: ModelOptions,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run float model, fixed-point model and secure run side by side on your data.
 
-    The first images set the fixed point, unless --input-range is given.
+    The fixed point is set by --samples, or by --input-range, or else by the first images of --data itself.
     """
     _trust.require(trust)
-    preprocessing = _preprocessing(scale, mean, std)
-    bits = (weight_bits, input_bits)
-    bare = _load(model, None, input_range, shape, output, preprocessing, bits, notice=False)
-    images, found = load_images(data, bare.input_shape, preprocessing)
-    total = len(images)
-    images = images[:limit]
-    known = _labels(labels, found, len(images), total)
-    loaded = bare
-    if input_range is None:
-        loaded = load(
-            model,
-            samples=images[:SAMPLES],
-            shape=_shape(shape),
-            output=output,
-            weight_bits=weight_bits,
-            input_bits=input_bits,
+    if samples is not None and model_options.input_range is not None:
+        raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
+    with _bar() as bar:
+        bar.phase("reading the model")
+        loaded = model_options.load(model, preparation)
+        shape = loaded.input_shape
+        images, found, _ = preparation.load(data, shape)
+        if model_options.input_range is None:
+            typical = images if samples is None else preparation.load(samples, shape).images
+            loaded = preparation.calibrate(loaded, typical)
+        total = len(images)
+        images = images[:limit]
+        known = _labels(labels, found, len(images), total)
+        kind = kind_of(loaded.finish, loaded.output_shape, outputs, known)
+        report = loaded.verify(
+            images,
+            _for_classes(known, kind, labels),
+            trust=trust,
+            outputs=kind,
+            memory=model_options.memory_bytes,
+            threads=threads,
+            progress=bar.progress,
+            phase=bar.phase,
         )
-    with _progress("secure run") as progress:
-        report = loaded.verify(images, known, trust=trust, memory=_size(memory), threads=threads, progress=progress)
     print(report.to_json() if as_json else report)
-    if input_range is None and not as_json:
-        used = min(len(images), SAMPLES)
-        print(f"  ranges are from the first {used} images; serve --data with the same file serves this plan")
+    if model_options.input_range is None and not as_json:
+        print(f"  pronghorn serve with --data {samples or data} and the same options serves this plan")
     if not report.ok:
         raise typer.Exit(1)
 
 
 @app.command()
+@_spread
 def serve(
     model: ModelArgument,
+    *,
     trust: TrustOption = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
-    data: SamplesOption = None,
-    input_range: RangeOption = None,
-    memory: MemoryOption = None,
-    shape: ShapeOption = None,
-    output: OutputOption = None,
-    weight_bits: WeightBitsOption = None,
-    input_bits: InputBitsOption = None,
-    scale: ScaleOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
+    data: DataOption = None,
+    preparation: Preparation,
+    model_options: ModelOptions,
     max_clients: Annotated[int, typer.Option(min=1, help="Most sessions at once.")] = 16,
     max_images: Annotated[int | None, typer.Option(min=1, help="Most images one client may ask for.")] = None,
     idle_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a silent session ends.")] = 60.0,
@@ -228,22 +380,25 @@ def serve(
     # A shell starts background jobs with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    loaded = _load(model, data, input_range, shape, output, _preprocessing(scale, mean, std), (weight_bits, input_bits))
-    server = pronghorn.serve(
-        loaded,
-        listen,
-        level,
-        max_clients=max_clients,
-        max_images_per_client=max_images,
-        idle_timeout=idle_timeout,
-        threads=threads,
-        memory=_size(memory),
-        log=lambda line: errors.print(escape(line), highlight=False, soft_wrap=True),
-    )
-    errors.print(escape(_trust.REVEALS), highlight=False, soft_wrap=True)
+    with _bar() as bar:
+        bar.phase("reading the model")
+        loaded = model_options.calibrated(model, data, preparation)
+        bar.phase("planning")
+        server = pronghorn.serve(
+            loaded,
+            listen,
+            level,
+            max_clients=max_clients,
+            max_images_per_client=max_images,
+            idle_timeout=idle_timeout,
+            threads=threads,
+            memory=model_options.memory_bytes,
+            log=lambda line: _say(escape(line)),
+        )
+    _say(escape(f"{level}: {_trust.REVEALS[level]}"))
     try:
         print(f"listening on {server.address}", flush=True)
-        errors.print(f"plan {server.plan_hash}", highlight=False, soft_wrap=True)
+        _say(f"plan {server.plan_hash}")
         server.run()
     except KeyboardInterrupt:
         server.stop()
@@ -253,19 +408,29 @@ def serve(
 
 
 @app.command()
+@_spread
 def predict(
-    inputs: Annotated[list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX.", metavar="INPUT...")],
+    inputs: Annotated[
+        list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX, folders of pictures.", metavar="INPUT...")
+    ],
     server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The server.")],
+    *,
     trust: TrustOption = None,
-    plan_hash: Annotated[str | None, typer.Option(help="Insist on this plan.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write outputs and classes to this file: npy or npz.")] = None,
+    plan_hash: Annotated[
+        str | None, typer.Option(metavar="HASH", help="Insist on this plan: all 64 digits that the server prints.")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Print so many classes, the most probable first (default: 1).")
+    ] = None,
+    outputs: OutputsOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write outputs, classes and probabilities to this file: npz; npy for outputs alone."),
+    ] = None,
     labels: Annotated[Path | None, typer.Option(help="True classes, to print the accuracy: npz, npy, IDX.")] = None,
     names: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
     limit: LimitOption = None,
-    resize: Annotated[bool, typer.Option("--resize", help="Resize pictures to what the model takes.")] = False,
-    scale: ScaleOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
+    preparation: Preparation,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the server.")] = 60.0,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -273,40 +438,40 @@ def predict(
     with_plan: Annotated[bool, typer.Option("--with-plan", hidden=True)] = False,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
-    """Classify images that the server does not see."""
+    """Predict for images that the server does not see.
+
+    Prints the class of each image and its probability; outputs that are no classes as they are.
+    """
     level = _trust.require(trust)
     if exit_with_stdin:
         _exit_with_stdin()
     if out is not None:
         _writable(out)
-    preprocessing = _preprocessing(scale, mean, std)
     class_names = _names(names)
-    with pronghorn.connect(server, level, plan_hash=plan_hash, timeout=timeout, threads=threads) as client:
-        loaded = [load_images(path, client.input_shape, preprocessing, resize=resize) for path in inputs]
-        images = np.concatenate([found for found, _ in loaded])
+    with (
+        pronghorn.connect(server, level, plan_hash=plan_hash, timeout=timeout, threads=threads) as client,
+        _bar() as bar,
+    ):
+        loaded = [preparation.load(path, client.input_shape) for path in inputs]
+        images = np.concatenate([each.images for each in loaded])
         total = len(images)
         images = images[:limit]
         titles = [
-            path.name if len(f) == 1 else f"{path.name}[{i}]"
-            for path, (f, _) in zip(inputs, loaded, strict=True)
-            for i in range(len(f))
+            path.name if len(each.images) == 1 else f"{path.name}[{i}]"
+            for path, each in zip(inputs, loaded, strict=True)
+            for i in range(len(each.images))
         ]
-        known = _labels(labels, loaded[0][1] if len(inputs) == 1 else None, len(images), total)
+        _check_range(images, client.input_range, preparation, any(each.were_bytes for each in loaded))
         plan_json = json.loads(client.plan_json())
-        runs = []
-        # The core computes without Python, which could not act on an interrupt until the end.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for _ in range(repeat):
-            with _progress("predicting") as progress:
-                outputs = client.predict(images, progress=progress)
-            assert client.last_stats is not None
-            runs.append(client.last_stats)
+        known = _labels(labels, loaded[0].labels if len(inputs) == 1 else None, len(images), total)
+        kind = kind_of(plan_json["finish"], client.output_shape, outputs, known)
+        known = _for_classes(known, kind, labels)
+        found, runs = _predict(client, images, kind, repeat, bar)
         plan_hash, plan_text = client.plan_hash, client.plan_text()
-    finish = plan_json["finish"]
-    found = classes(outputs, is_class="arg_max" in finish, is_probability="sigmoid" in finish)
-    accuracy = None if known is None else float(np.mean(found == known))
+    accuracy = None if known is None else float(np.mean(found.classes == known))
     if out is not None:
-        _write(out, lambda: _save(out, outputs, found))
+        _write(out, lambda: _save(out, found))
+    results = _Results(found, top, class_names)
     if as_json:
         summary = {
             "images": len(images),
@@ -319,13 +484,15 @@ def predict(
             "clamped_inputs": runs[-1].clamped_inputs,
             "clamped_activations": runs[-1].clamped_activations,
             "peak_memory_bytes": _native.peak_memory_bytes(),
-            **({"classes": found.tolist()} if len(found) <= SHOWN else {}),
+            "outputs": kind,
+            **({} if found.classes is None else {"classes": found.classes.tolist()}),
+            "results": [{"input": title, **results.json(index)} for index, title in enumerate(titles[:limit])],
             **({"plan": plan_json, "security_bits": _security_bits(plan_text)} if with_plan else {}),
         }
         print(json.dumps(summary))
         return
     for index in range(min(len(images), SHOWN)):
-        print(f"{titles[index]}: {_class_name(class_names, int(found[index]))}")
+        print(f"{titles[index]}: {results.line(index)}")
     if len(images) > SHOWN:
         print(f"and {len(images) - SHOWN} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
     if accuracy is not None:
@@ -333,20 +500,18 @@ def predict(
     stats = runs[-1]
     sent, received = stats.bytes_sent / stats.images, stats.bytes_received / stats.images
     print(
-        f"{stats.images:,} images in {stats.seconds:.2f} s ({stats.images_per_second:,.0f} images/s), "
+        f"{stats.images:,} images in {stats.seconds:.2f} s ({stats.speed}), "
         f"{sent:,.0f} bytes an image sent and {received:,.0f} received"
     )
     if stats.clamped_inputs:
-        errors.print(
+        _say(
             f"{stats.clamped_inputs} input values were outside the range the server planned for, and clamped: "
-            "results may be wrong. Check --scale, --mean and --std here, and --data or --input-range at the server",
-            soft_wrap=True,
+            "results may be wrong. Check --scale, --mean and --std here, and --data or --input-range at the server"
         )
     if stats.clamped_activations:
-        errors.print(
+        _say(
             f"{stats.clamped_activations / stats.images:.3g} activations an image were beyond the ranges of the "
-            "server's samples and clamped: many mean that its samples do not represent these inputs",
-            soft_wrap=True,
+            "server's samples and clamped: many mean that its samples do not represent these inputs"
         )
 
 
@@ -390,46 +555,6 @@ def _record_line(record: Record) -> str:
 # What users type, as values.
 
 
-def _load(
-    model: Path,
-    data: Path | None,
-    input_range: str | None,
-    shape: str | None,
-    output: str | None,
-    preprocessing: Preprocessing,
-    bits: tuple[int | None, int | None],
-    notice: bool = True,
-) -> Model:
-    bounds = (0.0, 1.0)
-    if input_range is not None:
-        numbers = _numbers("--input-range", input_range)
-        if len(numbers) != 2:
-            raise InputError(f"--input-range {input_range} is not LOW,HIGH")
-        bounds = (numbers[0], numbers[1])
-    given = _shape(shape)
-    if data is None and input_range is None:
-        bounds = preprocessing.byte_range()
-        if notice:
-            errors.print(
-                f"no --data: ranges are guessed from made-up inputs in {bounds[0]:.4g}..{bounds[1]:.4g}; "
-                "typical images (--data) make the fixed point more precise",
-                soft_wrap=True,
-            )
-    samples = None
-    if data is not None:
-        takes = load(model, shape=given, output=output).input_shape
-        samples = load_images(data, takes, preprocessing)[0][:SAMPLES]
-    return load(
-        model,
-        samples=samples,
-        input_range=bounds,
-        shape=given,
-        output=output,
-        weight_bits=bits[0],
-        input_bits=bits[1],
-    )
-
-
 def _numbers(option: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
@@ -460,23 +585,57 @@ def _size(text: str | None) -> int | None:
         raise InputError(f"--memory {text!r} is no size: give bytes, or 500M, 8G") from None
 
 
-def _preprocessing(scale: float | None, mean: str | None, std: str | None) -> Preprocessing:
-    return Preprocessing(
-        scale, None if mean is None else _numbers("--mean", mean), None if std is None else _numbers("--std", std)
-    )
-
-
 def _labels(path: Path | None, found: npt.NDArray[Any] | None, images: int, total: int) -> npt.NDArray[np.int64] | None:
+    """The labels of a file, or those found beside the images: if these are no classes, they are left out."""
     labels = found if path is None else read_labels(path)
     if labels is None:
         return None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    if path is None and (labels.ndim != 1 or labels.dtype.kind not in "iub"):
+        return None
     if labels.ndim != 1:
         raise InputError(f"labels have shape {list(labels.shape)}: give one class index an image")
     if len(labels) != total:
         raise InputError(f"there are {len(labels)} labels for {total} images")
     return as_labels(labels[:images], images)
+
+
+def _for_classes(known: npt.NDArray[np.int64] | None, kind: str, path: Path | None) -> npt.NDArray[np.int64] | None:
+    """Labels where outputs are classes; none where they are not, unless the user asks for the impossible."""
+    if kind == "classes":
+        return known
+    if path is not None:
+        raise InputError(
+            f"--labels {path} are classes, but the outputs are {kind}: leave them out, or say --outputs classes"
+        )
+    return None
+
+
+def _check_range(images: npt.NDArray[np.float32], expected: Range, preparation: Preparation, were_bytes: bool) -> None:
+    """Compares what will be sent with what the server's plan is for.
+
+    Raises:
+        InputError: it is far beyond, and nobody said --scale.
+    """
+    outside = beyond(images, expected)
+    if outside is not None and preparation.scale is None:
+        raise InputError(
+            f"{outside}\n  what to do: give --scale, --mean and --std as the model's owner does, such as --scale 255 "
+            "where the model takes 0..1; --scale 1 sends the values as they are"
+        )
+    low, high = preparation.values().byte_range()
+    narrow = were_bytes and high - low < NARROW * (expected[1] - expected[0])
+    problem = (
+        f"bytes become {low:.4g} to {high:.4g}, but the server's plan is for {expected[0]:.4g} to {expected[1]:.4g}"
+        if narrow
+        else outside or only_a_part(images, expected)
+    )
+    if problem is not None:
+        _warn(
+            f"{problem}: results may be wrong\n"
+            "  what to do: give --scale, --mean and --std as the model's owner does; ask which, if in doubt"
+        )
 
 
 def _names(path: Path | None) -> list[str] | None:
@@ -488,28 +647,91 @@ def _names(path: Path | None) -> list[str] | None:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _class_name(names: list[str] | None, index: int) -> str:
-    return names[index] if names and 0 <= index < len(names) else str(index)
-
-
 def _security_bits(plan_text: str) -> int | None:
     """The least security of a plan's steps, as its text says."""
     return min(map(int, re.findall(r"(\d+)-bit security", plan_text)), default=None)
 
 
+# Results.
+
+
+def _predict(
+    client: Client, images: npt.NDArray[np.float32], kind: str, repeat: int, bar: _Bar
+) -> tuple[Predictions, list[Stats]]:
+    """Runs the prediction `repeat` times; the last one's results, and what each cost."""
+    runs = []
+    with warnings.catch_warnings():
+        # `_check_range` has said it with the command line's words.
+        warnings.simplefilter("ignore", InputWarning)
+        for _ in range(repeat):
+            bar.phase("predicting")
+            found = client.classify(images, outputs=kind, progress=bar.progress)
+            assert client.last_stats is not None
+            runs.append(client.last_stats)
+    return found, runs
+
+
+class _Results:
+    """What is said of each image."""
+
+    def __init__(self, found: Predictions, top: int | None, names: list[str] | None) -> None:
+        self._found = found
+        self._names = names
+        self._ranked = None
+        if found.probabilities is not None:
+            self._ranked = found.top(top or (1 if found.kind == "classes" else SHOWN_VALUES))
+
+    def json(self, index: int) -> Record:
+        """One image's result for programs: classes or labels with probabilities, or values."""
+        if self._ranked is not None:
+            order, shares = self._ranked
+            top = [
+                {**self._named(which), "probability": round(share, 6)}
+                for which, share in zip(order[index].tolist(), shares[index].tolist(), strict=True)
+            ]
+            return {"top": top}
+        if self._found.classes is not None:
+            return self._named(int(self._found.classes[index]))
+        return {"values": self._found.outputs[index].tolist()}
+
+    def line(self, index: int) -> str:
+        """One image's result for people."""
+        result = self.json(index)
+        if "top" in result:
+            return ", ".join(
+                f"{self._name(each['class'])} ({100 * each['probability']:.2f} %)" for each in result["top"]
+            )
+        if "class" in result:
+            return self._name(result["class"])
+        values = self._found.outputs[index].ravel()
+        if values.size > SHOWN_VALUES:
+            shape = "x".join(map(str, self._found.outputs.shape[1:]))
+            return f"{shape} values from {values.min():.6g} to {values.max():.6g} (--out FILE writes them)"
+        named = self._names is not None and len(self._names) == values.size
+        return ", ".join(f"{self._name(i)} {value:.6g}" if named else f"{value:.6g}" for i, value in enumerate(values))
+
+    def _named(self, index: int) -> Record:
+        return {"class": index} if self._names is None else {"class": index, "name": self._name(index)}
+
+    def _name(self, index: int) -> str:
+        names = self._names
+        return names[index] if names and 0 <= index < len(names) else str(index)
+
+
 def _writable(path: Path) -> None:
     """Refuses before the run what could not be written after it."""
     if path.suffix not in (".npy", ".npz"):
-        raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs and classes)")
+        raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs, classes and probabilities)")
     if not path.parent.is_dir():
         raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
-def _save(path: Path, outputs: Floats, found: npt.NDArray[np.int64]) -> None:
-    if path.suffix == ".npz":
-        np.savez(path, outputs=outputs, classes=found)
-    else:
-        np.save(path, outputs)
+def _save(path: Path, found: Predictions) -> None:
+    if path.suffix == ".npy":
+        np.save(path, found.outputs)
+        return
+    arrays = {"outputs": found.outputs, "classes": found.classes, "probabilities": found.probabilities}
+    np.savez(path, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})
 
 
 def _write(path: Path, write: Any) -> None:
@@ -519,16 +741,49 @@ def _write(path: Path, write: Any) -> None:
         raise InputError(f"{path} cannot be written: {error}") from error
 
 
+# Progress.
+
+
+class _Images(ProgressColumn):
+    """Images done, in all, and a second; the share moves within a batch too."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("")
+        rate = task.completed / task.elapsed if task.elapsed else 0.0
+        counted = f"{task.percentage:.0f} %, {int(task.completed):,} of {int(task.total):,} images"
+        return Text(counted + (f", {speed(rate)}" if rate > 0 else ""))
+
+
+class _Bar:
+    """A progress bar on standard error; none where that is no terminal."""
+
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task("", total=None)
+
+    def phase(self, name: str) -> None:
+        """Begins something else."""
+        if self._bar is not None and self._task is not None:
+            self._bar.reset(self._task, description=name, total=None, completed=0)
+
+    @property
+    def progress(self) -> ProgressCallback | None:
+        """What says how far it is."""
+        bar, task = self._bar, self._task
+        if bar is None or task is None:
+            return None
+        return lambda done, total: bar.update(task, completed=done, total=total)
+
+
 @contextmanager
-def _progress(description: str) -> Iterator[ProgressCallback | None]:
-    """A progress bar on standard error, only on a terminal."""
+def _bar() -> Iterator[_Bar]:
     if not errors.is_terminal:
-        yield None
+        yield _Bar(None)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), _Images(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield _Bar(bar)
 
 
 def _exit_with_stdin() -> None:

@@ -41,6 +41,10 @@ class RunError(PronghornError):
     """Connecting, or a secure run, failed."""
 
 
+class InputWarning(UserWarning):
+    """Inputs that are unlikely to be what the model expects."""
+
+
 class UnsupportedModelError(PronghornError):
     """A sound ONNX model that Pronghorn cannot run.
 

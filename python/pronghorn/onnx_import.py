@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx.external_data_helper
 import onnx.inliner
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from pronghorn._lower import MAX_ELEMENTS, Lowering, check_log_softmax, initializers
 from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
@@ -48,6 +51,8 @@ class ImportedModel:
     output_shape: tuple[int, ...]
     """Without the batch dimension."""
     opset: int
+    takes_integers: bool
+    """Whether the model declares an input of whole numbers."""
     reference: bytes
     """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime; the
     batch size is free where the model's was."""
@@ -98,6 +103,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
         output_name=output_name,
         output_shape=result.inner,
         opset=opset,
+        takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",
         reference=reference,
     )
 
@@ -114,13 +120,69 @@ def _guarded(problem: str, call: Callable[[], T]) -> T:
 def _read(model: Source) -> tuple[ModelProto, str]:
     """The model, a copy the caller does not see, and the name of its file."""
     if isinstance(model, ModelProto):
+        _refuse_external(model)
         return copy.deepcopy(model), ""
     if isinstance(model, bytes):
-        return _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model)), ""
+        proto = _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model))
+        _refuse_external(proto)
+        return proto, ""
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(f"model is {model!r}: give a path, the bytes of an .onnx file, or an onnx.ModelProto")
     path = Path(model)
     if not path.is_file():
         raise ModelFileError(f"there is no file {path}")
-    return _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path)), path.stem
+    proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
+    _load_external(proto, path)
+    return proto, path.stem
+
+
+def _external(proto: ModelProto) -> list[tuple[str, str]]:
+    """Tensors whose values are in files of their own: the tensor's name, and the file relative to the model's."""
+    nodes = chain(proto.graph.node, *(function.node for function in proto.functions))
+    outside = filter(onnx.external_data_helper.uses_external_data, chain(proto.graph.initializer, _constants(nodes)))
+    entries = [(tensor.name, {entry.key: entry.value for entry in tensor.external_data}) for tensor in outside]
+    return [(name, fields.get("location", "")) for name, fields in entries]
+
+
+def _constants(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    """The tensors in nodes' attributes, those in graphs within them included."""
+    for attribute in chain.from_iterable(node.attribute for node in nodes):
+        yield from (attribute.t, *attribute.tensors)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from graph.initializer
+            yield from _constants(graph.node)
+
+
+def _refuse_external(proto: ModelProto) -> None:
+    """A model in memory does not say in which folder its files are."""
+    for name, location in _external(proto)[:1]:
+        raise ModelFileError(
+            f"the values of tensor {name!r} are in another file, {location!r}, which a model in memory does not have\n"
+            "  what to do: give the path of the .onnx file, or load it with onnx.load, which reads that file too"
+        )
+
+
+def _load_external(proto: ModelProto, path: Path) -> None:
+    """Reads the values that are in files beside the model; the onnx package refuses files outside its folder."""
+    external = _external(proto)
+    folder = path.absolute().parent
+
+    def absent() -> list[tuple[str, str]]:
+        return [(name, location) for name, location in external if not (folder / location).is_file()]
+
+    missing = _guarded("the model is damaged", absent)
+    if missing:
+        files = ", ".join(sorted({repr(location) for _, location in missing}))
+        name, location = missing[0]
+        raise ModelFileError(
+            f"{path} keeps its weights in other files, and these are missing: {files}\n"
+            f"  looked for: {folder / location} (tensor {name!r})\n"
+            "  what to do: put them there, under these names: they were written beside the model when it was exported; "
+            "or export into one file (torch.onnx.export(..., external_data=False))"
+        )
+    if external:
+        problem = f"the files beside {path} that hold its weights cannot be read"
+        _guarded(problem, lambda: onnx.load_external_data_for_model(proto, str(folder)))
 
 
 def _check(proto: ModelProto) -> int:
@@ -264,7 +326,10 @@ def _given_shape(name: str, shape: ShapeOption) -> list[int] | None:
         if not shape:
             return None
         shape = shape[name]
-    sizes = [int(size) for size in shape]
+    try:
+        sizes = [operator.index(size) for size in shape]
+    except TypeError:
+        raise InputError(f"shape is {shape!r}: give whole numbers, such as (1, 3, 224, 224)") from None
     if len(sizes) < 2 or sizes[0] != 1 or min(sizes) < 1:
         raise InputError(f"shape {sizes} of input {name!r} must be positive, the first number being the batch, 1")
     return sizes

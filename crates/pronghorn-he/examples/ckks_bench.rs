@@ -102,6 +102,14 @@ fn measure<W: Word>((n, bits, special): Chain, only: &str) {
             println!("  {name:24} {:9.1}", least(run));
         }
     };
+    report("message", &mut || {
+        drop(black_box(parameters.message(
+            black_box(&values),
+            &values,
+            scale,
+            limbs,
+        )))
+    });
     report("encode", &mut || {
         drop(black_box(parameters.encode(
             black_box(&values),

@@ -163,18 +163,18 @@ fn arithmetic<W: Word>(n: usize, bits: &[u32], log_scale: i32) {
     let (limbs, scale) = (bits.len(), 2f64.powi(log_scale));
     let (x, y) = (numbers(n / 2, 1.0, 1), numbers(n / 2, 1.0, 2));
     let (most_x, most_y) = (largest(&x) * scale, largest(&y) * scale);
-    let fresh = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
+    let fresh = Noise::of_secret_encryption(n) + Noise::of_encoding(n);
     let (a, b) = (
         party.encrypt(&x, scale, limbs),
         party.encrypt(&y, scale, limbs),
     );
     party.check("encrypt", &a, &x, fresh);
-    party.check("add", &a.add(&b).unwrap(), &sum(&x, &y), fresh.add(fresh));
+    party.check("add", &a.add(&b).unwrap(), &sum(&x, &y), fresh + fresh);
     party.check(
         "sub",
         &a.sub(&b).unwrap(),
         &zip(&x, &y, |x, y| (x.0 - y.0, x.1 - y.1)),
-        fresh.add(fresh),
+        fresh + fresh,
     );
     party.check("neg", &a.neg(), &zip(&x, &x, |x, _| (-x.0, -x.1)), fresh);
     party.check(
@@ -188,7 +188,7 @@ fn arithmetic<W: Word>(n: usize, bits: &[u32], log_scale: i32) {
         "add_plain",
         &a.add_plain(&plain).unwrap(),
         &sum(&x, &y),
-        fresh.add(Noise::of_encoding(n)),
+        fresh + Noise::of_encoding(n),
     );
     party.check(
         "mul_plain",
@@ -251,7 +251,7 @@ fn arithmetic<W: Word>(n: usize, bits: &[u32], log_scale: i32) {
         "public",
         &c,
         &x,
-        Noise::of_public_encryption(n).add(Noise::of_encoding(n)),
+        Noise::of_public_encryption(n) + Noise::of_encoding(n),
     );
 }
 
@@ -271,7 +271,7 @@ fn switching<W: Word>(n: usize, bits: &[u32], special: &[u32], log_scale: i32) {
     let scale = 2f64.powi(log_scale);
     let (x, y) = (numbers(n / 2, 1.0, 1), numbers(n / 2, 1.0, 2));
     let most = largest(&x).max(largest(&y)) * scale;
-    let fresh = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
+    let fresh = Noise::of_secret_encryption(n) + Noise::of_encoding(n);
     for limbs in (2..=bits.len()).rev() {
         let (a, b) = (
             party.encrypt(&x, scale, limbs),
@@ -288,7 +288,7 @@ fn switching<W: Word>(n: usize, bits: &[u32], special: &[u32], log_scale: i32) {
                 re: turned(&x.re),
                 im: turned(&x.im),
             };
-            let noise = if steps == 0 { fresh } else { fresh.add(switch) };
+            let noise = if steps == 0 { fresh } else { fresh + switch };
             party.check(
                 &format!("rotate by {steps}"),
                 &a.rotate(steps, &keys).unwrap(),
@@ -305,7 +305,7 @@ fn switching<W: Word>(n: usize, bits: &[u32], special: &[u32], log_scale: i32) {
             "conjugate",
             &a.conjugate(&keys).unwrap(),
             &conjugate,
-            fresh.add(switch),
+            fresh + switch,
         );
         if parameters.log_modulus(limbs) < f64::from(2 * log_scale + 3) {
             continue;
@@ -317,10 +317,10 @@ fn switching<W: Word>(n: usize, bits: &[u32], special: &[u32], log_scale: i32) {
             "relinearise",
             &c.relinearise(&keys).unwrap(),
             &expected,
-            multiplied.add(switch),
+            multiplied + switch,
         );
         let divisor = parameters.basis().prime(limbs - 1).value() as f64;
-        let rescaled = multiplied.add(switch).rescale(n, 2, divisor);
+        let rescaled = (multiplied + switch).rescale(n, 2, divisor);
         let both = c.relinearise_and_rescale(&keys, 1).unwrap();
         let after = c.relinearise(&keys).unwrap().rescale(1).unwrap();
         assert_eq!((both.scale(), both.limbs()), (after.scale(), after.limbs()));
@@ -336,9 +336,8 @@ fn switching<W: Word>(n: usize, bits: &[u32], special: &[u32], log_scale: i32) {
         let multiplied = fresh.multiply(fresh, most, most);
         let c = a.multiply(&b).unwrap().square().unwrap();
         assert_eq!(c.polys(), 5);
-        let noise = multiplied
-            .square(largest(&expected) * small * small)
-            .add(parameters.key_switch_noise(limbs, 3));
+        let noise = multiplied.square(largest(&expected) * small * small)
+            + parameters.key_switch_noise(limbs, 3);
         party.check(
             "relinearise three",
             &c.relinearise(&keys).unwrap(),
@@ -361,7 +360,7 @@ fn growth<W: Word>(n: usize, bits: &[u32], log_scale: i32) {
     let mut party = Party::<W>::new(n, bits);
     let mut expected = numbers(n / 2, 1.0, 1);
     let mut x = party.encrypt(&expected, 2f64.powi(log_scale), bits.len());
-    let mut noise = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
+    let mut noise = Noise::of_secret_encryption(n) + Noise::of_encoding(n);
     for polys in [3, 5, 9] {
         let most = largest(&expected) * x.scale();
         let divisor = party.parameters.basis().prime(x.limbs() - 1).value() as f64;
@@ -396,7 +395,7 @@ fn depth<W: Word>(n: usize, bits: &[u32], special: &[u32], per_level: usize, log
             .unwrap();
     let mut expected = numbers(n / 2, 0.7, 1);
     let mut x = party.encrypt(&expected, 2f64.powi(log_scale), bits.len());
-    let mut noise = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
+    let mut noise = Noise::of_secret_encryption(n) + Noise::of_encoding(n);
     for _ in 0..5 {
         let most = largest(&expected) * x.scale();
         let limbs = x.limbs();
@@ -411,10 +410,8 @@ fn depth<W: Word>(n: usize, bits: &[u32], special: &[u32], per_level: usize, log
             .unwrap()
             .relinearise_and_rescale(&keys, per_level)
             .unwrap();
-        noise = noise
-            .square(most)
-            .add(parameters.key_switch_noise(limbs, 1))
-            .rescale(n, 2, divisor);
+        let relinearised = noise.square(most) + parameters.key_switch_noise(limbs, 1);
+        noise = relinearised.rescale(n, 2, divisor);
         expected = product(&expected, &expected);
         within(
             "depth",
@@ -446,7 +443,7 @@ fn floods_hide_the_noise_and_keep_the_values() {
     let public = PublicKey::generate_from_seed(&party.key, &Seed::from_bytes([9; 32]));
     let x = numbers(n / 2, 1.0, 1);
     let (scale, limbs) = (2f64.powi(40), 6);
-    let fresh = Noise::of_secret_encryption(n).add(Noise::of_encoding(n));
+    let fresh = Noise::of_secret_encryption(n) + Noise::of_encoding(n);
     let squared = fresh.square(largest(&x) * scale);
     let fourth = squared.square(largest(&product(&x, &x)) * scale * scale);
     let a = party.encrypt(&x, scale, limbs);
@@ -470,7 +467,7 @@ fn floods_hide_the_noise_and_keep_the_values() {
             "flood",
             &flooded,
             &expected,
-            noise.add(Noise::of_flood(n, polys, log_bound)),
+            noise + Noise::of_flood(n, polys, log_bound),
         );
         for i in 0..polys {
             let same = ciphertext
@@ -500,6 +497,21 @@ fn floods_hide_the_noise_and_keep_the_values() {
         Err(CkksError::Flood { log_bound: 179, .. })
     ));
     assert_eq!(full.data(), a.data());
+    // A key of fewer limbs masks ciphertexts of as many, and no others.
+    let short = public.b()[..4 * n].to_vec();
+    let short = PublicKey::from_parts(&party.parameters, *public.seed(), short);
+    let refused = short.flood(&mut full, 80, &mut party.random);
+    assert!(matches!(
+        refused,
+        Err(CkksError::KeyLimbs { limbs: 6, limit: 4 })
+    ));
+    assert_eq!(full.data(), a.data());
+    let message = party.parameters.message(&x.re, &x.im, scale, 6).unwrap();
+    let refused = short.encrypt(&message, &mut party.random).err();
+    assert!(matches!(refused, Some(CkksError::KeyLimbs { .. })));
+    let mut dropped = a.drop_limbs(2).unwrap();
+    short.flood(&mut dropped, 20, &mut party.random).unwrap();
+    assert!(distance(&party.decrypt(&dropped), &x) < 1e-3);
 }
 
 #[test]
@@ -551,6 +563,19 @@ fn large_scales_keep_the_precision_of_doubles() {
             party.decrypt(&x)
         };
         assert!(distance(&found, &x) < 2f64.powi(-47).max(2f64.powi(10 - log_scale)));
+    }
+}
+
+#[test]
+fn values_of_all_sizes_decode_from_many_limbs() {
+    let mut party = Party::<u32>::new(64, &[30; 12]);
+    // Up to 2^62 the first limbs are enough, beyond they are not.
+    for log_value in [0, 40, 61, 63, 65, 100, 300] {
+        let x = numbers(32, 2f64.powi(log_value), 1);
+        let encrypted = party.encrypt(&x, 2f64.powi(30), 12);
+        let found = party.decrypt(&encrypted);
+        let tolerance = 2f64.powi(log_value - 45).max(2f64.powi(-18));
+        assert!(distance(&found, &x) < tolerance, "2^{log_value}");
     }
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod machine;
 mod model;
 mod network;
+mod watch;
 
 use pyo3::prelude::*;
 
@@ -37,5 +38,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(machine::simd_level, module)?)?;
     module.add_function(wrap_pyfunction!(machine::trust_levels, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::available_trust_levels, module)?)?;
     Ok(())
 }

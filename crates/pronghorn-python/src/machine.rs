@@ -28,6 +28,17 @@ pub fn trust_levels() -> String {
     TrustLevel::table()
 }
 
+/// The levels of this version, each with what it reveals.
+#[pyfunction]
+pub fn available_trust_levels() -> Vec<(&'static str, &'static str)> {
+    let available = TrustLevel::ALL
+        .into_iter()
+        .filter(|level| level.is_available());
+    available
+        .map(|level| (level.name(), level.reveals()))
+        .collect()
+}
+
 /// Most threads a user may ask for.
 const MAX_THREADS: usize = 512;
 

@@ -1,6 +1,6 @@
 //! Models: import, plan, oracle, and a secure run within the process.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pronghorn_engine::ServerModel;
@@ -10,15 +10,26 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{BuildOptions, Built, TrustLevel, build};
-use pronghorn_session::in_process;
+use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::{array, machine::pool, native};
+use crate::{
+    array,
+    machine::pool,
+    native,
+    watch::{Callback, Watch, abandonable, watched},
+};
+
+/// Images the float model takes at once: progress is reported and an end heard in between.
+const FLOAT_CHUNK: usize = 64;
+
+/// The oracle takes as many images at once as need this many multiply-adds, likewise.
+const ORACLE_WORK: u64 = 1 << 31;
 
 /// A float model.
 #[pyclass(frozen)]
 pub struct Model {
-    graph: Graph,
+    graph: Arc<Graph>,
 }
 
 #[pymethods]
@@ -43,7 +54,9 @@ impl Model {
         });
         let graph =
             Graph::from_json(graph_json, tensors.collect::<PyResult<_>>()?).map_err(native)?;
-        Ok(Self { graph })
+        Ok(Self {
+            graph: Arc::new(graph),
+        })
     }
 
     #[getter]
@@ -61,15 +74,21 @@ impl Model {
         }
     }
 
+    #[pyo3(signature = (inputs, progress=None))]
     fn run_float<'py>(
         &self,
         py: Python<'py>,
         inputs: PyReadonlyArrayDyn<'py, f32>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
         let (values, images) = array::images(&inputs, &self.input_shape())?;
-        let result = py
-            .detach(|| float::evaluate(&self.graph, &values, images))
-            .map_err(native)?;
+        let graph = self.graph.clone();
+        let callback = Callback::new(progress, images);
+        let result = watched(py, callback, &Arc::default(), move |watch| {
+            in_chunks(watch, &values, images, FLOAT_CHUNK, |chunk, count| {
+                float::evaluate(&graph, chunk, count).map_err(native)
+            })
+        })?;
         array::array(py, result, images, &self.output_shape())
     }
 
@@ -102,9 +121,11 @@ impl Model {
             input_bits,
             ..defaults
         };
-        py.detach(|| {
-            let built = build(&self.graph, &options).map_err(native)?;
+        let graph = self.graph.clone();
+        abandonable(py, move || {
+            let built = build(&graph, &options).map_err(native)?;
             let server = Arc::new(ServerModel::new(&built).map_err(native)?);
+            let built = Arc::new(built);
             Ok(Compiled { built, server })
         })
     }
@@ -113,7 +134,7 @@ impl Model {
 /// A plan with the server's half.
 #[pyclass(frozen)]
 pub struct Compiled {
-    built: Built,
+    built: Arc<Built>,
     server: Arc<ServerModel>,
 }
 
@@ -127,13 +148,101 @@ impl Compiled {
         &self,
         py: Python<'_>,
         inputs: &PyReadonlyArrayDyn<'_, f32>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<(Vec<i32>, usize)> {
         let (values, images) = array::images(inputs, &self.input_shape())?;
-        let result = py.detach(|| {
-            let (integers, _) = oracle::quantise_input(self.built.plan.input(), &values)?;
-            self.built.oracle(&integers, images)
-        });
-        Ok((result.map_err(native)?, images))
+        let built = self.built.clone();
+        let affordable = ORACLE_WORK / built.multiply_adds().max(1);
+        let most = (affordable as usize).max(rayon::current_num_threads());
+        let callback = Callback::new(progress, images);
+        let integers = watched(py, callback, &Arc::default(), move |watch| {
+            in_chunks(watch, &values, images, most, |chunk, count| {
+                let (inputs, _) =
+                    oracle::quantise_input(built.plan.input(), chunk).map_err(native)?;
+                built.oracle(&inputs, count).map_err(native)
+            })
+        })?;
+        Ok((integers, images))
+    }
+
+    /// Integers and what users read, as arrays.
+    #[allow(clippy::type_complexity)]
+    fn result<'py>(
+        &self,
+        py: Python<'py>,
+        integers: Vec<i32>,
+        images: usize,
+    ) -> PyResult<(Bound<'py, PyArrayDyn<i32>>, Bound<'py, PyArrayDyn<f32>>)> {
+        let decoded = self.decoded(&integers, images);
+        Ok((
+            array::array(py, integers, images, &self.built.plan.result().shape)?,
+            array::array(py, decoded, images, &self.output_shape())?,
+        ))
+    }
+
+    fn decoded(&self, integers: &[i32], images: usize) -> Vec<f32> {
+        let plan = &self.built.plan;
+        oracle::finish(&plan.finish, plan.result(), integers, images)
+    }
+}
+
+/// `compute` on the values of at most `most` images at a time, its results one after the other.
+fn in_chunks<T>(
+    watch: &Watch,
+    values: &[f32],
+    images: usize,
+    most: usize,
+    mut compute: impl FnMut(&[f32], usize) -> PyResult<Vec<T>>,
+) -> PyResult<Vec<T>> {
+    let elements = (values.len() / images.max(1)).max(1);
+    let (mut results, mut done) = (Vec::new(), 0);
+    for chunk in values.chunks(most.max(1).saturating_mul(elements)) {
+        if watch.is_cancelled() {
+            return Err(native(SessionError::Cancelled));
+        }
+        let count = chunk.len() / elements;
+        results.extend(compute(chunk, count)?);
+        done += count;
+        watch.report(done as f64);
+    }
+    Ok(results)
+}
+
+/// What the batches of a secure run within this process gave and cost.
+#[derive(Default)]
+struct SecureRun {
+    integers: Vec<i32>,
+    seconds: f64,
+    bytes_up: u64,
+    bytes_down: u64,
+    clamped_inputs: usize,
+    clamped_activations: u64,
+}
+
+impl SecureRun {
+    fn of(
+        server: &Arc<ServerModel>,
+        values: &[f32],
+        images: usize,
+        watch: &Watch,
+    ) -> PyResult<Self> {
+        let plan = server.plan();
+        let started = Instant::now();
+        let (mut all, mut done) = (Self::default(), 0);
+        all.integers = in_chunks(watch, values, images, plan.max_batch(), |batch, count| {
+            let run = in_process_watched(server, batch, count, &watch.cancel, &mut |now| {
+                watch.report(done as f64 + now.done);
+            });
+            let run = run.map_err(native)?;
+            all.bytes_up += run.bytes_up;
+            all.bytes_down += run.bytes_down;
+            all.clamped_inputs += run.clamped_inputs;
+            all.clamped_activations += run.clamped_activations;
+            done += count;
+            Ok(run.integers)
+        })?;
+        all.seconds = started.elapsed().as_secs_f64();
+        Ok(all)
     }
 }
 
@@ -165,6 +274,11 @@ impl Compiled {
     }
 
     #[getter]
+    fn tolerance(&self) -> i32 {
+        self.built.tolerance()
+    }
+
+    #[getter]
     fn multiply_adds(&self) -> u64 {
         self.built.multiply_adds()
     }
@@ -186,23 +300,21 @@ impl Compiled {
         py: Python<'py>,
         inputs: PyReadonlyArrayDyn<'py, f32>,
     ) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-        let (integers, images) = self.oracle_integers(py, &inputs)?;
-        let plan = &self.built.plan;
-        array::array(
-            py,
-            oracle::finish(&plan.finish, plan.result(), &integers, images),
-            images,
-            &plan.output_shape(),
-        )
+        let (integers, images) = self.oracle_integers(py, &inputs, None)?;
+        let decoded = self.decoded(&integers, images);
+        array::array(py, decoded, images, &self.output_shape())
     }
 
-    fn run_fixed_integers<'py>(
+    #[pyo3(signature = (inputs, progress=None))]
+    #[allow(clippy::type_complexity)]
+    fn run_oracle<'py>(
         &self,
         py: Python<'py>,
         inputs: PyReadonlyArrayDyn<'py, f32>,
-    ) -> PyResult<Bound<'py, PyArrayDyn<i32>>> {
-        let (integers, images) = self.oracle_integers(py, &inputs)?;
-        array::array(py, integers, images, &self.built.plan.result().shape)
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Bound<'py, PyArrayDyn<i32>>, Bound<'py, PyArrayDyn<f32>>)> {
+        let (integers, images) = self.oracle_integers(py, &inputs, progress)?;
+        self.result(py, integers, images)
     }
 
     #[pyo3(signature = (inputs, threads=None, progress=None))]
@@ -218,41 +330,20 @@ impl Compiled {
         Bound<'py, PyArrayDyn<f32>>,
         Bound<'py, PyDict>,
     )> {
-        let plan = &self.built.plan;
         let (values, images) = array::images(&inputs, &self.input_shape())?;
         let pool = pool(threads)?;
-        let elements = plan.input_len();
-        let mut saturated = 0u64;
-        let (mut integers, mut up, mut down, mut clamped, mut done) =
-            (Vec::new(), 0u64, 0u64, 0usize, 0usize);
-        let started = std::time::Instant::now();
-        for batch in values.chunks(plan.max_batch() * elements) {
-            let count = batch.len() / elements;
-            let run = py
-                .detach(|| pool.install(|| in_process(&self.server, batch, count)))
-                .map_err(native)?;
-            integers.extend(run.integers);
-            up += run.bytes_up;
-            down += run.bytes_down;
-            clamped += run.clamped_inputs;
-            saturated += run.clamped_activations;
-            done += count;
-            if let Some(progress) = &progress {
-                progress.call1(py, (done, images))?;
-            }
-            py.check_signals()?;
-        }
+        let server = self.server.clone();
+        let callback = Callback::new(progress, images);
+        let run = watched(py, callback, &Arc::default(), move |watch| {
+            pool.install(|| SecureRun::of(&server, &values, images, watch))
+        })?;
         let stats = PyDict::new(py);
-        stats.set_item("seconds", started.elapsed().as_secs_f64())?;
-        stats.set_item("bytes_sent", up)?;
-        stats.set_item("bytes_received", down)?;
-        stats.set_item("clamped_inputs", clamped)?;
-        stats.set_item("clamped_activations", saturated)?;
-        let decoded = oracle::finish(&plan.finish, plan.result(), &integers, images);
-        Ok((
-            array::array(py, integers, images, &plan.result().shape)?,
-            array::array(py, decoded, images, &plan.output_shape())?,
-            stats,
-        ))
+        stats.set_item("seconds", run.seconds)?;
+        stats.set_item("bytes_sent", run.bytes_up)?;
+        stats.set_item("bytes_received", run.bytes_down)?;
+        stats.set_item("clamped_inputs", run.clamped_inputs)?;
+        stats.set_item("clamped_activations", run.clamped_activations)?;
+        let (integers, decoded) = self.result(py, run.integers, images)?;
+        Ok((integers, decoded, stats))
     }
 }

@@ -1,14 +1,22 @@
 //! Serving and predicting over TCP.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
-use pronghorn_plan::TrustLevel;
-use pronghorn_session::{self as session, ConnectOptions, Limits};
+use pronghorn_plan::{Plan, TrustLevel};
+use pronghorn_session::{self as session, ConnectOptions, Limits, SessionError};
 use pyo3::{prelude::*, types::PyDict};
-use std::sync::Mutex;
 
-use crate::{array, machine, model::Compiled, native};
+use crate::{
+    array, machine,
+    model::Compiled,
+    native,
+    watch::{Callback, Watch, watched},
+};
 
 /// A server of one model.
 #[pyclass(frozen)]
@@ -106,7 +114,9 @@ impl Server {
 /// A connection to a server.
 #[pyclass(frozen)]
 pub struct Client {
-    client: Mutex<session::Client>,
+    client: Arc<Mutex<session::Client>>,
+    plan: Arc<Plan>,
+    watch: Arc<Watch>,
 }
 
 #[pymethods]
@@ -128,48 +138,48 @@ impl Client {
             .map_err(native)?;
         let expected_plan_hash = expected_plan_hash.map(parse_hash).transpose()?;
         let timeout = seconds(timeout)?;
+        let watch = Arc::<Watch>::default();
+        let defaults = ConnectOptions::default();
         let options = ConnectOptions {
             trust,
             expected_plan_hash,
             timeout,
-            ..ConnectOptions::default()
+            connect_timeout: timeout.min(defaults.connect_timeout),
+            cancel: watch.cancel.clone(),
+            ..defaults
         };
-        let client = py
-            .detach(|| session::Client::connect(address, options))
-            .map_err(native)?;
+        let address = address.to_owned();
+        let client = watched(py, Callback::none(), &watch, move |_| {
+            session::Client::connect(&address, options).map_err(advised)
+        })?;
         Ok(Self {
-            client: Mutex::new(client),
+            plan: client.plan().clone(),
+            client: Arc::new(Mutex::new(client)),
+            watch,
         })
     }
 
-    fn plan_text(&self) -> PyResult<String> {
-        Ok(self.client.lock().map_err(native)?.plan().to_string())
+    fn plan_text(&self) -> String {
+        self.plan.to_string()
     }
 
-    fn plan_json(&self) -> PyResult<String> {
-        Ok(self.client.lock().map_err(native)?.plan().to_json())
-    }
-
-    #[getter]
-    fn plan_hash(&self) -> PyResult<String> {
-        Ok(self.client.lock().map_err(native)?.plan().hash_hex())
+    fn plan_json(&self) -> String {
+        self.plan.to_json()
     }
 
     #[getter]
-    fn input_shape(&self) -> PyResult<Vec<usize>> {
-        Ok(self
-            .client
-            .lock()
-            .map_err(native)?
-            .plan()
-            .input()
-            .shape
-            .clone())
+    fn plan_hash(&self) -> String {
+        self.plan.hash_hex()
     }
 
     #[getter]
-    fn output_shape(&self) -> PyResult<Vec<usize>> {
-        Ok(self.client.lock().map_err(native)?.plan().output_shape())
+    fn input_shape(&self) -> Vec<usize> {
+        self.plan.input().shape.clone()
+    }
+
+    #[getter]
+    fn output_shape(&self) -> Vec<usize> {
+        self.plan.output_shape()
     }
 
     #[pyo3(signature = (inputs, progress=None))]
@@ -179,16 +189,14 @@ impl Client {
         inputs: PyReadonlyArrayDyn<'py, f32>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Bound<'py, PyArrayDyn<f32>>, Bound<'py, PyDict>)> {
-        let (values, images) = array::images(&inputs, &self.input_shape()?)?;
-        let prediction = py.detach(|| {
-            let mut client = self.client.lock().map_err(native)?;
+        let (values, images) = array::images(&inputs, &self.input_shape())?;
+        let client = self.client.clone();
+        let callback = Callback::new(progress, images);
+        let prediction = watched(py, callback, &self.watch, move |watch| {
+            let mut client = client.lock().map_err(native)?;
             client
-                .predict(&values, images, &mut |now| {
-                    let Some(progress) = &progress else { return };
-                    // An interrupt is raised once the call returns; until then progress is only shown.
-                    Python::attach(|py| drop(progress.call1(py, (now.done, now.total))));
-                })
-                .map_err(native)
+                .predict(&values, images, &mut |now| watch.report(now.done))
+                .map_err(advised)
         })?;
         let stats = PyDict::new(py);
         let found = &prediction.stats;
@@ -199,9 +207,17 @@ impl Client {
         stats.set_item("clamped_inputs", found.clamped_inputs)?;
         stats.set_item("clamped_activations", found.clamped_activations)?;
         Ok((
-            array::array(py, prediction.outputs, images, &self.output_shape()?)?,
+            array::array(py, prediction.outputs, images, &self.output_shape())?,
             stats,
         ))
+    }
+}
+
+/// A session's error with what a client's user can do about it.
+fn advised(error: SessionError) -> PyErr {
+    match error.advice() {
+        Some(advice) => native(format!("{error}\n  what to do: {advice}")),
+        None => native(error),
     }
 }
 

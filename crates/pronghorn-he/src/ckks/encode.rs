@@ -1,9 +1,9 @@
 //! Values to polynomials and back.
 
-use pronghorn_ring::{Word, rns::Integers};
+use pronghorn_ring::{SimdLevel, Word, rns::Integers};
 use zeroize::Zeroize;
 
-use super::{CkksError, Parameters};
+use super::{CkksError, Parameters, simd};
 
 /// Values as an integer polynomial, not yet modulo anything: what encryption takes. Wiped on drop.
 pub struct Message<W: Word> {
@@ -122,7 +122,8 @@ impl<W: Word> Parameters<W> {
             .ok_or(CkksError::Value { scale, log_modulus })
     }
 
-    /// The values of a plaintext. One inverse NTT a limb, `l (l - 1) / 2` products a coefficient, one FFT.
+    /// The values of a plaintext. An inverse NTT a limb and `l (l - 1) / 2` products a coefficient for the `l` limbs that hold
+    /// values up to `2^62`, and one FFT; larger values take all limbs.
     ///
     /// Nobody but the owner of the secret key may see these: they tell the key (B. Li, D. Micciancio, "On the security of
     /// homomorphic encryption on approximate numbers", EUROCRYPT 2021).
@@ -131,11 +132,7 @@ impl<W: Word> Parameters<W> {
     /// When the plaintext is of other parameters.
     pub fn decode(&self, plaintext: &Plaintext<W>) -> Result<Slots, CkksError> {
         self.same(&plaintext.parameters)?;
-        let mut residues = plaintext.data.clone();
-        let mut coefficients = vec![0.0; self.n()];
-        self.basis().inverse(&mut residues);
-        self.coefficients(&mut residues, &mut coefficients);
-        residues.zeroize();
+        let mut coefficients = plaintext.to_coefficients();
         let mut slots = Slots {
             re: vec![0.0; self.slots()],
             im: vec![0.0; self.slots()],
@@ -147,12 +144,11 @@ impl<W: Word> Parameters<W> {
         Ok(slots)
     }
 
-    /// The centred coefficients of residues `[limb][N]`, in which digits are left behind.
-    pub(crate) fn coefficients(&self, residues: &mut [W], coefficients: &mut [f64]) {
-        let mut room = vec![W::default(); self.n()];
-        self.radix().digits(residues, &mut room);
-        self.radix().to_f64(residues, coefficients);
-        room.zeroize();
+    /// How many limbs hold coefficients up to `2^62` times the scale, and one more to tell whether they do.
+    fn limbs_of_values(&self, scale: f64) -> usize {
+        let wanted = scale.log2().max(0.0) + 63.0;
+        let enough = |limbs: &usize| self.log_modulus(*limbs) > wanted;
+        (1..self.limbs()).find(enough).unwrap_or(self.limbs()) + 1
     }
 }
 
@@ -238,14 +234,35 @@ impl<W: Word> Plaintext<W> {
         &self.data
     }
 
-    /// The coefficients as doubles, not divided by the scale: for measuring noise.
+    /// The coefficients as doubles, not divided by the scale: what noise is measured in.
     pub fn to_coefficients(&self) -> Vec<f64> {
-        let mut residues = self.data.clone();
-        let mut coefficients = vec![0.0; self.parameters.n()];
-        self.parameters.basis().inverse(&mut residues);
-        self.parameters
-            .coefficients(&mut residues, &mut coefficients);
-        residues.zeroize();
+        let few = self.parameters.limbs_of_values(self.scale);
+        if few < self.limbs()
+            && let Some(coefficients) = self.lift(few)
+        {
+            return coefficients;
+        }
+        self.lift(self.limbs()).unwrap_or_default()
+    }
+
+    /// The centred coefficients modulo the first `limbs` limbs. `None` where these are not all and some coefficient needs the last of
+    /// them.
+    fn lift(&self, limbs: usize) -> Option<Vec<f64>> {
+        let (n, radix) = (self.parameters.n(), self.parameters.radix());
+        let mut words = self.data[..limbs * n].to_vec();
+        let mut room = vec![W::default(); n];
+        self.parameters.basis().inverse(&mut words);
+        radix.digits(&mut words, &mut room);
+        let last = &words[(limbs - 1) * n..];
+        let fits =
+            limbs == self.limbs() || simd::largest(SimdLevel::detect(), last) == W::default();
+        let coefficients = fits.then(|| {
+            let mut coefficients = vec![0.0; n];
+            radix.to_f64(&words, &mut coefficients);
+            coefficients
+        });
+        words.zeroize();
+        room.zeroize();
         coefficients
     }
 }

@@ -48,6 +48,16 @@ pub enum CkksError {
         /// Limbs of the chain.
         limit: usize,
     },
+    /// A public key that is too short.
+    #[error(
+        "{limbs} limbs are to be encrypted with a public key of {limit}; send a longer key, or drop limbs first"
+    )]
+    KeyLimbs {
+        /// Limbs to be encrypted.
+        limbs: usize,
+        /// Limbs of the key.
+        limit: usize,
+    },
     /// Too many polynomials.
     #[error(
         "a ciphertext of {polys} polynomials is not supported (2 to {MAX_POLYS}); relinearise earlier"

@@ -30,7 +30,7 @@ impl<W: Word> PublicKey<W> {
     /// Constant time. Three NTTs a limb for each power of the secret, and one.
     ///
     /// # Errors
-    /// When the ciphertext is of other parameters, or the noise does not fit its modulus.
+    /// When the ciphertext is of other parameters or has more limbs than the key, or the noise does not fit its modulus.
     pub fn flood(
         &self,
         ciphertext: &mut Ciphertext<W>,
@@ -45,7 +45,7 @@ impl<W: Word> PublicKey<W> {
     /// [`flood`](Self::flood) on words `[poly][limb][N]`.
     ///
     /// # Errors
-    /// When the noise does not fit the modulus.
+    /// When there are more limbs than the key has, or the noise does not fit the modulus; nothing was added then.
     ///
     /// # Panics
     /// Unless `x` is whole polynomials of `limbs` limbs.
@@ -57,6 +57,7 @@ impl<W: Word> PublicKey<W> {
         random: &mut Stream,
     ) -> Result<(), CkksError> {
         let (parameters, n) = (self.parameters(), self.parameters().n());
+        self.check_limbs(limbs)?;
         let log_modulus = parameters.log_modulus(limbs);
         if f64::from(log_bound) + 2.0 > log_modulus {
             return Err(CkksError::Flood {

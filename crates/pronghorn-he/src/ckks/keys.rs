@@ -498,16 +498,32 @@ impl<W: Word> PublicKey<W> {
         &self.b
     }
 
+    /// The most limbs of what it encrypts.
+    pub fn limbs(&self) -> usize {
+        self.b.len() / self.parameters.n()
+    }
+
+    /// Refuses more limbs than the key has.
+    pub(crate) fn check_limbs(&self, limbs: usize) -> Result<(), CkksError> {
+        let limit = self.limbs();
+        if limbs <= limit {
+            Ok(())
+        } else {
+            Err(CkksError::KeyLimbs { limbs, limit })
+        }
+    }
+
     /// `(b v + e_0 + m, a v + e_1)` with `v` ternary and errors from `random`, which is read on with every use. Three NTTs a limb.
     ///
     /// # Errors
-    /// When the message is of other parameters.
+    /// When the message is of other parameters, or has more limbs than the key.
     pub fn encrypt(
         &self,
         message: &Message<W>,
         random: &mut Stream,
     ) -> Result<Ciphertext<W>, CkksError> {
         self.parameters.same(message.parameters())?;
+        self.check_limbs(message.limbs())?;
         let mut data = vec![W::default(); 2 * message.limbs() * self.parameters.n()];
         self.add_zero(message.limbs(), &mut data, random);
         slices::add_assign(
@@ -519,11 +535,14 @@ impl<W: Word> PublicKey<W> {
         Ciphertext::from_words(&self.parameters, message.limbs(), message.scale(), data)
     }
 
-    /// Adds a fresh encryption of zero to two polynomials of `limbs` limbs.
+    /// Adds a fresh encryption of zero to two polynomials of `limbs` limbs, no more than the key has.
     pub(crate) fn add_zero(&self, limbs: usize, x: &mut [W], random: &mut Stream) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
         let (x_b, x_a) = x.split_at_mut(limbs * n);
-        assert_eq!(x_b.len(), x_a.len(), "two polynomials");
+        assert!(
+            x_b.len() == x_a.len() && limbs <= self.limbs(),
+            "two polynomials of limbs that the key has"
+        );
         let mut scratch = Scratch::new(parameters);
         let masks = scratch.draw_ternary(parameters, random);
         let errors = [0, 1].map(|_| scratch.draw_errors(parameters, random));
@@ -646,4 +665,42 @@ fn largest_slot<W: Word>(parameters: &Parameters<W>, values: &[i8]) -> f64 {
     re.zeroize();
     im.zeroize();
     largest
+}
+
+#[cfg(test)]
+mod tests {
+    use pronghorn_ring::rns;
+
+    use super::*;
+
+    #[test]
+    fn one_secret_in_twenty_is_drawn_again() {
+        let n = 1024;
+        let primes = rns::primes(n, &[20]).unwrap();
+        let parameters = Parameters::<u32>::insecure_paper_parameters(n, &primes, &[]).unwrap();
+        let prg = Prg::new(&Seed::from_bytes([1; 32]), "pronghorn test secrets");
+        let mut ternary = vec![0; n];
+        let large = (0..1000).filter(|&index| {
+            sample::ternary(&mut prg.stream(index), &mut ternary);
+            largest_slot(&parameters, &ternary) > noise::secret_bound(n)
+        });
+        let large = large.count();
+        assert!((20..90).contains(&large), "{large} of 1000");
+    }
+
+    #[test]
+    fn chunks_are_parts_of_the_whole() {
+        let n = 2048;
+        let primes = rns::primes(n, &[20, 31]).unwrap();
+        let parameters = Parameters::<u32>::insecure_paper_parameters(n, &primes, &[]).unwrap();
+        let generator = uniform_generator(&[7; 32]);
+        let mut whole = vec![0; 2 * n];
+        expand_uniform(&parameters, &generator, 5, &mut whole);
+        let mut chunk = vec![0; UNIFORM_CHUNK];
+        for (place, expected) in whole.chunks(UNIFORM_CHUNK).enumerate() {
+            let (limb, place) = (place / 4, place % 4);
+            expand_chunk(&parameters, &generator, 5, limb, place, &mut chunk);
+            assert_eq!(chunk, expected);
+        }
+    }
 }

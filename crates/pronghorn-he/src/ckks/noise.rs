@@ -14,7 +14,10 @@
 //!
 //! Bounds are exceeded with probability at most `2^-64` each under these assumptions.
 
-use std::f64::consts::LN_2;
+use std::{
+    f64::consts::{LN_2, SQRT_2},
+    ops::Add,
+};
 
 use pronghorn_ring::Word;
 
@@ -69,16 +72,7 @@ impl Noise {
     pub fn of_public_encryption(n: usize) -> Self {
         let error = Self::flat(n, ERROR_VARIANCE);
         let masked = Self::flat(n, TERNARY_VARIANCE).unknown_product(error);
-        error.times_secret_powers(n, 2).add(masked)
-    }
-
-    /// Of a sum of independent noises.
-    #[must_use]
-    pub fn add(self, other: Self) -> Self {
-        Self {
-            mean: self.mean + other.mean,
-            peak: self.peak + other.peak,
-        }
+        error.times_secret_powers(n, 2) + masked
     }
 
     /// Of a sum of noises that may be the same: amplitudes add.
@@ -110,24 +104,21 @@ impl Noise {
     /// Of `(m_1 + e_1)(m_2 + e_2)` with independent noises: slots of the messages are at most `left` and `right`, scales included.
     #[must_use]
     pub fn multiply(self, other: Self, left: f64, right: f64) -> Self {
-        self.times(right)
-            .add(other.times(left))
-            .add(self.unknown_product(other))
+        self.times(right) + other.times(left) + self.unknown_product(other)
     }
 
     /// Of `(m + e)^2`, that is `2 m e + e^2`; slots of the message are at most `message`.
     #[must_use]
     pub fn square(self, message: f64) -> Self {
         let square = self.unknown_product(self);
-        self.times(2.0 * message)
-            .add(square.times(std::f64::consts::SQRT_2))
+        self.times(2.0 * message) + square.times(SQRT_2)
     }
 
     /// Of a ciphertext of `polys` polynomials divided by `divisor` and rounded: `sum_i r_i s^i` more.
     #[must_use]
     pub fn rescale(self, n: usize, polys: usize, divisor: f64) -> Self {
         let rounding = Self::flat(n, ROUNDING_VARIANCE).times_secret_powers(n, polys);
-        self.times(1.0 / divisor).add(rounding)
+        self.times(1.0 / divisor) + rounding
     }
 
     /// What switching `switched` polynomials to `s` together adds: `digits` are `log2` of the digits' moduli, `log_special` of the special
@@ -146,7 +137,7 @@ impl Noise {
     /// power of the secret but the highest, and a uniform error of `2^log_bound`.
     pub fn of_flood(n: usize, polys: usize, log_bound: u32) -> Self {
         let uniform = Self::flat(n, f64::from(2 * log_bound).exp2() / 3.0);
-        uniform.add(Self::of_masks(n, polys))
+        uniform + Self::of_masks(n, polys)
     }
 
     /// The encryptions of zero of a flood.
@@ -192,8 +183,20 @@ impl Noise {
     /// A uniform integer in `[-B, B)` moves by `|x|` at a distance of `|x| / 2B`; there are `N` coefficients, so
     /// `B >= N 2^(security_bits - 1)` times the bound of the noise, masks included.
     pub fn flood_bound(self, n: usize, polys: usize, security_bits: u32) -> u32 {
-        let hidden = self.add(Self::of_masks(n, polys)).coefficient_bound(n);
+        let hidden = (self + Self::of_masks(n, polys)).coefficient_bound(n);
         (hidden * n as f64).log2().ceil().max(0.0) as u32 + security_bits.saturating_sub(1)
+    }
+}
+
+/// Of a sum of independent noises; see [`Noise::add_dependent`] for others.
+impl Add for Noise {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            mean: self.mean + other.mean,
+            peak: self.peak + other.peak,
+        }
     }
 }
 
@@ -213,5 +216,85 @@ impl<W: Word> Parameters<W> {
             .basis()
             .log2_product(self.limbs()..self.basis().limbs());
         Noise::of_key_switch(self.n(), switched, &digits, special)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(found: f64, expected: f64) {
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
+    }
+
+    #[test]
+    fn known_noises() {
+        let n = 4096;
+        let fresh = Noise::of_secret_encryption(n);
+        // 10.5 a coefficient; sqrt(64 ln 2 * 4096 * 10.5) and sqrt(130 ln 2 * 10.5).
+        close(fresh.mean, 43_008.0);
+        close(fresh.slot_bound(), (64.0 * 2f64.ln() * 43_008.0f64).sqrt());
+        close(
+            fresh.coefficient_bound(n),
+            (130.0 * 2f64.ln() * 10.5f64).sqrt(),
+        );
+        close(fresh.times(3.0).mean, 9.0 * 43_008.0);
+        close((fresh + fresh).peak, 2.0 * fresh.peak);
+        close(fresh.add_dependent(fresh).peak, 4.0 * fresh.peak);
+        // e_pk v + e_0 + e_1 s: 10.5 (2 * 2/3 N + 1) a coefficient.
+        let public = Noise::of_public_encryption(n);
+        close(public.mean, 43_008.0 * (2.0 * 2.0 / 3.0 * 4096.0 + 1.0));
+        // Rounding alone: (1 + 2/3 N) / 12 a coefficient.
+        let rounded = Noise::default().rescale(n, 2, 1e9);
+        close(rounded.mean, 4096.0 / 12.0 * (1.0 + 2.0 / 3.0 * 4096.0));
+        // Powers of the secret weigh i! (2/3 N)^i.
+        let rounded = Noise::default().rescale(n, 3, 1e9);
+        let secret = 2.0 / 3.0 * 4096.0;
+        close(
+            rounded.mean,
+            4096.0 / 12.0 * (1.0 + secret + 2.0 * secret * secret),
+        );
+    }
+
+    #[test]
+    fn products_of_messages_dominate() {
+        let n = 1024;
+        let fresh = Noise::of_secret_encryption(n);
+        let message = 2f64.powi(40);
+        close(
+            fresh.square(message).mean,
+            fresh.mean * 4.0 * message * message,
+        );
+        close(
+            fresh.multiply(fresh, message, 3.0 * message).mean,
+            fresh.mean * 10.0 * message * message,
+        );
+    }
+
+    #[test]
+    fn floods_are_wide_enough() {
+        let n = 2048;
+        let noise = Noise::of_secret_encryption(n).times(2f64.powi(40));
+        let log_bound = noise.flood_bound(n, 2, 40);
+        // 40 - 1 bits, 11 of the coefficients, 40 of the noise and almost 5 of the fresh error's bound.
+        assert_eq!(log_bound, 39 + 11 + 40 + 5);
+        let distance = n as f64 * noise.coefficient_bound(n) / f64::from(log_bound + 1).exp2();
+        assert!(distance <= 2f64.powi(-40));
+        assert!(distance > 2f64.powi(-42));
+        close(
+            Noise::of_flood(n, 2, log_bound).mean,
+            n as f64 * f64::from(2 * log_bound).exp2() / 3.0,
+        );
+    }
+
+    #[test]
+    fn key_switches_cost_a_rounding_and_their_digits() {
+        let n = 1024;
+        let rounding = Noise::default().rescale(n, 2, 1.0);
+        let negligible = Noise::of_key_switch(n, 1, &[30.0, 30.0], 60.0);
+        close(negligible.mean, rounding.mean);
+        let equal = Noise::of_key_switch(n, 3, &[30.0, 30.0], 30.0);
+        let digits = 6.0 * 1024.0 * 1024.0 * 10.5 / 12.0;
+        close(equal.mean, rounding.mean + digits);
     }
 }

@@ -61,7 +61,11 @@ impl<W> DerefMut for Buffer<'_, W> {
 
 impl<W> Drop for Buffer<'_, W> {
     fn drop(&mut self) {
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self
+            .pool
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         free.push(mem::take(&mut self.words));
         if free.len() > KEPT {
             // The smallest is the cheapest to make again.

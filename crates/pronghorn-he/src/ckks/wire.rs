@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 1 ciphertext | polynomials (1 byte), limbs (1), scale (8), polynomials |
 //! | 2 seeded ciphertext | limbs (1), scale (8), seed (32), number (8), `b` |
-//! | 3 public key | seed (32), `b` |
+//! | 3 public key | limbs (1), seed (32), `b` |
 //! | 4 evaluation keys | seed (32), highest power of the secret (1), number of automorphisms (4), their elements in ascending order (4 each), `b` of every digit of every key, powers first |
 
 //!
@@ -221,8 +221,9 @@ impl<W: Word> PublicKey<W> {
     /// Appends the bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         header(self.parameters(), PUBLIC_KEY, out);
+        out.push(self.limbs() as u8);
         out.extend(self.seed());
-        pack(self.parameters(), self.parameters().limbs(), self.b(), out);
+        pack(self.parameters(), self.limbs(), self.b(), out);
     }
 
     /// The key of exactly these bytes.
@@ -231,8 +232,9 @@ impl<W: Word> PublicKey<W> {
     /// [`WireError`] says what is wrong with them.
     pub fn decode(parameters: &Parameters<W>, bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(parameters, PUBLIC_KEY, bytes)?;
+        let limbs = reader.limbs(parameters)?;
         let seed = reader.array("the seed")?;
-        let b = reader.polys(parameters, 1, parameters.limbs())?;
+        let b = reader.polys(parameters, 1, limbs)?;
         Ok(Self::from_parts(parameters, seed, b))
     }
 }

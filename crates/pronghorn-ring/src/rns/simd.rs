@@ -84,3 +84,77 @@ fn word_of<W: Word>(value: u64) -> W {
 fn mask_of_negative<W: Word>(x: W) -> W {
     W::default().wrapping_sub(x >> (W::BITS - 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SimdLevel;
+
+    /// What `run` makes at a level, against the portable code.
+    fn levels_agree<T: PartialEq + std::fmt::Debug>(run: impl Fn(SimdLevel) -> T) {
+        for level in SimdLevel::available() {
+            assert_eq!(run(level), run(SimdLevel::Portable), "{level:?}");
+        }
+    }
+
+    fn words<W: Word>(count: u64, below: u64) -> Vec<W> {
+        let words = (0..count).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % below);
+        words.map(W::from_u64).collect()
+    }
+
+    fn every_loop<W: Word>(prime: u64, bits: u32) {
+        let q = Prime::<W>::new(prime).unwrap();
+        for count in [0, 1, 7, 100] {
+            let x = words::<W>(count, prime);
+            levels_agree(|level| {
+                let mut out = x.clone();
+                residues(level, &q, &x, &mut out);
+                out
+            });
+            levels_agree(|level| {
+                let mut acc: Vec<f64> = (0..count).map(|i| i as f64).collect();
+                horner_f64(level, &q, &x, &mut acc);
+                acc
+            });
+            levels_agree(|level| {
+                let mut x = words::<W>(count, 1 << bits);
+                centre_power_of_two(level, bits, &mut x);
+                x
+            });
+            let bytes: Vec<i8> = (0..count).map(|i| (i * 37) as i8).collect();
+            levels_agree(|level| {
+                let mut out = x.clone();
+                widen_i8(level, &bytes, &mut out);
+                out
+            });
+            let numbers: Vec<f64> = (0..count).map(|i| (i as f64 - 50.3) * 1e9).collect();
+            levels_agree(|level| {
+                let mut integers = numbers.clone();
+                let largest = round_f64(level, &numbers, &mut integers);
+                let mut planes = vec![W::default(); 4 * integers.len()];
+                cut_f64(level, bits, &mut integers, &mut planes);
+                (largest, planes)
+            });
+        }
+    }
+
+    #[test]
+    fn levels_agree_on_every_loop() {
+        every_loop::<u32>(2_147_483_647, 30);
+        every_loop::<u32>(65_537, 16);
+        every_loop::<u64>((1 << 61) - 1, 60);
+    }
+
+    #[test]
+    fn rounding_finds_what_is_no_number() {
+        let mut out = [0.0; 2];
+        let largest =
+            |values: [f64; 2], out: &mut [f64]| round_f64(SimdLevel::detect(), &values, out);
+        assert_eq!(largest([-7.5, 2.5], &mut out), 8.0);
+        assert_eq!(out, [-8.0, 2.0]);
+        for bad in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(largest([1.0, bad], &mut out), f64::INFINITY);
+            assert_eq!(largest([bad, 1.0], &mut out), f64::INFINITY);
+        }
+    }
+}
