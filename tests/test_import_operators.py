@@ -208,17 +208,20 @@ def test_constants_may_add_dimensions_of_one() -> None:
     check(model([node("Add", "x c", "y")], (1, 5), {"c": floats(1, 1, 5)}))
 
 
-@pytest.mark.parametrize("kind", ["Add", "Sub"])
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul"])
 def test_arithmetic_of_values(kind: str) -> None:
     nodes = [node("Relu", "x", "a"), node("LeakyRelu", "x", "b"), node(kind, "a b", "y")]
     check(model(nodes, (1, 3, 4)))
 
 
 def test_pow() -> None:
-    imported = check(model([node("Pow", "x c", "y")], (1, 4), {"c": np.float32(2)}))
-    assert kinds(imported) == ["input", "square"]
-    with pytest.raises(UnsupportedModelError, match="exponent 2"):
-        import_onnx(model([node("Pow", "x c", "y")], (1, 4), {"c": np.float32(3)}))
+    powers = {2: ["square"], 3: ["square", "multiply"], 8: ["square"] * 3, 5: ["square", "square", "multiply"]}
+    for power, expected in powers.items():
+        imported = check(model([node("Pow", "x c", "y")], (1, 4), {"c": np.float32(power)}))
+        assert kinds(imported) == ["input", *expected]
+    for power in (0.5, -1, 0, 17):
+        with pytest.raises(UnsupportedModelError, match="whole exponents"):
+            import_onnx(model([node("Pow", "x c", "y")], (1, 4), {"c": np.float32(power)}))
 
 
 @pytest.mark.parametrize("target", [[1, -1], [0, -1], [-1, 60], [1, 5, 12], [0, 0, 20], [1, 3, 4, 5]])

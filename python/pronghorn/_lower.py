@@ -699,16 +699,21 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
 
 
 def _arithmetic_values(lowering: Lowering, site: Site, kind: str, left: Value, right: Value) -> Value:
-    if kind == "Mul" and left == right:
-        return lowering.emit(site, {"kind": "square"}, [left], left.inner)
-    if kind in ("Mul", "Div"):
-        problem = "a product or quotient of two different values is not supported"
-        site.fail(problem, f"Mul(x, x) and constants are supported; replace it, {CUT}")
+    if kind == "Div":
+        site.fail("a quotient of two values is not supported", f"divide by a constant, {CUT}")
     if left.shape != right.shape:
         site.fail("values of different shapes are not broadcast", "give both the same shape")
+    if kind == "Mul":
+        return _product(lowering, site, left, right)
     if kind == "Sub":
         right = lowering.affine(site, right, mul=-1.0)
     return lowering.emit(site, {"kind": "add"}, [left, right], left.inner)
+
+
+def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
+    if left == right:
+        return lowering.emit(site, {"kind": "square"}, [left], left.inner)
+    return lowering.emit(site, {"kind": "multiply"}, [left, right], left.inner)
 
 
 def _sum(lowering: Lowering, site: Site) -> Value:
@@ -718,12 +723,23 @@ def _sum(lowering: Lowering, site: Site) -> Value:
     return total
 
 
+MAX_POWER = 16
+"""The largest exponent of Pow: larger ones leave no precision."""
+
+
 @operator("Pow")
 def _pow(lowering: Lowering, site: Site) -> Value:
     value, exponent = lowering.value(site), lowering.required(site, 1)
-    if exponent.size == 1 and float(exponent.reshape(())) == 2.0:
-        return lowering.emit(site, {"kind": "square"}, [value], value.inner)
-    site.fail("only the exponent 2 is supported", f"write other powers out, {CUT}")
+    power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
+    if not (power.is_integer() and 1 <= power <= MAX_POWER):
+        site.fail(f"only whole exponents from 1 to {MAX_POWER} are supported", f"replace it by a polynomial, {CUT}")
+    # By squaring, from the second-highest bit of the exponent down: as few products one after the other as there can be.
+    result = value
+    for bit in bin(int(power))[3:]:
+        result = _product(lowering, site, result, result)
+        if bit == "1":
+            result = _product(lowering, site, result, value)
+    return result
 
 
 # Shapes.
