@@ -21,7 +21,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 @pytest.fixture(scope="session")
 def mnist() -> tuple[np.ndarray, np.ndarray]:
     """All MNIST test images `(10000, 1, 28, 28)` and their labels."""
-    images, labels, _ = load_images(EXAMPLE / "t10k-images-idx3-ubyte.gz", (1, 28, 28), Preprocessing())
+    images, labels, *_ = load_images(EXAMPLE / "t10k-images-idx3-ubyte.gz", (1, 28, 28), Preprocessing())
     assert labels is not None
     return images, labels
 

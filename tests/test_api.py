@@ -142,7 +142,7 @@ def test_inputs_are_checked(little: pronghorn.Model) -> None:
     for x in wrong:
         with pytest.raises(InputError):
             little.run_float(x)
-    for labels in ([1, 2], [0.5]):
+    for labels in ([1, 2], [0.5], [[1], [1, 2]], "cat"):
         with pytest.raises(InputError, match="labels"):
             little.verify(np.zeros((1, 2, 6, 6)), labels, trust=TRUST)
     with pytest.raises(InputError, match="samples"):

@@ -37,7 +37,7 @@ def test_every_model_imports(name: str, shared: Path) -> None:
     ],
 )
 def test_other_models_need_no_code_of_their_own(name: str, data: str, accuracy: float | None, shared: Path) -> None:
-    images, labels, _ = load_images(shared / data, (1, 28, 28), Preprocessing())
+    images, labels, *_ = load_images(shared / data, (1, 28, 28), Preprocessing())
     assert labels is not None
     images, labels = images[:1000], labels[:1000]
     model = pronghorn.load(shared / name, samples=images[:256])

@@ -9,10 +9,11 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, built, edited};
+use pronghorn_fuzz::{Splice, built, edited, polynomial};
 use pronghorn_plan::{Plan, cost};
 
-static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| built().plan.to_bytes());
+static GOOD: LazyLock<[Vec<u8>; 2]> =
+    LazyLock::new(|| [built(), polynomial()].map(|built| built.plan.to_bytes()));
 
 /// Values of all steps together up to which a plan is run.
 const SMALL: usize = 5_000;
@@ -20,13 +21,21 @@ const SMALL: usize = 5_000;
 #[derive(Arbitrary, Debug)]
 enum Input {
     Bytes(Vec<u8>),
-    Edited { splices: Vec<Splice>, answer: u8 },
+    Edited {
+        encrypted: bool,
+        splices: Vec<Splice>,
+        answer: u8,
+    },
 }
 
 fuzz_target!(|input: Input| {
     let (bytes, answer) = match input {
         Input::Bytes(bytes) => (bytes, 0),
-        Input::Edited { splices, answer } => (edited(GOOD.clone(), &splices), answer),
+        Input::Edited {
+            encrypted,
+            splices,
+            answer,
+        } => (edited(GOOD[usize::from(encrypted)].clone(), &splices), answer),
     };
     let Ok(plan) = Plan::from_bytes(&bytes) else {
         return;

@@ -52,6 +52,11 @@ pub const SMALL_NETWORK: &str = r#"{"name":"small","output":3,"nodes":[
 
 /// The small network with its plan.
 pub fn small() -> Built {
+    let graph = Graph::from_json(SMALL_NETWORK, small_tensors()).expect("the network is valid");
+    build(&graph, &options()).expect("the network has a plan")
+}
+
+fn small_tensors() -> BTreeMap<String, Tensor> {
     let tensor = |name: &str, shape: [usize; 2], data: &[f32]| {
         (
             name.to_owned(),
@@ -61,18 +66,38 @@ pub fn small() -> Built {
             },
         )
     };
-    let tensors = [
+    [
         tensor("fc1.w", [3, 2], &[0.5, -0.25, 0.1, 0.9, -0.7, 0.3]),
         tensor("fc2.w", [1, 3], &[0.4, -0.6, 0.2]),
-    ];
-    let graph = Graph::from_json(SMALL_NETWORK, tensors.into()).expect("the network is valid");
-    build(&graph, &options()).expect("the network has a plan")
+    ]
+    .into()
 }
 
 /// The network with its plan.
 pub fn built() -> Built {
     let graph = Graph::from_json(NETWORK, tensors()).expect("the network is valid");
     build(&graph, &options()).expect("the network has a plan")
+}
+
+/// A polynomial network of few ciphertext rows, deep enough to be relinearised.
+pub const POLYNOMIAL: &str = r#"{"name":"polynomial","output":7,"nodes":[
+{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2]},
+{"name":"fc1","op":{"kind":"dense","weight":"fc1.w","bias":null},"inputs":[0],"shape":[3]},
+{"name":"s1","op":{"kind":"square"},"inputs":[1],"shape":[3]},
+{"name":"s2","op":{"kind":"square"},"inputs":[2],"shape":[3]},
+{"name":"add","op":{"kind":"add"},"inputs":[3,1],"shape":[3]},
+{"name":"s3","op":{"kind":"square"},"inputs":[4],"shape":[3]},
+{"name":"s4","op":{"kind":"square"},"inputs":[5],"shape":[3]},
+{"name":"fc2","op":{"kind":"dense","weight":"fc2.w","bias":null},"inputs":[6],"shape":[1]}]}"#;
+
+/// The polynomial network with its plan.
+pub fn polynomial() -> Built {
+    let graph = Graph::from_json(POLYNOMIAL, small_tensors()).expect("the network is valid");
+    let options = BuildOptions {
+        trust: Some(TrustLevel::Encrypted),
+        ..BuildOptions::default()
+    };
+    build(&graph, &options).expect("the network has a plan")
 }
 
 /// How it is planned.

@@ -111,6 +111,8 @@ class Loaded(NamedTuple):
     labels: Array | None
     were_bytes: bool
     """Whether the file has bytes, which were divided by 255 where no other scale was given."""
+    titles: list[str]
+    """What to call each image."""
 
 
 def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
@@ -137,7 +139,18 @@ def load_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> Loade
         raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
     if preprocessing.scale is None:
         _refuse_unscaled(path, raw)
-    return Loaded(preprocessing.apply(arranged, shape), labels, raw.dtype == np.uint8)
+    images = preprocessing.apply(arranged, shape)
+    return Loaded(images, labels, raw.dtype == np.uint8, _titles(path, len(images)))
+
+
+def _titles(path: Path, images: int) -> list[str]:
+    if path.is_dir():
+        return [picture.name for picture in _pictures(path)]
+    return [path.name] if images == 1 else [f"{path.name}[{index}]" for index in range(images)]
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def _refuse_unscaled(path: Path, raw: Array) -> None:
@@ -156,7 +169,7 @@ def _refuse_unscaled(path: Path, raw: Array) -> None:
 def read_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> tuple[Array, Array | None]:
     """As they are in the file, pictures with the model's size."""
     if path.is_dir():
-        pictures = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+        pictures = _pictures(path)
         if not pictures:
             raise InputError(f"the folder {path} holds no pictures ({', '.join(IMAGE_SUFFIXES)})")
         return np.concatenate([_read_picture(picture, shape, preprocessing) for picture in pictures]), None

@@ -39,7 +39,7 @@ def run_demo(images: int) -> str:
 
 def _describe(model: Path, data: Path, found: dict[str, Any], report: dict[str, Any]) -> str:
     loaded = load(model)
-    pixels, labels, _ = load_images(data, loaded.input_shape, Preprocessing())
+    pixels, labels, *_ = load_images(data, loaded.input_shape, Preprocessing())
     count = found["images"]
     assert labels is not None
     plain = float(np.mean(loaded.classes(loaded.run_float(pixels[:count])) == labels[:count]))

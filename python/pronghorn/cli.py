@@ -329,7 +329,7 @@ def verify(
         bar.phase("reading the model")
         loaded = model_options.load(model, preparation)
         shape = loaded.input_shape
-        images, found, _ = preparation.load(data, shape)
+        images, found, *_ = preparation.load(data, shape)
         if model_options.input_range is None:
             typical = images if samples is None else preparation.load(samples, shape).images
             loaded = preparation.calibrate(loaded, typical)
@@ -456,11 +456,7 @@ def predict(
         images = np.concatenate([each.images for each in loaded])
         total = len(images)
         images = images[:limit]
-        titles = [
-            path.name if len(each.images) == 1 else f"{path.name}[{i}]"
-            for path, each in zip(inputs, loaded, strict=True)
-            for i in range(len(each.images))
-        ]
+        titles = [title for each in loaded for title in each.titles][:limit]
         _check_range(images, client.input_range, preparation, any(each.were_bytes for each in loaded))
         plan_json = json.loads(client.plan_json())
         known = _labels(labels, loaded[0].labels if len(inputs) == 1 else None, len(images), total)
@@ -471,48 +467,23 @@ def predict(
     accuracy = None if known is None else float(np.mean(found.classes == known))
     if out is not None:
         _write(out, lambda: _save(out, found))
-    results = _Results(found, top, class_names)
-    if as_json:
-        summary = {
-            "images": len(images),
-            "trust": level,
-            "plan_hash": plan_hash,
-            "accuracy": accuracy,
-            "runs": [
-                {"seconds": r.seconds, "bytes_sent": r.bytes_sent, "bytes_received": r.bytes_received} for r in runs
-            ],
-            "clamped_inputs": runs[-1].clamped_inputs,
-            "clamped_activations": runs[-1].clamped_activations,
-            "peak_memory_bytes": _native.peak_memory_bytes(),
-            "outputs": kind,
-            **({} if found.classes is None else {"classes": found.classes.tolist()}),
-            "results": [{"input": title, **results.json(index)} for index, title in enumerate(titles[:limit])],
-            **({"plan": plan_json, "security_bits": _security_bits(plan_text)} if with_plan else {}),
-        }
-        print(json.dumps(summary))
+    results = _Results(titles, found, top, class_names)
+    if not as_json:
+        results.print(accuracy, runs[-1], out)
         return
-    for index in range(min(len(images), SHOWN)):
-        print(f"{titles[index]}: {results.line(index)}")
-    if len(images) > SHOWN:
-        print(f"and {len(images) - SHOWN} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
-    if accuracy is not None:
-        print(f"accuracy: {100 * accuracy:.2f} %")
-    stats = runs[-1]
-    sent, received = stats.bytes_sent / stats.images, stats.bytes_received / stats.images
-    print(
-        f"{stats.images:,} images in {stats.seconds:.2f} s ({stats.speed}), "
-        f"{sent:,.0f} bytes an image sent and {received:,.0f} received"
-    )
-    if stats.clamped_inputs:
-        _say(
-            f"{stats.clamped_inputs} input values were outside the range the server planned for, and clamped: "
-            "results may be wrong. Check --scale, --mean and --std here, and --data or --input-range at the server"
-        )
-    if stats.clamped_activations:
-        _say(
-            f"{stats.clamped_activations / stats.images:.3g} activations an image were beyond the ranges of the "
-            "server's samples and clamped: many mean that its samples do not represent these inputs"
-        )
+    summary = {
+        "images": len(images),
+        "trust": level,
+        "plan_hash": plan_hash,
+        "accuracy": accuracy,
+        "runs": [{"seconds": r.seconds, "bytes_sent": r.bytes_sent, "bytes_received": r.bytes_received} for r in runs],
+        "clamped_inputs": runs[-1].clamped_inputs,
+        "clamped_activations": runs[-1].clamped_activations,
+        "peak_memory_bytes": _native.peak_memory_bytes(),
+        **results.json(),
+        **({"plan": plan_json, "security_bits": _security_bits(plan_text)} if with_plan else {}),
+    }
+    print(json.dumps(summary))
 
 
 @app.command()
@@ -674,35 +645,64 @@ def _predict(
 class _Results:
     """What is said of each image."""
 
-    def __init__(self, found: Predictions, top: int | None, names: list[str] | None) -> None:
+    def __init__(self, titles: list[str], found: Predictions, top: int | None, names: list[str] | None) -> None:
+        self._titles = titles
         self._found = found
         self._names = names
         self._ranked = None
         if found.probabilities is not None:
             self._ranked = found.top(top or (1 if found.kind == "classes" else SHOWN_VALUES))
 
-    def json(self, index: int) -> Record:
-        """One image's result for programs: classes or labels with probabilities, or values."""
+    def json(self) -> Record:
+        """For programs."""
+        classes = {} if self._found.classes is None else {"classes": self._found.classes.tolist()}
+        results = [{"input": title, **self._entry(index)} for index, title in enumerate(self._titles)]
+        return {"outputs": self._found.kind, **classes, "results": results}
+
+    def print(self, accuracy: float | None, stats: Stats, out: Path | None) -> None:
+        """For people: the first images, and what it cost."""
+        count = len(self._titles)
+        for index, title in enumerate(self._titles[:SHOWN]):
+            print(f"{title}: {self._line(index)}")
+        if count > SHOWN:
+            print(f"and {count - SHOWN} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
+        if accuracy is not None:
+            print(f"accuracy: {100 * accuracy:.2f} %")
+        sent, received = stats.bytes_sent / stats.images, stats.bytes_received / stats.images
+        print(
+            f"{stats.images:,} images in {stats.seconds:.2f} s ({stats.speed}), "
+            f"{sent:,.0f} bytes an image sent and {received:,.0f} received"
+        )
+        if stats.clamped_inputs:
+            _warn(
+                f"{stats.clamped_inputs} input values were outside the range the server planned for, and clamped: "
+                "results may be wrong. Check --scale, --mean and --std here, and --data or --input-range at the server"
+            )
+        if stats.clamped_activations:
+            _say(
+                f"{stats.clamped_activations / stats.images:.3g} activations an image were beyond the ranges of the "
+                "server's samples and clamped: many mean that its samples do not represent these inputs"
+            )
+
+    def _entry(self, index: int) -> Record:
+        """One image's result: classes or labels with probabilities, a class, or values."""
         if self._ranked is not None:
-            order, shares = self._ranked
-            top = [
-                {**self._named(which), "probability": round(share, 6)}
-                for which, share in zip(order[index].tolist(), shares[index].tolist(), strict=True)
-            ]
-            return {"top": top}
+            order, shares = (each[index].tolist() for each in self._ranked)
+            ranked = zip(order, shares, strict=True)
+            return {"top": [{**self._named(which), "probability": round(share, 6)} for which, share in ranked]}
         if self._found.classes is not None:
             return self._named(int(self._found.classes[index]))
         return {"values": self._found.outputs[index].tolist()}
 
-    def line(self, index: int) -> str:
-        """One image's result for people."""
-        result = self.json(index)
-        if "top" in result:
+    def _line(self, index: int) -> str:
+        """The same in words."""
+        entry = self._entry(index)
+        if "top" in entry:
             return ", ".join(
-                f"{self._name(each['class'])} ({100 * each['probability']:.2f} %)" for each in result["top"]
+                f"{self._name(each['class'])} ({100 * each['probability']:.2f} %)" for each in entry["top"]
             )
-        if "class" in result:
-            return self._name(result["class"])
+        if "class" in entry:
+            return self._name(entry["class"])
         values = self._found.outputs[index].ravel()
         if values.size > SHOWN_VALUES:
             shape = "x".join(map(str, self._found.outputs.shape[1:]))

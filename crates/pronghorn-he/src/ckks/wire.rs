@@ -203,7 +203,7 @@ impl<W: Word> SeededCiphertext<W> {
         let scale = reader.scale(parameters, limbs)?;
         let seed = reader.array("the seed")?;
         let number = u64::from_le_bytes(reader.array("the number of a")?);
-        let high = (1 << 56) - 1;
+        let high = (1 << 48) - 1;
         if number > high {
             return Err(WireError::Range {
                 field: "the number of a",

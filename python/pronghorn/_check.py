@@ -1,0 +1,92 @@
+"""Arguments of the public API: checked, and refused by name, before the compiled core sees them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from pronghorn.errors import InputError
+
+MOST_THREADS = 512
+"""As in `machine.rs`."""
+LARGEST = 2**63 - 1
+
+
+def whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        InputError: another type, or beyond them.
+    """
+    bounds = f"{least} or more" if most == LARGEST else f"{least} to {most}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} is {value!r}: give a whole number, {bounds}") from None
+    if isinstance(value, bool) or not least <= number <= most:
+        raise InputError(f"{name} is {value!r}, but must be {bounds}")
+    return number
+
+
+def optional(name: str, value: Any, least: int, most: int = LARGEST) -> int | None:
+    """The same, or None."""
+    return None if value is None else whole(name, value, least, most)
+
+
+def threads(value: Any) -> int | None:
+    """A number of threads; None for all cores."""
+    return optional("threads", value, 1, MOST_THREADS)
+
+
+def memory(value: Any) -> int | None:
+    """A number of bytes; None for the default."""
+    return optional("memory", value, 1)
+
+
+def seconds(name: str, value: Any) -> float:
+    """A positive time.
+
+    Raises:
+        InputError: no number, or none that makes sense.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}: give seconds, as a number above 0") from None
+    if not 0 < number <= 1e9 or math.isnan(number):
+        raise InputError(f"{name} is {value!r}: give seconds, above 0 and at most 1e9")
+    return number
+
+
+def text(name: str, value: Any, example: str) -> str:
+    """A string.
+
+    Raises:
+        InputError: anything else.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{name} is {value!r}: give a string, such as {example!r}")
+    return value
+
+
+def callback(name: str, value: Any) -> Any:
+    """Something to call, or None.
+
+    Raises:
+        InputError: anything else.
+    """
+    if value is not None and not callable(value):
+        raise InputError(f"{name} is {value!r}, which cannot be called: give a function")
+    return value
+
+
+def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """One of some words.
+
+    Raises:
+        InputError: anything else.
+    """
+    if value not in allowed:
+        raise InputError(f"{name} is {value!r}: give one of {', '.join(allowed)}")
+    return str(value)

@@ -1,0 +1,112 @@
+"""What outputs mean: one class of several, labels that each hold or not, or plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn import _check
+from pronghorn.errors import InputError
+
+Floats = npt.NDArray[np.float32]
+Classes = npt.NDArray[np.int64]
+
+KINDS = ("classes", "labels", "values")
+
+
+def kind_of(
+    finish: Sequence[str], shape: Sequence[int], asked: str | None = None, truth: npt.NDArray[Any] | None = None
+) -> str:
+    """What the outputs of a model are.
+
+    * `classes`: one of several. The model ends in Softmax or ArgMax, in one number through a Sigmoid (yes or no), or in
+      one row of several numbers, which are then taken for the logits of a classifier.
+    * `labels`: any number of several, each with a probability of its own: several numbers through a Sigmoid.
+    * `values`: all else: one number, or a map.
+
+    Args:
+        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`.
+        shape: of one image's output.
+        asked: what the user says, which wins: a regression with several results looks like a classifier.
+        truth: true labels, where known: zeros and ones make one number a yes or no.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    if asked is not None:
+        return _check.one_of("outputs", asked, KINDS)
+    count = math.prod(shape)
+    if "arg_max" in finish or "softmax" in finish:
+        return "classes"
+    if "sigmoid" in finish:
+        return "classes" if count == 1 else "labels"
+    if count == 1:
+        binary = truth is not None and truth.dtype.kind in "iub" and bool(np.isin(truth, (0, 1)).all())
+        return "classes" if binary else "values"
+    return "classes" if max(shape) == count else "values"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A model's outputs and what they mean."""
+
+    outputs: Floats
+    """As the model gives them: `(images, *output_shape)`."""
+    kind: str
+    """`classes`, `labels` or `values`; see `kind_of`."""
+    classes: Classes | None
+    """The class of each image; None unless `kind` is `classes`."""
+    probabilities: Floats | None
+    """`(images, classes)`, each row adding up to 1, or `(images, labels)`, each from 0 to 1. None for values, and for a
+    model that ends in ArgMax. A softmax over logits where the model itself has none: as good as its calibration."""
+
+    @classmethod
+    def of(cls, outputs: Floats, finish: Sequence[str], kind: str) -> Predictions:
+        """Reads outputs as `kind`."""
+        flat = outputs.reshape(len(outputs), -1)
+        if kind == "values":
+            return cls(outputs, kind, None, None)
+        if kind == "labels":
+            return cls(outputs, kind, None, flat if "sigmoid" in finish else _sigmoid(flat))
+        if "arg_max" in finish:
+            return cls(outputs, kind, flat[:, 0].astype(np.int64), None)
+        if flat.shape[1] == 1 and "softmax" not in finish:
+            logistic = "sigmoid" in finish
+            yes = flat if logistic else _sigmoid(flat)
+            classes = np.greater(flat[:, 0], 0.5 if logistic else 0.0).astype(np.int64)
+            return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
+        classes = np.argmax(flat, axis=1).astype(np.int64)
+        return cls(outputs, kind, classes, flat if {"softmax", "sigmoid"} & set(finish) else _softmax(flat))
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.outputs)
+
+    def top(self, count: int) -> tuple[Classes, Floats]:
+        """The `count` most probable classes or labels of each image, and their probabilities, most probable first.
+
+        Raises:
+            InputError: there are no probabilities, or `count` is less than 1.
+        """
+        _check.whole("count", count, 1)
+        if self.probabilities is None:
+            raise InputError(f"outputs of kind {self.kind!r} have no probabilities here: look at outputs")
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :count].astype(np.int64)
+        return order, np.take_along_axis(self.probabilities, order, axis=1)
+
+
+def _softmax(logits: Floats) -> Floats:
+    shifted = np.exp((logits - logits.max(axis=1, keepdims=True)).astype(np.float64))
+    shares: Floats = (shifted / shifted.sum(axis=1, keepdims=True)).astype(np.float32)
+    return shares
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    # Neither branch overflows.
+    small = np.exp(-np.abs(logits.astype(np.float64)))
+    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)

@@ -1,0 +1,92 @@
+"""What outputs mean: classes, labels, values; probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pronghorn._outputs import Predictions, kind_of
+from pronghorn.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("finish", "shape", "kind"),
+    [
+        ([], (10,), "classes"),
+        ([], (10, 1, 1), "classes"),
+        ([], (1,), "values"),
+        ([], (21, 8, 8), "values"),
+        (["softmax"], (2, 5), "classes"),
+        (["softmax", "arg_max"], (1,), "classes"),
+        (["arg_max"], (1,), "classes"),
+        (["sigmoid"], (1,), "classes"),
+        (["sigmoid"], (14,), "labels"),
+        (["sigmoid"], (1, 8, 8), "labels"),
+    ],
+)
+def test_kinds(finish: list[str], shape: tuple[int, ...], kind: str) -> None:
+    assert kind_of(finish, shape) == kind
+    assert kind_of(finish, shape, "values") == "values"
+
+
+def test_zeros_and_ones_make_one_number_a_yes_or_no() -> None:
+    assert kind_of([], (1,), truth=np.array([0, 1, 1])) == "classes"
+    assert kind_of([], (1,), truth=np.array([0, 1, 2])) == "values"
+    assert kind_of([], (1,), truth=np.array([0.5])) == "values"
+    with pytest.raises(InputError, match="classes, labels, values"):
+        kind_of([], (1,), "probabilities")
+
+
+def of(outputs: list[list[float]], finish: list[str], kind: str) -> Predictions:
+    return Predictions.of(np.float32(outputs), finish, kind)
+
+
+def test_logits_get_a_softmax() -> None:
+    found = of([[1, 3, 2], [1e30, 0, 0]], [], "classes")
+    assert found.classes is not None
+    assert found.classes.tolist() == [1, 0]
+    expected = np.exp([1, 3, 2]) / np.exp([1, 3, 2]).sum()
+    assert found.probabilities is not None
+    np.testing.assert_allclose(found.probabilities, [expected, [1, 0, 0]], rtol=1e-6)
+    order, shares = found.top(2)
+    assert order.tolist() == [[1, 2], [0, 1]]
+    np.testing.assert_allclose(shares[0], expected[[1, 2]], rtol=1e-6)
+    # More than there are is all of them.
+    assert found.top(9)[0].shape == (2, 3)
+    with pytest.raises(InputError, match="count is 0"):
+        found.top(0)
+
+
+def test_a_softmax_is_taken_as_it_is() -> None:
+    found = of([[0.2, 0.7, 0.1]], ["softmax"], "classes")
+    assert found.probabilities is not None
+    np.testing.assert_array_equal(found.probabilities, found.outputs)
+
+
+def test_yes_or_no() -> None:
+    for finish, outputs in ((["sigmoid"], [[0.2], [0.7]]), ([], [[-1.3862944], [0.8472979]])):
+        found = of(outputs, finish, "classes")
+        assert found.classes is not None
+        assert found.probabilities is not None
+        assert found.classes.tolist() == [0, 1]
+        np.testing.assert_allclose(found.probabilities, [[0.8, 0.2], [0.3, 0.7]], rtol=1e-5)
+
+
+def test_an_argmax_has_no_probabilities() -> None:
+    found = of([[7], [3]], ["softmax", "arg_max"], "classes")
+    assert found.classes is not None
+    assert found.classes.tolist() == [7, 3]
+    assert found.probabilities is None
+    with pytest.raises(InputError, match="no probabilities"):
+        found.top(1)
+
+
+def test_labels_and_values() -> None:
+    found = of([[0.9, 0.8, 0.1]], ["sigmoid"], "labels")
+    assert found.classes is None
+    assert found.top(2)[0].tolist() == [[0, 1]]
+    logits = of([[100, 0, -100]], [], "labels").probabilities
+    assert logits is not None
+    np.testing.assert_allclose(logits, [[1, 0.5, 0]], atol=1e-6)
+    values = of([[3.25]], [], "values")
+    assert (values.classes, values.probabilities) == (None, None)
