@@ -54,7 +54,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = BuildOptions {
         trust: Some(TrustLevel::Encrypted),
         samples: Some(samples),
-        passes: Passes { lazy_rescaling },
+        passes: Passes {
+            lazy_rescaling,
+            ..Passes::default()
+        },
         ..BuildOptions::default()
     };
     let built = build(&graph, &options)?;

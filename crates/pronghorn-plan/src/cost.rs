@@ -86,6 +86,7 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
             let inputs = values(&plan.steps[step.inputs[0]]);
             return StepCost {
                 bytes_up: (2 * SEED_BYTES + encrypted.public_key_bytes()) as u64
+                    + encrypted.evaluation_key_bytes() as u64
                     + inputs * encrypted.request_row_bytes() as u64,
                 bytes_down: values(step) * encrypted.answer_row_bytes() as u64,
                 server_memory: encrypted.server_memory,
@@ -147,12 +148,21 @@ pub fn total(plan: &Plan, batch: usize) -> StepCost {
         })
 }
 
+/// Bytes that a client's keys take while they are made and sent.
+fn key_memory(plan: &Plan) -> u64 {
+    let of = |step: &Step| match &step.kind {
+        StepKind::Encrypted(encrypted) => encrypted.key_memory(),
+        _ => 0,
+    };
+    plan.steps.iter().map(of).fold(0, u64::saturating_add)
+}
+
 /// Most images a client's batch may have so that its shares and results stay within `memory` bytes; none where not
 /// even one image does. What a client asks before it follows a plan from a server it does not trust.
 pub fn client_batch(plan: &Plan, memory: u64) -> Option<usize> {
     let result = 8 * plan.output_len().max(plan.result().len()) as u64;
     let image = total(plan, 1).client_memory.saturating_add(result);
-    usize::try_from(memory / image.max(1))
+    usize::try_from(memory.checked_sub(key_memory(plan))? / image.max(1))
         .ok()
         .filter(|&images| images > 0)
 }

@@ -63,8 +63,8 @@ pub struct EncryptedPlan {
     pub answer_scale: f64,
     /// Bound on the error of a result, exceeded by one result in `2^40` at most; in units of the result.
     pub error: f64,
-    /// Bits of statistical distance that the flood leaves for any input within the ranges of the samples; for inputs that
-    /// make as much noise as the samples, there are [`FLOOD_BITS`].
+    /// Bits of statistical distance that the flood leaves while every value inside stays within its range on the samples; for
+    /// inputs that make as much noise as the samples, there are [`FLOOD_BITS`].
     pub worst_flood_bits: f64,
     /// Predicted seconds of one core of the server for one batch, whatever its images.
     pub server_seconds: f64,
@@ -92,6 +92,14 @@ impl EncryptedPlan {
         let special: usize = self.special_primes.iter().map(limb).sum();
         let digits = self.primes.len().div_ceil(self.special_primes.len().max(1));
         (self.key_power - 1) * digits * (self.polynomial_bytes(self.primes.len()) + special)
+    }
+
+    /// Bytes that evaluation keys take at most on either side: expanded, and packed beside it.
+    pub fn key_memory(&self) -> u64 {
+        let words = self.degree * (self.primes.len() + self.special_primes.len());
+        let digits = self.primes.len().div_ceil(self.special_primes.len().max(1));
+        let expanded = self.key_power.saturating_sub(1) * digits * words * 2 * 4;
+        (expanded + 2 * self.evaluation_key_bytes()) as u64
     }
 
     /// Bytes of one element of the input, whatever the batch: `b`, packed limb after limb.

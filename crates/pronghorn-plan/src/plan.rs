@@ -287,6 +287,15 @@ impl Plan {
         }
     }
 
+    /// How many images a batch counts as against a client's quota: all slots of an encrypted network give results, whatever
+    /// the client says it put there.
+    pub fn charged(&self, batch: usize) -> usize {
+        match &self.steps[self.output].kind {
+            StepKind::Encrypted(encrypted) => encrypted.slots(),
+            _ => batch,
+        }
+    }
+
     /// Most images in one batch.
     pub fn max_batch(&self) -> usize {
         self.max_batch

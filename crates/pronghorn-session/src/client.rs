@@ -210,7 +210,10 @@ impl Client {
         let before = self.link.traffic;
         let elements = self.plan.input_len();
         self.check(inputs, images, elements)?;
-        self.within_quota(images as u64)?;
+        let (whole, last) = (images / self.max_batch, images % self.max_batch);
+        let last = (last > 0).then(|| self.plan.charged(last));
+        let charged = whole * self.plan.charged(self.max_batch) + last.unwrap_or(0);
+        self.within_quota(charged as u64)?;
         let mut stats = Stats::default();
         let values = images.saturating_mul(self.plan.output_len()) as u64;
         if values.saturating_mul(4) > self.max_memory {

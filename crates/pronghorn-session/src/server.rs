@@ -404,7 +404,8 @@ impl Server {
                     }
                 }
             })?;
-        self.images.spend(client, batch as u64)?;
+        let charged = self.service.plan().charged(batch);
+        self.images.spend(client, charged as u64)?;
         let mut machine = self.service.start(batch, keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
         record.batches += 1;

@@ -27,6 +27,16 @@ pub struct Keys<W: Word> {
     sent: bool,
 }
 
+#[cfg(test)]
+impl<W: Word> Keys<W> {
+    /// The real parts of an answer's slots.
+    pub(super) fn decrypted(&self, answer: &Ciphertext<W>) -> Vec<f64> {
+        let plain = self.key.decrypt(answer).expect("the same parameters");
+        let slots = self.key.parameters().decode(&plain);
+        slots.expect("the same parameters").re
+    }
+}
+
 /// Where the keys of a connection are kept.
 pub type KeySlot<W> = Arc<Mutex<Option<Keys<W>>>>;
 
@@ -140,8 +150,12 @@ impl<W: Word> EncryptedClient<W> {
         let limbs = self.parameters.limbs();
         let unit = f64::from(-self.shape.input_bits).exp2();
         let scale = f64::from(self.shape.encrypted.scale_log).exp2();
-        let row = self.input.row(row).iter();
-        let values = Zeroizing::new(row.map(|&x| f64::from(x) * unit).collect::<Vec<f64>>());
+        // Images are repeated until all slots are used: what the server's network makes of nothing is not for us to know.
+        let row = self.input.row(row).iter().cycle();
+        let values = row
+            .take(self.parameters.slots())
+            .map(|&x| f64::from(x) * unit);
+        let values = Zeroizing::new(values.collect::<Vec<f64>>());
         let message = self.parameters.message(&values, &[], scale, limbs);
         let message = message.map_err(self.shape.ckks())?;
         let mut b = vec![W::default(); limbs * self.parameters.n()];

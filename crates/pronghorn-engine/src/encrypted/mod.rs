@@ -162,3 +162,139 @@ fn parameters<W: Word>(plan: &EncryptedPlan, step: &str) -> Result<Parameters<W>
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use pronghorn_graph::{
+        graph::{Graph, Tensor},
+        oracle,
+        polynomial::PolyGraph,
+    };
+    use pronghorn_he::ckks::{Ciphertext, wire};
+    use pronghorn_plan::{BuildOptions, Built, Computation, TrustLevel, build};
+
+    use super::{client::EncryptedClient, server::EncryptedServer, *};
+    use crate::{
+        machine::{Machine, Want},
+        share::Batch,
+    };
+
+    /// 30 -> 20, square, -> 10, square, -> 4.
+    fn built() -> Built {
+        let json = r#"{"name":"noise","output":5,"nodes":[
+            {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[30]},
+            {"name":"a","op":{"kind":"dense","weight":"a","bias":null},"inputs":[0],"shape":[20]},
+            {"name":"s","op":{"kind":"square"},"inputs":[1],"shape":[20]},
+            {"name":"b","op":{"kind":"dense","weight":"b","bias":null},"inputs":[2],"shape":[10]},
+            {"name":"t","op":{"kind":"square"},"inputs":[3],"shape":[10]},
+            {"name":"c","op":{"kind":"dense","weight":"c","bias":null},"inputs":[4],"shape":[4]}]}"#;
+        let tensor = |rows: usize, columns: usize| Tensor {
+            shape: vec![rows, columns],
+            data: numbers(rows * columns, rows as u64),
+        };
+        let weights = BTreeMap::from([
+            ("a".to_owned(), tensor(20, 30)),
+            ("b".to_owned(), tensor(10, 20)),
+            ("c".to_owned(), tensor(4, 10)),
+        ]);
+        let graph = Graph::from_json(json, weights).expect("the network is valid");
+        let options = BuildOptions {
+            trust: Some(TrustLevel::Encrypted),
+            samples: Some(numbers(30 * 64, 5)),
+            ..BuildOptions::default()
+        };
+        build(&graph, &options).expect("it has a plan")
+    }
+
+    /// Numbers in (-0.5, 0.5).
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// The flood is sized for noise that nobody sees in an ordinary run, where the flood is 2^39 times as large. Here it is
+    /// left out, and no bit of the answer is divided away: what is left is no more than what the flood is sized for, and not
+    /// much less.
+    #[test]
+    fn the_noise_under_the_flood_is_what_it_is_sized_for() {
+        let mut built = built();
+        let Computation::Encrypted(network) = &built.computation else {
+            panic!("the network is encrypted")
+        };
+        let (graph, program): (PolyGraph, _) = (network.graph.clone(), network.program.clone());
+        let sized = {
+            let StepKind::Encrypted(plan) = &mut built.plan.steps[1].kind else {
+                panic!("the step is encrypted")
+            };
+            let width = f64::from(plan.flood_log).exp2();
+            plan.flood_log = 0;
+            plan.answer_limbs = plan.flood_limbs;
+            plan.answer_scale = program.nodes[program.output].scale;
+            // The width is 2^39 times a coefficient's standard deviation; a slot's is sqrt(N) times that.
+            width * 2f64.powi(-39) * (plan.degree as f64).sqrt() / plan.answer_scale
+        };
+        let shape = Shape::of(&built.plan, 1).expect("the step is encrypted");
+        let images = shape.encrypted.slots();
+        let inputs: Vec<f32> = numbers(30 * 64, 5)
+            .into_iter()
+            .cycle()
+            .take(30 * images)
+            .collect();
+        let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
+        let batch = Batch::from_images(&integers, 30, images);
+        let keys = client::KeySlot::<u32>::default();
+        let step = &built.plan.steps[1];
+        let network = Network::<u32>::new(network, &shape.encrypted, step).expect("weights fit");
+        let mut client = EncryptedClient::new(shape.clone(), batch, keys.clone()).expect("keys");
+        let mut server =
+            EncryptedServer::new(shape.clone(), Arc::new(network), server::KeySlot::default());
+        let mut message = Vec::new();
+        while client.want() == Want::Send {
+            message.clear();
+            client.send(&mut message).expect("the client's turn");
+            server.receive(&message).expect("an honest message");
+        }
+        let unit = f64::from(-built.plan.input().fraction_bits).exp2();
+        let reals: Vec<f64> = integers.iter().map(|&x| f64::from(x) * unit).collect();
+        let wanted = graph.evaluate(&reals);
+        let parameters = shape.parameters::<u32>().expect("valid parameters");
+        let (mut sum, mut count, mut row) = (0.0, 0usize, 0usize);
+        while server.want() == Want::Send {
+            message.clear();
+            server.send(&mut message).expect("the server's turn");
+            for bytes in message.chunks(shape.encrypted.answer_row_bytes()) {
+                let EncryptedPlan {
+                    answer_polys,
+                    answer_limbs,
+                    answer_scale,
+                    ..
+                } = shape.encrypted;
+                let mut words = vec![0u32; answer_polys * answer_limbs * parameters.n()];
+                wire::unpack(&parameters, answer_limbs, bytes, &mut words).expect("honest words");
+                let answer = Ciphertext::from_words(&parameters, answer_limbs, answer_scale, words);
+                let slots = keys
+                    .lock()
+                    .expect("no panic elsewhere")
+                    .as_ref()
+                    .map(|keys| keys.decrypted(&answer.expect("a valid ciphertext")))
+                    .expect("there are keys");
+                for (image, found) in slots.iter().enumerate() {
+                    sum += (found - wanted[image * 4 + row]).powi(2);
+                    count += 1;
+                }
+                row += 1;
+            }
+        }
+        let measured = (sum / count as f64).sqrt();
+        assert!(measured <= sized, "{measured:e} of {sized:e}");
+        assert!(measured >= sized / 64.0, "{measured:e} of {sized:e}");
+    }
+}

@@ -79,8 +79,8 @@ impl<W: Word> Values<W> {
 pub struct Pool<T>(Mutex<Vec<Vec<T>>>);
 
 impl<T> Pool<T> {
-    /// Most buffers that are kept.
-    const MOST: usize = 8;
+    /// Most buffers that are kept, so that what waits for a next batch is about what one takes.
+    const MOST: usize = 4;
 
     /// A buffer, the smallest that has the capacity if there is one.
     pub fn take(&self, capacity: usize) -> Vec<T> {

@@ -142,7 +142,10 @@ impl Noise {
 
     /// The encryptions of zero of a flood.
     fn of_masks(n: usize, polys: usize) -> Self {
-        Self::of_public_encryption(n).times_secret_powers(n, polys - 1)
+        // `(e_pk v + e_0) s^i` and `e_1 s^(i+1)`, for `i` below `polys - 1`.
+        let error = Self::flat(n, ERROR_VARIANCE);
+        let masked = Self::flat(n, TERNARY_VARIANCE).unknown_product(error);
+        (error + masked).times_secret_powers(n, polys - 1) + error.times_secret_powers(n, polys)
     }
 
     /// The product of independent noises, neither of which is known: what grows is the tail at a slot.

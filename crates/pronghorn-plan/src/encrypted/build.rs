@@ -196,7 +196,8 @@ fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
         server_memory: 0,
     };
     let request = (input.len() * encrypted.request_row_bytes()) as u64;
-    encrypted.server_memory = schedule.program.memory(schedule.degree, request);
+    encrypted.server_memory =
+        schedule.program.memory(schedule.degree, request) + encrypted.key_memory();
     let max_batch = encrypted.slots();
     let step = |name: &str, kind, inputs, value| Step {
         name: printable(name),

@@ -41,6 +41,9 @@ const MOST_MISMATCH: f64 = 1.0 / (1u64 << 20) as f64;
 /// Most products of ciphertexts.
 const MAX_PRODUCTS: u32 = 8;
 
+/// Bits to spare, so that what is checked again elsewhere does not fail by a rounding.
+const SPARE: f64 = 0.01;
+
 /// Most special primes that are tried.
 const MOST_SPECIAL: usize = 4;
 
@@ -294,6 +297,19 @@ impl<'a> Choice<'a> {
 
     /// Product of the `count` primes that go after `dropped` others, before the answer.
     fn divisor(&self, dropped: usize, count: usize) -> f64 {
+        if let Some((primes, last)) = self.primes {
+            let gone = primes[last..].iter().rev().skip(dropped);
+            let product: f64 = gone
+                .clone()
+                .take(count)
+                .map(|&prime| prime as f64)
+                .product();
+            return if gone.len() < count {
+                f64::INFINITY
+            } else {
+                product
+            };
+        }
         let logs = (dropped..dropped + count).map(|gone| self.prime_log(gone));
         logs.sum::<f64>().exp2()
     }
@@ -544,10 +560,8 @@ impl<'a> Choice<'a> {
                 },
                 ..value.clone()
             };
-            walk.need(
-                scaled.dropped,
-                HEADROOM * scaled.node.reach * scaled.node.scale,
-            );
+            let most = HEADROOM * scaled.node.reach * scaled.node.scale;
+            walk.need(scaled.dropped, most, scaled.node.scale);
             walk.values.push(scaled);
             *input = self.divide(network, walk, walk.values.len() - 1, limbs);
         }
@@ -563,30 +577,30 @@ impl<'a> Choice<'a> {
             ..
         } = value.node;
         let noise = NOISE_MARGIN * walk.variance.sqrt();
-        let flood_log = flood_width(self.degree, noise * scale)
-            .log2()
-            .ceil()
-            .max(0.0) as u32;
+        // What the flood has to hide: the noise so far, and that of the encryptions of zero.
+        let masks = Noise::of_flood(self.degree, polys, 0).mean.sqrt();
+        let hidden = masks.hypot(noise * scale);
+        let flood_log = flood_width(self.degree, hidden).log2().ceil().max(0.0) as u32;
         let flooded = Noise::of_flood(self.degree, polys, flood_log).mean.sqrt() / scale;
         let flooded = flooded.hypot(noise);
-        let reaches = HEADROOM * reach + TAIL * flooded;
+        let reaches = (HEADROOM * reach + TAIL * flooded).max(1.0);
         if value.dropped != walk.dropped {
             return None;
         }
         let held: f64 = (0..walk.last).map(|index| self.last_prime_log(index)).sum();
-        if held < (reaches * scale).log2() + 1.0 {
+        if held < (reaches * scale).log2() + 1.0 + SPARE {
             walk.last += 1;
         }
         // Divided by as many primes as add little noise and leave room.
-        let rounding = Noise::default()
-            .rescale(self.degree, polys, 1.0)
-            .mean
-            .sqrt();
+        // At the worst slot, not on average: images of that slot have their results there every time.
+        let rounding = Noise::default().rescale(self.degree, polys, 1.0);
+        let rounding = rounding.peak.sqrt();
         let divided = |limbs: usize| {
-            let gone: f64 = (walk.last - limbs..walk.last)
-                .map(|index| self.last_prime_log(index))
-                .sum();
-            let scale = scale / gone.exp2();
+            let gone = (walk.last - limbs..walk.last).map(|index| match self.primes {
+                Some((primes, _)) => primes.get(index).map_or(1.0, |&prime| prime as f64),
+                None => self.last_prime_log(index).exp2(),
+            });
+            let scale = scale / gone.product::<f64>();
             (scale, if limbs == 0 { 0.0 } else { rounding / scale })
         };
         let answered = (0..walk.last)
@@ -643,8 +657,7 @@ impl Walk {
         if polys > MAX_POLYS || !scale.is_finite() {
             return None;
         }
-        let most = HEADROOM * reach.max(f64::MIN_POSITIVE) * scale;
-        self.need(value.dropped, most);
+        self.need(value.dropped, HEADROOM * reach * scale, scale);
         if value.dropped >= self.most {
             return None;
         }
@@ -652,9 +665,10 @@ impl Walk {
         Some(self.values.len() - 1)
     }
 
-    /// After `dropped` primes the others must hold numbers of magnitude `most`.
-    fn need(&mut self, dropped: usize, most: f64) {
-        self.needs.push((dropped, most.log2() + 1.0));
+    /// After `dropped` primes the others must hold numbers of magnitude `most`, and 1 at this scale.
+    fn need(&mut self, dropped: usize, most: f64, scale: f64) {
+        self.needs
+            .push((dropped, most.max(scale).log2() + 1.0 + SPARE));
     }
 
     /// Predicted seconds of one core for one batch.

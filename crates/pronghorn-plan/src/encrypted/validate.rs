@@ -60,6 +60,10 @@ pub(crate) fn validate(
         ));
     }
     let special = &encrypted.special_primes;
+    let bits = |prime: &u64| prime.ilog2();
+    if special.iter().map(bits).min() < primes.iter().map(bits).max() && !special.is_empty() {
+        return Err("its special primes are smaller than others".into());
+    }
     let all = [primes.as_slice(), special].concat();
     for (index, &prime) in all.iter().enumerate() {
         let checked = Prime::<u32>::new(prime).map_err(|error| error.to_string())?;
@@ -106,10 +110,8 @@ pub(crate) fn validate(
     let holds = |spec: &ValueSpec, scale: f64, limbs: usize| {
         let most = f64::from(spec.low.unsigned_abs().max(spec.high.unsigned_abs()));
         let bits = most.log2() - f64::from(spec.fraction_bits) + scale.log2() + 1.0;
-        bits <= primes[..limbs]
-            .iter()
-            .map(|&prime| (prime as f64).log2())
-            .sum()
+        let held = primes[..limbs].iter().map(|&prime| (prime as f64).log2());
+        bits.max(scale.log2() + 1.0) < held.sum()
     };
     if scale_log > 120 || !holds(input, f64::from(scale_log).exp2(), primes.len()) {
         return Err(format!(
