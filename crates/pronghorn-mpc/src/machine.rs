@@ -1,0 +1,36 @@
+//! Protocols as state machines: messages in, messages out, no sockets.
+
+/// What a machine waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// To be asked for its next message.
+    Send,
+    /// To be given the peer's next message.
+    Receive,
+    /// Nothing: it has finished.
+    Done,
+}
+
+/// One party's half of a protocol.
+pub trait Machine {
+    /// What can go wrong in it.
+    type Error;
+
+    /// What it waits for now.
+    fn want(&self) -> Want;
+
+    /// Appends exactly one message to `out`.
+    ///
+    /// # Errors
+    /// When it is not this party's turn to send, or no message can be made.
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), Self::Error>;
+
+    /// Takes the peer's next message.
+    ///
+    /// # Errors
+    /// When the message is malformed or out of turn; the machine is then of no further use.
+    fn receive(&mut self, message: &[u8]) -> Result<(), Self::Error>;
+
+    /// The longest message it would take next, in bytes: the bound before anything is allocated.
+    fn max_incoming(&self) -> usize;
+}

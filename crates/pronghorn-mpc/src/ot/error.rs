@@ -1,0 +1,152 @@
+//! What can go wrong in oblivious transfer.
+
+use pronghorn_ring::{bits::PackError, random::RandomError};
+use thiserror::Error;
+
+/// Why a transfer ended early. Never holds a choice, a string or a key.
+#[derive(Debug, Error)]
+pub enum OtError {
+    /// A message of the wrong length.
+    #[error("{message} has {found} bytes, expected {expected}")]
+    Length {
+        /// Which message.
+        message: &'static str,
+        /// Bytes received.
+        found: usize,
+        /// Bytes called for.
+        expected: usize,
+    },
+    /// A message, or a demand for one, when it is not this party's turn.
+    #[error("a message came out of turn: {state}")]
+    OutOfTurn {
+        /// What the machine is doing.
+        state: &'static str,
+    },
+    /// The parties want different OTs.
+    #[error(
+        "{field} differs: {found} from the peer, {expected} here; both parties must ask for the same"
+    )]
+    Parameters {
+        /// Which parameter.
+        field: &'static str,
+        /// The peer's.
+        found: u8,
+        /// Ours.
+        expected: u8,
+    },
+    /// No such parameter.
+    #[error("{field} is {found}, must be {least} to {most}")]
+    Range {
+        /// Which parameter.
+        field: &'static str,
+        /// What was given.
+        found: u64,
+        /// Least value.
+        least: u64,
+        /// Greatest value.
+        most: u64,
+    },
+    /// A base OT key that is no point of the group.
+    #[error("base OT {index}: {field} is not the encoding of a point other than zero")]
+    Point {
+        /// Which base OT; 0 for what all of them share.
+        index: usize,
+        /// Which field.
+        field: &'static str,
+    },
+    /// A base OT key with a coefficient that is no residue.
+    #[error("base OT {index}: a key has a coefficient that is not below the modulus")]
+    Coefficient {
+        /// Which base OT.
+        index: usize,
+    },
+    /// A batch that is not the next one.
+    #[error("{message} is for position {found}, this party is at {expected}: a message was lost")]
+    Position {
+        /// Which message.
+        message: &'static str,
+        /// Position in the message.
+        found: u64,
+        /// Position here.
+        expected: u64,
+    },
+    /// The receiver's corrections are not those of one string of choices.
+    #[error(
+        "the receiver failed the consistency check: it deviates from the protocol, or the parties' set-ups \
+         differ; this connection is dead, and the set-up must be destroyed, because its delta may be partly known"
+    )]
+    Inconsistent,
+    /// The parties resume from different set-ups.
+    #[error("the peer resumes from another set-up of OTs; make a new one")]
+    OtherSetup,
+    /// Stored bytes that are no set-up.
+    #[error("the stored set-up of OTs is damaged or of another version ({field}); make a new one")]
+    Stored {
+        /// What is wrong.
+        field: &'static str,
+    },
+    /// As many OTs as one connection gives.
+    #[error("a connection gives at most 2^40 OTs; connect anew")]
+    Exhausted,
+    /// Slices that do not go together.
+    #[error("{field} has {found} entries for {expected} OTs")]
+    Count {
+        /// Which argument.
+        field: &'static str,
+        /// Entries given.
+        found: usize,
+        /// Entries called for.
+        expected: usize,
+    },
+    /// Strings that do not unpack.
+    #[error("{message}: {source}")]
+    Packing {
+        /// Which message.
+        message: &'static str,
+        /// What is wrong.
+        source: PackError,
+    },
+    /// A string that is no residue.
+    #[error("{message}: string {index} is not below the modulus")]
+    Residue {
+        /// Which message.
+        message: &'static str,
+        /// Which OT, counted within the message.
+        index: usize,
+    },
+    /// The operating system gave no randomness.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+/// Checks the length of a message.
+pub(crate) fn check_length(
+    message: &'static str,
+    found: &[u8],
+    expected: usize,
+) -> Result<(), OtError> {
+    match found.len() {
+        found if found == expected => Ok(()),
+        found => Err(OtError::Length {
+            message,
+            found,
+            expected,
+        }),
+    }
+}
+
+/// Checks the length of an argument.
+pub(crate) fn check_count(
+    field: &'static str,
+    found: usize,
+    expected: usize,
+) -> Result<(), OtError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(OtError::Count {
+            field,
+            found,
+            expected,
+        }),
+    }
+}

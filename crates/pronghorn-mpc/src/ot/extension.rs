@@ -1,0 +1,662 @@
+//! Correlated OT extension: from 128 base OTs, any number of pairs `q = t + r Delta`.
+//!
+//! The sender ends with `Delta` and a block `q_j` for each OT, the receiver with `t_j = q_j + r_j Delta` for
+//! its choice bits `r_j`. One message, from the receiver: `128 / k` bits an OT, where one message of IKNP has
+//! 128.
+//!
+//! # Protocol
+//! SoftSpokenOT (L. Roy, CRYPTO 2022, sections 3.1 and 3.2, with the repetition code over GF(2^k)); for `k =
+//! 1` it is IKNP (Ishai, Kilian, Nissim and Petrank, CRYPTO 2003). The 128 columns of the matrix of rows
+//! `t_j` are cut into strips of `k` (the last may be narrower). A strip has `2^k` pseudorandom columns `R_x`;
+//! the receiver knows them all, the sender all but `R_alpha`, `alpha` being the strip's bits of `Delta`. Then
+//!
+//! > `u = sum_x R_x`, `v_b = sum_x x_b R_x`; `w_b = sum_x (x + alpha)_b R_x = v_b + alpha_b u`
+//!
+//! for the bits `b` of the strip, where the sum `w_b` does not contain `R_alpha`. The receiver sends `d = u +
+//! r` for each strip; with `q_b = w_b + alpha_b d` the sender has `q_b = v_b + alpha_b r`. Work grows as `2^k
+//! / k`, traffic falls as `1 / k`.
+//!
+//! # Security
+//! *Sender.* `d` is masked by `R_alpha`, which the sender misses: it learns nothing about `r`, however it
+//! behaves, by AES as a pseudorandom function.
+//!
+//! *Receiver.* One who sends other corrections for one strip than for another would learn bits of `Delta`
+//! from what is later done with `q`. So each batch carries a check (the form of KOS after its correction,
+//! Keller, Orsini and Scholl, ePrint 2015/546 as of 2022, section 4, for strips wider than one column): with
+//! random coefficients `chi` in GF(2^128), taken from a hash of all corrections of the batch, the receiver
+//! sends the linear hashes of `r` and of every column of `v`,
+//!
+//! > `x = sum_j chi_j r_j`, `y_c = sum_j chi_j v_(c, j)` (`r_j`, `v_(c, j)`: the `j`-th 128 bits),
+//!
+//! and the sender checks `sum_j chi_j q_(c, j) = y_c + Delta_c x` for every column `c`. 128 more OTs with random
+//! choices and `chi = 1` mask `x`, and `y_c` then follows from what the sender has.
+//!
+//! *Bound.* A malicious receiver knows, for each strip and each value of `alpha`, what columns `w + alpha d`
+//! the sender will have; false keys in the set-up change nothing about that. Let `G` be the values for which
+//! the strip passes. For `a`, `a'` in `G`, the columns for `a` and `a'` differ by a vector whose hash is `x`
+//! where `a_b != a'_b`, and 0 where `a_b = a'_b`. There are at most `N = 2^(2k + 6)` such difference vectors
+//! before `chi` is known; unless two of them that are not equal have one hash, or one that is not zero the
+//! hash 0, all of those with hash `x` are one vector `r'`, and the sender's columns are `v' + alpha r'` for
+//! all `alpha` in `G`: the batch is an honest one with choices `r'`, and the receiver has learnt that each
+//! strip of `Delta` is in its `G`, at the price of being caught otherwise. What it gains by that on the
+//! guessing of `Delta` it pays in probability of being caught. Two vectors collide with probability `2^-128`.
+//! So one that tries `Q` corrections with the random oracle gains at most `Q N^2 / 2^129`, that is `Q 2^(4k -
+//! 117)`: 2^-113 for each try with `k = 1`, 2^-101 with 4, 2^-85 with 8.
+//!
+//! A sender whose check fails forgets `Delta`. Its owner must destroy the set-up too ([`OtError::Inconsistent`]):
+//! every failed attempt on one `Delta` tells the receiver about a bit of it.
+//!
+//! `Delta` has bit 0 set (it is the offset of garbled circuits), so 127 bits of it are secret.
+
+use pronghorn_ring::{SimdLevel, random::Stream};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use super::{
+    OtHash,
+    base::Key,
+    check::{Check, Hashed},
+    error::{OtError, check_count, check_length},
+    simd,
+};
+use crate::{
+    Block,
+    aes::{Aes128, BATCH},
+};
+
+/// Blocks of a column that are made at a time.
+pub(crate) type Chunk = [Block; BATCH];
+
+/// OTs of a batch at most: with those of the check, 256 blocks a column.
+pub const MOST_OF_BATCH: usize = 255 * Block::BITS;
+
+/// OTs of a connection at most: `2^33` blocks a column, which AES in counter mode keeps from random ones up
+/// to an advantage of `2^66 / 2^129` (its blocks never repeat).
+const MOST_OF_CONNECTION: u64 = 1 << 40;
+
+/// Bytes before the batches of a message: the position it is for.
+const HEADER: usize = 8;
+
+/// Leaves that are summed up at a time.
+const GROUP: usize = 16;
+
+/// The strips of at most `width` columns: first column and columns of each.
+pub(crate) fn strips(width: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..Block::BITS)
+        .step_by(width)
+        .map(move |first| first..(first + width).min(Block::BITS))
+}
+
+/// Bytes of the receiver's message for `count` OTs, with strips of `width` columns.
+pub fn message_bytes(count: usize, width: usize) -> usize {
+    let rest = match count % MOST_OF_BATCH {
+        0 => 0,
+        rest => batch_bytes(rest, width),
+    };
+    (count / MOST_OF_BATCH)
+        .saturating_mul(batch_bytes(MOST_OF_BATCH, width))
+        .saturating_add(HEADER + rest)
+}
+
+/// Bytes of one batch in it.
+fn batch_bytes(count: usize, width: usize) -> usize {
+    blocks_of(count) * Block::BYTES * Block::BITS.div_ceil(width) + Hashed::BYTES
+}
+
+/// Blocks a column has in a batch of `count` OTs, with those of the check.
+fn blocks_of(count: usize) -> usize {
+    count.div_ceil(Block::BITS) + 1
+}
+
+/// The pseudorandom columns of one strip.
+struct Strip {
+    /// Its bits.
+    columns: std::ops::Range<usize>,
+    /// AES keys of its leaves, in order.
+    leaves: Vec<Aes128>,
+    /// Leaves before the first one in `leaves`: 1 where leaf 0 is the one that is missing.
+    missing: usize,
+}
+
+impl Strip {
+    fn new(
+        columns: std::ops::Range<usize>,
+        leaves: &[Key],
+        missing: usize,
+        connection: &[u8; 32],
+    ) -> Self {
+        let leaves = leaves[missing..].iter().map(|leaf| {
+            let mut hash = blake3::keyed_hash(leaf, connection);
+            let (key, _) = hash.as_bytes().split_at(Block::BYTES);
+            let mut key = Block::from_bytes(key.try_into().expect("16 bytes"));
+            let cipher = Aes128::new(key);
+            key.zeroize();
+            hash.zeroize();
+            cipher
+        });
+        Self {
+            columns,
+            leaves: leaves.collect(),
+            missing,
+        }
+    }
+
+    /// For the blocks whose numbers are encrypted as `counters`: `bits[b]` = the sum of the leaves with bit
+    /// `b`, `total` = the sum of all of them.
+    fn expand(&self, level: SimdLevel, counters: &Chunk, scratch: &mut Scratch) {
+        let width = self.columns.len();
+        let low = width.min(GROUP.ilog2() as usize);
+        let Scratch {
+            leaves,
+            groups,
+            bits,
+            total,
+        } = scratch;
+        let bits = &mut bits[..width];
+        bits.as_flattened_mut().fill(Block::ZERO);
+        let (bits_low, bits_high) = bits.split_at_mut(low);
+        let groups = &mut groups[..1 << (width - low)];
+        for (group, sum) in groups.iter_mut().enumerate() {
+            let leaves = &mut leaves[..1 << low];
+            for (leaf, out) in leaves.iter_mut().enumerate() {
+                match ((group << low) + leaf).checked_sub(self.missing) {
+                    Some(index) => self.leaves[index].encrypt_to(counters, out),
+                    None => out.fill(Block::ZERO),
+                }
+            }
+            simd::fold(level, leaves, bits_low, sum);
+        }
+        simd::fold(level, groups, bits_high, total);
+    }
+}
+
+/// Chunks of a strip while it is made; wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+struct Scratch {
+    leaves: Vec<Chunk>,
+    groups: Vec<Chunk>,
+    bits: Vec<Chunk>,
+    total: Chunk,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let chunk = [Block::ZERO; BATCH];
+        Self {
+            leaves: vec![chunk; GROUP],
+            groups: vec![chunk; GROUP],
+            bits: vec![chunk; 8],
+            total: chunk,
+        }
+    }
+}
+
+/// What both parties keep between batches.
+struct Common {
+    strips: Vec<Strip>,
+    connection: [u8; 32],
+    width: usize,
+    hash: OtHash,
+    /// OTs made.
+    made: u64,
+    /// Blocks of every column made.
+    position: u64,
+    scratch: Scratch,
+    /// The 128 columns of the batch.
+    columns: Zeroizing<Vec<Block>>,
+    counters: Vec<Block>,
+}
+
+impl Common {
+    fn new(width: usize, strips: Vec<Strip>, connection: [u8; 32]) -> Self {
+        let key = blake3::derive_key("pronghorn ot hash key", &connection);
+        let (key, _) = key.split_at(Block::BYTES);
+        Self {
+            strips,
+            connection,
+            width,
+            hash: OtHash::new(Block::from_bytes(key.try_into().expect("16 bytes"))),
+            made: 0,
+            position: 0,
+            scratch: Scratch::new(),
+            columns: Zeroizing::default(),
+            counters: Vec::new(),
+        }
+    }
+
+    /// Checks that `count` more OTs can be made; the number of the first.
+    fn first_of(&self, count: usize) -> Result<u64, OtError> {
+        match self.made.checked_add(count as u64) {
+            Some(after) if after <= MOST_OF_CONNECTION => Ok(self.made),
+            _ => Err(OtError::Exhausted),
+        }
+    }
+
+    /// Prepares columns of `blocks` blocks; the blocks from one column to the next.
+    fn start(&mut self, blocks: usize) -> usize {
+        let padded = blocks.next_multiple_of(BATCH);
+        // A tile more, so that the 128 columns do not meet in a few sets of the cache.
+        let stride = padded + simd::TILE;
+        if self.columns.len() < Block::BITS * stride {
+            self.columns = Zeroizing::new(vec![Block::ZERO; Block::BITS * stride]);
+        }
+        let counters = (self.position..).take(padded);
+        self.counters.clear();
+        self.counters
+            .extend(counters.map(|counter| Block::from_u128(u128::from(counter))));
+        stride
+    }
+
+    /// Makes the columns; `correct(strip, at, total)` is called with the sum of all leaves of each chunk, `at`
+    /// being its first block, and leaves there what is added to the columns of the bits that `mask` has.
+    fn expand(
+        &mut self,
+        level: SimdLevel,
+        stride: usize,
+        mask: Block,
+        mut correct: impl FnMut(usize, usize, &mut Chunk),
+    ) {
+        for (index, strip) in self.strips.iter().enumerate() {
+            let chunks = self.counters.as_chunks::<BATCH>().0;
+            for (chunk, counters) in chunks.iter().enumerate() {
+                strip.expand(level, counters, &mut self.scratch);
+                let at = chunk * BATCH;
+                correct(index, at, &mut self.scratch.total);
+                for (column, bits) in strip.columns.clone().zip(&self.scratch.bits) {
+                    let mask = mask.to_u128() >> column & 1 == 1;
+                    let out = self.columns[column * stride + at..].first_chunk_mut();
+                    let out = out.expect("columns are made of whole chunks");
+                    simd::add_masked(level, bits, &self.scratch.total, mask, out);
+                }
+            }
+        }
+    }
+
+    /// The check of the batch with these corrections.
+    fn check(&self, corrections: &[u8], blocks: usize) -> Check {
+        Check::new(&self.connection, self.position, corrections, blocks)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.made += count as u64;
+        self.position += blocks_of(count) as u64;
+    }
+}
+
+/// The party with `Delta`. Its secrets are wiped on drop.
+pub struct CotSender {
+    common: Common,
+    delta: Zeroizing<Block>,
+    dead: bool,
+}
+
+impl CotSender {
+    /// The sender of one connection; `leaves[strip][y]`, `y = 0` missing.
+    pub(crate) fn new(
+        delta: Block,
+        width: usize,
+        leaves: impl Iterator<Item = Zeroizing<Vec<Key>>>,
+        connection: [u8; 32],
+    ) -> Self {
+        let strips = strips(width).zip(leaves);
+        let strips = strips.map(|(columns, leaves)| Strip::new(columns, &leaves, 1, &connection));
+        Self {
+            common: Common::new(width, strips.collect(), connection),
+            delta: Zeroizing::new(delta),
+            dead: false,
+        }
+    }
+
+    /// The correlation; bit 0 is set.
+    pub fn delta(&self) -> Block {
+        *self.delta
+    }
+
+    /// The hash that makes random strings of the blocks of this connection.
+    pub fn hash(&self) -> &OtHash {
+        &self.common.hash
+    }
+
+    /// OTs made: the number of the next one.
+    pub fn made(&self) -> u64 {
+        self.common.made
+    }
+
+    /// Bytes of the message that the next `count` OTs take.
+    pub fn message_bytes(&self, count: usize) -> usize {
+        message_bytes(count, self.common.width)
+    }
+
+    /// Fills `q` from the receiver's message for as many OTs; the number of the first.
+    ///
+    /// # Errors
+    /// When the message has the wrong length or position (nothing has changed then), or fails the consistency
+    /// check ([`OtError::Inconsistent`]: `Delta` is wiped, and nothing more comes from this sender).
+    pub fn extend(&mut self, message: &[u8], q: &mut [Block]) -> Result<u64, OtError> {
+        if self.dead {
+            let state = "the sender stopped at a failed consistency check";
+            return Err(OtError::OutOfTurn { state });
+        }
+        let first = self.common.first_of(q.len())?;
+        check_length(MESSAGE, message, self.message_bytes(q.len()))?;
+        let result = self.extend_batches(message, q);
+        if let Err(OtError::Inconsistent) = result {
+            self.dead = true;
+            self.delta.zeroize();
+            self.common.strips.clear();
+            q.zeroize();
+        }
+        result.map(|()| first)
+    }
+
+    fn extend_batches(&mut self, message: &[u8], q: &mut [Block]) -> Result<(), OtError> {
+        let (header, mut batches) = message.split_at(HEADER);
+        let found = u64::from_le_bytes(header.try_into().expect("8 bytes"));
+        let expected = self.common.position;
+        if found != expected {
+            return Err(OtError::Position {
+                message: MESSAGE,
+                found,
+                expected,
+            });
+        }
+        for q in q.chunks_mut(MOST_OF_BATCH) {
+            let (batch, later) = batches.split_at(batch_bytes(q.len(), self.common.width));
+            self.extend_batch(batch, q)?;
+            batches = later;
+        }
+        Ok(())
+    }
+
+    fn extend_batch(&mut self, batch: &[u8], q: &mut [Block]) -> Result<(), OtError> {
+        let (level, blocks) = (SimdLevel::detect(), blocks_of(q.len()));
+        let (corrections, hashed) = batch.split_at(batch.len() - Hashed::BYTES);
+        let stride = self.common.start(blocks);
+        let delta = *self.delta;
+        self.common
+            .expand(level, stride, delta, |strip, at, total| {
+                let corrections = &corrections[(strip * blocks + at) * Block::BYTES..];
+                let wanted = (blocks - at).min(BATCH) * Block::BYTES;
+                let total: &mut [u8] = bytemuck::cast_slice_mut(total);
+                total[..wanted].copy_from_slice(&corrections[..wanted]);
+            });
+        let columns = &self.common.columns;
+        self.common.check(corrections, blocks).verify(
+            level,
+            columns,
+            stride,
+            delta,
+            &Hashed::read(hashed),
+        )?;
+        simd::transpose(level, columns, stride, q);
+        self.common.advance(q.len());
+        Ok(())
+    }
+}
+
+const MESSAGE: &str = "the message of the OT extension";
+
+/// Its fields wipe themselves.
+impl ZeroizeOnDrop for CotSender {}
+
+/// The party with choices. Its secrets are wiped on drop.
+pub struct CotReceiver {
+    common: Common,
+    /// Random choices of the OTs of the check.
+    masks: Stream,
+    choices: Zeroizing<Vec<Block>>,
+}
+
+impl CotReceiver {
+    /// The receiver of one connection; `leaves[strip][x]`.
+    pub(crate) fn new(
+        width: usize,
+        leaves: impl Iterator<Item = Zeroizing<Vec<Key>>>,
+        connection: [u8; 32],
+        masks: Stream,
+    ) -> Self {
+        let strips = strips(width).zip(leaves);
+        let strips = strips.map(|(columns, leaves)| Strip::new(columns, &leaves, 0, &connection));
+        Self {
+            common: Common::new(width, strips.collect(), connection),
+            masks,
+            choices: Zeroizing::default(),
+        }
+    }
+
+    /// The hash that makes random strings of the blocks of this connection.
+    pub fn hash(&self) -> &OtHash {
+        &self.common.hash
+    }
+
+    /// OTs made: the number of the next one.
+    pub fn made(&self) -> u64 {
+        self.common.made
+    }
+
+    /// Bytes of the message that the next `count` OTs take.
+    pub fn message_bytes(&self, count: usize) -> usize {
+        message_bytes(count, self.common.width)
+    }
+
+    /// Makes as many OTs as `t` has blocks: fills `t`, and appends the message to the sender to `out`; the
+    /// number of the first. `choices` are bits, the first in the lowest bit of the first byte; bits behind the
+    /// last are ignored.
+    ///
+    /// # Errors
+    /// When `choices` has not `t.len().div_ceil(8)` bytes, or the connection is exhausted.
+    pub fn extend(
+        &mut self,
+        choices: &[u8],
+        t: &mut [Block],
+        out: &mut Vec<u8>,
+    ) -> Result<u64, OtError> {
+        check_count("choices (bytes)", choices.len(), t.len().div_ceil(8))?;
+        let first = self.common.first_of(t.len())?;
+        out.reserve(self.message_bytes(t.len()));
+        out.extend_from_slice(&self.common.position.to_le_bytes());
+        let choices = choices.chunks(MOST_OF_BATCH / 8);
+        for (t, choices) in t.chunks_mut(MOST_OF_BATCH).zip(choices) {
+            self.extend_batch(choices, t, out);
+        }
+        Ok(first)
+    }
+
+    fn extend_batch(&mut self, choices: &[u8], t: &mut [Block], out: &mut Vec<u8>) {
+        let (level, blocks) = (SimdLevel::detect(), blocks_of(t.len()));
+        let start = out.len();
+        out.resize(start + batch_bytes(t.len(), self.common.width), 0);
+        let batch = &mut out[start..];
+        let (corrections, hashed) = batch.split_at_mut(batch.len() - Hashed::BYTES);
+        self.set_choices(choices, blocks);
+        let stride = self.common.start(blocks);
+        let choices = &self.choices;
+        self.common
+            .expand(level, stride, Block::ZERO, |strip, at, total| {
+                let choices = &choices[at..blocks.min(at + BATCH)];
+                for (total, choice) in total.iter_mut().zip(choices) {
+                    *total ^= *choice;
+                }
+                let total: &[u8] = bytemuck::cast_slice(&total[..choices.len()]);
+                let start = (strip * blocks + at) * Block::BYTES;
+                corrections[start..start + total.len()].copy_from_slice(total);
+            });
+        let check = self.common.check(corrections, blocks);
+        let columns = &self.common.columns;
+        hashed.copy_from_slice(&check.hash(level, &self.choices, columns, stride).bytes());
+        simd::transpose(level, columns, stride, t);
+        self.common.advance(t.len());
+    }
+
+    /// The choices in blocks, and behind them those of the check.
+    fn set_choices(&mut self, choices: &[u8], blocks: usize) {
+        if self.choices.len() < blocks {
+            self.choices = Zeroizing::new(vec![Block::ZERO; blocks]);
+        }
+        let all: &mut [u8] = bytemuck::cast_slice_mut(&mut self.choices[..blocks]);
+        let (chosen, masks) = all.split_at_mut(all.len() - Block::BYTES);
+        chosen[..choices.len()].copy_from_slice(choices);
+        chosen[choices.len()..].fill(0);
+        self.masks.fill(masks);
+    }
+}
+
+/// Its fields wipe themselves.
+impl ZeroizeOnDrop for CotReceiver {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pronghorn_ring::random::{Prg, Seed};
+
+    const CONNECTION: [u8; 32] = [3; 32];
+
+    fn seeds() -> Prg {
+        Prg::new(&Seed::from_bytes([8; 32]), "pronghorn test")
+    }
+
+    /// The leaf seeds of every strip, in the receiver's order.
+    fn leaves(width: usize) -> Vec<Vec<Key>> {
+        let mut stream = seeds().stream(0);
+        let strips = strips(width).map(|strip| {
+            let mut leaves = vec![[0; 32]; 1 << strip.len()];
+            stream.fill(leaves.as_flattened_mut());
+            leaves
+        });
+        strips.collect()
+    }
+
+    fn alpha(delta: Block, strip: &std::ops::Range<usize>) -> usize {
+        (delta.to_u128() >> strip.start) as usize & ((1 << strip.len()) - 1)
+    }
+
+    fn sender(delta: Block, width: usize, leaves: &[Vec<Key>]) -> CotSender {
+        let permuted = strips(width).zip(leaves).map(|(strip, leaves)| {
+            let alpha = alpha(delta, &strip);
+            let mut permuted: Vec<Key> = (0..leaves.len()).map(|y| leaves[y ^ alpha]).collect();
+            permuted[0] = [0; 32];
+            Zeroizing::new(permuted)
+        });
+        CotSender::new(delta, width, permuted, CONNECTION)
+    }
+
+    fn receiver(width: usize, leaves: &[Vec<Key>]) -> CotReceiver {
+        let leaves = leaves.iter().map(|leaves| Zeroizing::new(leaves.clone()));
+        CotReceiver::new(width, leaves, CONNECTION, seeds().stream(1))
+    }
+
+    /// The columns by the formula, one bit at a time.
+    #[test]
+    fn blocks_are_those_of_the_definition() {
+        let (width, count) = (3, 300);
+        let leaves = leaves(width);
+        let choices: Vec<u8> = (0..38u8).map(|i| i.wrapping_mul(37)).collect();
+        let mut t = vec![Block::ZERO; count];
+        receiver(width, &leaves)
+            .extend(&choices, &mut t, &mut Vec::new())
+            .unwrap();
+        let bit = |leaf: &Key, j: usize| {
+            let key = blake3::keyed_hash(leaf, &CONNECTION).as_bytes()[..16].to_vec();
+            let mut block = [Block::from_u128(j as u128 / 128)];
+            Aes128::new(Block::from_bytes(key.try_into().unwrap())).encrypt(&mut block);
+            block[0].to_u128() >> (j % 128) & 1
+        };
+        for (strip, leaves) in strips(width).zip(&leaves) {
+            for (b, column) in strip.enumerate() {
+                for j in [0, 1, 127, 128, 299] {
+                    let with_bit = (0..leaves.len()).filter(|x| x >> b & 1 == 1);
+                    let v = with_bit.fold(0, |sum, x| sum ^ bit(&leaves[x], j));
+                    assert_eq!(t[j].to_u128() >> column & 1, v);
+                }
+            }
+        }
+    }
+
+    /// A receiver who set one leaf up falsely is caught unless it is the one that the sender misses; then the
+    /// OTs are right. That is the guess at `alpha` which the bound accounts for.
+    #[test]
+    fn a_false_leaf_is_caught_unless_the_sender_misses_it() {
+        let (width, count) = (2, 200);
+        let delta = Block::from_u128(0x1b_1b1b_1b1b_1b1b).with_lsb();
+        let honest = leaves(width);
+        for (index, strip) in strips(width).enumerate().take(6) {
+            for x in 0..4 {
+                let mut false_leaves = honest.clone();
+                false_leaves[index][x] = [0xee; 32];
+                let mut receiver = receiver(width, &false_leaves);
+                let mut sender = sender(delta, width, &honest);
+                let (mut q, mut t) = (vec![Block::ZERO; count], vec![Block::ZERO; count]);
+                let (choices, mut message) = (vec![0xc5; 25], Vec::new());
+                receiver.extend(&choices, &mut t, &mut message).unwrap();
+                let result = sender.extend(&message, &mut q);
+                if x == alpha(delta, &strip) {
+                    result.unwrap();
+                    for j in 0..count {
+                        let choice = choices[j / 8] >> (j % 8) & 1 == 1;
+                        assert!(q[j] == t[j] ^ delta.masked(choice));
+                    }
+                } else {
+                    assert!(matches!(result, Err(OtError::Inconsistent)));
+                    assert!(q.iter().all(|&q| q == Block::ZERO));
+                    assert!(sender.delta() == Block::ZERO);
+                    let again = sender.extend(&message, &mut q);
+                    assert!(matches!(again, Err(OtError::OutOfTurn { .. })));
+                }
+            }
+        }
+    }
+
+    /// A receiver who uses other choices for one strip than for the rest is caught, for every strip.
+    #[test]
+    fn other_choices_for_one_strip_are_caught() {
+        let (width, count) = (4, 100);
+        let leaves = leaves(width);
+        // No strip of delta is zero, for which other choices would change nothing.
+        let delta = Block::from_u128(u128::MAX / 15);
+        for index in 0..32 {
+            let (mut receiver, mut sender) =
+                (receiver(width, &leaves), sender(delta, width, &leaves));
+            let common = &mut receiver.common;
+            let blocks = blocks_of(count);
+            receiver.choices = Zeroizing::new(vec![Block::ONES; blocks]);
+            let stride = common.start(blocks);
+            let mut message = common.position.to_le_bytes().to_vec();
+            let mut corrections = vec![0; 32 * blocks * Block::BYTES];
+            let level = SimdLevel::detect();
+            common.expand(level, stride, Block::ZERO, |strip, _, total| {
+                let flipped = Block::from_u128(u128::from(strip == index) << 5);
+                for at in 0..blocks {
+                    let d = total[at] ^ Block::ONES ^ flipped;
+                    corrections[(strip * blocks + at) * 16..][..16].copy_from_slice(&d.to_bytes());
+                }
+            });
+            let check = common.check(&corrections, blocks);
+            let hashed = check.hash(level, &receiver.choices, &common.columns, stride);
+            message.extend_from_slice(&corrections);
+            message.extend_from_slice(&hashed.bytes());
+            let result = sender.extend(&message, &mut vec![Block::ZERO; count]);
+            assert!(matches!(result, Err(OtError::Inconsistent)));
+        }
+    }
+
+    #[test]
+    fn a_connection_ends() {
+        let leaves = leaves(1);
+        let (mut receiver, mut sender) = (
+            receiver(1, &leaves),
+            sender(Block::from_u128(1), 1, &leaves),
+        );
+        receiver.common.made = MOST_OF_CONNECTION - 1;
+        sender.common.made = MOST_OF_CONNECTION - 1;
+        let mut two = [Block::ZERO; 2];
+        let refused = receiver.extend(&[0], &mut two, &mut Vec::new());
+        assert!(matches!(refused, Err(OtError::Exhausted)));
+        let refused = sender.extend(&[], &mut two);
+        assert!(matches!(refused, Err(OtError::Exhausted)));
+        let mut message = Vec::new();
+        receiver.extend(&[0], &mut two[..1], &mut message).unwrap();
+        assert_eq!(
+            sender.extend(&message, &mut two[1..]).unwrap(),
+            MOST_OF_CONNECTION - 1
+        );
+    }
+}

@@ -1,0 +1,682 @@
+//! Set-ups of OT: made once between two parties, kept, and resumed from by any number of connections.
+//!
+//! # Making one
+//! Two messages: the extension's sender is the receiver of 128 base OTs ([`super::base`]) with the bits that
+//! `Delta` does not have; with its answer the extension's receiver sends what the sender grows its trees of
+//! seeds from, each with one leaf missing (the puncturable PRF of Goldreich, Goldwasser and Micali).
+//! [`SetupSender`] and [`SetupReceiver`] are the machines.
+//!
+//! # Connecting
+//! Each party sends the name of its set-up and a nonce that it has just drawn ([`ConnectSender`],
+//! [`ConnectReceiver`]). The keys of the connection's columns, and that of its hash, are derived from the
+//! set-up and both nonces. So no two connections have an OT in common, whatever the peer sends again, and
+//! even when a stored set-up is restored from a copy: a set-up never changes. Within a connection both
+//! parties count.
+
+use pronghorn_ring::random::{Prg, Seed};
+use subtle::Choice;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use super::{
+    CotReceiver, CotSender,
+    base::{self, BaseOt, BaseReceiver, Key},
+    error::{OtError, check_length},
+    extension::strips,
+    puncture,
+};
+use crate::{
+    Block,
+    machine::{Machine, Want},
+};
+
+/// First byte of every set-up, stored or under way.
+const VERSION: u8 = 1;
+/// Bytes before the base OTs of the sender's message: version, base, width.
+const HEADER: usize = 3;
+/// Bytes of the masked sums behind the base OTs of the receiver's message.
+const SUMS: usize = Block::BITS * 64;
+/// Bytes of a message that connects: the set-up's name and a nonce.
+const CONNECT: usize = 64;
+
+const SENDER_KEYS: &str = "the sender's message of the OT set-up";
+const RECEIVER_KEYS: &str = "the receiver's message of the OT set-up";
+const CONNECT_MESSAGE: &str = "the message that connects OTs";
+
+/// What both parties must agree on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OtParameters {
+    base: BaseOt,
+    width: u8,
+}
+
+impl OtParameters {
+    /// `width` is the `k` of SoftSpokenOT: an OT costs `128 / k` bits of traffic and work that grows as
+    /// `2^k / k`. 1 is IKNP.
+    ///
+    /// # Errors
+    /// [`OtError::Range`] unless `1 <= width <= 8`.
+    pub fn new(base: BaseOt, width: u8) -> Result<Self, OtError> {
+        if !(1..=8).contains(&width) {
+            return Err(OtError::Range {
+                field: "the width of OT extension",
+                found: width.into(),
+                least: 1,
+                most: 8,
+            });
+        }
+        Ok(Self { base, width })
+    }
+
+    /// The base OTs.
+    pub fn base(&self) -> BaseOt {
+        self.base
+    }
+
+    /// The width `k`.
+    pub fn width(&self) -> usize {
+        self.width.into()
+    }
+
+    /// Bytes of both messages of a set-up.
+    pub fn setup_bytes(&self) -> usize {
+        self.sender_bytes() + self.receiver_bytes()
+    }
+
+    fn header(&self) -> [u8; HEADER] {
+        [VERSION, self.base as u8, self.width]
+    }
+
+    /// Checks that the peer's header is ours.
+    fn check(&self, header: &[u8]) -> Result<(), OtError> {
+        let fields = [
+            "the version of OT",
+            "the base OT",
+            "the width of OT extension",
+        ];
+        for ((field, &found), expected) in fields.into_iter().zip(header).zip(self.header()) {
+            if found != expected {
+                return Err(OtError::Parameters {
+                    field,
+                    found,
+                    expected,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn sender_bytes(&self) -> usize {
+        HEADER + self.base.receiver_bytes()
+    }
+
+    fn receiver_bytes(&self) -> usize {
+        self.base.sender_bytes() + SUMS
+    }
+}
+
+impl Default for OtParameters {
+    /// ML-KEM, and the width that takes least time in all, work of both parties and traffic, where the
+    /// network has about 1 Gbit/s and the CPU AVX-512 (narrower is better on faster networks, wider on slower
+    /// ones; see the example `ot_bench`).
+    fn default() -> Self {
+        Self {
+            base: BaseOt::MlKem,
+            width: 5,
+        }
+    }
+}
+
+/// The name of a set-up: a hash of its messages.
+fn name_of(session: &[u8; 32], sender: &[u8], receiver: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn ot name of a set-up");
+    hasher.update(session);
+    hasher.update(&(sender.len() as u64).to_le_bytes());
+    hasher.update(sender);
+    hasher.update(receiver);
+    *hasher.finalize().as_bytes()
+}
+
+/// The sender's set-up. Wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct SenderSetup {
+    width: u8,
+    name: [u8; 32],
+    delta: Block,
+    /// The siblings of the punctured paths, one for each bit of `Delta`.
+    siblings: Vec<Key>,
+}
+
+impl SenderSetup {
+    /// Bytes of a stored one.
+    pub const BYTES: usize = 2 + 32 + Block::BYTES + 32 * Block::BITS;
+
+    /// `Delta`, the same for all connections.
+    pub fn delta(&self) -> Block {
+        self.delta
+    }
+
+    /// All of it, to store in a safe place. Whoever has it can be this party.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(Self::BYTES));
+        bytes.extend_from_slice(&[VERSION, self.width]);
+        bytes.extend_from_slice(&self.name);
+        bytes.extend_from_slice(&self.delta.to_bytes());
+        bytes.extend_from_slice(self.siblings.as_flattened());
+        bytes
+    }
+
+    /// The inverse of [`SenderSetup::to_bytes`].
+    ///
+    /// # Errors
+    /// [`OtError::Stored`] when these bytes are nothing that it gives.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, OtError> {
+        let (width, bytes) = stored(bytes, Self::BYTES)?;
+        let (name, bytes) = bytes.split_first_chunk().ok_or(TOO_SHORT)?;
+        let (delta, siblings) = bytes.split_first_chunk().ok_or(TOO_SHORT)?;
+        let delta = Block::from_bytes(*delta);
+        if !delta.lsb() {
+            return Err(OtError::Stored { field: "delta" });
+        }
+        Ok(Self {
+            width,
+            name: *name,
+            delta,
+            siblings: siblings.as_chunks().0.to_vec(),
+        })
+    }
+
+    /// Starts a connection.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn connect(&self) -> Result<ConnectSender<'_>, OtError> {
+        Ok(ConnectSender {
+            setup: self,
+            nonces: Nonces::new()?,
+            sent: false,
+            sender: None,
+        })
+    }
+
+    fn sender(&self, connection: [u8; 32]) -> CotSender {
+        let width = usize::from(self.width);
+        let leaves = strips(width).map(|strip| {
+            let alpha: Vec<Choice> = strip.clone().map(|bit| bit_of(self.delta, bit)).collect();
+            puncture::punctured_leaves(&alpha, &self.siblings[strip])
+        });
+        CotSender::new(self.delta, width, leaves, connection)
+    }
+}
+
+/// The receiver's set-up. Wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct ReceiverSetup {
+    width: u8,
+    name: [u8; 32],
+    /// The root of each strip's tree.
+    roots: Vec<Key>,
+}
+
+impl ReceiverSetup {
+    fn bytes(width: u8) -> usize {
+        2 + 32 + 32 * Block::BITS.div_ceil(width.into())
+    }
+
+    /// All of it, to store in a safe place. Whoever has it can be this party.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(Self::bytes(self.width)));
+        bytes.extend_from_slice(&[VERSION, self.width]);
+        bytes.extend_from_slice(&self.name);
+        bytes.extend_from_slice(self.roots.as_flattened());
+        bytes
+    }
+
+    /// The inverse of [`ReceiverSetup::to_bytes`].
+    ///
+    /// # Errors
+    /// [`OtError::Stored`] when these bytes are nothing that it gives.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, OtError> {
+        let width = bytes.get(1).copied().unwrap_or(1).clamp(1, 8);
+        let (width, bytes) = stored(bytes, Self::bytes(width))?;
+        let (name, roots) = bytes.split_first_chunk().ok_or(TOO_SHORT)?;
+        Ok(Self {
+            width,
+            name: *name,
+            roots: roots.as_chunks().0.to_vec(),
+        })
+    }
+
+    /// Starts a connection.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn connect(&self) -> Result<ConnectReceiver<'_>, OtError> {
+        Ok(ConnectReceiver {
+            setup: self,
+            nonces: Nonces::new()?,
+            masks: Seed::from_os()?,
+            receiver: None,
+            sent: false,
+        })
+    }
+
+    fn receiver(&self, connection: [u8; 32], masks: &Seed) -> CotReceiver {
+        let width = usize::from(self.width);
+        let trees = strips(width).zip(&self.roots);
+        let leaves = trees.map(|(strip, root)| puncture::leaves(root, strip.len()));
+        let masks = Prg::new(masks, "pronghorn ot choices of the check").stream(0);
+        CotReceiver::new(width, leaves, connection, masks)
+    }
+}
+
+const TOO_SHORT: OtError = OtError::Stored { field: "length" };
+
+/// The width of a stored set-up that must have `expected` bytes, and what follows it.
+fn stored(bytes: &[u8], expected: usize) -> Result<(u8, &[u8]), OtError> {
+    match bytes {
+        [VERSION, width @ 1..=8, rest @ ..] if bytes.len() == expected => Ok((*width, rest)),
+        [VERSION, 1..=8, ..] => Err(TOO_SHORT),
+        [VERSION, ..] => Err(OtError::Stored { field: "width" }),
+        _ => Err(OtError::Stored { field: "version" }),
+    }
+}
+
+fn bit_of(delta: Block, bit: usize) -> Choice {
+    Choice::from((delta.to_u128() >> bit & 1) as u8)
+}
+
+/// Makes a [`SenderSetup`]: sends, receives.
+pub struct SetupSender {
+    parameters: OtParameters,
+    session: [u8; 32],
+    delta: Zeroizing<Block>,
+    prg: Prg,
+    state: SenderState,
+}
+
+enum SenderState {
+    Start,
+    /// The base OTs, and the message that was sent.
+    Waiting(BaseReceiver, Vec<u8>),
+    Done(SenderSetup),
+    Failed,
+}
+
+impl SetupSender {
+    /// `session` is what the base OTs are bound to: 32 bytes that both parties know and that differ from
+    /// session to session, such as a hash of both parties' greetings. `seed` is fresh, and `Delta` comes from
+    /// it.
+    pub fn new(parameters: OtParameters, session: [u8; 32], seed: &Seed) -> Self {
+        let prg = Prg::new(seed, "pronghorn ot set-up of the sender");
+        let mut delta = Zeroizing::new([0; 16]);
+        prg.stream(0).fill(&mut *delta);
+        Self {
+            parameters,
+            session,
+            delta: Zeroizing::new(Block::from_bytes(*delta).with_lsb()),
+            prg,
+            state: SenderState::Start,
+        }
+    }
+
+    /// The set-up, once [`Machine::want`] says [`Want::Done`].
+    ///
+    /// # Errors
+    /// [`OtError::OutOfTurn`] before that.
+    pub fn into_setup(self) -> Result<SenderSetup, OtError> {
+        match self.state {
+            SenderState::Done(setup) => Ok(setup),
+            _ => Err(NOT_DONE),
+        }
+    }
+
+    fn finish(
+        &self,
+        base: BaseReceiver,
+        sent: &[u8],
+        message: &[u8],
+    ) -> Result<SenderSetup, OtError> {
+        let (answer, sums) = message.split_at(self.parameters.base.sender_bytes());
+        let keys = base.finish(answer)?;
+        let sums: &[[Key; 2]] = bytemuck::cast_slice(sums);
+        let mut siblings = vec![[0; 32]; Block::BITS];
+        for strip in strips(self.parameters.width()) {
+            let alpha: Vec<Choice> = strip.clone().map(|bit| bit_of(*self.delta, bit)).collect();
+            let (keys, sums) = (&keys[strip.clone()], &sums[strip.clone()]);
+            puncture::siblings(&alpha, keys, sums, &mut siblings[strip]);
+        }
+        Ok(SenderSetup {
+            width: self.parameters.width,
+            name: name_of(&self.session, sent, message),
+            delta: *self.delta,
+            siblings,
+        })
+    }
+}
+
+const NOT_DONE: OtError = OtError::OutOfTurn {
+    state: "this machine has not finished",
+};
+
+impl Machine for SetupSender {
+    type Error = OtError;
+
+    fn want(&self) -> Want {
+        match self.state {
+            SenderState::Start => Want::Send,
+            SenderState::Waiting(..) => Want::Receive,
+            SenderState::Done(_) | SenderState::Failed => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
+        let SenderState::Start = self.state else {
+            return Err(OtError::OutOfTurn {
+                state: "the sender of OTs has sent its part of the set-up",
+            });
+        };
+        let mut message = self.parameters.header().to_vec();
+        let choices = *self.delta ^ Block::ONES;
+        let mut stream = self.prg.stream(1);
+        let OtParameters { base, .. } = self.parameters;
+        let base = BaseReceiver::start(base, &self.session, choices, &mut stream, &mut message);
+        out.extend_from_slice(&message);
+        self.state = SenderState::Waiting(base, message);
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), OtError> {
+        match std::mem::replace(&mut self.state, SenderState::Failed) {
+            SenderState::Waiting(base, sent) => {
+                check_length(RECEIVER_KEYS, message, self.parameters.receiver_bytes())?;
+                self.state = SenderState::Done(self.finish(base, &sent, message)?);
+                Ok(())
+            }
+            state => {
+                self.state = state;
+                Err(OtError::OutOfTurn {
+                    state: "the sender of OTs waits for no message",
+                })
+            }
+        }
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            SenderState::Waiting(..) => self.parameters.receiver_bytes(),
+            _ => 0,
+        }
+    }
+}
+
+/// Makes a [`ReceiverSetup`]: receives, sends.
+pub struct SetupReceiver {
+    parameters: OtParameters,
+    session: [u8; 32],
+    prg: Prg,
+    state: ReceiverState,
+}
+
+enum ReceiverState {
+    Waiting,
+    /// The set-up, and the message to send.
+    Answering(ReceiverSetup, Vec<u8>),
+    Done(ReceiverSetup),
+    Failed,
+}
+
+impl SetupReceiver {
+    /// As [`SetupSender::new`], with a fresh seed of this party's own.
+    pub fn new(parameters: OtParameters, session: [u8; 32], seed: &Seed) -> Self {
+        Self {
+            parameters,
+            session,
+            prg: Prg::new(seed, "pronghorn ot set-up of the receiver"),
+            state: ReceiverState::Waiting,
+        }
+    }
+
+    /// The set-up, once [`Machine::want`] says [`Want::Done`].
+    ///
+    /// # Errors
+    /// [`OtError::OutOfTurn`] before that.
+    pub fn into_setup(self) -> Result<ReceiverSetup, OtError> {
+        match self.state {
+            ReceiverState::Done(setup) => Ok(setup),
+            _ => Err(NOT_DONE),
+        }
+    }
+
+    fn answer(&self, message: &[u8]) -> Result<ReceiverState, OtError> {
+        check_length(SENDER_KEYS, message, self.parameters.sender_bytes())?;
+        let (header, keys) = message.split_at(HEADER);
+        self.parameters.check(header)?;
+        let OtParameters { base, width } = self.parameters;
+        let mut answer = Vec::with_capacity(self.parameters.receiver_bytes());
+        let mut stream = self.prg.stream(0);
+        let keys = base::respond(base, &self.session, keys, &mut stream, &mut answer)?;
+
+        let mut roots = vec![[0; 32]; Block::BITS.div_ceil(width.into())];
+        self.prg.stream(1).fill(roots.as_flattened_mut());
+        for (strip, root) in strips(width.into()).zip(&roots) {
+            for sums in puncture::masked_sums(root, &keys[strip]) {
+                answer.extend_from_slice(sums.as_flattened());
+            }
+        }
+        let name = name_of(&self.session, message, &answer);
+        let setup = ReceiverSetup { width, name, roots };
+        Ok(ReceiverState::Answering(setup, answer))
+    }
+}
+
+impl Machine for SetupReceiver {
+    type Error = OtError;
+
+    fn want(&self) -> Want {
+        match self.state {
+            ReceiverState::Waiting => Want::Receive,
+            ReceiverState::Answering(..) => Want::Send,
+            ReceiverState::Done(_) | ReceiverState::Failed => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
+        match std::mem::replace(&mut self.state, ReceiverState::Failed) {
+            ReceiverState::Answering(setup, answer) => {
+                out.extend_from_slice(&answer);
+                self.state = ReceiverState::Done(setup);
+                Ok(())
+            }
+            state => {
+                self.state = state;
+                Err(OtError::OutOfTurn {
+                    state: "the receiver of OTs has nothing to send for the set-up",
+                })
+            }
+        }
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), OtError> {
+        let ReceiverState::Waiting = self.state else {
+            return Err(OtError::OutOfTurn {
+                state: "the receiver of OTs has the sender's part of the set-up",
+            });
+        };
+        self.state = ReceiverState::Failed;
+        self.state = self.answer(message)?;
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            ReceiverState::Waiting => self.parameters.sender_bytes(),
+            _ => 0,
+        }
+    }
+}
+
+/// The nonces of a connection.
+struct Nonces {
+    own: [u8; 32],
+}
+
+impl Nonces {
+    fn new() -> Result<Self, OtError> {
+        let own = *Seed::from_os()?.as_bytes();
+        Ok(Self { own })
+    }
+
+    fn message(&self, name: &[u8; 32], out: &mut Vec<u8>) {
+        out.extend_from_slice(name);
+        out.extend_from_slice(&self.own);
+    }
+
+    /// The peer's nonce from its message.
+    fn peer<'a>(&self, name: &[u8; 32], message: &'a [u8]) -> Result<&'a [u8], OtError> {
+        check_length(CONNECT_MESSAGE, message, CONNECT)?;
+        let (found, nonce) = message.split_at(32);
+        if found != name {
+            return Err(OtError::OtherSetup);
+        }
+        Ok(nonce)
+    }
+}
+
+/// What the keys of a connection are derived from, with the set-up.
+fn connection(name: &[u8; 32], sender: &[u8], receiver: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn ot connection");
+    for part in [name, sender, receiver] {
+        hasher.update(part);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// Makes a [`CotSender`] from a set-up: sends, receives.
+pub struct ConnectSender<'a> {
+    setup: &'a SenderSetup,
+    nonces: Nonces,
+    sent: bool,
+    sender: Option<CotSender>,
+}
+
+impl ConnectSender<'_> {
+    /// The sender, once [`Machine::want`] says [`Want::Done`].
+    ///
+    /// # Errors
+    /// [`OtError::OutOfTurn`] before that.
+    pub fn into_sender(self) -> Result<CotSender, OtError> {
+        self.sender.ok_or(NOT_DONE)
+    }
+}
+
+impl Machine for ConnectSender<'_> {
+    type Error = OtError;
+
+    fn want(&self) -> Want {
+        match (self.sent, &self.sender) {
+            (false, _) => Want::Send,
+            (true, None) => Want::Receive,
+            (true, Some(_)) => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
+        match self.want() {
+            Want::Send => {
+                self.nonces.message(&self.setup.name, out);
+                self.sent = true;
+                Ok(())
+            }
+            _ => Err(CONNECT_TURN),
+        }
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), OtError> {
+        match self.want() {
+            Want::Receive => {
+                let name = &self.setup.name;
+                let peer = self.nonces.peer(name, message)?;
+                let connection = connection(name, &self.nonces.own, peer);
+                self.sender = Some(self.setup.sender(connection));
+                Ok(())
+            }
+            _ => Err(CONNECT_TURN),
+        }
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.want() {
+            Want::Receive => CONNECT,
+            _ => 0,
+        }
+    }
+}
+
+const CONNECT_TURN: OtError = OtError::OutOfTurn {
+    state: "each party sends one message to connect, the sender of OTs first",
+};
+
+/// Makes a [`CotReceiver`] from a set-up: receives, sends.
+pub struct ConnectReceiver<'a> {
+    setup: &'a ReceiverSetup,
+    nonces: Nonces,
+    masks: Seed,
+    receiver: Option<CotReceiver>,
+    sent: bool,
+}
+
+impl ConnectReceiver<'_> {
+    /// The receiver, once [`Machine::want`] says [`Want::Done`].
+    ///
+    /// # Errors
+    /// [`OtError::OutOfTurn`] before that.
+    pub fn into_receiver(self) -> Result<CotReceiver, OtError> {
+        match self.want() {
+            Want::Done => self.receiver.ok_or(NOT_DONE),
+            _ => Err(NOT_DONE),
+        }
+    }
+}
+
+impl Machine for ConnectReceiver<'_> {
+    type Error = OtError;
+
+    fn want(&self) -> Want {
+        match (&self.receiver, self.sent) {
+            (None, _) => Want::Receive,
+            (Some(_), false) => Want::Send,
+            (Some(_), true) => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
+        match self.want() {
+            Want::Send => {
+                self.nonces.message(&self.setup.name, out);
+                self.sent = true;
+                Ok(())
+            }
+            _ => Err(CONNECT_TURN),
+        }
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), OtError> {
+        match self.want() {
+            Want::Receive => {
+                let name = &self.setup.name;
+                let peer = self.nonces.peer(name, message)?;
+                let connection = connection(name, peer, &self.nonces.own);
+                self.receiver = Some(self.setup.receiver(connection, &self.masks));
+                Ok(())
+            }
+            _ => Err(CONNECT_TURN),
+        }
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.want() {
+            Want::Receive => CONNECT,
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! [`Lanes`] of x86-64, and carry-less products.
+
+use std::arch::x86_64::*;
+
+use super::lanes::Lanes;
+use crate::Block;
+
+/// An expression of register-only intrinsics, allowed by the token.
+macro_rules! intrinsic {
+    ($expression:expr) => {{
+        // SAFETY: the token `self` exists only where the CPU has these instructions.
+        unsafe { $expression }
+    }};
+}
+
+/// Proof that the CPU has AVX2.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// # Safety
+    /// The CPU must have AVX2.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Lanes for Avx2 {
+    const WORDS: usize = 4;
+    type Words = [u64; 4];
+    type Vector = __m256i;
+
+    #[inline(always)]
+    fn load(self, words: &[u64; 4]) -> __m256i {
+        bytemuck::cast(*words)
+    }
+    #[inline(always)]
+    fn store(self, vector: __m256i, words: &mut [u64; 4]) {
+        *words = bytemuck::cast(vector);
+    }
+    #[inline(always)]
+    fn splat(self, word: u64) -> __m256i {
+        intrinsic!(_mm256_set1_epi64x(word as i64))
+    }
+    #[inline(always)]
+    fn xor(self, x: __m256i, y: __m256i) -> __m256i {
+        intrinsic!(_mm256_xor_si256(x, y))
+    }
+    #[inline(always)]
+    fn and(self, x: __m256i, y: __m256i) -> __m256i {
+        intrinsic!(_mm256_and_si256(x, y))
+    }
+    #[inline(always)]
+    fn select(self, mask: __m256i, x: __m256i, y: __m256i) -> __m256i {
+        intrinsic!(_mm256_or_si256(
+            _mm256_and_si256(mask, x),
+            _mm256_andnot_si256(mask, y)
+        ))
+    }
+    #[inline(always)]
+    fn shift_up<const BY: u32>(self, x: __m256i) -> __m256i {
+        intrinsic!(_mm256_sll_epi64(x, _mm_cvtsi32_si128(BY as i32)))
+    }
+    #[inline(always)]
+    fn shift_down<const BY: u32>(self, x: __m256i) -> __m256i {
+        intrinsic!(_mm256_srl_epi64(x, _mm_cvtsi32_si128(BY as i32)))
+    }
+    #[inline(always)]
+    fn scatter(self, low: __m256i, high: __m256i, out: &mut [Block], step: usize) {
+        let even: [Block; 2] = bytemuck::cast(intrinsic!(_mm256_unpacklo_epi64(low, high)));
+        let odd: [Block; 2] = bytemuck::cast(intrinsic!(_mm256_unpackhi_epi64(low, high)));
+        for (pair, (even, odd)) in even.into_iter().zip(odd).enumerate() {
+            out[2 * pair * step] = even;
+            out[(2 * pair + 1) * step] = odd;
+        }
+    }
+}
+
+/// Proof that the CPU has AVX-512 F.
+#[derive(Clone, Copy)]
+pub struct Avx512(());
+
+impl Avx512 {
+    /// # Safety
+    /// The CPU must have AVX-512 F.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Lanes for Avx512 {
+    const WORDS: usize = 8;
+    type Words = [u64; 8];
+    type Vector = __m512i;
+
+    #[inline(always)]
+    fn load(self, words: &[u64; 8]) -> __m512i {
+        bytemuck::cast(*words)
+    }
+    #[inline(always)]
+    fn store(self, vector: __m512i, words: &mut [u64; 8]) {
+        *words = bytemuck::cast(vector);
+    }
+    #[inline(always)]
+    fn splat(self, word: u64) -> __m512i {
+        intrinsic!(_mm512_set1_epi64(word as i64))
+    }
+    #[inline(always)]
+    fn xor(self, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_xor_si512(x, y))
+    }
+    #[inline(always)]
+    fn and(self, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_and_si512(x, y))
+    }
+    #[inline(always)]
+    fn select(self, mask: __m512i, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_ternarylogic_epi64::<0xca>(mask, x, y))
+    }
+    #[inline(always)]
+    fn shift_up<const BY: u32>(self, x: __m512i) -> __m512i {
+        intrinsic!(_mm512_sll_epi64(x, _mm_cvtsi32_si128(BY as i32)))
+    }
+    #[inline(always)]
+    fn shift_down<const BY: u32>(self, x: __m512i) -> __m512i {
+        intrinsic!(_mm512_srl_epi64(x, _mm_cvtsi32_si128(BY as i32)))
+    }
+    #[inline(always)]
+    fn scatter(self, low: __m512i, high: __m512i, out: &mut [Block], step: usize) {
+        let even: [Block; 4] = bytemuck::cast(intrinsic!(_mm512_unpacklo_epi64(low, high)));
+        let odd: [Block; 4] = bytemuck::cast(intrinsic!(_mm512_unpackhi_epi64(low, high)));
+        for (pair, (even, odd)) in even.into_iter().zip(odd).enumerate() {
+            out[2 * pair * step] = even;
+            out[(2 * pair + 1) * step] = odd;
+        }
+    }
+}
+
+/// The 256-bit polynomial of its low, middle (shifted by 64) and high parts.
+fn combine(low: u128, middle: u128, high: u128) -> (u128, u128) {
+    (low ^ middle << 64, high ^ middle >> 64)
+}
+
+/// The inner product with one carry-less product at a time.
+#[target_feature(enable = "pclmulqdq")]
+pub fn inner_product_128(x: &[Block], y: &[Block]) -> (u128, u128) {
+    let [mut low, mut middle, mut high] = [_mm_setzero_si128(); 3];
+    for (x, y) in x.iter().zip(y) {
+        let (x, y): (__m128i, __m128i) = (bytemuck::cast(*x), bytemuck::cast(*y));
+        low = _mm_xor_si128(low, _mm_clmulepi64_si128::<0x00>(x, y));
+        middle = _mm_xor_si128(middle, _mm_clmulepi64_si128::<0x01>(x, y));
+        middle = _mm_xor_si128(middle, _mm_clmulepi64_si128::<0x10>(x, y));
+        high = _mm_xor_si128(high, _mm_clmulepi64_si128::<0x11>(x, y));
+    }
+    let [low, middle, high] = [low, middle, high].map(bytemuck::cast);
+    combine(low, middle, high)
+}
+
+/// The inner product with four at a time.
+#[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq")]
+pub fn inner_product_512(x: &[Block], y: &[Block]) -> (u128, u128) {
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<4>(), y.as_chunks::<4>());
+    let [mut low, mut middle, mut high] = [_mm512_setzero_si512(); 3];
+    for (x, y) in x.iter().zip(y) {
+        let (x, y): (__m512i, __m512i) = (bytemuck::cast(*x), bytemuck::cast(*y));
+        low = _mm512_xor_si512(low, _mm512_clmulepi64_epi128::<0x00>(x, y));
+        middle = _mm512_xor_si512(middle, _mm512_clmulepi64_epi128::<0x01>(x, y));
+        middle = _mm512_xor_si512(middle, _mm512_clmulepi64_epi128::<0x10>(x, y));
+        high = _mm512_xor_si512(high, _mm512_clmulepi64_epi128::<0x11>(x, y));
+    }
+    let sum = |lanes: __m512i| -> u128 {
+        let lanes: [u128; 4] = bytemuck::cast(lanes);
+        lanes.into_iter().fold(0, |sum, lane| sum ^ lane)
+    };
+    let whole = combine(sum(low), sum(middle), sum(high));
+    let rest = inner_product_128(x_rest, y_rest);
+    (whole.0 ^ rest.0, whole.1 ^ rest.1)
+}
