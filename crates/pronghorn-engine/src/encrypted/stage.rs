@@ -14,11 +14,7 @@ use super::{
     request::{CHUNK, Request},
     values::{TILE, Values},
 };
-use crate::{
-    batch::product::{self, Tiles},
-    error::EngineError,
-    simd,
-};
+use crate::{batch::product, error::EngineError, simd};
 
 /// Elements that a rescaling handles together, for each thread.
 const RESCALED_TOGETHER: usize = 32;
@@ -90,8 +86,8 @@ struct Room<W: Word> {
     /// Values of this unit, by node.
     values: Vec<Option<Vec<W>>>,
     spare: Vec<Vec<W>>,
-    /// A product's output.
-    tiles: Option<Tiles<W>>,
+    /// A product's.
+    product: product::Scratch,
 }
 
 impl<W: Word> Default for Room<W> {
@@ -101,7 +97,7 @@ impl<W: Word> Default for Room<W> {
             chunk: Vec::new(),
             values: Vec::new(),
             spare: Vec::new(),
-            tiles: None,
+            product: product::Scratch::default(),
         }
     }
 }
@@ -220,6 +216,19 @@ impl<'a, W: Word> Stage<'a, W> {
             if limb >= node.limbs {
                 continue;
             }
+            let later = &self.nodes[place + 1..];
+            let read_again = |input: usize| {
+                let reads = |&node: &usize| network.nodes[node].inputs.contains(&input);
+                later.iter().any(reads)
+            };
+            if matches!(node.op, Op::Same)
+                && node.stored_until.is_none()
+                && !read_again(node.inputs[0])
+                && let Some(value) = room.values[node.inputs[0]].take()
+            {
+                room.values[index] = Some(value);
+                continue;
+            }
             let mut out = room.spare.pop().unwrap_or_default();
             out.resize(node.polys * node.elements * TILE, W::default());
             let operand = |&input: &usize| Operand {
@@ -230,15 +239,21 @@ impl<'a, W: Word> Stage<'a, W> {
                 polys: network.nodes[input].polys,
             };
             let inputs: Vec<Operand<'_, W>> = node.inputs.iter().map(operand).collect();
-            apply(&node.op, node, q, limb, &inputs, &mut out, &mut room.tiles);
+            apply(
+                &node.op,
+                node,
+                q,
+                limb,
+                &inputs,
+                &mut out,
+                &mut room.product,
+            );
             if let Some((_, words)) = outputs.iter_mut().find(|(output, _)| *output == index) {
                 words.copy_from_slice(&out);
             }
             room.values[index] = Some(out);
-            let later = &self.nodes[place + 1..];
             for &input in &node.inputs {
-                let read_again = |&node: &usize| network.nodes[node].inputs.contains(&input);
-                if !later.iter().any(read_again) {
+                if !read_again(input) {
                     room.spare.extend(room.values[input].take());
                 }
             }
@@ -270,7 +285,7 @@ fn apply<W: Word>(
     limb: usize,
     inputs: &[Operand<'_, W>],
     out: &mut [W],
-    tiles: &mut Option<Tiles<W>>,
+    scratch: &mut product::Scratch,
 ) {
     let poly_len = node.elements * TILE;
     match op {
@@ -281,15 +296,7 @@ fn apply<W: Word>(
         Op::Linear { weights, addends } => {
             for (poly, out) in out.chunks_exact_mut(poly_len).enumerate() {
                 let addend = (poly == 0).then_some(addends[limb].as_slice());
-                let mut product = tiles
-                    .take()
-                    .filter(|tiles| tiles.rows() == node.elements)
-                    .unwrap_or_else(|| Tiles::new(node.elements, TILE));
-                product::multiply(weights, q, inputs[0].poly(poly), TILE, addend, &mut product);
-                for (row, out) in out.chunks_exact_mut(TILE).enumerate() {
-                    product.read_row(row, out);
-                }
-                *tiles = Some(product);
+                product::multiply_tile(weights, q, inputs[0].poly(poly), addend, out, scratch);
             }
         }
         Op::Factor { factors, addends } => {

@@ -44,7 +44,8 @@ use rayon::prelude::*;
 
 pub use bench::{Ceiling, ceiling};
 use lanes::Modulus;
-use nest::{Job, Scratch};
+use nest::Job;
+pub use nest::Scratch;
 pub use reference::multiply_reference;
 use simd::Backend;
 pub use tiles::{TILE, Tiles};
@@ -82,6 +83,35 @@ pub fn multiply<W: Word>(
         addend,
         output,
     );
+}
+
+/// [`multiply`] for one tile of [`TILE`] columns, on this thread: `input` and `output` are `[row][TILE]`, and `scratch` is kept
+/// from one call to the next.
+///
+/// # Panics
+///
+/// As [`multiply`].
+pub fn multiply_tile<W: Word>(
+    weights: &PackedWeights,
+    q: &Prime<W>,
+    input: &[W],
+    addend: Option<&[W]>,
+    output: &mut [W],
+    scratch: &mut Scratch,
+) {
+    assert_eq!(input.len(), weights.inputs() * TILE, "input words");
+    assert_eq!(output.len(), weights.outputs() * TILE, "output words");
+    if let Some(addend) = addend {
+        assert_eq!(addend.len(), weights.outputs(), "addend words");
+    }
+    let job = Job {
+        weights,
+        modulus: Modulus::new(q),
+        input,
+        columns: TILE,
+        addend,
+    };
+    Backend::new(SimdLevel::detect()).run(&job, 0, output, scratch);
 }
 
 /// [`multiply`] on the instructions of `level`; a level this CPU lacks falls back to the

@@ -29,7 +29,7 @@ pub(super) struct Job<'a, W> {
 
 /// Memory for one tile, reused by the next.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub struct Scratch {
     parts: Vec<Part>,
     /// `[block of columns][image row of the band][pixel][pair row][vector][lane]`.
     packed: Vec<u32>,
