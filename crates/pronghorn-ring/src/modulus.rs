@@ -121,6 +121,25 @@ impl<W: Word> Prime<W> {
         self.bits
     }
 
+    /// Whether words are of 64 bits but residues below `4q` fit the multiplier of AVX-512 IFMA, of 52 bits.
+    #[inline(always)]
+    pub(crate) fn fits_short_multiplier(&self) -> bool {
+        W::BITS == 64 && self.bits <= 50
+    }
+
+    /// `floor(2^(BITS + bits) / q)`.
+    pub(crate) fn scaled_reciprocal(&self) -> u128 {
+        self.reciprocal >> (W::BITS - self.bits)
+    }
+
+    /// The residue of any word.
+    #[inline(always)]
+    pub(crate) fn reduce_word(&self, x: W) -> W {
+        let reciprocal = W::from_u64((self.reciprocal >> W::BITS) as u64);
+        let quotient = x.mul_high(reciprocal);
+        self.reduce_once(x.wrapping_sub(quotient.wrapping_mul(self.q)))
+    }
+
     /// `x` or `x - q`, whichever is in `[0, q)`; for `x < 2q`.
     #[inline(always)]
     pub fn reduce_once(&self, x: W) -> W {

@@ -4,7 +4,7 @@ pub mod reference;
 
 use thiserror::Error;
 
-use crate::simd::Twiddles;
+use crate::simd::{Direction, Transform, Twiddles};
 use crate::{Prime, SimdLevel, Word};
 
 /// Why a degree and a prime have no transform.
@@ -93,12 +93,7 @@ impl<W: Word> Ntt<W> {
     /// # Panics
     /// Unless `x` has `n` words.
     pub fn forward_at(&self, level: SimdLevel, x: &mut [W]) {
-        assert_eq!(
-            x.len(),
-            self.n(),
-            "a polynomial has as many words as the degree"
-        );
-        W::ntt_forward(level, &self.q, &self.twiddles, x);
+        self.transform(level, Direction::Forward, x);
     }
 
     /// [`inverse`](Self::inverse) at `level`, or the best below it that the CPU has.
@@ -106,12 +101,26 @@ impl<W: Word> Ntt<W> {
     /// # Panics
     /// Unless `x` has `n` words.
     pub fn inverse_at(&self, level: SimdLevel, x: &mut [W]) {
+        self.transform(level, Direction::Inverse, x);
+    }
+
+    fn transform(&self, level: SimdLevel, direction: Direction, x: &mut [W]) {
         assert_eq!(
             x.len(),
             self.n(),
             "a polynomial has as many words as the degree"
         );
-        W::ntt_inverse(level, &self.q, &self.twiddles, x);
+        let (q, twiddles) = (&self.q, &self.twiddles);
+        W::run(
+            level,
+            q,
+            Transform {
+                direction,
+                q,
+                twiddles,
+                x,
+            },
+        );
     }
 }
 
@@ -179,48 +188,69 @@ mod tests {
         assert_eq!(x, [3, 14, 5, 12, 10, 7, 11, 6]);
     }
 
+    /// Both transforms at every level, of mixed residues and of the largest ones.
     fn evaluates_at_every_level<W: Word>(bits: u32, n: usize) {
         let ntt = transform::<W>(bits, n);
-        let coefficients = residues(ntt.modulus(), n, bits as u64);
-        let expected = reference::evaluate(ntt.modulus(), ntt.root(), &coefficients);
-        for level in SimdLevel::available() {
-            let mut x = coefficients.clone();
-            ntt.forward_at(level, &mut x);
-            assert!(x == expected, "forward, degree {n}, {level:?}");
-            ntt.inverse_at(level, &mut x);
-            assert!(x == coefficients, "inverse, degree {n}, {level:?}");
+        let q = ntt.modulus();
+        let largest = vec![W::from_u64(q.value() - 1); n];
+        for coefficients in [residues(q, n, bits as u64), largest] {
+            let expected = reference::evaluate(q, ntt.root(), &coefficients);
+            for level in SimdLevel::available() {
+                let mut x = coefficients.clone();
+                ntt.forward_at(level, &mut x);
+                assert!(x == expected, "forward, degree {n}, {bits} bits, {level:?}");
+                ntt.inverse_at(level, &mut x);
+                assert!(
+                    x == coefficients,
+                    "inverse, degree {n}, {bits} bits, {level:?}"
+                );
+            }
         }
     }
 
     #[test]
     fn every_level_evaluates_the_polynomial() {
-        for log_n in 3..=11 {
-            evaluates_at_every_level::<u32>(31, 1 << log_n);
-            evaluates_at_every_level::<u32>(20, 1 << log_n);
-            evaluates_at_every_level::<u64>(62, 1 << log_n);
-            evaluates_at_every_level::<u64>(36, 1 << log_n);
+        // From one bit of room in a word to plenty, and around the 50 bits of the short multiplier.
+        for log_n in 3..=9 {
+            for bits in [14, 20, 26, 27, 28, 29, 30, 31] {
+                evaluates_at_every_level::<u32>(bits, 1 << log_n);
+            }
+            for bits in [14, 30, 40, 46, 47, 48, 49, 50, 51, 60, 61, 62] {
+                evaluates_at_every_level::<u64>(bits, 1 << log_n);
+            }
+        }
+        for log_n in 10..=11 {
+            evaluates_at_every_level::<u32>(30, 1 << log_n);
+            evaluates_at_every_level::<u64>(50, 1 << log_n);
         }
     }
 
     fn levels_agree<W: Word>(bits: u32, n: usize) {
         let ntt = transform::<W>(bits, n);
-        let coefficients = residues(ntt.modulus(), n, n as u64);
+        let coefficients = residues(ntt.modulus(), n, u64::from(bits));
         let mut expected = coefficients.clone();
         ntt.forward_at(SimdLevel::Portable, &mut expected);
         for level in SimdLevel::available() {
             let mut x = coefficients.clone();
             ntt.forward_at(level, &mut x);
-            assert!(x == expected, "forward, degree {n}, {level:?}");
+            assert!(x == expected, "forward, degree {n}, {bits} bits, {level:?}");
             ntt.inverse_at(level, &mut x);
-            assert!(x == coefficients, "inverse, degree {n}, {level:?}");
+            assert!(
+                x == coefficients,
+                "inverse, degree {n}, {bits} bits, {level:?}"
+            );
         }
     }
 
     #[test]
     fn levels_agree_at_large_degrees() {
-        for log_n in 12..=16 {
-            levels_agree::<u32>(31, 1 << log_n);
-            levels_agree::<u64>(62, 1 << log_n);
+        for log_n in 10..=16 {
+            for bits in [20, 28, 29, 30, 31] {
+                levels_agree::<u32>(bits, 1 << log_n);
+            }
+            for bits in [20, 48, 49, 50, 51, 62] {
+                levels_agree::<u64>(bits, 1 << log_n);
+            }
         }
     }
 

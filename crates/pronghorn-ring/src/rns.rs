@@ -21,7 +21,7 @@ use crate::{ModulusError, Ntt, NttError, Prime, Word};
 
 pub use chain::primes;
 pub use conversion::Conversion;
-pub use division::Division;
+pub use division::{CHUNK, Division};
 pub use integers::Integers;
 pub use mixed_radix::MixedRadix;
 

@@ -14,13 +14,15 @@ pub enum SimdLevel {
     Avx2,
     /// 512-bit vectors: AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// The same and AVX-512 IFMA, for 64-bit words with primes of up to 50 bits.
+    Avx512Ifma,
 }
 
 impl SimdLevel {
-    const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
+    const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Ifma];
 
     /// The level to use: the best this CPU has, or less when the environment variable
-    /// `PRONGHORN_SIMD` says `portable`, `avx2` or `avx512`. Decided at the first call.
+    /// `PRONGHORN_SIMD` says `portable`, `avx2`, `avx512` or `avx512ifma`. Decided at the first call.
     ///
     /// Another value of the variable is reported on standard error once and otherwise ignored.
     /// The ChaCha20 implementation chooses for itself and does not look at the variable.
@@ -50,7 +52,9 @@ impl SimdLevel {
         match Self::from_name(name) {
             Some(level) => level.or_best(),
             None => {
-                eprintln!("{VARIABLE}={name} is ignored: set it to portable, avx2 or avx512");
+                eprintln!(
+                    "{VARIABLE}={name} is ignored: set it to portable, avx2, avx512 or avx512ifma"
+                );
                 Self::best()
             }
         }
@@ -61,6 +65,7 @@ impl SimdLevel {
             "portable" => Some(Self::Portable),
             "avx2" => Some(Self::Avx2),
             "avx512" => Some(Self::Avx512),
+            "avx512ifma" => Some(Self::Avx512Ifma),
             _ => None,
         }
     }
@@ -74,7 +79,11 @@ impl SimdLevel {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl")
         {
-            Self::Avx512
+            if is_x86_feature_detected!("avx512ifma") {
+                Self::Avx512Ifma
+            } else {
+                Self::Avx512
+            }
         } else if is_x86_feature_detected!("avx2") {
             Self::Avx2
         } else {
@@ -105,7 +114,8 @@ mod tests {
     fn names_cap_the_level() {
         assert_eq!(SimdLevel::capped("portable"), SimdLevel::Portable);
         assert!(SimdLevel::capped("avx2") <= SimdLevel::Avx2);
-        assert_eq!(SimdLevel::capped("avx512"), SimdLevel::best());
+        assert!(SimdLevel::capped("avx512") <= SimdLevel::Avx512);
+        assert_eq!(SimdLevel::capped("avx512ifma"), SimdLevel::best());
         assert_eq!(SimdLevel::capped("mmx"), SimdLevel::best());
     }
 }

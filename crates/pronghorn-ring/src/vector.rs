@@ -78,12 +78,12 @@ elementwise! {
 }
 
 elementwise! {
-    /// `out = x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`. `x` may hold any words; `y` is reduced.
+    /// `out = x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`.
     mul_shoup, mul_shoup_at, (x: &[W], y: &[W], y_shoup: &[W], out: &mut [W]), out, x, y, y_shoup
 }
 
 elementwise! {
-    /// `acc += x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`. `x` may hold any words; `acc` and `y` are reduced.
+    /// `acc += x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`.
     mul_shoup_add_assign, mul_shoup_add_assign_at,
     (acc: &mut [W], x: &[W], y: &[W], y_shoup: &[W]), acc, x, y, y_shoup
 }
@@ -95,8 +95,8 @@ elementwise! {
 }
 
 /// `out = xs[0] * ys[0] + xs[1] * ys[1] + ... mod q`, elementwise: the products of a key switch. Sums are kept in double
-/// words and reduced only where they might overflow (after 4 terms of 31 bits in `u32`, 16 of 62 bits in
-/// `u64`, the more the shorter the prime). Zero for no terms.
+/// words and reduced only where they might overflow: after 3 terms of 31 bits, 15 of 30 and 255 of 28 in `u32`; in `u64`
+/// after 15 of 62 bits and 255 of 60, and with AVX-512 IFMA after 15 of 50 bits and 63 of 49. Zero for no terms.
 ///
 /// # Panics
 /// Unless `xs` and `ys` have as many slices, all of the length of `out`.

@@ -22,7 +22,7 @@ pub struct Vaes {
 impl Vaes {
     /// The cipher under `key`, where the CPU and `level` allow it.
     pub fn new(level: SimdLevel, key: Block) -> Option<Self> {
-        let has = level.or_best() == SimdLevel::Avx512
+        let has = level.or_best() >= SimdLevel::Avx512
             && is_x86_feature_detected!("aes")
             && is_x86_feature_detected!("vaes");
         // SAFETY: the CPU has the features.

@@ -38,7 +38,7 @@ macro_rules! at_every_level {
                 }
                 match level.or_best() {
                     // SAFETY: `or_best` returns only levels this CPU has.
-                    SimdLevel::Avx512 => return unsafe { avx512($($arg),*) },
+                    SimdLevel::Avx512 | SimdLevel::Avx512Ifma => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     SimdLevel::Avx2 => return unsafe { avx2($($arg),*) },
                     SimdLevel::Portable => {}
@@ -196,7 +196,7 @@ pub fn inner_product_with_public(level: SimdLevel, x: &[Block], y: &[Block]) -> 
     #[cfg(target_arch = "x86_64")]
     {
         let level = level.or_best();
-        if level == SimdLevel::Avx512 && is_x86_feature_detected!("vpclmulqdq") {
+        if level >= SimdLevel::Avx512 && is_x86_feature_detected!("vpclmulqdq") {
             // SAFETY: the CPU has both features.
             return unsafe { x86::inner_product_512(x, y) };
         }

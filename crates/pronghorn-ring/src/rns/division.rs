@@ -32,6 +32,14 @@ impl<W: Word> Division<W> {
         }
     }
 
+    /// `-1 / P` modulo prime `target` of the basis; zero at the sources.
+    ///
+    /// # Panics
+    /// When there is no such prime.
+    pub fn minus_inverse(&self, target: usize) -> W {
+        self.inverses[target]
+    }
+
     /// How many primes it divides by.
     pub fn sources(&self) -> usize {
         self.conversion.sources()
@@ -62,10 +70,19 @@ impl<W: Word> Division<W> {
         self.conversion.apply(basis, target, digits, out, room);
         basis.ntt(target).forward(out);
         let q = basis.prime(target);
-        vector::sub_assign(q, out, x);
-        vector::mul_scalar_assign(q, out, self.inverses[target]);
+        assert!(
+            x.len() == out.len(),
+            "a limb has as many words as the degree"
+        );
+        for (x, out) in x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
+            vector::sub_assign(q, out, x);
+            vector::mul_scalar_assign(q, out, self.inverses[target]);
+        }
     }
 }
+
+/// Words that several operations go over together, while they are in the first cache.
+pub const CHUNK: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Integers of any size, on their way into residues.
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{ZeroizeOnDrop, optimization_barrier};
 
 use super::{RnsBasis, simd};
 use crate::random::Stream;
@@ -8,13 +8,20 @@ use crate::{Prime, SimdLevel, Word, sample, vector};
 
 /// Signed integers cut into digits that are small against every prime of a basis: `sum_i 2^(bits i) digit_i`, with digits
 /// in two's complement, plane after plane. Wiped on drop. Everything is constant time but for the number of planes.
-#[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Integers<W: Word> {
     bits: u32,
     /// `[plane][n]`.
     digits: Vec<W>,
     n: usize,
 }
+
+impl<W: Word> Drop for Integers<W> {
+    fn drop(&mut self) {
+        wipe(&mut self.digits);
+    }
+}
+
+impl<W: Word> ZeroizeOnDrop for Integers<W> {}
 
 impl<W: Word> Integers<W> {
     /// Numbers rounded to the nearest integer, ties to even. `None` when one is not finite or not below `2^log_limit` in
@@ -33,7 +40,7 @@ impl<W: Word> Integers<W> {
             simd::cut_f64(SimdLevel::detect(), bits, &mut integers, &mut digits);
             Self::of_digits(basis, digits, values.len())
         });
-        integers.zeroize();
+        wipe(&mut integers);
         cut
     }
 
@@ -116,6 +123,11 @@ impl<W: Word> Integers<W> {
             weight = q.mul(weight, radix);
         }
     }
+}
+
+fn wipe<T: Copy + Default>(values: &mut [T]) {
+    values.fill(T::default());
+    optimization_barrier(values);
 }
 
 /// Digits of this many bits are below every prime of the basis, and their negatives too.

@@ -2,8 +2,10 @@
 
 use std::arch::x86_64::*;
 
-use super::{entry_points, lanes::Lanes, ntt::Twiddles};
-use crate::Prime;
+use super::{
+    Routine, entry_point,
+    lanes::{HighFactor, Lanes, Registers},
+};
 
 /// Proof that the CPU has AVX2.
 #[derive(Clone, Copy)]
@@ -26,7 +28,7 @@ macro_rules! intrinsic {
     }};
 }
 
-entry_points!(Avx2, u32, "avx2");
+entry_point!(Avx2, u32, "avx2");
 
 /// An instruction that is none, but reads and writes four registers. Panics on fewer vectors.
 #[inline]
@@ -45,7 +47,7 @@ fn use_four(vectors: &mut [__m256i]) {
     }
 }
 
-impl Lanes for Avx2 {
+impl Registers for Avx2 {
     type Word = u32;
     type Vector = __m256i;
     const COUNT: usize = 8;
@@ -68,11 +70,6 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const u32) -> __m256i {
-        // SAFETY: four bytes on, and no more than the one word more that the contract allows.
-        unsafe { self.load_cycle::<GROUPS>(from.byte_add(4)) }
-    }
-    #[inline(always)]
     unsafe fn store(self, to: *mut u32, vector: __m256i) {
         // SAFETY: valid by contract; the instruction needs no alignment.
         unsafe { _mm256_storeu_si256(to.cast(), vector) }
@@ -81,10 +78,6 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn splat(self, word: u32) -> __m256i {
         intrinsic!(_mm256_set1_epi32(word as i32))
-    }
-    #[inline(always)]
-    fn splat_odd(self, word: u32) -> __m256i {
-        self.splat(word)
     }
     #[inline(always)]
     fn add(self, x: __m256i, y: __m256i) -> __m256i {
@@ -99,21 +92,12 @@ impl Lanes for Avx2 {
         intrinsic!(_mm256_min_epu32(x, y))
     }
     #[inline(always)]
-    fn mul_low(self, x: __m256i, y: __m256i) -> __m256i {
-        intrinsic!(_mm256_mullo_epi32(x, y))
+    fn shift_left(self, x: __m256i, bits: u32) -> __m256i {
+        intrinsic!(_mm256_sllv_epi32(x, _mm256_set1_epi32(bits as i32)))
     }
     #[inline(always)]
-    fn mul_high(self, x: __m256i, y: __m256i, y_odd: __m256i) -> __m256i {
-        intrinsic!({
-            let even = _mm256_mul_epu32(x, y);
-            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(x), y_odd);
-            // Upper halves: those of `odd` are in place, those of `even` move down a lane.
-            _mm256_blend_epi32::<0b1010_1010>(_mm256_srli_epi64::<32>(even), odd)
-        })
-    }
-    #[inline(always)]
-    fn odd(self, y: __m256i) -> __m256i {
-        intrinsic!(_mm256_srli_epi64::<32>(y))
+    fn shift_right(self, x: __m256i, bits: u32) -> __m256i {
+        intrinsic!(_mm256_srlv_epi32(x, _mm256_set1_epi32(bits as i32)))
     }
 
     #[inline(always)]
@@ -144,5 +128,53 @@ impl Lanes for Avx2 {
                 _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(low, high)),
             )
         })
+    }
+}
+
+impl Lanes for Avx2 {
+    const BITS: u32 = 32;
+    const FUSED: bool = false;
+
+    #[inline(always)]
+    fn mul_low(self, x: __m256i, y: __m256i) -> __m256i {
+        intrinsic!(_mm256_mullo_epi32(x, y))
+    }
+    #[inline(always)]
+    fn mul_add_low(self, sum: __m256i, x: __m256i, y: __m256i) -> __m256i {
+        self.add(sum, self.mul_low(x, y))
+    }
+    #[inline(always)]
+    fn mul_high(self, x: __m256i, y: HighFactor<__m256i>) -> __m256i {
+        intrinsic!({
+            let even = _mm256_mul_epu32(x, y.all);
+            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(x), y.odd);
+            // Upper halves: those of `odd` are in place, those of `even` move down a lane.
+            _mm256_blend_epi32::<0b1010_1010>(_mm256_srli_epi64::<32>(even), odd)
+        })
+    }
+    #[inline(always)]
+    fn high(self, y: __m256i) -> HighFactor<__m256i> {
+        let odd = intrinsic!(_mm256_srli_epi64::<32>(y));
+        HighFactor { all: y, odd }
+    }
+    #[inline(always)]
+    fn splat_high(self, word: u32) -> HighFactor<__m256i> {
+        let all = self.splat(word);
+        HighFactor { all, odd: all }
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_high<const GROUPS: usize>(self, from: *const u32) -> HighFactor<__m256i> {
+        // SAFETY: no more than the one word more that the contract allows; the odd of one word is itself.
+        unsafe {
+            let odd = self.load_cycle::<GROUPS>(from.add(usize::from(GROUPS > 1)));
+            HighFactor {
+                all: self.load_cycle::<GROUPS>(from),
+                odd,
+            }
+        }
+    }
+    #[inline(always)]
+    fn clean(self, x: __m256i) -> __m256i {
+        x
     }
 }

@@ -3,16 +3,18 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::{entry_points, lanes::Lanes, ntt::Twiddles};
-use crate::Prime;
+use super::{
+    Routine, entry_point,
+    lanes::{HighFactor, Lanes, Registers},
+};
 
-/// Proof that the CPU has AVX-512 F, BW, DQ and VL.
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL, and for a multiplier of 52 `BITS` also IFMA.
 #[derive(Clone, Copy)]
-pub struct Avx512<W>(PhantomData<W>);
+pub struct Avx512<W, const BITS: u32>(PhantomData<W>);
 
-impl<W> Avx512<W> {
+impl<W, const BITS: u32> Avx512<W, BITS> {
     /// # Safety
-    /// The CPU must have AVX-512 F, BW, DQ and VL.
+    /// The CPU must have AVX-512 F, BW, DQ and VL, and IFMA for 52 `BITS`.
     #[inline(always)]
     unsafe fn new() -> Self {
         Self(PhantomData)
@@ -27,8 +29,9 @@ macro_rules! intrinsic {
     }};
 }
 
-entry_points!(Avx512<u32>, u32, "avx2,avx512f,avx512bw,avx512dq,avx512vl");
-entry_points!(Avx512<u64>, u64, "avx2,avx512f,avx512bw,avx512dq,avx512vl");
+entry_point!(Avx512<u32, 32>, u32, "avx2,avx512f,avx512bw,avx512dq,avx512vl");
+entry_point!(Avx512<u64, 64>, u64, "avx2,avx512f,avx512bw,avx512dq,avx512vl");
+entry_point!(Avx512<u64, 52>, u64, "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512ifma");
 
 /// Where the lanes of a permutation of two vectors `x`, `y` come from; lane `i` of `y` is `COUNT + i`.
 mod indices {
@@ -97,7 +100,27 @@ fn use_four(vectors: &mut [__m512i]) {
     }
 }
 
-impl Lanes for Avx512<u32> {
+/// `vpmuludq`, which the compiler otherwise takes apart: it finds in the sums of [`Lanes::mul_high`] the upper half of a 64-bit
+/// product and computes that in scalar registers, and where one factor is the same all through a loop, it takes
+/// `vpmullq` at three times the cost.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn mul_u32(x: __m512i, y: __m512i) -> __m512i {
+    let product;
+    // SAFETY: the instruction is of AVX-512 F, and reads and writes registers alone.
+    unsafe {
+        std::arch::asm!(
+            "vpmuludq {}, {}, {}",
+            lateout(zmm_reg) product,
+            in(zmm_reg) x,
+            in(zmm_reg) y,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    product
+}
+
+impl Registers for Avx512<u32, 32> {
     type Word = u32;
     type Vector = __m512i;
     const COUNT: usize = 16;
@@ -121,11 +144,6 @@ impl Lanes for Avx512<u32> {
         }
     }
     #[inline(always)]
-    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const u32) -> __m512i {
-        // SAFETY: four bytes on, and no more than the one word more that the contract allows.
-        unsafe { self.load_cycle::<GROUPS>(from.byte_add(4)) }
-    }
-    #[inline(always)]
     unsafe fn store(self, to: *mut u32, vector: __m512i) {
         // SAFETY: valid by contract; the instruction needs no alignment.
         unsafe { _mm512_storeu_epi32(to.cast(), vector) }
@@ -134,10 +152,6 @@ impl Lanes for Avx512<u32> {
     #[inline(always)]
     fn splat(self, word: u32) -> __m512i {
         intrinsic!(_mm512_set1_epi32(word as i32))
-    }
-    #[inline(always)]
-    fn splat_odd(self, word: u32) -> __m512i {
-        self.splat(word)
     }
     #[inline(always)]
     fn add(self, x: __m512i, y: __m512i) -> __m512i {
@@ -152,21 +166,12 @@ impl Lanes for Avx512<u32> {
         intrinsic!(_mm512_min_epu32(x, y))
     }
     #[inline(always)]
-    fn mul_low(self, x: __m512i, y: __m512i) -> __m512i {
-        intrinsic!(_mm512_mullo_epi32(x, y))
+    fn shift_left(self, x: __m512i, bits: u32) -> __m512i {
+        intrinsic!(_mm512_sllv_epi32(x, _mm512_set1_epi32(bits as i32)))
     }
     #[inline(always)]
-    fn mul_high(self, x: __m512i, y: __m512i, y_odd: __m512i) -> __m512i {
-        intrinsic!({
-            let even = _mm512_mul_epu32(x, y);
-            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(x), y_odd);
-            // Upper halves: those of `odd` are in place, those of `even` move down a lane.
-            _mm512_mask_shuffle_epi32::<0b11_11_01_01>(odd, 0x5555, even)
-        })
-    }
-    #[inline(always)]
-    fn odd(self, y: __m512i) -> __m512i {
-        intrinsic!(_mm512_srli_epi64::<32>(y))
+    fn shift_right(self, x: __m512i, bits: u32) -> __m512i {
+        intrinsic!(_mm512_srlv_epi32(x, _mm512_set1_epi32(bits as i32)))
     }
 
     #[inline(always)]
@@ -195,7 +200,55 @@ impl Lanes for Avx512<u32> {
     }
 }
 
-impl Lanes for Avx512<u64> {
+impl Lanes for Avx512<u32, 32> {
+    const BITS: u32 = 32;
+    const FUSED: bool = false;
+
+    #[inline(always)]
+    fn mul_low(self, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_mullo_epi32(x, y))
+    }
+    #[inline(always)]
+    fn mul_add_low(self, sum: __m512i, x: __m512i, y: __m512i) -> __m512i {
+        self.add(sum, self.mul_low(x, y))
+    }
+    #[inline(always)]
+    fn mul_high(self, x: __m512i, y: HighFactor<__m512i>) -> __m512i {
+        intrinsic!({
+            let even = _mm512_mul_epu32(x, y.all);
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(x), y.odd);
+            // Upper halves: those of `odd` are in place, those of `even` move down a lane.
+            _mm512_mask_shuffle_epi32::<0b11_11_01_01>(odd, 0x5555, even)
+        })
+    }
+    #[inline(always)]
+    fn high(self, y: __m512i) -> HighFactor<__m512i> {
+        let odd = intrinsic!(_mm512_srli_epi64::<32>(y));
+        HighFactor { all: y, odd }
+    }
+    #[inline(always)]
+    fn splat_high(self, word: u32) -> HighFactor<__m512i> {
+        let all = self.splat(word);
+        HighFactor { all, odd: all }
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_high<const GROUPS: usize>(self, from: *const u32) -> HighFactor<__m512i> {
+        // SAFETY: no more than the one word more that the contract allows; the odd of one word is itself.
+        unsafe {
+            let odd = self.load_cycle::<GROUPS>(from.add(usize::from(GROUPS > 1)));
+            HighFactor {
+                all: self.load_cycle::<GROUPS>(from),
+                odd,
+            }
+        }
+    }
+    #[inline(always)]
+    fn clean(self, x: __m512i) -> __m512i {
+        x
+    }
+}
+
+impl<const BITS: u32> Registers for Avx512<u64, BITS> {
     type Word = u64;
     type Vector = __m512i;
     const COUNT: usize = 8;
@@ -218,11 +271,6 @@ impl Lanes for Avx512<u64> {
         }
     }
     #[inline(always)]
-    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const u64) -> __m512i {
-        // SAFETY: four bytes on, and no more than the one word more that the contract allows.
-        unsafe { self.load_cycle::<GROUPS>(from.byte_add(4)) }
-    }
-    #[inline(always)]
     unsafe fn store(self, to: *mut u64, vector: __m512i) {
         // SAFETY: valid by contract; the instruction needs no alignment.
         unsafe { _mm512_storeu_epi64(to.cast(), vector) }
@@ -231,10 +279,6 @@ impl Lanes for Avx512<u64> {
     #[inline(always)]
     fn splat(self, word: u64) -> __m512i {
         intrinsic!(_mm512_set1_epi64(word as i64))
-    }
-    #[inline(always)]
-    fn splat_odd(self, word: u64) -> __m512i {
-        self.splat(word >> 32)
     }
     #[inline(always)]
     fn add(self, x: __m512i, y: __m512i) -> __m512i {
@@ -249,32 +293,12 @@ impl Lanes for Avx512<u64> {
         intrinsic!(_mm512_min_epu64(x, y))
     }
     #[inline(always)]
-    fn mul_low(self, x: __m512i, y: __m512i) -> __m512i {
-        intrinsic!(_mm512_mullo_epi64(x, y))
-    }
-    /// By halves of 32 bits: the upper word of `(x1 2^32 + x0)(y1 2^32 + y0)`, `y_odd` holding `y1`.
-    #[inline(always)]
-    fn mul_high(self, x: __m512i, y: __m512i, y_odd: __m512i) -> __m512i {
-        intrinsic!({
-            let low_half = _mm512_set1_epi64(0xffff_ffff);
-            let x_high = _mm512_srli_epi64::<32>(x);
-            let carry = _mm512_srli_epi64::<32>(_mm512_mul_epu32(x, y));
-            // Neither sum overflows: (2^32 - 1)^2 + 2^32 - 1 < 2^64.
-            let middle = _mm512_add_epi64(_mm512_mul_epu32(x_high, y), carry);
-            let other = _mm512_add_epi64(
-                _mm512_mul_epu32(x, y_odd),
-                _mm512_and_si512(middle, low_half),
-            );
-            let high = _mm512_add_epi64(
-                _mm512_mul_epu32(x_high, y_odd),
-                _mm512_srli_epi64::<32>(middle),
-            );
-            _mm512_add_epi64(high, _mm512_srli_epi64::<32>(other))
-        })
+    fn shift_left(self, x: __m512i, bits: u32) -> __m512i {
+        intrinsic!(_mm512_sllv_epi64(x, _mm512_set1_epi64(bits as i64)))
     }
     #[inline(always)]
-    fn odd(self, y: __m512i) -> __m512i {
-        intrinsic!(_mm512_srli_epi64::<32>(y))
+    fn shift_right(self, x: __m512i, bits: u32) -> __m512i {
+        intrinsic!(_mm512_srlv_epi64(x, _mm512_set1_epi64(bits as i64)))
     }
 
     #[inline(always)]
@@ -300,5 +324,100 @@ impl Lanes for Avx512<u64> {
             _mm512_permutex2var_epi64(x, even, y),
             _mm512_permutex2var_epi64(x, odd, y)
         ))
+    }
+}
+
+impl Lanes for Avx512<u64, 64> {
+    const BITS: u32 = 64;
+    const FUSED: bool = false;
+
+    #[inline(always)]
+    fn mul_low(self, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_mullo_epi64(x, y))
+    }
+    #[inline(always)]
+    fn mul_add_low(self, sum: __m512i, x: __m512i, y: __m512i) -> __m512i {
+        self.add(sum, self.mul_low(x, y))
+    }
+    /// By halves of 32 bits: the upper word of `(x1 2^32 + x0)(y1 2^32 + y0)`, `y_odd` holding `y1`.
+    #[inline(always)]
+    fn mul_high(self, x: __m512i, y: HighFactor<__m512i>) -> __m512i {
+        intrinsic!({
+            let low_half = _mm512_set1_epi64(0xffff_ffff);
+            let x_high = _mm512_srli_epi64::<32>(x);
+            let carry = _mm512_srli_epi64::<32>(mul_u32(x, y.all));
+            // Neither sum overflows: (2^32 - 1)^2 + 2^32 - 1 < 2^64.
+            let middle = _mm512_add_epi64(mul_u32(x_high, y.all), carry);
+            let other = _mm512_add_epi64(mul_u32(x, y.odd), _mm512_and_si512(middle, low_half));
+            let high = _mm512_add_epi64(mul_u32(x_high, y.odd), _mm512_srli_epi64::<32>(middle));
+            _mm512_add_epi64(high, _mm512_srli_epi64::<32>(other))
+        })
+    }
+    #[inline(always)]
+    fn high(self, y: __m512i) -> HighFactor<__m512i> {
+        let odd = intrinsic!(_mm512_srli_epi64::<32>(y));
+        HighFactor { all: y, odd }
+    }
+    #[inline(always)]
+    fn splat_high(self, word: u64) -> HighFactor<__m512i> {
+        HighFactor {
+            all: self.splat(word),
+            odd: self.splat(word >> 32),
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_high<const GROUPS: usize>(self, from: *const u64) -> HighFactor<__m512i> {
+        // SAFETY: four bytes on, and no more than the one word more that the contract allows.
+        unsafe {
+            let odd = self.load_cycle::<GROUPS>(from.byte_add(4));
+            HighFactor {
+                all: self.load_cycle::<GROUPS>(from),
+                odd,
+            }
+        }
+    }
+    #[inline(always)]
+    fn clean(self, x: __m512i) -> __m512i {
+        x
+    }
+}
+
+/// IFMA: one instruction for a half of a product and a sum.
+impl Lanes for Avx512<u64, 52> {
+    const BITS: u32 = 52;
+    const FUSED: bool = true;
+
+    #[inline(always)]
+    fn mul_low(self, x: __m512i, y: __m512i) -> __m512i {
+        self.mul_add_low(intrinsic!(_mm512_setzero_si512()), x, y)
+    }
+    #[inline(always)]
+    fn mul_add_low(self, sum: __m512i, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_madd52lo_epu64(sum, x, y))
+    }
+    #[inline(always)]
+    fn mul_high(self, x: __m512i, y: HighFactor<__m512i>) -> __m512i {
+        self.mul_add_high(intrinsic!(_mm512_setzero_si512()), x, y)
+    }
+    #[inline(always)]
+    fn mul_add_high(self, sum: __m512i, x: __m512i, y: HighFactor<__m512i>) -> __m512i {
+        intrinsic!(_mm512_madd52hi_epu64(sum, x, y.all))
+    }
+    #[inline(always)]
+    fn high(self, y: __m512i) -> HighFactor<__m512i> {
+        HighFactor { all: y, odd: y }
+    }
+    #[inline(always)]
+    fn splat_high(self, word: u64) -> HighFactor<__m512i> {
+        self.high(self.splat(word))
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_high<const GROUPS: usize>(self, from: *const u64) -> HighFactor<__m512i> {
+        // SAFETY: valid by contract.
+        self.high(unsafe { self.load_cycle::<GROUPS>(from) })
+    }
+    #[inline(always)]
+    fn clean(self, x: __m512i) -> __m512i {
+        intrinsic!(_mm512_and_si512(x, _mm512_set1_epi64((1 << 52) - 1)))
     }
 }

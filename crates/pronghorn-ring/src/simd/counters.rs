@@ -92,8 +92,10 @@ fn add_digits(total: &mut [u64; DIGITS], addend: [u64; 3]) {
 fn spread(level: SimdLevel, digits: &[[u64; COLUMNS]; DIGITS], samples: &mut [i8; GROUP]) {
     #[cfg(target_arch = "x86_64")]
     match level.or_best() {
-        // SAFETY: `or_best` returns only levels this CPU has.
-        SimdLevel::Avx512 => return unsafe { spread_avx512(digits, samples) },
+        SimdLevel::Avx512 | SimdLevel::Avx512Ifma => {
+            // SAFETY: `or_best` returns only levels this CPU has.
+            return unsafe { spread_avx512(digits, samples) };
+        }
         // SAFETY: as above.
         SimdLevel::Avx2 => return unsafe { spread_avx2(digits, samples) },
         SimdLevel::Portable => {}

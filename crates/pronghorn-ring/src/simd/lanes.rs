@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 
 use crate::Word;
 
-/// Vectors of [`COUNT`](Self::COUNT) words. A value of a type that implements this is a token: it exists only where
-/// the CPU has the instructions, which is what makes the arithmetic safe to call.
+/// Vectors of [`COUNT`](Self::COUNT) words: how they are read, added and permuted. A value of a type that implements
+/// this is a token: it exists only where the CPU has the instructions, which is what makes the arithmetic safe to call.
 ///
 /// Everything is `inline(always)` so that it ends up inside a function compiled for the instructions.
-pub trait Lanes: Copy {
+pub trait Registers: Copy {
     /// The word in a lane.
     type Word: Word;
     /// All lanes.
@@ -26,11 +26,6 @@ pub trait Lanes: Copy {
     /// # Safety
     /// `from` must be valid for reading them.
     unsafe fn load_cycle<const GROUPS: usize>(self, from: *const Self::Word) -> Self::Vector;
-    /// [`odd`](Self::odd) of [`load_cycle`](Self::load_cycle), cheaper.
-    ///
-    /// # Safety
-    /// `from` must be valid for reading one word more.
-    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const Self::Word) -> Self::Vector;
     /// Writes `COUNT` words, aligned as words.
     ///
     /// # Safety
@@ -39,21 +34,16 @@ pub trait Lanes: Copy {
 
     /// The word in all lanes.
     fn splat(self, word: Self::Word) -> Self::Vector;
-    /// [`odd`](Self::odd) of [`splat`](Self::splat), cheaper.
-    fn splat_odd(self, word: Self::Word) -> Self::Vector;
     /// Wrapping sums.
     fn add(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
     /// Wrapping differences.
     fn sub(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
     /// Unsigned minima.
     fn min(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
-    /// Lower words of the products.
-    fn mul_low(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
-    /// Upper words of the products `x * y`, with `y_odd = self.odd(y)`.
-    fn mul_high(self, x: Self::Vector, y: Self::Vector, y_odd: Self::Vector) -> Self::Vector;
-    /// What [`mul_high`](Self::mul_high) needs of a factor besides itself: 32 bits on in every 64-bit lane (the
-    /// odd of 32-bit words, the upper half of a 64-bit word).
-    fn odd(self, y: Self::Vector) -> Self::Vector;
+    /// Words shifted to the left, `bits` being fewer than they have.
+    fn shift_left(self, x: Self::Vector, bits: u32) -> Self::Vector;
+    /// Words shifted to the right, `bits` being fewer than they have.
+    fn shift_right(self, x: Self::Vector, bits: u32) -> Self::Vector;
     /// Tells the compiler that all of these are needed now: it then keeps chains of operations on them
     /// side by side, where it would rather finish one after the other to save registers.
     fn side_by_side<const K: usize>(self, vectors: [Self::Vector; K]) -> [Self::Vector; K];
@@ -62,6 +52,57 @@ pub trait Lanes: Copy {
     fn zip(self, x: Self::Vector, y: Self::Vector) -> (Self::Vector, Self::Vector);
     /// Undoes [`zip`](Self::zip).
     fn unzip(self, x: Self::Vector, y: Self::Vector) -> (Self::Vector, Self::Vector);
+}
+
+/// [`Registers`] and their multiplier, of [`BITS`](Self::BITS) bits. Where that is less than a word has, it takes factors
+/// modulo `2^BITS`, but adds its products to whole words: modulo `2^BITS`, what is above in results is noise, until
+/// [`clean`](Self::clean).
+pub trait Lanes: Registers {
+    /// Bits of the multiplier.
+    const BITS: u32;
+    /// Whether it adds to its products at no cost.
+    const FUSED: bool;
+
+    /// `x * y mod 2^BITS`.
+    fn mul_low(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
+    /// `sum + (x * y mod 2^BITS)`.
+    fn mul_add_low(self, sum: Self::Vector, x: Self::Vector, y: Self::Vector) -> Self::Vector;
+    /// `floor(x * y / 2^BITS)`.
+    fn mul_high(self, x: Self::Vector, y: HighFactor<Self::Vector>) -> Self::Vector;
+    /// `sum + floor(x * y / 2^BITS)`.
+    #[inline(always)]
+    fn mul_add_high(
+        self,
+        sum: Self::Vector,
+        x: Self::Vector,
+        y: HighFactor<Self::Vector>,
+    ) -> Self::Vector {
+        self.add(sum, self.mul_high(x, y))
+    }
+    /// Makes a factor ready.
+    fn high(self, y: Self::Vector) -> HighFactor<Self::Vector>;
+    /// [`high`](Self::high) of [`splat`](Registers::splat), cheaper.
+    fn splat_high(self, word: Self::Word) -> HighFactor<Self::Vector>;
+    /// [`high`](Self::high) of [`load_cycle`](Registers::load_cycle), cheaper.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading one word more.
+    unsafe fn load_cycle_high<const GROUPS: usize>(
+        self,
+        from: *const Self::Word,
+    ) -> HighFactor<Self::Vector>;
+    /// Without the bits from `BITS` on.
+    fn clean(self, x: Self::Vector) -> Self::Vector;
+}
+
+/// What [`Lanes::mul_high`] needs of a factor.
+#[derive(Clone, Copy)]
+pub struct HighFactor<V> {
+    /// The factor.
+    pub all: V,
+    /// The same, 32 bits on in every 64-bit lane: the odd of 32-bit words, the upper half of a 64-bit word. Unused where
+    /// the multiplier needs no halves.
+    pub odd: V,
 }
 
 /// Vectors of one word: the portable code, and the plain reading of the others.
@@ -73,7 +114,7 @@ impl<W> Scalar<W> {
     pub const NEW: Self = Self(PhantomData);
 }
 
-impl<W: Word> Lanes for Scalar<W> {
+impl<W: Word> Registers for Scalar<W> {
     type Word = W;
     type Vector = W;
     const COUNT: usize = 1;
@@ -89,11 +130,6 @@ impl<W: Word> Lanes for Scalar<W> {
         unsafe { from.read() }
     }
     #[inline(always)]
-    unsafe fn load_cycle_odd<const GROUPS: usize>(self, from: *const W) -> W {
-        // SAFETY: valid by contract.
-        unsafe { from.read() }
-    }
-    #[inline(always)]
     unsafe fn store(self, to: *mut W, vector: W) {
         // SAFETY: valid by contract.
         unsafe { to.write(vector) }
@@ -101,10 +137,6 @@ impl<W: Word> Lanes for Scalar<W> {
 
     #[inline(always)]
     fn splat(self, word: W) -> W {
-        word
-    }
-    #[inline(always)]
-    fn splat_odd(self, word: W) -> W {
         word
     }
     #[inline(always)]
@@ -120,18 +152,13 @@ impl<W: Word> Lanes for Scalar<W> {
         x.min(y)
     }
     #[inline(always)]
-    fn mul_low(self, x: W, y: W) -> W {
-        x.wrapping_mul(y)
+    fn shift_left(self, x: W, bits: u32) -> W {
+        x << bits
     }
     #[inline(always)]
-    fn mul_high(self, x: W, y: W, _: W) -> W {
-        x.mul_high(y)
+    fn shift_right(self, x: W, bits: u32) -> W {
+        x >> bits
     }
-    #[inline(always)]
-    fn odd(self, y: W) -> W {
-        y
-    }
-
     #[inline(always)]
     fn side_by_side<const K: usize>(self, vectors: [W; K]) -> [W; K] {
         vectors
@@ -144,5 +171,40 @@ impl<W: Word> Lanes for Scalar<W> {
     #[inline(always)]
     fn unzip(self, x: W, y: W) -> (W, W) {
         (x, y)
+    }
+}
+
+impl<W: Word> Lanes for Scalar<W> {
+    const BITS: u32 = W::BITS;
+    const FUSED: bool = false;
+
+    #[inline(always)]
+    fn mul_low(self, x: W, y: W) -> W {
+        x.wrapping_mul(y)
+    }
+    #[inline(always)]
+    fn mul_add_low(self, sum: W, x: W, y: W) -> W {
+        sum.wrapping_add(x.wrapping_mul(y))
+    }
+    #[inline(always)]
+    fn mul_high(self, x: W, y: HighFactor<W>) -> W {
+        x.mul_high(y.all)
+    }
+    #[inline(always)]
+    fn high(self, y: W) -> HighFactor<W> {
+        HighFactor { all: y, odd: y }
+    }
+    #[inline(always)]
+    fn splat_high(self, word: W) -> HighFactor<W> {
+        self.high(word)
+    }
+    #[inline(always)]
+    unsafe fn load_cycle_high<const GROUPS: usize>(self, from: *const W) -> HighFactor<W> {
+        // SAFETY: valid by contract.
+        self.high(unsafe { from.read() })
+    }
+    #[inline(always)]
+    fn clean(self, x: W) -> W {
+        x
     }
 }

@@ -1,6 +1,6 @@
 //! The code that runs at a chosen [`SimdLevel`], and the choice.
 //!
-//! Two kinds: routines written over [`Lanes`] (the NTT, Shoup products), and plain loops
+//! Two kinds: routines written over [`Lanes`] (the NTT, products), and plain loops
 //! that [`vectorised!`] has the compiler build once for each level.
 #![allow(unsafe_code)] // CPU intrinsics, unchecked vector loads and stores, calls of code for detected CPU features
 
@@ -12,13 +12,14 @@ mod bits;
 mod counters;
 mod lanes;
 mod ntt;
+mod residues;
 pub(crate) mod vector;
 
 pub(crate) use counters::{GROUP, PLANES, centred_sums};
 
 use crate::{Prime, SimdLevel};
-use lanes::Scalar;
-pub(crate) use ntt::Twiddles;
+use lanes::{Lanes, Scalar};
+pub(crate) use ntt::{Direction, Transform, Twiddles};
 pub(crate) use vector::mask_and_largest;
 
 /// Defines a function whose plain body is compiled for every level and run at the one its first
@@ -46,7 +47,7 @@ macro_rules! vectorised {
                 }
                 match level.or_best() {
                     // SAFETY: `or_best` returns only levels this CPU has.
-                    $crate::SimdLevel::Avx512 => return unsafe { avx512 $(::<$generic $(, $constant)?>)? ($($arg),*) },
+                    $crate::SimdLevel::Avx512 | $crate::SimdLevel::Avx512Ifma => return unsafe { avx512 $(::<$generic $(, $constant)?>)? ($($arg),*) },
                     // SAFETY: as above.
                     $crate::SimdLevel::Avx2 => return unsafe { avx2 $(::<$generic $(, $constant)?>)? ($($arg),*) },
                     $crate::SimdLevel::Portable => {}
@@ -60,24 +61,19 @@ macro_rules! vectorised {
 }
 pub(crate) use vectorised;
 
-/// What a [`Word`] must bring to run at every level. Sealed: this module is private.
+/// What runs on vectors of words of any kind.
+pub trait Routine<W> {
+    /// What comes of it.
+    type Output;
+    /// To be `inline(always)`, so that it is compiled for the instructions of `lanes`.
+    fn run<L: Lanes<Word = W>>(self, lanes: L) -> Self::Output;
+}
+
+/// What a [`Word`](crate::Word) must bring to run at every level. Sealed: this module is private.
 pub trait Kernels: Sized {
-    /// Forward NTT of `x`, `x.len()` being the degree of `twiddles`.
+    /// Runs the routine on the best vectors of a level (or the best below it that the CPU has) for residues below `q`.
     #[doc(hidden)]
-    fn ntt_forward(level: SimdLevel, q: &Prime<Self>, twiddles: &Twiddles<Self>, x: &mut [Self]);
-    /// Inverse NTT of `x`, scaled by `1/n`.
-    #[doc(hidden)]
-    fn ntt_inverse(level: SimdLevel, q: &Prime<Self>, twiddles: &Twiddles<Self>, x: &mut [Self]);
-    /// `out = x * y mod q`; slices of one length.
-    #[doc(hidden)]
-    fn mul_shoup(
-        level: SimdLevel,
-        q: &Prime<Self>,
-        x: &[Self],
-        y: &[Self],
-        y_shoup: &[Self],
-        out: &mut [Self],
-    );
+    fn run<R: Routine<Self>>(level: SimdLevel, q: &Prime<Self>, routine: R) -> R::Output;
     /// Packs 512 words into `width * 64` bytes.
     #[doc(hidden)]
     fn pack_block(level: SimdLevel, words: &[Self], width: u32, bytes: &mut [u8]);
@@ -87,33 +83,15 @@ pub trait Kernels: Sized {
 }
 
 macro_rules! kernels {
-    ($word:ty $(, $level:ident => $lanes:path)*) => {
+    ($word:ty $(, $($level:ident)|+ $(if $holds:ident)? => $lanes:ty)*) => {
         impl Kernels for $word {
-            fn ntt_forward(level: SimdLevel, q: &Prime<Self>, twiddles: &Twiddles<Self>, x: &mut [Self]) {
-                match level.or_best() {
-                    // A vector pair is the least the vector code handles; smaller degrees are scalar.
-                    $(#[cfg(target_arch = "x86_64")]
-                    // SAFETY: `or_best` returns only levels this CPU has.
-                    SimdLevel::$level if x.len() >= <$lanes>::LEAST => unsafe { <$lanes>::ntt_forward(q, twiddles, x) },)*
-                    _ => ntt::forward(Scalar::<$word>::NEW, q, twiddles, x),
-                }
-            }
-
-            fn ntt_inverse(level: SimdLevel, q: &Prime<Self>, twiddles: &Twiddles<Self>, x: &mut [Self]) {
+            fn run<R: Routine<Self>>(level: SimdLevel, q: &Prime<Self>, routine: R) -> R::Output {
+                let _ = q;
                 match level.or_best() {
                     $(#[cfg(target_arch = "x86_64")]
                     // SAFETY: `or_best` returns only levels this CPU has.
-                    SimdLevel::$level if x.len() >= <$lanes>::LEAST => unsafe { <$lanes>::ntt_inverse(q, twiddles, x) },)*
-                    _ => ntt::inverse(Scalar::<$word>::NEW, q, twiddles, x),
-                }
-            }
-
-            fn mul_shoup(level: SimdLevel, q: &Prime<Self>, x: &[Self], y: &[Self], y_shoup: &[Self], out: &mut [Self]) {
-                match level.or_best() {
-                    $(#[cfg(target_arch = "x86_64")]
-                    // SAFETY: `or_best` returns only levels this CPU has.
-                    SimdLevel::$level => unsafe { <$lanes>::mul_shoup(q, x, y, y_shoup, out) },)*
-                    _ => vector::mul_shoup_lanes(Scalar::<$word>::NEW, q, x, y, y_shoup, out),
+                    $(SimdLevel::$level)|+ $(if q.$holds())? => unsafe { <$lanes>::enter(routine) },)*
+                    _ => routine.run(Scalar::NEW),
                 }
             }
 
@@ -128,77 +106,35 @@ macro_rules! kernels {
     };
 }
 
-kernels!(u32, Avx512 => avx512::Avx512<u32>, Avx2 => avx2::Avx2);
-kernels!(u64, Avx512 => avx512::Avx512<u64>);
+kernels!(
+    u32,
+    Avx512 | Avx512Ifma => avx512::Avx512<u32, 32>,
+    Avx2 => avx2::Avx2
+);
+kernels!(
+    u64,
+    Avx512Ifma if fits_short_multiplier => avx512::Avx512<u64, 52>,
+    Avx512 | Avx512Ifma => avx512::Avx512<u64, 64>
+);
 
-/// Entry points of a [`Lanes`] type: the generic routines compiled with its CPU features.
+/// The way into a [`Lanes`] type: a routine compiled with its CPU features.
 #[cfg(target_arch = "x86_64")]
-macro_rules! entry_points {
+macro_rules! entry_point {
     ($lanes:ty, $word:ty, $features:literal) => {
         impl $lanes {
-            /// Shortest polynomial the vector NTT handles.
-            pub(super) const LEAST: usize = 2 * <Self as Lanes>::COUNT;
-
             /// # Safety
             /// The CPU must have the features of this type.
-            pub(super) unsafe fn ntt_forward(
-                q: &Prime<$word>,
-                twiddles: &Twiddles<$word>,
-                x: &mut [$word],
-            ) {
+            pub(super) unsafe fn enter<R: Routine<$word>>(routine: R) -> R::Output {
                 #[target_feature(enable = $features)]
-                fn run(q: &Prime<$word>, twiddles: &Twiddles<$word>, x: &mut [$word]) {
+                fn run<R: Routine<$word>>(routine: R) -> R::Output {
                     // SAFETY: this function runs with the features of the token.
-                    let lanes = unsafe { <$lanes>::new() };
-                    crate::simd::ntt::forward(lanes, q, twiddles, x)
+                    routine.run(unsafe { <$lanes>::new() })
                 }
                 // SAFETY: the CPU has the features by contract.
-                unsafe { run(q, twiddles, x) }
-            }
-
-            /// # Safety
-            /// The CPU must have the features of this type.
-            pub(super) unsafe fn ntt_inverse(
-                q: &Prime<$word>,
-                twiddles: &Twiddles<$word>,
-                x: &mut [$word],
-            ) {
-                #[target_feature(enable = $features)]
-                fn run(q: &Prime<$word>, twiddles: &Twiddles<$word>, x: &mut [$word]) {
-                    // SAFETY: this function runs with the features of the token.
-                    let lanes = unsafe { <$lanes>::new() };
-                    crate::simd::ntt::inverse(lanes, q, twiddles, x)
-                }
-                // SAFETY: the CPU has the features by contract.
-                unsafe { run(q, twiddles, x) }
-            }
-
-            /// # Safety
-            /// The CPU must have the features of this type.
-            pub(super) unsafe fn mul_shoup(
-                q: &Prime<$word>,
-                x: &[$word],
-                y: &[$word],
-                y_shoup: &[$word],
-                out: &mut [$word],
-            ) {
-                #[target_feature(enable = $features)]
-                fn run(
-                    q: &Prime<$word>,
-                    x: &[$word],
-                    y: &[$word],
-                    y_shoup: &[$word],
-                    out: &mut [$word],
-                ) {
-                    // SAFETY: this function runs with the features of the token.
-                    let lanes = unsafe { <$lanes>::new() };
-                    crate::simd::vector::mul_shoup_lanes(lanes, q, x, y, y_shoup, out)
-                }
-                // SAFETY: the CPU has the features by contract.
-                unsafe { run(q, x, y, y_shoup, out) }
+                unsafe { run(routine) }
             }
         }
     };
 }
 #[cfg(target_arch = "x86_64")]
-use entry_points;
+use entry_point;

@@ -2,194 +2,254 @@
 //!
 //! Cooley and Tukey's butterflies forward, Gentleman and Sande's back, twiddles in bit-reversed
 //! order (Longa and Naehrig, "Speeding up the number theoretic transform for faster ideal
-//! lattice-based cryptography", CANS 2016), products by Shoup's method with remainders below `2q`
-//! (Harvey, "Faster arithmetic for number-theoretic transforms", 2014). As `q` may take all but one
-//! bit of a word, residues rest below `2q` between forward stages and below `q` between inverse ones.
+//! lattice-based cryptography", CANS 2016), products by Shoup's method (Harvey, "Faster arithmetic for
+//! number-theoretic transforms", 2014). What becomes of the size of residues is the matter of [`bounds`].
 //!
-//! Stages go two at a time through memory; those of partners `COUNT` apart and less stay in a pair of vectors.
-//! There, the stage of `GROUPS` groups wants lane `i` to be of group `i mod GROUPS`, so that its twiddles are read
-//! as they stand, over and over: [`Lanes::zip`] leads from each stage to the next, and to the order of the result.
+//! Groups of a stage are the nodes of a binary tree: the halves of node `i` are nodes `2i` and `2i + 1` of the next
+//! stage, and the twiddle of node `i` is number `i` of its table. Stages go two at a time through
+//! memory, and a part of [`BLOCK_BYTES`] through all of its stages at once.
+//!
+//! Stages of partners `COUNT` apart and less stay in a pair of vectors. There, the stage of `GROUPS` groups wants lane
+//! `i` to be of group `i mod GROUPS`, so that its twiddles are read as they stand, over and over:
+//! [`Registers::zip`] leads from each stage to the next, and to the order of the result.
 //!
 //! A butterfly is a chain of some 25 cycles, so several independent ones go together, operation by
 //! operation: the CPU does not look far enough ahead to find them by itself. (Arrays are filled by
 //! loops, not closures: closures are compiled without the CPU features and stay calls.)
+//!
+//! [`Registers::zip`]: super::lanes::Registers::zip
 
-use super::lanes::Lanes;
+mod bounds;
+mod twiddles;
+
+use super::Routine;
+use super::lanes::{Lanes, Scalar};
+use super::residues::{Factor, Residues};
 use crate::{Prime, Word};
+use bounds::Bounds;
+use twiddles::Factors;
+pub use twiddles::Twiddles;
 
-/// Powers of a primitive `2n`-th root of unity with their Shoup quotients.
-#[derive(Clone)]
-pub struct Twiddles<W> {
-    forward: Factors<W>,
-    inverse: Factors<W>,
-    /// `1/n`, and `1/n` times the twiddle of the last inverse stage.
-    scale: Factors<W>,
-}
+/// What the stages of a part keep in the first-level cache, of 32 KiB and more, beside their twiddles.
+const BLOCK_BYTES: usize = 1 << 14;
 
-#[derive(Clone)]
-struct Factors<W> {
-    words: Vec<W>,
-    /// One more than `words`, for [`Lanes::load_cycle_odd`].
-    quotients: Vec<W>,
-}
-
-impl<W: Word> Twiddles<W> {
-    /// For degree `n = 2^k >= 2` and `root^n = -1`.
-    pub fn new(n: usize, q: &Prime<W>, root: W) -> Option<Self> {
-        let inverse = Factors::new(q, bit_reversed_powers(n, q, q.inverse(root)?));
-        let unscale = q.inverse(W::from_u64(n as u64 % q.value()))?;
-        let scale = Factors::new(q, vec![unscale, q.mul(unscale, inverse.words[1])]);
-        Some(Self {
-            forward: Factors::new(q, bit_reversed_powers(n, q, root)),
-            inverse,
-            scale,
-        })
-    }
-
-    /// Degree.
-    pub fn n(&self) -> usize {
-        self.forward.words.len()
-    }
-}
-
-impl<W: Word> Factors<W> {
-    fn new(q: &Prime<W>, words: Vec<W>) -> Self {
-        let padding = std::iter::once(W::default());
-        let quotients = words
-            .iter()
-            .map(|&word| q.shoup(word))
-            .chain(padding)
-            .collect();
-        Self { words, quotients }
-    }
-}
-
-/// `root^i` at the index whose `log2 n` bits are those of `i` reversed.
-fn bit_reversed_powers<W: Word>(n: usize, q: &Prime<W>, root: W) -> Vec<W> {
-    let mut powers = vec![W::default(); n];
-    let mut power = W::from_u64(1);
-    for i in 0..n {
-        powers[i.reverse_bits() >> (usize::BITS - n.trailing_zeros())] = power;
-        power = q.mul(power, root);
-    }
-    powers
-}
-
-/// Forward transform in place: coefficients in order, below `q`; values in bit-reversed order, below `q`.
-#[inline(always)]
-pub fn forward<L: Lanes>(
-    lanes: L,
-    q: &Prime<L::Word>,
-    twiddles: &Twiddles<L::Word>,
-    x: &mut [L::Word],
-) {
-    let pass = Pass::new(lanes, q, &twiddles.forward, &twiddles.scale, x);
-    let pairs = x.len() / (2 * L::COUNT);
-    let mut groups = 1;
-    if pairs.trailing_zeros() % 2 == 1 {
-        pass.forward_stage(x);
-        groups = 2;
-    }
-    while groups < pairs {
-        pass.forward_two_stages(groups, x);
-        groups *= 4;
-    }
-    match pairs {
-        1 => pass.forward_pairs::<1>(x),
-        2 => pass.forward_pairs::<2>(x),
-        _ => pass.forward_pairs::<4>(x),
-    }
-}
-
-/// Inverse transform in place, `1/n` included: the reverse of [`forward`].
-#[inline(always)]
-pub fn inverse<L: Lanes>(
-    lanes: L,
-    q: &Prime<L::Word>,
-    twiddles: &Twiddles<L::Word>,
-    x: &mut [L::Word],
-) {
-    let pass = Pass::new(lanes, q, &twiddles.inverse, &twiddles.scale, x);
-    let mut groups = x.len() / (2 * L::COUNT);
-    match groups {
-        1 => return pass.inverse_pairs::<1, true>(x),
-        2 => pass.inverse_pairs::<2, false>(x),
-        _ => pass.inverse_pairs::<4, false>(x),
-    }
-    while groups > 4 {
-        groups /= 4;
-        pass.inverse_two_stages::<false>(groups, x);
-    }
-    match groups {
-        4 => pass.inverse_two_stages::<true>(1, x),
-        _ => pass.inverse_stage(x),
-    }
-}
-
-/// A factor in lanes, ready for Shoup's product.
+/// Which way a transform goes.
 #[derive(Clone, Copy)]
-struct Factor<V> {
-    word: V,
-    quotient: V,
-    quotient_odd: V,
+pub enum Direction {
+    /// Coefficients in order to values in bit-reversed order.
+    Forward,
+    /// The reverse, `1/n` included.
+    Inverse,
+}
+
+/// A transform in place. Inputs and outputs are below `q`.
+pub struct Transform<'a, W> {
+    pub direction: Direction,
+    pub q: &'a Prime<W>,
+    pub twiddles: &'a Twiddles<W>,
+    pub x: &'a mut [W],
+}
+
+impl<W: Word> Routine<W> for Transform<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes<Word = W>>(self, lanes: L) {
+        // A pair of vectors is the least the stages below handle.
+        if self.x.len() < 2 * L::COUNT {
+            return self.run_on(Scalar::NEW);
+        }
+        self.run_on(lanes);
+    }
+}
+
+impl<W: Word> Transform<'_, W> {
+    #[inline(always)]
+    fn run_on<L: Lanes<Word = W>>(self, lanes: L) {
+        if L::BITS == W::BITS && self.q.bits() == L::BITS - 1 {
+            self.run_within::<L, true>(lanes);
+        } else {
+            self.run_within::<L, false>(lanes);
+        }
+    }
+
+    #[inline(always)]
+    fn run_within<L: Lanes<Word = W>, const TIGHT: bool>(self, lanes: L) {
+        let Self {
+            direction,
+            q,
+            twiddles,
+            x,
+        } = self;
+        let stages = x.len().trailing_zeros();
+        match direction {
+            Direction::Forward => {
+                let bounds = Bounds::<L, TIGHT>::forward(lanes, q, stages);
+                Pass::new(lanes, bounds, &twiddles.forward, &twiddles.scale, x).forward(x);
+            }
+            Direction::Inverse => {
+                let bounds = Bounds::<L, TIGHT>::inverse(lanes, q, stages);
+                Pass::new(lanes, bounds, &twiddles.inverse, &twiddles.scale, x).inverse(x);
+            }
+        }
+    }
 }
 
 /// What all stages of one transform share.
-struct Pass<'a, L: Lanes> {
+struct Pass<'a, L: Lanes, const TIGHT: bool> {
     lanes: L,
-    q: L::Vector,
+    bounds: Bounds<L, TIGHT>,
     factors: &'a Factors<L::Word>,
     scale: &'a Factors<L::Word>,
 }
 
-impl<'a, L: Lanes> Pass<'a, L> {
+impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
     /// Checks what the unchecked loads and stores below rely on: `x` and the factors have `n`
     /// words, a power of two and at least a pair of vectors.
     #[inline(always)]
     fn new(
         lanes: L,
-        q: &Prime<L::Word>,
+        bounds: Bounds<L, TIGHT>,
         factors: &'a Factors<L::Word>,
         scale: &'a Factors<L::Word>,
         x: &[L::Word],
     ) -> Self {
         let n = x.len();
         assert!(n.is_power_of_two() && n >= 2 * L::COUNT);
-        assert!(factors.words.len() == n && factors.quotients.len() > n);
+        assert!(factors.words.len() == n && factors.quotients(L::BITS).len() > n);
         Self {
             lanes,
-            q: lanes.splat(q.word()),
+            bounds,
             factors,
             scale,
         }
     }
 
-    /// Stage of one group: coefficients `n/2` apart.
     #[inline(always)]
-    fn forward_stage(&self, x: &mut [L::Word]) {
+    fn residues(&self) -> &Residues<L> {
+        self.bounds.residues()
+    }
+
+    /// The part of the transform of `n` words that goes through its stages at once: a power of four
+    /// of them makes the whole.
+    #[inline(always)]
+    fn block(n: usize) -> usize {
+        let mut block = n;
+        while block * size_of::<L::Word>() > BLOCK_BYTES {
+            block /= 4;
+        }
+        block
+    }
+
+    #[inline(always)]
+    fn forward(&self, x: &mut [L::Word]) {
+        let (n, block) = (x.len(), Self::block(x.len()));
+        for start in (0..n).step_by(block) {
+            // The parts that start here, largest first.
+            let mut part = n;
+            while part > block {
+                if start % part == 0 {
+                    self.forward_two_stages((n + start) / part, part, &mut x[start..start + part]);
+                }
+                part /= 4;
+            }
+            self.forward_block((n + start) / block, &mut x[start..start + block]);
+        }
+    }
+
+    #[inline(always)]
+    fn inverse(&self, x: &mut [L::Word]) {
+        let (n, block) = (x.len(), Self::block(x.len()));
+        if block == n {
+            return self.inverse_block::<true>(1, x);
+        }
+        for end in (block..n + 1).step_by(block) {
+            self.inverse_block::<false>((n + end - block) / block, &mut x[end - block..end]);
+            // The parts that end here, smallest first.
+            let mut part = 4 * block;
+            while part < n {
+                if end % part == 0 {
+                    let x = &mut x[end - part..end];
+                    self.inverse_two_stages::<false>((n + end - part) / part, part, x);
+                }
+                part *= 4;
+            }
+        }
+        self.inverse_two_stages::<true>(1, n, x);
+    }
+
+    /// All stages of node `node`.
+    #[inline(always)]
+    fn forward_block(&self, node: usize, x: &mut [L::Word]) {
+        let pairs = x.len() / (2 * L::COUNT);
+        let mut groups = 1;
+        if pairs.trailing_zeros() % 2 == 1 {
+            self.forward_stage(node, x);
+            groups = 2;
+        }
+        while groups < pairs {
+            self.forward_two_stages(node * groups, x.len() / groups, x);
+            groups *= 4;
+        }
+        match pairs {
+            1 => self.forward_pairs::<1>(node, x),
+            2 => self.forward_pairs::<2>(node * 2, x),
+            _ => self.forward_pairs::<4>(node * pairs, x),
+        }
+    }
+
+    /// All stages of node `node`; `SCALED` where the last of them is the transform's last.
+    #[inline(always)]
+    fn inverse_block<const SCALED: bool>(&self, node: usize, x: &mut [L::Word]) {
+        let mut groups = x.len() / (2 * L::COUNT);
+        match groups {
+            1 => return self.inverse_pairs::<1, SCALED>(node, x),
+            2 => self.inverse_pairs::<2, false>(node * 2, x),
+            _ => self.inverse_pairs::<4, false>(node * groups, x),
+        }
+        while groups > 4 {
+            groups /= 4;
+            self.inverse_two_stages::<false>(node * groups, x.len() / groups, x);
+        }
+        match groups {
+            4 => self.inverse_two_stages::<SCALED>(node, x.len(), x),
+            _ => self.inverse_stage::<SCALED>(node, x),
+        }
+    }
+
+    /// The stage of node `node`: words half of `x` apart.
+    #[inline(always)]
+    fn forward_stage(&self, node: usize, x: &mut [L::Word]) {
         let half = x.len() / 2;
-        let factor = self.one(self.factors, 1);
+        let factor = self.one(self.factors, node);
+        let stage = node.ilog2();
         let x = x.as_mut_ptr();
         // Outer stages exist only where half is at least 2 COUNT.
         for i in (0..half).step_by(2 * L::COUNT) {
             // SAFETY: i + 2 COUNT <= half, a multiple of 2 COUNT, and both halves have that many words.
             unsafe {
                 let (u, v) = (self.load(x.add(i)), self.load(x.add(half + i)));
-                let (u, v) = self.forward_butterflies(u, v, [factor; 2]);
+                let (u, v) = self.forward_butterflies(stage, u, v, [factor; 2]);
                 self.store(x.add(i), u);
                 self.store(x.add(half + i), v);
             }
         }
     }
 
-    /// Stages of `groups` and of `2 groups` groups.
+    /// The stages of the nodes from `node` on, of `part` words each, and of their halves.
     #[inline(always)]
-    fn forward_two_stages(&self, groups: usize, x: &mut [L::Word]) {
-        let quarter = x.len() / (4 * groups);
+    fn forward_two_stages(&self, node: usize, part: usize, x: &mut [L::Word]) {
+        let quarter = part / 4;
+        let stage = node.ilog2();
+        assert!(2 * (node + x.len() / part) <= self.factors.words.len());
         for (group, x) in x.chunks_exact_mut(4 * quarter).enumerate() {
-            let outer = self.one(self.factors, groups + group);
-            let low = self.one(self.factors, 2 * (groups + group));
-            let high = self.one(self.factors, 2 * (groups + group) + 1);
+            // SAFETY: as many nodes were checked above.
+            let ([outer], [low, high]) = unsafe {
+                (
+                    self.cycles::<1, 1>(node + group),
+                    self.cycles::<1, 2>(2 * (node + group)),
+                )
+            };
             let x = x.as_mut_ptr();
             for i in (0..quarter).step_by(2 * L::COUNT) {
                 // SAFETY: i + 2 COUNT <= quarter, a multiple of 2 COUNT, and the chunk has four quarters.
@@ -200,8 +260,9 @@ impl<'a, L: Lanes> Pass<'a, L> {
                         self.load(x.add(i + 3 * quarter)),
                     );
                     let ([a, b, e, f], [c, d, g, h]) =
-                        self.forward_butterflies([a, b, e, f], [c, d, g, h], [outer; 4]);
+                        self.forward_butterflies(stage, [a, b, e, f], [c, d, g, h], [outer; 4]);
                     let ([a, c, e, g], [b, d, f, h]) = self.forward_butterflies(
+                        stage + 1,
                         [a, c, e, g],
                         [b, d, f, h],
                         [low, high, low, high],
@@ -215,34 +276,50 @@ impl<'a, L: Lanes> Pass<'a, L> {
         }
     }
 
-    /// The stages from `COUNT` apart to neighbours, and the full reduction; `K` pairs at a time.
+    /// The stages of the nodes from `node` on, a pair of vectors each, and of all below them, and the full
+    /// reduction; `K` pairs at a time.
     #[inline(always)]
-    fn forward_pairs<const K: usize>(&self, x: &mut [L::Word]) {
-        let pairs = x.len() / (2 * L::COUNT);
+    fn forward_pairs<const K: usize>(&self, node: usize, x: &mut [L::Word]) {
+        let stage = node.ilog2();
+        self.check_pairs(node, x);
         for (step, x) in x.chunks_exact_mut(2 * L::COUNT * K).enumerate() {
-            // SAFETY: the chunk has K pairs.
-            let (u, v) = unsafe { self.load_pairs::<K>(x.as_ptr()) };
-            let first = pairs + step * K; // index of the first pair's twiddle in the stage of `pairs` groups
-            let (u, v) = self.forward_butterflies(u, v, self.singles(first));
-            let (u, v) = self.forward_cycle::<2, K>(u, v, first);
-            let (u, v) = self.forward_cycle::<4, K>(u, v, first);
-            let (u, v) = self.forward_cycle::<8, K>(u, v, first);
-            let (mut u, mut v) = self.forward_cycle::<16, K>(u, v, first);
-            for k in 0..K {
-                (u[k], v[k]) = self.lanes.zip(self.reduce(u[k]), self.reduce(v[k]));
+            let node = node + step * K;
+            // SAFETY: the chunk has K pairs, and as many nodes were checked above.
+            unsafe {
+                let (u, v) = self.load_pairs::<K>(x.as_ptr());
+                let (u, v) = self.forward_butterflies(stage, u, v, self.cycles::<1, K>(node));
+                let (u, v) = self.forward_cycle::<2, K>(stage, u, v, node);
+                let (u, v) = self.forward_cycle::<4, K>(stage, u, v, node);
+                let (u, v) = self.forward_cycle::<8, K>(stage, u, v, node);
+                let (mut u, mut v) = self.forward_cycle::<16, K>(stage, u, v, node);
+                for k in 0..K {
+                    let (low, high) = (self.bounds.reduce(u[k]), self.bounds.reduce(v[k]));
+                    (u[k], v[k]) = self.lanes.zip(low, high);
+                }
+                self.store_pairs(x.as_mut_ptr(), u, v);
             }
-            // SAFETY: as for the loads.
-            unsafe { self.store_pairs(x.as_mut_ptr(), u, v) }
         }
     }
 
-    /// The stage of `GROUPS` groups a pair, after that of half as many; nothing where vectors are too short.
+    /// Panics unless the nodes from `node` on, a pair of vectors of `x` each, have twiddles for all stages in a pair.
     #[inline(always)]
-    fn forward_cycle<const GROUPS: usize, const K: usize>(
+    fn check_pairs(&self, node: usize, x: &[L::Word]) {
+        let pairs = x.len() / (2 * L::COUNT);
+        assert!((node + pairs) * L::COUNT <= self.factors.words.len());
+    }
+
+    /// The stage of `GROUPS` groups a pair, after that of half as many; nothing where vectors are too short.
+    /// `node` is the first pair, `stage` its stage.
+    ///
+    /// # Safety
+    /// `(node + K) COUNT` must be at most `n`.
+    #[inline(always)]
+    unsafe fn forward_cycle<const GROUPS: usize, const K: usize>(
         &self,
+        stage: u32,
         mut u: [L::Vector; K],
         mut v: [L::Vector; K],
-        first: usize,
+        node: usize,
     ) -> ([L::Vector; K], [L::Vector; K]) {
         if GROUPS > L::COUNT {
             return (u, v);
@@ -250,42 +327,47 @@ impl<'a, L: Lanes> Pass<'a, L> {
         for k in 0..K {
             (u[k], v[k]) = self.lanes.zip(u[k], v[k]);
         }
-        self.forward_butterflies(u, v, self.cycles::<GROUPS, K>(first))
+        // SAFETY: there are at most COUNT groups.
+        let factors = unsafe { self.cycles::<GROUPS, K>(node) };
+        self.forward_butterflies(stage + GROUPS.ilog2(), u, v, factors)
     }
 
-    /// The stages from neighbours to `COUNT` apart, `K` pairs at a time; `SCALED` where the last of
-    /// them is the transform's last.
+    /// The stages that end with those of the nodes from `node` on, a pair of vectors each; `K` pairs at a time, `SCALED`
+    /// where the last of them is the transform's last.
     #[inline(always)]
-    fn inverse_pairs<const K: usize, const SCALED: bool>(&self, x: &mut [L::Word]) {
-        let pairs = x.len() / (2 * L::COUNT);
+    fn inverse_pairs<const K: usize, const SCALED: bool>(&self, node: usize, x: &mut [L::Word]) {
+        let stage = node.ilog2();
+        self.check_pairs(node, x);
         for (step, x) in x.chunks_exact_mut(2 * L::COUNT * K).enumerate() {
-            // SAFETY: the chunk has K pairs.
-            let (mut u, mut v) = unsafe { self.load_pairs::<K>(x.as_ptr()) };
-            let first = pairs + step * K;
-            (u, v) = self.inverse_cycle::<16, K>(u, v, first);
-            (u, v) = self.inverse_cycle::<8, K>(u, v, first);
-            (u, v) = self.inverse_cycle::<4, K>(u, v, first);
-            (u, v) = self.inverse_cycle::<2, K>(u, v, first);
-            for k in 0..K {
-                (u[k], v[k]) = self.lanes.unzip(u[k], v[k]);
+            let node = node + step * K;
+            // SAFETY: the chunk has K pairs, and as many nodes were checked above.
+            unsafe {
+                let (u, v) = self.load_pairs::<K>(x.as_ptr());
+                let (u, v) = self.inverse_cycle::<16, K>(stage, u, v, node);
+                let (u, v) = self.inverse_cycle::<8, K>(stage, u, v, node);
+                let (u, v) = self.inverse_cycle::<4, K>(stage, u, v, node);
+                let (mut u, mut v) = self.inverse_cycle::<2, K>(stage, u, v, node);
+                for k in 0..K {
+                    (u[k], v[k]) = self.lanes.unzip(u[k], v[k]);
+                }
+                let factors = self.cycles::<1, K>(node);
+                let (u, v) = self.inverse_butterflies_scaled::<K, SCALED>(stage, u, v, factors);
+                self.store_pairs(x.as_mut_ptr(), u, v);
             }
-            let (u, v) = if SCALED {
-                self.last_butterflies(u, v)
-            } else {
-                self.inverse_butterflies(u, v, self.singles(first))
-            };
-            // SAFETY: as for the loads.
-            unsafe { self.store_pairs(x.as_mut_ptr(), u, v) }
         }
     }
 
     /// The stage of `GROUPS` groups a pair, after that of twice as many; nothing where vectors are too short.
+    ///
+    /// # Safety
+    /// `(node + K) COUNT` must be at most `n`.
     #[inline(always)]
-    fn inverse_cycle<const GROUPS: usize, const K: usize>(
+    unsafe fn inverse_cycle<const GROUPS: usize, const K: usize>(
         &self,
+        stage: u32,
         mut u: [L::Vector; K],
         mut v: [L::Vector; K],
-        first: usize,
+        node: usize,
     ) -> ([L::Vector; K], [L::Vector; K]) {
         if GROUPS > L::COUNT {
             return (u, v);
@@ -293,17 +375,26 @@ impl<'a, L: Lanes> Pass<'a, L> {
         for k in 0..K {
             (u[k], v[k]) = self.lanes.unzip(u[k], v[k]);
         }
-        self.inverse_butterflies(u, v, self.cycles::<GROUPS, K>(first))
+        // SAFETY: there are at most COUNT groups.
+        let factors = unsafe { self.cycles::<GROUPS, K>(node) };
+        self.inverse_butterflies(stage + GROUPS.ilog2(), u, v, factors)
     }
 
-    /// Stages of `2 groups` and of `groups` groups; `SCALED` where the second is the transform's last.
+    /// The stages of the halves of the nodes from `node` on, of `part` words each, and of the nodes themselves; `SCALED`
+    /// where that is the transform's last.
     #[inline(always)]
-    fn inverse_two_stages<const SCALED: bool>(&self, groups: usize, x: &mut [L::Word]) {
-        let quarter = x.len() / (4 * groups);
+    fn inverse_two_stages<const SCALED: bool>(&self, node: usize, part: usize, x: &mut [L::Word]) {
+        let quarter = part / 4;
+        let stage = node.ilog2();
+        assert!(2 * (node + x.len() / part) <= self.factors.words.len());
         for (group, x) in x.chunks_exact_mut(4 * quarter).enumerate() {
-            let outer = self.one(self.factors, groups + group);
-            let low = self.one(self.factors, 2 * (groups + group));
-            let high = self.one(self.factors, 2 * (groups + group) + 1);
+            // SAFETY: as many nodes were checked above.
+            let ([outer], [low, high]) = unsafe {
+                (
+                    self.cycles::<1, 1>(node + group),
+                    self.cycles::<1, 2>(2 * (node + group)),
+                )
+            };
             let x = x.as_mut_ptr();
             for i in (0..quarter).step_by(2 * L::COUNT) {
                 // SAFETY: i + 2 COUNT <= quarter, a multiple of 2 COUNT, and the chunk has four quarters.
@@ -314,15 +405,18 @@ impl<'a, L: Lanes> Pass<'a, L> {
                         self.load(x.add(i + 3 * quarter)),
                     );
                     let ([a, c, e, g], [b, d, f, h]) = self.inverse_butterflies(
+                        stage + 1,
                         [a, c, e, g],
                         [b, d, f, h],
                         [low, high, low, high],
                     );
-                    let ([a, b, e, f], [c, d, g, h]) = if SCALED {
-                        self.last_butterflies([a, b, e, f], [c, d, g, h])
-                    } else {
-                        self.inverse_butterflies([a, b, e, f], [c, d, g, h], [outer; 4])
-                    };
+                    let ([a, b, e, f], [c, d, g, h]) = self
+                        .inverse_butterflies_scaled::<4, SCALED>(
+                            stage,
+                            [a, b, e, f],
+                            [c, d, g, h],
+                            [outer; 4],
+                        );
                     self.store(x.add(i), [a, e]);
                     self.store(x.add(i + quarter), [b, f]);
                     self.store(x.add(i + 2 * quarter), [c, g]);
@@ -332,58 +426,104 @@ impl<'a, L: Lanes> Pass<'a, L> {
         }
     }
 
-    /// The last stage: coefficients `n/2` apart, and the factor `1/n`.
+    /// The stage of node `node`: words half of `x` apart; `SCALED` where it is the transform's last.
     #[inline(always)]
-    fn inverse_stage(&self, x: &mut [L::Word]) {
+    fn inverse_stage<const SCALED: bool>(&self, node: usize, x: &mut [L::Word]) {
         let half = x.len() / 2;
+        let factor = self.one(self.factors, node);
+        let stage = node.ilog2();
         let x = x.as_mut_ptr();
         for i in (0..half).step_by(2 * L::COUNT) {
             // SAFETY: i + 2 COUNT <= half, a multiple of 2 COUNT, and both halves have that many words.
             unsafe {
                 let (u, v) = (self.load::<2>(x.add(i)), self.load(x.add(half + i)));
-                let (u, v) = self.last_butterflies(u, v);
+                let (u, v) = self.inverse_butterflies_scaled::<2, SCALED>(stage, u, v, [factor; 2]);
                 self.store(x.add(i), u);
                 self.store(x.add(half + i), v);
             }
         }
     }
 
-    /// `u + v w` and `u - v w`, all below `2q`, for `u < 2q` and any `v`.
+    /// `u + v w` and `u - v w`, for any `v`.
     #[inline(always)]
     fn forward_butterflies<const K: usize>(
         &self,
+        stage: u32,
         mut u: [L::Vector; K],
         v: [L::Vector; K],
         w: [Factor<L::Vector>; K],
     ) -> ([L::Vector; K], [L::Vector; K]) {
         let mut v = self.products(v, w);
-        for u in &mut u {
-            *u = self.reduce(*u);
+        if TIGHT {
+            for k in 0..K {
+                let sum_end = self.residues().reduce_once(u[k]);
+                let product = self.residues().make_positive(v[k]);
+                v[k] = self
+                    .lanes
+                    .sub(self.lanes.add(sum_end, self.residues().q), product);
+                u[k] = self.lanes.add(sum_end, product);
+            }
+            return (u, v);
+        }
+        if stage == 0 {
+            for u in &mut u {
+                *u = self.bounds.first_lift(*u);
+            }
+        } else if self.bounds.shrinks(stage) {
+            for u in &mut u {
+                *u = self.bounds.shrink_and_lift(*u);
+            }
         }
         for k in 0..K {
-            let (product, lifted) = (v[k], self.lanes.add(u[k], self.q));
-            v[k] = self.lanes.sub(lifted, product);
+            let product = v[k];
+            v[k] = self.lanes.sub(u[k], product);
             u[k] = self.lanes.add(u[k], product);
         }
         (u, v)
     }
 
-    /// `u + v` and `(u - v) w`, all below `q`, for `u, v < q`.
+    /// [`inverse_butterflies`](Self::inverse_butterflies) or, in the transform's last stage, those times `1/n`.
+    #[inline(always)]
+    fn inverse_butterflies_scaled<const K: usize, const SCALED: bool>(
+        &self,
+        stage: u32,
+        u: [L::Vector; K],
+        v: [L::Vector; K],
+        w: [Factor<L::Vector>; K],
+    ) -> ([L::Vector; K], [L::Vector; K]) {
+        if SCALED {
+            self.last_butterflies(u, v)
+        } else {
+            self.inverse_butterflies(stage, u, v, w)
+        }
+    }
+
+    /// `u + v` and `(u - v) w`.
     #[inline(always)]
     fn inverse_butterflies<const K: usize>(
         &self,
+        stage: u32,
         u: [L::Vector; K],
         v: [L::Vector; K],
         w: [Factor<L::Vector>; K],
     ) -> ([L::Vector; K], [L::Vector; K]) {
         let (mut sums, differences) = self.sums_and_differences(u, v);
-        for sum in &mut sums {
-            *sum = self.reduce(*sum);
+        // Products first: they take longest.
+        let mut products = self.products(differences, w);
+        if TIGHT {
+            for product in &mut products {
+                *product = self.residues().reduce_once(*product);
+            }
         }
-        (sums, self.products(differences, w))
+        if self.bounds.shrinks(stage) {
+            for sum in &mut sums {
+                *sum = self.bounds.shrink(*sum);
+            }
+        }
+        (sums, products)
     }
 
-    /// [`inverse_butterflies`](Self::inverse_butterflies) of the last stage, times `1/n`.
+    /// `(u + v) / n` and `(u - v) w / n`, below `q`.
     #[inline(always)]
     fn last_butterflies<const K: usize>(
         &self,
@@ -391,14 +531,22 @@ impl<'a, L: Lanes> Pass<'a, L> {
         v: [L::Vector; K],
     ) -> ([L::Vector; K], [L::Vector; K]) {
         let (sums, differences) = self.sums_and_differences(u, v);
-        let sums = self.products(sums, [self.one(self.scale, 0); K]);
-        (
-            sums,
-            self.products(differences, [self.one(self.scale, 1); K]),
-        )
+        let sums = self.scaled(sums, 0);
+        let differences = self.scaled(differences, 1);
+        (sums, differences)
     }
 
-    /// `u + v` and `u - v + q`, below `2q`.
+    /// `v` times factor `index` of the last stage, below `q`.
+    #[inline(always)]
+    fn scaled<const K: usize>(&self, v: [L::Vector; K], index: usize) -> [L::Vector; K] {
+        let mut products = self.products(v, [self.one(self.scale, index); K]);
+        for product in &mut products {
+            *product = self.residues().reduce_once(self.lanes.clean(*product));
+        }
+        products
+    }
+
+    /// `u + v` and `u - v`, both positive.
     #[inline(always)]
     fn sums_and_differences<const K: usize>(
         &self,
@@ -406,14 +554,15 @@ impl<'a, L: Lanes> Pass<'a, L> {
         mut v: [L::Vector; K],
     ) -> ([L::Vector; K], [L::Vector; K]) {
         for k in 0..K {
-            let difference = self.lanes.sub(self.lanes.add(u[k], self.q), v[k]);
+            let difference = self.bounds.difference(u[k], v[k]);
             u[k] = self.lanes.add(u[k], v[k]);
             v[k] = difference;
         }
         (u, v)
     }
 
-    /// `v w mod q` for any `v`, by Shoup's method.
+    /// `v w mod q` for any `v`, by Shoup's method: in `(-q, q)` where the quotient of `w` was rounded up, in
+    /// `[0, 2q)` where it was rounded down.
     #[inline(always)]
     fn products<const K: usize>(
         &self,
@@ -422,69 +571,48 @@ impl<'a, L: Lanes> Pass<'a, L> {
     ) -> [L::Vector; K] {
         let (mut high, mut low) = (v, v);
         for k in 0..K {
-            high[k] = self.lanes.mul_high(v[k], w[k].quotient, w[k].quotient_odd);
+            high[k] = self.lanes.mul_high(v[k], w[k].quotient);
         }
         high = self.lanes.side_by_side(high);
         for k in 0..K {
             low[k] = self.lanes.mul_low(v[k], w[k].word);
-            high[k] = self.lanes.mul_low(high[k], self.q);
+            high[k] = self.residues().multiple(high[k]);
         }
         low = self.lanes.side_by_side(low);
         high = self.lanes.side_by_side(high);
         for k in 0..K {
-            low[k] = self.reduce(self.lanes.sub(low[k], high[k]));
+            low[k] = self.residues().subtract(low[k], high[k]);
         }
         low
-    }
-
-    /// From below `2q` to below `q`: where `x < q`, `x - q` wraps and is the larger.
-    #[inline(always)]
-    fn reduce(&self, x: L::Vector) -> L::Vector {
-        self.lanes.min(x, self.lanes.sub(x, self.q))
     }
 
     /// Factor `index` in all lanes.
     #[inline(always)]
     fn one(&self, factors: &Factors<L::Word>, index: usize) -> Factor<L::Vector> {
-        let quotient_odd = self.lanes.splat_odd(factors.quotients[index]);
-        let quotient = self.lanes.splat(factors.quotients[index]);
         Factor {
             word: self.lanes.splat(factors.words[index]),
-            quotient,
-            quotient_odd,
+            quotient: self.lanes.splat_high(factors.quotients(L::BITS)[index]),
         }
     }
 
-    /// Factors from `first` on, each in all lanes.
+    /// For each of `K` pairs from `node` on the twiddles of its `GROUPS` groups, over and over.
+    ///
+    /// # Safety
+    /// `(node + K) GROUPS` must be at most `n`.
     #[inline(always)]
-    fn singles<const K: usize>(&self, first: usize) -> [Factor<L::Vector>; K] {
-        let mut factors = [self.one(self.factors, first); K];
+    unsafe fn cycles<const GROUPS: usize, const K: usize>(
+        &self,
+        node: usize,
+    ) -> [Factor<L::Vector>; K] {
+        let words = self.factors.words.as_ptr();
+        let quotients = self.factors.quotients(L::BITS).as_ptr();
+        let mut factors = [self.one(self.scale, 0); K];
         for (k, factor) in factors.iter_mut().enumerate() {
-            *factor = self.one(self.factors, first + k);
-        }
-        factors
-    }
-
-    /// For each of `K` pairs the twiddles of its `GROUPS` groups, over and over. `first` is the index of the
-    /// first pair's twiddle in the stage where a pair is one group; each later stage doubles the index.
-    #[inline(always)]
-    fn cycles<const GROUPS: usize, const K: usize>(&self, first: usize) -> [Factor<L::Vector>; K] {
-        let (start, end) = (first * GROUPS, (first + K) * GROUPS);
-        let words = self.factors.words[start..end].as_ptr();
-        let quotients = self.factors.quotients[start..end + 1].as_ptr();
-        let mut factors = [Factor {
-            word: self.q,
-            quotient: self.q,
-            quotient_odd: self.q,
-        }; K];
-        for (k, factor) in factors.iter_mut().enumerate() {
-            // SAFETY: the slices have K GROUPS words, and the second one more.
+            let at = (node + k) * GROUPS;
+            // SAFETY: the tables have n words by `new`, and that of quotients one more.
             unsafe {
-                factor.word = self.lanes.load_cycle::<GROUPS>(words.add(k * GROUPS));
-                factor.quotient = self.lanes.load_cycle::<GROUPS>(quotients.add(k * GROUPS));
-                factor.quotient_odd = self
-                    .lanes
-                    .load_cycle_odd::<GROUPS>(quotients.add(k * GROUPS));
+                factor.word = self.lanes.load_cycle::<GROUPS>(words.add(at));
+                factor.quotient = self.lanes.load_cycle_high::<GROUPS>(quotients.add(at));
             }
         }
         factors
@@ -494,7 +622,7 @@ impl<'a, L: Lanes> Pass<'a, L> {
     /// `K` vectors from `x` on must be valid for reading.
     #[inline(always)]
     unsafe fn load<const K: usize>(&self, x: *const L::Word) -> [L::Vector; K] {
-        let mut vectors = [self.q; K];
+        let mut vectors = [self.residues().q; K];
         for (k, vector) in vectors.iter_mut().enumerate() {
             // SAFETY: valid by contract.
             *vector = unsafe { self.lanes.load(x.add(k * L::COUNT)) };
@@ -519,7 +647,7 @@ impl<'a, L: Lanes> Pass<'a, L> {
         &self,
         x: *const L::Word,
     ) -> ([L::Vector; K], [L::Vector; K]) {
-        let (mut u, mut v) = ([self.q; K], [self.q; K]);
+        let (mut u, mut v) = ([self.residues().q; K], [self.residues().q; K]);
         for k in 0..K {
             // SAFETY: valid by contract.
             unsafe { [u[k], v[k]] = self.load(x.add(2 * k * L::COUNT)) }

@@ -1,40 +1,262 @@
-//! Elementwise operations on slices of residues.
+//! Elementwise operations on slices of residues, all of one length.
+//!
+//! Sums are plain loops. Products are written over [`Lanes`], but for those of two 32-bit words that both vary, which take
+//! plain loops on 64-bit integers: primes of 31 bits leave a quotient of 32 no room for error.
 
-use super::{lanes::Lanes, vectorised};
+mod inner_product;
+mod narrow;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+
+use self::narrow::Narrow;
+use super::lanes::{Lanes, Scalar};
+use super::residues::{Product, Residues};
+use super::{Routine, vectorised};
 use crate::{Prime, SimdLevel, Word};
 
-/// `out = x * y mod q`; slices of one length.
+pub use inner_product::inner_product;
+
+/// `out[i]` from itself and word `i` of each input.
+trait Operation<W: Word, const INPUTS: usize>: Copy {
+    /// To be `inline(always)`. All are residues below `q`.
+    fn apply<L: Lanes<Word = W>>(
+        self,
+        q: &Residues<L>,
+        out: L::Vector,
+        inputs: [L::Vector; INPUTS],
+    ) -> L::Vector;
+}
+
+/// An operation on all words of slices of one length.
+struct Elementwise<'a, W, O, const INPUTS: usize> {
+    q: &'a Prime<W>,
+    operation: O,
+    out: &'a mut [W],
+    inputs: [&'a [W]; INPUTS],
+}
+
+impl<W: Word, O: Operation<W, INPUTS>, const INPUTS: usize> Routine<W>
+    for Elementwise<'_, W, O, INPUTS>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes<Word = W>>(self, lanes: L) {
+        let whole = self.out.len() - self.out.len() % L::COUNT;
+        let (out, rest) = self.out.split_at_mut(whole);
+        apply(lanes, self.q, self.operation, out, self.inputs, 0);
+        apply(
+            Scalar::NEW,
+            self.q,
+            self.operation,
+            rest,
+            self.inputs,
+            whole,
+        );
+    }
+}
+
+/// The operation on `out`, a multiple of `COUNT` words, and the inputs from `start` on.
 #[inline(always)]
-pub fn mul_shoup_lanes<L: Lanes>(
+fn apply<L: Lanes, O: Operation<L::Word, INPUTS>, const INPUTS: usize>(
     lanes: L,
     q: &Prime<L::Word>,
-    x: &[L::Word],
-    y: &[L::Word],
-    y_shoup: &[L::Word],
+    operation: O,
     out: &mut [L::Word],
+    inputs: [&[L::Word]; INPUTS],
+    start: usize,
 ) {
-    let length = out.len();
-    assert!(x.len() == length && y.len() == length && y_shoup.len() == length);
-    let modulus = lanes.splat(q.word());
-    let whole = length - length % L::COUNT;
-    for i in (0..whole).step_by(L::COUNT) {
-        // SAFETY: i + COUNT <= whole <= the length of every slice.
-        let (x, y, y_shoup) = unsafe {
-            (
-                lanes.load(x.as_ptr().add(i)),
-                lanes.load(y.as_ptr().add(i)),
-                lanes.load(y_shoup.as_ptr().add(i)),
-            )
+    let q = Residues::new(lanes, q);
+    for input in inputs {
+        assert!(input.len() >= start + out.len());
+    }
+    for i in (0..out.len()).step_by(L::COUNT) {
+        let mut vectors = [q.q; INPUTS];
+        // SAFETY: i + COUNT <= out.len(), a multiple of COUNT, and as much is left of the inputs from `start` on.
+        unsafe {
+            for (vector, input) in vectors.iter_mut().zip(inputs) {
+                *vector = lanes.load(input.as_ptr().add(start + i));
+            }
+            let at = out.as_mut_ptr().add(i);
+            lanes.store(at, operation.apply(&q, lanes.load(at), vectors));
+        }
+    }
+}
+
+/// Runs an operation at a level.
+fn run<W: Word, const INPUTS: usize>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    operation: impl Operation<W, INPUTS>,
+    out: &mut [W],
+    inputs: [&[W]; INPUTS],
+) {
+    W::run(
+        level,
+        q,
+        Elementwise {
+            q,
+            operation,
+            out,
+            inputs,
+        },
+    );
+}
+
+/// [`Operation`]s by their formulas.
+macro_rules! operations {
+    ($($(#[$meta:meta])* $name:ident $(<$word:ident>)? { $($field:ident : $ty:ty),* }
+        [$inputs:literal] |$q:ident, $out:tt, [$($input:tt),*]| $body:expr;)*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy)]
+        struct $name $(<$word>)? { $($field: $ty),* }
+        impl<W: Word> Operation<W, $inputs> for $name $(<$word>)? {
+            #[inline(always)]
+            fn apply<L: Lanes<Word = W>>(
+                self,
+                $q: &Residues<L>,
+                $out: L::Vector,
+                [$($input),*]: [L::Vector; $inputs],
+            ) -> L::Vector {
+                let Self { $($field),* } = self;
+                $body
+            }
+        }
+    )*};
+}
+
+operations! {
+    Mul<W> { product: Product<W> } [2] |q, _, [x, y]| q.mul(x, y, product);
+    MulAssign<W> { product: Product<W> } [1] |q, out, [y]| q.mul(out, y, product);
+    MulAdd<W> { product: Product<W> } [2] |q, out, [x, y]| q.add(out, q.mul(x, y, product));
+    Scale<W> { w: W, w_shoup: W } [0] |q, out, []| q.mul_factor(out, q.scalar(w, w_shoup));
+    ScaleAdd<W> { w: W, w_shoup: W } [1]
+        |q, out, [x]| q.add(out, q.mul_factor(x, q.scalar(w, w_shoup)));
+    MulShoup {} [3] |q, _, [x, y, y_shoup]| q.mul_factor(x, q.factor(y, y_shoup));
+    MulShoupAdd {} [3]
+        |q, out, [x, y, y_shoup]| q.add(out, q.mul_factor(x, q.factor(y, y_shoup)));
+    ReduceFrom<W> { p: W, half: W, half_mod_q: W, relation: Relation } [1] |q, _, [x]| {
+        // Moved up by half of p, the centred residues are 0 .. p; moved down again modulo q.
+        let moved = q.add_modulo(x, half, p);
+        let residue = match relation {
+            Relation::UpToOne => moved,
+            Relation::UpToTwo => q.reduce_once(moved),
+            Relation::Above => q.reduce(moved),
         };
-        let quotient = lanes.mul_high(x, y_shoup, lanes.odd(y_shoup));
-        let lazy = lanes.sub(lanes.mul_low(x, y), lanes.mul_low(quotient, modulus));
-        let product = lanes.min(lazy, lanes.sub(lazy, modulus));
-        // SAFETY: as for the loads.
-        unsafe { lanes.store(out.as_mut_ptr().add(i), product) }
+        q.sub_scalar(residue, half_mod_q)
+    };
+}
+
+/// How large `p / q` is.
+#[derive(Clone, Copy)]
+enum Relation {
+    UpToOne,
+    UpToTwo,
+    Above,
+}
+
+impl Relation {
+    fn new(p: u64, q: u64) -> Self {
+        match p {
+            _ if p <= q => Self::UpToOne,
+            _ if p <= 2 * q => Self::UpToTwo,
+            _ => Self::Above,
+        }
     }
-    for i in whole..length {
-        out[i] = q.mul_shoup(x[i], y[i], y_shoup[i]);
+}
+
+/// `out = x * y mod q`.
+pub fn mul<W: Word>(level: SimdLevel, q: &Prime<W>, x: &[W], y: &[W], out: &mut [W]) {
+    match W::BITS {
+        32 => narrow::mul(
+            level,
+            &Narrow::new(q),
+            cast_slice(x),
+            cast_slice(y),
+            cast_slice_mut(out),
+        ),
+        _ => run(
+            level,
+            q,
+            Mul {
+                product: Product::new(q),
+            },
+            out,
+            [x, y],
+        ),
     }
+}
+
+/// `x *= y mod q`.
+pub fn mul_assign<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W], y: &[W]) {
+    match W::BITS {
+        32 => narrow::mul_assign(level, &Narrow::new(q), cast_slice_mut(x), cast_slice(y)),
+        _ => run(
+            level,
+            q,
+            MulAssign {
+                product: Product::new(q),
+            },
+            x,
+            [y],
+        ),
+    }
+}
+
+/// `acc += x * y mod q`.
+pub fn mul_add_assign<W: Word>(level: SimdLevel, q: &Prime<W>, acc: &mut [W], x: &[W], y: &[W]) {
+    match W::BITS {
+        32 => narrow::mul_add_assign(
+            level,
+            &Narrow::new(q),
+            cast_slice_mut(acc),
+            cast_slice(x),
+            cast_slice(y),
+        ),
+        _ => run(
+            level,
+            q,
+            MulAdd {
+                product: Product::new(q),
+            },
+            acc,
+            [x, y],
+        ),
+    }
+}
+
+/// `x *= w mod q`.
+pub fn mul_scalar_assign<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W], w: W) {
+    run(
+        level,
+        q,
+        Scale {
+            w,
+            w_shoup: q.shoup(w),
+        },
+        x,
+        [],
+    );
+}
+
+/// `acc += x * w mod q`.
+pub fn mul_scalar_add_assign<W: Word>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    acc: &mut [W],
+    x: &[W],
+    w: W,
+) {
+    run(
+        level,
+        q,
+        ScaleAdd {
+            w,
+            w_shoup: q.shoup(w),
+        },
+        acc,
+        [x],
+    );
 }
 
 /// `out = x * y mod q`.
@@ -46,84 +268,35 @@ pub fn mul_shoup<W: Word>(
     y_shoup: &[W],
     out: &mut [W],
 ) {
-    W::mul_shoup(level, q, x, y, y_shoup, out);
+    run(level, q, MulShoup {}, out, [x, y, y_shoup]);
 }
 
-vectorised! {
-    /// `acc += x * y mod q`.
-    pub fn mul_shoup_add_assign<W: Word>(q: &Prime<W>, acc: &mut [W], x: &[W], y: &[W], y_shoup: &[W]) {
-        for (((acc, &x), &y), &y_shoup) in acc.iter_mut().zip(x).zip(y).zip(y_shoup) {
-            *acc = q.add(*acc, q.mul_shoup(x, y, y_shoup));
-        }
-    }
+/// `acc += x * y mod q`.
+pub fn mul_shoup_add_assign<W: Word>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    acc: &mut [W],
+    x: &[W],
+    y: &[W],
+    y_shoup: &[W],
+) {
+    run(level, q, MulShoupAdd {}, acc, [x, y, y_shoup]);
 }
 
-vectorised! {
-    /// `out = x * y mod q`.
-    pub fn mul<W: Word>(q: &Prime<W>, x: &[W], y: &[W], out: &mut [W]) {
-        for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
-            *out = q.mul(x, y);
-        }
-    }
-}
-
-vectorised! {
-    /// `x *= y mod q`.
-    pub fn mul_assign<W: Word>(q: &Prime<W>, x: &mut [W], y: &[W]) {
-        for (x, &y) in x.iter_mut().zip(y) {
-            *x = q.mul(*x, y);
-        }
-    }
-}
-
-vectorised! {
-    /// `acc += x * y mod q`.
-    pub fn mul_add_assign<W: Word>(q: &Prime<W>, acc: &mut [W], x: &[W], y: &[W]) {
-        for ((acc, &x), &y) in acc.iter_mut().zip(x).zip(y) {
-            *acc = q.add(*acc, q.mul(x, y));
-        }
-    }
-}
-
-vectorised! {
-    /// `x *= w mod q`.
-    pub fn mul_scalar_assign<W: Word>(q: &Prime<W>, x: &mut [W], w: W) {
-        let w_shoup = q.shoup(w);
-        for x in x {
-            *x = q.mul_shoup(*x, w, w_shoup);
-        }
-    }
-}
-
-vectorised! {
-    /// `acc += x * w mod q`.
-    pub fn mul_scalar_add_assign<W: Word>(q: &Prime<W>, acc: &mut [W], x: &[W], w: W) {
-        let w_shoup = q.shoup(w);
-        for (acc, &x) in acc.iter_mut().zip(x) {
-            *acc = q.add(*acc, q.mul_shoup(x, w, w_shoup));
-        }
-    }
-}
-
-vectorised! {
-    /// `out` = the centred residue `x` of `p` modulo `q`.
-    pub fn reduce_from<W: Word>(q: &Prime<W>, p: &Prime<W>, x: &[W], out: &mut [W]) {
-        for (out, &x) in out.iter_mut().zip(x) {
-            *out = q.from_i64(p.centre(x));
-        }
-    }
-}
-
-vectorised! {
-    /// `out = sum_i xs[i] * ys[i] mod q`.
-    pub fn inner_product<W: Word>(q: &Prime<W>, xs: &[&[W]], ys: &[&[W]], out: &mut [W]) {
-        out.fill(W::default());
-        for (x, y) in xs.iter().zip(ys) {
-            for ((out, &x), &y) in out.iter_mut().zip(*x).zip(*y) {
-                *out = q.add(*out, q.mul(x, y));
-            }
-        }
-    }
+/// `out` = the centred residue `x` of `p` modulo `q`.
+pub fn reduce_from<W: Word>(level: SimdLevel, q: &Prime<W>, p: &Prime<W>, x: &[W], out: &mut [W]) {
+    let half = p.value() / 2; // (p - 1) / 2
+    let operation = ReduceFrom {
+        p: p.word(),
+        half: W::from_u64(half),
+        half_mod_q: W::from_u64(half % q.value()),
+        relation: Relation::new(p.value(), q.value()),
+    };
+    let level = match p.fits_short_multiplier() {
+        true => level,
+        false => level.min(SimdLevel::Avx512),
+    };
+    run(level, q, operation, out, [x]);
 }
 
 vectorised! {

@@ -41,7 +41,7 @@ impl Backend {
         return match level {
             SimdLevel::Portable => vec![Self::Portable, Self::Sse2(x86::Sse2)],
             SimdLevel::Avx2 => x86::Avx2::detect().map(Self::Avx2).into_iter().collect(),
-            SimdLevel::Avx512 => {
+            SimdLevel::Avx512 | SimdLevel::Avx512Ifma => {
                 let plain = x86::Avx512::detect().map(Self::Avx512).into_iter();
                 plain.chain(x86::Vnni::detect().map(Self::Vnni)).collect()
             }

@@ -1,0 +1,246 @@
+//! Sums of products in double words, reduced in the end and where they might overflow.
+
+use crate::simd::lanes::Lanes;
+use crate::simd::residues::{Factor, Residues, largest};
+use crate::simd::{Routine, vectorised};
+use crate::{Prime, SimdLevel, Word};
+
+/// Words whose sums are kept at a time: of 64 bits in the first-level cache, and of 128 bits in registers.
+const NARROW_BLOCK: usize = 64;
+const WIDE_BLOCK: usize = 4;
+
+/// `out = xs[0] * ys[0] + xs[1] * ys[1] + ... mod q`.
+pub fn inner_product<W: Word>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    xs: &[&[W]],
+    ys: &[&[W]],
+    out: &mut [W],
+) {
+    match W::BITS {
+        32 => narrow(level, q, xs, ys, out),
+        _ => W::run(level, q, InnerProduct { q, xs, ys, out }),
+    }
+}
+
+vectorised! {
+    /// Words of 32 bits.
+    fn narrow<W: Word>(q: &Prime<W>, xs: &[&[W]], ys: &[&[W]], out: &mut [W]) {
+        let sums = Plain::new(q, xs, ys);
+        let whole = out.len() - out.len() % NARROW_BLOCK;
+        for at in (0..whole).step_by(NARROW_BLOCK) {
+            out[at..at + NARROW_BLOCK].copy_from_slice(&sums.narrow::<NARROW_BLOCK>(at));
+        }
+        for at in whole..out.len() {
+            out[at..at + 1].copy_from_slice(&sums.narrow::<1>(at));
+        }
+    }
+}
+
+/// With sums in integers of twice the word's length.
+struct Plain<'a, W> {
+    q: &'a Prime<W>,
+    xs: &'a [&'a [W]],
+    ys: &'a [&'a [W]],
+    /// Products that such an integer holds.
+    most: usize,
+    /// `2^BITS mod q`.
+    radix: Radix<W>,
+}
+
+impl<'a, W: Word> Plain<'a, W> {
+    #[inline(always)]
+    fn new(q: &'a Prime<W>, xs: &'a [&'a [W]], ys: &'a [&'a [W]]) -> Self {
+        // One product less than fit leaves room for a residue.
+        let square = u128::from(q.value()) * u128::from(q.value());
+        let most = (u128::MAX >> (128 - 2 * W::BITS)) / square - 1;
+        let most = most.min(1 << 16) as usize;
+        Self {
+            q,
+            xs,
+            ys,
+            most,
+            radix: power_of_two(q, u64::from(W::BITS)),
+        }
+    }
+
+    /// `N` words of 32 bits from word `at` on.
+    #[inline(always)]
+    fn narrow<const N: usize>(&self, at: usize) -> [W; N] {
+        let (mut sums, mut residues) = ([0u64; N], [W::default(); N]);
+        for (xs, ys) in self.xs.chunks(self.most).zip(self.ys.chunks(self.most)) {
+            for (x, y) in xs.iter().zip(ys) {
+                let (x, y) = (&x[at..at + N], &y[at..at + N]);
+                for i in 0..N {
+                    sums[i] += x[i].to_u64() * y[i].to_u64();
+                }
+            }
+            for i in 0..N {
+                residues[i] = self.reduce(sums[i] & 0xffff_ffff, sums[i] >> 32);
+                sums[i] = residues[i].to_u64();
+            }
+        }
+        residues
+    }
+
+    /// `N` words of 64 bits from word `at` on.
+    #[inline(always)]
+    fn wide<const N: usize>(&self, at: usize) -> [W; N] {
+        let (mut sums, mut residues) = ([0u128; N], [W::default(); N]);
+        for (xs, ys) in self.xs.chunks(self.most).zip(self.ys.chunks(self.most)) {
+            for (x, y) in xs.iter().zip(ys) {
+                let (x, y) = (&x[at..at + N], &y[at..at + N]);
+                for i in 0..N {
+                    sums[i] += u128::from(x[i].to_u64()) * u128::from(y[i].to_u64());
+                }
+            }
+            for i in 0..N {
+                residues[i] = self.reduce(sums[i] as u64, (sums[i] >> 64) as u64);
+                sums[i] = u128::from(residues[i].to_u64());
+            }
+        }
+        residues
+    }
+
+    /// `high 2^BITS + low mod q`.
+    #[inline(always)]
+    fn reduce(&self, low: u64, high: u64) -> W {
+        let upper = self
+            .q
+            .mul_shoup(W::from_u64(high), self.radix.word, self.radix.quotient);
+        self.q.add(upper, self.q.reduce_word(W::from_u64(low)))
+    }
+}
+
+/// `2^exponent mod q` with Shoup's quotient.
+struct Radix<W> {
+    word: W,
+    quotient: W,
+}
+
+fn power_of_two<W: Word>(q: &Prime<W>, exponent: u64) -> Radix<W> {
+    let word = q.pow(W::from_u64(2), exponent);
+    Radix {
+        word,
+        quotient: q.shoup(word),
+    }
+}
+
+/// Words of 64 bits.
+struct InnerProduct<'a, W> {
+    q: &'a Prime<W>,
+    xs: &'a [&'a [W]],
+    ys: &'a [&'a [W]],
+    out: &'a mut [W],
+}
+
+impl<W: Word> Routine<W> for InnerProduct<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes<Word = W>>(self, lanes: L) {
+        let Self { q, xs, ys, out } = self;
+        assert!(xs.len() == ys.len());
+        for slice in xs.iter().chain(ys) {
+            assert!(slice.len() == out.len());
+        }
+        let mut done = 0;
+        if L::FUSED {
+            let sums = Fused::new(lanes, q, xs, ys);
+            while out.len() - done >= 4 * L::COUNT {
+                // SAFETY: all slices have four vectors from `done` on.
+                unsafe { sums.store::<4>(out, done) };
+                done += 4 * L::COUNT;
+            }
+            while out.len() - done >= L::COUNT {
+                // SAFETY: all slices have a vector from `done` on.
+                unsafe { sums.store::<1>(out, done) };
+                done += L::COUNT;
+            }
+        }
+        let sums = Plain::new(q, xs, ys);
+        while out.len() - done >= WIDE_BLOCK {
+            out[done..done + WIDE_BLOCK].copy_from_slice(&sums.wide::<WIDE_BLOCK>(done));
+            done += WIDE_BLOCK;
+        }
+        for at in done..out.len() {
+            out[at..at + 1].copy_from_slice(&sums.wide::<1>(at));
+        }
+    }
+}
+
+/// With a fused multiplier: sums of the lower halves of products, of `BITS` bits, and of the upper halves, both in words.
+struct Fused<'a, L: Lanes> {
+    lanes: L,
+    residues: Residues<L>,
+    /// `2^BITS mod q`.
+    radix: Factor<L::Vector>,
+    xs: &'a [&'a [L::Word]],
+    ys: &'a [&'a [L::Word]],
+    most: usize,
+}
+
+impl<'a, L: Lanes> Fused<'a, L> {
+    #[inline(always)]
+    fn new(lanes: L, q: &Prime<L::Word>, xs: &'a [&'a [L::Word]], ys: &'a [&'a [L::Word]]) -> Self {
+        let residues = Residues::new(lanes, q);
+        let radix = power_of_two(q, u64::from(L::BITS));
+        // The upper sum and what the lower carries into it have BITS bits, so that it is a factor again. The carry is less
+        // than one for each term and one for the residue.
+        let upper = ((u128::from(q.value()) * u128::from(q.value())) >> L::BITS) as u64 + 1;
+        let most = (largest(L::BITS) - 1) / upper;
+        let most = most.min(largest(L::Word::BITS - L::BITS) - 1) as usize;
+        Self {
+            lanes,
+            residues,
+            radix: residues.scalar(radix.word, radix.quotient),
+            xs,
+            ys,
+            most,
+        }
+    }
+
+    /// `K` vectors of `out` from word `start` on.
+    ///
+    /// # Safety
+    /// `out` and all factors must have as many words.
+    #[inline(always)]
+    unsafe fn store<const K: usize>(&self, out: &mut [L::Word], start: usize) {
+        let lanes = self.lanes;
+        let zero = lanes.splat(L::Word::default());
+        let (mut low, mut high) = ([zero; K], [zero; K]);
+        for (xs, ys) in self.xs.chunks(self.most).zip(self.ys.chunks(self.most)) {
+            for (x, y) in xs.iter().zip(ys) {
+                for k in 0..K {
+                    let at = start + k * L::COUNT;
+                    // SAFETY: by contract.
+                    let (x, y) = unsafe {
+                        (
+                            lanes.load(x.as_ptr().add(at)),
+                            lanes.load(y.as_ptr().add(at)),
+                        )
+                    };
+                    low[k] = lanes.mul_add_low(low[k], x, y);
+                    high[k] = lanes.mul_add_high(high[k], x, lanes.high(y));
+                }
+            }
+            for k in 0..K {
+                low[k] = self.reduce(low[k], high[k]);
+                high[k] = zero;
+            }
+        }
+        for (k, &sum) in low.iter().enumerate() {
+            // SAFETY: by contract.
+            unsafe { lanes.store(out.as_mut_ptr().add(start + k * L::COUNT), sum) };
+        }
+    }
+
+    /// `high 2^BITS + low mod q`.
+    #[inline(always)]
+    fn reduce(&self, low: L::Vector, high: L::Vector) -> L::Vector {
+        let carry = self.lanes.shift_right(low, L::BITS);
+        let high = self.lanes.add(high, carry);
+        let upper = self.residues.mul_factor(high, self.radix);
+        self.residues.add(upper, self.residues.reduce(low))
+    }
+}

@@ -1,0 +1,71 @@
+//! Products of two 32-bit words that both vary, on 64-bit integers.
+
+use super::vectorised;
+use crate::{Prime, Word};
+
+/// A prime of at most 31 bits, for Barrett's reduction of products.
+#[derive(Clone, Copy)]
+pub struct Narrow {
+    q: u32,
+    bits: u32,
+    /// `floor(2^(31 + bits) / q)`.
+    reciprocal: u32,
+}
+
+impl Narrow {
+    pub fn new<W: Word>(q: &Prime<W>) -> Self {
+        Self {
+            q: q.value() as u32,
+            bits: q.bits(),
+            reciprocal: (q.scaled_reciprocal() >> (W::BITS - 31)) as u32,
+        }
+    }
+
+    /// `x y mod q` of residues (P. Barrett, CRYPTO 1986). The estimate of the quotient is at most 2 too small.
+    #[inline(always)]
+    fn mul(&self, x: u32, y: u32) -> u32 {
+        let product = u64::from(x) * u64::from(y);
+        let upper = (product >> (self.bits - 1)) as u32;
+        let quotient = (u64::from(upper) * u64::from(self.reciprocal)) >> 32;
+        let remainder = product - quotient * u64::from(self.q);
+        let remainder = remainder.min(remainder.wrapping_sub(u64::from(self.q))) as u32;
+        self.reduce_once(remainder)
+    }
+
+    #[inline(always)]
+    fn add(&self, x: u32, y: u32) -> u32 {
+        self.reduce_once(x + y)
+    }
+
+    #[inline(always)]
+    fn reduce_once(&self, x: u32) -> u32 {
+        x.min(x.wrapping_sub(self.q))
+    }
+}
+
+vectorised! {
+    /// `out = x * y mod q`.
+    pub fn mul(q: &Narrow, x: &[u32], y: &[u32], out: &mut [u32]) {
+        for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *out = q.mul(x, y);
+        }
+    }
+}
+
+vectorised! {
+    /// `x *= y mod q`.
+    pub fn mul_assign(q: &Narrow, x: &mut [u32], y: &[u32]) {
+        for (x, &y) in x.iter_mut().zip(y) {
+            *x = q.mul(*x, y);
+        }
+    }
+}
+
+vectorised! {
+    /// `acc += x * y mod q`.
+    pub fn mul_add_assign(q: &Narrow, acc: &mut [u32], x: &[u32], y: &[u32]) {
+        for ((acc, &x), &y) in acc.iter_mut().zip(x).zip(y) {
+            *acc = q.add(*acc, q.mul(x, y));
+        }
+    }
+}
