@@ -27,6 +27,7 @@ mod parameters;
 mod pool;
 mod simd;
 pub mod slices;
+mod wipe;
 pub mod wire;
 
 pub use ciphertext::Ciphertext;

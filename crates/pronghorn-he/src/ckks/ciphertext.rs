@@ -1,5 +1,7 @@
 //! Ciphertexts and their arithmetic, with scales and levels checked.
 
+use std::mem;
+
 use pronghorn_ring::Word;
 
 use super::{CkksError, MAX_POLYS, Parameters, Plaintext, Scalar, slices};
@@ -10,13 +12,26 @@ const SCALE_TOLERANCE: f64 = 1.0 / (1u64 << 45) as f64;
 
 /// `c_0 + c_1 s + ... + c_d s^d` is the scaled message with its noise. Products without relinearisation
 /// have up to [`MAX_POLYS`] polynomials.
-#[derive(Clone)]
 pub struct Ciphertext<W: Word> {
     parameters: Parameters<W>,
     /// `[poly][limb][N]`, in the NTT domain.
     data: Vec<W>,
     limbs: usize,
     scale: f64,
+}
+
+impl<W: Word> Clone for Ciphertext<W> {
+    fn clone(&self) -> Self {
+        let mut data = self.parameters.pool().take_words(self.data.len());
+        data.copy_from_slice(&self.data);
+        self.like(self.limbs, self.scale, data)
+    }
+}
+
+impl<W: Word> Drop for Ciphertext<W> {
+    fn drop(&mut self) {
+        self.parameters.pool().give(mem::take(&mut self.data));
+    }
 }
 
 impl<W: Word> Ciphertext<W> {
@@ -94,8 +109,8 @@ impl<W: Word> Ciphertext<W> {
     }
 
     /// All words, `[poly][limb][N]`.
-    pub fn into_words(self) -> Vec<W> {
-        self.data
+    pub fn into_words(mut self) -> Vec<W> {
+        mem::take(&mut self.data)
     }
 
     /// One polynomial, `[limb][N]`.
@@ -208,7 +223,7 @@ impl<W: Word> Ciphertext<W> {
     pub fn mul_plain(&self, plain: &Plaintext<W>) -> Result<Self, CkksError> {
         self.matches_plain(plain)?;
         let scale = self.product_scale(plain.scale())?;
-        let mut data = self.data.clone();
+        let mut data = self.clone().into_words();
         slices::mul_plain_assign(&self.parameters, self.limbs, &mut data, plain.data());
         Ok(self.like(self.limbs, scale, data))
     }
@@ -232,7 +247,7 @@ impl<W: Word> Ciphertext<W> {
     pub fn mul_scalar(&self, scalar: &Scalar<W>) -> Result<Self, CkksError> {
         self.matches_scalar(scalar)?;
         let scale = self.product_scale(scalar.scale())?;
-        let mut data = self.data.clone();
+        let mut data = self.clone().into_words();
         slices::mul_scalar_assign(&self.parameters, self.limbs, &mut data, scalar.words());
         Ok(self.like(self.limbs, scale, data))
     }
@@ -245,7 +260,7 @@ impl<W: Word> Ciphertext<W> {
             .primes()
             .map(|q| q.from_i64(factor))
             .collect();
-        let mut data = self.data.clone();
+        let mut data = self.clone().into_words();
         slices::mul_scalar_assign(&self.parameters, self.limbs, &mut data, &words);
         self.like(self.limbs, self.scale, data)
     }
@@ -363,7 +378,8 @@ impl<W: Word> Ciphertext<W> {
         if polys > MAX_POLYS {
             return Err(CkksError::Polys { polys });
         }
-        Ok(vec![W::default(); polys * self.limbs * self.parameters.n()])
+        let words = polys * self.limbs * self.parameters.n();
+        Ok(self.parameters.pool().take_words(words))
     }
 
     fn room_for_limbs(&self, dropped: usize) -> Result<Vec<W>, CkksError> {
@@ -371,10 +387,8 @@ impl<W: Word> Ciphertext<W> {
         if dropped >= limbs {
             return Err(CkksError::TooFewLimbs { limbs, dropped });
         }
-        Ok(vec![
-            W::default();
-            self.polys() * (limbs - dropped) * self.parameters.n()
-        ])
+        let words = self.polys() * (limbs - dropped) * self.parameters.n();
+        Ok(self.parameters.pool().take_words(words))
     }
 }
 

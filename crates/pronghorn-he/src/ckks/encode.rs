@@ -1,9 +1,8 @@
 //! Values to polynomials and back.
 
 use pronghorn_ring::{SimdLevel, Word, rns::Integers};
-use zeroize::Zeroize;
 
-use super::{CkksError, Parameters, simd};
+use super::{CkksError, Parameters, simd, wipe::wipe};
 
 /// Values as an integer polynomial, not yet modulo anything: what encryption takes. Wiped on drop.
 pub struct Message<W: Word> {
@@ -66,7 +65,7 @@ impl<W: Word> Parameters<W> {
         self.embedding()
             .to_coefficients(re, im, scale, &mut coefficients);
         let integers = self.integers(&coefficients, scale, limbs);
-        coefficients.zeroize();
+        wipe(&mut coefficients);
         Ok(Message {
             parameters: self.clone(),
             integers: integers?,
@@ -140,7 +139,7 @@ impl<W: Word> Parameters<W> {
         let factor = 1.0 / plaintext.scale;
         self.embedding()
             .to_slots(&mut coefficients, factor, &mut slots.re, &mut slots.im);
-        coefficients.zeroize();
+        wipe(&mut coefficients);
         Ok(slots)
     }
 
@@ -161,7 +160,7 @@ impl<W: Word> Message<W> {
             self.residues(limb, data, &mut room);
             self.parameters.basis().ntt(limb).forward(data);
         }
-        room.zeroize();
+        wipe(&mut room);
         Plaintext {
             parameters: self.parameters.clone(),
             data,
@@ -261,15 +260,15 @@ impl<W: Word> Plaintext<W> {
             radix.to_f64(&words, &mut coefficients);
             coefficients
         });
-        words.zeroize();
-        room.zeroize();
+        wipe(&mut words);
+        wipe(&mut room);
         coefficients
     }
 }
 
 impl<W: Word> Drop for Plaintext<W> {
     fn drop(&mut self) {
-        self.data.zeroize();
+        wipe(&mut self.data);
     }
 }
 
@@ -297,6 +296,6 @@ impl<W: Word> Scalar<W> {
 
 impl<W: Word> Drop for Scalar<W> {
     fn drop(&mut self) {
-        self.words.zeroize();
+        wipe(&mut self.words);
     }
 }

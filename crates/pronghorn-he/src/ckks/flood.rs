@@ -1,9 +1,8 @@
 //! Function privacy: a result that tells the owner of the key its values, and nothing else.
 
 use pronghorn_ring::{Word, random::Stream, rns::Integers, vector};
-use zeroize::Zeroize;
 
-use super::{Ciphertext, CkksError, PublicKey, slices};
+use super::{Ciphertext, CkksError, PublicKey, slices, wipe::wipe};
 
 impl<W: Word> PublicKey<W> {
     /// Makes a ciphertext of `k + 1` polynomials safe to send back to the owner of the key: adds to the polynomials
@@ -73,8 +72,8 @@ impl<W: Word> PublicKey<W> {
             parameters.basis().ntt(limb).forward(&mut words);
             vector::add_assign(q, x, &words);
         }
-        words.zeroize();
-        room.zeroize();
+        wipe(&mut words);
+        wipe(&mut room);
         let poly = limbs * n;
         for i in 1..x.len() / poly {
             self.add_zero(limbs, &mut x[(i - 1) * poly..(i + 1) * poly], random);

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use pronghorn_ring::{
     Word,
     random::{Prg, RandomError, Seed, Stream},
-    rns::Integers,
+    rns::{CHUNK, Integers},
     sample, vector,
 };
-use zeroize::Zeroize;
 
 use super::{
     Ciphertext, CkksError, Message, Parameters, Plaintext, automorphism::Automorphism, noise,
-    slices,
+    slices, wipe::wipe,
 };
 
 /// A uniform ternary secret, conditioned on its canonical embedding being no larger than usual; wiped on drop.
@@ -34,8 +33,8 @@ pub(crate) struct Secret<W: Word> {
 
 impl<W: Word> Drop for Secret<W> {
     fn drop(&mut self) {
-        self.words.zeroize();
-        self.quotients.zeroize();
+        wipe(&mut self.words);
+        wipe(&mut self.quotients);
     }
 }
 
@@ -54,7 +53,7 @@ impl<W: Word> SecretKey<W> {
             }
         }
         let words = small(parameters, 0..parameters.basis().limbs(), &ternary);
-        ternary.zeroize();
+        wipe(&mut ternary);
         let quotients = words
             .chunks_exact(n)
             .zip(parameters.basis().primes())
@@ -132,11 +131,22 @@ impl<W: Word> Secret<W> {
             out.len() == words && !x.is_empty() && x.len().is_multiple_of(words),
             "a ciphertext has whole polynomials of the plaintext's limbs"
         );
-        let mut polys = x.chunks_exact(words).rev();
-        out.copy_from_slice(polys.next().unwrap_or_default());
-        for poly in polys {
-            self.multiply_all(out);
-            slices::add_assign(&self.parameters, limbs, out, poly);
+        let n = self.parameters.n();
+        let polys: Vec<&[W]> = x.chunks_exact(words).collect();
+        let Some((&highest, lower)) = polys.split_last() else {
+            return;
+        };
+        out.copy_from_slice(highest);
+        for (limb, out) in out.chunks_exact_mut(n).enumerate() {
+            let q = self.parameters.basis().prime(limb);
+            for start in (0..n).step_by(CHUNK) {
+                let place = limb * n + start..limb * n + (start + CHUNK).min(n);
+                let out = &mut out[start..(start + CHUNK).min(n)];
+                for poly in lower.iter().rev() {
+                    vector::mul_assign(q, out, &self.words[place.clone()]);
+                    vector::add_assign(q, out, &poly[place.clone()]);
+                }
+            }
         }
     }
 
@@ -148,7 +158,7 @@ impl<W: Word> Secret<W> {
             self.multiply(limb, x, &mut room);
             x.copy_from_slice(&room);
         }
-        room.zeroize();
+        wipe(&mut room);
     }
 
     /// The words, to be wiped by the caller.
@@ -625,10 +635,10 @@ impl<W: Word> Scratch<W> {
 
 impl<W: Word> Drop for Scratch<W> {
     fn drop(&mut self) {
-        self.small.zeroize();
-        self.first.zeroize();
-        self.second.zeroize();
-        self.third.zeroize();
+        wipe(&mut self.small);
+        wipe(&mut self.first);
+        wipe(&mut self.second);
+        wipe(&mut self.third);
     }
 }
 
@@ -646,7 +656,7 @@ fn small<W: Word>(
         integers.residues(parameters.basis().prime(limb), words, &mut room);
         parameters.basis().ntt(limb).forward(words);
     }
-    room.zeroize();
+    wipe(&mut room);
     words
 }
 
@@ -661,9 +671,9 @@ fn largest_slot<W: Word>(parameters: &Parameters<W>, values: &[i8]) -> f64 {
         .iter()
         .zip(&im)
         .fold(0.0, |largest: f64, (re, im)| largest.max(re * re + im * im));
-    coefficients.zeroize();
-    re.zeroize();
-    im.zeroize();
+    wipe(&mut coefficients);
+    wipe(&mut re);
+    wipe(&mut im);
     largest
 }
 

@@ -17,17 +17,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use pronghorn_ring::{
     Word,
     random::{Prg, Seed, Stream},
-    rns::Division,
+    rns::CHUNK,
     vector,
 };
-use zeroize::Zeroize;
 
 use super::{
     Ciphertext, CkksError, MAX_POLYS, Parameters, SecretKey,
     automorphism::{Automorphism, conjugation_element, inverse_element, rotation_element},
     keys::{Secret, encrypt_zero, expand_uniform, uniform_generator},
+    parameters::Digit,
     pool::Buffer,
-    slices,
+    wipe::wipe,
 };
 
 /// Keys that let anyone relinearise, rotate and conjugate: encryptions of powers and images of the secret. One seed for all `a`.
@@ -132,7 +132,7 @@ impl<W: Word> EvaluationKeys<W> {
             )
         });
         let powers = powers.collect();
-        power.zeroize();
+        wipe(&mut power);
         let rotations = steps
             .iter()
             .map(|&steps| rotation_element(parameters.n(), steps));
@@ -196,8 +196,17 @@ impl<W: Word> EvaluationKeys<W> {
         let powers = (2..polys.len())
             .map(|power| self.power(power))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut sums = switch(parameters, limbs, &polys[2..], &[powers]);
-        leave(parameters, limbs, dropped, &polys[..2], &mut sums, out);
+        let (low, high) = polys.split_at(2);
+        let keys = [powers];
+        let switch = Switch {
+            parameters,
+            limbs,
+            dropped,
+            low,
+            high,
+            keys: &keys,
+        };
+        switch.run(out);
         Ok(())
     }
 
@@ -354,7 +363,7 @@ impl<W: Word> Ciphertext<W> {
         }
         let scale = self.rescaled_scale(dropped)?;
         let kept = self.limbs() - dropped;
-        let mut data = vec![W::default(); 2 * kept * parameters.n()];
+        let mut data = parameters.pool().take_words(2 * kept * parameters.n());
         keys.relinearise_words(self.limbs(), dropped, self.data(), &mut data)?;
         Self::from_words(parameters, kept, scale, data)
     }
@@ -413,118 +422,182 @@ impl<W: Word> Ciphertext<W> {
             });
         }
         let outputs: Vec<_> = galois.iter().map(|galois| vec![&galois.key]).collect();
-        let mut sums = switch(parameters, limbs, &[self.poly(1)], &outputs);
-        let each = sums.chunks_exact_mut(2 * (limbs + parameters.special_limbs()) * n);
-        let mut switched = parameters.pool().take(2 * limbs * n);
-        let images = each.zip(galois).map(|(sums, galois)| {
-            leave(parameters, limbs, 0, &[self.poly(0)], sums, &mut switched);
-            let mut data = vec![W::default(); switched.len()];
-            for (x, out) in switched.chunks_exact(n).zip(data.chunks_exact_mut(n)) {
-                galois.automorphism.apply(x, out);
-            }
-            Self::from_words(parameters, limbs, self.scale(), data)
-        });
+        let mut switched = parameters.pool().take(galois.len() * 2 * limbs * n);
+        let switch = Switch {
+            parameters,
+            limbs,
+            dropped: 0,
+            low: &[self.poly(0)],
+            high: &[self.poly(1)],
+            keys: &outputs,
+        };
+        switch.run(&mut switched);
+        let images = switched
+            .chunks_exact(2 * limbs * n)
+            .zip(galois)
+            .map(|(switched, galois)| {
+                let mut data = parameters.pool().take_words(switched.len());
+                for (x, out) in switched.chunks_exact(n).zip(data.chunks_exact_mut(n)) {
+                    galois.automorphism.apply(x, out);
+                }
+                Self::from_words(parameters, limbs, self.scale(), data)
+            });
         images.collect()
     }
 }
 
-/// For each output the sum over polynomials `c` (`[limb][N]`) of `P c s_c`, `s_c` being the secret its key switches from, under the
-/// new secret: `[output][poly][limb][N]`, two polynomials, with the special limbs behind the others. `keys` is `[output][poly c]`.
-fn switch<'a, W: Word>(
+/// A key switch of several polynomials under several sets of keys.
+struct Switch<'a, W: Word> {
     parameters: &'a Parameters<W>,
-    limbs: usize,
-    polys: &[&[W]],
-    keys: &[Vec<&SwitchingKey<W>>],
-) -> Buffer<'a, W> {
-    let (basis, n, pool) = (parameters.basis(), parameters.n(), parameters.pool());
-    let digits = &parameters.digits()[..parameters.digit_count(limbs)];
-    let mut room = pool.take(n);
-    let mut coefficients = pool.take(polys.len() * limbs * n);
-    for (from, poly) in polys.iter().zip(coefficients.chunks_exact_mut(limbs * n)) {
-        poly.copy_from_slice(from);
-        basis.inverse(poly);
-        for digit in digits {
-            digit.conversion.digits(
-                &mut poly[digit.start * n..digit.end.min(limbs) * n],
-                &mut room,
-            );
-        }
-    }
-    let targets: Vec<usize> = (0..limbs)
-        .chain(parameters.limbs()..basis.limbs())
-        .collect();
-    let mut sums = pool.take(keys.len() * 2 * targets.len() * n);
-    let mut raised = pool.take(polys.len() * digits.len() * n);
-    for (place, &limb) in targets.iter().enumerate() {
-        let parts = (0..polys.len()).flat_map(|poly| digits.iter().map(move |digit| (poly, digit)));
-        let mut factors: Vec<&[W]> = Vec::with_capacity(polys.len() * digits.len());
-        for ((poly, digit), raised) in parts.zip(raised.chunks_exact_mut(n)) {
-            if (digit.start..digit.end).contains(&limb) {
-                factors.push(&polys[poly][limb * n..][..n]);
-            } else {
-                let from =
-                    (poly * limbs + digit.start) * n..(poly * limbs + digit.end.min(limbs)) * n;
-                digit
-                    .conversion
-                    .apply(basis, limb, &coefficients[from], raised, &mut room);
-                basis.ntt(limb).forward(raised);
-                factors.push(raised);
-            }
-        }
-        for (output, keys) in keys.iter().enumerate() {
-            for poly in 0..2 {
-                let parts = keys
-                    .iter()
-                    .flat_map(|key| (0..digits.len()).map(move |digit| (key, digit)));
-                let key: Vec<&[W]> = parts
-                    .map(|(key, digit)| key.limb(parameters, digit, limb)[poly])
-                    .collect();
-                let sum = &mut sums[((output * 2 + poly) * targets.len() + place) * n..][..n];
-                slices::inner_product(basis.prime(limb), &factors, &key, sum);
-            }
-        }
-    }
-    sums
-}
-
-/// `out = round((sums + P x) / (P q_(l-k) ... q_(l-1)))` for two polynomials of `l = limbs` limbs and the special ones, `k = dropped`;
-/// `x` are the first polynomials of the ciphertext as it was.
-fn leave<W: Word>(
-    parameters: &Parameters<W>,
+    /// Limbs of the ciphertext, and how many of them the division takes with the special primes.
     limbs: usize,
     dropped: usize,
-    x: &[&[W]],
-    sums: &mut [W],
-    out: &mut [W],
-) {
-    let (basis, n, kept) = (parameters.basis(), parameters.n(), limbs - dropped);
-    let division: &Division<W> = parameters.leaving(limbs, dropped);
-    let mut room = parameters.pool().take(n);
-    let words = (limbs + parameters.special_limbs()) * n;
-    for (poly, (sums, out)) in sums
-        .chunks_exact_mut(words)
-        .zip(out.chunks_exact_mut(kept * n))
-        .enumerate()
-    {
-        if let Some(x) = x.get(poly) {
-            for (limb, (sums, x)) in sums.chunks_exact_mut(n).zip(x.chunks_exact(n)).enumerate() {
-                let special = special_product(parameters, limb);
-                vector::mul_scalar_add_assign(basis.prime(limb), sums, x, special);
+    /// `[limb][N]` each: what stays, at places 0 and 1 of the result, and what is switched.
+    low: &'a [&'a [W]],
+    high: &'a [&'a [W]],
+    /// `[output][switched polynomial]`.
+    keys: &'a [Vec<&'a SwitchingKey<W>>],
+}
+
+impl<W: Word> Switch<'_, W> {
+    /// `out[output][poly][limb][N] = round((sum_c P c s_c + P low) / (P q_(l-k) ... q_(l-1)))` under the new secret, `s_c` being
+    /// the secret that the key of `c` switches from, `l = limbs`, `k = dropped`, two polynomials an output.
+    ///
+    /// First come the limbs to divide by, then limb by limb the others, each of which is done when it is left.
+    fn run(&self, out: &mut [W]) {
+        let (parameters, n) = (self.parameters, self.parameters.n());
+        let (basis, pool) = (parameters.basis(), parameters.pool());
+        let kept = self.limbs - self.dropped;
+        let special = parameters.limbs()..basis.limbs();
+        let sources: Vec<usize> = (kept..self.limbs).chain(special).collect();
+        let polys = 2 * self.keys.len();
+        assert_eq!(out.len(), polys * kept * n, "two polynomials an output");
+        let mut room = pool.take(n);
+        let mut raised = pool.take(self.high.len() * parameters.digit_count(self.limbs) * n);
+        let mut digits = pool.take(polys * sources.len() * n);
+        let mut sums = pool.take(2 * n);
+        let coefficients = self.coefficients(&mut room);
+
+        for (place, &limb) in sources.iter().enumerate() {
+            let factors = self.raise(limb, &coefficients, &mut raised, &mut room);
+            for (output, keys) in self.keys.iter().enumerate() {
+                self.multiply(limb, &factors, keys, &mut sums);
+                for (poly, sums) in sums.chunks_exact_mut(n).enumerate() {
+                    if limb < self.limbs
+                        && let Some(low) = self.low.get(poly)
+                    {
+                        let special = special_product(parameters, limb);
+                        let low = &low[limb * n..][..n];
+                        vector::mul_scalar_add_assign(basis.prime(limb), sums, low, special);
+                    }
+                    basis.ntt(limb).inverse(sums);
+                    let at = (output * 2 + poly) * sources.len() + place;
+                    digits[at * n..][..n].copy_from_slice(sums);
+                }
             }
         }
-        let (sums, last) = sums.split_at_mut(kept * n);
-        let sources = (kept..limbs).chain(parameters.limbs()..basis.limbs());
-        for (limb, last) in sources.zip(last.chunks_exact_mut(n)) {
-            basis.ntt(limb).inverse(last);
+        let division = parameters.leaving(self.limbs, self.dropped);
+        for digits in digits.chunks_exact_mut(sources.len() * n) {
+            division.digits(digits, &mut room);
         }
-        division.digits(last, &mut room);
-        for (limb, (sums, out)) in sums
-            .chunks_exact(n)
-            .zip(out.chunks_exact_mut(n))
-            .enumerate()
-        {
-            division.apply(basis, limb, last, sums, out, &mut room);
+        for limb in 0..kept {
+            let factors = self.raise(limb, &coefficients, &mut raised, &mut room);
+            for (output, keys) in self.keys.iter().enumerate() {
+                self.multiply(limb, &factors, keys, &mut sums);
+                for (poly, sums) in sums.chunks_exact(n).enumerate() {
+                    let place = output * 2 + poly;
+                    let digits = &digits[place * sources.len() * n..][..sources.len() * n];
+                    let out = &mut out[(place * kept + limb) * n..][..n];
+                    division.apply(basis, limb, digits, sums, out, &mut room);
+                    if let Some(low) = self.low.get(poly) {
+                        self.add_low(limb, &low[limb * n..][..n], out);
+                    }
+                }
+            }
         }
+    }
+
+    /// What [`raise`](Self::raise) reads: the digits of all polynomials, in coefficients.
+    fn coefficients(&self, room: &mut [W]) -> Buffer<'_, W> {
+        let (parameters, n) = (self.parameters, self.parameters.n());
+        let words = self.limbs * n;
+        let mut coefficients = parameters.pool().take(self.high.len() * words);
+        for (from, poly) in self.high.iter().zip(coefficients.chunks_exact_mut(words)) {
+            poly.copy_from_slice(from);
+            parameters.basis().inverse(poly);
+            for digit in &parameters.digits()[..parameters.digit_count(self.limbs)] {
+                let place = digit.start * n..digit.end.min(self.limbs) * n;
+                digit.conversion.digits(&mut poly[place], room);
+            }
+        }
+        coefficients
+    }
+
+    /// The digits of all polynomials modulo the prime of a limb, in the NTT domain. In the limbs of a digit that is the polynomial itself.
+    fn raise<'b>(
+        &'b self,
+        limb: usize,
+        coefficients: &[W],
+        raised: &'b mut [W],
+        room: &mut [W],
+    ) -> Vec<&'b [W]> {
+        let (parameters, n) = (self.parameters, self.parameters.n());
+        let digits = &parameters.digits()[..parameters.digit_count(self.limbs)];
+        let parts =
+            (0..self.high.len()).flat_map(|poly| digits.iter().map(move |digit| (poly, digit)));
+        let raise = |((poly, digit), raised): ((usize, &Digit<W>), &'b mut [W])| {
+            if (digit.start..digit.end).contains(&limb) {
+                return &self.high[poly][limb * n..][..n];
+            }
+            let (start, end) = (digit.start, digit.end.min(self.limbs));
+            let from =
+                &coefficients[(poly * self.limbs + start) * n..(poly * self.limbs + end) * n];
+            digit
+                .conversion
+                .apply(parameters.basis(), limb, from, raised, room);
+            parameters.basis().ntt(limb).forward(raised);
+            &*raised
+        };
+        parts.zip(raised.chunks_exact_mut(n)).map(raise).collect()
+    }
+
+    /// The products of the digits and the key in one limb: `sums` is `[poly][N]`, two polynomials. In chunks, so that the digits
+    /// are read from memory once.
+    fn multiply(&self, limb: usize, factors: &[&[W]], keys: &[&SwitchingKey<W>], sums: &mut [W]) {
+        let (parameters, n) = (self.parameters, self.parameters.n());
+        let q = parameters.basis().prime(limb);
+        let digits = parameters.digit_count(self.limbs);
+        let parts = keys
+            .iter()
+            .flat_map(|key| (0..digits).map(move |digit| (key, digit)));
+        let keys: Vec<_> = parts
+            .map(|(key, digit)| key.limb(parameters, digit, limb))
+            .collect();
+        let (sums_b, sums_a) = sums.split_at_mut(n);
+        for start in (0..n).step_by(CHUNK) {
+            let place = start..(start + CHUNK).min(n);
+            let factors: Vec<&[W]> = factors
+                .iter()
+                .map(|factor| &factor[place.clone()])
+                .collect();
+            for (poly, sums) in [&mut *sums_b, &mut *sums_a].into_iter().enumerate() {
+                let keys: Vec<&[W]> = keys.iter().map(|key| &key[poly][place.clone()]).collect();
+                vector::inner_product(q, &factors, &keys, &mut sums[place.clone()]);
+            }
+        }
+    }
+
+    /// `out += low / (q_(l-k) ... q_(l-1))` in one limb.
+    fn add_low(&self, limb: usize, low: &[W], out: &mut [W]) {
+        let q = self.parameters.basis().prime(limb);
+        if self.dropped == 0 {
+            return vector::add_assign(q, out, low);
+        }
+        let inverse = self
+            .parameters
+            .rescaling(self.limbs, self.dropped)
+            .minus_inverse(limb);
+        vector::mul_scalar_add_assign(q, out, low, q.neg(inverse));
     }
 }
 

@@ -8,71 +8,90 @@ use std::{
 
 use pronghorn_ring::Word;
 
-/// Most buffers that wait for use.
-const KEPT: usize = 32;
+/// Most bytes that wait for use.
+const KEPT: usize = 64 << 20;
 
 /// Buffers for words that are no secret (they are not wiped), shared by threads.
 pub(crate) struct Pool<W> {
-    free: Mutex<Vec<Vec<W>>>,
+    free: Mutex<Free<W>>,
 }
 
-/// A buffer on loan: some words, whatever they are.
-pub(crate) struct Buffer<'a, W> {
+struct Free<W> {
+    buffers: Vec<Vec<W>>,
+    bytes: usize,
+}
+
+/// A buffer on loan.
+pub(crate) struct Buffer<'a, W: Word> {
     words: Vec<W>,
-    length: usize,
     pool: &'a Pool<W>,
 }
 
 impl<W: Word> Pool<W> {
     pub fn new() -> Self {
+        let (buffers, bytes) = (Vec::new(), 0);
         Self {
-            free: Mutex::new(Vec::new()),
+            free: Mutex::new(Free { buffers, bytes }),
         }
     }
 
+    /// Some words, whatever they are, until the buffer is dropped.
     pub fn take(&self, length: usize) -> Buffer<'_, W> {
+        let words = self.take_words(length);
+        Buffer { words, pool: self }
+    }
+
+    /// Some words, whatever they are, to be [given](Self::give) back or not.
+    pub fn take_words(&self, length: usize) -> Vec<W> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let fitting = (0..free.len()).filter(|&i| free[i].len() >= length);
-        let words = fitting
-            .min_by_key(|&i| free[i].len())
-            .map(|i| free.swap_remove(i));
+        let fitting = (0..free.buffers.len()).filter(|&i| free.buffers[i].capacity() >= length);
+        let best = fitting.min_by_key(|&i| free.buffers[i].capacity());
+        let mut words = best.map_or_else(Vec::new, |i| free.remove(i));
         drop(free);
-        Buffer {
-            words: words.unwrap_or_else(|| vec![W::default(); length]),
-            length,
-            pool: self,
+        if words.capacity() < length {
+            return vec![W::default(); length];
+        }
+        words.resize(length, W::default());
+        words
+    }
+
+    /// Takes words that nobody needs.
+    pub fn give(&self, words: Vec<W>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.bytes += size_of_val(words.as_slice());
+        free.buffers.push(words);
+        // The oldest go first.
+        while free.bytes > KEPT {
+            free.remove(0);
         }
     }
 }
 
-impl<W> Deref for Buffer<'_, W> {
+impl<W> Free<W> {
+    fn remove(&mut self, index: usize) -> Vec<W> {
+        let words = self.buffers.remove(index);
+        self.bytes -= size_of_val(words.as_slice());
+        words
+    }
+}
+
+impl<W: Word> Deref for Buffer<'_, W> {
     type Target = [W];
 
     fn deref(&self) -> &[W] {
-        &self.words[..self.length]
+        &self.words
     }
 }
 
-impl<W> DerefMut for Buffer<'_, W> {
+impl<W: Word> DerefMut for Buffer<'_, W> {
     fn deref_mut(&mut self) -> &mut [W] {
-        &mut self.words[..self.length]
+        &mut self.words
     }
 }
 
-impl<W> Drop for Buffer<'_, W> {
+impl<W: Word> Drop for Buffer<'_, W> {
     fn drop(&mut self) {
-        let mut free = self
-            .pool
-            .free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        free.push(mem::take(&mut self.words));
-        if free.len() > KEPT {
-            // The smallest is the cheapest to make again.
-            if let Some(smallest) = (0..free.len()).min_by_key(|&i| free[i].len()) {
-                free.swap_remove(smallest);
-            }
-        }
+        self.pool.give(mem::take(&mut self.words));
     }
 }
 
@@ -90,9 +109,27 @@ mod tests {
         let again = pool.take(7);
         assert_eq!((again.len(), again.as_ptr()), (7, places.0));
         assert_eq!(pool.take(11).as_ptr(), places.1);
-        assert_eq!(pool.take(2000).len(), 2000);
-        let many: Vec<_> = (0..100).map(|length| pool.take(length)).collect();
-        drop(many);
-        assert!(pool.free.lock().unwrap().len() <= KEPT);
+        assert_eq!(pool.take_words(2000).len(), 2000);
+    }
+
+    #[test]
+    fn few_bytes_wait() {
+        let pool = Pool::<u64>::new();
+        let most = KEPT / size_of::<u64>();
+        drop((0..100).map(|_| pool.take(most / 10)).collect::<Vec<_>>());
+        let waiting = |pool: &Pool<u64>| {
+            let free = pool.free.lock().unwrap();
+            assert_eq!(
+                free.bytes,
+                free.buffers
+                    .iter()
+                    .map(|words| 8 * words.len())
+                    .sum::<usize>()
+            );
+            free.buffers.len()
+        };
+        assert_eq!(waiting(&pool), 10);
+        pool.give(vec![0; most + 1]);
+        assert_eq!(waiting(&pool), 0);
     }
 }

@@ -3,7 +3,9 @@
 //! A ciphertext of `k` polynomials and `l` limbs is `k l N` words `[poly][limb][N]` in the NTT domain, each below the prime
 //! of its limb. Scales are the caller's. Everything is constant time. All functions panic when lengths do not fit together.
 
-use pronghorn_ring::{Prime, SimdLevel, Word, vector};
+use std::ops::Range;
+
+use pronghorn_ring::{Prime, SimdLevel, Word, rns::CHUNK, vector};
 
 use super::{Parameters, simd};
 
@@ -125,17 +127,20 @@ pub fn multiply<W: Word>(
         a + b - 1,
         "polynomials of a product"
     );
-    let n = parameters.n();
-    for (place, out) in out.chunks_exact_mut(n).enumerate() {
-        let (k, limb) = (place / limbs, place % limbs);
-        let terms = k.saturating_sub(b - 1)..=k.min(a - 1);
-        let xs: Vec<&[W]> = terms
-            .clone()
-            .map(|i| limb_of(x, n, limbs, i, limb))
-            .collect();
-        let ys: Vec<&[W]> = terms.map(|i| limb_of(y, n, limbs, k - i, limb)).collect();
-        inner_product(parameters.basis().prime(limb), &xs, &ys, out);
-    }
+    each_chunk(parameters, limbs, |q, place| {
+        for k in 0..a + b - 1 {
+            let terms = k.saturating_sub(b - 1)..=k.min(a - 1);
+            let out = &mut out[place.of(k)];
+            if terms.start() == terms.end() {
+                let i = *terms.start();
+                vector::mul(q, &x[place.of(i)], &y[place.of(k - i)], out);
+            } else {
+                let xs: Vec<&[W]> = terms.clone().map(|i| &x[place.of(i)]).collect();
+                let ys: Vec<&[W]> = terms.map(|i| &y[place.of(k - i)]).collect();
+                vector::inner_product(q, &xs, &ys, out);
+            }
+        }
+    });
 }
 
 /// `out = x * x`: as [`multiply`] with about half the products.
@@ -149,31 +154,34 @@ pub fn square<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &
         2 * a - 1,
         "polynomials of a square"
     );
-    let n = parameters.n();
-    for (place, out) in out.chunks_exact_mut(n).enumerate() {
-        let (k, limb) = (place / limbs, place % limbs);
-        let q = parameters.basis().prime(limb);
-        // x_i x_(k-i) occurs twice but for i = k - i.
-        let terms = (k + 1).saturating_sub(a)..k.div_ceil(2);
-        let middle = limb_of(x, n, limbs, k / 2, limb);
-        if !terms.is_empty() {
-            let xs: Vec<&[W]> = terms
-                .clone()
-                .map(|i| limb_of(x, n, limbs, i, limb))
-                .collect();
-            let ys: Vec<&[W]> = terms
-                .clone()
-                .map(|i| limb_of(x, n, limbs, k - i, limb))
-                .collect();
-            inner_product(q, &xs, &ys, out);
-            simd::double(SimdLevel::detect(), q, out);
+    each_chunk(parameters, limbs, |q, place| {
+        for k in 0..2 * a - 1 {
+            let out = &mut out[place.of(k)];
+            let middle = &x[place.of(k / 2)];
+            // x_i x_(k-i) occurs twice but for i = k - i.
+            let terms = (k + 1).saturating_sub(a)..k.div_ceil(2);
+            match terms.len() {
+                0 => vector::mul(q, middle, middle, out),
+                1 => vector::mul(
+                    q,
+                    &x[place.of(terms.start)],
+                    &x[place.of(k - terms.start)],
+                    out,
+                ),
+                _ => {
+                    let xs: Vec<&[W]> = terms.clone().map(|i| &x[place.of(i)]).collect();
+                    let ys: Vec<&[W]> = terms.clone().map(|i| &x[place.of(k - i)]).collect();
+                    vector::inner_product(q, &xs, &ys, out);
+                }
+            }
+            if !terms.is_empty() {
+                simd::double(SimdLevel::detect(), q, out);
+                if k % 2 == 0 {
+                    vector::mul_add_assign(q, out, middle, middle);
+                }
+            }
         }
-        match (k % 2 == 0, terms.is_empty()) {
-            (true, true) => vector::mul(q, middle, middle, out),
-            (true, false) => vector::mul_add_assign(q, out, middle, middle),
-            (false, _) => {}
-        }
-    }
+    });
 }
 
 /// `out = round(x / (q_(l-k) ... q_(l-1)))` for `l = limbs` and `k = dropped`: every polynomial loses its last `k` limbs.
@@ -243,11 +251,37 @@ pub fn drop_limbs<W: Word>(
     }
 }
 
-/// `out = sum_i xs[i] * ys[i]`.
-pub(crate) fn inner_product<W: Word>(q: &Prime<W>, xs: &[&[W]], ys: &[&[W]], out: &mut [W]) {
-    match (xs, ys) {
-        ([x], [y]) => vector::mul(q, x, y, out),
-        _ => vector::inner_product(q, xs, ys, out),
+/// A run of words at the same place in every polynomial.
+struct Place {
+    poly_words: usize,
+    start: usize,
+    length: usize,
+}
+
+impl Place {
+    /// The run in polynomial `poly`.
+    fn of(&self, poly: usize) -> Range<usize> {
+        let start = poly * self.poly_words + self.start;
+        start..start + self.length
+    }
+}
+
+/// Calls `f` with the prime of every run of words that is short enough for several of them to stay in the first cache.
+fn each_chunk<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    mut f: impl FnMut(&Prime<W>, Place),
+) {
+    let n = parameters.n();
+    for limb in 0..limbs {
+        for start in (0..n).step_by(CHUNK) {
+            let place = Place {
+                poly_words: limbs * n,
+                start: limb * n + start,
+                length: CHUNK.min(n - start),
+            };
+            f(parameters.basis().prime(limb), place);
+        }
     }
 }
 
@@ -286,8 +320,4 @@ fn polys<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W]) -> usize {
         "ciphertexts are whole polynomials of whole limbs"
     );
     x.len() / words
-}
-
-fn limb_of<W: Word>(x: &[W], n: usize, limbs: usize, poly: usize, limb: usize) -> &[W] {
-    &x[(poly * limbs + limb) * n..][..n]
 }
