@@ -13,6 +13,8 @@
 
 pub mod aes;
 pub mod block;
+pub mod circuit;
+pub mod garble;
 pub mod machine;
 pub mod ot;
 

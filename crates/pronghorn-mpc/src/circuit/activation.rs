@@ -1,0 +1,416 @@
+//! Activations on additive shares, as the fixed-point oracle defines them.
+
+use super::share::signed_width;
+use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Term};
+
+/// What an activation step computes: the largest of `pool` values, rectified, brought to another precision.
+///
+/// All of these are monotone, so networks that rectify or requantise before they pool get the same result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Activation {
+    /// Values in a window, 1 where nothing is pooled.
+    pub pool: usize,
+    /// What happens below zero.
+    pub rectifier: Rectifier,
+    /// The change of precision, if any.
+    pub requantisation: Option<Requantisation>,
+}
+
+/// What happens to values below zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rectifier {
+    /// Nothing.
+    None,
+    /// They become 0.
+    Relu,
+    /// `x << shift` where `x >= 0`, else `x * slope`.
+    Leaky {
+        /// The slope below zero, not negative, times `2^shift`.
+        slope: i32,
+        /// Bits gained by the scale.
+        shift: u32,
+    },
+}
+
+/// `clip((x + 2^(shift-1)) >> shift, low, high)`: arithmetic shift, halves round up, and a shift of 0 only clips.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requantisation {
+    /// Bits dropped.
+    pub shift: u32,
+    /// Lower bound of the result.
+    pub low: i32,
+    /// Upper bound of the result.
+    pub high: i32,
+}
+
+impl Activation {
+    /// `max(x, 0)`.
+    pub const RELU: Self = Self {
+        pool: 1,
+        rectifier: Rectifier::Relu,
+        requantisation: None,
+    };
+
+    /// The value for these, the definition of the circuit.
+    ///
+    /// # Panics
+    /// Where there are no values.
+    pub fn apply(&self, values: &[i64]) -> i64 {
+        let largest = *values.iter().max().expect("a window holds a value");
+        let rectified = self.rectifier.apply(largest);
+        self.requantisation
+            .map_or(rectified, |requantisation| requantisation.apply(rectified))
+    }
+
+    /// The circuit: `pool` inputs as shares in `input` of values in `low..=high`, the output as
+    /// shares in `output`, all else hidden.
+    ///
+    /// Only the sign and the bits that are compared cost gates; what they select is multiplied as shares
+    /// ([`Sum::add_product`]). Truncation drops wires, and its rounding is an offset that the garbler adds to its share.
+    ///
+    /// # Errors
+    /// [`CircuitError::Range`] where a modulus does not hold the values, and
+    /// [`CircuitError::Parameter`] for a window without values, an unordered range, or a shift or slope out of range.
+    pub fn circuit(
+        &self,
+        input: Modulus,
+        low: i64,
+        high: i64,
+        output: Modulus,
+    ) -> Result<Circuit, CircuitError> {
+        self.check(input, low, high, output)?;
+        let offset = self.offset(input, low, high);
+        let input = input.narrowed(low, high + offset);
+        let mut builder = Builder::new();
+        let inputs = (0..self.pool)
+            .map(|_| builder.shared_input(input, low, high))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut sum = Sum::new(output);
+        let rest = self.requantisation.map_or(0, |each| each.apply(0));
+        add_multiple(&mut sum, Bit::ONE, rest);
+        let shares = input.reduces_to(output);
+        for piece in self.pooled(&mut builder, &inputs, offset, shares) {
+            let linear = self.requantisation.is_none();
+            for mut piece in self.rectifier.pieces(&mut builder, piece, linear) {
+                if let Some(requantisation) = self.requantisation {
+                    // Where nothing is selected the value is 0, and `rest` stays.
+                    add_multiple(&mut sum, piece.select, -rest);
+                    piece = requantisation.piece(&mut builder, piece, offset != 0, &mut sum);
+                }
+                piece.add_to(&mut sum, &inputs[0]);
+            }
+        }
+        builder.output_sum(sum);
+        Ok(builder.finish())
+    }
+
+    fn check(
+        &self,
+        input: Modulus,
+        low: i64,
+        high: i64,
+        output: Modulus,
+    ) -> Result<(), CircuitError> {
+        let within = |name, value, low, high| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(CircuitError::Parameter {
+                name,
+                value,
+                low,
+                high,
+            })
+        };
+        within("values in a window", self.pool as i64, 1, 1 << 20)?;
+        if let Rectifier::Leaky { slope, shift } = self.rectifier {
+            within("slope", slope.into(), 0, i32::MAX.into())?;
+            within("shift of the slope", shift.into(), 0, 30)?;
+        }
+        if let Some(Requantisation { shift, low, high }) = self.requantisation {
+            within("shift", shift.into(), 0, 31)?;
+            within("lower bound", low.into(), i32::MIN.into(), high.into())?;
+        }
+        if !input.holds(low, high) {
+            return Err(input.range_error(low, high));
+        }
+        // The oracle's values have 32 bits.
+        within("least value", low, i32::MIN.into(), i32::MAX.into())?;
+        within("largest value", high, i32::MIN.into(), i32::MAX.into())?;
+        // The result is monotone in the values, so its range is that of the ends.
+        let (low, high) = (self.apply(&[low]), self.apply(&[high]));
+        if !output.holds(low, high) {
+            return Err(output.range_error(low, high));
+        }
+        Ok(())
+    }
+
+    /// What is added before everything so that truncation rounds; 0 where that is not possible.
+    fn offset(&self, input: Modulus, low: i64, high: i64) -> i64 {
+        let half = match (self.rectifier, self.requantisation) {
+            (Rectifier::Leaky { .. }, _) | (_, None) => 0,
+            (_, Some(requantisation)) => (1i64 << requantisation.shift) >> 1,
+        };
+        // max(x, 0) rounds as max(x + half, 0) >> shift: what rounds from below zero rounds to 0.
+        if input.holds(low, high + half) {
+            half
+        } else {
+            0
+        }
+    }
+
+    /// The largest input plus the offset: one word, or two of which one is selected. `shares`: the input's are shares in
+    /// the modulus of the output, too.
+    fn pooled(
+        &self,
+        builder: &mut Builder,
+        inputs: &[Shared],
+        offset: i64,
+        shares: bool,
+    ) -> Vec<Piece> {
+        let words: Vec<_> = inputs
+            .iter()
+            .map(|input| builder.reconstruct(input, offset))
+            .collect();
+        let (low, high) = inputs[0].range();
+        let piece = |select, word: Vec<Bit>| Piece {
+            select,
+            sign: word.last().copied().unwrap_or(Bit::ZERO),
+            word,
+            low: low + offset,
+            high: high + offset,
+            scale: 1,
+            whole: shares && inputs.len() == 1 && offset == 0,
+        };
+        let [word] = &words[..] else {
+            // The last multiplexer of the tree is left to the product of shares.
+            let (left, right) = words.split_at(words.len() / 2);
+            let (left, right) = (builder.max_of(left), builder.max_of(right));
+            let less = builder.less_than_signed(&left, &right);
+            let not_less = builder.not(less);
+            return vec![piece(not_less, left), piece(less, right)];
+        };
+        let mut piece = piece(Bit::ONE, word.clone());
+        if piece.whole && self.requantisation.is_none() {
+            // Modulo a prime the sign is cheaper than the word, which then is not needed.
+            piece.sign = builder.is_negative(&inputs[0]);
+        }
+        vec![piece]
+    }
+}
+
+/// `select * scale * word`: a value is a sum of pieces.
+struct Piece {
+    select: Bit,
+    /// In two's complement.
+    word: Vec<Bit>,
+    /// Whether the word is below 0.
+    sign: Bit,
+    /// The range of the word where it is selected.
+    low: i64,
+    high: i64,
+    scale: i64,
+    /// Whether the word is the first input itself, and the input's shares are shares of it in the output's modulus.
+    whole: bool,
+}
+
+impl Piece {
+    /// The word in the bits that its range takes; a sign that the range fixes is a constant.
+    fn fit(&mut self, builder: &mut Builder) {
+        let width = signed_width(self.low, self.high) as usize;
+        self.word = builder.resize_signed(&self.word, width);
+        if let (Some(top), true) = (self.word.last_mut(), self.low >= 0) {
+            *top = Bit::ZERO;
+        }
+    }
+
+    /// Adds it to a sum: the input's shares, or the word's bits, whichever project to fewer bits.
+    fn add_to(self, sum: &mut Sum, input: &Shared) {
+        let modulus = sum.modulus();
+        let word = Term::signed(modulus, &self.word, self.scale);
+        let shares = self
+            .whole
+            .then(|| input.terms(modulus, self.scale))
+            .filter(|shares| shares.len() / 2 < 2 * word.len());
+        sum.add_product(self.select, shares.unwrap_or(word));
+    }
+}
+
+impl Rectifier {
+    fn apply(self, x: i64) -> i64 {
+        match self {
+            Self::None => x,
+            Self::Relu => x.max(0),
+            Self::Leaky { shift, .. } if x >= 0 => x << shift,
+            Self::Leaky { slope, .. } => x * i64::from(slope),
+        }
+    }
+
+    /// The pieces of a rectified piece. If `linear`, any of them may be selected and have a scale; else at most one is
+    /// selected, and its scale is 1.
+    fn pieces(self, builder: &mut Builder, piece: Piece, linear: bool) -> Vec<Piece> {
+        if self == Self::None {
+            return vec![piece];
+        }
+        let positive = builder.not(piece.sign);
+        let positive = builder.and(piece.select, positive);
+        let mut above = Piece {
+            select: positive,
+            word: piece.word.clone(),
+            low: piece.low.max(0),
+            high: piece.high.max(0),
+            ..piece
+        };
+        above.fit(builder);
+        let Self::Leaky { slope, shift } = self else {
+            return vec![above];
+        };
+        let slope = i64::from(slope);
+        if linear {
+            // slope x + (2^shift - slope) max(x, 0).
+            above.scale = (1 << shift) - slope;
+            return vec![
+                above,
+                Piece {
+                    scale: slope,
+                    ..piece
+                },
+            ];
+        }
+        let (low, high) = (above.low << shift, above.high << shift);
+        let width = signed_width(low, high) as usize;
+        let above = Piece {
+            word: builder.shift_left(&above.word, shift, width),
+            low,
+            high,
+            whole: false,
+            ..above
+        };
+        let (low, high) = (piece.low.min(0) * slope, piece.high.min(0) * slope);
+        let width = signed_width(low, high) as usize;
+        let below = Piece {
+            select: builder.xor(piece.select, positive),
+            word: builder.multiply_constant(&piece.word, slope, width),
+            low,
+            high,
+            whole: false,
+            ..piece
+        };
+        vec![above, below]
+    }
+}
+
+impl Requantisation {
+    fn apply(self, x: i64) -> i64 {
+        let rounded = (x + ((1i64 << self.shift) >> 1)) >> self.shift;
+        rounded.max(self.low.into()).min(self.high.into())
+    }
+
+    /// The piece at the new precision where it is inside the bounds; the bounds are added to `sum` where it is not.
+    fn piece(self, builder: &mut Builder, piece: Piece, rounded: bool, sum: &mut Sum) -> Piece {
+        let half = if rounded {
+            0
+        } else {
+            (1i64 << self.shift) >> 1
+        };
+        let word = if rounded {
+            let kept = (self.shift as usize).min(piece.word.len() - 1);
+            piece.word[kept..].to_vec()
+        } else {
+            builder.round_shift(&piece.word, self.shift)
+        };
+        let (low, high) = (
+            (piece.low + half) >> self.shift,
+            (piece.high + half) >> self.shift,
+        );
+        let (least, most) = (i64::from(self.low), i64::from(self.high));
+        let mut select = piece.select;
+        let mut bound = |builder: &mut Builder, outside, value| {
+            let outside = builder.and(piece.select, outside);
+            select = builder.xor(select, outside);
+            add_multiple(sum, outside, value);
+        };
+        // At a bound itself either side has the value, so the comparison is with the rounder of two numbers.
+        if high > most {
+            let above = at_least_constant(builder, &word, rounder(most, most + 1));
+            bound(builder, above, most);
+        }
+        if low < least {
+            let not_below = at_least_constant(builder, &word, rounder(least, least + 1));
+            let below = builder.not(not_below);
+            bound(builder, below, least);
+        }
+        let (low, high) = (low.clamp(least, most), high.clamp(least, most));
+        let mut piece = Piece {
+            select,
+            word,
+            low,
+            high,
+            whole: piece.whole && self.shift == 0,
+            ..piece
+        };
+        piece.fit(builder);
+        piece
+    }
+}
+
+fn add_multiple(sum: &mut Sum, bit: Bit, factor: i64) {
+    let weight = sum.modulus().from_i64(factor);
+    sum.add_terms([Term { bit, weight }]);
+}
+
+/// The one with more zeros at the end.
+fn rounder(x: i64, y: i64) -> i64 {
+    if x.trailing_zeros() > y.trailing_zeros() {
+        x
+    } else {
+        y
+    }
+}
+
+/// `word >= bound` in two's complement; the zeros at the end of the bound cost nothing.
+fn at_least_constant(builder: &mut Builder, word: &[Bit], bound: i64) -> Bit {
+    let width = word.len().max(signed_width(bound, bound) as usize);
+    let bound = builder.constant(bound, width);
+    let word = builder.resize_signed(word, width);
+    let below = builder.less_than_signed(&word, &bound);
+    builder.not(below)
+}
+
+/// Whether a shared value in `low..=high` is at least 0, as XOR shares of one bit: for protocols that multiplex by
+/// oblivious transfer outside.
+///
+/// # Errors
+/// [`CircuitError::Range`] where the modulus does not hold the values.
+pub fn sign(input: Modulus, low: i64, high: i64) -> Result<Circuit, CircuitError> {
+    let mut builder = Builder::new();
+    let shared = builder.shared_input(input.narrowed(low, high), low, high)?;
+    let negative = builder.is_negative(&shared);
+    let positive = builder.not(negative);
+    builder.output_shared(&[positive]);
+    Ok(builder.finish())
+}
+
+/// The index of the first largest of `count` shared values in `low..=high`; the evaluator learns it, and nothing else.
+///
+/// # Errors
+/// [`CircuitError::Range`] where the modulus does not hold the values, [`CircuitError::Parameter`] for no values.
+pub fn argmax(input: Modulus, low: i64, high: i64, count: usize) -> Result<Circuit, CircuitError> {
+    if !(1..=1 << 20).contains(&count) {
+        return Err(CircuitError::Parameter {
+            name: "values to choose from",
+            value: count as i64,
+            low: 1,
+            high: 1 << 20,
+        });
+    }
+    let mut builder = Builder::new();
+    let mut words = Vec::with_capacity(count);
+    for _ in 0..count {
+        let shared = builder.shared_input(input.narrowed(low, high), low, high)?;
+        words.push(builder.reconstruct(&shared, 0));
+    }
+    let (index, _) = builder.argmax_of(&words);
+    builder.output_revealed(&index);
+    Ok(builder.finish())
+}

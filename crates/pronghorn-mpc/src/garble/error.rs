@@ -1,0 +1,51 @@
+use thiserror::Error;
+
+/// Why a garbling cannot start or go on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GarbleError {
+    /// An input of the wrong length.
+    #[error("{what}: {found} were given, the circuit and its instances take {expected}")]
+    Count {
+        /// What was counted.
+        what: &'static str,
+        /// How many it takes.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A number of instances that cannot be.
+    #[error("{instances} instances in one garbling: make it at least 1 and split large batches")]
+    Instances {
+        /// What was asked for.
+        instances: usize,
+    },
+    /// A message from the peer that is empty or too long.
+    #[error("a message of {found} bytes of garbled tables, where 1 to {most} can come")]
+    MessageLength {
+        /// Its length.
+        found: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A call in the wrong state.
+    #[error("out of turn: the machine {state}")]
+    OutOfTurn {
+        /// What it does.
+        state: &'static str,
+    },
+}
+
+pub(super) fn check_count(
+    what: &'static str,
+    found: usize,
+    expected: usize,
+) -> Result<(), GarbleError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(GarbleError::Count {
+        what,
+        expected,
+        found,
+    })
+}

@@ -1,0 +1,590 @@
+//! Garbled circuits equal plain ones and the reference, at every level of SIMD; hostile tables do no harm.
+
+use std::sync::Arc;
+
+use pronghorn_mpc::Block;
+use pronghorn_mpc::circuit::{
+    Activation, Bit, Builder, Circuit, Modulus, Rectifier, Requantisation, Sum, TILE, Term, argmax,
+    sign,
+};
+use pronghorn_mpc::garble::{
+    Delta, Evaluator, GarbleError, Garbler, MESSAGE_BYTES, apply_corrections, correct, encode,
+    reference,
+};
+use pronghorn_mpc::machine::{Machine, Want};
+use pronghorn_ring::SimdLevel;
+use proptest::prelude::*;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// A generator for tests (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn block(&mut self) -> Block {
+        Block::from_u128(u128::from(self.next()) << 64 | u128::from(self.next()))
+    }
+}
+
+/// A batch with all its inputs. `evaluator` has all labelled words, the late ones included.
+struct Batch {
+    circuit: Arc<Circuit>,
+    instances: usize,
+    delta: Delta,
+    start: Block,
+    garbler: Vec<u64>,
+    evaluator: Vec<u64>,
+    zero_labels: Vec<Block>,
+    labels: Vec<Block>,
+}
+
+impl Batch {
+    fn new(circuit: Circuit, garbler: Vec<u64>, evaluator: Vec<u64>, instances: usize) -> Self {
+        let random = &mut Random(instances as u64);
+        let delta = Delta::new(random.block());
+        let bits = circuit.labelled_bits() * instances;
+        let zero_labels: Vec<_> = (0..bits).map(|_| random.block()).collect();
+        let mut labels = zero_labels.clone();
+        encode(&circuit, &delta, &evaluator, instances, &mut labels).unwrap();
+        Self {
+            labels,
+            circuit: Arc::new(circuit),
+            instances,
+            delta,
+            start: random.block(),
+            garbler,
+            evaluator,
+            zero_labels,
+        }
+    }
+
+    fn garbler(&self) -> Garbler {
+        Garbler::new(
+            self.circuit.clone(),
+            self.instances,
+            &self.delta,
+            self.start,
+            Zeroizing::new(self.garbler.clone()),
+            Zeroizing::new(self.zero_labels.clone()),
+        )
+        .unwrap()
+    }
+
+    fn evaluator(&self) -> Evaluator {
+        Evaluator::new(
+            self.circuit.clone(),
+            self.instances,
+            Zeroizing::new(self.evaluator.clone()),
+            Zeroizing::new(self.labels.clone()),
+        )
+        .unwrap()
+    }
+
+    fn garble(&self, level: SimdLevel) -> (Vec<u8>, Vec<u64>) {
+        let mut garbler = self.garbler().at_level(level);
+        let mut tables = Vec::new();
+        while garbler.want() == Want::Send {
+            let before = tables.len();
+            garbler.send(&mut tables).unwrap();
+            assert!((1..=MESSAGE_BYTES).contains(&(tables.len() - before)));
+        }
+        assert_eq!(tables.len(), 16 + self.circuit.table_bytes(self.instances));
+        (tables, garbler.into_outputs().unwrap().to_vec())
+    }
+
+    fn evaluate(&self, level: SimdLevel, tables: &[u8], chunk: usize) -> Vec<u64> {
+        let mut evaluator = self.evaluator().at_level(level);
+        for chunk in tables.chunks(chunk) {
+            assert_eq!(evaluator.want(), Want::Receive);
+            evaluator.receive(chunk).unwrap();
+        }
+        evaluator.into_outputs().unwrap().to_vec()
+    }
+
+    /// Checks that what both parties have opens to what the circuit computes in plain.
+    fn check(&self) {
+        let (tables, garbler) = self.garble(SimdLevel::detect());
+        let evaluator = self.evaluate(SimdLevel::detect(), &tables, 1 << 18);
+        let words = |values: &[u64], i: usize| {
+            let words = values.iter().skip(i).step_by(self.instances);
+            words.copied().collect::<Vec<_>>()
+        };
+        for i in 0..self.instances {
+            let (g, e) = (words(&self.garbler, i), words(&self.evaluator, i));
+            let plain = self.circuit.evaluate_plain(&g, &e);
+            for (output, opening) in self.circuit.openings().enumerate() {
+                let at = output * self.instances + i;
+                assert_eq!(
+                    opening.open(garbler[at], evaluator[at]),
+                    plain[output],
+                    "output {output}, instance {i}, {g:?} {e:?}"
+                );
+            }
+        }
+        let delta = &self.delta;
+        let (values, zeros) = (&self.garbler, &self.zero_labels);
+        let plain = reference::garble(
+            &self.circuit,
+            self.instances,
+            delta,
+            self.start,
+            values,
+            zeros,
+        );
+        assert!(plain == (tables.clone(), garbler.clone()), "the reference");
+        let (values, labels) = (&self.evaluator, &self.labels);
+        let plain = reference::evaluate(&self.circuit, self.instances, values, labels, &tables);
+        assert!(plain == evaluator, "the reference");
+        for level in SimdLevel::available() {
+            let garbled = self.garble(level);
+            assert!(garbled == (tables.clone(), garbler.clone()), "{level:?}");
+            assert!(self.evaluate(level, &tables, 997) == evaluator, "{level:?}");
+        }
+    }
+}
+
+fn two(bits: u32) -> Modulus {
+    Modulus::power_of_two(bits).unwrap()
+}
+
+fn prime(p: u64) -> Modulus {
+    Modulus::prime(p).unwrap()
+}
+
+/// A batch of an activation on values at the edges of `low..=high` and at random, under masks of all kinds.
+fn activation(circuit: Circuit, input: Modulus, low: i64, high: i64, instances: usize) -> Batch {
+    let random = &mut Random(instances as u64);
+    let words = circuit.garbler_words().len();
+    let edges = [0, 1, -1, low, high, low + 1, high - 1, low / 2, high / 2];
+    let (mut garbler, mut evaluator) = (Vec::new(), Vec::new());
+    for i in 0..words * instances {
+        let inside = |value: &&i64| (low..=high).contains(*value);
+        let value = match edges.get(i).filter(inside) {
+            Some(&edge) => edge,
+            None => low + (random.next() % (high - low + 1) as u64) as i64,
+        };
+        let mask = match i % 4 {
+            0 => 0,
+            1 => input.from_i64(-1),
+            _ => input.from_i64((random.next() >> 1) as i64),
+        };
+        garbler.push(mask);
+        evaluator.push(input.sub(input.from_i64(value), mask));
+    }
+    Batch::new(circuit, garbler, evaluator, instances)
+}
+
+#[test]
+fn relu_at_all_batch_sizes() {
+    for modulus in [two(20), two(32), two(64), prime(1_032_193), prime(13)] {
+        let largest = modulus.largest().min(i32::MAX.into());
+        let circuit = Activation::RELU
+            .circuit(modulus, -largest, largest, modulus)
+            .unwrap();
+        for instances in [1, 3, 4, 5, 8, 9, 16, TILE - 1, TILE, TILE + 1, 100] {
+            activation(circuit.clone(), modulus, -largest, largest, instances).check();
+        }
+    }
+}
+
+#[test]
+fn every_activation() {
+    let requantisation = Some(Requantisation {
+        shift: 5,
+        low: -8,
+        high: 63,
+    });
+    let leaky = Rectifier::Leaky { slope: 5, shift: 4 };
+    for (input, low, high, output) in [
+        (two(20), -(1 << 19), (1 << 19) - 1, two(25)),
+        (two(32), -5000, 9000, two(20)),
+        (prime(1_032_193), -300_000, 500_000, two(25)),
+        (two(20), -5000, 9000, prime(4_611_686_018_427_387_847)),
+        (prime(8191), -1000, 1000, prime(65_537)),
+    ] {
+        for pool in [1, 4] {
+            for rectifier in [Rectifier::None, Rectifier::Relu, leaky] {
+                for requantisation in [None, requantisation] {
+                    let each = Activation {
+                        pool,
+                        rectifier,
+                        requantisation,
+                    };
+                    let Ok(circuit) = each.circuit(input, low, high, output) else {
+                        continue; // the output does not fit
+                    };
+                    activation(circuit, input, low, high, TILE + 5).check();
+                }
+            }
+        }
+        let circuit = sign(input, low, high).unwrap();
+        activation(circuit, input, low, high, TILE + 5).check();
+        let circuit = argmax(input, low, high, 7).unwrap();
+        activation(circuit, input, low, high, 9).check();
+    }
+}
+
+#[test]
+fn all_kinds_of_inputs_and_outputs() {
+    for modulus in [two(9), two(64), prime(31), prime(4_611_686_018_427_387_847)] {
+        let mut builder = Builder::new();
+        let known = builder.garbler_input(3);
+        let late = builder.late_input(3);
+        let x = builder.evaluator_input(3);
+        let masked: Vec<_> = (0..3).map(|i| builder.xor(x[i], known[i])).collect();
+        let select = builder.and(x[2], late[0]);
+        let half = builder.and(masked[0], known[1]);
+        let known_and = builder.and(known[0], known[2]);
+        let mut sum = Sum::new(modulus);
+        sum.add_terms(Term::unsigned(modulus, &known, 5));
+        sum.add_terms(Term::signed(modulus, &x, -3));
+        sum.add_terms(Term::unsigned(modulus, &masked, 8));
+        sum.add_terms(Term::unsigned(
+            modulus,
+            &[Bit::ONE, select, half, known_and],
+            1,
+        ));
+        sum.add_product(select, Term::signed(modulus, &masked, 1));
+        let not_late = builder.not(late[1]);
+        sum.add_product(not_late, Term::unsigned(modulus, &x, 7));
+        sum.add_product(known[0], Term::unsigned(modulus, &late, 2));
+        let not_x: Vec<_> = x.iter().map(|&bit| builder.not(bit)).collect();
+        sum.add_product(masked[1], Term::unsigned(modulus, &not_x, 12));
+        builder.output_sum(sum.clone());
+        let bits = [
+            Bit::ZERO,
+            Bit::ONE,
+            known[0],
+            x[1],
+            masked[2],
+            select,
+            half,
+            known_and,
+            late[2],
+        ];
+        builder.output_revealed(&bits);
+        builder.output_shared(&bits);
+        builder.output_sum(sum);
+        let circuit = builder.finish();
+        let instances = 512;
+        let word = |shift: u32| (0..instances).map(move |i| i >> shift & 7);
+        let late_then_x: Vec<u64> = word(3).chain(word(6)).collect();
+        let mut batch = Batch::new(circuit, word(0).collect(), late_then_x, instances as usize);
+        check_with_late_word(&mut batch);
+    }
+}
+
+/// The evaluator does not know the late word, the first of two labelled ones.
+fn check_with_late_word(batch: &mut Batch) {
+    let all = batch.evaluator.clone();
+    let own = batch.evaluator.split_off(batch.instances);
+    batch.evaluator = own;
+    let (tables, garbler) = batch.garble(SimdLevel::detect());
+    for level in SimdLevel::available() {
+        assert!(batch.garble(level).0 == tables);
+        let evaluator = batch.evaluate(level, &tables, 1);
+        for i in 0..batch.instances {
+            let labelled = [all[i], all[batch.instances + i]];
+            let plain = batch.circuit.evaluate_plain(&[batch.garbler[i]], &labelled);
+            for (output, opening) in batch.circuit.openings().enumerate() {
+                let at = output * batch.instances + i;
+                let opened = opening.open(garbler[at], evaluator[at]);
+                assert_eq!(opened, plain[output], "output {output}, instance {i}");
+            }
+        }
+    }
+}
+
+/// Classical circuits on words: all of `x op y` for wires and for a known word.
+#[test]
+fn words() {
+    type Function = fn(&mut Builder, &[Bit], &[Bit]) -> Vec<Bit>;
+    let functions: [Function; 8] = [
+        |b, x, y| b.add(x, y),
+        |b, x, y| b.sub(x, y),
+        |b, x, y| vec![b.less_than(x, y)],
+        |b, x, y| vec![b.equal(x, y)],
+        |b, x, y| b.max(x, y),
+        |b, x, y| b.multiplex(x[0], x, y),
+        |b, x, y| b.sub_mod_prime(x, y, 13),
+        |b, x, y| b.add_mod_prime(x, y, 13),
+    ];
+    for function in functions {
+        for known in [false, true] {
+            let mut builder = Builder::new();
+            let x = builder.evaluator_input(4);
+            let y = if known {
+                builder.garbler_input(4)
+            } else {
+                builder.evaluator_input(4)
+            };
+            let out = function(&mut builder, &x, &y);
+            builder.output_revealed(&out);
+            let (x, y): (Vec<u64>, Vec<u64>) = (0..256).map(|i| (i & 15, i >> 4)).unzip();
+            let (garbler, evaluator) = if known {
+                (y, x)
+            } else {
+                (vec![], [x, y].concat())
+            };
+            Batch::new(builder.finish(), garbler, evaluator, 256).check();
+        }
+    }
+}
+
+#[test]
+fn long_chains_go_in_messages() {
+    let mut builder = Builder::new();
+    let mut word = builder.evaluator_input(8);
+    for i in 0..3000 {
+        let next = builder.not(word[(i + 1) % 8]);
+        let both = builder.and(word[i % 8], next);
+        word[i % 8] = builder.xor(both, word[(i + 3) % 8]);
+    }
+    builder.output_revealed(&word);
+    let circuit = builder.finish();
+    let values: Vec<u64> = (0..50).map(|i| i * 5).collect();
+    let batch = Batch::new(circuit, vec![], values, 50);
+    assert!(batch.circuit.table_bytes(50) > 10 * MESSAGE_BYTES);
+    batch.check();
+}
+
+#[test]
+fn a_circuit_without_outputs_or_gates() {
+    Batch::new(Builder::new().finish(), vec![], vec![], 3).check();
+    let mut builder = Builder::new();
+    let x = builder.evaluator_input(64);
+    builder.output_revealed(&x);
+    Batch::new(builder.finish(), vec![], vec![1, u64::MAX, 3], 3).check();
+}
+
+#[test]
+fn garblings_with_other_starts_are_unrelated() {
+    let circuit = Activation::RELU.circuit(two(20), -9, 9, two(20)).unwrap();
+    let mut batch = activation(circuit, two(20), -9, 9, 40);
+    let (tables, shares) = batch.garble(SimdLevel::detect());
+    batch.start = Block::from_u128(99);
+    let (others, other_shares) = batch.garble(SimdLevel::detect());
+    let equal = tables.iter().zip(&others).filter(|(x, y)| x == y).count();
+    assert!(equal < tables.len() / 64);
+    assert!(shares.iter().zip(&other_shares).all(|(x, y)| x != y));
+}
+
+/// Inputs that come after garbling, in the way of Beaver: random OTs offline, flips and corrections online.
+#[test]
+fn inputs_after_garbling() {
+    let circuit = Activation::RELU.circuit(two(20), -99, 99, two(20)).unwrap();
+    let batch = activation(circuit, two(20), -99, 99, TILE + 3);
+    let (delta, count) = (&batch.delta, batch.zero_labels.len());
+    let random = &mut Random(5);
+    let mut q: Vec<_> = (0..count).map(|_| random.block()).collect();
+    let offline: Vec<u8> = (0..count.div_ceil(8))
+        .map(|_| random.next() as u8)
+        .collect();
+    let bit = |bits: &[u8], i: usize| bits[i / 8] >> (i % 8) & 1 == 1;
+    let mut t: Vec<_> = (0..count)
+        .map(|i| q[i] ^ delta.block().masked(bit(&offline, i)))
+        .collect();
+    let choices = batch.circuit.choices(&batch.evaluator, batch.instances);
+    let flips: Vec<u8> = choices.iter().zip(&offline).map(|(x, y)| x ^ y).collect();
+    correct(delta, &batch.zero_labels, &flips, &mut q).unwrap();
+    apply_corrections(&q, &mut t).unwrap();
+    assert!(t == batch.labels);
+    assert!(correct(delta, &batch.zero_labels, &flips[1..], &mut q).is_err());
+    assert!(correct(delta, &batch.zero_labels[1..], &flips, &mut q).is_err());
+    assert!(apply_corrections(&q[1..], &mut t).is_err());
+    let values = &batch.evaluator;
+    assert!(encode(&batch.circuit, delta, &values[1..], batch.instances, &mut t).is_err());
+    assert!(encode(&batch.circuit, delta, values, batch.instances, &mut t[1..]).is_err());
+}
+
+/// Whatever the tables hold, evaluation ends, and with outputs that are reduced.
+#[test]
+fn corrupted_tables_and_labels_do_not_panic() {
+    for modulus in [two(20), prime(1_032_193)] {
+        let each = Activation {
+            pool: 2,
+            rectifier: Rectifier::Relu,
+            requantisation: None,
+        };
+        let circuit = each.circuit(modulus, -99, 99, modulus).unwrap();
+        let mut batch = activation(circuit, modulus, -99, 99, TILE + 3);
+        let (tables, _) = batch.garble(SimdLevel::detect());
+        let honest = batch.evaluate(SimdLevel::detect(), &tables, MESSAGE_BYTES);
+        let random = &mut Random(1);
+        for round in 0..20 {
+            let mut bad = tables.clone();
+            match round {
+                0 => bad.fill(0),
+                1 => bad.fill(0xff),
+                _ => {
+                    let at = random.next() as usize % bad.len();
+                    bad[at] ^= 1 << (round % 8);
+                }
+            }
+            for level in SimdLevel::available() {
+                let outputs = batch.evaluate(level, &bad, MESSAGE_BYTES);
+                assert!(outputs.iter().all(|&x| modulus.add(x, 0) == x));
+            }
+        }
+        batch.labels[0] = batch.labels[1];
+        assert!(batch.evaluate(SimdLevel::detect(), &tables, MESSAGE_BYTES) != honest);
+        batch.labels.fill(Block::ZERO);
+        batch.evaluate(SimdLevel::detect(), &tables, MESSAGE_BYTES);
+    }
+}
+
+#[test]
+fn messages_out_of_turn_or_shape_are_refused() {
+    let circuit = Activation::RELU.circuit(two(20), -99, 99, two(20)).unwrap();
+    let batch = activation(circuit, two(20), -99, 99, 3);
+    let (tables, _) = batch.garble(SimdLevel::detect());
+
+    let mut evaluator = batch.evaluator();
+    let length = |found, most| Err(GarbleError::MessageLength { found, most });
+    assert_eq!(evaluator.max_incoming(), tables.len());
+    assert_eq!(evaluator.receive(&[]), length(0, tables.len()));
+    let long = [&tables[..], &[0]].concat();
+    assert_eq!(
+        evaluator.receive(&long),
+        length(tables.len() + 1, tables.len())
+    );
+    let out_of_turn = |error| matches!(error, Err(GarbleError::OutOfTurn { .. }));
+    assert!(out_of_turn(evaluator.send(&mut vec![])));
+    evaluator.receive(&tables[..tables.len() - 1]).unwrap();
+    assert_eq!(
+        (evaluator.want(), evaluator.max_incoming()),
+        (Want::Receive, 1)
+    );
+    assert!(out_of_turn(evaluator.into_outputs().map(|_| ())));
+
+    let mut evaluator = batch.evaluator();
+    evaluator.receive(&tables).unwrap();
+    assert_eq!(
+        (evaluator.want(), evaluator.max_incoming()),
+        (Want::Done, 0)
+    );
+    assert_eq!(evaluator.receive(&[0]), length(1, 0));
+
+    let mut garbler = batch.garbler();
+    assert!(out_of_turn(garbler.receive(&[0])));
+    assert_eq!(garbler.max_incoming(), 0);
+    garbler.send(&mut vec![]).unwrap();
+    assert_eq!(garbler.want(), Want::Done);
+    assert!(out_of_turn(garbler.send(&mut vec![])));
+    assert!(out_of_turn(batch.garbler().into_outputs().map(|_| ())));
+}
+
+#[test]
+fn inputs_of_the_wrong_length_are_refused() {
+    let circuit = Arc::new(Activation::RELU.circuit(two(20), -99, 99, two(20)).unwrap());
+    let bits = circuit.labelled_bits();
+    let garbler = |instances, values, labels| {
+        Garbler::new(
+            circuit.clone(),
+            instances,
+            &Delta::new(Block::ZERO),
+            Block::ZERO,
+            Zeroizing::new(vec![0; values]),
+            Zeroizing::new(vec![Block::ZERO; labels]),
+        )
+        .map(|_| ())
+    };
+    let evaluator = |instances, values, labels| {
+        Evaluator::new(
+            circuit.clone(),
+            instances,
+            Zeroizing::new(vec![0; values]),
+            Zeroizing::new(vec![Block::ZERO; labels]),
+        )
+        .map(|_| ())
+    };
+    let count = |result| matches!(result, Err(GarbleError::Count { .. }));
+    let instances = |result| matches!(result, Err(GarbleError::Instances { .. }));
+    assert!(garbler(2, 2, 2 * bits).is_ok() && evaluator(2, 2, 2 * bits).is_ok());
+    assert!(count(garbler(2, 1, 2 * bits)) && count(evaluator(2, 1, 2 * bits)));
+    assert!(count(garbler(2, 2, bits)) && count(evaluator(2, 2, bits)));
+    assert!(instances(garbler(0, 0, 0)) && instances(evaluator(0, 0, 0)));
+    assert!(count(garbler(usize::MAX, 2, 2)) && count(evaluator(usize::MAX, 2, 2)));
+    let empty = Arc::new(Builder::new().finish());
+    let labels = Zeroizing::new(vec![]);
+    let huge = Evaluator::new(empty, usize::MAX, Zeroizing::new(vec![]), labels).map(|_| ());
+    assert!(huge.is_ok() || instances(huge));
+}
+
+/// Has `some` only where `T` has no `Debug`; ambiguous where it has.
+trait NoDebug<Marker> {
+    fn some() {}
+}
+impl<T> NoDebug<()> for T {}
+struct HasDebug;
+impl<T: std::fmt::Debug> NoDebug<HasDebug> for T {}
+
+#[test]
+fn secrets_are_wiped_on_drop_and_never_printed() {
+    fn wiped<T: ZeroizeOnDrop>() {}
+    wiped::<Delta>();
+    wiped::<Garbler>();
+    wiped::<Evaluator>();
+    <Delta as NoDebug<_>>::some();
+    <Garbler as NoDebug<_>>::some();
+    <Evaluator as NoDebug<_>>::some();
+    let mut delta = Delta::new(Block::ONES);
+    delta.zeroize();
+    assert!(delta.block() == Block::ZERO);
+}
+
+/// A random circuit over all kinds of bits.
+fn random_circuit(seed: u64) -> Circuit {
+    let random = &mut Random(seed);
+    let mut builder = Builder::new();
+    let mut bits = vec![Bit::ZERO, Bit::ONE];
+    bits.extend(builder.garbler_input(4));
+    bits.extend(builder.evaluator_input(5));
+    bits.extend(builder.evaluator_input(1));
+    for _ in 0..random.next() % 120 {
+        let [x, y, z] = [0; 3].map(|_| bits[random.next() as usize % bits.len()]);
+        bits.push(match random.next() % 5 {
+            0 => builder.xor(x, y),
+            1 => builder.not(x),
+            2 => builder.select(x, y, z),
+            _ => builder.and(x, y),
+        });
+    }
+    for _ in 0..3 {
+        let word: Vec<_> = (0..1 + random.next() % 6)
+            .map(|_| bits[random.next() as usize % bits.len()])
+            .collect();
+        let modulus = if random.next().is_multiple_of(2) {
+            two(7)
+        } else {
+            prime(97)
+        };
+        let mut sum = Sum::new(modulus);
+        sum.add_terms(Term::signed(modulus, &word, random.next() as i64));
+        sum.add_product(bits[bits.len() - 1], Term::unsigned(modulus, &word, 3));
+        sum.add_product(word[0], Term::signed(modulus, &word, 4));
+        builder.output_sum(sum);
+        builder.output_revealed(&word);
+        builder.output_shared(&word);
+    }
+    builder.finish()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_circuits(seed: u64, instances in 1..80usize) {
+        let random = &mut Random(!seed);
+        let mut words = |count: usize| (0..count).map(|_| random.next()).collect::<Vec<_>>();
+        let (garbler, evaluator) = (words(instances), words(2 * instances));
+        Batch::new(random_circuit(seed), garbler, evaluator, instances).check();
+    }
+}
