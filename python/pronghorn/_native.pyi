@@ -5,6 +5,7 @@ either cancels them.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class Model:
         memory_bytes: int | None,
         weight_bits: int | None,
         input_bits: int | None,
+        lazy_rescaling: bool = True,
     ) -> Compiled:
         """Chooses fixed point, parameters and steps."""
 
@@ -99,6 +101,51 @@ class Client:
         self, inputs: NDArray[np.float32], progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], dict[str, float]]:
         """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations."""
+
+class CkksBench:
+    """CKKS with the largest primes of these sizes and made-up values, for measurements and checks; protects nothing."""
+    def __init__(self, word_bits: int, degree: int, bits: list[int], special_bits: list[int]) -> None: ...
+    @property
+    def primes(self) -> list[int]: ...
+    @property
+    def special_primes(self) -> list[int]: ...
+    @property
+    def roots(self) -> list[int]:
+        """One a prime: place i of a transform is the polynomial at root^(2 r + 1), r being i with its bits reversed."""
+    @property
+    def security_bits(self) -> int | None:
+        """By the table of ePrint 2024/463; None where it gives less than 128."""
+    @property
+    def plain_bytes(self) -> tuple[int, int]:
+        """Bytes of a plaintext and of a scalar."""
+    def seconds(self, operation: str, iterations: int, threads: int = 1) -> float:
+        """Seconds of one operation: `iterations` on each of `threads` at once, divided by how many there were."""
+    def encode(self, re: NDArray[np.float64], im: NDArray[np.float64], scale: float) -> NDArray[np.uint64]:
+        """Residues `[limb][degree]` in the transform's domain, one after the other."""
+    def decode(self, words: NDArray[np.uint64], scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Real and imaginary parts."""
+    def encrypt(self, re: NDArray[np.float64], im: NDArray[np.float64], scale: float) -> NDArray[np.uint64]:
+        """A ciphertext, `[poly][limb][degree]`."""
+    def decrypt(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The plaintext of a ciphertext of any number of polynomials, `[limb][degree]`."""
+    def ntt(self, words: NDArray[np.uint64], inverse: bool) -> NDArray[np.uint64]:
+        """The transform of a polynomial `[limb][degree]`, or its inverse."""
+
+def bench_words(
+    word_bits: int,
+    degree: int,
+    prime_bits: list[int],
+    special_bits: int,
+    complex_packing: bool,
+    one_in: int,
+    threads: int,
+) -> dict[str, Any]:
+    """CryptoNets with HE-Transformer's operations: client, server (seconds by step), error, images, and the like."""
+
+def bench_parties(
+    compiled: Compiled, inputs: NDArray[np.float32], threads: int
+) -> tuple[list[dict[str, float]], list[float]]:
+    """Both parties here, by batch: images, client_seconds, server_seconds, bytes_up, bytes_down; and all outputs."""
 
 def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
     """Kernel figures: case, metric, value, unit, parameters, security_bits, ceiling."""

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -28,7 +27,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import pronghorn
-from pronghorn import _native, _trust
+from pronghorn import _bench, _native, _trust
 from pronghorn._bench import SUITES, Record
 from pronghorn._data import Loaded, Preprocessing, load_images, read_labels
 from pronghorn._demo import run_demo
@@ -481,7 +480,7 @@ def predict(
         "clamped_activations": runs[-1].clamped_activations,
         "peak_memory_bytes": _native.peak_memory_bytes(),
         **results.json(),
-        **({"plan": plan_json, "security_bits": _security_bits(plan_text)} if with_plan else {}),
+        **({"plan": plan_json, "security_bits": _bench.security_bits(plan_text)} if with_plan else {}),
     }
     print(json.dumps(summary))
 
@@ -507,20 +506,11 @@ def bench(
 
     def report(record: Record) -> None:
         records.append(record)
-        print(_record_line(record), flush=True)
+        print(_bench.line(record), flush=True)
 
     SUITES[suite](report, quick)
     if as_json is not None:
         _write(as_json, lambda: as_json.write_text(json.dumps(records, indent=1) + "\n"))
-
-
-def _record_line(record: Record) -> str:
-    line = f"{record['case']}: {record['metric']}: {record['value']:,.4g} {record['unit']}"
-    if record["value"] >= 1000:
-        line = f"{record['case']}: {record['metric']}: {record['value']:,.0f} {record['unit']}"
-    if record["ratio"] is not None:
-        line += f" ({record['ratio']:.2f} of {record['reference']['value']:,.6g}, {record['reference']['source']})"
-    return line
 
 
 # What users type, as values.
@@ -616,11 +606,6 @@ def _names(path: Path | None) -> list[str] | None:
         return path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-
-
-def _security_bits(plan_text: str) -> int | None:
-    """The least security of a plan's steps, as its text says."""
-    return min(map(int, re.findall(r"(\d+)-bit security", plan_text)), default=None)
 
 
 # Results.

@@ -1,10 +1,18 @@
-//! Kernel figures for `pronghorn bench batch`.
+//! What `pronghorn bench` measures of the core, and what its checks look at.
 
-use pronghorn_engine::bench::{self, Figure};
+use std::time::Duration;
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
+use pronghorn_engine::bench::{
+    self, Figure,
+    ckks::{self, OPERATIONS},
+    cryptonets::{self, Packing},
+    parties::{Batch, Connection},
+};
 use pronghorn_ring::security::{self, SecurityLevel};
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::{machine::pool, native};
+use crate::{array, machine::pool, model::Compiled, native};
 
 /// Measures the kernels on `threads` threads; a list of dictionaries, one a figure.
 #[pyfunction]
@@ -24,11 +32,7 @@ pub fn bench_batch(
 }
 
 fn dictionary<'py>(py: Python<'py>, figure: &Figure) -> PyResult<Bound<'py, PyDict>> {
-    let security = match security::check(figure.degree, figure.modulus_bits).map_err(native)? {
-        SecurityLevel::Bits128 => 128,
-        SecurityLevel::Bits192 => 192,
-        SecurityLevel::Bits256 => 256,
-    };
+    let security = bits(security::check(figure.degree, figure.modulus_bits).map_err(native)?);
     let entry = PyDict::new(py);
     entry.set_item("case", &figure.case)?;
     entry.set_item("metric", figure.metric)?;
@@ -38,4 +42,213 @@ fn dictionary<'py>(py: Python<'py>, figure: &Figure) -> PyResult<Bound<'py, PyDi
     entry.set_item("security_bits", security)?;
     entry.set_item("ceiling", figure.ceiling)?;
     Ok(entry)
+}
+
+fn bits(level: SecurityLevel) -> u32 {
+    match level {
+        SecurityLevel::Bits128 => 128,
+        SecurityLevel::Bits192 => 192,
+        SecurityLevel::Bits256 => 256,
+    }
+}
+
+type Words<'py> = Bound<'py, PyArray1<u64>>;
+type Reals<'py> = Bound<'py, PyArray1<f64>>;
+
+/// CKKS with parameters made for a measurement or a check; protects nothing.
+#[pyclass(frozen)]
+pub struct CkksBench(Box<dyn ckks::CkksBench>);
+
+#[pymethods]
+impl CkksBench {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        word_bits: u32,
+        degree: usize,
+        bits: Vec<u32>,
+        special_bits: Vec<u32>,
+    ) -> PyResult<Self> {
+        let made = py.detach(|| ckks::new(word_bits, degree, &bits, &special_bits));
+        made.map(Self).map_err(native)
+    }
+
+    #[getter]
+    fn primes(&self) -> Vec<u64> {
+        self.0.primes()
+    }
+
+    #[getter]
+    fn special_primes(&self) -> Vec<u64> {
+        self.0.special_primes()
+    }
+
+    #[getter]
+    fn roots(&self) -> Vec<u64> {
+        self.0.roots()
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn plain_bytes(&self) -> [usize; 2] {
+        self.0.plain_bytes()
+    }
+
+    #[pyo3(signature = (operation, iterations, threads=1))]
+    fn seconds(
+        &self,
+        py: Python<'_>,
+        operation: &str,
+        iterations: usize,
+        threads: usize,
+    ) -> PyResult<f64> {
+        let known = OPERATIONS.iter().find(|(name, _)| *name == operation);
+        let (_, timed) = known
+            .ok_or_else(|| ckks::CkksBenchError::Operation(operation.to_owned()))
+            .map_err(native)?;
+        py.detach(|| self.0.seconds(*timed, iterations, threads))
+            .map_err(native)
+    }
+
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        re: PyReadonlyArray1<'py, f64>,
+        im: PyReadonlyArray1<'py, f64>,
+        scale: f64,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.encode(re.as_slice()?, im.as_slice()?, scale);
+        Ok(words.map_err(native)?.into_pyarray(py))
+    }
+
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        words: PyReadonlyArray1<'py, u64>,
+        scale: f64,
+    ) -> PyResult<(Reals<'py>, Reals<'py>)> {
+        let [re, im] = self.0.decode(words.as_slice()?, scale).map_err(native)?;
+        Ok((re.into_pyarray(py), im.into_pyarray(py)))
+    }
+
+    fn encrypt<'py>(
+        &self,
+        py: Python<'py>,
+        re: PyReadonlyArray1<'py, f64>,
+        im: PyReadonlyArray1<'py, f64>,
+        scale: f64,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.encrypt(re.as_slice()?, im.as_slice()?, scale);
+        Ok(words.map_err(native)?.into_pyarray(py))
+    }
+
+    fn decrypt<'py>(
+        &self,
+        py: Python<'py>,
+        words: PyReadonlyArray1<'py, u64>,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.decrypt(words.as_slice()?).map_err(native)?;
+        Ok(words.into_pyarray(py))
+    }
+
+    fn ntt<'py>(
+        &self,
+        py: Python<'py>,
+        words: PyReadonlyArray1<'py, u64>,
+        inverse: bool,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.ntt(words.as_slice()?, inverse).map_err(native)?;
+        Ok(words.into_pyarray(py))
+    }
+}
+
+/// CryptoNets with the operations of HE-Transformer: the seconds of each step, and what was run.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn bench_words<'py>(
+    py: Python<'py>,
+    word_bits: u32,
+    degree: usize,
+    prime_bits: Vec<u32>,
+    special_bits: u32,
+    complex_packing: bool,
+    one_in: usize,
+    threads: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let config = cryptonets::Config {
+        n: degree,
+        bits: prime_bits,
+        special_bits,
+        packing: if complex_packing {
+            Packing::Complex
+        } else {
+            Packing::Real
+        },
+        one_in: one_in.max(1),
+    };
+    let run = match word_bits {
+        32 => cryptonets::run::<u32>,
+        64 => cryptonets::run::<u64>,
+        other => return Err(native(ckks::CkksBenchError::WordBits(other))),
+    };
+    let pool = pool(Some(threads))?;
+    let costs = py
+        .detach(|| pool.install(|| run(&config)))
+        .map_err(native)?;
+    let (found, client, server) = (PyDict::new(py), PyDict::new(py), PyDict::new(py));
+    for step in &costs.steps {
+        let party = if step.server { &server } else { &client };
+        party.set_item(step.name, step.seconds)?;
+    }
+    found.set_item("client", client)?;
+    found.set_item("server", server)?;
+    found.set_item("error", costs.error)?;
+    found.set_item("security_bits", costs.security.map(bits))?;
+    found.set_item("modulus_bits", costs.modulus_bits)?;
+    found.set_item("images", costs.images)?;
+    Ok(found)
+}
+
+/// Both parties in this process, batch by batch over one connection: what each batch cost, and all outputs.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub fn bench_parties<'py>(
+    py: Python<'py>,
+    compiled: &Compiled,
+    inputs: PyReadonlyArrayDyn<'py, f32>,
+    threads: usize,
+) -> PyResult<(Vec<Bound<'py, PyDict>>, Vec<f32>)> {
+    let server = compiled.server();
+    let (values, images) = array::images(&inputs, &server.plan().input().shape)?;
+    let (elements, most) = (server.plan().input_len(), server.plan().max_batch);
+    let pool = pool(Some(threads))?;
+    let batches: Vec<(usize, Batch)> = py
+        .detach(|| {
+            let connection = Connection::default();
+            let batches = values
+                .chunks(most.min(images.max(1)) * elements)
+                .map(|batch| {
+                    let count = batch.len() / elements;
+                    Ok((count, connection.run(&server, batch, count)?))
+                });
+            pool.install(|| batches.collect::<Result<_, pronghorn_engine::EngineError>>())
+        })
+        .map_err(native)?;
+    let cost = |(images, batch): &(usize, Batch)| {
+        let found = PyDict::new(py);
+        let seconds = |time: Duration| time.as_secs_f64();
+        found.set_item("images", images)?;
+        found.set_item("client_seconds", seconds(batch.client))?;
+        found.set_item("server_seconds", seconds(batch.server))?;
+        found.set_item("bytes_up", batch.bytes_up)?;
+        found.set_item("bytes_down", batch.bytes_down)?;
+        Ok(found)
+    };
+    let costs = batches.iter().map(cost).collect::<PyResult<_>>()?;
+    let outputs = batches.into_iter().flat_map(|(_, batch)| batch.outputs);
+    Ok((costs, outputs.collect()))
 }

@@ -9,7 +9,7 @@ use pronghorn_graph::{
     graph::{Graph, Op, Tensor},
     oracle,
 };
-use pronghorn_plan::{BuildOptions, Built, TrustLevel, build};
+use pronghorn_plan::{BuildOptions, Built, TrustLevel, build, encrypted::schedule::Passes};
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -92,7 +92,7 @@ impl Model {
         array::array(py, result, images, &self.output_shape())
     }
 
-    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits))]
+    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, lazy_rescaling=true))]
     #[allow(clippy::too_many_arguments)]
     fn compile(
         &self,
@@ -103,6 +103,7 @@ impl Model {
         memory_bytes: Option<u64>,
         weight_bits: Option<u32>,
         input_bits: Option<u32>,
+        lazy_rescaling: bool,
     ) -> PyResult<Compiled> {
         let trust = trust
             .map(str::parse::<TrustLevel>)
@@ -119,7 +120,10 @@ impl Model {
             memory: memory_bytes.unwrap_or(defaults.memory),
             weight_bits,
             input_bits,
-            ..defaults
+            passes: Passes {
+                lazy_rescaling,
+                ..defaults.passes
+            },
         };
         let graph = self.graph.clone();
         abandonable(py, move || {

@@ -1,0 +1,25 @@
+"""`pronghorn bench`: figures as records, each beside the published or measured figure it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pronghorn._bench.batch import bench_batch
+from pronghorn._bench.cryptonets import bench_cryptonets
+from pronghorn._bench.ngraph_he2 import bench_ngraph_he2
+from pronghorn._bench.ntt import bench_ntt
+from pronghorn._bench.peers import bench_peers
+from pronghorn._bench.records import Record, Report, line, machine, security_bits
+from pronghorn._bench.words import bench_words
+
+SUITES: dict[str, Callable[[Report, bool], None]] = {
+    "batch": bench_batch,
+    "cryptonets-relu": bench_cryptonets,
+    "ngraph-he2": bench_ngraph_he2,
+    "ntt": bench_ntt,
+    "peers": bench_peers,
+    "words": bench_words,
+}
+"""What each suite does with a report and whether to be quick."""
+
+__all__ = ["SUITES", "Record", "Report", "line", "machine", "security_bits"]

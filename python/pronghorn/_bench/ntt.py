@@ -1,0 +1,75 @@
+"""`pronghorn bench ntt`: transforms, and the key switches that are made of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pronghorn import _native, _processes
+from pronghorn._bench import chains, timing
+from pronghorn._bench.chains import SEAL_HEXL, SEAL_HEXL_CKKS, SEAL_HEXL_INVERSE, SEAL_HEXL_NTT
+from pronghorn._bench.records import Reference, Report, Sheet, cores
+
+DEGREES = (2048, 4096, 8192, 16384, 32768, 65536)
+SIZES = ((64, 60), (64, 50), (64, 30), (32, 30))
+"""Words and primes, in bits."""
+
+GOAL_NARROW = 1.8
+"""How many times as fast a transform with a prime of 30 bits should be as SEAL + HEXL's."""
+GOAL_KEY_SWITCH = 3.0
+"""The same of relinearisations and rotations at the same modulus."""
+
+
+def bench_ntt(report: Report, quick: bool) -> None:
+    """One core: a transform of one limb by degree, prime and word, then CKKS operations at SEAL's moduli."""
+    degrees = DEGREES[1:3] if quick else DEGREES
+    with _processes.pinned(_processes.available_cores()[:1]):
+        for degree in degrees:
+            _transforms(report, degree, quick)
+        for degree in sorted(SEAL_HEXL_CKKS["rotate"])[: 1 if quick else None]:
+            for choice in (chains.WIDE, chains.NARROW, chains.TWO_SPECIAL):
+                if degree in choice:
+                    _operations(report, choice[degree], quick)
+
+
+def _transforms(report: Report, degree: int, quick: bool) -> None:
+    made = {size: _native.CkksBench(size[0], degree, [size[1]], []) for size in SIZES}
+    for operation, more in (("ntt_forward", 1.0), ("ntt_inverse", SEAL_HEXL_INVERSE)):
+        runs = [partial(bench.seconds, operation) for bench in made.values()]
+        found = dict(zip(SIZES, timing.best_of_each(runs, quick), strict=True))
+        for (word, bits), seconds in found.items():
+            bench = made[word, bits]
+            parameters = {
+                "degree": degree,
+                "prime": bench.primes[0],
+                "word_bits": word,
+                "timing": timing.described(quick),
+            }
+            case = f"N = {degree}, a prime of {bits} bits in {word}-bit words, {cores(1)}"
+            sheet = Sheet(report, "ntt", case, parameters, bench.security_bits)
+            references = []
+            if degree in SEAL_HEXL_NTT and bits <= 50:
+                references = _with_goal(SEAL_HEXL_NTT[degree] * more, GOAL_NARROW if word == 32 else 1.0)
+            sheet.add(operation.replace("_", " "), 1e6 * seconds, "µs", references)
+        ratio = found[64, 30] / found[32, 30]
+        case = f"N = {degree}, a prime of 30 bits, {cores(1)}"
+        Sheet(report, "ntt", case, timing.described(quick), None).add(
+            f"{operation.replace('_', ' ')}: 32-bit words against 64-bit words", ratio, "times as fast"
+        )
+
+
+def _operations(report: Report, chain: chains.Chain, quick: bool) -> None:
+    bench = chain.make()
+    parameters = chains.described(chain, bench, timing.described(quick))
+    sheet = Sheet(report, "ntt", f"{chain}, {chains.secure(bench)}, {cores(1)}", parameters, bench.security_bits)
+    for operation in ("relinearise", "rotate", "rescale"):
+        goal = GOAL_KEY_SWITCH if operation != "rescale" else 1.0
+        seconds = timing.best(partial(bench.seconds, operation), quick)
+        sheet.add(operation, 1e6 * seconds, "µs", _with_goal(SEAL_HEXL_CKKS[operation][chain.degree], goal))
+
+
+def _with_goal(microseconds: float, goal: float) -> list[Reference]:
+    """SEAL with HEXL's time, and the goal where it is another."""
+    references = [(microseconds, SEAL_HEXL)]
+    if goal != 1.0:
+        references.append((microseconds / goal, f"goal: {goal:g} times as fast as that"))
+    return references
