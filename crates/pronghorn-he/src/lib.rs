@@ -1,5 +1,5 @@
 //! RLWE encryption for the batch engine: secret keys, ciphertexts with a seeded `a`, decryption
-//! from answers whose low bits were dropped, and noise bounds.
+//! from answers whose low bits were dropped, additive shares in place of values, and noise bounds.
 //!
 //! One ciphertext row holds one tensor element of a whole batch of images, image `j` in
 //! coefficient `j`. There is no ciphertext-ciphertext product here, so the server needs no
@@ -8,6 +8,7 @@
 pub mod ckks;
 pub mod noise;
 pub mod rlwe;
+pub mod shares;
 mod simd;
 
 pub use rlwe::{ParameterError, RlweRing, SecretKey};

@@ -11,7 +11,7 @@
 //! linear over the integers and acts on each word alone, so it never leaves that domain: the
 //! client does one inverse NTT a row and block, the server none.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pronghorn_ring::{
     Ntt, NttError, Prime, Word,
@@ -68,6 +68,11 @@ impl<W: Word> RlweRing<W> {
     /// The modulus.
     pub fn modulus(&self) -> &Prime<W> {
         self.ntt.modulus()
+    }
+
+    /// The transform.
+    pub(crate) fn ntt(&self) -> &Ntt<W> {
+        &self.ntt
     }
 
     /// The level of the security table these parameters meet.
@@ -200,17 +205,13 @@ impl<W: Word> SecretKey<W> {
         scratch: &mut Scratch<W>,
         b: &mut [W],
     ) -> Result<(), TooLarge> {
-        let n = self.ring.n();
-        let blocks = self.ntt.len() / n;
         let mut inside = true;
-        for (block, (messages, b)) in messages.chunks(n).zip(b.chunks_mut(n)).enumerate() {
-            self.mask(block, a, &mut scratch.words);
-            let errors = &mut scratch.errors[..messages.len()];
-            let stream = row * blocks as u64 + block as u64;
-            sample::centred_binomial(&mut self.errors.stream(stream), errors);
-            let q = self.ring.modulus().value();
-            inside &= simd::encrypt(messages, errors, &scratch.words, scale_log, q, b);
-        }
+        let q = self.ring.modulus().value();
+        self.with_masks(a, b.len(), scratch, |block, range, mask, errors| {
+            self.draw_errors(row, block, errors);
+            let (messages, b) = (&messages[range.clone()], &mut b[range]);
+            inside &= simd::encrypt(messages, errors, mask, scale_log, q, b);
+        });
         if inside { Ok(()) } else { Err(TooLarge) }
     }
 
@@ -226,19 +227,42 @@ impl<W: Word> SecretKey<W> {
         scratch: &mut Scratch<W>,
         messages: &mut [i32],
     ) -> Result<(), OutOfRange> {
-        let n = self.ring.n();
         let mut inside = true;
-        for (block, (b, messages)) in b.chunks(n).zip(messages.chunks_mut(n)).enumerate() {
-            self.mask(block, a, &mut scratch.words);
-            inside &= simd::decrypt(
-                b,
-                &scratch.words,
-                encoding,
-                self.ring.modulus().value(),
-                messages,
-            );
-        }
+        let q = self.ring.modulus().value();
+        self.with_masks(a, b.len(), scratch, |_, range, mask, _| {
+            let (b, messages) = (&b[range.clone()], &mut messages[range]);
+            inside &= simd::decrypt(b, mask, encoding, q, messages);
+        });
         if inside { Ok(()) } else { Err(OutOfRange) }
+    }
+
+    /// Calls `f` with each block of a row of `len` words: its number, its words' range, `a * s_block`, and room for errors.
+    pub(crate) fn with_masks(
+        &self,
+        a: &[W],
+        len: usize,
+        scratch: &mut Scratch<W>,
+        mut f: impl FnMut(usize, Range<usize>, &[W], &mut [i8]),
+    ) {
+        let n = self.ring.n();
+        for (block, first) in (0..len).step_by(n).enumerate() {
+            let count = n.min(len - first);
+            self.mask(block, a, &mut scratch.words);
+            let (mask, errors) = (&scratch.words[..count], &mut scratch.errors[..count]);
+            f(block, first..first + count, mask, errors);
+        }
+    }
+
+    /// The errors of a block of a row; each block of each row has its own.
+    pub(crate) fn draw_errors(&self, row: u64, block: usize, errors: &mut [i8]) {
+        let blocks = self.ntt.len() / self.ring.n();
+        let stream = row * blocks as u64 + block as u64;
+        sample::centred_binomial(&mut self.errors.stream(stream), errors);
+    }
+
+    /// The ring.
+    pub(crate) fn ring(&self) -> &RlweRing<W> {
+        &self.ring
     }
 
     /// `a * s_block` in coefficients.

@@ -12,7 +12,7 @@ use crate::{Prime, SimdLevel, Word};
 /// [security table](crate::security) assumes.
 pub const ERROR_ETA: u32 = (PLANES / 2) as u32;
 
-/// Residues modulo `q`, uniform. PUBLIC values only: the time shows which draws were rejected.
+/// Residues modulo `q`, uniform, for public values: the time shows which draws were rejected. See [`uniform_secret`].
 ///
 /// Little-endian words are masked to `q.bits()` bits, and those below `q` are taken in order.
 pub fn uniform_public<W: Word>(stream: &mut Stream, q: &Prime<W>, out: &mut [W]) {
@@ -39,6 +39,12 @@ pub fn uniform_public_at<W: Word>(
             keep_below(q.word(), drawn)
         };
     }
+}
+
+/// [`uniform_public`] for secrets. The time shows which draws were rejected: those are thrown away, and the ones taken
+/// do not depend on them.
+pub fn uniform_secret<W: Word>(stream: &mut Stream, q: &Prime<W>, out: &mut [W]) {
+    uniform_public(stream, q, out);
 }
 
 /// Moves the words below `q` to the front, in order; how many there are.

@@ -1,0 +1,264 @@
+//! Additive shares in the coefficients of RLWE: messages modulo a power of two, answers that hide everything but their value.
+//!
+//! A share `m` modulo `2^bits` sits in a word as `round(q m / 2^bits)`, so that what wraps around `2^bits` wraps around `q`, and both
+//! parties' shares may be encoded each on its own. The server of a linear step adds to its answer
+//!
+//! * an encryption of zero under the client's [`PublicKey`], so that `a' = W a + a_0 u + e` is a sample of RLWE with the secret `u`
+//!   and tells the client, who knows every `a`, nothing of `W`;
+//! * a mask that is uniform modulo `q` on every coefficient of `b'` that it sends, so that neither value nor noise show.
+//!
+//! The shares of the answer are what each party rounds its word to, with `guard` bits below the unit: `2^guard y + delta` modulo
+//! `2^(bits + guard)`, where `|delta| <= 1` as long as the noise is below [`ShareEncoding::noise_room`]. The next protocol
+//! drops the guard bits inside, where nobody sees them, and what comes out is exact.
+
+use pronghorn_ring::{
+    Word,
+    random::{Prg, Seed},
+    sample, vector,
+};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::{
+    noise,
+    rlwe::{RlweRing, Scratch, SecretKey},
+};
+
+/// How shares sit in words modulo `q`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareEncoding {
+    modulus: u64,
+    bits: u32,
+    guard: u32,
+    /// `round(2^(64 + bits + guard) / q)`.
+    inverse: u64,
+}
+
+impl ShareEncoding {
+    /// Shares modulo `2^bits`, answers with `guard` bits more. `None` unless `bits + guard <= 32` and `2^(bits + guard + 1) <= q < 2^60`.
+    pub fn new(modulus: u64, bits: u32, guard: u32) -> Option<Self> {
+        let width = bits
+            .checked_add(guard)
+            .filter(|&width| bits > 0 && width <= 32)?;
+        if modulus >> 60 != 0 || modulus >> (width + 1) == 0 {
+            return None;
+        }
+        let inverse =
+            (((1u128 << (64 + width)) + u128::from(modulus / 2)) / u128::from(modulus)) as u64;
+        Some(Self {
+            modulus,
+            bits,
+            guard,
+            inverse,
+        })
+    }
+
+    /// Noise of an answer's coefficient must stay below this: with the rounding of both shares, half a unit each, and that of
+    /// [`ShareEncoding::decode`], the error is then below two units, so at most one.
+    pub fn noise_room(&self) -> u64 {
+        // A unit less 1/16, twice what `decode` is off by beyond a half.
+        let unit = self.modulus >> (self.bits + self.guard);
+        unit - unit.div_ceil(16)
+    }
+
+    /// `round(q m / 2^bits)` for the low bits of a share: off by at most half.
+    #[inline]
+    pub fn encode(&self, share: i32) -> u64 {
+        let share = u64::from(share as u32) & (u64::MAX >> (64 - self.bits));
+        let product = u128::from(self.modulus) * u128::from(share);
+        ((product + (1u128 << self.bits >> 1)) >> self.bits) as u64
+    }
+
+    /// `round(2^(bits + guard) word / q)` modulo `2^32`, for a residue: off by at most `1/2 + 2^-5`.
+    #[inline]
+    pub fn decode(&self, word: u64) -> i32 {
+        let product = u128::from(word) * u128::from(self.inverse);
+        ((product + (1 << 63)) >> 64) as u32 as i32
+    }
+}
+
+/// Bound on the noise that a re-randomised answer has beyond the layer's own: `e_0 u + e s`, each a product with `n` ternary
+/// coefficients, exceeded with probability at most `2^-63`.
+pub fn zero_bound(n: usize) -> u64 {
+    2 * noise::linear_bound(n as f64, (n as f64).sqrt())
+}
+
+impl<W: Word> SecretKey<W> {
+    /// [`SecretKey::encrypt_row`] for shares.
+    pub fn encrypt_shares(
+        &self,
+        row: u64,
+        a: &[W],
+        shares: &[i32],
+        encoding: &ShareEncoding,
+        scratch: &mut Scratch<W>,
+        b: &mut [W],
+    ) {
+        let encode = |share: &i32| W::from_u64(encoding.encode(*share));
+        self.encrypt_words(row, a, shares.iter().map(encode), scratch, b);
+    }
+
+    /// The client's public key: encryptions of zero in all coefficients of all blocks, as row `row`.
+    pub fn encrypt_zeros(&self, row: u64, a: &[W], scratch: &mut Scratch<W>, b: &mut [W]) {
+        self.encrypt_words(row, a, std::iter::repeat(W::default()), scratch, b);
+    }
+
+    /// `b = word + e - a s`, for residues.
+    fn encrypt_words(
+        &self,
+        row: u64,
+        a: &[W],
+        mut words: impl Iterator<Item = W>,
+        scratch: &mut Scratch<W>,
+        b: &mut [W],
+    ) {
+        let q = self.ring().modulus();
+        self.with_masks(a, b.len(), scratch, |block, range, mask, errors| {
+            self.draw_errors(row, block, errors);
+            let noise = errors.iter().zip(mask);
+            for ((b, (&error, &mask)), word) in b[range].iter_mut().zip(noise).zip(&mut words) {
+                *b = q.add(word, q.sub(q.from_i64(i64::from(error)), mask));
+            }
+        });
+    }
+
+    /// The client's shares of an answer, with their guard bits; `b` holds words without `dropped` low bits.
+    pub fn decrypt_shares(
+        &self,
+        a: &[W],
+        b: &[W],
+        dropped: u32,
+        encoding: &ShareEncoding,
+        scratch: &mut Scratch<W>,
+        shares: &mut [i32],
+    ) {
+        let (q, middle) = (self.ring().modulus(), (1u64 << dropped) >> 1);
+        self.with_masks(a, b.len(), scratch, |_, range, mask, _| {
+            let words = b[range.clone()].iter().zip(mask);
+            for (share, (&b, &mask)) in shares[range].iter_mut().zip(words) {
+                let high = q.reduce_once(W::from_u64((b.to_u64() << dropped) + middle));
+                *share = encoding.decode(q.add(high, mask).to_u64());
+            }
+        });
+    }
+}
+
+/// Encryptions of zero under the client's secrets, one a block, all with the same `a_0`.
+pub struct PublicKey<W: Word> {
+    ring: RlweRing<W>,
+    /// In the NTT domain.
+    a: Vec<W>,
+    /// In the NTT domain, block after block.
+    b: Vec<W>,
+}
+
+impl<W: Word> PublicKey<W> {
+    /// From its row: `a` in the NTT domain, `b` in coefficients, whole blocks of residues.
+    pub fn new(ring: &RlweRing<W>, a: Vec<W>, mut b: Vec<W>) -> Self {
+        b.chunks_exact_mut(ring.n())
+            .for_each(|block| ring.ntt().forward(block));
+        let ring = ring.clone();
+        Self { ring, a, b }
+    }
+
+    /// Re-randomises row `row` of an answer and hides its `b` behind a uniform mask, the negative of which is the server's share,
+    /// with guard bits. A row is hidden once for each [`Hider`].
+    ///
+    /// `a` is in the NTT domain, `b` in coefficients, of which the last block may be short.
+    /// Cost: two forward NTTs, one inverse NTT a block.
+    pub fn hide(
+        &self,
+        hider: &Hider,
+        row: u64,
+        encoding: &ShareEncoding,
+        scratch: &mut HideScratch<W>,
+        a: &mut [W],
+        b: &mut [W],
+        shares: &mut [i32],
+    ) {
+        let (n, q) = (self.ring.n(), self.ring.modulus());
+        let HideScratch {
+            small,
+            secret,
+            product,
+            masks,
+        } = scratch;
+        sample::ternary(&mut hider.secrets.stream(row), small);
+        self.transform(small, secret);
+        sample::centred_binomial(&mut hider.errors.stream(row), small);
+        self.transform(small, product);
+        vector::add_assign(q, a, product);
+        vector::mul_add_assign(q, a, secret, &self.a);
+        let mut stream = hider.masks.stream(row);
+        for ((public, b), shares) in self
+            .b
+            .chunks_exact(n)
+            .zip(b.chunks_mut(n))
+            .zip(shares.chunks_mut(n))
+        {
+            vector::mul(q, public, secret, product);
+            self.ring.ntt().inverse(product);
+            let masks = &mut masks[..b.len()];
+            sample::uniform_secret(&mut stream, q, masks);
+            for ((b, share), (&mask, &zero)) in
+                b.iter_mut().zip(shares).zip(masks.iter().zip(&*product))
+            {
+                *b = q.add(*b, q.add(zero, mask));
+                *share = encoding.decode(mask.to_u64()).wrapping_neg();
+            }
+        }
+    }
+
+    fn transform(&self, small: &[i8], words: &mut [W]) {
+        for (word, &value) in words.iter_mut().zip(small) {
+            *word = self.ring.modulus().from_i64(i64::from(value));
+        }
+        self.ring.ntt().forward(words);
+    }
+}
+
+/// The server's randomness for the answers of one linear step of one batch. Wiped on drop, no Debug.
+pub struct Hider {
+    secrets: Prg,
+    errors: Prg,
+    masks: Prg,
+}
+
+impl Hider {
+    /// From a fresh seed.
+    pub fn new(seed: &Seed) -> Self {
+        Self {
+            secrets: Prg::new(seed, "pronghorn 2026 answers: ternary secrets"),
+            errors: Prg::new(seed, "pronghorn 2026 answers: errors"),
+            masks: Prg::new(seed, "pronghorn 2026 answers: masks"),
+        }
+    }
+}
+
+/// Room for [`PublicKey::hide`]; wiped on drop.
+pub struct HideScratch<W: Word> {
+    small: Zeroizing<Vec<i8>>,
+    secret: Vec<W>,
+    product: Vec<W>,
+    masks: Vec<W>,
+}
+
+impl<W: Word> HideScratch<W> {
+    /// Room for polynomials of `ring`.
+    pub fn new(ring: &RlweRing<W>) -> Self {
+        let words = || vec![W::default(); ring.n()];
+        Self {
+            small: Zeroizing::new(vec![0; ring.n()]),
+            secret: words(),
+            product: words(),
+            masks: words(),
+        }
+    }
+}
+
+impl<W: Word> Drop for HideScratch<W> {
+    fn drop(&mut self) {
+        for words in [&mut self.secret, &mut self.product, &mut self.masks] {
+            words.zeroize();
+        }
+    }
+}
