@@ -125,3 +125,20 @@ pub fn edited(mut bytes: Vec<u8>, splices: &[Splice]) -> Vec<u8> {
     }
     bytes
 }
+
+/// Writes `bytes` over those at `at`: the length stays.
+#[derive(Arbitrary, Debug)]
+pub struct Patch {
+    at: u32,
+    bytes: Vec<u8>,
+}
+
+/// Applies patches to good bytes.
+pub fn patched(mut bytes: Vec<u8>, patches: &[Patch]) -> Vec<u8> {
+    for patch in patches {
+        let start = patch.at as usize % bytes.len().max(1);
+        let places = bytes.iter_mut().skip(start);
+        places.zip(&patch.bytes).for_each(|(place, &byte)| *place = byte);
+    }
+    bytes
+}

@@ -142,7 +142,7 @@ fn transfers() {
     println!("\non top, million a second");
     let mut ones = vec![Block::ZERO; COUNT];
     report("random OT, sender", || {
-        transfer::send_random(&sender, first, &mut q, &mut ones)
+        transfer::send_random(&sender, first, &mut q, &mut ones).expect("the slices fit");
     });
     report("random OT, receiver", || {
         transfer::receive_random(&receiver, first, &mut t)

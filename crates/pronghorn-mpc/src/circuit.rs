@@ -47,7 +47,7 @@ mod sum;
 pub use activation::{Activation, Rectifier, Requantisation, argmax, sign};
 pub use builder::{Bit, Builder};
 pub use error::CircuitError;
-pub use share::{Modulus, Shared};
+pub use share::{Modulus, Shared, signed_width};
 pub use sum::{Sum, Term};
 
 pub(crate) use builder::Known;

@@ -108,6 +108,11 @@
 //! Starts are random, so the keys of different garblings coincide (which would add up the labels under a key) only by chance:
 //! with `q` keys in all the garblings of everybody, each one meets another with probability `q / 2^128`.
 //!
+//! `n` counts all labels hashed under one delta. That is the delta of a set-up of OTs and outlives connections, and it is the
+//! correlation that [`OtHash`](crate::ot::OtHash) hides, too: in all, the two bounds add up, each with its own `n`,
+//! because no key of AES serves both but by chance. The OTs are the larger part: someone who evaluates AES `2^80` times
+//! is told from one who learns nothing with advantage `2^-36`, which is one evaluation in `2^116` for delta.
+//!
 //! # Messages
 //!
 //! The garbler's bytes are `S` (16), then for every tile of [`TILE`](crate::circuit::TILE) instances, for every step of the circuit:

@@ -489,7 +489,7 @@ fn inputs_of_the_wrong_length_are_refused() {
         Garbler::new(
             circuit.clone(),
             instances,
-            &Delta::new(Block::ZERO),
+            &Delta::new(Block::ONES),
             Block::ZERO,
             Zeroizing::new(vec![0; values]),
             Zeroizing::new(vec![Block::ZERO; labels]),
@@ -516,6 +516,114 @@ fn inputs_of_the_wrong_length_are_refused() {
     let labels = Zeroizing::new(vec![]);
     let huge = Evaluator::new(empty, usize::MAX, Zeroizing::new(vec![]), labels).map(|_| ());
     assert!(huge.is_ok() || instances(huge));
+}
+
+/// The delta of OTs that have stopped is zero.
+#[test]
+fn an_offset_without_a_secret_is_refused() {
+    let circuit = Activation::RELU.circuit(two(8), -9, 9, two(8)).unwrap();
+    let mut batch = activation(circuit, two(8), -9, 9, 1);
+    batch.delta = Delta::new(Block::ZERO);
+    let garbler = Garbler::new(
+        batch.circuit.clone(),
+        1,
+        &batch.delta,
+        batch.start,
+        Zeroizing::new(batch.garbler.clone()),
+        Zeroizing::new(batch.zero_labels.clone()),
+    );
+    assert_eq!(garbler.map(|_| ()).unwrap_err(), GarbleError::Offset);
+    let (delta, mut labels) = (&batch.delta, batch.labels.clone());
+    let flips = vec![0; labels.len().div_ceil(8)];
+    let refused = Err(GarbleError::Offset);
+    assert_eq!(
+        correct(delta, &batch.zero_labels, &flips, &mut labels),
+        refused
+    );
+    assert_eq!(
+        encode(&batch.circuit, delta, &batch.evaluator, 1, &mut labels),
+        refused
+    );
+}
+
+/// Words of one bit and of all 64, moduli that small and that large.
+#[test]
+fn the_narrowest_and_the_widest() {
+    let most = prime(4_611_686_018_427_387_847);
+    let moduli = [two(1), two(2), two(63), two(64), prime(3), prime(5), most];
+    for modulus in moduli {
+        let bits = modulus.bits();
+        let mut builder = Builder::new();
+        let known = builder.garbler_input(bits);
+        let late = builder.late_input(1);
+        let word = builder.evaluator_input(bits);
+        let select = builder.and(word[0], late[0]);
+        let masked = builder.xor(word[0], known[0]);
+        let mut sum = Sum::new(modulus);
+        sum.add_terms(Term::signed(modulus, &word, i64::MIN));
+        sum.add_terms(Term::unsigned(modulus, &known, -1));
+        sum.add_product(select, Term::signed(modulus, &word, -1));
+        sum.add_product(masked, Term::unsigned(modulus, &known, i64::MAX));
+        sum.add_product(late[0], Term::unsigned(modulus, &[masked, Bit::ONE], 1));
+        builder.output_sum(sum);
+        let both = builder.add(&word, &known);
+        let less = builder.less_than_signed(&word, &known);
+        let same = builder.equal(&word, &known);
+        builder.output_revealed(&both);
+        builder.output_shared(&[less, same, select]);
+        let circuit = builder.finish();
+        let random = &mut Random(bits.into());
+        let top = modulus.neg(1);
+        for instances in [1, TILE + 1] {
+            let mut words = || -> Vec<_> {
+                let word = |i| match i % 5 {
+                    0 => 0,
+                    1 => top,
+                    2 => 1,
+                    _ => modulus.from_i64(random.next() as i64),
+                };
+                (0..instances).map(word).collect()
+            };
+            let (garbler, mut evaluator) = (words(), words());
+            evaluator.rotate_left(instances / 2);
+            let late = (0..instances).map(|i| (i as u64 / 2) & 1);
+            let labelled = late.chain(evaluator).collect();
+            let mut batch = Batch::new(circuit.clone(), garbler, labelled, instances);
+            check_with_late_word(&mut batch);
+        }
+    }
+    for (modulus, low, high) in [
+        (two(1), -1, 0),
+        (two(2), -2, 1),
+        (two(64), i32::MIN.into(), i32::MAX.into()),
+        (prime(3), -1, 1),
+        (prime(5), -2, 2),
+        (most, i32::MIN.into(), i32::MAX.into()),
+    ] {
+        let circuit = Activation::RELU
+            .circuit(modulus, low, high, modulus)
+            .unwrap();
+        activation(circuit, modulus, low, high, TILE + 1).check();
+        let circuit = sign(modulus, low, high).unwrap();
+        activation(circuit, modulus.narrowed(low, high), low, high, 3).check();
+    }
+    for modulus in [two(64), most] {
+        let (low, high) = (-modulus.largest(), modulus.largest());
+        let circuit = sign(modulus, low, high).unwrap();
+        for value in [low, low + 1, -1, 0, 1, high - 1, high] {
+            for garbler in [
+                0,
+                1,
+                modulus.neg(1),
+                modulus.from_i64(high),
+                0x1234_5678_9abc,
+            ] {
+                let evaluator = modulus.sub(modulus.from_i64(value), garbler);
+                let sign = circuit.evaluate_plain(&[garbler], &[evaluator]);
+                assert_eq!(sign, [u64::from(value >= 0)], "{value} {garbler}");
+            }
+        }
+    }
 }
 
 /// Has `some` only where `T` has no `Debug`; ambiguous where it has.

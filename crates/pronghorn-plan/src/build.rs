@@ -1,7 +1,7 @@
 //! From a floating-point graph to a plan and the server's half.
 
 use pronghorn_graph::{
-    fixed::{Digit, Finish, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
+    fixed::{Finish, FixedGraph, Linear},
     float::{self, FloatError},
     graph::{Graph, Node, Op},
     oracle::{self, OracleError},
@@ -12,21 +12,17 @@ use pronghorn_graph::{
 use thiserror::Error;
 
 use crate::{
-    cost,
     encrypted::{self, Encrypted, build::evaluate, schedule::Passes},
-    plan::{
-        ActivationPlan, Engine, FORMAT, LinearPlan, Part, Plan, PlanError, Protocol, Step,
-        StepKind, WordSize,
-    },
-    precision::{self, Carrier, Demand, ModulusBudget},
+    lower::lower,
+    plan::{Plan, PlanError},
+    precision::ModulusBudget,
     trust::{self, TrustError, TrustLevel},
-    validate,
 };
 
 /// What the model's owner decides; no Debug, samples may be secret.
 #[derive(Clone)]
 pub struct BuildOptions {
-    /// Must be named.
+    /// None: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
     /// Inputs to choose ranges from, `images * elements` values; none: see [`SYNTHETIC_IMAGES`].
     pub samples: Option<Vec<f32>>,
@@ -424,177 +420,5 @@ pub(crate) fn relative_error(found: &[f32], wanted: &[f32]) -> f64 {
         0.0
     } else {
         (error / signal).sqrt()
-    }
-}
-
-/// Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters.
-fn lower(
-    fixed: &FixedGraph,
-    trust: TrustLevel,
-    memory: u64,
-) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
-    let mut consumers = vec![0usize; fixed.nodes.len()];
-    fixed
-        .nodes
-        .iter()
-        .flat_map(|node| &node.inputs)
-        .for_each(|&input| consumers[input] += 1);
-    consumers[fixed.output] += 1;
-    let mut steps: Vec<Step> = Vec::new();
-    let mut weights = Vec::new();
-    let mut step_of = vec![0usize; fixed.nodes.len()];
-    for (index, node) in fixed.nodes.iter().enumerate() {
-        let inputs: Vec<usize> = node.inputs.iter().map(|&input| step_of[input]).collect();
-        if let FixedOp::Activation(op) = &node.op {
-            let before = inputs[0];
-            if let StepKind::Activation(chain) = &mut steps[before].kind
-                && consumers[node.inputs[0]] == 1
-            {
-                chain.ops.push(op.clone());
-                steps[before].value = node.value.clone();
-                step_of[index] = before;
-                continue;
-            }
-        }
-        let kind = match &node.op {
-            FixedOp::Input => StepKind::Input,
-            FixedOp::Linear(linear) => {
-                StepKind::Linear(linear_plan(node, linear, &steps[inputs[0]])?)
-            }
-            FixedOp::Local(op) => StepKind::Local(op.clone()),
-            FixedOp::Activation(op) => StepKind::Activation(ActivationPlan {
-                protocol: Protocol::Reveal,
-                ops: vec![op.clone()],
-            }),
-        };
-        weights.push(if let FixedOp::Linear(linear) = &node.op {
-            Some(linear.clone())
-        } else {
-            None
-        });
-        step_of[index] = steps.len();
-        steps.push(Step {
-            name: validate::printable(&node.name),
-            kind,
-            inputs,
-            value: node.value.clone(),
-        });
-    }
-    let mut plan = Plan {
-        format: FORMAT,
-        model: validate::printable(&fixed.name),
-        trust,
-        steps,
-        output: step_of[fixed.output],
-        finish: fixed.finish.clone(),
-        max_batch: 1,
-    };
-    plan.max_batch =
-        cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
-            step: plan.steps[step].name.clone(),
-            needed,
-            allowed: memory,
-        })?;
-    validate::validate(&plan).map_err(BuildError::Refused)?;
-    Ok((plan, weights))
-}
-
-/// Parameters of one linear step from its actual integer weights: in one part if 32-bit words carry it, else in
-/// two digits if they carry those, else in one part in 64-bit words.
-fn linear_plan(node: &FixedNode, linear: &Linear, input: &Step) -> Result<LinearPlan, BuildError> {
-    let plan = |digits: &[Digit]| parameters(node, linear, input, digits);
-    let whole = plan(&[Digit::Whole]);
-    if matches!(&whole, Ok(plan) if plan.word == WordSize::U32) {
-        return whole;
-    }
-    let narrow = (1..precision::MAX_LOW_BITS)
-        .filter_map(|bits| plan(&[Digit::High(bits), Digit::Low(bits)]).ok())
-        .filter(|plan| plan.word == WordSize::U32);
-    match narrow.min_by_key(LinearPlan::modulus_bits) {
-        Some(split) => Ok(split),
-        None => whole,
-    }
-}
-
-/// Parameters when the answer has these parts.
-fn parameters(
-    node: &FixedNode,
-    linear: &Linear,
-    input: &Step,
-    digits: &[Digit],
-) -> Result<LinearPlan, BuildError> {
-    let (mut parts, mut demands) = (Vec::new(), Vec::new());
-    for &digit in digits {
-        let layer = linear.digit(digit);
-        let bounds = layer
-            .bounds(&input.value, &node.value.shape)
-            .map_err(|error| BuildError::Layer {
-                layer: node.name.clone(),
-                reason: error.to_string(),
-            })?;
-        let (low, high) = if digit == Digit::Whole {
-            Some((node.value.low, node.value.high))
-        } else {
-            bounds.fit()
-        }
-        .ok_or_else(|| BuildError::Layer {
-            layer: node.name.clone(),
-            reason: "a part exceeds 32 bits".into(),
-        })?;
-        let part = Part {
-            left_shift: digit.left_shift(),
-            low,
-            high,
-        };
-        demands.push(demand(&layer, &input.value, &part));
-        parts.push(part);
-    }
-    let demand = Demand::all(&demands);
-    let answers = digits.len() * node.value.len();
-    let Carrier {
-        word,
-        degree,
-        modulus,
-        scale_log,
-        dropped_bits,
-        dropped_bits_a,
-    } = demand
-        .carrier(input.value.len(), answers)
-        .ok_or_else(|| BuildError::Modulus {
-            layer: node.name.clone(),
-            width: demand.width,
-            noise: demand.noise(),
-        })?;
-    let geometry = linear.geometry.clone();
-    Ok(LinearPlan {
-        engine: Engine::Batch,
-        geometry,
-        word,
-        degree,
-        modulus,
-        scale_log,
-        dropped_bits,
-        dropped_bits_a,
-        parts,
-    })
-}
-
-/// What one part asks of the modulus.
-fn demand(layer: &Linear, input: &ValueSpec, part: &Part) -> Demand {
-    let rows = layer.weights.chunks(layer.geometry.row_len());
-    let norms = rows.map(|row| {
-        let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(f64::from(w))).sum::<f64>();
-        (sum(f64::abs), sum(|w| w * w).sqrt())
-    });
-    let (norm1, norm2) = norms.fold((0f64, 0f64), |most, row| {
-        (most.0.max(row.0), most.1.max(row.1))
-    });
-    let reach = (i64::from(part.high) - part.centre()).max(part.centre() - i64::from(part.low));
-    let input = f64::from(input.low.unsigned_abs().max(input.high.unsigned_abs()));
-    Demand {
-        width: 2.0 * reach as f64,
-        input,
-        norm1,
-        norm2,
     }
 }

@@ -1,8 +1,14 @@
 //! What a step costs: words on the wire, multiply-adds, memory, predicted seconds.
 
+use pronghorn_mpc::ot::{OtParameters, extension};
 use pronghorn_ring::bits::packed_len;
 
-use crate::plan::{LinearPlan, Plan, Step, StepKind, WordSize};
+use crate::{
+    garbled,
+    held::{self, Held},
+    plan::{LinearPlan, Plan, Protocol, Step, StepKind, WordSize},
+    trust::TrustLevel,
+};
 
 /// Most images in one batch whatever the memory: more bring nothing, the share of `a` is gone by then.
 pub const MAX_BATCH: usize = 16_384;
@@ -23,6 +29,10 @@ mod rate {
     pub const VALUE_U64: f64 = 40e-9;
     /// Seconds to expand one word of `a` and to add it up at the client.
     pub const PUBLIC: f64 = 2e-9;
+    /// Seconds a byte of garbled tables, both parties.
+    pub const TABLE_BYTE: f64 = 0.7e-9;
+    /// Seconds an oblivious transfer, both parties.
+    pub const TRANSFER: f64 = 20e-9;
 }
 
 /// What one step costs for one batch.
@@ -48,6 +58,17 @@ impl LinearPlan {
     /// Bytes of one element's `b` for a batch, client to server.
     pub fn request_row_bytes(&self, batch: usize) -> usize {
         packed_len(batch, self.modulus_bits())
+    }
+
+    /// Bytes of the public key of a batch, where answers are re-randomised: whole blocks of `b`.
+    pub fn public_key_bytes(&self, batch: usize) -> usize {
+        if self.shares.is_none() {
+            return 0;
+        }
+        packed_len(
+            batch.div_ceil(self.degree) * self.degree,
+            self.modulus_bits(),
+        )
     }
 
     /// Bytes of one part of an element's answer for a batch: `a` and `b` without their dropped bits.
@@ -80,6 +101,11 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
         .sum::<u64>()
         + values(step);
     let client_memory = 4 * shares * batch as u64;
+    let server_shares = if plan.trust == TrustLevel::TwoParty {
+        client_memory
+    } else {
+        0
+    };
     let linear = match &step.kind {
         StepKind::Linear(linear) => linear,
         StepKind::Encrypted(encrypted) => {
@@ -96,10 +122,18 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
                 ..StepCost::default()
             };
         }
-        StepKind::Input | StepKind::Local(_) | StepKind::Activation(_) => {
+        StepKind::Input | StepKind::Local(_) => {
             return StepCost {
                 client_memory,
+                server_memory: server_shares,
                 ..StepCost::default()
+            };
+        }
+        StepKind::Activation(_) | StepKind::Open => {
+            return StepCost {
+                client_memory,
+                server_memory: server_shares,
+                ..on_shares(plan, index, batch)
             };
         }
     };
@@ -117,15 +151,72 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
     let seconds = multiply_adds as f64 / product
         + (inputs + answers) as f64 * (batch as f64 * value + linear.degree as f64 * rate::PUBLIC);
     StepCost {
-        bytes_up: SEED_BYTES as u64 + inputs * linear.request_row_bytes(batch) as u64,
+        bytes_up: SEED_BYTES as u64
+            + inputs * linear.request_row_bytes(batch) as u64
+            + linear.public_key_bytes(batch) as u64,
         bytes_down: answers * linear.answer_part_bytes(batch) as u64,
         multiply_adds,
         server_memory: server_words(inputs, answers, linear.degree as u64, batch as u64)
-            * linear.word_bytes(),
+            * linear.word_bytes()
+            + server_shares,
         client_memory,
         rounds: 1,
         seconds,
     }
+}
+
+/// Messages, work and rounds of an activation or an opening on shares; those of a client that has the values cost nothing here.
+fn on_shares(plan: &Plan, index: usize, batch: usize) -> StepCost {
+    let held = held::held(plan);
+    let (step, of) = (&plan.steps[index], held[index]);
+    let values = step.value.len() * batch;
+    let input = step.inputs.first().map_or(of, |&input| held[input]);
+    match &step.kind {
+        StepKind::Activation(activation) if activation.protocol == Protocol::Reveal => {
+            StepCost::default()
+        }
+        StepKind::Activation(activation) if activation.protocol == Protocol::Product => {
+            // A bit of one factor, an OT; what bit i brings has i + 1 bits less.
+            let bits = of.bits as usize;
+            let ots = values * (bits - 1);
+            StepCost {
+                bytes_up: ot_bytes(ots),
+                bytes_down: (values * bits * (bits - 1) / 2).div_ceil(8) as u64,
+                rounds: 1,
+                seconds: ots as f64 * rate::TRANSFER,
+                ..StepCost::default()
+            }
+        }
+        StepKind::Open if input.guard == 0 => StepCost {
+            bytes_down: packed_len(values, of.bits) as u64,
+            rounds: 1,
+            ..StepCost::default()
+        },
+        _ => garbled_cost(plan, index, batch, &held),
+    }
+}
+
+/// The same of a garbled step.
+fn garbled_cost(plan: &Plan, index: usize, batch: usize, held: &[Held]) -> StepCost {
+    let circuits = garbled::circuits(plan, index, held).unwrap_or_default();
+    let (mut tables, mut labels) = (0u64, 0usize);
+    for (group, circuit) in &circuits {
+        let instances = group.elements.len() * batch;
+        tables += circuit.table_bytes(instances) as u64;
+        labels += circuit.labelled_bits() * instances;
+    }
+    StepCost {
+        bytes_up: ot_bytes(labels),
+        bytes_down: tables,
+        rounds: 1,
+        seconds: tables as f64 * rate::TABLE_BYTE + labels as f64 * rate::TRANSFER,
+        ..StepCost::default()
+    }
+}
+
+/// Bytes of so many correlated OTs.
+fn ot_bytes(count: usize) -> u64 {
+    extension::message_bytes(count, OtParameters::default().width()) as u64
 }
 
 /// Words the server holds at most: first the rows of `a` and of `a'`, then `a'` with the rows of `b` and `b'`.

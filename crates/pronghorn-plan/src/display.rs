@@ -7,7 +7,7 @@ use pronghorn_ring::security::{self, SecurityLevel};
 
 use crate::{
     cost,
-    plan::{LinearPlan, Plan, Step, StepKind},
+    plan::{LinearPlan, Plan, Protocol, Step, StepKind},
 };
 
 impl fmt::Display for Plan {
@@ -99,8 +99,19 @@ fn what(step: &Step) -> String {
         StepKind::Local(op) => format!("{} on shares", local_name(op)),
         StepKind::Activation(activation) => {
             let names: Vec<String> = activation.ops.iter().map(activation_name).collect();
-            format!("{} by the client", names.join(", "))
+            let names = if names.is_empty() {
+                "exact shares".into()
+            } else {
+                names.join(", ")
+            };
+            let how = match activation.protocol {
+                Protocol::Reveal => "by the client",
+                Protocol::Garbled => "by garbled circuit",
+                Protocol::Product => "by oblivious transfer",
+            };
+            format!("{names} {how}")
         }
+        StepKind::Open => "opened to the client".into(),
         StepKind::Encrypted(_) => "the whole network, on ciphertexts".into(),
     }
 }
@@ -161,11 +172,17 @@ fn activation_name(op: &ActivationOp) -> String {
 fn parameters(step: &Step) -> String {
     match &step.kind {
         StepKind::Linear(linear) => format!(
-            "N {}, q {} ({} bits), scale 2^{}, -{} and -{} bits of a and b down, {}",
+            "N {}, q {} ({} bits), {}, -{} and -{} bits of a and b down, {}",
             linear.degree,
             linear.modulus,
             linear.modulus_bits(),
-            linear.scale_log,
+            linear.shares.map_or_else(
+                || format!("scale 2^{}", linear.scale_log),
+                |shares| format!(
+                    "shares of {} and {} guard bits",
+                    shares.value_bits, shares.guard_bits
+                )
+            ),
             linear.dropped_bits_a,
             linear.dropped_bits,
             security_of(linear.degree, linear.modulus_bits())

@@ -7,6 +7,9 @@ pub mod build;
 pub mod cost;
 mod display;
 pub mod encrypted;
+pub mod garbled;
+pub mod held;
+mod lower;
 pub mod plan;
 pub mod precision;
 pub mod trust;
@@ -15,6 +18,7 @@ mod validate;
 pub use build::{BuildError, BuildOptions, Built, Computation, build};
 pub use encrypted::EncryptedPlan;
 pub use plan::{
-    ActivationPlan, Engine, LinearPlan, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize,
+    ActivationPlan, Engine, LinearPlan, Part, Plan, PlanError, Protocol, ShareBits, Step, StepKind,
+    WordSize,
 };
 pub use trust::TrustLevel;

@@ -4,14 +4,14 @@ use pronghorn_graph::{
     fixed::{ActivationOp, Finish, LocalOp, ValueSpec},
     geometry::ConvGeometry,
 };
-use pronghorn_he::rlwe::Encoding;
+use pronghorn_he::{rlwe::Encoding, shares::ShareEncoding};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{encrypted::EncryptedPlan, trust::TrustLevel, validate};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 2;
+pub const FORMAT: u16 = 3;
 
 /// Longest plan a reader accepts, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -62,6 +62,8 @@ pub enum StepKind {
     Local(LocalOp),
     /// A non-linear function by an activation protocol.
     Activation(ActivationPlan),
+    /// The client learns the value, and no more of the shares.
+    Open,
     /// A whole polynomial network on ciphertexts, from the client's input to the client's result.
     Encrypted(EncryptedPlan),
 }
@@ -88,6 +90,18 @@ pub struct LinearPlan {
     pub dropped_bits_a: u32,
     /// The answers each element has: one, or two for weights cut into a high and a low digit.
     pub parts: Vec<Part>,
+    /// Under `two-party`, where inputs and answers are shares; none where the client has the values.
+    pub shares: Option<ShareBits>,
+}
+
+/// How the shares of a linear step's answer are held: see [`crate::held`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareBits {
+    /// Messages live modulo `2^value_bits`.
+    pub value_bits: u32,
+    /// Bits below the unit that shares of the answer have.
+    pub guard_bits: u32,
 }
 
 /// One answer of a linear step. The element is the sum of its parts, each shifted up.
@@ -146,6 +160,15 @@ impl LinearPlan {
         self.modulus_bits() - self.dropped_bits
     }
 
+    /// How shares sit in the words, where there are shares. A validated plan has parameters for it.
+    pub fn share_encoding(&self) -> Option<ShareEncoding> {
+        let ShareBits {
+            value_bits,
+            guard_bits,
+        } = self.shares?;
+        ShareEncoding::new(self.modulus, value_bits, guard_bits)
+    }
+
     /// How messages sit in the words of one part of the answer.
     pub fn encoding(&self, part: &Part) -> Encoding {
         Encoding {
@@ -174,6 +197,10 @@ pub struct ActivationPlan {
 pub enum Protocol {
     /// The value is revealed to the client, who computes in the clear.
     Reveal,
+    /// Garbled circuits on shares: the server garbles, the client evaluates.
+    Garbled,
+    /// Squares on shares, by oblivious transfer.
+    Product,
 }
 
 /// Why bytes are not a plan, or a plan is not one to follow.

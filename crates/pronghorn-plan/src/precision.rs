@@ -8,13 +8,16 @@ use pronghorn_graph::{
     fixed::Digit,
     quantise::{Candidate, LayerProfile, Precision, PrecisionChooser},
 };
-use pronghorn_he::noise;
+use pronghorn_he::{
+    noise,
+    shares::{ShareEncoding, zero_bound},
+};
 use pronghorn_ring::{
     modulus::largest_ntt_prime,
     security::{SecurityLevel, max_log_q},
 };
 
-use crate::plan::WordSize;
+use crate::plan::{ShareBits, WordSize};
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
@@ -41,6 +44,29 @@ pub struct Carrier {
     pub dropped_bits: u32,
     /// Bits dropped from `a` of the answer.
     pub dropped_bits_a: u32,
+}
+
+impl Carrier {
+    /// Bits on the wire an image, where `a` of the answer counts like `b`.
+    fn bits_sent(&self, inputs: usize, outputs: usize) -> u64 {
+        let bits = u64::BITS - self.modulus.leading_zeros();
+        (inputs + 2 * outputs) as u64 * u64::from(bits)
+            - outputs as u64 * u64::from(self.dropped_bits + self.dropped_bits_a)
+    }
+}
+
+/// Words, the smallest secure degree and the largest prime of `bits` bits.
+fn secure_modulus(bits: u32) -> Option<(WordSize, usize, u64)> {
+    let word = match bits {
+        ..=31 => WordSize::U32,
+        32..=MAX_U64_BITS => WordSize::U64,
+        _ => return None,
+    };
+    let fits = |&degree: &usize| {
+        max_log_q(degree, SecurityLevel::Bits128).is_some_and(|limit| bits + SHARED_A_BITS <= limit)
+    };
+    let degree = DEGREES.into_iter().find(fits)?;
+    Some((word, degree, largest_ntt_prime(bits, degree)?))
 }
 
 /// What a layer asks of its modulus.
@@ -88,29 +114,51 @@ impl Demand {
     /// the answer; `None` when no word is wide enough at 128 bits of security.
     pub fn carrier(&self, inputs: usize, outputs: usize) -> Option<Carrier> {
         let least = self.modulus_bits().max(18);
-        let bytes = |carrier: &Carrier| {
-            let bits = u64::BITS - carrier.modulus.leading_zeros();
-            (inputs + 2 * outputs) as u64 * u64::from(bits)
-                - outputs as u64 * u64::from(carrier.dropped_bits + carrier.dropped_bits_a)
-        };
+        let bytes = |carrier: &Carrier| carrier.bits_sent(inputs, outputs);
         (least..least + 4)
             .filter_map(|bits| self.carrier_at(bits))
             .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
     }
 
+    /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the guard bits, answers that are
+    /// re-randomised.
+    pub fn share_carrier(
+        &self,
+        shares: ShareBits,
+        inputs: usize,
+        outputs: usize,
+    ) -> Option<Carrier> {
+        let bytes = |carrier: &Carrier| carrier.bits_sent(inputs, outputs);
+        (18..=MAX_U64_BITS - 1)
+            .filter_map(|bits| self.share_carrier_at(shares, bits))
+            .take(4)
+            .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
+    }
+
+    fn share_carrier_at(&self, shares: ShareBits, bits: u32) -> Option<Carrier> {
+        let (word, degree, modulus) = secure_modulus(bits)?;
+        let encoding = ShareEncoding::new(modulus, shares.value_bits, shares.guard_bits)?;
+        // Both shares are encoded with errors of a half.
+        let rounding = self.norm1.ceil() as u64;
+        let noise = self
+            .noise()
+            .saturating_add(rounding)
+            .saturating_add(zero_bound(degree));
+        let room = encoding.noise_room().checked_sub(noise.saturating_add(1))?;
+        let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);
+        Some(Carrier {
+            word,
+            degree,
+            modulus,
+            scale_log: (modulus >> shares.value_bits).ilog2(),
+            dropped_bits,
+            dropped_bits_a,
+        })
+    }
+
     /// Parameters with a modulus of `bits` bits.
     fn carrier_at(&self, bits: u32) -> Option<Carrier> {
-        let word = match bits {
-            ..=31 => WordSize::U32,
-            32..=MAX_U64_BITS => WordSize::U64,
-            _ => return None,
-        };
-        let fits = |&degree: &usize| {
-            max_log_q(degree, SecurityLevel::Bits128)
-                .is_some_and(|limit| bits + SHARED_A_BITS <= limit)
-        };
-        let degree = DEGREES.into_iter().find(fits)?;
-        let modulus = largest_ntt_prime(bits, degree)?;
+        let (word, degree, modulus) = secure_modulus(bits)?;
         let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
         let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
         let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);

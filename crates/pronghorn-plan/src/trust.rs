@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// What each party may learn. Named the same in the API, the command line, the docs and on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrustLevel {
-    /// Activations on additive shares.
+    /// Activations on additive shares. The default.
+    #[default]
     TwoParty,
     /// Polynomial activations on ciphertexts.
     Encrypted,
@@ -30,7 +31,7 @@ impl TrustLevel {
 
     /// Whether this version can run it.
     pub fn is_available(self) -> bool {
-        matches!(self, Self::Encrypted | Self::ClientAided)
+        !matches!(self, Self::MultiKey)
     }
 
     /// The name users type.
@@ -81,15 +82,9 @@ impl fmt::Display for TrustLevel {
     }
 }
 
-/// A trust level was not named, does not exist, or is not in this version.
+/// A trust level does not exist, or is not in this version.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TrustError {
-    /// None was named: there is no default until `two-party` exists.
-    #[error(
-        "no trust level was asked for, and this version has no safe default; ask for one by name (--trust LEVEL):\n{}",
-        TrustLevel::table()
-    )]
-    Required,
     /// Not a level.
     #[error(
         "there is no trust level {name:?}; the levels are:\n{}",
@@ -123,12 +118,12 @@ impl FromStr for TrustLevel {
     }
 }
 
-/// The level a user asked for, if this version has it.
+/// The level a user asked for, if this version has it; [`TrustLevel::TwoParty`] where none was named.
 ///
 /// # Errors
-/// When none was named, or it is one of a later version; the message lists all levels.
+/// When it is one of a later version; the message lists all levels.
 pub fn require(level: Option<TrustLevel>) -> Result<TrustLevel, TrustError> {
-    let level = level.ok_or(TrustError::Required)?;
+    let level = level.unwrap_or_default();
     if level.is_available() {
         Ok(level)
     } else {

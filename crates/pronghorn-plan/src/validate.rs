@@ -9,8 +9,10 @@ use pronghorn_he::RlweRing;
 use crate::{
     cost::MAX_BATCH,
     encrypted::validate as encrypted_plan,
-    plan::{LinearPlan, MAX_PARTS, Part, Plan, PlanError, Step, StepKind, WordSize},
+    garbled, held,
+    plan::{LinearPlan, MAX_PARTS, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize},
     precision::{DEGREES, MAX_LOW_BITS},
+    trust::TrustLevel,
 };
 
 /// Most steps of a plan.
@@ -76,13 +78,73 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
             format!("their values have {all} elements an image, more than {MAX_ELEMENTS}"),
         );
     }
-    (0..plan.steps.len()).try_for_each(|index| {
-        validate_step(plan, index).map_err(|reason| PlanError::Step {
-            step: index,
-            name: printable(&plan.steps[index].name),
-            reason,
-        })
-    })
+    let step = |index: usize, reason| PlanError::Step {
+        step: index,
+        name: printable(&plan.steps[index].name),
+        reason,
+    };
+    (0..plan.steps.len())
+        .try_for_each(|index| validate_step(plan, index).map_err(|reason| step(index, reason)))?;
+    if plan.trust == TrustLevel::TwoParty {
+        validate_shares(plan).map_err(|(index, reason)| step(index, reason))?;
+    }
+    Ok(())
+}
+
+/// What holds between the steps of a plan on shares: nothing but the result is opened, and moduli and guard bits work out.
+fn validate_shares(plan: &Plan) -> Result<(), (usize, String)> {
+    let opened = plan.steps.iter().filter(|step| step.kind == StepKind::Open);
+    if plan.steps[plan.output].kind != StepKind::Open || opened.count() != 1 {
+        return Err((
+            plan.output,
+            "the result must be opened, and nothing else".into(),
+        ));
+    }
+    let held = held::held(plan);
+    if let Some((index, fault)) = held::fault(plan, &held) {
+        return Err((index, format!("shares do not work out: {fault:?}")));
+    }
+    for (index, step) in plan.steps.iter().enumerate() {
+        let garbled = match &step.kind {
+            StepKind::Linear(LinearPlan {
+                shares: Some(shares),
+                ..
+            }) if shares.value_bits != held[index].value_bits() => {
+                let (found, expected) = (shares.value_bits, held[index].value_bits());
+                return Err((
+                    index,
+                    format!("its shares have {found} bits, and {expected} are needed"),
+                ));
+            }
+            StepKind::Activation(activation) => activation.protocol == Protocol::Garbled,
+            StepKind::Open => held[step.inputs[0]].guard > 0,
+            _ => false,
+        };
+        if garbled {
+            garbled::circuits(plan, index, &held).map_err(|reason| (index, reason))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the step is one of the plan's trust level.
+fn belongs(trust: TrustLevel, kind: &StepKind) -> Result<(), String> {
+    let shares = trust == TrustLevel::TwoParty;
+    let fits = match kind {
+        StepKind::Input | StepKind::Local(_) => true,
+        StepKind::Linear(linear) => linear.shares.is_some() == shares,
+        StepKind::Open => shares,
+        StepKind::Encrypted(_) => !shares,
+        StepKind::Activation(activation) => match activation.protocol {
+            Protocol::Reveal => !shares,
+            Protocol::Garbled => shares,
+            Protocol::Product => shares && activation.ops == [ActivationOp::Square],
+        },
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(format!("this kind of step is none of trust level {trust}"))
 }
 
 /// Whether a name may be printed as it is.
@@ -105,6 +167,7 @@ fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
             "it reads value {input}, but only values before it exist"
         ));
     }
+    belongs(plan.trust, &step.kind)?;
     let value = &step.value;
     let fraction_bits = value.fraction_bits.unsigned_abs();
     if value.low > value.high || fraction_bits > MAX_FRACTION_BITS {
@@ -188,6 +251,16 @@ fn bounds(
             shape::one(inputs)?;
             Ok(Interval::of(value))
         }
+        StepKind::Open => {
+            let input = shape::one(inputs)?;
+            if input.shape != value.shape {
+                return Err(OperatorError::OutputShape {
+                    expected: input.shape.clone(),
+                    found: value.shape.clone(),
+                });
+            }
+            Ok(Interval::of(input))
+        }
         StepKind::Local(op) => op.bounds(inputs, &value.shape),
         StepKind::Activation(activation) => chain(&activation.ops, shape::one(inputs)?, value),
     }
@@ -249,6 +322,9 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
     if let Some(error) = refused {
         return Err(error.to_string());
     }
+    if linear.shares.is_some() {
+        return share_parameters(linear, value);
+    }
     if linear.scale_log == 0
         || linear.scale_log >= linear.modulus_bits()
         || linear.dropped_bits.max(linear.dropped_bits_a) >= linear.scale_log
@@ -303,6 +379,33 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
         }
         _ => Err("its parts are neither its value nor a high and a low digit of it".into()),
     }
+}
+
+/// The modulus holds the shares, and the answer's dropped bits are some of its.
+fn share_parameters(linear: &LinearPlan, value: &ValueSpec) -> Result<(), String> {
+    if linear.share_encoding().is_none() {
+        return Err(format!(
+            "its modulus of {} bits does not hold its shares, {:?}",
+            linear.modulus_bits(),
+            linear.shares
+        ));
+    }
+    let whole = Part {
+        left_shift: 0,
+        low: value.low,
+        high: value.high,
+    };
+    if linear.parts != [whole] {
+        return Err("shares of its value come in one part".into());
+    }
+    let dropped = linear.dropped_bits.max(linear.dropped_bits_a);
+    if dropped >= linear.modulus_bits() - 1 {
+        return Err(format!(
+            "its answers lose {dropped} bits of {}",
+            linear.modulus_bits()
+        ));
+    }
+    Ok(())
 }
 
 /// A name shortened and without control characters.

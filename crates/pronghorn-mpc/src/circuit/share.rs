@@ -180,7 +180,7 @@ impl Shared {
 }
 
 /// Bits of a two's complement word for `low..=high`.
-pub(super) fn signed_width(low: i64, high: i64) -> u32 {
+pub fn signed_width(low: i64, high: i64) -> u32 {
     let of = |x: i64| 65 - if x < 0 { !x } else { x }.leading_zeros();
     of(low).max(of(high))
 }

@@ -19,6 +19,11 @@ pub enum GarbleError {
         /// What was asked for.
         instances: usize,
     },
+    /// Labels of 0 and 1 that everybody can tell apart.
+    #[error(
+        "the offset of the labels is that of no secret: the oblivious transfers it came from have stopped at a failed check"
+    )]
+    Offset,
     /// A message from the peer that is empty or too long.
     #[error("a message of {found} bytes of garbled tables, where 1 to {most} can come")]
     MessageLength {

@@ -6,15 +6,30 @@ use super::error::{GarbleError, check_count};
 use crate::Block;
 use crate::circuit::Circuit;
 
-/// The offset between the labels of 0 and 1 of every wire, its lowest bit set. One for a session and direction, shared with
-/// correlated OT. Wiped on drop; no `Debug`.
+/// The offset between the labels of 0 and 1 of every wire, its lowest bit set. One for a direction, shared with correlated OT,
+/// and so with all connections of a set-up of OTs. Wiped on drop; no `Debug`.
+///
+/// Whoever sees both labels of any wire has it, and with it everything garbled under it. So no label of 0 serves two
+/// inputs: [`encode`] and [`correct`] run once for each of them, and [`Garbler`](super::Garbler) twice only on copies.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Delta(Block);
 
 impl Delta {
     /// The offset of these 127 random bits; the lowest one is set.
+    ///
+    /// [`CotSender::delta`](crate::ot::CotSender::delta) is zero after a failed check, which a
+    /// [`Garbler`](super::Garbler) refuses.
     pub fn new(random: Block) -> Self {
         Self(random.with_lsb())
+    }
+
+    /// # Errors
+    /// [`GarbleError::Offset`] where there were no random bits.
+    pub(super) fn check(&self) -> Result<(), GarbleError> {
+        match self.0 == Block::ZERO.with_lsb() {
+            true => Err(GarbleError::Offset),
+            false => Ok(()),
+        }
     }
 
     /// The block; whoever has it and one label of a wire has both.
@@ -27,7 +42,7 @@ impl Delta {
 /// are late ones. `values` are by word, then by instance; the labels in the order of [`Circuit::choices`].
 ///
 /// # Errors
-/// When the lengths do not go together.
+/// When the lengths do not go together, and [`GarbleError::Offset`] for no secret offset.
 pub fn encode(
     circuit: &Circuit,
     delta: &Delta,
@@ -35,6 +50,7 @@ pub fn encode(
     instances: usize,
     labels: &mut [Block],
 ) -> Result<(), GarbleError> {
+    delta.check()?;
     let words = circuit.labelled_words();
     check_count("values", values.len(), words.saturating_mul(instances))?;
     let bits = circuit.labelled_bits();
@@ -50,14 +66,17 @@ pub fn encode(
 /// `q + c delta` at the evaluator for random choices `c`; online the evaluator sends `flips = input + c`, packed bits. The
 /// answer takes it from its OT to its active label: `zero_label + q + flip delta`, 16 bytes a bit. Overwrites `q`.
 ///
+/// Once for the labels of a garbling: two answers to different flips hold both labels, and delta is their sum.
+///
 /// # Errors
-/// When the lengths do not go together.
+/// When the lengths do not go together, and [`GarbleError::Offset`] for no secret offset.
 pub fn correct(
     delta: &Delta,
     zero_labels: &[Block],
     flips: &[u8],
     q: &mut [Block],
 ) -> Result<(), GarbleError> {
+    delta.check()?;
     check_count("correlated OTs", q.len(), zero_labels.len())?;
     check_count("flips (bytes)", flips.len(), q.len().div_ceil(8))?;
     for (i, (q, zero)) in q.iter_mut().zip(zero_labels).enumerate() {

@@ -158,13 +158,15 @@ impl Batch {
 impl Garbler {
     /// A garbler of `instances` of a circuit.
     ///
-    /// * `start`: a fresh random block, drawn after the labels of the inputs are fixed; it becomes public.
+    /// * `start`: a fresh random block, drawn after the labels of the inputs are fixed; it becomes public. A garbling
+    ///   that is done again with the same start and labels but another value gives `delta` away.
     /// * `values`: its input words, by word, then by instance; bits above a word's width are ignored.
     /// * `zero_labels`: the labels of 0 of the labelled inputs, by bit, then by instance: fresh and random, as a rule
     ///   the blocks that the sender of correlated OT with the same delta has.
     ///
     /// # Errors
-    /// When a length is wrong, or nothing or too much is asked for.
+    /// When a length is wrong, nothing or too much is asked for, or there is no secret offset
+    /// ([`GarbleError::Offset`]).
     pub fn new(
         circuit: Arc<Circuit>,
         instances: usize,
@@ -173,6 +175,7 @@ impl Garbler {
         values: Zeroizing<Vec<u64>>,
         zero_labels: Zeroizing<Vec<Block>>,
     ) -> Result<Self, GarbleError> {
+        delta.check()?;
         let words = circuit.garbler_words().len();
         check_count(
             "the garbler's values",

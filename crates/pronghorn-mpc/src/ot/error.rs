@@ -73,9 +73,16 @@ pub enum OtError {
     /// The receiver's corrections are not those of one string of choices.
     #[error(
         "the receiver failed the consistency check: it deviates from the protocol, or the parties' set-ups \
-         differ; this connection is dead, and the set-up must be destroyed, because its delta may be partly known"
+         differ; all connections of the set-up are dead, and the set-up must be destroyed, stored copies too, because \
+         its delta may be partly known"
     )]
     Inconsistent,
+    /// Anything asked of a set-up, or of a connection of one, whose receiver failed a consistency check.
+    #[error(
+        "a consistency check failed on this set-up of OTs, so its delta may be partly known; destroy it, stored \
+         copies too, and make a new one"
+    )]
+    Burnt,
     /// The parties resume from different set-ups.
     #[error("the peer resumes from another set-up of OTs; make a new one")]
     OtherSetup,
@@ -86,7 +93,7 @@ pub enum OtError {
         field: &'static str,
     },
     /// As many OTs as one connection gives.
-    #[error("a connection gives at most 2^40 OTs; connect anew")]
+    #[error("a connection gives at most 2^40 OTs, fewer in small batches; connect anew")]
     Exhausted,
     /// Slices that do not go together.
     #[error("{field} has {found} entries for {expected} OTs")]

@@ -18,7 +18,10 @@
 //!
 //! # Security
 //! *Sender.* `d` is masked by `R_alpha`, which the sender misses: it learns nothing about `r`, however it
-//! behaves, by AES as a pseudorandom function.
+//! behaves, by AES in counter mode as a pseudorandom generator. The blocks that are encrypted differ from connection to
+//! connection (a random block plus the counter), so that a guess at a key is tested against the `128 / k` keys of
+//! one connection and not of all: `2^123` evaluations of AES with the default width. A connection makes at most
+//! `2^34` blocks a column, which are within `2^68 / 2^129` of random ones for each of the `128 / k` strips.
 //!
 //! *Receiver.* One who sends other corrections for one strip than for another would learn bits of `Delta`
 //! from what is later done with `q`. So each batch carries a check (the form of KOS after its correction,
@@ -31,22 +34,31 @@
 //! and the sender checks `sum_j chi_j q_(c, j) = y_c + Delta_c x` for every column `c`. 128 more OTs with random
 //! choices and `chi = 1` mask `x`, and `y_c` then follows from what the sender has.
 //!
-//! *Bound.* A malicious receiver knows, for each strip and each value of `alpha`, what columns `w + alpha d`
-//! the sender will have; false keys in the set-up change nothing about that. Let `G` be the values for which
-//! the strip passes. For `a`, `a'` in `G`, the columns for `a` and `a'` differ by a vector whose hash is `x`
-//! where `a_b != a'_b`, and 0 where `a_b = a'_b`. There are at most `N = 2^(2k + 6)` such difference vectors
-//! before `chi` is known; unless two of them that are not equal have one hash, or one that is not zero the
-//! hash 0, all of those with hash `x` are one vector `r'`, and the sender's columns are `v' + alpha r'` for
-//! all `alpha` in `G`: the batch is an honest one with choices `r'`, and the receiver has learnt that each
-//! strip of `Delta` is in its `G`, at the price of being caught otherwise. What it gains by that on the
-//! guessing of `Delta` it pays in probability of being caught. Two vectors collide with probability `2^-128`.
-//! So one that tries `Q` corrections with the random oracle gains at most `Q N^2 / 2^129`, that is `Q 2^(4k -
-//! 117)`: 2^-113 for each try with `k = 1`, 2^-101 with 4, 2^-85 with 8.
+//! *Bound.* What columns `w + alpha d` the sender has for each strip and each value of `alpha` is fixed before
+//! `chi` is known, and one strip's depend on no other strip's `alpha`; false keys in the set-up change nothing
+//! about that. Fix `Delta`, which `chi` is independent of, and let `G` be the values with which a strip passes. For
+//! `a` in `G` the columns of bit `b` for `a` and for the strip's own `alpha`, if that passes too, differ by a
+//! vector whose hash is `x` where `a_b != alpha_b`, and 0 where `a_b = alpha_b`. All strips together have at most `N
+//! = 128 (2^k - 1)` such vectors. Unless two of them that are not equal have one hash, or one that is not zero the
+//! hash 0, all of those with hash `x` are one vector `r'`, and the sender's columns are `v' + a r'` for all `a` in
+//! `G`: the batch is an honest one with choices `r'`, and the receiver has learnt that each strip of `Delta` is
+//! in its `G`, at the price of being caught otherwise. What it gains by that on the guessing of `Delta` it pays in
+//! probability of being caught. Two vectors collide with probability `2^-128` (those that differ in the last
+//! block alone, where `chi` is 1, never do). So one that tries `Q` corrections with the random oracle gains at
+//! most `Q N (N + 2) / 2^129`, which is below `Q 2^(2k - 115)`: 2^-113 for each try with `k = 1`, 2^-105 with the
+//! 5 of [`OtParameters::default`](super::OtParameters), 2^-99 with 8.
 //!
-//! A sender whose check fails forgets `Delta`. Its owner must destroy the set-up too ([`OtError::Inconsistent`]):
-//! every failed attempt on one `Delta` tells the receiver about a bit of it.
+//! Every failed attempt on one `Delta` tells the receiver about a bit of it, and one that fails half of the time
+//! has it after some 250. So with the first failure the sender forgets `Delta`, the set-up makes no more
+//! connections, and those it has made stop ([`OtError::Burnt`]). Copies of the set-up are for their owner
+//! to destroy ([`OtError::Inconsistent`]).
 //!
 //! `Delta` has bit 0 set (it is the offset of garbled circuits), so 127 bits of it are secret.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use pronghorn_ring::{SimdLevel, random::Stream};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -69,9 +81,12 @@ pub(crate) type Chunk = [Block; BATCH];
 /// OTs of a batch at most: with those of the check, 256 blocks a column.
 pub const MOST_OF_BATCH: usize = 255 * Block::BITS;
 
-/// OTs of a connection at most: `2^33` blocks a column, which AES in counter mode keeps from random ones up
-/// to an advantage of `2^66 / 2^129` (its blocks never repeat).
+/// OTs of a connection at most.
 const MOST_OF_CONNECTION: u64 = 1 << 40;
+
+/// Blocks of a column that a connection makes at most: enough for [`MOST_OF_CONNECTION`] in full batches. (The blocks of AES in
+/// counter mode never repeat, those of a random column do.)
+const MOST_BLOCKS: u64 = 1 << 34;
 
 /// Bytes before the batches of a message: the position it is for.
 const HEADER: usize = 8;
@@ -105,6 +120,32 @@ fn batch_bytes(count: usize, width: usize) -> usize {
 /// Blocks a column has in a batch of `count` OTs, with those of the check.
 fn blocks_of(count: usize) -> usize {
     count.div_ceil(Block::BITS) + 1
+}
+
+/// Blocks a column has in all batches of a message for `count` OTs.
+fn blocks_of_message(count: usize) -> u64 {
+    let (whole, rest) = (count / MOST_OF_BATCH, count % MOST_OF_BATCH);
+    let rest = if rest == 0 { 0 } else { blocks_of(rest) };
+    whole as u64 * blocks_of(MOST_OF_BATCH) as u64 + rest as u64
+}
+
+/// The mark of a set-up, shared by its connections, whose receiver failed a check.
+#[derive(Clone, Default)]
+pub(crate) struct Burnt(Arc<AtomicBool>);
+
+impl Burnt {
+    pub fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// # Errors
+    /// [`OtError::Burnt`] once it is set.
+    pub fn check(&self) -> Result<(), OtError> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err(OtError::Burnt),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The pseudorandom columns of one strip.
@@ -196,6 +237,8 @@ struct Common {
     connection: [u8; 32],
     width: usize,
     hash: OtHash,
+    /// What the counters are added to before they are encrypted.
+    nonce: Block,
     /// OTs made.
     made: u64,
     /// Blocks of every column made.
@@ -208,13 +251,16 @@ struct Common {
 
 impl Common {
     fn new(width: usize, strips: Vec<Strip>, connection: [u8; 32]) -> Self {
-        let key = blake3::derive_key("pronghorn ot hash key", &connection);
-        let (key, _) = key.split_at(Block::BYTES);
+        let public_block = |context| {
+            let [block, _] = bytemuck::cast(blake3::derive_key(context, &connection));
+            Block::from_bytes(block)
+        };
         Self {
             strips,
             connection,
             width,
-            hash: OtHash::new(Block::from_bytes(key.try_into().expect("16 bytes"))),
+            hash: OtHash::new(public_block("pronghorn ot hash key")),
+            nonce: public_block("pronghorn ot nonce of the counters"),
             made: 0,
             position: 0,
             scratch: Scratch::new(),
@@ -225,9 +271,11 @@ impl Common {
 
     /// Checks that `count` more OTs can be made; the number of the first.
     fn first_of(&self, count: usize) -> Result<u64, OtError> {
-        match self.made.checked_add(count as u64) {
-            Some(after) if after <= MOST_OF_CONNECTION => Ok(self.made),
-            _ => Err(OtError::Exhausted),
+        let made = self.made.saturating_add(count as u64);
+        let blocks = self.position.saturating_add(blocks_of_message(count));
+        match made <= MOST_OF_CONNECTION && blocks <= MOST_BLOCKS {
+            true => Ok(self.made),
+            false => Err(OtError::Exhausted),
         }
     }
 
@@ -242,7 +290,7 @@ impl Common {
         let counters = (self.position..).take(padded);
         self.counters.clear();
         self.counters
-            .extend(counters.map(|counter| Block::from_u128(u128::from(counter))));
+            .extend(counters.map(|counter| self.nonce ^ Block::from_u128(counter.into())));
         stride
     }
 
@@ -286,7 +334,7 @@ impl Common {
 pub struct CotSender {
     common: Common,
     delta: Zeroizing<Block>,
-    dead: bool,
+    burnt: Burnt,
 }
 
 impl CotSender {
@@ -296,17 +344,26 @@ impl CotSender {
         width: usize,
         leaves: impl Iterator<Item = Zeroizing<Vec<Key>>>,
         connection: [u8; 32],
+        burnt: Burnt,
     ) -> Self {
         let strips = strips(width).zip(leaves);
         let strips = strips.map(|(columns, leaves)| Strip::new(columns, &leaves, 1, &connection));
         Self {
             common: Common::new(width, strips.collect(), connection),
             delta: Zeroizing::new(delta),
-            dead: false,
+            burnt,
         }
     }
 
-    /// The correlation; bit 0 is set.
+    /// Checks that no consistency check has failed on the set-up: what was made before is not to be used either then.
+    ///
+    /// # Errors
+    /// [`OtError::Burnt`] otherwise.
+    pub fn check_usable(&self) -> Result<(), OtError> {
+        self.burnt.check()
+    }
+
+    /// The correlation; bit 0 is set. Zero once this sender has failed a check.
     pub fn delta(&self) -> Block {
         *self.delta
     }
@@ -330,19 +387,19 @@ impl CotSender {
     ///
     /// # Errors
     /// When the message has the wrong length or position (nothing has changed then), or fails the consistency
-    /// check ([`OtError::Inconsistent`]: `Delta` is wiped, and nothing more comes from this sender).
+    /// check ([`OtError::Inconsistent`]: `Delta` is wiped, and nothing more comes from any sender of the set-up, which
+    /// is [`OtError::Burnt`] from then on).
     pub fn extend(&mut self, message: &[u8], q: &mut [Block]) -> Result<u64, OtError> {
-        if self.dead {
-            let state = "the sender stopped at a failed consistency check";
-            return Err(OtError::OutOfTurn { state });
-        }
+        self.check_usable()?;
         let first = self.common.first_of(q.len())?;
         check_length(MESSAGE, message, self.message_bytes(q.len()))?;
         let result = self.extend_batches(message, q);
         if let Err(OtError::Inconsistent) = result {
-            self.dead = true;
+            self.burnt.set();
             self.delta.zeroize();
             self.common.strips.clear();
+            self.common.columns.zeroize();
+            self.common.scratch.zeroize();
             q.zeroize();
         }
         result.map(|()| first)
@@ -536,7 +593,7 @@ mod tests {
             permuted[0] = [0; 32];
             Zeroizing::new(permuted)
         });
-        CotSender::new(delta, width, permuted, CONNECTION)
+        CotSender::new(delta, width, permuted, CONNECTION, Burnt::default())
     }
 
     fn receiver(width: usize, leaves: &[Vec<Key>]) -> CotReceiver {
@@ -554,9 +611,11 @@ mod tests {
         receiver(width, &leaves)
             .extend(&choices, &mut t, &mut Vec::new())
             .unwrap();
+        let nonce = blake3::derive_key("pronghorn ot nonce of the counters", &CONNECTION);
+        let nonce = Block::from_bytes(*nonce.first_chunk().unwrap());
         let bit = |leaf: &Key, j: usize| {
             let key = blake3::keyed_hash(leaf, &CONNECTION).as_bytes()[..16].to_vec();
-            let mut block = [Block::from_u128(j as u128 / 128)];
+            let mut block = [nonce ^ Block::from_u128(j as u128 / 128)];
             Aes128::new(Block::from_bytes(key.try_into().unwrap())).encrypt(&mut block);
             block[0].to_u128() >> (j % 128) & 1
         };
@@ -599,7 +658,8 @@ mod tests {
                     assert!(q.iter().all(|&q| q == Block::ZERO));
                     assert!(sender.delta() == Block::ZERO);
                     let again = sender.extend(&message, &mut q);
-                    assert!(matches!(again, Err(OtError::OutOfTurn { .. })));
+                    assert!(matches!(again, Err(OtError::Burnt)));
+                    assert!(sender.common.columns.iter().all(|&x| x == Block::ZERO));
                 }
             }
         }
@@ -658,5 +718,47 @@ mod tests {
             sender.extend(&message, &mut two[1..]).unwrap(),
             MOST_OF_CONNECTION - 1
         );
+    }
+
+    /// A batch of one OT takes two blocks of every column, not a 128th of one.
+    #[test]
+    fn a_connection_of_small_batches_ends_with_its_blocks() {
+        let leaves = leaves(1);
+        let (mut receiver, mut sender) = (
+            receiver(1, &leaves),
+            sender(Block::from_u128(1), 1, &leaves),
+        );
+        receiver.common.position = MOST_BLOCKS - 3;
+        sender.common.position = MOST_BLOCKS - 3;
+        let (mut one, mut message) = ([Block::ZERO], Vec::new());
+        receiver.extend(&[0], &mut one, &mut message).unwrap();
+        sender.extend(&message, &mut one).unwrap();
+        let refused = receiver.extend(&[0], &mut one, &mut Vec::new());
+        assert!(matches!(refused, Err(OtError::Exhausted)));
+        assert!(matches!(
+            sender.extend(&[], &mut one),
+            Err(OtError::Exhausted)
+        ));
+        // All OTs of a connection in full batches fit.
+        let full = MOST_OF_CONNECTION.div_ceil(MOST_OF_BATCH as u64) * 256;
+        assert!(full <= MOST_BLOCKS);
+        for count in [0, 1, 128, 129, MOST_OF_BATCH, MOST_OF_BATCH + 1] {
+            let batches = vec![(); count];
+            let blocks = batches.chunks(MOST_OF_BATCH).map(|b| blocks_of(b.len()));
+            assert_eq!(blocks_of_message(count), blocks.sum::<usize>() as u64);
+        }
+    }
+
+    /// Columns of equal keys: what is encrypted is another connection's nowhere.
+    #[test]
+    fn connections_encrypt_different_counters() {
+        let counters = |connection| {
+            let mut common = Common::new(1, Vec::new(), connection);
+            common.start(200);
+            common.counters
+        };
+        let (one, other) = (counters([1; 32]), counters([2; 32]));
+        assert!(one.iter().all(|x| !other.contains(x)));
+        assert!((1..one.len()).all(|i| !one[..i].contains(&one[i])));
     }
 }

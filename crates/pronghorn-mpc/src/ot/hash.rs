@@ -26,7 +26,8 @@ const REKEY: u64 = 512;
 ///
 /// > `512 (5 p + 3 n) / 2^128`, that is `(5 p + 3 n) / 2^119`,
 ///
-/// whatever the number of connections, as long as their keys do not overlap.
+/// whatever the number of connections, `n` counting the OTs of all of them. That is `2^116` evaluations for `Delta`.
+/// (Keys of two connections overlap by chance alone; then `512` is the sum of what both hash under one key.)
 ///
 /// Proof, by H-coefficients: show the adversary `Delta` and all `a_j = E(x_j + Delta)` at the end (in the
 /// random world, `a_j` drawn without replacement). Unless one of the following happens, the real world

@@ -80,11 +80,18 @@ fn grow_punctured(nodes: &[Key], branch: Choice) -> Zeroizing<Vec<Key>> {
 
 /// The siblings of the path to leaf `alpha`, by bits of the leaves' numbers, lowest first: what the punctured
 /// tree grows from. `base` are the keys for the bits that `alpha` does not have.
-pub(crate) fn siblings(alpha: &[Choice], base: &[Key], masked: &[[Key; 2]], siblings: &mut [Key]) {
+///
+/// `alpha(level)` is bit `level` of `alpha`.
+pub(crate) fn siblings(
+    alpha: impl Fn(usize) -> Choice,
+    base: &[Key],
+    masked: &[[Key; 2]],
+    siblings: &mut [Key],
+) {
     let mut nodes = Zeroizing::new(vec![[0; 32]]);
     for (level, sibling) in siblings.iter_mut().enumerate().rev() {
-        nodes = grow_punctured(&nodes, alpha[level]);
-        *sibling = Key::conditional_select(&masked[level][1], &masked[level][0], alpha[level]);
+        nodes = grow_punctured(&nodes, alpha(level));
+        *sibling = Key::conditional_select(&masked[level][1], &masked[level][0], alpha(level));
         add(sibling, &base[level]);
         for pair in nodes.as_chunks::<2>().0 {
             add(sibling, &pair[1]);
@@ -94,10 +101,13 @@ pub(crate) fn siblings(alpha: &[Choice], base: &[Key], masked: &[[Key; 2]], sibl
 }
 
 /// The leaves by `y`; leaf 0 is missing (zero).
-pub(crate) fn punctured_leaves(alpha: &[Choice], siblings: &[Key]) -> Zeroizing<Vec<Key>> {
+pub(crate) fn punctured_leaves(
+    alpha: impl Fn(usize) -> Choice,
+    siblings: &[Key],
+) -> Zeroizing<Vec<Key>> {
     let mut nodes = Zeroizing::new(vec![[0; 32]]);
-    for (&branch, sibling) in alpha.iter().zip(siblings).rev() {
-        nodes = grow_punctured(&nodes, branch);
+    for (level, sibling) in siblings.iter().enumerate().rev() {
+        nodes = grow_punctured(&nodes, alpha(level));
         nodes[1] = *sibling;
     }
     nodes
@@ -117,10 +127,10 @@ mod tests {
             for alpha in 0..1 << width {
                 let bits: Vec<usize> = (0..width).map(|i| alpha >> i & 1).collect();
                 let keys: Vec<Key> = base.iter().zip(&bits).map(|(k, &b)| k[1 - b]).collect();
-                let bits: Vec<Choice> = bits.iter().map(|&b| Choice::from(b as u8)).collect();
+                let bit = |level: usize| Choice::from(bits[level] as u8);
                 let mut path = vec![[0; 32]; width];
-                siblings(&bits, &keys, &masked, &mut path);
-                let punctured = punctured_leaves(&bits, &path);
+                siblings(bit, &keys, &masked, &mut path);
+                let punctured = punctured_leaves(bit, &path);
                 assert_eq!(punctured[0], [0; 32]);
                 assert!((1..1 << width).all(|y| punctured[y] == leaves[y ^ alpha]));
             }

@@ -21,7 +21,7 @@ use super::{
     CotReceiver, CotSender,
     base::{self, BaseOt, BaseReceiver, Key},
     error::{OtError, check_length},
-    extension::strips,
+    extension::{Burnt, strips},
     puncture,
 };
 use crate::{
@@ -137,6 +137,10 @@ fn name_of(session: &[u8; 32], sender: &[u8], receiver: &[u8]) -> [u8; 32] {
 }
 
 /// The sender's set-up. Wiped on drop.
+///
+/// It ends with the first failed consistency check on any of its connections: see [`OtError::Burnt`]. What is read
+/// from a copy of its bytes does not hear of that; whoever stores it deletes the copies, and has one value serve all
+/// connections of one peer.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct SenderSetup {
     width: u8,
@@ -144,19 +148,35 @@ pub struct SenderSetup {
     delta: Block,
     /// The siblings of the punctured paths, one for each bit of `Delta`.
     siblings: Vec<Key>,
+    /// Shared with the connections.
+    #[zeroize(skip)]
+    burnt: Burnt,
 }
 
 impl SenderSetup {
     /// Bytes of a stored one.
     pub const BYTES: usize = 2 + 32 + Block::BYTES + 32 * Block::BITS;
 
-    /// `Delta`, the same for all connections.
+    /// `Delta`, the same for all connections: the bounds of what is built on it count all of them.
     pub fn delta(&self) -> Block {
         self.delta
     }
 
-    /// All of it, to store in a safe place. Whoever has it can be this party.
+    /// Checks that no connection of this set-up has failed the consistency check. One that has is to be destroyed
+    /// with all its stored copies.
+    ///
+    /// # Errors
+    /// [`OtError::Burnt`] otherwise.
+    pub fn check_usable(&self) -> Result<(), OtError> {
+        self.burnt.check()
+    }
+
+    /// All of it, to store in a safe place. Whoever has it can be this party. Zeros, which
+    /// [`SenderSetup::from_bytes`] refuses, once a check has failed.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        if self.check_usable().is_err() {
+            return Zeroizing::new(vec![0; Self::BYTES]);
+        }
         let mut bytes = Zeroizing::new(Vec::with_capacity(Self::BYTES));
         bytes.extend_from_slice(&[VERSION, self.width]);
         bytes.extend_from_slice(&self.name);
@@ -182,16 +202,23 @@ impl SenderSetup {
             name: *name,
             delta,
             siblings: siblings.as_chunks().0.to_vec(),
+            burnt: Burnt::default(),
         })
     }
 
     /// Starts a connection.
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
-    pub fn connect(&self) -> Result<ConnectSender<'_>, OtError> {
+    /// When the operating system gives no randomness, or a connection of this set-up has failed the consistency check
+    /// ([`OtError::Burnt`]).
+    pub fn connect(&self) -> Result<ConnectSender, OtError> {
+        self.check_usable()?;
         Ok(ConnectSender {
-            setup: self,
+            setup: Self {
+                siblings: self.siblings.clone(),
+                burnt: self.burnt.clone(),
+                ..*self
+            },
             nonces: Nonces::new()?,
             sent: false,
             sender: None,
@@ -201,10 +228,10 @@ impl SenderSetup {
     fn sender(&self, connection: [u8; 32]) -> CotSender {
         let width = usize::from(self.width);
         let leaves = strips(width).map(|strip| {
-            let alpha: Vec<Choice> = strip.clone().map(|bit| bit_of(self.delta, bit)).collect();
-            puncture::punctured_leaves(&alpha, &self.siblings[strip])
+            let alpha = |level| bit_of(self.delta, strip.start + level);
+            puncture::punctured_leaves(alpha, &self.siblings[strip.clone()])
         });
-        CotSender::new(self.delta, width, leaves, connection)
+        CotSender::new(self.delta, width, leaves, connection, self.burnt.clone())
     }
 }
 
@@ -250,9 +277,12 @@ impl ReceiverSetup {
     ///
     /// # Errors
     /// When the operating system gives no randomness.
-    pub fn connect(&self) -> Result<ConnectReceiver<'_>, OtError> {
+    pub fn connect(&self) -> Result<ConnectReceiver, OtError> {
         Ok(ConnectReceiver {
-            setup: self,
+            setup: Self {
+                roots: self.roots.clone(),
+                ..*self
+            },
             nonces: Nonces::new()?,
             masks: Seed::from_os()?,
             receiver: None,
@@ -341,15 +371,16 @@ impl SetupSender {
         let sums: &[[Key; 2]] = bytemuck::cast_slice(sums);
         let mut siblings = vec![[0; 32]; Block::BITS];
         for strip in strips(self.parameters.width()) {
-            let alpha: Vec<Choice> = strip.clone().map(|bit| bit_of(*self.delta, bit)).collect();
+            let alpha = |level| bit_of(*self.delta, strip.start + level);
             let (keys, sums) = (&keys[strip.clone()], &sums[strip.clone()]);
-            puncture::siblings(&alpha, keys, sums, &mut siblings[strip]);
+            puncture::siblings(alpha, keys, sums, &mut siblings[strip.clone()]);
         }
         Ok(SenderSetup {
             width: self.parameters.width,
             name: name_of(&self.session, sent, message),
             delta: *self.delta,
             siblings,
+            burnt: Burnt::default(),
         })
     }
 }
@@ -552,14 +583,14 @@ fn connection(name: &[u8; 32], sender: &[u8], receiver: &[u8]) -> [u8; 32] {
 }
 
 /// Makes a [`CotSender`] from a set-up: sends, receives.
-pub struct ConnectSender<'a> {
-    setup: &'a SenderSetup,
+pub struct ConnectSender {
+    setup: SenderSetup,
     nonces: Nonces,
     sent: bool,
     sender: Option<CotSender>,
 }
 
-impl ConnectSender<'_> {
+impl ConnectSender {
     /// The sender, once [`Machine::want`] says [`Want::Done`].
     ///
     /// # Errors
@@ -569,7 +600,7 @@ impl ConnectSender<'_> {
     }
 }
 
-impl Machine for ConnectSender<'_> {
+impl Machine for ConnectSender {
     type Error = OtError;
 
     fn want(&self) -> Want {
@@ -594,6 +625,7 @@ impl Machine for ConnectSender<'_> {
     fn receive(&mut self, message: &[u8]) -> Result<(), OtError> {
         match self.want() {
             Want::Receive => {
+                self.setup.check_usable()?;
                 let name = &self.setup.name;
                 let peer = self.nonces.peer(name, message)?;
                 let connection = connection(name, &self.nonces.own, peer);
@@ -617,15 +649,15 @@ const CONNECT_TURN: OtError = OtError::OutOfTurn {
 };
 
 /// Makes a [`CotReceiver`] from a set-up: receives, sends.
-pub struct ConnectReceiver<'a> {
-    setup: &'a ReceiverSetup,
+pub struct ConnectReceiver {
+    setup: ReceiverSetup,
     nonces: Nonces,
     masks: Seed,
     receiver: Option<CotReceiver>,
     sent: bool,
 }
 
-impl ConnectReceiver<'_> {
+impl ConnectReceiver {
     /// The receiver, once [`Machine::want`] says [`Want::Done`].
     ///
     /// # Errors
@@ -638,7 +670,7 @@ impl ConnectReceiver<'_> {
     }
 }
 
-impl Machine for ConnectReceiver<'_> {
+impl Machine for ConnectReceiver {
     type Error = OtError;
 
     fn want(&self) -> Want {

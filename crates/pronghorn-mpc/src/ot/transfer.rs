@@ -37,12 +37,13 @@ pub fn correct_choices(made: &[u8], wanted: &[u8], out: &mut Vec<u8>) -> Result<
 /// were, the OTs are then those of the choices wanted: `q = t + wanted Delta`.
 ///
 /// # Errors
-/// When the message has not a bit for each OT, in whole bytes.
+/// When the message has not a bit for each OT, in whole bytes, or the set-up is [`OtError::Burnt`].
 pub fn apply_corrections(
     sender: &CotSender,
     message: &[u8],
     q: &mut [Block],
 ) -> Result<(), OtError> {
+    sender.check_usable()?;
     check_length("the corrections of choices", message, q.len().div_ceil(8))?;
     let delta = sender.delta();
     for (j, q) in q.iter_mut().enumerate() {
@@ -53,10 +54,18 @@ pub fn apply_corrections(
 
 /// Random OT, sender: turns each `q` into the string of choice 0, and `ones` into those of choice 1.
 ///
-/// # Panics
-/// Unless the slices are of one length.
-pub fn send_random(sender: &CotSender, first: u64, q: &mut [Block], ones: &mut [Block]) {
+/// # Errors
+/// Unless the slices are of one length, or when the set-up is [`OtError::Burnt`].
+pub fn send_random(
+    sender: &CotSender,
+    first: u64,
+    q: &mut [Block],
+    ones: &mut [Block],
+) -> Result<(), OtError> {
+    sender.check_usable()?;
+    check_count("strings of choice 1", ones.len(), q.len())?;
     pads(sender.hash(), sender.delta(), first, q, ones);
+    Ok(())
 }
 
 /// Random OT, receiver: turns each `t` into the string of its choice.
@@ -65,7 +74,6 @@ pub fn receive_random(receiver: &CotReceiver, first: u64, t: &mut [Block]) {
 }
 
 fn pads(hash: &OtHash, delta: Block, first: u64, zeros: &mut [Block], ones: &mut [Block]) {
-    assert_eq!(zeros.len(), ones.len());
     for (one, zero) in ones.iter_mut().zip(&*zeros) {
         *one = *zero ^ delta;
     }
@@ -74,13 +82,11 @@ fn pads(hash: &OtHash, delta: Block, first: u64, zeros: &mut [Block], ones: &mut
 }
 
 /// Chosen OT, sender: for each `q`, the receiver gets the string of `zeros` or of `ones` of its choice, and
-/// learns nothing of the other. Appends `2 width` bits an OT to `out`.
+/// learns nothing of the other. Appends `2 width` bits an OT to `out`; bits of strings above `width` are
+/// ignored.
 ///
 /// # Errors
-/// When `width` is not 1 to 64, or the slices are not of one length.
-///
-/// # Panics
-/// In debug builds, when a string is wider than `width`.
+/// When `width` is not 1 to 64, the slices are not of one length, or the set-up is [`OtError::Burnt`].
 pub fn send_chosen(
     sender: &CotSender,
     first: u64,
@@ -90,14 +96,15 @@ pub fn send_chosen(
     width: u32,
     out: &mut Vec<u8>,
 ) -> Result<(), OtError> {
+    sender.check_usable()?;
     let mask = string_mask(width)?;
     check_count("strings of choice 0", zeros.len(), q.len())?;
     check_count("strings of choice 1", ones.len(), q.len())?;
     let mut masked_zeros = Zeroizing::new(zeros.to_vec());
     let mut masked_ones = Zeroizing::new(ones.to_vec());
     for_pads_of_sender(sender, first, q, |j, zero, one| {
-        masked_zeros[j] ^= low_word(zero) & mask;
-        masked_ones[j] ^= low_word(one) & mask;
+        masked_zeros[j] = (masked_zeros[j] ^ low_word(zero)) & mask;
+        masked_ones[j] = (masked_ones[j] ^ low_word(one)) & mask;
     });
     bits::pack(&masked_zeros, width, out);
     bits::pack(&masked_ones, width, out);
@@ -152,7 +159,7 @@ pub fn receive_chosen(
 /// powers of two.
 ///
 /// # Errors
-/// When the slices are not of one length.
+/// When the slices are not of one length, or the set-up is [`OtError::Burnt`].
 pub fn send_products<M: Modulus<u64>>(
     sender: &CotSender,
     first: u64,
@@ -162,6 +169,7 @@ pub fn send_products<M: Modulus<u64>>(
     share: &mut [u64],
     out: &mut Vec<u8>,
 ) -> Result<(), OtError> {
+    sender.check_usable()?;
     check_count("factors", factors.len(), q.len())?;
     check_count("shares", share.len(), q.len())?;
     let residue = Residue::new(modulus);
@@ -277,7 +285,13 @@ fn for_pads_of_sender(
     for (start, q) in (0..).step_by(STEP).zip(q.chunks(STEP)) {
         let (zeros, ones) = (&mut zeros[..q.len()], &mut ones[..q.len()]);
         zeros.copy_from_slice(q);
-        send_random(sender, first + start as u64, zeros, ones);
+        pads(
+            sender.hash(),
+            sender.delta(),
+            first + start as u64,
+            zeros,
+            ones,
+        );
         for (j, (zero, one)) in (start..).zip(zeros.iter().zip(&*ones)) {
             each(j, *zero, *one);
         }

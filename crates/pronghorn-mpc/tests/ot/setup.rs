@@ -107,10 +107,42 @@ fn a_peer_that_replays_its_nonce_gets_no_old_ots() {
     let mut receiver = old.into_receiver().unwrap();
     let mut blocks = vec![Block::ZERO; count];
     receiver.extend(&[0; 8], &mut blocks, &mut message).unwrap();
-    for _ in 0..2 {
-        let result = connection().extend(&message, &mut blocks);
-        assert!(matches!(result, Err(OtError::Inconsistent)));
-    }
+    let result = connection().extend(&message, &mut blocks);
+    assert!(matches!(result, Err(OtError::Inconsistent)));
+}
+
+/// Else a receiver would guess at a bit of delta with each connection, and have it after some 250.
+#[test]
+fn a_failed_check_ends_every_connection_of_the_set_up() {
+    let (sender, receiver) = set_up(parameters(4));
+    let (mut cheated, mut cheat) = connect(&sender, &receiver);
+    let (mut other, mut honest) = connect(&sender, &receiver);
+    let mut late = sender.connect().unwrap();
+    late.send(&mut Vec::new()).unwrap();
+    let mut greeting = Vec::new();
+    let mut answering = receiver.connect().unwrap();
+    let mut first = Vec::new();
+    sender.connect().unwrap().send(&mut first).unwrap();
+    answering.receive(&first).unwrap();
+    answering.send(&mut greeting).unwrap();
+    some_ots(&mut other, &mut honest);
+
+    let (mut blocks, mut message) = ([Block::ZERO; 8], Vec::new());
+    cheat.extend(&[0], &mut blocks, &mut message).unwrap();
+    message[8] ^= 1;
+    let result = cheated.extend(&message, &mut blocks);
+    assert!(matches!(result, Err(OtError::Inconsistent)));
+    assert!(cheated.delta() == Block::ZERO);
+
+    message.clear();
+    honest.extend(&[0], &mut blocks, &mut message).unwrap();
+    let result = other.extend(&message, &mut blocks);
+    assert!(matches!(result, Err(OtError::Burnt)));
+    assert!(matches!(late.receive(&greeting), Err(OtError::Burnt)));
+    assert!(matches!(sender.connect().map(|_| ()), Err(OtError::Burnt)));
+    assert!(matches!(sender.check_usable(), Err(OtError::Burnt)));
+    let stored = SenderSetup::from_bytes(&sender.to_bytes()).map(|_| ());
+    assert!(matches!(stored, Err(OtError::Stored { .. })));
 }
 
 #[test]

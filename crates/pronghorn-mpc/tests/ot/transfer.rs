@@ -54,7 +54,9 @@ fn random_strings_agree_for_the_choice_alone() {
     let mut ots = ots(1500);
     let mut ones = vec![Block::ZERO; 1500];
     let (correlated, delta) = (ots.q.clone(), ots.sender.delta());
-    transfer::send_random(&ots.sender, ots.first, &mut ots.q, &mut ones);
+    let wrong = transfer::send_random(&ots.sender, ots.first, &mut ots.q, &mut ones[1..]);
+    assert!(matches!(wrong, Err(OtError::Count { .. })));
+    transfer::send_random(&ots.sender, ots.first, &mut ots.q, &mut ones).unwrap();
     transfer::receive_random(&ots.receiver, ots.first, &mut ots.t);
     for j in 0..1500 {
         let pair = [ots.q[j], ones[j]];
@@ -108,6 +110,63 @@ fn chosen_strings_arrive() {
         let result = receive(&message, &mut out);
         assert!(matches!(result, Err(OtError::Length { .. })));
     }
+}
+
+/// Bits above the width would end up in the packed neighbours, which no pad covers.
+#[test]
+fn strings_wider_than_the_width_are_cut() {
+    let ots = ots(9);
+    let message = |strings: &[u64]| {
+        let mut message = Vec::new();
+        transfer::send_chosen(
+            &ots.sender,
+            ots.first,
+            &ots.q,
+            strings,
+            strings,
+            5,
+            &mut message,
+        )
+        .unwrap();
+        message
+    };
+    assert_eq!(message(&[u64::MAX - 7; 9]), message(&[0b11000; 9]));
+}
+
+/// The OTs made before a failed check have the delta that is at stake, or none any more: with equal pads both strings
+/// would go to the receiver.
+#[test]
+fn nothing_is_sent_after_a_failed_check() {
+    let Ots {
+        mut sender,
+        mut receiver,
+        first,
+        mut q,
+        mut t,
+        ..
+    } = ots(16);
+    let mut bad = Vec::new();
+    receiver.extend(&[0; 2], &mut t, &mut bad).unwrap();
+    let last = bad.len() - 1;
+    bad[last] ^= 1;
+    let result = sender.extend(&bad, &mut [Block::ZERO; 16]);
+    assert!(matches!(result, Err(OtError::Inconsistent)));
+
+    let before = q.clone();
+    let (mut ones, mut share, mut out) = (vec![Block::ZERO; 16], [0; 16], Vec::new());
+    let strings = [0; 16];
+    let modulus = PowerOfTwo::<u64>::new(8).unwrap();
+    for result in [
+        transfer::send_random(&sender, first, &mut q, &mut ones),
+        transfer::send_chosen(&sender, first, &q, &strings, &strings, 8, &mut out),
+        transfer::send_products(&sender, first, &q, &strings, modulus, &mut share, &mut out),
+        transfer::apply_corrections(&sender, &[0xff; 2], &mut q),
+        sender.extend(&[], &mut []).map(|_| ()),
+        sender.check_usable(),
+    ] {
+        assert!(matches!(result, Err(OtError::Burnt)));
+    }
+    assert!(out.is_empty() && q == before);
 }
 
 #[test]

@@ -155,9 +155,11 @@ fn encapsulation_key(t: &[u8], rho: &[u8]) -> EncapsulationKey512 {
 
 /// `H_b(rho, other)`.
 fn mask(tag: Tag, rho: &[u8], other: &[u8]) -> Vector {
-    let mut output = tag.hasher(MASK, &[rho, other]).finalize_xof();
+    let mut hasher = tag.hasher(MASK, &[rho, other]);
+    let mut output = hasher.finalize_xof();
     let vector = uniform(|bytes| output.fill(bytes));
     output.zeroize();
+    hasher.zeroize();
     vector
 }
 

@@ -111,9 +111,11 @@ pub(super) fn respond(
 /// `H_b(other)`.
 fn mask(tag: Tag, other: &[u8]) -> RistrettoPoint {
     let mut bytes = Zeroizing::new([0; 64]);
-    let mut output = tag.hasher(MASK, &[other]).finalize_xof();
+    let mut hasher = tag.hasher(MASK, &[other]);
+    let mut output = hasher.finalize_xof();
     output.fill(&mut *bytes);
     output.zeroize();
+    hasher.zeroize();
     RistrettoPoint::from_uniform_bytes(&bytes)
 }
 

@@ -1,0 +1,212 @@
+//! How values are held as shares under `two-party`: modulo which power of two, with how many guard bits.
+//!
+//! A linear step leaves shares of `2^guard y + delta` with `|delta| <= 1` ([`pronghorn_he::shares`]); local steps add such values up,
+//! guard bits and errors with them; an activation drops the guard bits inside its protocol and leaves exact shares again. Nothing of
+//! this is in the plan but the guard bits of linear steps: both parties derive the rest.
+
+use pronghorn_graph::fixed::{LocalOp, ValueSpec};
+
+use crate::plan::{Plan, Protocol, StepKind};
+
+/// How both parties hold a value `v`: as shares of `2^guard v + delta` modulo `2^bits`, where `|delta| <= error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The modulus is `2^bits`; what words hold above that is not said.
+    pub bits: u32,
+    /// Bits below the unit.
+    pub guard: u32,
+    /// Bound on the error.
+    pub error: u64,
+}
+
+impl Held {
+    /// Bits without the guard bits.
+    pub fn value_bits(&self) -> u32 {
+        self.bits - self.guard
+    }
+}
+
+/// Shares are held in words of 32 bits.
+pub const MAX_BITS: u32 = 32;
+
+/// Guard bits of a linear step where its answer goes straight to an activation.
+pub const LEAST_GUARD: u32 = 2;
+
+/// Bits of a two's complement word for a step's value; with room for guard bits' errors where it may have some.
+fn width(kind: &StepKind, value: &ValueSpec) -> u32 {
+    let room = i64::from(matches!(kind, StepKind::Linear(_) | StepKind::Local(_)));
+    let of = |x: i64| 65 - (if x < 0 { !x } else { x }).leading_zeros();
+    of(i64::from(value.low) - room).max(of(i64::from(value.high) + room))
+}
+
+/// Every step's value, by step.
+pub fn held(plan: &Plan) -> Vec<Held> {
+    let bits = value_bits(plan);
+    let mut held: Vec<Held> = Vec::with_capacity(plan.steps.len());
+    for (step, &bits) in plan.steps.iter().zip(&bits) {
+        let exact = Held {
+            bits,
+            guard: 0,
+            error: 0,
+        };
+        let of = match &step.kind {
+            StepKind::Linear(linear) => linear.shares.map_or(exact, |shares| Held {
+                bits: bits.saturating_add(shares.guard_bits),
+                guard: shares.guard_bits,
+                error: 1,
+            }),
+            StepKind::Local(op) => {
+                let inputs: Vec<Held> = step.inputs.iter().map(|&input| held[input]).collect();
+                let guard = inputs.iter().map(|input| input.guard).max().unwrap_or(0);
+                Held {
+                    bits: bits.saturating_add(guard),
+                    guard,
+                    error: local_error(op, &inputs, guard),
+                }
+            }
+            _ => exact,
+        };
+        held.push(of);
+    }
+    held
+}
+
+/// What each value needs without guard bits: its own range, and the modulus of the steps that read it.
+fn value_bits(plan: &Plan) -> Vec<u32> {
+    let mut bits: Vec<u32> = plan
+        .steps
+        .iter()
+        .map(|step| width(&step.kind, &step.value))
+        .collect();
+    for (index, step) in plan.steps.iter().enumerate().rev() {
+        let wanted = |place: usize| match &step.kind {
+            StepKind::Linear(_) => bits[index],
+            StepKind::Local(op) => bits[index].saturating_sub(left_shift(op, place)),
+            StepKind::Activation(activation) if activation.protocol == Protocol::Product => {
+                bits[index]
+            }
+            _ => 0,
+        };
+        let wanted: Vec<u32> = (0..step.inputs.len()).map(wanted).collect();
+        for (&input, wanted) in step.inputs.iter().zip(wanted) {
+            bits[input] = bits[input].max(wanted);
+        }
+    }
+    bits
+}
+
+/// Bits by which a local step shifts input number `place` up.
+pub fn left_shift(op: &LocalOp, place: usize) -> u32 {
+    match op {
+        LocalOp::Add { left_shift } => left_shift.get(place).copied().unwrap_or(0),
+        LocalOp::Concat { left_shift, .. } => left_shift.get(place).copied().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// The same step on values with guard bits: shifts each input up to the common guard bits, too.
+pub fn with_guards(op: &LocalOp, inputs: &[Held], guard: u32) -> LocalOp {
+    let shift =
+        |(place, input): (usize, &Held)| left_shift(op, place).saturating_add(guard - input.guard);
+    match op {
+        LocalOp::Add { .. } => LocalOp::Add {
+            left_shift: std::array::from_fn(|place| shift((place, &inputs[place]))),
+        },
+        LocalOp::Concat { axis, .. } => LocalOp::Concat {
+            axis: *axis,
+            left_shift: inputs.iter().enumerate().map(shift).collect(),
+        },
+        other => other.clone(),
+    }
+}
+
+fn local_error(op: &LocalOp, inputs: &[Held], guard: u32) -> u64 {
+    let lifted = |(place, input): (usize, &Held)| {
+        let shift = left_shift(op, place).saturating_add(guard - input.guard);
+        input
+            .error
+            .saturating_mul(1u64.checked_shl(shift).unwrap_or(u64::MAX))
+    };
+    let errors = inputs.iter().enumerate().map(lifted);
+    match op {
+        LocalOp::Add { .. } => errors.fold(0, u64::saturating_add),
+        LocalOp::SumPool {
+            window,
+            multipliers,
+        } => {
+            let values = window.kernel.iter().product::<usize>() as u64;
+            let largest = multipliers
+                .iter()
+                .map(|m| u64::from(m.unsigned_abs()))
+                .max();
+            let factor = values.saturating_mul(largest.unwrap_or(1));
+            errors.fold(0, u64::max).saturating_mul(factor)
+        }
+        _ => errors.fold(0, u64::max),
+    }
+}
+
+/// Guard bits that an error takes where the next step multiplies by up to `factor` before it drops them: errors in
+/// `0..=2 error factor` must not reach the unit.
+pub fn guard_for(error: u64, factor: u64) -> u32 {
+    let reach = u128::from(error) * u128::from(factor) * 2;
+    if reach == 0 {
+        0
+    } else {
+        u128::BITS - reach.leading_zeros()
+    }
+}
+
+/// What is wrong with a step's way to hold its inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The step takes exact shares, and input `input` has guard bits.
+    Inexact {
+        /// The step that makes the input.
+        input: usize,
+    },
+    /// The error of input `input` reaches the unit: `guard` guard bits are needed.
+    Error {
+        /// The step that makes the input.
+        input: usize,
+        /// Guard bits that would do.
+        guard: u32,
+    },
+    /// Its value takes more than 32 bits.
+    Width {
+        /// Bits that it takes.
+        bits: u32,
+    },
+}
+
+/// The first step, if any, whose shares do not work out.
+pub fn fault(plan: &Plan, held: &[Held]) -> Option<(usize, Fault)> {
+    let of = |index: usize| {
+        let step = &plan.steps[index];
+        if held[index].bits > MAX_BITS {
+            let bits = held[index].bits;
+            return Some(Fault::Width { bits });
+        }
+        let factor = match &step.kind {
+            StepKind::Linear(_) => None,
+            StepKind::Activation(activation) if activation.protocol == Protocol::Product => None,
+            StepKind::Activation(activation) => Some(crate::garbled::factor(&activation.ops)),
+            StepKind::Open => Some(1),
+            _ => return None,
+        };
+        step.inputs.iter().find_map(|&input| {
+            let Held { guard, error, .. } = held[input];
+            match factor {
+                None if guard > 0 => Some(Fault::Inexact { input }),
+                Some(factor) if guard > 0 && guard < guard_for(error, factor) => {
+                    Some(Fault::Error {
+                        input,
+                        guard: guard_for(error, factor),
+                    })
+                }
+                _ => None,
+            }
+        })
+    };
+    (0..plan.steps.len()).find_map(|index| of(index).map(|fault| (index, fault)))
+}

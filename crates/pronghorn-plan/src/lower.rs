@@ -1,0 +1,426 @@
+//! Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters, and under `two-party`
+//! shares get their moduli and guard bits.
+
+use pronghorn_graph::fixed::{
+    ActivationOp, Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec,
+};
+
+use crate::{
+    build::BuildError,
+    cost,
+    garbled::Stage,
+    held::{self, Fault, LEAST_GUARD},
+    plan::{
+        ActivationPlan, Engine, FORMAT, LinearPlan, Part, Plan, Protocol, ShareBits, Step,
+        StepKind, WordSize,
+    },
+    precision::{self, Carrier, Demand},
+    trust::TrustLevel,
+    validate,
+};
+
+/// The plan of a fixed-point graph, and the weights of its linear steps, by step.
+pub(crate) fn lower(
+    fixed: &FixedGraph,
+    trust: TrustLevel,
+    memory: u64,
+) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
+    let mut steps = Steps::new(trust);
+    let output = steps.all(fixed)?;
+    let Steps { steps, sources, .. } = steps;
+    let mut plan = Plan {
+        format: FORMAT,
+        model: validate::printable(&fixed.name),
+        trust,
+        steps,
+        output,
+        finish: fixed.finish.clone(),
+        max_batch: 1,
+    };
+    let sources: Vec<_> = sources
+        .iter()
+        .map(|source| source.and_then(|node| linear_of(&fixed.nodes[node])))
+        .collect();
+    if trust == TrustLevel::TwoParty {
+        settle_shares(&mut plan, &sources)?;
+    }
+    plan.max_batch =
+        cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
+            step: plan.steps[step].name.clone(),
+            needed,
+            allowed: memory,
+        })?;
+    validate::validate(&plan).map_err(BuildError::Refused)?;
+    let weights = sources
+        .iter()
+        .map(|source| source.map(|(_, linear)| linear.clone()));
+    Ok((plan, weights.collect()))
+}
+
+fn linear_of(node: &FixedNode) -> Option<(&FixedNode, &Linear)> {
+    match &node.op {
+        FixedOp::Linear(linear) => Some((node, linear)),
+        _ => None,
+    }
+}
+
+/// The steps so far.
+struct Steps {
+    trust: TrustLevel,
+    steps: Vec<Step>,
+    /// The node each comes from; none for those that shares need.
+    sources: Vec<Option<usize>>,
+    /// Whether shares of the step's value have guard bits.
+    guarded: Vec<bool>,
+    /// The step that makes exact shares of a step's value.
+    exact: Vec<Option<usize>>,
+}
+
+impl Steps {
+    fn new(trust: TrustLevel) -> Self {
+        Self {
+            trust,
+            steps: Vec::new(),
+            sources: Vec::new(),
+            guarded: Vec::new(),
+            exact: Vec::new(),
+        }
+    }
+
+    /// All nodes; the step of the result.
+    fn all(&mut self, fixed: &FixedGraph) -> Result<usize, BuildError> {
+        let mut consumers = vec![0usize; fixed.nodes.len()];
+        let read = fixed.nodes.iter().flat_map(|node| &node.inputs);
+        read.for_each(|&input| consumers[input] += 1);
+        consumers[fixed.output] += 1;
+        let mut step_of = vec![0usize; fixed.nodes.len()];
+        for (index, node) in fixed.nodes.iter().enumerate() {
+            let inputs: Vec<usize> = node.inputs.iter().map(|&input| step_of[input]).collect();
+            let joins =
+                matches!(&node.op, FixedOp::Activation(_)) && consumers[node.inputs[0]] == 1;
+            step_of[index] = match &node.op {
+                FixedOp::Activation(op) if joins && self.join(inputs[0], op, &node.value) => {
+                    inputs[0]
+                }
+                _ => self.node(index, node, inputs)?,
+            };
+        }
+        let result = step_of[fixed.output];
+        if self.trust != TrustLevel::TwoParty {
+            return Ok(result);
+        }
+        let value = self.steps[result].value.clone();
+        Ok(self.push("result".into(), StepKind::Open, vec![result], value, None))
+    }
+
+    /// Adds a function to the chain of step `before`, if that is one that takes it.
+    fn join(&mut self, before: usize, op: &ActivationOp, value: &ValueSpec) -> bool {
+        let step = &mut self.steps[before];
+        let StepKind::Activation(chain) = &mut step.kind else {
+            return false;
+        };
+        chain.ops.push(op.clone());
+        let joins = match chain.protocol {
+            Protocol::Reveal => true,
+            Protocol::Garbled => Stage::of(&chain.ops).is_some(),
+            Protocol::Product => false,
+        };
+        if joins {
+            step.value = value.clone();
+        } else {
+            chain.ops.pop();
+        }
+        joins
+    }
+
+    fn node(
+        &mut self,
+        index: usize,
+        node: &FixedNode,
+        mut inputs: Vec<usize>,
+    ) -> Result<usize, BuildError> {
+        let shares = self.trust == TrustLevel::TwoParty;
+        let kind = match &node.op {
+            FixedOp::Input => StepKind::Input,
+            FixedOp::Linear(linear) if shares => {
+                inputs[0] = self.exact(inputs[0]);
+                StepKind::Linear(unsettled(linear, &node.value))
+            }
+            FixedOp::Linear(linear) => {
+                StepKind::Linear(linear_plan(node, linear, &self.steps[inputs[0]].value)?)
+            }
+            FixedOp::Local(op) => StepKind::Local(op.clone()),
+            FixedOp::Activation(op) => {
+                let protocol = match op {
+                    _ if !shares => Protocol::Reveal,
+                    ActivationOp::Square => Protocol::Product,
+                    _ if Stage::of(std::slice::from_ref(op)).is_some() => Protocol::Garbled,
+                    _ => {
+                        return Err(BuildError::Layer {
+                            layer: node.name.clone(),
+                            reason: "no circuit computes a leaky ReLU with a negative slope: use --trust client-aided".into(),
+                        });
+                    }
+                };
+                if protocol == Protocol::Product {
+                    inputs[0] = self.exact(inputs[0]);
+                }
+                let ops = vec![op.clone()];
+                StepKind::Activation(ActivationPlan { protocol, ops })
+            }
+        };
+        let name = validate::printable(&node.name);
+        Ok(self.push(name, kind, inputs, node.value.clone(), Some(index)))
+    }
+
+    /// The step itself, or the one that makes its shares exact.
+    fn exact(&mut self, step: usize) -> usize {
+        if !self.guarded[step] {
+            return step;
+        }
+        if let Some(exact) = self.exact[step] {
+            return exact;
+        }
+        let (name, value) = (
+            self.steps[step].name.clone(),
+            self.steps[step].value.clone(),
+        );
+        let kind = StepKind::Activation(ActivationPlan {
+            protocol: Protocol::Garbled,
+            ops: Vec::new(),
+        });
+        let exact = self.push(name, kind, vec![step], value, None);
+        self.exact[step] = Some(exact);
+        exact
+    }
+
+    fn push(
+        &mut self,
+        name: String,
+        kind: StepKind,
+        inputs: Vec<usize>,
+        value: ValueSpec,
+        source: Option<usize>,
+    ) -> usize {
+        let guarded = match &kind {
+            StepKind::Linear(_) => self.trust == TrustLevel::TwoParty,
+            StepKind::Local(_) => inputs.iter().any(|&input| self.guarded[input]),
+            _ => false,
+        };
+        self.guarded.push(guarded);
+        self.exact.push(None);
+        self.sources.push(source);
+        self.steps.push(Step {
+            name,
+            kind,
+            inputs,
+            value,
+        });
+        self.steps.len() - 1
+    }
+}
+
+/// A linear step on shares before its parameters are known, which depend on what comes after it.
+fn unsettled(linear: &Linear, value: &ValueSpec) -> LinearPlan {
+    LinearPlan {
+        engine: Engine::Batch,
+        geometry: linear.geometry.clone(),
+        word: WordSize::U64,
+        degree: 0,
+        modulus: 0,
+        scale_log: 0,
+        dropped_bits: 0,
+        dropped_bits_a: 0,
+        parts: vec![Part {
+            left_shift: 0,
+            low: value.low,
+            high: value.high,
+        }],
+        shares: Some(ShareBits {
+            value_bits: 0,
+            guard_bits: LEAST_GUARD,
+        }),
+    }
+}
+
+/// Chooses guard bits, and the parameters that go with them.
+fn settle_shares(
+    plan: &mut Plan,
+    sources: &[Option<(&FixedNode, &Linear)>],
+) -> Result<(), BuildError> {
+    while let Some((step, fault)) = held::fault(plan, &held::held(plan)) {
+        let layer = |reason: String| BuildError::Layer {
+            layer: plan.steps[step].name.clone(),
+            reason,
+        };
+        match fault {
+            Fault::Error { input, guard } => raise_guards(plan, input, guard),
+            Fault::Width { bits } => {
+                return Err(layer(format!(
+                    "shares of its values take {bits} bits, more than {}: lower --weight-bits or --input-bits",
+                    held::MAX_BITS
+                )));
+            }
+            Fault::Inexact { .. } => return Err(layer("its input is not exact".into())),
+        }
+    }
+    let held = held::held(plan);
+    for (index, source) in sources.iter().enumerate() {
+        if let Some((node, linear)) = source {
+            let input = plan.steps[plan.steps[index].inputs[0]].value.clone();
+            let shares = ShareBits {
+                value_bits: held[index].value_bits(),
+                guard_bits: held[index].guard,
+            };
+            plan.steps[index].kind = StepKind::Linear(share_plan(node, linear, &input, shares)?);
+        }
+    }
+    Ok(())
+}
+
+/// Gives all linear steps whose values reach step `value` through local steps so many guard bits.
+fn raise_guards(plan: &mut Plan, value: usize, guard: u32) {
+    let mut reached = vec![value];
+    while let Some(index) = reached.pop() {
+        let step = &mut plan.steps[index];
+        match &mut step.kind {
+            StepKind::Linear(linear) => {
+                if let Some(shares) = &mut linear.shares {
+                    shares.guard_bits = shares.guard_bits.max(guard);
+                }
+            }
+            StepKind::Local(_) => reached.extend(&step.inputs),
+            _ => {}
+        }
+    }
+}
+
+/// Parameters of one linear step on shares.
+fn share_plan(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &ValueSpec,
+    shares: ShareBits,
+) -> Result<LinearPlan, BuildError> {
+    let mut plan = unsettled(linear, &node.value);
+    let demand = demand(linear, input, &plan.parts[0]);
+    let carrier = demand.share_carrier(shares, input.len(), node.value.len());
+    let carrier = carrier.ok_or_else(|| BuildError::Modulus {
+        layer: node.name.clone(),
+        width: f64::from(shares.value_bits + shares.guard_bits).exp2(),
+        noise: demand.noise(),
+    })?;
+    plan.shares = Some(shares);
+    Ok(with_carrier(plan, carrier))
+}
+
+/// Parameters of one linear step from its actual integer weights: in one part if 32-bit words carry it, else in
+/// two digits if they carry those, else in one part in 64-bit words.
+fn linear_plan(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &ValueSpec,
+) -> Result<LinearPlan, BuildError> {
+    let plan = |digits: &[Digit]| parameters(node, linear, input, digits);
+    let whole = plan(&[Digit::Whole]);
+    if matches!(&whole, Ok(plan) if plan.word == WordSize::U32) {
+        return whole;
+    }
+    let narrow = (1..precision::MAX_LOW_BITS)
+        .filter_map(|bits| plan(&[Digit::High(bits), Digit::Low(bits)]).ok())
+        .filter(|plan| plan.word == WordSize::U32);
+    match narrow.min_by_key(LinearPlan::modulus_bits) {
+        Some(split) => Ok(split),
+        None => whole,
+    }
+}
+
+/// Parameters when the answer has these parts.
+fn parameters(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &ValueSpec,
+    digits: &[Digit],
+) -> Result<LinearPlan, BuildError> {
+    let (mut parts, mut demands) = (Vec::new(), Vec::new());
+    for &digit in digits {
+        let layer = linear.digit(digit);
+        let bounds = layer
+            .bounds(input, &node.value.shape)
+            .map_err(|error| BuildError::Layer {
+                layer: node.name.clone(),
+                reason: error.to_string(),
+            })?;
+        let (low, high) = if digit == Digit::Whole {
+            Some((node.value.low, node.value.high))
+        } else {
+            bounds.fit()
+        }
+        .ok_or_else(|| BuildError::Layer {
+            layer: node.name.clone(),
+            reason: "a part exceeds 32 bits".into(),
+        })?;
+        let part = Part {
+            left_shift: digit.left_shift(),
+            low,
+            high,
+        };
+        demands.push(demand(&layer, input, &part));
+        parts.push(part);
+    }
+    let demand = Demand::all(&demands);
+    let answers = digits.len() * node.value.len();
+    let carrier = demand
+        .carrier(input.len(), answers)
+        .ok_or_else(|| BuildError::Modulus {
+            layer: node.name.clone(),
+            width: demand.width,
+            noise: demand.noise(),
+        })?;
+    let plan = LinearPlan {
+        parts,
+        shares: None,
+        ..unsettled(linear, &node.value)
+    };
+    Ok(with_carrier(plan, carrier))
+}
+
+fn with_carrier(plan: LinearPlan, carrier: Carrier) -> LinearPlan {
+    let Carrier {
+        word,
+        degree,
+        modulus,
+        scale_log,
+        dropped_bits,
+        dropped_bits_a,
+    } = carrier;
+    LinearPlan {
+        word,
+        degree,
+        modulus,
+        scale_log,
+        dropped_bits,
+        dropped_bits_a,
+        ..plan
+    }
+}
+
+/// What one part asks of the modulus.
+fn demand(layer: &Linear, input: &ValueSpec, part: &Part) -> Demand {
+    let rows = layer.weights.chunks(layer.geometry.row_len());
+    let norms = rows.map(|row| {
+        let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(f64::from(w))).sum::<f64>();
+        (sum(f64::abs), sum(|w| w * w).sqrt())
+    });
+    let (norm1, norm2) = norms.fold((0f64, 0f64), |most, row| {
+        (most.0.max(row.0), most.1.max(row.1))
+    });
+    let reach = (i64::from(part.high) - part.centre()).max(part.centre() - i64::from(part.low));
+    let input = f64::from(input.low.unsigned_abs().max(input.high.unsigned_abs()));
+    Demand {
+        width: 2.0 * reach as f64,
+        input,
+        norm1,
+        norm2,
+    }
+}
