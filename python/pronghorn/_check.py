@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from typing import Any
 
+from pronghorn import _native
 from pronghorn.errors import InputError
 
 MOST_THREADS = 512
 """As in `machine.rs`."""
 LARGEST = 2**63 - 1
+PASSES_OF = "encrypted"
+"""The trust level whose plans have passes that can be left out."""
 
 
 def whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
@@ -42,6 +46,26 @@ def threads(value: Any) -> int | None:
 def memory(value: Any) -> int | None:
     """A number of bytes; None for the default."""
     return optional("memory", value, 1)
+
+
+def passes(without: Any, trust: str) -> tuple[str, ...]:
+    """Names of passes to leave out, each once and in order.
+
+    Raises:
+        InputError: no such pass, or a trust level whose plans have none.
+    """
+    names = dict(_native.passes())
+    if isinstance(without, str) or not isinstance(without, Iterable):
+        raise InputError(f"without is {without!r}: give a list of passes, of {', '.join(names)}")
+    given = list(without)
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InputError(f"there is no pass {unknown[0]!r} to leave out; there are {', '.join(names)}")
+    if given and trust != PASSES_OF:
+        raise InputError(
+            f"passes can be left out at trust level {PASSES_OF} only, not at {trust}: leave --without (without=) away"
+        )
+    return tuple(name for name in names if name in given)
 
 
 def seconds(name: str, value: Any) -> float:

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -322,6 +322,7 @@ class Model(Shaped):
         objective: str = "throughput",
         *,
         memory: int | None = None,
+        without: Iterable[str] = (),
     ) -> Plan:
         """Plans a secure run.
 
@@ -329,12 +330,15 @@ class Model(Shaped):
             trust: the trust level; must be named.
             objective: what to optimise; this version has `throughput`.
             memory: most bytes the server may use.
+            without: passes over an encrypted network to leave out, to see what they bring: `lazy-rescaling`,
+                `lazy-relinearisation`.
 
         Raises:
             TrustLevelRequired: no level of this version was named; the error lists what each reveals.
+            InputError: an option that makes no sense.
             PlanError: no parameters fit.
         """
-        return Plan(self.compiled(trust, objective, memory=memory))
+        return Plan(self.compiled(trust, objective, memory=memory, without=without))
 
     def compiled(
         self,
@@ -342,16 +346,18 @@ class Model(Shaped):
         objective: str = "throughput",
         *,
         memory: int | None = None,
+        without: Iterable[str] = (),
     ) -> _native.Compiled:
         """The compiled plan with the server's half; made once for the same options."""
         level = require(trust)
         if objective not in OBJECTIVES:
             raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
-        options = (level, _check.memory(memory))
+        left_out = _check.passes(without, level)
+        options = (level, _check.memory(memory), left_out)
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(
-                    level, self._samples, self._input_range, memory, *self._bits
+                    level, self._samples, self._input_range, memory, *self._bits, list(left_out)
                 )
         return self._compiled[options]
 
@@ -364,6 +370,7 @@ class Model(Shaped):
         samples: npt.ArrayLike | None = None,
         outputs: str | None = None,
         memory: int | None = None,
+        without: Iterable[str] = (),
         threads: int | None = None,
         progress: Progress | None = None,
         phase: Callable[[str], None] | None = None,
@@ -377,6 +384,7 @@ class Model(Shaped):
             samples: what sets the fixed point, instead of the samples the model was loaded with.
             outputs: what the outputs are, where that is not clear: `classes`, `labels` or `values`.
             memory: most bytes the server may use.
+            without: passes over an encrypted network to leave out, as in `plan`.
             threads: threads to compute with; all cores where not given.
             progress: called with images done and images in all, from 0 in each phase.
             phase: called with the name of each phase before it begins.
@@ -388,7 +396,15 @@ class Model(Shaped):
         if samples is not None:
             calibrated = self.calibrated(samples, stacklevel=3)
             return calibrated.verify(
-                x, labels, trust=trust, outputs=outputs, memory=memory, threads=threads, progress=progress, phase=phase
+                x,
+                labels,
+                trust=trust,
+                outputs=outputs,
+                memory=memory,
+                without=without,
+                threads=threads,
+                progress=progress,
+                phase=phase,
             )
         require(trust)
         threads = _check.threads(threads)
@@ -404,7 +420,7 @@ class Model(Shaped):
                 "leave the labels out, or say outputs='classes' (--outputs classes)"
             )
         enter("planning")
-        compiled = self.compiled(trust, memory=memory)
+        compiled = self.compiled(trust, memory=memory, without=without)
         warn_of_scale(inputs, planned_range(compiled.plan_json()), stacklevel=2)
         enter("float model")
         expected, float_by = run_float(self._imported, self._native, inputs, progress)

@@ -32,9 +32,9 @@ class Model:
         memory_bytes: int | None,
         weight_bits: int | None,
         input_bits: int | None,
-        lazy_rescaling: bool = True,
+        without: list[str],
     ) -> Compiled:
-        """Chooses fixed point, parameters and steps."""
+        """Chooses fixed point, parameters and steps; `without`: names of `passes` to leave out."""
 
 class Compiled:
     """A plan, with the server's half and the oracle."""
@@ -131,16 +131,33 @@ class CkksBench:
     def ntt(self, words: NDArray[np.uint64], inverse: bool) -> NDArray[np.uint64]:
         """The transform of a polynomial `[limb][degree]`, or its inverse."""
 
-def bench_words(
+class NttBench:
+    """The transform of one limb, with the largest prime of this size."""
+    def __init__(self, word_bits: int, degree: int, bits: int) -> None: ...
+    @property
+    def prime(self) -> int: ...
+    @property
+    def security_bits(self) -> int | None:
+        """Of ciphertexts with this prime alone, as above."""
+    @property
+    def levels(self) -> list[str]:
+        """The SIMD levels of this CPU that differ for this word and prime, slowest first."""
+    def seconds(self, inverse: bool, iterations: int, level: str | None = None) -> float:
+        """Seconds of one transform: the mean; at the level in use where none is named."""
+
+def bench_cryptonets(
     word_bits: int,
     degree: int,
     prime_bits: list[int],
-    special_bits: int,
+    special_bits: int | None,
+    scale_log: int,
+    weight_scale_log: int | None,
     complex_packing: bool,
+    relu: bool,
     one_in: int,
     threads: int,
 ) -> dict[str, Any]:
-    """CryptoNets with HE-Transformer's operations: client, server (seconds by step), error, images, and the like."""
+    """CryptoNets, an operation a weight: client, server (seconds by step), error, security_bits, images and others."""
 
 def bench_parties(
     compiled: Compiled, inputs: NDArray[np.float32], threads: int
@@ -149,6 +166,9 @@ def bench_parties(
 
 def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
     """Kernel figures: case, metric, value, unit, parameters, security_bits, ceiling."""
+
+def passes() -> list[tuple[str, str]]:
+    """The passes over an encrypted network, each with what it does."""
 
 def peak_memory_bytes() -> int:
     """Most resident bytes this process ever had; 0 where unknown."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 
 import numpy as np
@@ -29,6 +29,7 @@ def serve(
     idle_timeout: float = 60.0,
     threads: int | None = None,
     memory: int | None = None,
+    without: Iterable[str] = (),
     log: Callable[[str], None] | None = None,
 ) -> Server:
     """Binds a server of `model`; `with` or `run` starts it.
@@ -42,6 +43,7 @@ def serve(
         idle_timeout: seconds after which a silent session ends.
         threads: threads to compute with; all cores where not given.
         memory: most bytes to use.
+        without: passes over an encrypted network to leave out, as in `Model.plan`.
         log: called with a line for each session, refusal and error.
 
     Raises:
@@ -59,7 +61,7 @@ def serve(
         _check.threads(threads),
         _check.callback("log", log),
     )
-    compiled = model.compiled(trust, memory=memory)
+    compiled = model.compiled(trust, memory=memory, without=without)
     with native_errors(RunError):
         native = _native.Server(compiled, listen, *arguments)
     return Server(native, compiled.plan_hash)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TextIO, get_type_hints
+from typing import Annotated, Any, TextIO, TypedDict, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +143,13 @@ OutputsOption = Annotated[
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
 
 
+class _PlanOptions(TypedDict):
+    """Options of `Model.plan`, `Model.verify` and `serve`."""
+
+    memory: int | None
+    without: Sequence[str]
+
+
 @dataclass
 class ModelOptions:
     """How a model is read and planned."""
@@ -157,6 +164,15 @@ class ModelOptions:
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory the server may use, as 8G.")] = None
     weight_bits: Annotated[int | None, typer.Option(help="Bits of all weights (default: chosen a layer).")] = None
     input_bits: Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")] = None
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PASS",
+            help="Leave out a pass over an encrypted network, to see what it brings; may be given again: "
+            + "; ".join(f"{name} ({what})" for name, what in _native.passes())
+            + ".",
+        ),
+    ] = None
 
     def load(self, path: Path, preparation: Preparation) -> Model:
         """The model, not calibrated: for inputs in the range given, or where bytes end up."""
@@ -190,10 +206,9 @@ class ModelOptions:
             )
         return bare
 
-    @property
-    def memory_bytes(self) -> int | None:
-        """--memory as a number."""
-        return _size(self.memory)
+    def of_plan(self) -> _PlanOptions:
+        """What the planner takes."""
+        return {"memory": _size(self.memory), "without": self.without or ()}
 
 
 @dataclass
@@ -291,7 +306,7 @@ def plan(
         bar.phase("reading the model")
         loaded = model_options.calibrated(model, data, preparation)
         bar.phase("planning")
-        made = loaded.plan(trust, objective, memory=model_options.memory_bytes)
+        made = loaded.plan(trust, objective, **model_options.of_plan())
     if out is not None:
         _write(out, lambda: made.save(out))
     print(made.to_json() if as_json else made)
@@ -341,7 +356,7 @@ def verify(
             _for_classes(known, kind, labels),
             trust=trust,
             outputs=kind,
-            memory=model_options.memory_bytes,
+            **model_options.of_plan(),
             threads=threads,
             progress=bar.progress,
             phase=bar.phase,
@@ -391,7 +406,7 @@ def serve(
             max_images_per_client=max_images,
             idle_timeout=idle_timeout,
             threads=threads,
-            memory=model_options.memory_bytes,
+            **model_options.of_plan(),
             log=lambda line: _say(escape(line)),
         )
     _say(escape(f"{level}: {_trust.REVEALS[level]}"))

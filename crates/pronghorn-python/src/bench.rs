@@ -6,10 +6,14 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pronghorn_engine::bench::{
     self, Figure,
     ckks::{self, OPERATIONS},
-    cryptonets::{self, Packing},
+    cryptonets::{self, Activation, Packing},
+    ntt,
     parties::{Batch, Connection},
 };
-use pronghorn_ring::security::{self, SecurityLevel};
+use pronghorn_ring::{
+    SimdLevel,
+    security::{self, SecurityLevel},
+};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{array, machine::pool, model::Compiled, native};
@@ -166,16 +170,72 @@ impl CkksBench {
     }
 }
 
-/// CryptoNets with the operations of HE-Transformer: the seconds of each step, and what was run.
+/// As in `PRONGHORN_SIMD`.
+fn level_name(level: SimdLevel) -> String {
+    format!("{level:?}").to_lowercase()
+}
+
+/// The transform of one limb.
+#[pyclass(frozen)]
+pub struct NttBench(Box<dyn ntt::NttBench>);
+
+#[pymethods]
+impl NttBench {
+    #[new]
+    fn new(word_bits: u32, degree: usize, bits: u32) -> PyResult<Self> {
+        ntt::new(word_bits, degree, bits).map(Self).map_err(native)
+    }
+
+    #[getter]
+    fn prime(&self) -> u64 {
+        self.0.prime()
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn levels(&self) -> Vec<String> {
+        self.0.levels().into_iter().map(level_name).collect()
+    }
+
+    #[pyo3(signature = (inverse, iterations, level=None))]
+    fn seconds(
+        &self,
+        py: Python<'_>,
+        inverse: bool,
+        iterations: usize,
+        level: Option<&str>,
+    ) -> PyResult<f64> {
+        let level = match level {
+            None => SimdLevel::detect(),
+            Some(name) => {
+                let mut levels = self.0.levels().into_iter();
+                levels
+                    .find(|&level| level_name(level) == name)
+                    .ok_or_else(|| native(format!("there is no level {name:?} here")))?
+            }
+        };
+        py.detach(|| self.0.seconds(inverse, level, iterations))
+            .map_err(native)
+    }
+}
+
+/// CryptoNets with an operation a weight, as HE-Transformer runs it: the seconds of each step, and what was run.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-pub fn bench_words<'py>(
+pub fn bench_cryptonets<'py>(
     py: Python<'py>,
     word_bits: u32,
     degree: usize,
     prime_bits: Vec<u32>,
-    special_bits: u32,
+    special_bits: Option<u32>,
+    scale_log: u32,
+    weight_scale_log: Option<u32>,
     complex_packing: bool,
+    relu: bool,
     one_in: usize,
     threads: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -188,6 +248,13 @@ pub fn bench_words<'py>(
         } else {
             Packing::Real
         },
+        activation: if relu {
+            Activation::Relu
+        } else {
+            Activation::Square
+        },
+        scale_log,
+        weight_scale_log,
         one_in: one_in.max(1),
     };
     let run = match word_bits {

@@ -35,9 +35,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<network::Server>()?;
     module.add_class::<network::Client>()?;
     module.add_class::<bench::CkksBench>()?;
+    module.add_class::<bench::NttBench>()?;
     module.add_function(wrap_pyfunction!(bench::bench_batch, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_parties, module)?)?;
-    module.add_function(wrap_pyfunction!(bench::bench_words, module)?)?;
+    module.add_function(wrap_pyfunction!(bench::bench_cryptonets, module)?)?;
+    module.add_function(wrap_pyfunction!(model::passes, module)?)?;
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(machine::simd_level, module)?)?;
     module.add_function(wrap_pyfunction!(machine::trust_levels, module)?)?;

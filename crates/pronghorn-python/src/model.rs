@@ -9,7 +9,9 @@ use pronghorn_graph::{
     graph::{Graph, Op, Tensor},
     oracle,
 };
-use pronghorn_plan::{BuildOptions, Built, TrustLevel, build, encrypted::schedule::Passes};
+use pronghorn_plan::{
+    BuildOptions, Built, Computation, TrustLevel, build, encrypted::schedule::Passes,
+};
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -25,6 +27,49 @@ const FLOAT_CHUNK: usize = 64;
 
 /// The oracle takes as many images at once as need this many multiply-adds, likewise.
 const ORACLE_WORK: u64 = 1 << 31;
+
+/// Passes over an encrypted network that can be switched off: the name, what it does, and its switch.
+#[allow(clippy::type_complexity)]
+const PASSES: [(&str, &str, fn(&mut Passes) -> &mut bool); 2] = [
+    (
+        "lazy-rescaling",
+        "rescale as late as pays, not after each layer and each product",
+        |passes| &mut passes.lazy_rescaling,
+    ),
+    (
+        "lazy-relinearisation",
+        "relinearise products where it pays only, which may be nowhere, not wherever they are rescaled",
+        |passes| &mut passes.lazy_relinearisation,
+    ),
+];
+
+/// The name of each pass, and what it does.
+#[pyfunction]
+pub fn passes() -> Vec<(&'static str, &'static str)> {
+    PASSES.map(|(name, what, _)| (name, what)).to_vec()
+}
+
+/// All passes but those named.
+fn passes_without(names: &[String]) -> PyResult<Passes> {
+    let mut passes = Passes::default();
+    for name in names {
+        let (_, _, switch) = PASSES
+            .iter()
+            .find(|(known, _, _)| known == name)
+            .ok_or_else(|| native(format!("there is no pass {name:?}")))?;
+        *switch(&mut passes) = false;
+    }
+    Ok(passes)
+}
+
+/// A line that says which passes were on.
+fn describe(mut passes: Passes) -> String {
+    let states = PASSES.map(|(name, _, switch)| {
+        let state = if *switch(&mut passes) { "on" } else { "off" };
+        format!("{name} {state}")
+    });
+    format!("passes over the network: {}", states.join(", "))
+}
 
 /// A float model.
 #[pyclass(frozen)]
@@ -92,7 +137,7 @@ impl Model {
         array::array(py, result, images, &self.output_shape())
     }
 
-    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, lazy_rescaling=true))]
+    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, without))]
     #[allow(clippy::too_many_arguments)]
     fn compile(
         &self,
@@ -103,7 +148,7 @@ impl Model {
         memory_bytes: Option<u64>,
         weight_bits: Option<u32>,
         input_bits: Option<u32>,
-        lazy_rescaling: bool,
+        without: Vec<String>,
     ) -> PyResult<Compiled> {
         let trust = trust
             .map(str::parse::<TrustLevel>)
@@ -112,25 +157,26 @@ impl Model {
         let samples = samples
             .map(|samples| array::images(&samples, &self.input_shape()))
             .transpose()?;
-        let defaults = BuildOptions::default();
+        let passes = passes_without(&without)?;
         let options = BuildOptions {
             trust,
             samples: samples.map(|(values, _)| values),
             input_range,
-            memory: memory_bytes.unwrap_or(defaults.memory),
+            memory: memory_bytes.unwrap_or(BuildOptions::default().memory),
             weight_bits,
             input_bits,
-            passes: Passes {
-                lazy_rescaling,
-                ..defaults.passes
-            },
+            passes,
         };
         let graph = self.graph.clone();
         abandonable(py, move || {
             let built = build(&graph, &options).map_err(native)?;
             let server = Arc::new(ServerModel::new(&built).map_err(native)?);
             let built = Arc::new(built);
-            Ok(Compiled { built, server })
+            Ok(Compiled {
+                built,
+                server,
+                passes,
+            })
         })
     }
 }
@@ -140,6 +186,7 @@ impl Model {
 pub struct Compiled {
     built: Arc<Built>,
     server: Arc<ServerModel>,
+    passes: Passes,
 }
 
 impl Compiled {
@@ -288,7 +335,12 @@ impl Compiled {
     }
 
     fn plan_text(&self) -> String {
-        self.built.text()
+        match self.built.computation {
+            Computation::Shares { .. } => self.built.text(),
+            Computation::Encrypted(_) => {
+                format!("{}\n{}\n", self.built.text(), describe(self.passes))
+            }
+        }
     }
 
     fn plan_json(&self) -> String {

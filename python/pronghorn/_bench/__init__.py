@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pronghorn._bench.batch import bench_batch
-from pronghorn._bench.cryptonets import bench_cryptonets
+from pronghorn._bench.cryptonets import bench_cryptonets_relu
 from pronghorn._bench.ngraph_he2 import bench_ngraph_he2
 from pronghorn._bench.ntt import bench_ntt
 from pronghorn._bench.peers import bench_peers
-from pronghorn._bench.records import Record, Report, line, machine, security_bits
+from pronghorn._bench.records import Record, Report, Sheet, core_counts, line, machine, security_bits
+from pronghorn._bench.squares import bench_cryptonets_square
 from pronghorn._bench.words import bench_words
 
 SUITES: dict[str, Callable[[Report, bool], None]] = {
     "batch": bench_batch,
-    "cryptonets-relu": bench_cryptonets,
+    "cryptonets-relu": bench_cryptonets_relu,
+    "cryptonets-square": bench_cryptonets_square,
     "ngraph-he2": bench_ngraph_he2,
     "ntt": bench_ntt,
     "peers": bench_peers,
@@ -22,4 +24,4 @@ SUITES: dict[str, Callable[[Report, bool], None]] = {
 }
 """What each suite does with a report and whether to be quick."""
 
-__all__ = ["SUITES", "Record", "Report", "line", "machine", "security_bits"]
+__all__ = ["SUITES", "Record", "Report", "Sheet", "core_counts", "line", "machine", "security_bits"]

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
+from functools import partial
 
 from pronghorn import _native, _processes
 from pronghorn._bench import chains, timing
 from pronghorn._bench.chains import Chain
-from pronghorn._bench.cryptonets import IMAGES, TwoProcesses
+from pronghorn._bench.cryptonets import COUNT, RELU, TwoProcesses
 from pronghorn._bench.packing import table_6
-from pronghorn._bench.records import Reference, Report, Sheet, core_counts, cores, security_bits
-from pronghorn._data import Preprocessing, load_images
-from pronghorn._demo import example
-from pronghorn._model import Model, load
+from pronghorn._bench.records import Report, Sheet, core_counts, cores
+from pronghorn._bench.squares import MEMORY_GOAL, SERVER_SPEEDS, TRUST, Batches, squares, two_processes
+from pronghorn._model import Model
 
 SUITE = "ngraph-he2"
-TRUST = "encrypted"
 
 # By degree and primes.
 TABLE_2 = {
@@ -47,46 +41,29 @@ TABLE_9 = {
 }
 """Microseconds at the degrees of `chains.WIDE`."""
 TABLE_7 = {
-    "LoLa": (2.2, 0.5),
-    "FHE-DiNN100": (1.65, 0.6),
-    "CryptoNets": (250.0, 16.4),
-    "Faster CryptoNets": (39.1, 210.0),
-    "nGraph-HE": (16.7, 245.0),
-    "CryptoNets 3.2": (25.6, 320.0),
-    "nGraph-HE2, 24 threads": (2.05, 1998.0),
+    "LoLa": (0.9895, 2.2, 0.5),
+    "FHE-DiNN100": (0.9635, 1.65, 0.6),
+    "CryptoNets": (0.9895, 250.0, 16.4),
+    "Faster CryptoNets": (0.987, 39.1, 210.0),
+    "nGraph-HE": (0.9895, 16.7, 245.0),
+    "CryptoNets 3.2": (0.9895, 25.6, 320.0),
+    "nGraph-HE2, 24 threads": (0.9895, 2.05, 1998.0),
 }
-"""Seconds until the results are there, and images a second, without interaction."""
+"""Accuracy, seconds until the results are there, and images a second, without interaction."""
 TABLE_7_INTERACTIVE = {
-    "Chameleon": (2.24, 1.0, 5.1e6),
-    "MiniONN": (1.28, 2.4, 44e6),
-    "Gazelle": (0.03, 33.3, 0.5e6),
-    "nGraph-HE2-ReLU, 24 threads": (0.69, 2959.0, 0.03e6),
+    "Chameleon": (0.99, 2.24, 1.0, 5.1e6),
+    "MiniONN": (0.9895, 1.28, 2.4, 44e6),
+    "Gazelle": (0.9895, 0.03, 33.3, 0.5e6),
+    "nGraph-HE2-ReLU, 24 threads": (0.9862, 0.69, 2959.0, 0.03e6),
 }
 """The same with interaction, and bytes an image."""
 
-LAZY = {
-    (1, False): (242.51, "Table 5, a thread, rescaling after every multiplication of a layer too"),
-    (1, True): (29.62, "Table 5, a thread, lazy rescaling"),
-    (2, True): (2.05, "Table 5, 24 threads, lazy rescaling"),
+LAZY: dict[tuple[int, bool], tuple[float, float, str]] = {
+    (1, False): (242.51, 59.21, "Table 5, a thread, rescaling after every multiplication of a layer too"),
+    (1, True): (29.62, 7.23, "Table 5, a thread, lazy rescaling"),
+    (2, True): (2.05, 0.50, "Table 5, 24 threads, lazy rescaling"),
 }
-"""Seconds of a batch of 4,096 images, by cores and whether rescaling is lazy."""
-SERVER_SPEEDS: dict[int, list[Reference]] = {
-    1: [
-        (138.0, "nGraph-HE2, a thread"),
-        (882.0, "SEAL 4.4 + HEXL on one core of another machine (Zen 5)"),
-        (8800.0, "goal"),
-    ],
-    2: [
-        (1998.0, "nGraph-HE2, 24 threads"),
-        (4096 / 2.43, "SEAL 4.4 + HEXL on two cores of another machine (Zen 5)"),
-        (2 * 8800.0, "goal: 8,800 a core"),
-    ],
-}
-FLOAT_ACCURACY = (0.9922, "the float model by onnxruntime on the same images")
-PAPER_ACCURACY = (0.9895, "nGraph-HE2")
-MEMORY_GOAL = (1e9, "goal: at most")
-
-SAMPLES = 256
+"""Seconds of a batch of 4,096 images and milliseconds an image, by cores and whether rescaling is lazy."""
 
 
 def bench_ngraph_he2(report: Report, quick: bool) -> None:
@@ -99,13 +76,11 @@ def bench_ngraph_he2(report: Report, quick: bool) -> None:
             for table, rows_of in ((3, TABLE_3), (4, TABLE_4)):
                 for (degree, primes), times in rows_of.items():
                     _table_3_or_4(report, table, _thirty_bits(degree, primes), times, count, quick)
-            for index, degree in enumerate(chains.WIDE):
+            for index, degree in list(enumerate(chains.WIDE))[: 1 if quick else None]:
                 for chain in (chains.WIDE[degree], chains.NARROW[degree]):
                     _table_9(report, chain, index, count, quick)
-                if quick:
-                    break
-    model = _model()
-    for count in core_counts():
+    model = squares()
+    for count in core_counts(quick):
         with _processes.pinned(available[:count]):
             latency = _table_5(report, model, count, quick)
             _tables_6_and_7(report, latency, count, quick)
@@ -129,8 +104,8 @@ def _at_once(count: int) -> str:
     return cores(count) if count == 1 else f"{cores(count)}, an operation each: time by operations"
 
 
-def _run(made: _native.CkksBench, operation: str, threads: int) -> Callable[[int], float]:
-    return lambda iterations: made.seconds(operation, iterations, threads)
+def _run(made: _native.CkksBench, operation: str, threads: int) -> timing.Run:
+    return partial(made.seconds, operation, threads=threads)
 
 
 def _table_2(report: Report, chain: Chain, rows: dict[str, tuple[float, int]], count: int, quick: bool) -> None:
@@ -177,72 +152,45 @@ def _table_9(report: Report, chain: Chain, index: int, count: int, quick: bool) 
 # CryptoNets.
 
 
-def _images(model: Model) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return load_images(example("t10k-images-idx3-ubyte.gz"), model.input_shape, Preprocessing()).images
-
-
-def _model() -> Model:
-    bare = load(example("cryptonets_square.onnx"))
-    return bare.calibrated(_images(bare)[:SAMPLES])
-
-
-def _compiled(model: Model, lazy_rescaling: bool) -> _native.Compiled:
-    """Beneath `Model.compiled`, which has no switch for passes."""
-    options = (TRUST, model._samples, model._input_range, None, *model._bits)
-    return model._native.compile(*options, lazy_rescaling=lazy_rescaling)
-
-
 def _table_5(report: Report, model: Model, count: int, quick: bool) -> float:
-    """Both parties in this process, with and without lazy rescaling. The seconds of both together with it."""
+    """With and without lazy rescaling. The seconds of both parties with it."""
     seconds = {}
-    for lazy in (False, True):
-        compiled = _compiled(model, lazy)
-        plan = json.loads(compiled.plan_json())
-        batch, repeats = plan["max_batch"], 1 if quick else 3
-        images = np.resize(_images(model), ((repeats + 1) * batch, *model.input_shape))
-        costs, _ = _native.bench_parties(compiled, images, count)
-        first, *steady = costs
-        server, client = (min(cost[f"{party}_seconds"] for cost in steady) for party in ("server", "client"))
-        seconds[lazy] = server + client
-        parameters = {"images": batch, "plan": plan, "timing": f"least of {repeats} batches, after a first one"}
-        case = f"table 5, lazy rescaling {'on' if lazy else 'off: after each layer and each product'}, {cores(count)}"
-        sheet = Sheet(report, SUITE, case, parameters, security_bits(compiled.plan_text()))
-        sheet.add("server", server, "s a batch", [LAZY[count, lazy]] if (count, lazy) in LAZY else [])
-        sheet.add("client", client, "s a batch")
-        sheet.add("server, amortised", 1e3 * server / batch, "ms an image")
-        sheet.add("client with its keys, first batch", first["client_seconds"], "s")
-        sheet.add("bytes up", steady[0]["bytes_up"], "bytes a batch")
-        sheet.add("bytes down", steady[0]["bytes_down"], "bytes a batch")
+    every = zip((False, True), Batches.run(model, count, quick, (["lazy-rescaling"], [])), strict=True)
+    for lazy, batches in every:
+        seconds[lazy] = batches.seconds
+        switched = "on" if lazy else "off: after each layer and each product"
+        sizes = f"batches of {batches.images} images, the paper's of 4096"
+        case = f"table 5, lazy rescaling {switched}, {cores(count)}, {sizes}"
+        sheet = Sheet(report, SUITE, case, batches.parameters, batches.security_bits)
+        rows = [LAZY[count, lazy]] if (count, lazy) in LAZY else []
+        batches.add_to(sheet, [(total, what) for total, _, what in rows], [(each, what) for _, each, what in rows])
         if lazy:
-            sheet.add("server", batch / server, "images/s", SERVER_SPEEDS[count])
-            sheet.add("client", batch / client, "images/s")
+            batches.add_speed(sheet, SERVER_SPEEDS[count])
     speedup = (242.51 / 29.62, "nGraph-HE2, Table 5, a thread")
     case = f"table 5, {cores(count)}"
-    Sheet(report, SUITE, case, None, None).add(
+    Sheet(report, SUITE, case, batches.parameters, batches.security_bits).add(
         "speedup of lazy rescaling, both parties", seconds[False] / seconds[True], "times as fast", [speedup]
     )
     return seconds[True]
 
 
 def _tables_6_and_7(report: Report, latency: float, count: int, quick: bool) -> None:
-    """All test images through two processes, without and with interaction. `latency`: the former's for one batch."""
-    images, repeats = (4096, 1) if quick else (IMAGES, 2)
-    squares = TwoProcesses.run("cryptonets_square.onnx", TRUST, images, repeats)
-    sheet = squares.sheet(report, SUITE, f"table 7, squares, {TRUST}, {cores(count)}")
-    for name, (seconds, speed) in TABLE_7.items():
+    """Test images through two processes, without and with interaction. `latency`: the former's for one batch."""
+    whole = two_processes(quick)
+    sheet = whole.sheet(report, SUITE, f"table 7, squares, {TRUST}, {cores(count)}")
+    for name, (_, seconds, speed) in TABLE_7.items():
         sheet.add("client and server after each other", latency, "s a batch", [(seconds, name)])
-        sheet.add("client and server process", squares.speed, "images/s", [(speed, name)])
-    accuracies = [PAPER_ACCURACY, FLOAT_ACCURACY] if images == IMAGES else []
-    sheet.add("accuracy", squares.accuracy, "share", accuracies)
-    sheet.add("bytes an image", squares.bytes_an_image, "bytes")
-    sheet.add("bytes of keys", squares.first["bytes_sent"] - squares.steady[0]["bytes_sent"], "bytes a connection")
-    sheet.add("peak memory, server", squares.server_memory, "bytes", [MEMORY_GOAL])
-    sheet.add("peak memory, client", squares.client_memory, "bytes", [MEMORY_GOAL])
+        sheet.add("client and server process", whole.speed, "images/s", [(speed, name)])
+    whole.add_accuracy(sheet, [(accuracy, name) for name, (accuracy, *_) in TABLE_7.items()])
+    whole.add_sizes(sheet, [], [MEMORY_GOAL])
 
-    relu = TwoProcesses.run("cryptonets_relu.onnx", "client-aided", images, repeats)
+    count_of_images, repeats = (4096, 1) if quick else (COUNT, 2)
+    relu = TwoProcesses.run(RELU, "client-aided", count_of_images, repeats)
     sheet = relu.sheet(report, SUITE, f"table 7, ReLU, client-aided, {cores(count)}")
-    for name, (seconds, speed, bytes_an_image) in TABLE_7_INTERACTIVE.items():
-        sheet.add("client and server process", images / relu.speed, f"s for {images} images", [(seconds, name)])
+    for name, (_, seconds, speed, _) in TABLE_7_INTERACTIVE.items():
+        until = count_of_images / relu.speed
+        sheet.add("client and server process", until, f"s for {count_of_images} images", [(seconds, name)])
         sheet.add("client and server process", relu.speed, "images/s", [(speed, name)])
-        sheet.add("bytes an image", relu.bytes_an_image, "bytes", [(bytes_an_image, name)])
-    table_6(report, SUITE, relu, count)
+    relu.add_accuracy(sheet, [(accuracy, name) for name, (accuracy, *_) in TABLE_7_INTERACTIVE.items()])
+    relu.add_sizes(sheet, [(size, name) for name, (*_, size) in TABLE_7_INTERACTIVE.items()], [])
+    table_6(report, SUITE, relu, count, quick)

@@ -20,7 +20,7 @@ GOAL_KEY_SWITCH = 3.0
 
 
 def bench_ntt(report: Report, quick: bool) -> None:
-    """One core: a transform of one limb by degree, prime and word, then CKKS operations at SEAL's moduli."""
+    """One core: transforms of one limb by degree, prime, word and SIMD level, then CKKS operations at SEAL's moduli."""
     degrees = DEGREES[1:3] if quick else DEGREES
     with _processes.pinned(_processes.available_cores()[:1]):
         for degree in degrees:
@@ -32,29 +32,32 @@ def bench_ntt(report: Report, quick: bool) -> None:
 
 
 def _transforms(report: Report, degree: int, quick: bool) -> None:
-    made = {size: _native.CkksBench(size[0], degree, [size[1]], []) for size in SIZES}
-    for operation, more in (("ntt_forward", 1.0), ("ntt_inverse", SEAL_HEXL_INVERSE)):
-        runs = [partial(bench.seconds, operation) for bench in made.values()]
-        found = dict(zip(SIZES, timing.best_of_each(runs, quick), strict=True))
-        for (word, bits), seconds in found.items():
-            bench = made[word, bits]
-            parameters = {
-                "degree": degree,
-                "prime": bench.primes[0],
-                "word_bits": word,
-                "timing": timing.described(quick),
-            }
-            case = f"N = {degree}, a prime of {bits} bits in {word}-bit words, {cores(1)}"
-            sheet = Sheet(report, "ntt", case, parameters, bench.security_bits)
+    """Each size at each level of SIMD, all in turn."""
+    made = {size: _native.NttBench(size[0], degree, size[1]) for size in SIZES}
+    cases = [(size, level) for size, bench in made.items() for level in bench.levels]
+    for name, inverse, more in (("forward", False, 1.0), ("inverse", True, SEAL_HEXL_INVERSE)):
+        runs = [partial(made[size].seconds, inverse, level=level) for size, level in cases]
+        found = dict(zip(cases, timing.best_of_each(runs, quick), strict=True))
+        for (size, level), seconds in found.items():
+            word, bits = size
+            best = level == made[size].levels[-1]
             references = []
             if degree in SEAL_HEXL_NTT and bits <= 50:
-                references = _with_goal(SEAL_HEXL_NTT[degree] * more, GOAL_NARROW if word == 32 else 1.0)
-            sheet.add(operation.replace("_", " "), 1e6 * seconds, "µs", references)
-        ratio = found[64, 30] / found[32, 30]
-        case = f"N = {degree}, a prime of 30 bits, {cores(1)}"
-        Sheet(report, "ntt", case, timing.described(quick), None).add(
-            f"{operation.replace('_', ' ')}: 32-bit words against 64-bit words", ratio, "times as fast"
-        )
+                goal = GOAL_NARROW if word == 32 and best else 1.0
+                references = _with_goal(SEAL_HEXL_NTT[degree] * more, goal)
+            case = f"N = {degree}, a prime of {bits} bits in {word}-bit words, {level}, {cores(1)}"
+            parameters = {"degree": degree, "prime": made[size].prime, "word_bits": word, "simd": level}
+            sheet = _sheet(report, case, parameters, made[size].security_bits, quick)
+            sheet.add(f"ntt {name}", 1e6 * seconds, "µs", references)
+        wide, narrow = (found[size, made[size].levels[-1]] for size in ((64, 30), (32, 30)))
+        bench = made[32, 30]
+        case = f"N = {degree}, a prime of 30 bits, {bench.levels[-1]}, {cores(1)}"
+        sheet = _sheet(report, case, {"degree": degree, "prime": bench.prime}, bench.security_bits, quick)
+        sheet.add(f"ntt {name}: speedup of 32-bit words", wide / narrow, "times as fast")
+
+
+def _sheet(report: Report, case: str, parameters: dict[str, object], bits: int | None, quick: bool) -> Sheet:
+    return Sheet(report, "ntt", case, {**parameters, "timing": timing.described(quick)}, bits)
 
 
 def _operations(report: Report, chain: chains.Chain, quick: bool) -> None:

@@ -1,25 +1,33 @@
-"""`pronghorn bench peers`: the same operations by another library of CKKS, in the same process and in turn."""
+"""`pronghorn bench peers`: the same operations by other libraries of CKKS, in the same process and in turn."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from pronghorn import _native, _processes
-from pronghorn._bench import chains, timing
+from pronghorn._bench import chains, timing, vectors
 from pronghorn._bench.records import Report, Sheet
+from pronghorn._bench.vectors import DEGREES, Vectors, load_tenseal
+from pronghorn._bench.vectors import PACKAGE as TENSEAL
 from pronghorn.errors import InputError
 
 PACKAGE = "seal-python"
 """Microsoft SEAL's Python interface on PyPI. Its wheels have no HEXL; where one is installed that was built with it,
 records say so."""
+
+CALLED = (
+    "called from Python, which takes a part of a microsecond; its products, relinearisations and rescalings make new "
+    "ciphertexts, where Pronghorn's write into room they have"
+)
+"""What is not alike."""
 
 OPERATIONS = (
     "encode",
@@ -36,8 +44,6 @@ OPERATIONS = (
     "rescale",
     "rotate",
 )
-PAIR = ("ntt_forward", "ntt_inverse")
-"""The peer's interface has both together: a limb there and back."""
 
 
 def load_peer() -> ModuleType | None:
@@ -50,42 +56,70 @@ def load_peer() -> ModuleType | None:
 
 
 def bench_peers(report: Report, quick: bool) -> None:
-    """One core: SEAL with each of `chains.WIDE`; Pronghorn with the same primes, and as many bits in 32-bit words."""
-    seal = load_peer()
-    if seal is None:
-        raise InputError(f"this suite runs a peer beside Pronghorn, which is not installed: pip install {PACKAGE}")
+    """One core: a peer with each of `chains.WIDE`; Pronghorn with the same primes, and as many bits in 32-bit words."""
+    seal, tenseal = load_peer(), load_tenseal()
+    missing = [name for name, found in ((PACKAGE, seal), (TENSEAL, tenseal)) if found is None]
+    how = f"not installed: {', '.join(missing)}; to run it beside Pronghorn: pip install {' '.join(missing)}"
+    if seal is None and tenseal is None:
+        raise InputError(how)
+    if missing:
+        print(how, file=sys.stderr)
     with _processes.pinned(_processes.available_cores()[:1]):
-        for degree in sorted(chains.WIDE)[: 1 if quick else None]:
-            _compare(report, seal, degree, quick)
+        if seal is not None:
+            for degree in sorted(chains.WIDE)[: 1 if quick else None]:
+                _beside_seal(_Ours(report, degree, CALLED, quick), seal)
+        if tenseal is not None:
+            for degree in DEGREES[: 1 if quick else None]:
+                _beside_tenseal(_Ours(report, degree, vectors.CALLED, quick), tenseal)
 
 
-def _compare(report: Report, seal: ModuleType, degree: int, quick: bool) -> None:
-    ours = [(chain, chain.make()) for chain in (chains.WIDE[degree], chains.NARROW[degree])]
-    wide = ours[0][1]
-    peer = Peer(seal, degree, [*wide.primes, *wide.special_primes])
-    sheets = [
-        Sheet(
-            report,
-            "peers",
-            f"{chain}, {chains.secure(made)}",
-            chains.described(chain, made, timing.described(quick)),
-            made.security_bits,
-        )
-        for chain, made in ours
-    ]
+class _Ours:
+    """Pronghorn at a degree: with 64-bit words and the peer's primes, and with 32-bit words."""
+
+    def __init__(self, report: Report, degree: int, called: str, quick: bool) -> None:
+        self.chains = (chains.WIDE[degree], chains.NARROW[degree])
+        self.made = [chain.make() for chain in self.chains]
+        self._quick = quick
+        self._sheets = [
+            Sheet(
+                report,
+                "peers",
+                f"{chain}, {chains.secure(made)}",
+                {**chains.described(chain, made, timing.described(quick)), "peer": called},
+                made.security_bits,
+            )
+            for chain, made in zip(self.chains, self.made, strict=True)
+        ]
+
+    def compare(self, metric: str, peer: str, theirs: timing.Run, ours: Sequence[timing.Run]) -> None:
+        """Runs all in turn."""
+        reference, *found = timing.best_of_each([theirs, *ours], self._quick)
+        for sheet, seconds in zip(self._sheets, found, strict=True):
+            sheet.add(metric, 1e6 * seconds, "µs", [(1e6 * reference, peer)])
+
+
+def _beside_seal(ours: _Ours, seal: ModuleType) -> None:
+    wide = ours.made[0]
+    peer = Peer(seal, ours.chains[0].degree, [*wide.primes, *wide.special_primes])
     for operation in OPERATIONS:
-        runs = [partial(made.seconds, operation) for _, made in ours]
-        theirs, *found = timing.best_of_each([peer.run(operation), *runs], quick)
-        for sheet, seconds in zip(sheets, found, strict=True):
-            sheet.add(operation.replace("_", " "), 1e6 * seconds, "µs", [(1e6 * theirs, peer.name)])
-    pairs = [partial(_pair, made) for _, made in ours]
-    theirs, *found = timing.best_of_each([peer.transforms(), *pairs], quick)
-    for sheet, seconds in zip(sheets, found, strict=True):
-        sheet.add("transform of a limb, there and back", 1e6 * seconds, "µs", [(1e6 * theirs, peer.name)])
+        runs = [partial(made.seconds, operation) for made in ours.made]
+        ours.compare(operation.replace("_", " "), peer.name, peer.run(operation), runs)
+    # The peer's interface has both transforms together.
+    benches = [_native.NttBench(chain.word_bits, chain.degree, chain.bits[0]) for chain in ours.chains]
+    pairs = [partial(_pair, bench) for bench in benches]
+    ours.compare("transform of a limb, there and back", peer.name, peer.transforms(), pairs)
 
 
-def _pair(made: _native.CkksBench, iterations: int) -> float:
-    return sum(made.seconds(operation, iterations) for operation in PAIR)
+def _beside_tenseal(ours: _Ours, tenseal: ModuleType) -> None:
+    peer = Vectors(tenseal, ours.chains[0])
+    for operation in vectors.OPERATIONS:
+        runs = [vectors.ours(made, operation) for made in ours.made]
+        ours.compare(operation, peer.name, peer.run(operation), runs)
+
+
+def _pair(made: _native.NttBench, iterations: int) -> float:
+    """Seconds of a transform there and back."""
+    return made.seconds(False, iterations) + made.seconds(True, iterations)
 
 
 class Peer:
@@ -114,7 +148,7 @@ class Peer:
 
     def run(self, operation: str) -> timing.Run:
         """What `timing` calls."""
-        return partial(_timed, self._work(operation))
+        return partial(timing.timed, self._work(operation))
 
     def transforms(self) -> timing.Run:
         """A limb to coefficients and back."""
@@ -124,7 +158,7 @@ class Peer:
             evaluator.transform_from_ntt_inplace(x)
             evaluator.transform_to_ntt_inplace(x)
 
-        return lambda count: _timed(work, count) / (2 * self.limbs)
+        return lambda count: timing.timed(work, count) / (2 * self.limbs)
 
     def _ciphertext(self) -> Any:
         return self.encryptor.encrypt(self.encoder.encode(self.values, self.scale))
@@ -160,10 +194,3 @@ def _name(seal: ModuleType) -> str:
         version = str(getattr(seal, "__version__", "of unknown version"))
     binary = Path(str(seal.__file__)).read_bytes()
     return f"{PACKAGE} {version} {'with' if b'hexl' in binary.lower() else 'without'} HEXL"
-
-
-def _timed(work: Callable[[], object], iterations: int) -> float:
-    started = perf_counter()
-    for _ in range(iterations):
-        work()
-    return (perf_counter() - started) / iterations

@@ -17,7 +17,7 @@ Reference = tuple[float, str]
 """What a figure is compared with, and where that is from."""
 
 TIMES = ("ns", "µs", "ms", "s")
-"""Units of which less is better, and which are compared as how many times as fast."""
+"""Units, or their first words, of which less is better: they are compared as how many times as fast."""
 
 
 def machine() -> Record:
@@ -89,8 +89,14 @@ def line(record: Record) -> str:
     ratio = record["ratio"]
     if ratio is None:
         return text
-    compared = f"{1 / ratio:.2f} times as fast as" if unit in TIMES and ratio else f"{ratio:.2f} of"
+    is_time = unit.split()[0] in TIMES and ratio
+    compared = f"{_number(1 / ratio)} times as fast as" if is_time else f"{_number(ratio)} of"
     return f"{text} ({compared} {record['reference']['value']:,.6g}, {record['reference']['source']})"
+
+
+def _number(value: float) -> str:
+    """With two places, or three digits."""
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def security_bits(plan_text: str) -> int | None:
@@ -103,6 +109,7 @@ def cores(count: int) -> str:
     return "1 core" if count == 1 else f"{count} cores"
 
 
-def core_counts() -> list[int]:
-    """One core, and two where there are two."""
-    return sorted({1, min(2, len(_processes.available_cores()))})
+def core_counts(quick: bool = False) -> list[int]:
+    """One core, and two where there are two; the latter alone where it is to be quick."""
+    counts = sorted({1, min(2, len(_processes.available_cores()))})
+    return counts[-1:] if quick else counts

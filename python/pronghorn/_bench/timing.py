@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 Run = Callable[[int], float]
 """Does something so many times; the seconds of one."""
@@ -37,3 +38,11 @@ def best_of_each(runs: Sequence[Run], quick: bool) -> list[float]:
 def described(quick: bool) -> str:
     """How times were taken, for a record."""
     return f"least of {QUICK_ROUNDS if quick else ROUNDS} rounds, each the mean of a run"
+
+
+def timed(work: Callable[[], object], iterations: int) -> float:
+    """Seconds of `work`: the mean."""
+    started = perf_counter()
+    for _ in range(iterations):
+        work()
+    return (perf_counter() - started) / iterations

@@ -30,12 +30,30 @@ pub enum CkksBenchError {
     /// No such parameters.
     #[error(transparent)]
     Parameters(#[from] ParameterError),
+    /// No such transform.
+    #[error(
+        "there is no transform of degree {n} with a prime of {bits} bits in words of {word_bits}: take a power of two from \
+         8 to 65536, and a prime of 31 bits at most, 62 in 64-bit words"
+    )]
+    Transform {
+        /// Degree.
+        n: usize,
+        /// Size of the prime.
+        bits: u32,
+        /// Size of the words.
+        word_bits: u32,
+    },
     /// No such operation.
     #[error("there is no operation {0:?}")]
     Operation(String),
     /// Key switching without special primes.
     #[error("operation {0:?} needs evaluation keys: give special primes")]
     NoKeys(&'static str),
+    /// Squares of complex numbers.
+    #[error(
+        "squares mix the real and imaginary parts of a slot: take ReLU activations, or real packing"
+    )]
+    ComplexSquares,
     /// Rescaling the last prime away.
     #[error("rescaling needs two primes")]
     OneLimb,
@@ -100,14 +118,10 @@ pub enum Operation {
     Rotate,
     /// By [`RANDOM_STEPS`] one after the other, each made of rotations by powers of two: the time of one of them.
     RotateRandom,
-    /// One limb.
-    NttForward,
-    /// One limb.
-    NttInverse,
 }
 
 /// All operations with their names.
-pub const OPERATIONS: [(&str, Operation); 20] = [
+pub const OPERATIONS: [(&str, Operation); 18] = [
     ("encode", Operation::Encode),
     ("encode_scalar", Operation::EncodeScalar),
     ("encode_scalar_copied", Operation::EncodeScalarCopied),
@@ -126,8 +140,6 @@ pub const OPERATIONS: [(&str, Operation); 20] = [
     ("rescale", Operation::Rescale),
     ("rotate", Operation::Rotate),
     ("rotate_random", Operation::RotateRandom),
-    ("ntt_forward", Operation::NttForward),
-    ("ntt_inverse", Operation::NttInverse),
 ];
 
 /// Some steps, as fractions of the number of slots.
@@ -167,8 +179,8 @@ pub trait CkksBench: Send + Sync {
     /// Bytes of a plaintext and of a scalar.
     fn plain_bytes(&self) -> [usize; 2];
 
-    /// Seconds of one operation: `iterations` of them on each of `threads` threads at once, by the slowest thread, divided
-    /// by how many there were.
+    /// Seconds of one operation: `iterations` of them on each of `threads` threads at once, after one to warm up; by the
+    /// slowest thread, divided by how many there were.
     ///
     /// # Errors
     /// When there is no such operation with these parameters.
@@ -395,16 +407,6 @@ impl<W: Word> Bench<W> {
                 };
                 Box::new(move || keep(rotate().is_some()))
             }
-            Operation::NttForward => {
-                let mut x = polys(1, 1);
-                x.copy_from_slice(&y[..n]);
-                Box::new(move || parameters.basis().ntt(0).forward(&mut x))
-            }
-            Operation::NttInverse => {
-                let mut x = polys(1, 1);
-                x.copy_from_slice(&y[..n]);
-                Box::new(move || parameters.basis().ntt(0).inverse(&mut x))
-            }
         })
     }
 
@@ -506,7 +508,11 @@ impl<W: Word> CkksBench for Bench<W> {
         }
         let start = Barrier::new(threads);
         let one = || {
-            let work = self.work(operation);
+            let mut work = self.work(operation);
+            if let Ok(work) = &mut work {
+                work();
+            }
+            // All arrive here, those that fail too.
             start.wait();
             let mut work = work?;
             let started = Instant::now();

@@ -22,11 +22,20 @@ use super::ckks::{CkksBenchError, parameters};
 /// Values in a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packing {
-    /// One. Activations are squares, under encryption.
+    /// One.
     Real,
-    /// Two, as real and imaginary part (nGraph-HE2, section 3.1.2). They cannot be multiplied with one another, so the
-    /// client computes the activations (ReLU) in between.
+    /// Two, as real and imaginary part (nGraph-HE2, section 3.1.2). They are multiplied with real weights, but cannot be
+    /// squared.
     Complex,
+}
+
+/// What stands between the layers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Activation {
+    /// Squares, under encryption, relinearised; layers and squares are rescaled.
+    Square,
+    /// The client decrypts, rectifies and encrypts again (nGraph-HE2, section 4.1).
+    Relu,
 }
 
 /// What is run.
@@ -36,10 +45,16 @@ pub struct Config {
     pub n: usize,
     /// Sizes of the ciphertexts' primes, in bits.
     pub bits: Vec<u32>,
-    /// Size of the special prime.
-    pub special_bits: u32,
+    /// Size of the special prime; squares need one.
+    pub special_bits: Option<u32>,
     /// Values in a slot.
     pub packing: Packing,
+    /// What stands between the layers.
+    pub activation: Activation,
+    /// What is encrypted has scale `2^scale_log`.
+    pub scale_log: u32,
+    /// Weights have scale `2^weight_scale_log`; where not given, that of the prime which rescaling drops next.
+    pub weight_scale_log: Option<u32>,
     /// Work with one in so many ciphertexts of each layer, as often as with all; 1 for the whole network. Seconds are
     /// multiplied to be those of the whole.
     pub one_in: usize,
@@ -81,20 +96,24 @@ const KERNEL: usize = 5;
 /// Slots whose results are compared with those of doubles.
 const CHECKED: usize = 4;
 
-/// The scale of what is encrypted (`scale` in the paper's listing).
-const SCALE: f64 = (1u64 << 29) as f64;
-
 /// Runs one batch on rayon's current threads.
 ///
 /// # Errors
 /// When there are no such parameters, or they do not carry the network.
 pub fn run<W: Word>(config: &Config) -> Result<Costs, CkksBenchError> {
-    let parameters = parameters::<W>(config.n, &config.bits, &[config.special_bits])?;
+    if (config.packing, config.activation) == (Packing::Complex, Activation::Square) {
+        return Err(CkksBenchError::ComplexSquares);
+    }
+    let special: Vec<u32> = config.special_bits.into_iter().collect();
+    let parameters = parameters::<W>(config.n, &config.bits, &special)?;
     let seed = |number| Seed::from_bytes([number; 32]);
     let key = SecretKey::generate(&parameters, &seed(1));
     let mut run = Run {
         public: PublicKey::generate_from_seed(&key, &seed(2)),
-        keys: EvaluationKeys::generate_from_seed(&key, 2, &[], false, &seed(3))?,
+        keys: config
+            .special_bits
+            .map(|_| EvaluationKeys::generate_from_seed(&key, 2, &[], false, &seed(3)))
+            .transpose()?,
         random: Prg::new(&seed(4), "pronghorn 2026 benchmarks of words"),
         parameters,
         key,
@@ -124,7 +143,8 @@ struct Run<'a, W: Word> {
     parameters: Parameters<W>,
     key: SecretKey<W>,
     public: PublicKey<W>,
-    keys: EvaluationKeys<W>,
+    /// None without a special prime.
+    keys: Option<EvaluationKeys<W>>,
     random: Prg,
     steps: Vec<Step>,
 }
@@ -208,11 +228,11 @@ impl<W: Word> Run<'_, W> {
     /// What the client sends.
     fn encrypt(&mut self, count: usize, values: &[Slots]) -> Result<Value<W>, CkksBenchError> {
         let plain = values.iter().map(checked).collect();
-        let limbs = self.parameters.limbs();
+        let (limbs, scale) = (self.parameters.limbs(), power(self.config.scale_log));
         let encode = |this: &Self, _: usize, values: &Slots| {
             let message = this
                 .parameters
-                .message(&values.re, &values.im, SCALE, limbs);
+                .message(&values.re, &values.im, scale, limbs);
             Ok(message?)
         };
         let messages = self.each(("encode", false), count, values, encode)?;
@@ -250,7 +270,7 @@ impl<W: Word> Run<'_, W> {
         whole.unwrap_or(stored)
     }
 
-    /// Products with scalars, and sums. Scalars have the scale of the prime that rescaling drops.
+    /// Products with scalars, and sums.
     fn layer(
         &mut self,
         name: &'static str,
@@ -260,6 +280,7 @@ impl<W: Word> Run<'_, W> {
         let first = &input.ciphertexts[0];
         let limbs = first.limbs();
         let prime = self.parameters.basis().prime(limbs - 1).value() as f64;
+        let weight_scale = self.config.weight_scale_log.map_or(prime, power);
         // One in so many outputs, spread over all.
         let outputs: Vec<&Vec<(usize, f64)>> = (0..self.some(layer.len()))
             .map(|output| &layer[output * self.config.one_in])
@@ -268,11 +289,11 @@ impl<W: Word> Run<'_, W> {
         let sum = |this: &Self, _: usize, terms: &&Vec<(usize, f64)>| {
             let mut sum = vec![W::default(); first.data().len()];
             for &(index, weight) in *terms {
-                let scalar = this.parameters.scalar(weight, prime, limbs)?;
+                let scalar = this.parameters.scalar(weight, weight_scale, limbs)?;
                 let x = input.ciphertexts[index % stored].data();
                 slices::mul_scalar_add_assign(&this.parameters, limbs, &mut sum, x, scalar.words());
             }
-            let scale = first.scale() * prime;
+            let scale = first.scale() * weight_scale;
             Ok(Ciphertext::from_words(&this.parameters, limbs, scale, sum)?)
         };
         let ciphertexts = self.each((name, true), layer.len(), &outputs, sum)?;
@@ -291,15 +312,15 @@ impl<W: Word> Run<'_, W> {
     }
 
     fn activation(&mut self, value: Value<W>) -> Result<Value<W>, CkksBenchError> {
-        match self.config.packing {
-            Packing::Real => self.square(value),
-            Packing::Complex => self.relu(&value),
+        match self.config.activation {
+            Activation::Square => self.square(&value),
+            Activation::Relu => self.relu(&value),
         }
     }
 
     /// On the server: rescale, square, relinearise and rescale.
-    fn square(&mut self, value: Value<W>) -> Result<Value<W>, CkksBenchError> {
-        let count = self.count_of(&value);
+    fn square(&mut self, value: &Value<W>) -> Result<Value<W>, CkksBenchError> {
+        let count = self.count_of(value);
         let rescaled = self.each(("rescale", true), count, &value.ciphertexts, |_, _, x| {
             Ok(x.rescale(1)?)
         })?;
@@ -311,7 +332,8 @@ impl<W: Word> Run<'_, W> {
         )?;
         let name = ("relinearise and rescale", true);
         let ciphertexts = self.each(name, count, &squares, |this, _, x| {
-            Ok(x.relinearise_and_rescale(&this.keys, 1)?)
+            let keys = this.keys.as_ref().ok_or(CkksBenchError::NoKeys("square"))?;
+            Ok(x.relinearise_and_rescale(keys, 1)?)
         })?;
         let plain = value.plain.iter().map(|x| x.map(|x| x * x)).collect();
         Ok(Value { ciphertexts, plain })
@@ -330,6 +352,10 @@ impl<W: Word> Run<'_, W> {
         fresh.plain = value.plain.iter().map(|x| x.map(|x| x.max(0.0))).collect();
         Ok(fresh)
     }
+}
+
+fn power(log: u32) -> f64 {
+    f64::from(log).exp2()
 }
 
 /// The slots that are checked.
@@ -379,26 +405,66 @@ fn dense(inputs: usize, outputs: usize) -> Layer {
 mod tests {
     use super::*;
 
+    fn config(packing: Packing, activation: Activation) -> Config {
+        Config {
+            n: 1024,
+            bits: vec![29; 7],
+            special_bits: Some(30),
+            packing,
+            activation,
+            scale_log: 29,
+            weight_scale_log: None,
+            one_in: 50,
+        }
+    }
+
     #[test]
     fn both_words_compute_the_network() {
-        for packing in [Packing::Real, Packing::Complex] {
-            let config = Config {
-                n: 1024,
-                bits: vec![29; 7],
-                special_bits: 30,
-                packing,
-                one_in: 50,
-            };
+        for (packing, activation) in [
+            (Packing::Real, Activation::Square),
+            (Packing::Real, Activation::Relu),
+            (Packing::Complex, Activation::Relu),
+        ] {
+            let config = config(packing, activation);
             for costs in [run::<u32>(&config).unwrap(), run::<u64>(&config).unwrap()] {
-                assert!(costs.error < 0.02, "{packing:?}: {}", costs.error);
+                let what = format!("{packing:?}, {activation:?}: {}", costs.error);
+                assert!(costs.error < 0.02, "{what}");
                 assert_eq!(costs.security, None);
                 assert!(costs.steps.iter().all(|step| step.seconds > 0.0));
                 let servers = costs.steps.iter().filter(|step| step.server);
-                let squares = packing == Packing::Real;
+                let squares = activation == Activation::Square;
                 assert_eq!(servers.count(), if squares { 6 } else { 3 });
-                assert_eq!(costs.images, if squares { 512 } else { 1024 });
+                let complex = packing == Packing::Complex;
+                assert_eq!(costs.images, if complex { 1024 } else { 512 });
             }
         }
+    }
+
+    #[test]
+    fn one_prime_carries_a_layer_at_a_time() {
+        let mut config = Config {
+            n: 2048,
+            bits: vec![53],
+            special_bits: None,
+            scale_log: 27,
+            weight_scale_log: Some(22),
+            ..config(Packing::Complex, Activation::Relu)
+        };
+        let costs = run::<u64>(&config).unwrap();
+        assert!(costs.error < 0.02, "{}", costs.error);
+        assert_eq!(costs.security, Some(SecurityLevel::Bits128));
+        config.bits = vec![27, 26];
+        assert!(run::<u32>(&config).unwrap().error < 0.02);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let refused = |config: &Config| run::<u32>(config).unwrap_err().to_string();
+        let mut config = config(Packing::Complex, Activation::Square);
+        assert!(refused(&config).contains("real and imaginary"));
+        config.packing = Packing::Real;
+        config.special_bits = None;
+        assert!(refused(&config).contains("special primes"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub mod ckks;
 pub mod cryptonets;
 mod kernels;
+pub mod ntt;
 pub mod parties;
 
 pub use kernels::{Figure, batch};

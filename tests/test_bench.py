@@ -1,0 +1,225 @@
+"""Every suite of `pronghorn bench`, quickly: that it runs, what it measures and what it compares that with."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pronghorn import _bench, _native
+from pronghorn._bench import chains, ngraph_he2, packing, peers, timing, vectors
+from pronghorn.cli import app
+
+FIELDS = {
+    "suite",
+    "case",
+    "metric",
+    "value",
+    "unit",
+    "parameters",
+    "security_bits",
+    "machine",
+    "reference",
+    "ratio",
+}
+MOST = _bench.core_counts()[-1]
+
+
+def records(suite: str, folder: Path) -> list[dict[str, Any]]:
+    """Of a quick run; checked for what holds of all."""
+    path = folder / "records.json"
+    result = CliRunner().invoke(app, ["bench", suite, "--quick", "--json", str(path)])
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    for record in found:
+        assert set(record) == FIELDS
+        assert record["suite"] == suite
+        assert record["value"] >= 0
+        if record["reference"] is not None:
+            assert record["ratio"] == pytest.approx(record["value"] / record["reference"]["value"])
+            assert record["reference"]["source"]
+    # Each is printed.
+    assert result.output.count("\n") >= len(found)
+    return found
+
+
+def sources(found: list[dict[str, Any]], case: str, metric: str) -> dict[str, float]:
+    """What a figure is compared with."""
+    chosen = [record for record in found if re.search(case, record["case"]) and record["metric"] == metric]
+    assert chosen, f"no {metric} of {case}"
+    return {record["reference"]["source"]: record["reference"]["value"] for record in chosen if record["reference"]}
+
+
+def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
+    assert set(_bench.SUITES) == {
+        "batch",
+        "cryptonets-relu",
+        "cryptonets-square",
+        "ngraph-he2",
+        "ntt",
+        "peers",
+        "words",
+    }
+
+
+def test_batch(tmp_path: Path) -> None:
+    found = records("batch", tmp_path)
+    assert {record["metric"] for record in found} == {"product", "ciphertext"}
+    assert all(record["security_bits"] >= 128 for record in found)
+
+
+def test_cryptonets_square(tmp_path: Path) -> None:
+    found = records("cryptonets-square", tmp_path)
+    assert all(record["security_bits"] >= 128 for record in found)
+    one = {(record["metric"], record["unit"]): record["value"] for record in found if "in a process" in record["case"]}
+    batch = one["server", "images/s"] * one["server", "s a batch"]
+    assert batch == pytest.approx(found[0]["parameters"]["images"])
+    assert one["client", "s a batch"] > 0
+    two = {record["metric"]: record["value"] for record in found if "two processes" in record["case"]}
+    assert two["accuracy"] > 0.98
+    assert min(two["peak memory, server"], two["peak memory, client"]) > 1 << 20
+    assert two["bytes an image"] == pytest.approx(two["bytes sent an image"] + two["bytes received an image"])
+    assert two["bytes of keys"] > 0
+
+
+def test_ngraph_he2(tmp_path: Path) -> None:
+    """Every row of the tables is there, with the paper's figure beside it."""
+    found = records("ngraph-he2", tmp_path)
+    tables = {re.match(r"table (\d)", record["case"])[1] for record in found}  # type: ignore[index]
+    assert tables == set("2345679")
+    for cores in ("1 core", f"{MOST} core"):
+        for degree, primes in ngraph_he2.TABLE_2:
+            case = rf"table 2, N = {degree}, {primes} prime.* {cores}"
+            rows = ngraph_he2.TABLE_2[degree, primes]
+            for kind in ("general", "scalar"):
+                beside = sources(found, case, f"{kind} encoding of a scalar")
+                assert beside == {"nGraph-HE2, Table 2": rows[kind][0]}
+        for table, verb, times in (("3", "add", ngraph_he2.TABLE_3), ("4", "multiply", ngraph_he2.TABLE_4)):
+            for (degree, primes), row in times.items():
+                case = rf"table {table}, N = {degree}, {primes} prime.* {cores}"
+                for kind, time in zip(("general", "scalar"), row, strict=True):
+                    beside = sources(found, case, f"{verb} a plaintext, {kind}")
+                    assert beside == {f"nGraph-HE2, Table {table}": time}
+        for operation, row in ngraph_he2.TABLE_9.items():
+            beside = sources(found, rf"table 9, N = 4096, .* {cores}", operation.replace("_", " "))
+            assert list(beside.values()) == [row[0]]
+    assert set(sources(found, rf"table 5, lazy rescaling on, {MOST} core", "server")) > {ngraph_he2.LAZY[MOST, True][2]}
+    assert sources(found, f"table 5, {MOST} core", "speedup of lazy rescaling, both parties")
+    for names, case in ((ngraph_he2.TABLE_7, "table 7, squares"), (ngraph_he2.TABLE_7_INTERACTIVE, "table 7, ReLU")):
+        assert set(sources(found, case, "client and server process")) == set(names)
+    for real in ("real", "complex"):
+        for word in packing.PRIMES:
+            beside = sources(found, f"table 6, .* {real} packing, {word}-bit", "client and server after each other")
+            expected = packing.TABLE_6.get((MOST, real == "complex"), [])
+            assert set(beside) == {f"nGraph-HE2, Table 6, {what}" for *_, what in expected}
+    assert {record["security_bits"] for record in found if "table 6" in record["case"]} <= {128, 192, 256}
+    assert all(
+        record["parameters"]["largest error of a result"] < 0.02
+        for record in found
+        if re.match("table 6.* packing", record["case"])
+    )
+
+
+def test_ntt(tmp_path: Path) -> None:
+    found = records("ntt", tmp_path)
+    for word, bits in ((64, 60), (64, 50), (64, 30), (32, 30)):
+        levels = _native.NttBench(word, 4096, bits).levels
+        assert levels[0] == "portable"
+        assert _native.simd_level() in [*levels, "avx512ifma"]
+        for level in levels:
+            for direction, more in (("forward", 1.0), ("inverse", 1.15)):
+                case = f"N = 4096, a prime of {bits} bits in {word}-bit words, {level},"
+                beside = sources(found, case, f"ntt {direction}")
+                assert beside.get(chains.SEAL_HEXL) == (pytest.approx(3.4 * more) if bits <= 50 else None)
+    for operation in ("relinearise", "rotate", "rescale"):
+        assert chains.SEAL_HEXL in sources(found, "32-bit words, 128 bits secure", operation)
+
+
+def test_words(tmp_path: Path) -> None:
+    found = records("words", tmp_path)
+    # The paper's parameters, which the security table allows.
+    assert all(record["security_bits"] >= 128 for record in found)
+    assert all(record["parameters"]["degree"] == 16384 for record in found)
+    assert all(record["parameters"]["prime_bits"] == [29] * 11 for record in found)
+    assert all(record["parameters"]["largest error of a result"] < 0.02 for record in found)
+    for case in ("real packing", "complex packing"):
+        for cores in {"1 core", f"{MOST} core"}:
+            beside = sources(found, f"{case}, {cores}", "speedup of 32-bit words, both parties")
+            assert len(beside) == 2
+
+
+@pytest.mark.skipif(
+    peers.load_peer() is None or vectors.load_tenseal() is None,
+    reason=f"a peer is not installed: pip install {peers.PACKAGE} {vectors.PACKAGE}",
+)
+def test_peers(tmp_path: Path) -> None:
+    found = records("peers", tmp_path)
+    for word in (32, 64):
+        for operation in peers.OPERATIONS:
+            (source,) = sources(found, f"N = 4096, .*{word}-bit words", operation.replace("_", " "))
+            assert re.match(r"seal-python 4\.[\w.]+ with(out)? HEXL, the same run", source)
+        for operation in vectors.OPERATIONS:
+            beside = sources(found, f"N = 8192, .*{word}-bit words", operation)
+            assert all(source.startswith("tenseal ") for source in beside)
+    assert all(record["security_bits"] >= 128 for record in found)
+
+
+def test_absent_peers_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(peers, "load_peer", lambda: None)
+    monkeypatch.setattr(peers, "load_tenseal", lambda: None)
+    result = CliRunner().invoke(app, ["bench", "peers", "--quick"])
+    assert result.exit_code == 2
+    assert "pip install seal-python tenseal" in result.output
+
+
+def test_lines_say_how_figures_compare() -> None:
+    def line(value: float, unit: str, reference: float | None) -> str:
+        made: list[_bench.Record] = []
+        sheet = _bench.Sheet(made.append, "suite", "case", None, 128)
+        sheet.add("metric", value, unit, [] if reference is None else [(reference, "paper")])
+        return _bench.line(made[0])
+
+    assert line(2.0, "µs", None) == "case: metric: 2 µs"
+    assert line(2.0, "µs", 5.0) == "case: metric: 2 µs (2.50 times as fast as 5, paper)"
+    assert line(2.0, "s a batch", 1.0) == "case: metric: 2 s a batch (0.5 times as fast as 1, paper)"
+    assert line(1500.0, "images/s", 1000.0) == "case: metric: 1,500 images/s (1.50 of 1,000, paper)"
+    assert line(1.0, "bytes", 1e6) == "case: metric: 1 bytes (1e-06 of 1e+06, paper)"
+
+
+def test_timing_takes_the_least_of_rounds_in_turn() -> None:
+    calls: list[tuple[str, int]] = []
+
+    def run(name: str, seconds: list[float]) -> timing.Run:
+        def once(iterations: int) -> float:
+            calls.append((name, iterations))
+            return seconds[min(len([each for each, _ in calls if each == name]), len(seconds)) - 1]
+
+        return once
+
+    found = timing.best_of_each([run("a", [9.0, 3.0, 2.0, 4.0]), run("b", [9.0, 5.0])], quick=True)
+    assert found == [2.0, 5.0]
+    assert [name for name, _ in calls] == ["a", "b"] * 4
+    assert all(iterations % timing.STEP == 0 for _, iterations in calls)
+
+
+@pytest.mark.parametrize("chain", [*chains.WIDE.values(), *chains.NARROW.values(), *chains.TWO_SPECIAL.values()])
+def test_parameters_are_within_the_security_table(chain: chains.Chain) -> None:
+    assert chain.make().security_bits == 128
+
+
+def test_the_core_refuses_what_cannot_be_measured() -> None:
+    bench = _native.NttBench(32, 1024, 30)
+    with pytest.raises(_native.NativeError, match="no level"):
+        bench.seconds(False, 1, "avx512ifma")
+    with pytest.raises(_native.NativeError, match="iteration"):
+        bench.seconds(False, 0)
+    with pytest.raises(_native.NativeError, match="32 or 64"):
+        _native.NttBench(16, 1024, 14)
+    with pytest.raises(_native.NativeError, match="no operation"):
+        chains.WIDE[4096].make().seconds("nothing", 1)
+    with pytest.raises(_native.NativeError, match="real and imaginary"):
+        _native.bench_cryptonets(32, 1024, [29] * 7, 30, 29, None, True, False, 50, 1)
