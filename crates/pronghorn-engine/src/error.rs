@@ -6,6 +6,7 @@ use pronghorn_he::{
     ckks::{self, CkksError, WireError},
     rlwe::{OutOfRange, TooLarge},
 };
+use pronghorn_mpc::{garble::GarbleError, ot::OtError};
 use pronghorn_ring::{bits::PackError, random::RandomError};
 use thiserror::Error;
 
@@ -138,6 +139,66 @@ pub enum EngineError {
         step: String,
         /// What is wrong.
         source: ProductError,
+    },
+    /// Oblivious transfers that failed.
+    #[error("step {step}: {source}")]
+    Ot {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: OtError,
+    },
+    /// A garbling that is refused.
+    #[error("step {step}: {source}")]
+    Garble {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: GarbleError,
+    },
+    /// A layout of a garbled step, or shares that do not go with it.
+    #[error("step {step}: {field} is {found}, must be {wanted} {bound}")]
+    Layout {
+        /// Name of the step.
+        step: String,
+        /// What was counted.
+        field: &'static str,
+        /// What was found.
+        found: usize,
+        /// How it is bounded.
+        wanted: &'static str,
+        /// The bound.
+        bound: usize,
+    },
+    /// An opened value outside its range: the parties' shares are not of one value.
+    #[error(
+        "step {step}: opened value {index} is not in {low}..={high}; the parties' shares do not go together"
+    )]
+    Opened {
+        /// Name of the step.
+        step: String,
+        /// Which value, by element, then by image.
+        index: usize,
+        /// Least value.
+        low: i32,
+        /// Greatest value.
+        high: i32,
+    },
+    /// Garblings made ahead that cannot be used.
+    #[error("step {step}: the garbling made ahead {reason}; make a new one")]
+    Prepared {
+        /// Name of the step.
+        step: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A step of the plan that no circuit computes.
+    #[error("step {step}: {reason}")]
+    Circuit {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        reason: String,
     },
     /// The plan has a step this engine cannot take part in.
     #[error("step {step}: {reason}")]

@@ -8,6 +8,7 @@ pub mod batch;
 pub mod bench;
 pub mod encrypted;
 mod error;
+pub mod garbled;
 mod local;
 pub mod machine;
 mod reveal;

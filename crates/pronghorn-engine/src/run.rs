@@ -5,8 +5,14 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use pronghorn_graph::{fixed::Linear, oracle};
-use pronghorn_plan::{Built, Computation, LinearPlan, Plan, Step, StepKind, WordSize};
+use pronghorn_graph::{
+    fixed::{Linear, LocalOp},
+    oracle,
+};
+use pronghorn_plan::{
+    Built, Computation, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize,
+    held::{self, Held},
+};
 use pronghorn_ring::Word;
 use zeroize::Zeroizing;
 
@@ -18,11 +24,13 @@ use crate::{
     },
     encrypted::{self, Network, client::EncryptedClient, server::EncryptedServer},
     error::EngineError,
-    local,
+    garbled, local,
     machine::{Machine, Progress, StepMachine, Want},
     reveal,
     share::{Batch, Share},
 };
+
+mod two_party;
 
 /// What a party does when it comes to a step: an exchange with the peer, or its share at once.
 enum Started {
@@ -30,15 +38,35 @@ enum Started {
     Share(Share),
 }
 
+/// A step of a batch.
+struct At<'a> {
+    plan: &'a Plan,
+    held: &'a [Held],
+    index: usize,
+    batch: usize,
+}
+
+impl At<'_> {
+    fn step(&self) -> &Step {
+        &self.plan.steps[self.index]
+    }
+
+    /// A local step on one party's shares.
+    fn local(&self, op: &LocalOp, inputs: &[Batch]) -> Batch {
+        let step = self.step();
+        let of = |&input: &usize| (&self.plan.steps[input].value, self.held[input]);
+        let (specs, held): (Vec<_>, Vec<_>) = step.inputs.iter().map(of).unzip();
+        let op = held::with_guards(op, &held, self.held[self.index].guard);
+        local::apply(&op, &specs, inputs, &step.value)
+    }
+}
+
 /// How one party starts steps; everything else is the same for both.
 trait Role {
-    fn start(
-        &self,
-        plan: &Plan,
-        index: usize,
-        batch: usize,
-        inputs: Vec<Share>,
-    ) -> Result<Started, EngineError>;
+    /// What comes before the first step, if anything.
+    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>>;
+
+    fn start(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Started, EngineError>;
 
     /// Counts values that a machine brought to the border of their range.
     fn count_saturated(&self, _values: u64) {}
@@ -48,8 +76,10 @@ trait Role {
 struct Run<R: Role> {
     role: R,
     plan: Arc<Plan>,
+    held: Vec<Held>,
     batch: usize,
     shares: Vec<Option<Share>>,
+    prelude: Option<Box<dyn Machine + Send>>,
     /// The last step that reads each value; the result is read by none and kept.
     last_reader: Vec<usize>,
     step: usize,
@@ -77,10 +107,17 @@ impl<R: Role> Run<R> {
         shares[0] = Some(input);
         let linear = |index| Shape::of(&plan, index, batch).map(|shape| shape.rows());
         let encrypted = |index| encrypted::Shape::of(&plan, index).map(|shape| shape.rows());
+        let on_shares = |index| two_party::rows(&plan, index);
         let rows = (0..plan.steps.len())
-            .filter_map(|index| linear(index).or_else(|| encrypted(index)))
+            .filter_map(|index| {
+                linear(index)
+                    .or_else(|| encrypted(index))
+                    .or_else(|| on_shares(index))
+            })
             .sum();
         let mut run = Self {
+            prelude: role.prelude(&plan),
+            held: held::held(&plan),
             role,
             plan,
             batch,
@@ -97,6 +134,12 @@ impl<R: Role> Run<R> {
 
     /// Finishes the machine that is done, and goes on to the next that has something to exchange.
     fn advance(&mut self) -> Result<(), EngineError> {
+        if let Some(prelude) = &self.prelude {
+            if prelude.want() != Want::Done {
+                return Ok(());
+            }
+            self.prelude = None;
+        }
         loop {
             if let Some(machine) = &self.machine {
                 if machine.want() != Want::Done {
@@ -113,7 +156,13 @@ impl<R: Role> Run<R> {
             }
             let plan = self.plan.clone();
             let inputs = self.take(&plan.steps[self.step].inputs);
-            match self.role.start(&plan, self.step, self.batch, inputs)? {
+            let at = At {
+                plan: &plan,
+                held: &self.held,
+                index: self.step,
+                batch: self.batch,
+            };
+            match self.role.start(&at, inputs)? {
                 Started::Machine(machine) => self.machine = Some(machine),
                 Started::Share(share) => self.finish_step(share),
             }
@@ -139,34 +188,41 @@ impl<R: Role> Run<R> {
         inputs.iter().enumerate().map(&mut take).collect()
     }
 
-    fn machine(&mut self) -> Result<&mut Box<dyn StepMachine>, EngineError> {
-        self.machine
-            .as_mut()
-            .ok_or(EngineError::OutOfTurn { state: "is over" })
+    /// The machine whose turn it is.
+    fn machine(&self) -> Option<&dyn Machine> {
+        match (&self.prelude, &self.machine) {
+            (Some(prelude), _) => Some(prelude.as_ref()),
+            (None, Some(machine)) => Some(machine.as_ref()),
+            (None, None) => None,
+        }
+    }
+
+    fn machine_mut(&mut self) -> Result<&mut dyn Machine, EngineError> {
+        match (&mut self.prelude, &mut self.machine) {
+            (Some(prelude), _) => Ok(prelude.as_mut()),
+            (None, Some(machine)) => Ok(machine.as_mut()),
+            (None, None) => Err(EngineError::OutOfTurn { state: "is over" }),
+        }
     }
 }
 
 impl<R: Role> Machine for Run<R> {
     fn want(&self) -> Want {
-        self.machine
-            .as_ref()
-            .map_or(Want::Done, |machine| machine.want())
+        self.machine().map_or(Want::Done, Machine::want)
     }
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        self.machine()?.send(out)?;
+        self.machine_mut()?.send(out)?;
         self.advance()
     }
 
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        self.machine()?.receive(message)?;
+        self.machine_mut()?.receive(message)?;
         self.advance()
     }
 
     fn max_incoming(&self) -> usize {
-        self.machine
-            .as_ref()
-            .map_or(0, |machine| machine.max_incoming())
+        self.machine().map_or(0, Machine::max_incoming)
     }
 
     fn progress(&self) -> Progress {
@@ -192,11 +248,17 @@ fn no_engine(step: &Step, reason: &'static str) -> EngineError {
 /// The client's keys of a connection, for plans whose keys serve all its batches; made when the first needs them. Secret:
 /// no Debug.
 #[derive(Clone, Default)]
-pub struct ClientKeys(encrypted::client::KeySlot<u32>);
+pub struct ClientKeys {
+    encrypted: encrypted::client::KeySlot<u32>,
+    transfer: garbled::ClientOts,
+}
 
-/// What the server was sent of them.
+/// The server's side of them. Secret: no Debug.
 #[derive(Clone, Default)]
-pub struct ServerKeys(encrypted::server::KeySlot<u32>);
+pub struct ServerKeys {
+    encrypted: encrypted::server::KeySlot<u32>,
+    transfer: garbled::ServerOts,
+}
 
 /// Counts the activations that left the ranges the samples set.
 #[derive(Default)]
@@ -206,19 +268,15 @@ struct Client {
 }
 
 impl Role for Client {
-    fn start(
-        &self,
-        plan: &Plan,
-        index: usize,
-        batch: usize,
-        inputs: Vec<Share>,
-    ) -> Result<Started, EngineError> {
-        let step = &plan.steps[index];
-        let specs: Vec<_> = step
-            .inputs
-            .iter()
-            .map(|&input| &plan.steps[input].value)
-            .collect();
+    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>> {
+        two_party::client_prelude(plan, &self.keys.transfer)
+    }
+
+    fn start(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Started, EngineError> {
+        let &At {
+            plan, index, batch, ..
+        } = at;
+        let step = at.step();
         let words = inputs.into_iter().map(|share| match share {
             Share::Words(words) => Ok(words),
             Share::Zero => Err(no_engine(step, "the client's share is missing")),
@@ -226,10 +284,16 @@ impl Role for Client {
         let mut words = words.collect::<Result<Vec<Batch>, _>>()?;
         let share = match &step.kind {
             StepKind::Input => return Err(no_engine(step, "a plan has one input, its first step")),
-            StepKind::Local(op) => local::apply(op, &specs, &words, &step.value),
+            StepKind::Local(op) => at.local(op, &words),
+            StepKind::Open | StepKind::Activation(_) if plan.trust == TrustLevel::TwoParty => {
+                let input = words.swap_remove(0);
+                let machine = two_party::client(at, Share::Words(input), &self.keys.transfer)?;
+                return Ok(Started::Machine(machine));
+            }
+            StepKind::Open => return Err(no_engine(step, "the client has the value already")),
             StepKind::Activation(activation) => reveal::apply(
                 &activation.ops,
-                specs[0],
+                &plan.steps[step.inputs[0]].value,
                 words.swap_remove(0),
                 &self.saturated,
             ),
@@ -240,7 +304,7 @@ impl Role for Client {
                 return Ok(Started::Machine(Box::new(EncryptedClient::new(
                     shape,
                     input,
-                    self.keys.0.clone(),
+                    self.keys.encrypted.clone(),
                 )?)));
             }
             StepKind::Linear(linear) => {
@@ -391,7 +455,10 @@ impl ServerModel {
             (StepKind::Linear(_) | StepKind::Encrypted(_), _) => {
                 Err(no_engine(step, "its weights are missing"))
             }
-            (StepKind::Input | StepKind::Local(_) | StepKind::Activation(_), _) => Ok(None),
+            (
+                StepKind::Input | StepKind::Local(_) | StepKind::Activation(_) | StepKind::Open,
+                _,
+            ) => Ok(None),
         };
         let steps = plan.steps.iter().enumerate().map(prepared);
         let steps = steps.collect::<Result<_, EngineError>>()?;
@@ -426,41 +493,80 @@ struct Server {
 }
 
 impl Role for Server {
-    fn start(
-        &self,
-        plan: &Plan,
-        index: usize,
-        batch: usize,
-        inputs: Vec<Share>,
-    ) -> Result<Started, EngineError> {
-        let step = &plan.steps[index];
-        if inputs.iter().any(|share| matches!(share, Share::Words(_))) {
-            return Err(no_engine(
-                step,
-                "client-aided leaves the server no share of its own",
-            ));
-        }
+    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>> {
+        two_party::server_prelude(plan, &self.keys.transfer)
+    }
+
+    fn start(&self, at: &At<'_>, mut inputs: Vec<Share>) -> Result<Started, EngineError> {
+        let &At {
+            plan, index, batch, ..
+        } = at;
+        let step = at.step();
         fn linear<W: Word>(
             shape: Option<Shape>,
             layer: &Arc<PreparedLayer<W>>,
-        ) -> Option<Box<dyn StepMachine>> {
-            Some(Box::new(LinearServer::new(shape?, layer.clone())))
+            input: Share,
+        ) -> Result<Option<Box<dyn StepMachine>>, EngineError> {
+            let Some(shape) = shape else {
+                return Ok(None);
+            };
+            Ok(Some(Box::new(LinearServer::new(
+                shape,
+                layer.clone(),
+                input,
+            )?)))
         }
-        let machine = match &self.model.steps[index] {
-            None => return Ok(Started::Share(Share::Zero)),
-            Some(Prepared::LayerU32(layer)) => linear(Shape::of(plan, index, batch), layer),
-            Some(Prepared::LayerU64(layer)) => linear(Shape::of(plan, index, batch), layer),
-            Some(Prepared::Network(network)) => encrypted::Shape::of(plan, index).map(|shape| {
-                Box::new(EncryptedServer::new(
-                    shape,
-                    network.clone(),
-                    self.keys.0.clone(),
-                )) as _
-            }),
+        let machine = match (&self.model.steps[index], &step.kind) {
+            (None, StepKind::Local(op)) => return Ok(Started::Share(server_local(at, op, inputs))),
+            (None, StepKind::Activation(_) | StepKind::Open)
+                if plan.trust == TrustLevel::TwoParty =>
+            {
+                Some(two_party::server(
+                    at,
+                    inputs.swap_remove(0),
+                    &self.keys.transfer,
+                )?)
+            }
+            (None, _) => return Ok(Started::Share(Share::Zero)),
+            (Some(Prepared::LayerU32(layer)), _) => {
+                linear(Shape::of(plan, index, batch), layer, inputs.swap_remove(0))?
+            }
+            (Some(Prepared::LayerU64(layer)), _) => {
+                linear(Shape::of(plan, index, batch), layer, inputs.swap_remove(0))?
+            }
+            (Some(Prepared::Network(network)), _) => {
+                encrypted::Shape::of(plan, index).map(|shape| {
+                    Box::new(EncryptedServer::new(
+                        shape,
+                        network.clone(),
+                        self.keys.encrypted.clone(),
+                    )) as _
+                })
+            }
         };
         let machine = machine.ok_or_else(|| no_engine(step, "its weights are of another step"))?;
         Ok(Started::Machine(machine))
     }
+}
+
+/// A local step on the server's shares; zeros stay zeros.
+fn server_local(at: &At<'_>, op: &LocalOp, inputs: Vec<Share>) -> Share {
+    if inputs.iter().all(|share| matches!(share, Share::Zero)) {
+        return Share::Zero;
+    }
+    let elements = at
+        .step()
+        .inputs
+        .iter()
+        .map(|&input| at.plan.steps[input].value.len());
+    let words = inputs
+        .into_iter()
+        .zip(elements)
+        .map(|(share, elements)| match share {
+            Share::Words(words) => words,
+            Share::Zero => Batch::zeros(elements, at.batch),
+        });
+    Share::Words(at.local(op, &words.collect::<Vec<_>>()))
 }
 
 /// The model owner's half of one batch.

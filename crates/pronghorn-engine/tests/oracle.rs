@@ -4,84 +4,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{exchange, numbers, tensors};
+use common::{check, exchange, network, numbers, tensors};
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_graph::{graph::Graph, oracle};
+use pronghorn_graph::graph::Graph;
 use pronghorn_plan::{
     BuildOptions, Built, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, build,
 };
 use proptest::prelude::*;
-
-/// A network with every kind of step: convolutions (strided, grouped, padded), ReLU, max-pooling, a residual
-/// addition, average pooling, leaky ReLU, a square, a dense layer.
-fn network(seed: u64) -> Graph {
-    let window = |k: usize, s: usize, p: usize| {
-        format!(
-            r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#
-        )
-    };
-    let node = |name: &str, op: String, inputs: &str, shape: &str| {
-        format!(r#"{{"name":"{name}","op":{{{op}}},"inputs":[{inputs}],"shape":[{shape}]}}"#)
-    };
-    let conv = |name: &str, window: String, groups: usize| {
-        format!(r#""kind":"conv",{window},"groups":{groups},"weight":"{name}.w","bias":"{name}.b""#)
-    };
-    let nodes = [
-        node("x", r#""kind":"input""#.into(), "", "2,9,9"),
-        node("c1", conv("c1", window(3, 2, 1), 1), "0", "6,5,5"),
-        node("r1", r#""kind":"relu""#.into(), "1", "6,5,5"),
-        node("c2", conv("c2", window(3, 1, 1), 3), "2", "6,5,5"),
-        node("add", r#""kind":"add""#.into(), "3,2", "6,5,5"),
-        node(
-            "l",
-            r#""kind":"leaky_relu","alpha":0.1"#.into(),
-            "4",
-            "6,5,5",
-        ),
-        node(
-            "mp",
-            format!(r#""kind":"max_pool",{}"#, window(2, 2, 1)),
-            "5",
-            "6,3,3",
-        ),
-        node("c3", conv("c3", window(1, 1, 0), 1), "6", "4,3,3"),
-        node("sq", r#""kind":"square""#.into(), "7", "4,3,3"),
-        node(
-            "ap",
-            format!(
-                r#""kind":"average_pool",{},"count_include_pad":false"#,
-                window(3, 2, 1)
-            ),
-            "8",
-            "4,2,2",
-        ),
-        node("fl", r#""kind":"reshape""#.into(), "9", "16"),
-        node(
-            "fc",
-            r#""kind":"dense","weight":"fc.w","bias":"fc.b""#.into(),
-            "10",
-            "5",
-        ),
-    ];
-    let json = format!(
-        r#"{{"name":"test","nodes":[{}],"output":11}}"#,
-        nodes.join(",")
-    );
-    let weights = tensors(
-        &[
-            ("c1.w", &[6, 2, 3, 3]),
-            ("c1.b", &[6]),
-            ("c2.w", &[6, 2, 3, 3]),
-            ("c2.b", &[6]),
-            ("c3.w", &[4, 6, 1, 1]),
-            ("c3.b", &[4]),
-            ("fc.w", &[5, 16]),
-            ("fc.b", &[5]),
-        ],
-        seed,
-    );
-    Graph::from_json(&json, weights).expect("the test network is valid")
-}
 
 fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
     let options = BuildOptions {
@@ -92,22 +21,6 @@ fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
         ..BuildOptions::default()
     };
     build(&network(seed), &options).expect("the test network has a plan")
-}
-
-fn check(built: &Built, inputs: &[f32], batch: usize) {
-    let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
-    let mut client =
-        ClientRun::new(model.plan().clone(), inputs, batch).expect("inputs fit the plan");
-    let mut server = ServerRun::new(model.clone(), batch).expect("the batch fits");
-    exchange(&mut client, &mut server).expect("an honest run succeeds");
-    let progress = client.progress();
-    assert_eq!(progress.done, progress.total);
-    let (integers, _) =
-        oracle::quantise_input(built.plan.input(), inputs).expect("inputs are numbers");
-    let wanted = built
-        .oracle(&integers, batch)
-        .expect("values stay in their ranges");
-    assert_eq!(client.finish_integers().expect("the run is over"), wanted);
 }
 
 #[test]

@@ -160,54 +160,6 @@ impl<W: Word> PublicKey<W> {
         Self { ring, a, b }
     }
 
-    /// Re-randomises row `row` of an answer and hides its `b` behind a uniform mask, the negative of which is the server's share,
-    /// with guard bits. A row is hidden once for each [`Hider`].
-    ///
-    /// `a` is in the NTT domain, `b` in coefficients, of which the last block may be short.
-    /// Cost: two forward NTTs, one inverse NTT a block.
-    pub fn hide(
-        &self,
-        hider: &Hider,
-        row: u64,
-        encoding: &ShareEncoding,
-        scratch: &mut HideScratch<W>,
-        a: &mut [W],
-        b: &mut [W],
-        shares: &mut [i32],
-    ) {
-        let (n, q) = (self.ring.n(), self.ring.modulus());
-        let HideScratch {
-            small,
-            secret,
-            product,
-            masks,
-        } = scratch;
-        sample::ternary(&mut hider.secrets.stream(row), small);
-        self.transform(small, secret);
-        sample::centred_binomial(&mut hider.errors.stream(row), small);
-        self.transform(small, product);
-        vector::add_assign(q, a, product);
-        vector::mul_add_assign(q, a, secret, &self.a);
-        let mut stream = hider.masks.stream(row);
-        for ((public, b), shares) in self
-            .b
-            .chunks_exact(n)
-            .zip(b.chunks_mut(n))
-            .zip(shares.chunks_mut(n))
-        {
-            vector::mul(q, public, secret, product);
-            self.ring.ntt().inverse(product);
-            let masks = &mut masks[..b.len()];
-            sample::uniform_secret(&mut stream, q, masks);
-            for ((b, share), (&mask, &zero)) in
-                b.iter_mut().zip(shares).zip(masks.iter().zip(&*product))
-            {
-                *b = q.add(*b, q.add(zero, mask));
-                *share = encoding.decode(mask.to_u64()).wrapping_neg();
-            }
-        }
-    }
-
     fn transform(&self, small: &[i8], words: &mut [W]) {
         for (word, &value) in words.iter_mut().zip(small) {
             *word = self.ring.modulus().from_i64(i64::from(value));
@@ -234,7 +186,71 @@ impl Hider {
     }
 }
 
-/// Room for [`PublicKey::hide`]; wiped on drop.
+/// What hides the answers of one linear step of one batch.
+#[derive(Clone, Copy)]
+pub struct Hiding<'a, W: Word> {
+    /// The client's.
+    pub key: &'a PublicKey<W>,
+    /// The server's.
+    pub hider: &'a Hider,
+    /// How shares sit in the answer's words.
+    pub encoding: ShareEncoding,
+}
+
+impl<W: Word> Hiding<'_, W> {
+    /// Re-randomises row `row` of an answer and hides its `b` behind a uniform mask, the negative of which is the server's share,
+    /// with guard bits. A row is hidden once for each [`Hider`].
+    ///
+    /// `a` is in the NTT domain, `b` in coefficients, of which the last block may be short.
+    /// Cost: two forward NTTs, one inverse NTT a block.
+    pub fn hide(
+        &self,
+        row: u64,
+        scratch: &mut HideScratch<W>,
+        a: &mut [W],
+        b: &mut [W],
+        shares: &mut [i32],
+    ) {
+        let Self {
+            key,
+            hider,
+            encoding,
+        } = self;
+        let (n, q) = (key.ring.n(), key.ring.modulus());
+        let HideScratch {
+            small,
+            secret,
+            product,
+            masks,
+        } = scratch;
+        sample::ternary(&mut hider.secrets.stream(row), small);
+        key.transform(small, secret);
+        sample::centred_binomial(&mut hider.errors.stream(row), small);
+        key.transform(small, product);
+        vector::add_assign(q, a, product);
+        vector::mul_add_assign(q, a, secret, &key.a);
+        let mut stream = hider.masks.stream(row);
+        for ((public, b), shares) in key
+            .b
+            .chunks_exact(n)
+            .zip(b.chunks_mut(n))
+            .zip(shares.chunks_mut(n))
+        {
+            vector::mul(q, public, secret, product);
+            key.ring.ntt().inverse(product);
+            let masks = &mut masks[..b.len()];
+            sample::uniform_secret(&mut stream, q, masks);
+            for ((b, share), (&mask, &zero)) in
+                b.iter_mut().zip(shares).zip(masks.iter().zip(&*product))
+            {
+                *b = q.add(*b, q.add(zero, mask));
+                *share = encoding.decode(mask.to_u64()).wrapping_neg();
+            }
+        }
+    }
+}
+
+/// Room for [`Hiding::hide`]; wiped on drop.
 pub struct HideScratch<W: Word> {
     small: Zeroizing<Vec<i8>>,
     secret: Vec<W>,

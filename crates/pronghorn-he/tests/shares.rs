@@ -3,7 +3,7 @@
 use pronghorn_he::{
     RlweRing, SecretKey, noise,
     rlwe::{self, Scratch},
-    shares::{HideScratch, Hider, PublicKey, ShareEncoding, zero_bound},
+    shares::{HideScratch, Hider, Hiding, PublicKey, ShareEncoding, zero_bound},
 };
 use pronghorn_ring::{Word, modulus::largest_ntt_prime, random::Seed};
 use proptest::prelude::*;
@@ -58,8 +58,12 @@ fn layer<W: Word>(
     let public = PublicKey::new(&ring, a0, b0);
     let mut mine = vec![0; images];
     let mut room = HideScratch::new(&ring);
-    let hider = Hider::new(hider);
-    public.hide(&hider, 0, &encoding, &mut room, &mut a, &mut b, &mut mine);
+    let hiding = Hiding {
+        key: &public,
+        hider: &Hider::new(hider),
+        encoding,
+    };
+    hiding.hide(0, &mut room, &mut a, &mut b, &mut mine);
     b.iter_mut().for_each(|word| *word = *word >> dropped);
     let mut theirs = vec![0; images];
     key.decrypt_shares(&a, &b, dropped, &encoding, &mut scratch, &mut theirs);

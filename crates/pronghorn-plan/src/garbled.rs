@@ -6,7 +6,7 @@ use pronghorn_graph::{
     shape,
 };
 use pronghorn_mpc::circuit::{
-    Activation, Builder, Circuit, CircuitError, Modulus, Rectifier, Requantisation,
+    Activation, Builder, Circuit, CircuitError, Modulus, Rectifier, Requantisation, signed_width,
 };
 
 use crate::{
@@ -176,6 +176,13 @@ pub fn open(spec: &ValueSpec, held: &Held) -> Result<Circuit, CircuitError> {
     let word = builder.reconstruct(&shared, half);
     builder.output_revealed(&word[(held.guard as usize).min(word.len() - 1)..]);
     Ok(builder.finish())
+}
+
+/// Bits of the two's complement word that [`open`] opens.
+pub fn open_bits(spec: &ValueSpec, held: &Held) -> u32 {
+    let half = (1i64 << held.guard) >> 1;
+    let (low, high) = lifted(spec, held, half);
+    signed_width(low, high).saturating_sub(held.guard).max(1)
 }
 
 /// Output elements of a step that share a circuit.

@@ -6,6 +6,8 @@
 
 use pronghorn_graph::fixed::{LocalOp, ValueSpec};
 
+use pronghorn_mpc::circuit::signed_width;
+
 use crate::plan::{Plan, Protocol, StepKind};
 
 /// How both parties hold a value `v`: as shares of `2^guard v + delta` modulo `2^bits`, where `|delta| <= error`.
@@ -32,11 +34,23 @@ pub const MAX_BITS: u32 = 32;
 /// Guard bits of a linear step where its answer goes straight to an activation.
 pub const LEAST_GUARD: u32 = 2;
 
+/// The range of a value whose limits tell no more than how many bits it takes, errors of guard bits included.
+pub(crate) fn power_of_two_range(value: &ValueSpec) -> ValueSpec {
+    let bits = signed_width(i64::from(value.low) - 1, i64::from(value.high) + 1);
+    // Two less than a word's range, for errors at either end.
+    let (low, high) = (2 - (1i64 << (bits - 1)), (1i64 << (bits - 1)) - 2);
+    let fit = |x: i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    ValueSpec {
+        low: fit(low).min(value.low),
+        high: fit(high).max(value.high),
+        ..value.clone()
+    }
+}
+
 /// Bits of a two's complement word for a step's value; with room for guard bits' errors where it may have some.
 fn width(kind: &StepKind, value: &ValueSpec) -> u32 {
     let room = i64::from(matches!(kind, StepKind::Linear(_) | StepKind::Local(_)));
-    let of = |x: i64| 65 - (if x < 0 { !x } else { x }).leading_zeros();
-    of(i64::from(value.low) - room).max(of(i64::from(value.high) + room))
+    signed_width(i64::from(value.low) - room, i64::from(value.high) + room)
 }
 
 /// Every step's value, by step.

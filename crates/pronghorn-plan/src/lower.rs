@@ -1,8 +1,9 @@
 //! Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters, and under `two-party`
 //! shares get their moduli and guard bits.
 
-use pronghorn_graph::fixed::{
-    ActivationOp, Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec,
+use pronghorn_graph::{
+    fixed::{ActivationOp, Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
+    shape::OperatorError,
 };
 
 use crate::{
@@ -42,6 +43,7 @@ pub(crate) fn lower(
         .map(|source| source.and_then(|node| linear_of(&fixed.nodes[node])))
         .collect();
     if trust == TrustLevel::TwoParty {
+        widen_ranges(&mut plan)?;
         settle_shares(&mut plan, &sources)?;
     }
     plan.max_batch =
@@ -243,6 +245,78 @@ fn unsettled(linear: &Linear, value: &ValueSpec) -> LinearPlan {
     }
 }
 
+/// Replaces the ranges of linear steps, which tell sums of weights, by the powers of two around them, and derives the others
+/// anew: of a layer's weights the plan then tells nothing but a number of bits. Where what follows would not fit 32 bits (squares of wide
+/// values), the proven range stays.
+fn widen_ranges(plan: &mut Plan) -> Result<(), BuildError> {
+    let proven: Vec<ValueSpec> = plan.steps.iter().map(|step| step.value.clone()).collect();
+    let mut kept = vec![false; proven.len()];
+    let mut index = 0;
+    while index < proven.len() {
+        let step = &plan.steps[index];
+        let value = match &step.kind {
+            StepKind::Input => Some(proven[index].clone()),
+            StepKind::Linear(_) if kept[index] => Some(proven[index].clone()),
+            StepKind::Linear(_) => Some(held::power_of_two_range(&proven[index])),
+            _ => derived_range(plan, index)?,
+        };
+        match value {
+            Some(value) => {
+                plan.steps[index].value = value;
+                index += 1;
+            }
+            None => {
+                let layers = layers_before(plan, index).filter(|&layer| !kept[layer]);
+                let first = layers.min().ok_or_else(|| BuildError::Layer {
+                    layer: plan.steps[index].name.clone(),
+                    reason: "its values may exceed 32 bits".into(),
+                })?;
+                kept[first] = true;
+                index = first;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The value of a step with the range that its inputs' ranges give; none where that takes more than 32 bits.
+fn derived_range(plan: &Plan, index: usize) -> Result<Option<ValueSpec>, BuildError> {
+    let step = &plan.steps[index];
+    let inputs: Vec<&ValueSpec> = step
+        .inputs
+        .iter()
+        .map(|&input| &plan.steps[input].value)
+        .collect();
+    let bounds = match validate::bounds(&step.kind, &inputs, &step.value) {
+        Ok(bounds) => bounds.fit(),
+        // Within a chain of functions.
+        Err(OperatorError::Parameter { .. }) => None,
+        Err(error) => {
+            return Err(BuildError::Layer {
+                layer: step.name.clone(),
+                reason: error.to_string(),
+            });
+        }
+    };
+    Ok(bounds.map(|(low, high)| ValueSpec {
+        low,
+        high,
+        ..step.value.clone()
+    }))
+}
+
+/// The linear steps whose values reach step `index` without another one between.
+fn layers_before(plan: &Plan, index: usize) -> impl Iterator<Item = usize> {
+    let (mut reached, mut layers) = (plan.steps[index].inputs.clone(), Vec::new());
+    while let Some(index) = reached.pop() {
+        match &plan.steps[index].kind {
+            StepKind::Linear(_) => layers.push(index),
+            _ => reached.extend(&plan.steps[index].inputs),
+        }
+    }
+    layers.into_iter()
+}
+
 /// Chooses guard bits, and the parameters that go with them.
 fn settle_shares(
     plan: &mut Plan,
@@ -272,7 +346,9 @@ fn settle_shares(
                 value_bits: held[index].value_bits(),
                 guard_bits: held[index].guard,
             };
-            plan.steps[index].kind = StepKind::Linear(share_plan(node, linear, &input, shares)?);
+            let value = &plan.steps[index].value;
+            let settled = share_plan(node, linear, (&input, value), shares)?;
+            plan.steps[index].kind = StepKind::Linear(settled);
         }
     }
     Ok(())
@@ -299,10 +375,10 @@ fn raise_guards(plan: &mut Plan, value: usize, guard: u32) {
 fn share_plan(
     node: &FixedNode,
     linear: &Linear,
-    input: &ValueSpec,
+    (input, value): (&ValueSpec, &ValueSpec),
     shares: ShareBits,
 ) -> Result<LinearPlan, BuildError> {
-    let mut plan = unsettled(linear, &node.value);
+    let mut plan = unsettled(linear, value);
     let demand = demand(linear, input, &plan.parts[0]);
     let carrier = demand.share_carrier(shares, input.len(), node.value.len());
     let carrier = carrier.ok_or_else(|| BuildError::Modulus {

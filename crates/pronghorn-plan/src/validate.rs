@@ -199,7 +199,7 @@ fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
 
 /// The range of a step's value as its kind and inputs allow; of a linear step the declared one, since its weights
 /// are not in the plan.
-fn bounds(
+pub(crate) fn bounds(
     kind: &StepKind,
     inputs: &[&ValueSpec],
     value: &ValueSpec,

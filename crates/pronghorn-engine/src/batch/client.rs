@@ -3,6 +3,7 @@
 use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, OutOfRange, Scratch},
+    shares::ShareEncoding,
 };
 use pronghorn_ring::SimdLevel;
 use pronghorn_ring::{
@@ -29,12 +30,14 @@ pub struct LinearClient<W: Word> {
     public: Prg,
     input: Batch,
     output: Batch,
+    encoding: Option<ShareEncoding>,
     state: State,
 }
 
 #[derive(Clone, Copy)]
 enum State {
     SendSeed,
+    SendKey,
     SendRows { done: usize },
     ReceiveRows { done: usize },
     Done,
@@ -53,6 +56,7 @@ impl<W: Word> LinearClient<W> {
         let public_seed = Seed::from_os()?;
         let public = rlwe::a_generator(&public_seed);
         let output = Batch::zeros(shape.outputs, shape.batch);
+        let encoding = shape.linear.share_encoding();
         Ok(Self {
             shape,
             ring,
@@ -61,6 +65,7 @@ impl<W: Word> LinearClient<W> {
             public,
             input,
             output,
+            encoding,
             state: State::SendSeed,
         })
     }
@@ -73,6 +78,7 @@ impl<W: Word> LinearClient<W> {
             key,
             public,
             input,
+            encoding,
             ..
         } = self;
         let row_bytes = shape.linear.request_row_bytes(shape.batch);
@@ -83,24 +89,34 @@ impl<W: Word> LinearClient<W> {
                 let row = (done + index) as u64;
                 rlwe::expand_a(public, row, ring.modulus(), &mut work.a);
                 let (messages, scale_log) = (input.row(done + index), shape.linear.scale_log);
-                key.encrypt_row(
-                    row,
-                    &work.a,
-                    messages,
-                    scale_log,
-                    &mut work.scratch,
-                    &mut work.b,
-                )
-                .map_err(|source| EngineError::Encryption {
-                    step: shape.step.clone(),
-                    source,
-                })?;
+                let Workspace { a, b, scratch, .. } = work;
+                match encoding {
+                    Some(encoding) => {
+                        key.encrypt_shares(row, a, messages, encoding, scratch, b);
+                    }
+                    None => key
+                        .encrypt_row(row, a, messages, scale_log, scratch, b)
+                        .map_err(|source| EngineError::Encryption {
+                            step: shape.step.clone(),
+                            source,
+                        })?,
+                }
                 work.packed.clear();
                 bits::pack(&work.b, shape.linear.modulus_bits(), &mut work.packed);
                 bytes.copy_from_slice(&work.packed);
                 Ok(())
             },
         )
+    }
+
+    /// Packs the public key: encryptions of zero in whole blocks, under an `a` of its own, the row behind the last one.
+    fn public_key(&self, out: &mut Vec<u8>) {
+        let (row, blocks) = (self.shape.inputs as u64, self.ring.blocks(self.shape.batch));
+        let mut work = Workspace::new(&self.ring, blocks * self.ring.n());
+        rlwe::expand_a(&self.public, row, self.ring.modulus(), &mut work.a);
+        self.key
+            .encrypt_zeros(row, &work.a, &mut work.scratch, &mut work.b);
+        bits::pack(&work.b, self.shape.linear.modulus_bits(), out);
     }
 
     /// Unpacks and decrypts the elements of one answer message.
@@ -110,17 +126,26 @@ impl<W: Word> LinearClient<W> {
             ring,
             key,
             output,
+            encoding,
             ..
         } = self;
-        let (shape, batch) = (&*shape, shape.batch);
+        let (shape, ring, key) = (&*shape, &*ring, &*key);
+        let (encoding, batch) = (encoding.as_ref(), shape.batch);
         output.words_mut()[done * batch..][..rows * batch]
             .par_chunks_mut(batch)
             .zip(message.par_chunks(shape.linear.answer_row_bytes(batch)))
             .enumerate()
             .try_for_each_init(
                 || Workspace::new(ring, batch),
-                |work, (index, (element, bytes))| {
-                    decrypt_element(shape, ring, key, done + index, bytes, work, element)
+                |work, (index, (element, bytes))| match encoding {
+                    Some(encoding) => {
+                        let (row, dropped) = (done + index, shape.linear.dropped_bits);
+                        read_answer(shape, ring, row, bytes, work)?;
+                        let Workspace { a, b, scratch, .. } = work;
+                        key.decrypt_shares(a, b, dropped, encoding, scratch, element);
+                        Ok(())
+                    }
+                    None => decrypt_element(shape, ring, key, done + index, bytes, work, element),
                 },
             )
     }
@@ -148,8 +173,7 @@ fn decrypt_element<W: Word>(
         .zip(bytes.chunks(bytes.len() / shape.linear.parts.len()))
         .enumerate()
     {
-        read_answer(shape, row, bytes, work)?;
-        ring.restore_low_bits_public(&mut work.a, shape.linear.dropped_bits_a);
+        read_answer(shape, ring, row, bytes, work)?;
         let Workspace {
             a,
             b,
@@ -203,9 +227,10 @@ impl<W: Word> Workspace<W> {
     }
 }
 
-/// Unpacks `a'` and the high bits of `b'`, and checks that they are residues.
+/// Unpacks `a'`, with something for its low bits, and the high bits of `b'`, and checks that they are residues.
 fn read_answer<W: Word>(
     shape: &Shape,
+    ring: &RlweRing<W>,
     row: usize,
     bytes: &[u8],
     work: &mut Workspace<W>,
@@ -235,6 +260,7 @@ fn read_answer<W: Word>(
     if within(&work.a, most >> linear.dropped_bits_a)
         && within(&work.b, most >> linear.dropped_bits)
     {
+        ring.restore_low_bits_public(&mut work.a, linear.dropped_bits_a);
         return Ok(());
     }
     Err(EngineError::Word {
@@ -248,7 +274,7 @@ fn read_answer<W: Word>(
 impl<W: Word> Machine for LinearClient<W> {
     fn want(&self) -> Want {
         match self.state {
-            State::SendSeed | State::SendRows { .. } => Want::Send,
+            State::SendSeed | State::SendKey | State::SendRows { .. } => Want::Send,
             State::ReceiveRows { .. } => Want::Receive,
             State::Done => Want::Done,
         }
@@ -258,6 +284,13 @@ impl<W: Word> Machine for LinearClient<W> {
         match self.state {
             State::SendSeed => {
                 out.extend_from_slice(self.public_seed.as_bytes());
+                self.state = match self.encoding {
+                    Some(_) => State::SendKey,
+                    None => State::SendRows { done: 0 },
+                };
+            }
+            State::SendKey => {
+                self.public_key(out);
                 self.state = State::SendRows { done: 0 };
             }
             State::SendRows { done } => {
@@ -319,7 +352,7 @@ impl<W: Word> Machine for LinearClient<W> {
 
     fn progress(&self) -> Progress {
         let done = match self.state {
-            State::SendSeed => 0,
+            State::SendSeed | State::SendKey => 0,
             State::SendRows { done } => done,
             State::ReceiveRows { done } => self.shape.inputs + done,
             State::Done => self.shape.inputs + self.shape.outputs,

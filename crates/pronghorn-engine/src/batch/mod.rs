@@ -8,20 +8,22 @@
 //!
 //! Messages of one step, in order (all lengths follow from the plan and the batch):
 //! 1. client: 32 bytes, the seed of `a`;
-//! 2. client: rows of `b`, [`rows_per_message`] at a time;
-//! 3. server: rows of `a'` and `b'`, [`rows_per_message`] at a time.
+//! 2. client, on shares: its public key, a row of `b` in whole blocks;
+//! 3. client: rows of `b`, [`rows_per_message`] at a time;
+//! 4. server: rows of `a'` and `b'`, [`rows_per_message`] at a time.
 //!
 //! Where 31 bits carry a layer only if its weights are small, they are cut into a high and a low digit, the input is
 //! encrypted once, and every element has two answers that the client adds up: `W x = 2^k (W1 x) + W0 x`. That
 //! costs a second answer where 64-bit words would cost more on every row.
 //!
-//! What is revealed: to the server nothing but shapes (RLWE). To the client its own values times the weights,
-//! and through `a' = W a` with known `a` the weights themselves: this form is for `client-aided` only.
-//! A response for another trust level must be masked and re-randomised first.
+//! What is revealed: to the server nothing but shapes (RLWE). To the client under `client-aided` its own values times the weights,
+//! and through `a' = W a` with known `a` the weights themselves. On shares (`two-party`) nothing: the server adds its share of
+//! the input, re-randomises the answer and hides it behind uniform masks ([`pronghorn_he::shares`]).
 
 pub mod client;
 pub mod product;
 pub mod server;
+mod shares;
 
 use pronghorn_plan::plan::{LinearPlan, Plan, StepKind};
 

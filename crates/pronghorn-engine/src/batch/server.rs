@@ -6,17 +6,21 @@ use pronghorn_graph::{
     fixed::{Digit, Linear},
     geometry::ConvGeometry,
 };
-use pronghorn_he::{RlweRing, rlwe};
+use pronghorn_he::{RlweRing, rlwe, shares::HideScratch};
 use pronghorn_plan::{
     cost::SEED_BYTES,
     plan::{LinearPlan, Part, Step},
 };
-use pronghorn_ring::{Word, bits, random::Seed};
+use pronghorn_ring::{
+    Word, bits,
+    random::{Prg, Seed},
+};
 use rayon::prelude::*;
 
 use super::{
     Shape,
     product::{self, PackedWeights, Tiles},
+    shares::ServerShares,
 };
 use crate::{
     error::EngineError,
@@ -53,8 +57,20 @@ impl<W: Word> PreparedLayer<W> {
                 }
             })?;
         let modulus = *ring.modulus();
-        let scale = modulus.from_i64(1 << plan.scale_log);
         let positions = step.value.len() / layer.bias.len();
+        let rows = |word: W| std::iter::repeat_n(word, positions);
+        if let Some(encoding) = plan.share_encoding() {
+            let words = layer
+                .bias
+                .iter()
+                .map(|&bias| W::from_u64(encoding.encode(bias)));
+            return Ok(Self {
+                ring,
+                weights,
+                addend: words.flat_map(rows).collect(),
+            });
+        }
+        let scale = modulus.from_i64(1 << plan.scale_log);
         let centres = plan.parts.iter().map(Part::centre).cycle();
         let messages = stacked
             .bias
@@ -62,9 +78,7 @@ impl<W: Word> PreparedLayer<W> {
             .zip(centres)
             .map(|(&bias, centre)| i64::from(bias) - centre);
         let words = messages.map(|message| modulus.mul(modulus.from_i64(message), scale));
-        let addend = words
-            .flat_map(|word| std::iter::repeat_n(word, positions))
-            .collect();
+        let addend = words.flat_map(rows).collect();
         Ok(Self {
             ring,
             weights,
@@ -112,7 +126,8 @@ fn stack(layer: &Linear, parts: &[Part]) -> Linear {
     }
 }
 
-/// Receives encrypted rows, multiplies, sends encrypted rows; its share of the result is zero.
+/// Receives encrypted rows, multiplies, sends encrypted rows; its share of the result is zero, or under `two-party` what hides the
+/// answer.
 pub struct LinearServer<W: Word> {
     shape: Shape,
     layer: Arc<PreparedLayer<W>>,
@@ -120,27 +135,53 @@ pub struct LinearServer<W: Word> {
     rows: Vec<W>,
     a: Tiles<W>,
     b: Tiles<W>,
+    /// The expander of the client's seed, once that is here.
+    generator: Option<Prg>,
+    shares: Option<ServerShares<W>>,
     state: State,
 }
 
 #[derive(Clone, Copy)]
 enum State {
     ReceiveSeed,
+    ReceiveKey,
     ReceiveRows { done: usize },
     SendRows { done: usize },
     Done,
 }
 
 impl<W: Word> LinearServer<W> {
-    pub(crate) fn new(shape: Shape, layer: Arc<PreparedLayer<W>>) -> Self {
-        Self {
+    /// `input` is the server's share of what the layer reads.
+    pub(crate) fn new(
+        shape: Shape,
+        layer: Arc<PreparedLayer<W>>,
+        input: Share,
+    ) -> Result<Self, EngineError> {
+        let shares = match shape.linear.share_encoding() {
+            Some(encoding) => Some(ServerShares::new(
+                encoding,
+                input,
+                shape.outputs,
+                shape.batch,
+            )?),
+            None if matches!(input, Share::Words(_)) => {
+                return Err(EngineError::Unsupported {
+                    step: shape.step,
+                    reason: "client-aided leaves the server no share of its own",
+                });
+            }
+            None => None,
+        };
+        Ok(Self {
             shape,
             layer,
             rows: Vec::new(),
             a: Tiles::new(0, 0),
             b: Tiles::new(0, 0),
+            generator: None,
+            shares,
             state: State::ReceiveSeed,
-        }
+        })
     }
 
     /// `a' = W a`, while the client is still encrypting.
@@ -154,11 +195,15 @@ impl<W: Word> LinearServer<W> {
         self.a = Tiles::new(self.shape.answers(), n);
         product::multiply(&self.layer.weights, q, &rows, n, None, &mut self.a);
         self.rows = vec![W::default(); self.shape.inputs * self.shape.batch];
+        self.generator = Some(generator);
     }
 
     /// `b' = W b + scale * (bias - centre)`.
     fn multiply_b(&mut self) {
-        let rows = std::mem::take(&mut self.rows);
+        let mut rows = std::mem::take(&mut self.rows);
+        if let Some(shares) = &mut self.shares {
+            shares.add_input(&self.layer.ring, &mut rows);
+        }
         let (batch, addend) = (self.shape.batch, &self.layer.addend);
         self.b = Tiles::new(self.shape.answers(), batch);
         product::multiply(
@@ -186,32 +231,32 @@ impl<W: Word> LinearServer<W> {
             .zip(message.par_chunks(row_bytes))
             .enumerate()
             .try_for_each(|(index, (words, bytes))| {
-                let row = done + index;
-                bits::unpack(bytes, linear.modulus_bits(), words).map_err(|source| {
-                    EngineError::Packing {
-                        step: step.clone(),
-                        message: MESSAGE,
-                        row,
-                        source,
-                    }
-                })?;
-                let most = words
-                    .iter()
-                    .fold(W::default(), |most, &word| most.max(word));
-                if most.to_u64() < linear.modulus {
-                    return Ok(());
-                }
-                Err(EngineError::Word {
-                    step: step.clone(),
-                    message: MESSAGE,
-                    row,
-                    modulus: linear.modulus,
-                })
+                residues(step, linear, (MESSAGE, done + index), bytes, words)
             })
     }
 
+    /// Takes the client's public key.
+    fn take_key(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let Shape {
+            step,
+            linear,
+            inputs,
+            batch,
+            ..
+        } = &self.shape;
+        let mut words = vec![W::default(); batch.next_multiple_of(linear.degree)];
+        residues(step, linear, (PUBLIC_KEY, 0), message, &mut words)?;
+        if let (Some(shares), Some(generator)) = (&mut self.shares, &self.generator) {
+            shares.take_key(&self.layer.ring, generator, *inputs as u64, words);
+        }
+        Ok(())
+    }
+
     /// Packs rows `done..done + rows` of the answer.
-    fn pack(&self, done: usize, rows: usize, out: &mut Vec<u8>) {
+    fn pack(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) {
+        if self.shares.is_some() {
+            return self.pack_hidden(done, rows, out);
+        }
         let Shape { linear, batch, .. } = &self.shape;
         let row_bytes = linear.answer_row_bytes(*batch);
         out.resize(rows * row_bytes, 0);
@@ -222,19 +267,47 @@ impl<W: Word> LinearServer<W> {
                 for answer in self.shape.answers_of(done + index) {
                     let a = &mut words[..linear.degree];
                     self.a.read_row(answer, a);
-                    self.layer
-                        .ring
-                        .drop_low_bits_public(a, linear.dropped_bits_a);
-                    bits::pack(a, linear.answer_bits_a(), packed);
+                    pack_a(&self.layer.ring, linear, a, packed);
                     let b = &mut words[..*batch];
                     self.b.read_row(answer, b);
-                    b.iter_mut()
-                        .for_each(|word| *word = W::from_u64(word.to_u64() >> linear.dropped_bits));
-                    bits::pack(b, linear.answer_bits(), packed);
+                    pack_b(linear, b, packed);
                 }
                 bytes.copy_from_slice(packed);
             },
         );
+    }
+
+    /// The same for an answer that nobody may read, which leaves the server its shares.
+    fn pack_hidden(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) {
+        let Shape { linear, batch, .. } = &self.shape;
+        let (ring, a_tiles, b_tiles) = (&self.layer.ring, &self.a, &self.b);
+        let Some((hiding, output)) = self.shares.as_mut().and_then(ServerShares::hiding) else {
+            return;
+        };
+        let row_bytes = linear.answer_row_bytes(*batch);
+        out.resize(rows * row_bytes, 0);
+        let room = || {
+            let words = |count| vec![W::default(); count];
+            (
+                words(linear.degree),
+                words(*batch),
+                HideScratch::new(ring),
+                Vec::new(),
+            )
+        };
+        out.par_chunks_mut(row_bytes)
+            .zip(output.words_mut()[done * batch..].par_chunks_mut(*batch))
+            .enumerate()
+            .for_each_init(room, |(a, b, scratch, packed), (index, (bytes, share))| {
+                let row = done + index;
+                a_tiles.read_row(row, a);
+                b_tiles.read_row(row, b);
+                hiding.hide(row as u64, scratch, a, b, share);
+                packed.clear();
+                pack_a(ring, linear, a, packed);
+                pack_b(linear, b, packed);
+                bytes.copy_from_slice(packed);
+            });
     }
 
     fn length(
@@ -255,10 +328,53 @@ impl<W: Word> LinearServer<W> {
     }
 }
 
+const PUBLIC_KEY: &str = "the public key";
+
+/// Switches the modulus of an answer's `a`, and packs it.
+fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &LinearPlan, a: &mut [W], packed: &mut Vec<u8>) {
+    ring.drop_low_bits_public(a, linear.dropped_bits_a);
+    bits::pack(a, linear.answer_bits_a(), packed);
+}
+
+/// The same for `b`.
+fn pack_b<W: Word>(linear: &LinearPlan, b: &mut [W], packed: &mut Vec<u8>) {
+    b.iter_mut()
+        .for_each(|word| *word = *word >> linear.dropped_bits);
+    bits::pack(b, linear.answer_bits(), packed);
+}
+
+/// Unpacks row `row` of a message and checks that its words are residues.
+fn residues<W: Word>(
+    step: &str,
+    linear: &LinearPlan,
+    (message, row): (&'static str, usize),
+    bytes: &[u8],
+    words: &mut [W],
+) -> Result<(), EngineError> {
+    bits::unpack(bytes, linear.modulus_bits(), words).map_err(|source| EngineError::Packing {
+        step: step.to_owned(),
+        message,
+        row,
+        source,
+    })?;
+    let largest = words
+        .iter()
+        .fold(W::default(), |most, &word| most.max(word));
+    if largest.to_u64() < linear.modulus {
+        return Ok(());
+    }
+    Err(EngineError::Word {
+        step: step.to_owned(),
+        message,
+        row,
+        modulus: linear.modulus,
+    })
+}
+
 impl<W: Word> Machine for LinearServer<W> {
     fn want(&self) -> Want {
         match self.state {
-            State::ReceiveSeed | State::ReceiveRows { .. } => Want::Receive,
+            State::ReceiveSeed | State::ReceiveKey | State::ReceiveRows { .. } => Want::Receive,
             State::SendRows { .. } => Want::Send,
             State::Done => Want::Done,
         }
@@ -286,6 +402,16 @@ impl<W: Word> Machine for LinearServer<W> {
             State::ReceiveSeed => {
                 self.length("the seed of a", message.len(), SEED_BYTES)?;
                 self.multiply_a(message.try_into().expect("the length was checked"));
+                self.state = if self.shares.is_some() {
+                    State::ReceiveKey
+                } else {
+                    State::ReceiveRows { done: 0 }
+                };
+            }
+            State::ReceiveKey => {
+                let expected = self.shape.linear.public_key_bytes(self.shape.batch);
+                self.length(PUBLIC_KEY, message.len(), expected)?;
+                self.take_key(message)?;
                 self.state = State::ReceiveRows { done: 0 };
             }
             State::ReceiveRows { done } => {
@@ -312,6 +438,7 @@ impl<W: Word> Machine for LinearServer<W> {
     fn max_incoming(&self) -> usize {
         match self.state {
             State::ReceiveSeed => SEED_BYTES,
+            State::ReceiveKey => self.shape.linear.public_key_bytes(self.shape.batch),
             State::ReceiveRows { done } => self.shape.request(done).1,
             _ => 0,
         }
@@ -319,7 +446,7 @@ impl<W: Word> Machine for LinearServer<W> {
 
     fn progress(&self) -> Progress {
         let done = match self.state {
-            State::ReceiveSeed => 0,
+            State::ReceiveSeed | State::ReceiveKey => 0,
             State::ReceiveRows { done } => done,
             State::SendRows { done } => self.shape.inputs + done,
             State::Done => self.shape.inputs + self.shape.outputs,
@@ -333,6 +460,6 @@ impl<W: Word> Machine for LinearServer<W> {
 
 impl<W: Word> StepMachine for LinearServer<W> {
     fn into_share(self: Box<Self>) -> Share {
-        Share::Zero
+        self.shares.map_or(Share::Zero, ServerShares::into_share)
     }
 }

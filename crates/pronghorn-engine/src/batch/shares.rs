@@ -1,0 +1,80 @@
+//! What a linear step on shares adds to the batch engine, on the server's side: its own share goes into the product, and the
+//! answer is re-randomised and hidden. See [`pronghorn_he::shares`].
+
+use pronghorn_he::{
+    RlweRing,
+    rlwe::expand_a,
+    shares::{Hider, Hiding, PublicKey, ShareEncoding},
+};
+use pronghorn_ring::{
+    Word,
+    random::{Prg, Seed},
+};
+use rayon::prelude::*;
+
+use crate::{
+    error::EngineError,
+    share::{Batch, Share},
+};
+
+/// The server's half of what is shared.
+pub(super) struct ServerShares<W: Word> {
+    pub encoding: ShareEncoding,
+    hider: Hider,
+    key: Option<PublicKey<W>>,
+    input: Share,
+    output: Batch,
+}
+
+impl<W: Word> ServerShares<W> {
+    /// For an answer of `outputs` elements of a batch.
+    pub fn new(
+        encoding: ShareEncoding,
+        input: Share,
+        outputs: usize,
+        batch: usize,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            encoding,
+            hider: Hider::new(&Seed::from_os()?),
+            key: None,
+            input,
+            output: Batch::zeros(outputs, batch),
+        })
+    }
+
+    /// Takes the client's public key: residues in whole blocks, whose `a` is row `row` of the client's seed.
+    pub fn take_key(&mut self, ring: &RlweRing<W>, generator: &Prg, row: u64, b: Vec<W>) {
+        let mut a = vec![W::default(); ring.n()];
+        expand_a(generator, row, ring.modulus(), &mut a);
+        self.key = Some(PublicKey::new(ring, a, b));
+    }
+
+    /// Adds the server's share to the client's encrypted one, `[input][image]`.
+    pub fn add_input(&mut self, ring: &RlweRing<W>, rows: &mut [W]) {
+        if let Share::Words(input) = std::mem::replace(&mut self.input, Share::Zero) {
+            let (q, encoding) = (ring.modulus(), self.encoding);
+            rows.par_iter_mut()
+                .zip(input.words())
+                .with_min_len(1 << 12)
+                .for_each(|(word, &share)| {
+                    *word = q.add(*word, W::from_u64(encoding.encode(share)));
+                });
+        }
+    }
+
+    /// What hides answers, and the server's shares that are left when they are hidden, to be filled.
+    pub fn hiding(&mut self) -> Option<(Hiding<'_, W>, &mut Batch)> {
+        let hiding = Hiding {
+            encoding: self.encoding,
+            hider: &self.hider,
+            key: self.key.as_ref()?,
+        };
+        Some((hiding, &mut self.output))
+    }
+
+    /// The server's share of the answer.
+    pub fn into_share(self) -> Share {
+        Share::Words(self.output)
+    }
+}

@@ -1,0 +1,91 @@
+//! Steps on additive shares that are no linear maps: activations in garbled circuits, squares by oblivious transfer, and
+//! the opening of a result.
+//!
+//! The server garbles and is the sender of the oblivious transfers (OTs), the client evaluates: the roles of Gazelle
+//! (section VII). A connection begins with [`SetupClient`] and [`SetupServer`], which leave [`ClientOts`] and
+//! [`ServerOts`] for all its steps. Then a step is run by a pair of machines:
+//!
+//! | machines | shares in | shares out |
+//! |---|---|---|
+//! | [`GarbledClient`], [`GarbledServer`] | of the inputs of circuits, modulo `2^k` | of their outputs; or the client learns them |
+//! | [`SquareClient`], [`SquareServer`] | of `x` modulo `2^k` | of `x^2` modulo `2^k` |
+//! | [`OpenClient`], [`OpenServer`] | of `x` modulo `2^k` | the client learns `x` |
+//!
+//! or, as the server's shares never depend on what the client has, in two phases: [`PrepareClient`] and [`PrepareServer`]
+//! make garblings ahead, [`OnlineClient`] and [`OnlineServer`] use each of them once; for squares
+//! [`PrepareSquareClient`], [`OnlineSquareClient`] and their servers do.
+//!
+//! Shares modulo `2^k` are the low `k` bits of the words of [`Batch`](crate::share::Batch); bits above them are arbitrary, both
+//! coming in and going out, but for values that the client learns.
+//!
+//! # What is revealed
+//!
+//! To the server nothing: it receives OT corrections, which are pseudorandom, and flips of random choices. To the client
+//! nothing but outputs that are meant for it: its shares are uniform, its labels say nothing about values, and of
+//! circuits it knows the shape anyway. This is against semi-honest parties. A malicious client can only choose other inputs and
+//! guess at delta, and is caught at that (the OTs' consistency check); a malicious server can garble another circuit.
+//!
+//! # Delta
+//!
+//! The sender's `Delta` of a connection is the offset of its labels in all its garblings, since labels of inputs come
+//! straight from correlated OTs. Garblings differ in their start, which is random (see [`pronghorn_mpc::garble`] on how bounds
+//! add up). Blocks of one extension are used as labels or hashed to strings, never both.
+//!
+//! # Memory and messages
+//!
+//! The instances of a step are cut into *pieces*, garbled side by side on the cores there are; pieces into *chunks*, one message
+//! each way; and chunks into *windows*: the client sends the OTs of all chunks of a window, then the server sends their
+//! tables, so that a round trip is paid once a window of 16 MiB of labels. All lengths follow from the [`Layout`]:
+//! neither party allocates what the other asks for.
+
+mod client;
+mod layout;
+mod online;
+mod open;
+mod ots;
+mod prepare;
+mod prepared;
+mod schedule;
+mod server;
+mod setup;
+mod square;
+mod square_ahead;
+mod work;
+
+pub use client::GarbledClient;
+pub use layout::{Group, Layout, Output};
+pub use online::{OnlineClient, OnlineServer};
+pub use open::{OpenClient, OpenServer, Opened};
+pub use ots::{ClientOts, ServerOts};
+pub use prepare::{PrepareClient, PrepareServer};
+pub use prepared::{PreparedClient, PreparedServer};
+pub use server::GarbledServer;
+pub use setup::{SetupClient, SetupServer};
+pub use square::{SquareClient, SquareServer, Squares};
+pub use square_ahead::{
+    OnlineSquareClient, OnlineSquareServer, PrepareSquareClient, PrepareSquareServer,
+    PreparedSquareClient, PreparedSquareServer,
+};
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::EngineError;
+
+/// Checks the length of a message.
+fn check_length(
+    step: &str,
+    message: &'static str,
+    found: usize,
+    expected: usize,
+) -> Result<(), EngineError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(EngineError::Length {
+        step: step.to_owned(),
+        message,
+        found,
+        expected,
+    })
+}

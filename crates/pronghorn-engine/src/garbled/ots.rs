@@ -1,0 +1,106 @@
+//! The oblivious transfers of a connection, which its steps share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pronghorn_mpc::ot::{CotReceiver, CotSender, OtError, ReceiverSetup, SenderSetup};
+use zeroize::Zeroizing;
+
+use crate::error::EngineError;
+
+/// The client's OTs of a connection, made by [`SetupClient`](super::SetupClient): it is the receiver. Copies are the same OTs.
+/// Secret: no Debug.
+#[derive(Clone, Default)]
+pub struct ClientOts(Slot<ReceiverSetup, CotReceiver>);
+
+/// The server's OTs of a connection, made by [`SetupServer`](super::SetupServer): it is the sender. Copies are the same OTs.
+/// Secret: no Debug.
+#[derive(Clone, Default)]
+pub struct ServerOts(Slot<SenderSetup, CotSender>);
+
+/// A set-up and what was made of it for this connection.
+struct Slot<S, E>(Arc<Mutex<Option<(S, E)>>>);
+
+impl<S, E> Clone for Slot<S, E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S, E> Default for Slot<S, E> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(None)))
+    }
+}
+
+impl<S, E> Slot<S, E> {
+    /// OTs are whole between operations, so a panic elsewhere leaves them usable.
+    fn lock(&self) -> MutexGuard<'_, Option<(S, E)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something done with them; a failed check destroys them, and the set-up they came from.
+    fn with<T>(
+        &self,
+        step: &str,
+        act: impl FnOnce(&mut E) -> Result<T, OtError>,
+    ) -> Result<T, EngineError> {
+        let mut slot = self.lock();
+        let Some((_, extension)) = slot.as_mut() else {
+            let state = "has no oblivious transfers: set them up first";
+            return Err(EngineError::OutOfTurn { state });
+        };
+        act(extension).map_err(|source| {
+            if matches!(source, OtError::Inconsistent) {
+                *slot = None;
+            }
+            let step = step.to_owned();
+            EngineError::Ot { step, source }
+        })
+    }
+}
+
+macro_rules! slot {
+    ($ots:ty, $setup:ty, $extension:ty) => {
+        impl $ots {
+            /// Whether they are set up.
+            pub fn is_ready(&self) -> bool {
+                self.0.lock().is_some()
+            }
+
+            /// The set-up, to keep in a safe place and to resume from on another connection with the same peer; none before it
+            /// is made, or when the peer failed a check.
+            pub fn setup_bytes(&self) -> Option<Zeroizing<Vec<u8>>> {
+                self.0.lock().as_ref().map(|(setup, _)| setup.to_bytes())
+            }
+
+            /// Keeps what a set-up made.
+            pub(super) fn fill(&self, setup: $setup, extension: $extension) {
+                *self.0.lock() = Some((setup, extension));
+            }
+
+            /// Something done with them, in a step of this name.
+            ///
+            /// # Errors
+            /// When there are none, or it fails.
+            pub(crate) fn with<T>(
+                &self,
+                step: &str,
+                act: impl FnOnce(&mut $extension) -> Result<T, OtError>,
+            ) -> Result<T, EngineError> {
+                self.0.with(step, act)
+            }
+        }
+    };
+}
+
+slot!(ClientOts, ReceiverSetup, CotReceiver);
+slot!(ServerOts, SenderSetup, CotSender);
+
+impl ServerOts {
+    /// Bytes of the client's message for so many OTs; 0 where there are none.
+    pub(super) fn message_bytes(&self, count: usize) -> usize {
+        let slot = self.0.lock();
+        slot.as_ref()
+            .map_or(0, |(_, sender)| sender.message_bytes(count))
+    }
+}

@@ -1,0 +1,390 @@
+//! Squares of shares, by oblivious transfer.
+//!
+//! With `x = a + b` modulo `2^k`, `a` the server's share and `b` the client's, `x^2 = a^2 + b^2 + 2ab`. Each party squares its own, and
+//!
+//! > `2ab = sum_i 2^(i+1) (a b_i mod 2^(k-1-i))`, for `i = 0 .. k-2`,
+//!
+//! is a sum of products of a number of the server's and a bit of the client's, each an OT that gives them shares modulo
+//! `2^(k-1-i)` (Gilboa, CRYPTO 1999; [`transfer`]). The top bit of `b` takes no part. For each square: `k - 1` OTs, and `k (k - 1) / 2` bits
+//! of corrections from the server. At `k = 20` and OTs of width 5: 63 and 24 bytes.
+
+use std::{collections::VecDeque, ops::Range};
+
+use pronghorn_mpc::{
+    Block,
+    ot::{CotReceiver, CotSender, OtError, transfer},
+};
+use pronghorn_ring::PowerOfTwo;
+use rayon::prelude::*;
+use zeroize::Zeroizing;
+
+use super::{
+    ClientOts, ServerOts, check_length,
+    layout::check_shape,
+    open::check_bits,
+    schedule::{Chunk, Limits, Schedule, Turn},
+};
+use crate::{
+    error::EngineError,
+    machine::{Machine, Progress, StepMachine, Want},
+    share::{Batch, Share},
+};
+
+/// A value to square. Both parties have the same, from the plan.
+#[derive(Clone)]
+pub struct Squares {
+    /// Name of the step, for messages.
+    pub step: String,
+    /// Elements of one image.
+    pub elements: usize,
+    /// Images.
+    pub images: usize,
+    /// Shares are modulo `2^bits`, coming in and going out; 1 to 32.
+    pub bits: u32,
+}
+
+impl Squares {
+    fn schedule(&self, share: &Share, limits: &Limits) -> Result<Schedule, EngineError> {
+        check_bits(&self.step, self.bits)?;
+        let words = check_shape(&self.step, share, self.elements, self.images)?;
+        let ots = self.moduli().len();
+        let mut chunks = Vec::new();
+        // Words in multiples of 8, so that the choices of each bit are whole bytes.
+        if let Some(eights) = (limits.labels / Block::BYTES / 8).checked_div(ots) {
+            let most = 8 * eights.max(1);
+            for first in (0..words).step_by(most) {
+                let range = first..words.min(first + most);
+                let padded = range.len().next_multiple_of(8);
+                chunks.push(Chunk {
+                    ots: ots * padded,
+                    answer: self.answers(padded).map(|range| range.len()).sum(),
+                    range,
+                });
+            }
+        }
+        Ok(Schedule::new(chunks, limits.window / Block::BYTES))
+    }
+
+    /// The modulus of the products with each bit but the last.
+    fn moduli(&self) -> impl ExactSizeIterator<Item = PowerOfTwo<u64>> {
+        let bits = (1..self.bits as usize).rev();
+        bits.map(|bits| PowerOfTwo::new(bits as u32).expect("1 to 31 bits"))
+    }
+
+    /// Where the corrections of each bit are in the answer for so many words.
+    fn answers(&self, padded: usize) -> impl Iterator<Item = Range<usize>> {
+        let lengths = self
+            .moduli()
+            .map(move |modulus| transfer::product_bytes(padded, modulus));
+        lengths.scan(0, |end, length| {
+            let start = *end;
+            *end += length;
+            Some(start..*end)
+        })
+    }
+
+    /// The squares of a party's own share.
+    fn own(&self, share: &Share) -> Batch {
+        let mut squares = Batch::zeros(self.elements, self.images);
+        if let Share::Words(share) = share {
+            for (square, &word) in squares.words_mut().iter_mut().zip(share.words()) {
+                *square = word.wrapping_mul(word);
+            }
+        }
+        squares
+    }
+}
+
+/// A party's shares of the products with one bit.
+type Products = Zeroizing<Vec<u64>>;
+
+/// `output += 2^(i+1) shares[i]` for each bit `i`.
+fn add_products(products: &[Products], output: &mut [i32]) {
+    for (bit, products) in products.iter().enumerate() {
+        for (word, &product) in output.iter_mut().zip(products.iter()) {
+            *word = word.wrapping_add((product as i32) << (bit + 1));
+        }
+    }
+}
+
+/// The blocks of each bit's OTs.
+fn by_bit(first: u64, padded: usize, blocks: &[Block]) -> Vec<(u64, &[Block])> {
+    let firsts = (first..).step_by(padded.max(1));
+    firsts.zip(blocks.chunks(padded.max(1))).collect()
+}
+
+/// OTs of a chunk: the number of the first, and the blocks.
+type Ots = (u64, Zeroizing<Vec<Block>>);
+
+/// The client's half: the receiver.
+pub struct SquareClient {
+    squares: Squares,
+    schedule: Schedule,
+    share: Share,
+    ots: ClientOts,
+    /// Of this window, with the choices.
+    held: VecDeque<(Ots, Zeroizing<Vec<u8>>)>,
+    output: Batch,
+}
+
+impl SquareClient {
+    /// Squares with this share.
+    ///
+    /// # Errors
+    /// When it is not of the shape.
+    pub fn new(squares: Squares, share: Share, ots: ClientOts) -> Result<Self, EngineError> {
+        Self::with_limits(squares, share, ots, &Limits::DEFAULT)
+    }
+
+    pub(super) fn with_limits(
+        squares: Squares,
+        share: Share,
+        ots: ClientOts,
+        limits: &Limits,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            schedule: squares.schedule(&share, limits)?,
+            output: squares.own(&share),
+            squares,
+            share,
+            ots,
+            held: VecDeque::new(),
+        })
+    }
+
+    /// The bits of the share's words, by bit, then by word.
+    fn choices(&self, range: Range<usize>) -> Zeroizing<Vec<u8>> {
+        let bytes = range.len().div_ceil(8);
+        let mut choices = Zeroizing::new(vec![0; bytes * self.squares.moduli().len()]);
+        if let Share::Words(share) = &self.share {
+            for (bit, choices) in choices.chunks_mut(bytes).enumerate() {
+                let words = share.words()[range.clone()].chunks(8);
+                for (choice, words) in choices.iter_mut().zip(words) {
+                    let bits = words.iter().rev();
+                    *choice = bits.fold(0, |byte, word| byte << 1 | (word >> bit & 1) as u8);
+                }
+            }
+        }
+        choices
+    }
+}
+
+fn receive_bits(
+    receiver: &CotReceiver,
+    squares: &Squares,
+    ((first, blocks), choices): &(Ots, Zeroizing<Vec<u8>>),
+    padded: usize,
+    message: &[u8],
+) -> Result<Vec<Products>, OtError> {
+    let answers: Vec<_> = squares.moduli().zip(squares.answers(padded)).collect();
+    by_bit(*first, padded, blocks)
+        .into_par_iter()
+        .zip(choices.par_chunks(padded / 8))
+        .zip(answers)
+        .map(|(((first, blocks), choices), (modulus, range))| {
+            let mut share = Zeroizing::new(vec![0; padded]);
+            let message = &message[range];
+            transfer::receive_products(
+                receiver, first, blocks, choices, modulus, message, &mut share,
+            )?;
+            Ok(share)
+        })
+        .collect()
+}
+
+impl Machine for SquareClient {
+    fn want(&self) -> Want {
+        self.schedule.client_wants()
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let Turn::Ots(index) = self.schedule.turn() else {
+            let state = "waits for the server's corrections, or is over";
+            return Err(EngineError::OutOfTurn { state });
+        };
+        let chunk = self.schedule.chunk(index);
+        let choices = self.choices(chunk.range.clone());
+        let mut blocks = Zeroizing::new(vec![Block::ZERO; chunk.ots]);
+        let first = self.ots.with(&self.squares.step, |ots| {
+            ots.extend(&choices, &mut blocks, out)
+        })?;
+        self.held.push_back(((first, blocks), choices));
+        self.schedule.advance();
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let state = "is at the client's turn, or is over";
+        let Turn::Answer(index) = self.schedule.turn() else {
+            return Err(EngineError::OutOfTurn { state });
+        };
+        let (squares, chunk) = (&self.squares, self.schedule.chunk(index));
+        check_length(
+            &squares.step,
+            "the corrections of products",
+            message.len(),
+            chunk.answer,
+        )?;
+        let held = self.held.pop_front();
+        let held = held.ok_or(EngineError::OutOfTurn { state })?;
+        let padded = chunk.range.len().next_multiple_of(8);
+        let products = self.ots.with(&squares.step, |ots| {
+            receive_bits(ots, squares, &held, padded, message)
+        })?;
+        let range = chunk.range.clone();
+        add_products(&products, &mut self.output.words_mut()[range]);
+        self.schedule.advance();
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.schedule.turn() {
+            Turn::Answer(index) => self.schedule.chunk(index).answer,
+            Turn::Ots(_) | Turn::Over => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        self.schedule.progress(self.squares.elements)
+    }
+}
+
+impl StepMachine for SquareClient {
+    fn into_share(self: Box<Self>) -> Share {
+        Share::Words(self.output)
+    }
+}
+
+/// The server's half: the sender.
+pub struct SquareServer {
+    squares: Squares,
+    schedule: Schedule,
+    share: Share,
+    ots: ServerOts,
+    /// Of this window.
+    held: VecDeque<Ots>,
+    output: Batch,
+}
+
+impl SquareServer {
+    /// Squares with this share.
+    ///
+    /// # Errors
+    /// When it is not of the shape.
+    pub fn new(squares: Squares, share: Share, ots: ServerOts) -> Result<Self, EngineError> {
+        Self::with_limits(squares, share, ots, &Limits::DEFAULT)
+    }
+
+    pub(super) fn with_limits(
+        squares: Squares,
+        share: Share,
+        ots: ServerOts,
+        limits: &Limits,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            schedule: squares.schedule(&share, limits)?,
+            output: squares.own(&share),
+            squares,
+            share,
+            ots,
+            held: VecDeque::new(),
+        })
+    }
+
+    /// The share's words in a range, padded with zeros.
+    fn factors(&self, range: Range<usize>, padded: usize) -> Zeroizing<Vec<u64>> {
+        let mut factors = Zeroizing::new(vec![0; padded]);
+        if let Share::Words(share) = &self.share {
+            for (factor, &word) in factors.iter_mut().zip(&share.words()[range]) {
+                *factor = word as u32 as u64;
+            }
+        }
+        factors
+    }
+}
+
+fn send_bits(
+    sender: &CotSender,
+    squares: &Squares,
+    (first, blocks): &Ots,
+    factors: &[u64],
+) -> Result<Vec<(Products, Vec<u8>)>, OtError> {
+    let padded = factors.len();
+    by_bit(*first, padded, blocks)
+        .into_par_iter()
+        .zip(squares.moduli().collect::<Vec<_>>())
+        .map(|((first, blocks), modulus)| {
+            let reduced = factors.iter().map(|&factor| modulus.reduce(factor));
+            let reduced = Zeroizing::new(reduced.collect::<Vec<_>>());
+            let (mut share, mut message) = (Zeroizing::new(vec![0; padded]), Vec::new());
+            transfer::send_products(
+                sender,
+                first,
+                blocks,
+                &reduced,
+                modulus,
+                &mut share,
+                &mut message,
+            )?;
+            Ok((share, message))
+        })
+        .collect()
+}
+
+impl Machine for SquareServer {
+    fn want(&self) -> Want {
+        self.schedule.server_wants()
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let state = "waits for the client's oblivious transfers, or is over";
+        let Turn::Answer(index) = self.schedule.turn() else {
+            return Err(EngineError::OutOfTurn { state });
+        };
+        let held = self.held.pop_front();
+        let held = held.ok_or(EngineError::OutOfTurn { state })?;
+        let (squares, range) = (&self.squares, self.schedule.chunk(index).range.clone());
+        let factors = self.factors(range.clone(), range.len().next_multiple_of(8));
+        let made = self.ots.with(&squares.step, |ots| {
+            send_bits(ots, squares, &held, &factors)
+        })?;
+        let (products, messages): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        messages
+            .iter()
+            .for_each(|message| out.extend_from_slice(message));
+        add_products(&products, &mut self.output.words_mut()[range]);
+        self.schedule.advance();
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let Turn::Ots(index) = self.schedule.turn() else {
+            let state = "is at the server's turn, or is over";
+            return Err(EngineError::OutOfTurn { state });
+        };
+        let mut blocks = Zeroizing::new(vec![Block::ZERO; self.schedule.chunk(index).ots]);
+        let first = self
+            .ots
+            .with(&self.squares.step, |ots| ots.extend(message, &mut blocks))?;
+        self.held.push_back((first, blocks));
+        self.schedule.advance();
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.schedule.turn() {
+            Turn::Ots(index) => self.ots.message_bytes(self.schedule.chunk(index).ots),
+            Turn::Answer(_) | Turn::Over => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        self.schedule.progress(self.squares.elements)
+    }
+}
+
+impl StepMachine for SquareServer {
+    fn into_share(self: Box<Self>) -> Share {
+        Share::Words(self.output)
+    }
+}

@@ -1,0 +1,29 @@
+//! The functionality of each protocol, in clear: a third party would compute this from what both hand in.
+
+use super::Layout;
+
+/// A garbled step: `values` are `[element][image]`, and so is the result.
+pub fn garbled(layout: &Layout, values: &[i64], function: impl Fn(&[i64]) -> i64) -> Vec<i64> {
+    let images = layout.images;
+    let mut result = vec![0; layout.outputs * images];
+    for group in &layout.groups {
+        let words = group.sources.len() / group.elements.len();
+        for (place, &element) in group.elements.iter().enumerate() {
+            for image in 0..images {
+                let sources = &group.sources[place * words..][..words];
+                let window: Vec<i64> = sources
+                    .iter()
+                    .map(|source| values[source * images + image] + layout.offset)
+                    .collect();
+                result[element * images + image] = function(&window);
+            }
+        }
+    }
+    result
+}
+
+/// Squares, modulo `2^bits` and centred.
+pub fn squares(values: &[i64], bits: u32) -> Vec<i64> {
+    let centred = |x: i64| x << (64 - bits) >> (64 - bits);
+    values.iter().map(|&x| centred(x.wrapping_mul(x))).collect()
+}

@@ -1,0 +1,336 @@
+//! Steps in two phases.
+
+use super::*;
+use crate::garbled::{
+    GarbledServer, OnlineClient, OnlineServer, OnlineSquareClient, OnlineSquareServer,
+    PrepareClient, PrepareServer, PrepareSquareClient, PrepareSquareServer, PreparedClient,
+    PreparedServer, Squares,
+};
+
+type Prepared = (PreparedClient, PreparedServer);
+
+fn prepare(
+    layout: &Arc<Layout>,
+    share: &Share,
+    ots: &(ClientOts, ServerOts),
+    limits: &Limits,
+) -> (Prepared, Traffic) {
+    let mut client = PrepareClient::with_limits(layout.clone(), ots.0.clone(), limits).unwrap();
+    let mut server =
+        PrepareServer::with_limits(layout.clone(), share.clone(), ots.1.clone(), limits).unwrap();
+    let traffic = run(&mut client, &mut server).unwrap();
+    let prepared = (
+        client.into_prepared().unwrap(),
+        server.into_prepared().unwrap(),
+    );
+    (prepared, traffic)
+}
+
+fn online((client, server): Prepared, share: Share) -> ([Share; 2], Traffic) {
+    let client = OnlineClient::new(client, share).unwrap();
+    step(client, OnlineServer::new(server)).unwrap()
+}
+
+fn words(share: &Share) -> &[i32] {
+    match share {
+        Share::Words(words) => words.words(),
+        Share::Zero => &[],
+    }
+}
+
+/// By both machines, and once more with what was prepared stored in between.
+fn check(function: &Function, windows: &[Vec<usize>], inputs: usize, images: usize) {
+    let ots = connection();
+    let layout = Arc::new(function.layout(windows, inputs, images));
+    for (seed, limits) in [(1, SMALL), (2, SMALL), (3, Limits::DEFAULT)] {
+        let random = &mut Random(seed);
+        let values = random.values(inputs * images, function.low, function.high);
+        let [client, server] = random.shares(&values, images, function.bits);
+        let (mut prepared, _) = prepare(&layout, &server, &ots, &limits);
+        assert_eq!(prepared.0.name(), prepared.1.name());
+        if seed == 2 {
+            let bytes = (prepared.0.to_bytes(), prepared.1.to_bytes());
+            assert_eq!(bytes.0.len(), prepared.0.len_bytes());
+            prepared = (
+                PreparedClient::with_limits(layout.clone(), &bytes.0, &limits).unwrap(),
+                PreparedServer::with_limits(layout.clone(), &bytes.1, &limits).unwrap(),
+            );
+        }
+        let ahead = words(prepared.1.share()).to_vec();
+        let ([client, server], traffic) = online(prepared, client);
+        assert_eq!(ahead, words(&server));
+        assert!(traffic.turns <= 1);
+        let expected = ideal::garbled(&layout, &values, |window| function.activation.apply(window));
+        assert_eq!(opened(&client, &server, function.output_bits), expected);
+    }
+}
+
+#[test]
+fn relus_in_two_phases() {
+    for (elements, images) in [(0, 1), (1, 1), (9, 37), (300, 1)] {
+        check(&Function::RELU, &single(elements), elements, images);
+    }
+}
+
+#[test]
+fn pools_in_two_phases() {
+    let function = Function {
+        bits: 9,
+        low: -200,
+        high: 255,
+        output_bits: 9,
+        ..Function::RELU
+    };
+    for images in [1, 37] {
+        check(&function, &pooled(5, 3), 25, images);
+    }
+}
+
+/// Prepared on one connection, used on another; several at a time, in any order.
+#[test]
+fn garblings_outlive_the_connection() {
+    let layout = Arc::new(Function::RELU.layout(&single(40), 40, 1));
+    let random = &mut Random(8);
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        let ots = connection();
+        let values = random.values(40, -100, 100);
+        let [client, server] = random.shares(&values, 1, 20);
+        let (prepared, _) = prepare(&layout, &server, &ots, &SMALL);
+        made.push((prepared, values, client));
+    }
+    for (prepared, values, client) in made.into_iter().rev() {
+        let ([client, server], _) = online(prepared, client);
+        let expected: Vec<i64> = values.iter().map(|&x| x.max(0)).collect();
+        assert_eq!(opened(&client, &server, 20), expected);
+    }
+}
+
+#[test]
+fn a_relu_has_its_bytes() {
+    let layout = Arc::new(Function::RELU.layout(&single(10_000), 10_000, 1));
+    let (prepared, offline) = prepare(&layout, &Share::Zero, &connection(), &Limits::DEFAULT);
+    let (_, online) = online(prepared, Share::Zero);
+    let bytes = |traffic: &Traffic| (traffic.up as f64 / 1e4, traffic.down as f64 / 1e4);
+    let (up, down) = bytes(&offline);
+    assert!((66.0..69.0).contains(&up), "{up}");
+    assert!((623.0..624.0).contains(&down), "{down}");
+    let (up, down) = bytes(&online);
+    assert!((2.5..2.51).contains(&up), "{up}");
+    assert!((320.0..320.1).contains(&down), "{down}");
+}
+
+#[test]
+fn halves_of_different_garblings_are_refused() {
+    let layout = Arc::new(Function::RELU.layout(&single(40), 40, 1));
+    let ots = connection();
+    let (first, _) = prepare(&layout, &Share::Zero, &ots, &SMALL);
+    let (second, _) = prepare(&layout, &Share::Zero, &ots, &SMALL);
+    let mut client = OnlineClient::new(first.0, Share::Zero).unwrap();
+    let mut server = OnlineServer::new(second.1);
+    let error = run(&mut client, &mut server).unwrap_err();
+    assert!(matches!(error, EngineError::Prepared { .. }), "{error}");
+    let share = Share::Words(Batch::zeros(39, 1));
+    let refused = OnlineClient::new(second.0, share);
+    assert!(matches!(refused.err(), Some(EngineError::Layout { .. })));
+}
+
+#[test]
+fn stored_garblings_are_checked() {
+    let layout = Arc::new(Function::RELU.layout(&single(40), 40, 1));
+    let (prepared, _) = prepare(&layout, &Share::Zero, &connection(), &SMALL);
+    let (client, server) = (prepared.0.to_bytes(), prepared.1.to_bytes());
+    let load = |kind: u8, bytes: &[u8], layout: &Arc<Layout>| match kind {
+        1 => PreparedClient::with_limits(layout.clone(), bytes, &SMALL).err(),
+        _ => PreparedServer::with_limits(layout.clone(), bytes, &SMALL).err(),
+    };
+    let other = Arc::new(Function::RELU.layout(&single(41), 41, 1));
+    for (kind, bytes) in [(1, &client), (2, &server)] {
+        assert!(load(kind, bytes, &layout).is_none());
+        let spoilt = |at: usize, to: u8| {
+            let mut bytes = bytes.to_vec();
+            bytes[at] = to;
+            load(kind, &bytes, &layout)
+        };
+        let longer = [&bytes[..], &[0]].concat();
+        let errors = [
+            load(kind, &[], &layout),
+            load(kind, &bytes[..20], &layout),
+            load(kind, &bytes[..bytes.len() - 1], &layout),
+            load(kind, &longer, &layout),
+            load(3 - kind, bytes, &layout),
+            load(kind, bytes, &other),
+            spoilt(0, 2),
+            spoilt(1, 7),
+            spoilt(25, 0xff),
+            spoilt(33, 0xff),
+        ];
+        for (index, error) in errors.into_iter().enumerate() {
+            let error = error.unwrap_or_else(|| panic!("case {index} is refused"));
+            assert!(matches!(error, EngineError::Prepared { .. }), "{error}");
+        }
+    }
+    let mut bytes = server.to_vec();
+    bytes[34] &= 0xfe;
+    assert!(load(2, &bytes, &layout).is_some(), "delta");
+    let mut bytes = client.to_vec();
+    bytes[5] ^= 1;
+    assert!(load(1, &bytes, &layout).is_some(), "name");
+}
+
+#[test]
+fn what_is_not_finished_is_not_prepared() {
+    let layout = Arc::new(Function::RELU.layout(&single(4), 4, 1));
+    let ots = connection();
+    let client = PrepareClient::new(layout.clone(), ots.0.clone()).unwrap();
+    assert!(client.into_prepared().is_err());
+    let server = PrepareServer::new(layout, Share::Zero, ots.1.clone()).unwrap();
+    assert!(server.into_prepared().is_err());
+    let squares = squares(4, 1, 8);
+    let client = PrepareSquareClient::new(squares.clone(), ots.0).unwrap();
+    assert!(client.into_prepared().is_err());
+    let server = PrepareSquareServer::new(squares, Share::Zero, ots.1).unwrap();
+    assert!(server.into_prepared().is_err());
+}
+
+#[test]
+fn hostile_preparation() {
+    let layout = Arc::new(Function::RELU.layout(&single(40), 40, 1));
+    let ots = connection();
+    let mut client = PrepareClient::new(layout.clone(), ots.0.clone()).unwrap();
+    let mut server = PrepareServer::new(layout.clone(), Share::Zero, ots.1.clone()).unwrap();
+    let mut message = Vec::new();
+    assert!(client.receive(&[0; 4]).is_err());
+    assert!(server.send(&mut message).is_err());
+    client.send(&mut message).unwrap();
+    assert!(server.receive(&message[1..]).is_err());
+    server.receive(&message).unwrap();
+    let mut tables = Vec::new();
+    server.send(&mut tables).unwrap();
+    assert!(client.receive(&tables[1..]).is_err());
+    client.receive(&tables).unwrap();
+    // The client deviates: the set-up is destroyed.
+    let mut client = PrepareClient::new(layout.clone(), ots.0).unwrap();
+    let mut server = PrepareServer::new(layout.clone(), Share::Zero, ots.1.clone()).unwrap();
+    message.clear();
+    client.send(&mut message).unwrap();
+    message[77] ^= 4;
+    assert!(server.receive(&message).is_err());
+    assert!(!ots.1.is_ready());
+    let again = GarbledServer::new(layout, Share::Zero, ots.1).unwrap();
+    assert_eq!(again.max_incoming(), 0);
+}
+
+#[test]
+fn hostile_use() {
+    let layout = Arc::new(Function::RELU.layout(&single(40), 40, 1));
+    let ((client, server), _) = prepare(&layout, &Share::Zero, &connection(), &SMALL);
+    let mut client = OnlineClient::new(client, Share::Zero).unwrap();
+    let mut server = OnlineServer::new(server);
+    assert!(matches!(
+        client.receive(&[0; 4]),
+        Err(EngineError::OutOfTurn { .. })
+    ));
+    let early = server.send(&mut Vec::new());
+    assert!(matches!(early, Err(EngineError::OutOfTurn { .. })));
+    let mut message = Vec::new();
+    client.send(&mut message).unwrap();
+    for length in [0, 15, 16, message.len() - 1] {
+        assert!(matches!(
+            server.receive(&message[..length]),
+            Err(EngineError::Length { .. })
+        ));
+    }
+    assert!(server.receive(&vec![0; message.len()]).is_err());
+    server.receive(&message).unwrap();
+    assert!(server.receive(&message).is_err());
+    message.clear();
+    server.send(&mut message).unwrap();
+    for length in [0, 15, message.len() - 1] {
+        assert!(matches!(
+            client.receive(&message[..length]),
+            Err(EngineError::Length { .. })
+        ));
+    }
+    message.fill(0xff);
+    client.receive(&message).unwrap();
+}
+
+fn squares(elements: usize, images: usize, bits: u32) -> Squares {
+    Squares {
+        step: "square".to_owned(),
+        elements,
+        images,
+        bits,
+    }
+}
+
+#[test]
+fn squares_in_two_phases() {
+    let ots = connection();
+    for (elements, images, bits) in [
+        (0, 1, 20),
+        (1, 1, 1),
+        (9, 37, 2),
+        (9, 37, 20),
+        (2048, 1, 32),
+    ] {
+        let random = &mut Random(u64::from(bits));
+        let (low, high) = (-1 << (bits - 1), (1 << (bits - 1)) - 1);
+        let values = random.values(elements * images, low, high);
+        let squares = squares(elements, images, bits);
+        for zero in [false, true] {
+            let [mut client_share, mut server_share] = random.shares(&values, images, bits);
+            let mut expected = ideal::squares(&values, bits);
+            if zero {
+                (client_share, server_share) = (Share::Zero, Share::Zero);
+                expected.fill(0);
+            }
+            let mut client = PrepareSquareClient::new(squares.clone(), ots.0.clone()).unwrap();
+            let mut server =
+                PrepareSquareServer::new(squares.clone(), server_share, ots.1.clone()).unwrap();
+            run(&mut client, &mut server).unwrap();
+            let (client, server) = (
+                client.into_prepared().unwrap(),
+                server.into_prepared().unwrap(),
+            );
+            let client = OnlineSquareClient::new(client, client_share).unwrap();
+            let server = OnlineSquareServer::new(server);
+            let ([client, server], traffic) = step(client, server).unwrap();
+            assert_eq!(opened(&client, &server, bits), expected);
+            assert_eq!(traffic.down, 0);
+        }
+    }
+}
+
+#[test]
+fn hostile_differences() {
+    let ots = connection();
+    let squares = squares(40, 1, 20);
+    let mut client = PrepareSquareClient::new(squares.clone(), ots.0.clone()).unwrap();
+    let mut server = PrepareSquareServer::new(squares, Share::Zero, ots.1.clone()).unwrap();
+    run(&mut client, &mut server).unwrap();
+    let mut server = OnlineSquareServer::new(server.into_prepared().unwrap());
+    assert!(server.send(&mut Vec::new()).is_err());
+    for length in [0, 94, 96] {
+        assert!(matches!(
+            server.receive(&vec![0; length]),
+            Err(EngineError::Length { .. })
+        ));
+    }
+    let share = Share::Words(Batch::zeros(1, 40));
+    let refused = OnlineSquareClient::new(client.into_prepared().unwrap(), share);
+    assert!(matches!(refused.err(), Some(EngineError::Layout { .. })));
+    server.receive(&[0xff; 95]).unwrap();
+    assert_eq!(server.want(), Want::Done);
+    // Padding that is not zero.
+    let squares = self::squares(3, 1, 20);
+    let mut client = PrepareSquareClient::new(squares.clone(), ots.0).unwrap();
+    let mut server = PrepareSquareServer::new(squares, Share::Zero, ots.1).unwrap();
+    run(&mut client, &mut server).unwrap();
+    let mut server = OnlineSquareServer::new(server.into_prepared().unwrap());
+    assert!(matches!(
+        server.receive(&[0xff; 8]),
+        Err(EngineError::Packing { .. })
+    ));
+}

@@ -1,0 +1,130 @@
+//! Which protocol an activation or an opening under `two-party` runs, for each party.
+
+use std::sync::Arc;
+
+use pronghorn_mpc::ot::OtParameters;
+use pronghorn_plan::{
+    Plan, Protocol, StepKind, TrustLevel,
+    garbled::{self as circuits, Stage},
+};
+
+use super::At;
+use crate::{
+    error::EngineError,
+    garbled::{
+        ClientOts, GarbledClient, GarbledServer, Group, Layout, OpenClient, OpenServer, Opened,
+        Output, ServerOts, SetupClient, SetupServer, SquareClient, SquareServer, Squares,
+    },
+    machine::{Machine, StepMachine},
+    share::Share,
+};
+
+/// The machine that sets oblivious transfer up, where the connection has none yet.
+pub(super) fn client_prelude(plan: &Plan, ots: &ClientOts) -> Option<Box<dyn Machine + Send>> {
+    let missing = plan.trust == TrustLevel::TwoParty && !ots.is_ready();
+    missing.then(|| Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _)
+}
+
+/// The server's side of it.
+pub(super) fn server_prelude(plan: &Plan, ots: &ServerOts) -> Option<Box<dyn Machine + Send>> {
+    let missing = plan.trust == TrustLevel::TwoParty && !ots.is_ready();
+    missing.then(|| Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _)
+}
+
+/// Rows of progress of step `index`, where it is an activation or an opening on shares.
+pub(super) fn rows(plan: &Plan, index: usize) -> Option<u64> {
+    let step = &plan.steps[index];
+    let runs = plan.trust == TrustLevel::TwoParty
+        && matches!(step.kind, StepKind::Activation(_) | StepKind::Open);
+    runs.then_some(step.value.len() as u64)
+}
+
+/// What a step does with its input.
+enum How {
+    Garbled(Layout),
+    Open(Opened),
+    Square(Squares),
+}
+
+impl At<'_> {
+    fn how(&self) -> Result<How, EngineError> {
+        let step = self.step();
+        let input = step.inputs[0];
+        let bits = self.held[self.index].bits;
+        let stage = match &step.kind {
+            StepKind::Activation(activation) if activation.protocol == Protocol::Product => {
+                return Ok(How::Square(Squares {
+                    step: step.name.clone(),
+                    elements: step.value.len(),
+                    images: self.batch,
+                    bits,
+                }));
+            }
+            StepKind::Activation(activation) => Stage::of(&activation.ops),
+            _ if self.held[input].guard == 0 => {
+                return Ok(How::Open(Opened {
+                    step: step.name.clone(),
+                    elements: step.value.len(),
+                    images: self.batch,
+                    bits,
+                    low: step.value.low,
+                    high: step.value.high,
+                }));
+            }
+            _ => None,
+        };
+        let groups = circuits::circuits(self.plan, self.index, self.held).map_err(|reason| {
+            EngineError::Circuit {
+                step: step.name.clone(),
+                reason,
+            }
+        })?;
+        let group = |(group, circuit): (circuits::Group, _)| Group {
+            circuit: Arc::new(circuit),
+            elements: group.elements,
+            sources: group.sources,
+        };
+        let (spec, held) = (&self.plan.steps[input].value, &self.held[input]);
+        let output = match step.kind {
+            StepKind::Open => Output::Signed {
+                bits: circuits::open_bits(spec, held),
+            },
+            _ => Output::Shares,
+        };
+        Ok(How::Garbled(Layout {
+            step: step.name.clone(),
+            inputs: spec.len(),
+            outputs: step.value.len(),
+            images: self.batch,
+            groups: groups.into_iter().map(group).collect(),
+            offset: stage.map_or(0, |stage| stage.offset(held)),
+            output,
+        }))
+    }
+}
+
+/// The client's half of an activation or an opening.
+pub(super) fn client(
+    at: &At<'_>,
+    share: Share,
+    ots: &ClientOts,
+) -> Result<Box<dyn StepMachine>, EngineError> {
+    Ok(match at.how()? {
+        How::Garbled(layout) => Box::new(GarbledClient::new(layout, share, ots.clone())?),
+        How::Open(opened) => Box::new(OpenClient::new(opened, share)?),
+        How::Square(squares) => Box::new(SquareClient::new(squares, share, ots.clone())?),
+    })
+}
+
+/// The server's half.
+pub(super) fn server(
+    at: &At<'_>,
+    share: Share,
+    ots: &ServerOts,
+) -> Result<Box<dyn StepMachine>, EngineError> {
+    Ok(match at.how()? {
+        How::Garbled(layout) => Box::new(GarbledServer::new(layout, share, ots.clone())?),
+        How::Open(opened) => Box::new(OpenServer::new(opened, share)?),
+        How::Square(squares) => Box::new(SquareServer::new(squares, share, ots.clone())?),
+    })
+}
