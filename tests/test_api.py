@@ -78,8 +78,8 @@ def test_a_plan_can_be_read_hashed_and_saved(cryptonets: pronghorn.Model, tmp_pa
 MISSING = {"two-party", "encrypted", "client-aided", "multi-key"} - set(_trust.REVEALS)
 
 
-@pytest.mark.parametrize("trust", [None, *sorted(MISSING), "nonsense", 5])
-def test_trust_must_be_asked_for(cryptonets: pronghorn.Model, trust: Any) -> None:
+@pytest.mark.parametrize("trust", [*sorted(MISSING), "nonsense", 5])
+def test_other_trust_levels_are_refused(cryptonets: pronghorn.Model, trust: Any) -> None:
     calls = [
         lambda: cryptonets.plan(trust),
         lambda: cryptonets.verify(np.zeros((1, 1, 28, 28)), trust=trust),

@@ -56,6 +56,7 @@ def sources(found: list[dict[str, Any]], case: str, metric: str) -> dict[str, fl
 
 def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
     assert set(_bench.SUITES) == {
+        "activations",
         "batch",
         "cryptonets-relu",
         "cryptonets-square",
@@ -64,6 +65,20 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
         "peers",
         "words",
     }
+
+
+def test_activations(tmp_path: Path) -> None:
+    found = records("activations", tmp_path)
+    gazelle = next(source for source in sources(found, "^relu, 1,000 outputs", "online") if "Table XI" in source)
+    assert sources(found, "^relu, 1,000 outputs", "offline")[gazelle] in (89, 5.43)
+    sent = {
+        (record["case"].split(",")[0], record["metric"]): record["value"]
+        for record in found
+        if record["unit"] == "MB" and "1,000 outputs" in record["case"]
+    }
+    assert sent["relu", "offline"] == pytest.approx(0.69, abs=0.02)
+    assert sent["relu", "online"] == pytest.approx(0.3225, abs=0.001)
+    assert sent["relu", "at once"] == pytest.approx(sent["relu", "offline"])
 
 
 def test_batch(tmp_path: Path) -> None:

@@ -42,9 +42,10 @@ def test_plan(tmp_path: Path) -> None:
     assert run("plan", MODEL, *TRUST, "--input-range", "0,2", "--memory", "4G") != text
 
 
-def test_trust_must_be_asked_for() -> None:
+def test_trust_levels() -> None:
+    assert "trust level two-party" in run("plan", MODEL)
     for arguments in (("plan", MODEL), ("verify", MODEL, "--data", DATA), ("serve", MODEL)):
-        text = run(*arguments, status=2)
+        text = run(*arguments, "--trust", "none", status=2)
         assert "multi-key" in text
         assert "two-party" in text
         assert "Traceback" not in text
@@ -289,8 +290,8 @@ def test_the_server_process_goes_when_the_body_fails() -> None:
 
 
 def test_demo() -> None:
-    text = run("demo", "--images", "300")
-    for words in ("EVERY WEIGHT", "accuracy", "images/s", "bytes to the server", "peak memory"):
+    text = run("demo", "--images", "60")
+    for words in ("two-party", "shapes only", "accuracy", "images/s", "bytes to the server", "peak memory"):
         assert words in text
 
 
@@ -314,7 +315,7 @@ def test_bench_records(tmp_path: Path) -> None:
     assert all(record["security_bits"] >= 128 for record in records)
     speed = next(record for record in records if record["metric"] == "images/s")
     assert speed["ratio"] == pytest.approx(speed["value"] / speed["reference"]["value"])
-    assert "there are batch" in run("bench", "nothing", status=2)
+    assert "there are activations, batch" in run("bench", "nothing", status=2)
 
 
 def test_pinning_is_undone() -> None:

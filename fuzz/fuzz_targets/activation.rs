@@ -74,11 +74,13 @@ fuzz_target!(|input: Input| {
             None if input.relu => Rectifier::Relu,
             None => Rectifier::None,
         },
-        requantisation: input.requantisation.map(|(shift, low, high)| Requantisation {
-            shift: shift % 40,
-            low,
-            high,
-        }),
+        requantisation: input
+            .requantisation
+            .map(|(shift, low, high)| Requantisation {
+                shift: shift % 40,
+                low,
+                high,
+            }),
     };
     // Values in the range, at its ends too, and their shares.
     let value = |i: usize| match input.values[i] {
@@ -92,7 +94,10 @@ fuzz_target!(|input: Input| {
     let shares = |modulus: Modulus, count: usize| -> (Vec<u64>, Vec<u64>) {
         let garbler = |i: usize| modulus.from_i64(input.shares[i]);
         let evaluator = |i| modulus.sub(modulus.from_i64(value(i)), garbler(i));
-        ((0..count).map(garbler).collect(), (0..count).map(evaluator).collect())
+        (
+            (0..count).map(garbler).collect(),
+            (0..count).map(evaluator).collect(),
+        )
     };
     if let Ok(circuit) = activation.circuit(from, low, high, to) {
         let values: Vec<i64> = (0..pool).map(value).collect();

@@ -50,7 +50,9 @@ fn good(circuit: Circuit, modulus: Modulus) -> Good {
     let garbler: Vec<u64> = (0..words)
         .map(|i| modulus.from_i64((block(i as u64).to_u128() >> 70) as i64))
         .collect();
-    let evaluator: Vec<u64> = (0..words).map(|i| modulus.sub(value(i), garbler[i])).collect();
+    let evaluator: Vec<u64> = (0..words)
+        .map(|i| modulus.sub(value(i), garbler[i]))
+        .collect();
     let bits = circuit.labelled_bits() * INSTANCES;
     let zero_labels: Vec<_> = (0..bits as u64).map(|i| block(i + 1000)).collect();
     let mut labels = zero_labels.clone();
@@ -102,8 +104,14 @@ static GOOD: LazyLock<Vec<Good>> = LazyLock::new(|| {
     let relu = Activation::RELU.circuit(two, low, high, two);
     vec![
         good(relu.expect("it fits"), two),
-        good(pooled.circuit(prime, low, high, prime).expect("it fits"), prime),
-        good(pooled.circuit(prime, low, high, two).expect("it fits"), prime),
+        good(
+            pooled.circuit(prime, low, high, prime).expect("it fits"),
+            prime,
+        ),
+        good(
+            pooled.circuit(prime, low, high, two).expect("it fits"),
+            prime,
+        ),
         good(sign(two, low, high).expect("it fits"), narrow),
         good(argmax(prime, low, high, 3).expect("it fits"), prime),
     ]
@@ -124,14 +132,22 @@ fuzz_target!(|input: Input| {
     let good = &GOOD[usize::from(input.which) % GOOD.len()];
     corrections(good, &input);
     let tables = edited(patched(good.tables.clone(), &input.patches), &input.splices);
-    let labels: Vec<u8> = good.labels.iter().flat_map(|label| label.to_bytes()).collect();
+    let labels: Vec<u8> = good
+        .labels
+        .iter()
+        .flat_map(|label| label.to_bytes())
+        .collect();
     let labels = patched(labels, &input.labels);
-    let labels = labels.as_chunks().0.iter().map(|&label| Block::from_bytes(label));
+    let labels = labels
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&label| Block::from_bytes(label));
     let labels = Zeroizing::new(labels.collect::<Vec<_>>());
     let honest = tables == good.tables && *labels == good.labels;
     let values = Zeroizing::new(good.evaluator.clone());
-    let mut machine = Evaluator::new(good.circuit.clone(), INSTANCES, values, labels)
-        .expect("the lengths fit");
+    let mut machine =
+        Evaluator::new(good.circuit.clone(), INSTANCES, values, labels).expect("the lengths fit");
     let (mut rest, mut lengths) = (&tables[..], input.lengths.iter().cycle());
     while machine.want() == Want::Receive {
         let wanted = lengths.next().map_or(usize::MAX, |&length| length.into());

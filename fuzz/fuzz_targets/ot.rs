@@ -18,10 +18,7 @@ use pronghorn_mpc::{
 };
 use pronghorn_ring::{Modulus, PowerOfTwo, Prime, random::Seed};
 
-fn exchange(
-    first: &mut impl Machine<Error = OtError>,
-    second: &mut impl Machine<Error = OtError>,
-) {
+fn exchange(first: &mut impl Machine<Error = OtError>, second: &mut impl Machine<Error = OtError>) {
     let (mut there, mut back) = (Vec::new(), Vec::new());
     first.send(&mut there).expect("it starts");
     second.receive(&there).expect("it is honest");
@@ -38,7 +35,11 @@ static SET_UP: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     exchange(&mut sender, &mut receiver);
     [
         sender.into_setup().expect("it is done").to_bytes().to_vec(),
-        receiver.into_setup().expect("it is done").to_bytes().to_vec(),
+        receiver
+            .into_setup()
+            .expect("it is done")
+            .to_bytes()
+            .to_vec(),
     ]
 });
 
@@ -91,7 +92,9 @@ fn ots(input: &Input) -> Option<Ots> {
     let count = (8 * choices.len()).saturating_sub(usize::from(input.fewer % 8));
     let (mut q, mut t) = (vec![Block::ZERO; count], vec![Block::ZERO; count]);
     let mut good = Vec::new();
-    cot_receiver.extend(&choices, &mut t, &mut good).expect("there are OTs left");
+    cot_receiver
+        .extend(&choices, &mut t, &mut good)
+        .expect("there are OTs left");
     assert_eq!(good.len(), cot_sender.message_bytes(count));
     let message = patched(good.clone(), &input.extension);
     let result = cot_sender.extend(&message, &mut q);
@@ -127,28 +130,46 @@ fuzz_target!(|input: Input| {
     let Some(mut ots) = ots(&input) else { return };
     let change = |bytes: &Vec<u8>| edited(patched(bytes.clone(), &input.patches), &input.splices);
     let count = ots.q.len();
-    let words = |factor: u64| -> Vec<u64> { (0..count as u64).map(|j| j.wrapping_mul(factor)).collect() };
+    let words =
+        |factor: u64| -> Vec<u64> { (0..count as u64).map(|j| j.wrapping_mul(factor)).collect() };
     match input.then {
         Then::Nothing => {}
         Then::Chosen { width } => {
             let (width, strings) = (width.into(), [words(0x9e37_79b9_7f4a_7c15), words(3)]);
             let (mut good, mut out) = (Vec::new(), vec![0; count]);
-            let Ots { sender, receiver, first, choices, q, t } = &ots;
+            let Ots {
+                sender,
+                receiver,
+                first,
+                choices,
+                q,
+                t,
+            } = &ots;
             let sent = transfer::send_chosen(
-                sender, *first, q, &strings[0], &strings[1], width, &mut good,
+                sender,
+                *first,
+                q,
+                &strings[0],
+                &strings[1],
+                width,
+                &mut good,
             );
             assert_eq!(sent.is_ok(), (1..=64).contains(&width));
             let message = change(&good);
-            let got = transfer::receive_chosen(
-                receiver, *first, t, choices, width, &message, &mut out,
-            );
+            let got =
+                transfer::receive_chosen(receiver, *first, t, choices, width, &message, &mut out);
             if sent.is_ok() && message == good {
                 got.expect("it is honest");
                 let mask = u64::MAX >> (64 - width);
-                assert!((0..count).all(|j| out[j] == strings[usize::from(ots.choice(j))][j] & mask));
+                assert!(
+                    (0..count).all(|j| out[j] == strings[usize::from(ots.choice(j))][j] & mask)
+                );
             }
         }
-        Then::Products { power_of_two: Some(bits), .. } => {
+        Then::Products {
+            power_of_two: Some(bits),
+            ..
+        } => {
             let modulus = PowerOfTwo::<u64>::new(u32::from(bits) % 64 + 1).expect("1 to 64 bits");
             products(&ots, modulus, change);
         }
@@ -173,14 +194,37 @@ fuzz_target!(|input: Input| {
 
 fn products<M: Modulus<u64>>(ots: &Ots, modulus: M, change: impl Fn(&Vec<u8>) -> Vec<u8>) {
     let count = ots.q.len();
-    let Ots { sender, receiver, first, choices, q, t } = ots;
-    let factors: Vec<u64> = (0..count as i64).map(|j| modulus.from_i64(1 - 7 * j)).collect();
+    let Ots {
+        sender,
+        receiver,
+        first,
+        choices,
+        q,
+        t,
+    } = ots;
+    let factors: Vec<u64> = (0..count as i64)
+        .map(|j| modulus.from_i64(1 - 7 * j))
+        .collect();
     let (mut good, mut shares) = (Vec::new(), [vec![0; count], vec![0; count]]);
-    transfer::send_products(sender, *first, q, &factors, modulus, &mut shares[0], &mut good)
-        .expect("the slices fit");
+    transfer::send_products(
+        sender,
+        *first,
+        q,
+        &factors,
+        modulus,
+        &mut shares[0],
+        &mut good,
+    )
+    .expect("the slices fit");
     let message = change(&good);
     let got = transfer::receive_products(
-        receiver, *first, t, choices, modulus, &message, &mut shares[1],
+        receiver,
+        *first,
+        t,
+        choices,
+        modulus,
+        &message,
+        &mut shares[1],
     );
     if got.is_ok() {
         let most = modulus.neg(1);

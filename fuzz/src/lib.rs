@@ -138,7 +138,9 @@ pub fn patched(mut bytes: Vec<u8>, patches: &[Patch]) -> Vec<u8> {
     for patch in patches {
         let start = patch.at as usize % bytes.len().max(1);
         let places = bytes.iter_mut().skip(start);
-        places.zip(&patch.bytes).for_each(|(place, &byte)| *place = byte);
+        places
+            .zip(&patch.bytes)
+            .for_each(|(place, &byte)| *place = byte);
     }
     bytes
 }

@@ -10,10 +10,10 @@ import numpy as np
 from pronghorn import _processes
 from pronghorn._data import Preprocessing, load_images
 from pronghorn._model import load
+from pronghorn._trust import DEFAULT as TRUST
 from pronghorn._trust import REVEALS
 from pronghorn.errors import InputError
 
-TRUST = "client-aided"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "mnist"
 
 

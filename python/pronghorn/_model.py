@@ -327,7 +327,7 @@ class Model(Shaped):
         """Plans a secure run.
 
         Args:
-            trust: the trust level; must be named.
+            trust: the trust level; `two-party` where none is named.
             objective: what to optimise; this version has `throughput`.
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, to see what they bring: `lazy-rescaling`,
@@ -380,7 +380,7 @@ class Model(Shaped):
         Args:
             x: images `(images, *input_shape)`.
             labels: the class of each, for accuracies.
-            trust: the trust level; must be named.
+            trust: the trust level; `two-party` where none is named.
             samples: what sets the fixed point, instead of the samples the model was loaded with.
             outputs: what the outputs are, where that is not clear: `classes`, `labels` or `values`.
             memory: most bytes the server may use.

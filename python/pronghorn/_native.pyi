@@ -164,6 +164,18 @@ def bench_parties(
 ) -> tuple[list[dict[str, float]], list[float]]:
     """Both parties here, by batch: images, client_seconds, server_seconds, bytes_up, bytes_down; and all outputs."""
 
+class ActivationBench:
+    """Activations on shares of 20 bits, both parties here, over one connection with fresh OTs."""
+    def __init__(self) -> None: ...
+    @property
+    def setup(self) -> dict[str, float]:
+        """client_seconds, server_seconds, bytes_up, bytes_down of the OTs' set-up."""
+    def run(self, function: str, outputs: int, threads: int) -> dict[str, dict[str, float]]:
+        """`square`, `relu` or `max pool` (2x2): the same of `offline`, `online`, and `at once` without preparation."""
+    @staticmethod
+    def rates(rounds: int) -> tuple[float, float, float, float]:
+        """A second on one core: AND gates garbled, evaluated; OTs at the sender, at the receiver."""
+
 def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
     """Kernel figures: case, metric, value, unit, parameters, security_bits, ceiling."""
 

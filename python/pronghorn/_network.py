@@ -37,7 +37,7 @@ def serve(
     Args:
         model: what to serve.
         listen: host and port; port 0 takes a free one.
-        trust: the trust level; must be named.
+        trust: the trust level; `two-party` where none is named.
         max_clients: most sessions at once.
         max_images_per_client: most images one client address may ask for.
         idle_timeout: seconds after which a silent session ends.
@@ -47,7 +47,7 @@ def serve(
         log: called with a line for each session, refusal and error.
 
     Raises:
-        TrustLevelRequired: no trust level was named.
+        TrustLevelRequired: there is no such trust level.
         InputError: an argument that makes no sense.
         RunError: the address cannot be bound.
     """
@@ -123,13 +123,13 @@ def connect(
 
     Args:
         address: host and port.
-        trust: the trust level; must be named, and be the server's.
+        trust: the trust level; must be the server's, `two-party` where none is named.
         plan_hash: the plan to insist on: all 64 hexadecimal digits, as `Plan.hash` has them.
         timeout: seconds to wait for the server at any time.
         threads: threads to compute with; all cores where not given.
 
     Raises:
-        TrustLevelRequired: no trust level was named.
+        TrustLevelRequired: there is no such trust level.
         InputError: an argument that makes no sense.
         RunError: no server there, or it does not agree.
     """

@@ -8,6 +8,9 @@ from pronghorn.errors import TrustLevelRequired
 REVEALS = dict(_native.available_trust_levels())
 """The levels of this version, and what each gives away, in one line."""
 
+DEFAULT = "two-party"
+"""The level where none is named: both the data and the model stay secret."""
+
 
 def trust_levels() -> str:
     """The table of trust levels, a line each: what each reveals, and which this version has."""
@@ -15,15 +18,16 @@ def trust_levels() -> str:
 
 
 def require(trust: str | None) -> str:
-    """The level asked for.
+    """The level asked for; where none is, the default.
 
     Raises:
-        TrustLevelRequired: none was named, or one that this version does not have.
+        TrustLevelRequired: one that this version does not have.
     """
+    if trust is None:
+        return DEFAULT
     if isinstance(trust, str) and trust in REVEALS:
         return trust
-    problem = "no trust level was named" if trust is None else f"trust level {trust!r} is not in this version"
     raise TrustLevelRequired(
-        f"{problem}; there is no default, since it decides who learns what:\n{trust_levels()}\n"
-        f"  what to do: ask for it by name: {' or '.join(f'--trust {level} (trust={level!r})' for level in REVEALS)}"
+        f"trust level {trust!r} is not in this version:\n{trust_levels()}\n"
+        f"  what to do: ask for one by name: {' or '.join(f'--trust {level} (trust={level!r})' for level in REVEALS)}"
     )

@@ -122,7 +122,11 @@ def _main(
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
 TrustOption = Annotated[
     str | None,
-    typer.Option("--trust", metavar="LEVEL", help=f"Who may learn what; must be named: {', '.join(_trust.REVEALS)}."),
+    typer.Option(
+        "--trust",
+        metavar="LEVEL",
+        help=f"Who may learn what: {', '.join(_trust.REVEALS)}; {_trust.DEFAULT} where none is named.",
+    ),
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
@@ -501,7 +505,7 @@ def predict(
 
 
 @app.command()
-def demo(images: Annotated[int, typer.Option(min=1, max=10_000, help="How many MNIST test images.")] = 2048) -> None:
+def demo(images: Annotated[int, typer.Option(min=1, max=10_000, help="How many MNIST test images.")] = 256) -> None:
     """Classify encrypted MNIST digits through a server and a client process."""
     print(run_demo(images))
 

@@ -1,6 +1,8 @@
 //! Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters, and under `two-party`
 //! shares get their moduli and guard bits.
 
+use std::collections::BTreeSet;
+
 use pronghorn_graph::{
     fixed::{ActivationOp, Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
     shape::OperatorError,
@@ -26,25 +28,49 @@ pub(crate) fn lower(
     trust: TrustLevel,
     memory: u64,
 ) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
-    let mut steps = Steps::new(trust);
-    let output = steps.all(fixed)?;
-    let Steps { steps, sources, .. } = steps;
-    let mut plan = Plan {
-        format: FORMAT,
-        model: validate::printable(&fixed.name),
-        trust,
-        steps,
-        output,
-        finish: fixed.finish.clone(),
-        max_batch: 1,
+    // Layers whose answers are made exact at once, since guard bits up to the next activation are too many.
+    let mut exact = BTreeSet::new();
+    let (mut plan, sources) = loop {
+        let mut steps = Steps::new(trust);
+        let output = steps.all(fixed, &exact)?;
+        let Steps { steps, sources, .. } = steps;
+        let mut plan = Plan {
+            format: FORMAT,
+            model: validate::printable(&fixed.name),
+            trust,
+            steps,
+            output,
+            finish: fixed.finish.clone(),
+            max_batch: 1,
+        };
+        if trust == TrustLevel::TwoParty {
+            widen_ranges(&mut plan)?;
+            if let Some((step, bits)) = settle_guards(&mut plan)? {
+                let layers = layers_before(&plan, step).chain([step]);
+                let nodes: Vec<usize> = layers.filter_map(|layer| sources[layer]).collect();
+                let layer = |node: &usize| linear_of(&fixed.nodes[*node]).is_some();
+                let before = exact.len();
+                exact.extend(nodes.into_iter().filter(layer));
+                if exact.len() == before {
+                    return Err(BuildError::Layer {
+                        layer: plan.steps[step].name.clone(),
+                        reason: format!(
+                            "shares of its values take {bits} bits, more than {}: lower --weight-bits or --input-bits",
+                            held::MAX_BITS
+                        ),
+                    });
+                }
+                continue;
+            }
+        }
+        break (plan, sources);
     };
     let sources: Vec<_> = sources
         .iter()
         .map(|source| source.and_then(|node| linear_of(&fixed.nodes[node])))
         .collect();
     if trust == TrustLevel::TwoParty {
-        widen_ranges(&mut plan)?;
-        settle_shares(&mut plan, &sources)?;
+        settle_parameters(&mut plan, &sources)?;
     }
     plan.max_batch =
         cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
@@ -55,8 +81,9 @@ pub(crate) fn lower(
     validate::validate(&plan).map_err(BuildError::Refused)?;
     let weights = sources
         .iter()
-        .map(|source| source.map(|(_, linear)| linear.clone()));
-    Ok((plan, weights.collect()))
+        .map(|source| source.map(|(_, linear)| linear.clone()))
+        .collect();
+    Ok((plan, weights))
 }
 
 fn linear_of(node: &FixedNode) -> Option<(&FixedNode, &Linear)> {
@@ -89,8 +116,8 @@ impl Steps {
         }
     }
 
-    /// All nodes; the step of the result.
-    fn all(&mut self, fixed: &FixedGraph) -> Result<usize, BuildError> {
+    /// All nodes, with exact shares right after those of `exact`; the step of the result.
+    fn all(&mut self, fixed: &FixedGraph, exact: &BTreeSet<usize>) -> Result<usize, BuildError> {
         let mut consumers = vec![0usize; fixed.nodes.len()];
         let read = fixed.nodes.iter().flat_map(|node| &node.inputs);
         read.for_each(|&input| consumers[input] += 1);
@@ -106,6 +133,9 @@ impl Steps {
                 }
                 _ => self.node(index, node, inputs)?,
             };
+            if exact.contains(&index) {
+                step_of[index] = self.exact(step_of[index]);
+            }
         }
         let result = step_of[fixed.output];
         if self.trust != TrustLevel::TwoParty {
@@ -121,6 +151,10 @@ impl Steps {
         let StepKind::Activation(chain) = &mut step.kind else {
             return false;
         };
+        // What multiplies by a slope would multiply the errors of shares that were to be exact.
+        if chain.ops.is_empty() && matches!(op, ActivationOp::LeakyRelu { .. }) {
+            return false;
+        }
         chain.ops.push(op.clone());
         let joins = match chain.protocol {
             Protocol::Reveal => true,
@@ -317,27 +351,28 @@ fn layers_before(plan: &Plan, index: usize) -> impl Iterator<Item = usize> {
     layers.into_iter()
 }
 
-/// Chooses guard bits, and the parameters that go with them.
-fn settle_shares(
+/// Chooses guard bits; the step, if any, whose shares then take too many bits, and how many.
+fn settle_guards(plan: &mut Plan) -> Result<Option<(usize, u32)>, BuildError> {
+    while let Some((step, fault)) = held::fault(plan, &held::held(plan)) {
+        match fault {
+            Fault::Error { input, guard } => raise_guards(plan, input, guard),
+            Fault::Width { bits } => return Ok(Some((step, bits))),
+            Fault::Inexact { .. } => {
+                return Err(BuildError::Layer {
+                    layer: plan.steps[step].name.clone(),
+                    reason: "its input is not exact".into(),
+                });
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The parameters that go with shares and guard bits.
+fn settle_parameters(
     plan: &mut Plan,
     sources: &[Option<(&FixedNode, &Linear)>],
 ) -> Result<(), BuildError> {
-    while let Some((step, fault)) = held::fault(plan, &held::held(plan)) {
-        let layer = |reason: String| BuildError::Layer {
-            layer: plan.steps[step].name.clone(),
-            reason,
-        };
-        match fault {
-            Fault::Error { input, guard } => raise_guards(plan, input, guard),
-            Fault::Width { bits } => {
-                return Err(layer(format!(
-                    "shares of its values take {bits} bits, more than {}: lower --weight-bits or --input-bits",
-                    held::MAX_BITS
-                )));
-            }
-            Fault::Inexact { .. } => return Err(layer("its input is not exact".into())),
-        }
-    }
     let held = held::held(plan);
     for (index, source) in sources.iter().enumerate() {
         if let Some((node, linear)) = source {

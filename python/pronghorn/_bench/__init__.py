@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pronghorn._bench.activations import bench_activations
 from pronghorn._bench.batch import bench_batch
 from pronghorn._bench.cryptonets import bench_cryptonets_relu
 from pronghorn._bench.ngraph_he2 import bench_ngraph_he2
@@ -14,6 +15,7 @@ from pronghorn._bench.squares import bench_cryptonets_square
 from pronghorn._bench.words import bench_words
 
 SUITES: dict[str, Callable[[Report, bool], None]] = {
+    "activations": bench_activations,
     "batch": bench_batch,
     "cryptonets-relu": bench_cryptonets_relu,
     "cryptonets-square": bench_cryptonets_square,

@@ -1,0 +1,113 @@
+"""`two-party`, the level where none is named: equal to the oracle on any network, in process and in two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pronghorn
+from conftest import SHARED
+from helpers import floats, model, node
+from pronghorn import _processes
+from pronghorn._data import Preprocessing, load_images
+
+DIGITS = Path(__file__).parents[1] / "examples" / "mnist"
+DATA = DIGITS / "t10k-images-idx3-ubyte.gz"
+
+
+def network(kind: str) -> tuple[list, dict[str, np.ndarray]]:
+    """Nodes and constants of a network of two layers with something between them."""
+    constants = {"w": floats(4, 2, 3, 3) / 4, "v": floats(3, 4, 3, 3) / 4, "b": floats(4), "zero": np.float32(0)}
+    first = node("Conv", "x w b", "c", pads=[1, 1, 1, 1])
+    last = node("Conv", "d v", "y", strides=[2, 2])
+    constants |= {"low": np.float32(-0.7), "high": np.float32(1.1)}
+    between = {
+        "relu": [node("Relu", "c", "d")],
+        "leaky": [node("LeakyRelu", "c", "d", alpha=0.2)],
+        "clip": [node("Clip", "c low high", "d")],
+        "pool": [
+            node("MaxPool", "c", "p", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node("Relu", "p", "d"),
+        ],
+        "relu, pool": [node("Relu", "c", "r"), node("MaxPool", "r", "d", kernel_shape=[2, 2], strides=[1, 1])],
+        "average": [node("AveragePool", "c", "p", kernel_shape=[3, 3]), node("Relu", "p", "d")],
+        "square": [node("Mul", "c c", "d")],
+        "nothing": [node("Identity", "c", "d")],
+        "residual": [
+            node("Relu", "c", "r"),
+            node("Conv", "r u", "e", pads=[1, 1, 1, 1]),
+            node("Add", "e r", "s"),
+            node("Relu", "s", "d"),
+        ],
+        "sum of layers": [node("Conv", "x t", "e", pads=[1, 1, 1, 1]), node("Add", "e c", "d")],
+        "concatenation": [
+            node("Relu", "c", "r"),
+            node("Conv", "x t", "e", pads=[1, 1, 1, 1]),
+            node("Concat", "e r", "k", axis=1),
+            node("Relu", "k", "d"),
+        ],
+    }[kind]
+    constants |= {"u": floats(4, 4, 3, 3) / 4, "t": floats(4, 2, 3, 3) / 4}
+    if kind == "concatenation":
+        constants["v"] = floats(3, 8, 3, 3) / 4
+    used = {name for each in [first, *between, last] for name in each.input}
+    return [first, *between, last], {name: value for name, value in constants.items() if name in used}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "relu",
+        "leaky",
+        "clip",
+        "pool",
+        "relu, pool",
+        "average",
+        "square",
+        "nothing",
+        "residual",
+        "sum of layers",
+        "concatenation",
+    ],
+)
+def test_equals_the_oracle(kind: str) -> None:
+    nodes, constants = network(kind)
+    loaded = pronghorn.load(model(nodes, (1, 2, 9, 9), constants), samples=floats(40, 2, 9, 9))
+    report = loaded.verify(floats(5, 2, 9, 9))
+    assert report.trust == "two-party"
+    assert report.disagreements == 0
+
+
+def test_is_the_default() -> None:
+    loaded = pronghorn.load(DIGITS / "cryptonets_relu.onnx")
+    plan = loaded.plan()
+    assert plan.trust == "two-party"
+    assert "by garbled circuit" in str(plan)
+    assert "opened to the client" in str(plan)
+
+
+def test_two_processes() -> None:
+    path = DIGITS / "cryptonets_relu.onnx"
+    with _processes.served(path, "two-party", ["--data", str(DATA)]) as server:
+        found = _processes.predict(server.address, "two-party", DATA, ["--limit", "40", "--repeat", "2"])
+    assert found["accuracy"] == pytest.approx(1.0, abs=0.03)
+    # The second run has no set-up to make.
+    first, second = found["runs"]
+    assert second["bytes_sent"] < first["bytes_sent"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "count"),
+    [
+        ("pneumonia/cnn_relu.onnx", "pneumonia/test.npz", 8),
+        ("mnist/gazelle_mnist_d.onnx", "mnist/t10k-images-idx3-ubyte.gz", 8),
+    ],
+)
+def test_real_models(name: str, data: str, count: int) -> None:
+    if not (SHARED / name).is_file():
+        pytest.skip("the data is not there")
+    images, *_ = load_images(SHARED / data, (1, 28, 28), Preprocessing())
+    report = pronghorn.load(SHARED / name, samples=images[:128]).verify(images[:count])
+    assert report.disagreements == 0
