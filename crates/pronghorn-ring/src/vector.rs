@@ -125,6 +125,28 @@ pub fn inner_product_at<W: Word>(
     simd::vector::inner_product(level, q, xs, ys, out);
 }
 
+/// The square of `x0 + x1 s` as a polynomial in `s`: `out0 = x0 x0`, `out1 = 2 x0 x1` and `out2 = x1 x1 mod q`, elementwise, reading
+/// and writing each word once.
+///
+/// # Panics
+/// Unless all slices have one length.
+pub fn square_linear<W: Word>(q: &Prime<W>, x: [&[W]; 2], out: [&mut [W]; 3]) {
+    square_linear_at(SimdLevel::detect(), q, x, out);
+}
+
+/// [`square_linear`] at `level`, or the best below it that the CPU has.
+///
+/// # Panics
+/// Unless all slices have one length.
+pub fn square_linear_at<W: Word>(level: SimdLevel, q: &Prime<W>, x: [&[W]; 2], out: [&mut [W]; 3]) {
+    let lengths = [x[0].len(), out[0].len(), out[1].len(), out[2].len()];
+    assert!(
+        lengths.iter().all(|&length| length == x[1].len()),
+        "{UNEQUAL}"
+    );
+    simd::vector::square_linear(level, q, x, out);
+}
+
 const UNEQUAL: &str = "elementwise operands have one length";
 
 #[cfg(test)]
@@ -212,6 +234,26 @@ mod tests {
                 &|out| mul_shoup_add_assign_at(level, &q, out, &x, &y, &y_shoup),
                 &|x, y, z| q.add(z, q.mul(x, y)),
             );
+            for part in 0..3 {
+                check(
+                    "square_linear",
+                    &|out| {
+                        let mut parts = [z.clone(), z.clone(), z.clone()];
+                        square_linear_at(
+                            level,
+                            &q,
+                            [&x, &y],
+                            parts.each_mut().map(|part| &mut part[..]),
+                        );
+                        out.copy_from_slice(&parts[part]);
+                    },
+                    &|x, y, _| match part {
+                        0 => q.mul(x, x),
+                        1 => q.add(q.mul(x, y), q.mul(x, y)),
+                        _ => q.mul(y, y),
+                    },
+                );
+            }
             for terms in [0, 1, 2, 3, 4, 5, 15, 16, 17, 40] {
                 check(
                     "inner_product",

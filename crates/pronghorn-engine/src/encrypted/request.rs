@@ -7,11 +7,13 @@ use pronghorn_ring::{
     random::Prg,
 };
 
-use super::{Shape, values::TILE};
+use super::{Shape, simd, values::TILE};
 use crate::error::EngineError;
 
 /// Columns that are unpacked and expanded together: blocks of the packing, chunks of `a`.
 pub const CHUNK: usize = BLOCK;
+/// How many rows before a chunk is read it is asked for.
+const FETCH_AHEAD: usize = 2;
 const _: () = assert!(UNIFORM_CHUNK == BLOCK && CHUNK.is_multiple_of(TILE));
 
 /// Packed rows of `b`, one an element, and where their `a` comes from. Kept packed, and `a` is not kept at all: half of
@@ -79,8 +81,13 @@ impl Request {
         let q = parameters.basis().prime(limb);
         let elements = self.rows.len() / self.row_bytes;
         room.resize(CHUNK, W::default());
+        let place = start + chunk * block;
         for (element, row) in self.rows.chunks_exact(self.row_bytes).enumerate() {
-            let bytes = &row[start + chunk * block..][..block];
+            let ahead = (element + FETCH_AHEAD) * self.row_bytes + place;
+            if let Some(bytes) = self.rows.get(ahead..ahead + block) {
+                simd::fetch(bytes);
+            }
+            let bytes = &row[place..][..block];
             bits::unpack(bytes, width, room).map_err(|source| EngineError::Packing {
                 step: shape.step.clone(),
                 message: "the encrypted input",

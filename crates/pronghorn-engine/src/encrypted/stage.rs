@@ -19,6 +19,9 @@ use crate::{batch::product, error::EngineError, simd};
 /// Elements that a rescaling handles together, for each thread.
 const RESCALED_TOGETHER: usize = 32;
 
+/// Words of a polynomial that are multiplied together.
+const MULTIPLIED_TOGETHER: usize = 4 * TILE;
+
 /// The result of the network on the input of `request`.
 ///
 /// # Errors
@@ -99,6 +102,16 @@ impl<W: Word> Default for Room<W> {
             spare: Vec::new(),
             product: product::Scratch::default(),
         }
+    }
+}
+
+impl<W: Word> Room<W> {
+    /// A buffer of so many words, whatever they are: the one whose length is nearest, since what it lacks must be zeroed.
+    fn take(&mut self, length: usize) -> Vec<W> {
+        let nearest = (0..self.spare.len()).min_by_key(|&i| self.spare[i].len().abs_diff(length));
+        let mut buffer = nearest.map_or_else(Vec::new, |i| self.spare.swap_remove(i));
+        buffer.resize(length, W::default());
+        buffer
     }
 }
 
@@ -229,8 +242,7 @@ impl<'a, W: Word> Stage<'a, W> {
                 room.values[index] = Some(value);
                 continue;
             }
-            let mut out = room.spare.pop().unwrap_or_default();
-            out.resize(node.polys * node.elements * TILE, W::default());
+            let mut out = room.take(node.polys * node.elements * TILE);
             let operand = |&input: &usize| Operand {
                 words: before(input)
                     .or(room.values[input].as_deref())
@@ -342,7 +354,8 @@ fn apply<W: Word>(
     }
 }
 
-/// The tensor product: polynomial `k` is the sum of `x_i y_j` over `i + j = k`. A square makes each mixed product once.
+/// The tensor product: polynomial `k` is the sum of `x_i y_j` over `i + j = k`. A square makes each mixed product once. A
+/// few words at a time, which stay in the first cache.
 fn multiply<W: Word>(
     q: &Prime<W>,
     x: Operand<'_, W>,
@@ -351,26 +364,44 @@ fn multiply<W: Word>(
     poly_len: usize,
 ) {
     let is_square = std::ptr::eq(x.words, y.words);
-    for (k, out) in out.chunks_exact_mut(poly_len).enumerate() {
-        let pairs = (0..x.polys).filter_map(|i| Some((i, k.checked_sub(i)?)));
-        let pairs = pairs.filter(|&(i, j)| j < y.polys && !(is_square && j < i));
-        let mut first = true;
-        // Mixed products first, so that they can be doubled together.
-        let (mixed, equal): (Vec<_>, Vec<_>) = pairs.partition(|(i, j)| i != j);
-        for &(i, j) in &mixed {
-            accumulate(q, x.poly(i), y.poly(j), out, &mut first);
-        }
-        if is_square && !first {
-            simd::double(SimdLevel::detect(), out, q);
-        }
-        for &(i, j) in &equal {
-            accumulate(q, x.poly(i), y.poly(j), out, &mut first);
+    if is_square && x.polys == 2 {
+        let (first, rest) = out.split_at_mut(poly_len);
+        let (second, third) = rest.split_at_mut(poly_len);
+        return vector::square_linear(q, [x.poly(0), x.poly(1)], [first, second, third]);
+    }
+    let polys = out.len() / poly_len;
+    for start in (0..poly_len).step_by(MULTIPLIED_TOGETHER) {
+        let length = MULTIPLIED_TOGETHER.min(poly_len - start);
+        for k in 0..polys {
+            let out = &mut out[k * poly_len + start..][..length];
+            let factors = |i: usize| {
+                let j = k - i;
+                (&x.poly(i)[start..][..length], &y.poly(j)[start..][..length])
+            };
+            let terms = (k + 1).saturating_sub(y.polys)..x.polys.min(k + 1);
+            let mut first = true;
+            if is_square {
+                // Mixed products first, so that they can be doubled together.
+                for i in terms.start..k.div_ceil(2) {
+                    accumulate(q, factors(i), out, &mut first);
+                }
+                if !first {
+                    simd::double(SimdLevel::detect(), out, q);
+                }
+                if k % 2 == 0 {
+                    accumulate(q, factors(k / 2), out, &mut first);
+                }
+            } else {
+                for i in terms {
+                    accumulate(q, factors(i), out, &mut first);
+                }
+            }
         }
     }
 }
 
 /// `out += x y`, or `out = x y` the first time.
-fn accumulate<W: Word>(q: &Prime<W>, x: &[W], y: &[W], out: &mut [W], first: &mut bool) {
+fn accumulate<W: Word>(q: &Prime<W>, (x, y): (&[W], &[W]), out: &mut [W], first: &mut bool) {
     if std::mem::take(first) {
         vector::mul(q, x, y, out);
     } else {

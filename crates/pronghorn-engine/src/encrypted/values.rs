@@ -4,8 +4,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pronghorn_ring::Word;
 
+use super::simd;
+
 /// Columns of a unit: words of one limb that are worked on together.
 pub use crate::batch::product::TILE;
+
+/// How many tiles before a word is read or written its place is asked for.
+const FETCH_AHEAD: usize = 6;
 
 /// All ciphertexts of a value in the NTT domain, `[limb][tile][poly][element][TILE]`: what stands at one place of one limb
 /// of all elements is together, since within a stage only such words meet.
@@ -58,8 +63,11 @@ impl<W: Word> Values<W> {
 
     /// Copies limb `limb` of one polynomial of one element to `out`, which is `n` words long.
     pub fn read(&self, element: usize, poly: usize, limb: usize, out: &mut [W]) {
+        let place = (poly * self.elements + element) * TILE;
         for (tile, out) in out.chunks_exact_mut(TILE).enumerate() {
-            let place = (poly * self.elements + element) * TILE;
+            if tile + FETCH_AHEAD < self.tiles() {
+                simd::fetch(&self.unit(limb, tile + FETCH_AHEAD)[place..][..TILE]);
+            }
             out.copy_from_slice(&self.unit(limb, tile)[place..][..TILE]);
         }
     }
@@ -69,6 +77,9 @@ impl<W: Word> Values<W> {
         let (length, tiles) = (self.unit_len(), self.tiles());
         for (tile, from) in from.chunks_exact(TILE).enumerate() {
             let place = (limb * tiles + tile) * length + (poly * self.elements + element) * TILE;
+            if tile + FETCH_AHEAD < tiles {
+                simd::fetch(&self.words[place + FETCH_AHEAD * length..][..TILE]);
+            }
             self.words[place..][..TILE].copy_from_slice(from);
         }
     }

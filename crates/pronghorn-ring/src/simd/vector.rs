@@ -5,6 +5,7 @@
 
 mod inner_product;
 mod narrow;
+mod square;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
@@ -15,6 +16,7 @@ use super::{Routine, vectorised};
 use crate::{Prime, SimdLevel, Word};
 
 pub use inner_product::inner_product;
+pub use square::square_linear;
 
 /// `out[i]` from itself and word `i` of each input.
 trait Operation<W: Word, const INPUTS: usize>: Copy {
@@ -167,15 +169,15 @@ impl Relation {
 
 /// `out = x * y mod q`.
 pub fn mul<W: Word>(level: SimdLevel, q: &Prime<W>, x: &[W], y: &[W], out: &mut [W]) {
-    match W::BITS {
-        32 => narrow::mul(
+    match narrow::takes(q) {
+        true => narrow::mul(
             level,
             &Narrow::new(q),
             cast_slice(x),
             cast_slice(y),
             cast_slice_mut(out),
         ),
-        _ => run(
+        false => run(
             level,
             q,
             Mul {
@@ -189,9 +191,9 @@ pub fn mul<W: Word>(level: SimdLevel, q: &Prime<W>, x: &[W], y: &[W], out: &mut 
 
 /// `x *= y mod q`.
 pub fn mul_assign<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W], y: &[W]) {
-    match W::BITS {
-        32 => narrow::mul_assign(level, &Narrow::new(q), cast_slice_mut(x), cast_slice(y)),
-        _ => run(
+    match narrow::takes(q) {
+        true => narrow::mul_assign(level, &Narrow::new(q), cast_slice_mut(x), cast_slice(y)),
+        false => run(
             level,
             q,
             MulAssign {
@@ -205,15 +207,15 @@ pub fn mul_assign<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W], y: &[W])
 
 /// `acc += x * y mod q`.
 pub fn mul_add_assign<W: Word>(level: SimdLevel, q: &Prime<W>, acc: &mut [W], x: &[W], y: &[W]) {
-    match W::BITS {
-        32 => narrow::mul_add_assign(
+    match narrow::takes(q) {
+        true => narrow::mul_add_assign(
             level,
             &Narrow::new(q),
             cast_slice_mut(acc),
             cast_slice(x),
             cast_slice(y),
         ),
-        _ => run(
+        false => run(
             level,
             q,
             MulAdd {

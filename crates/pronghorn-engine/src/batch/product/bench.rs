@@ -38,6 +38,11 @@ pub fn ceiling(level: SimdLevel, rounds: usize) -> Option<Ceiling> {
         Backend::Avx512(cpu) => Some(measure("vpmaddwd zmm", cpu, rounds)),
         #[cfg(target_arch = "x86_64")]
         Backend::Vnni(cpu) => Some(measure("vpdpwssd zmm", cpu, rounds)),
+        #[cfg(target_arch = "x86_64")]
+        Backend::Amx(cpu) => Some(Ceiling {
+            instruction: "tdpbsud tmm",
+            rate: best(rounds, || cpu.multiply_tiles(STEPS, CALLS)),
+        }),
     }
 }
 
@@ -53,8 +58,7 @@ fn measure<K: Kernel<N>, const N: usize>(
     let mut offsets = Offsets::default();
     (0..STEPS).for_each(|step| offsets.push((step * LIMBS * N) as u32));
     let mut sums = Sums([0; SUMS]);
-    let mut round = || {
-        let begin = Instant::now();
+    let round = || {
         for _ in 0..CALLS {
             let steps = Steps::<N>::new(
                 &offsets,
@@ -68,15 +72,21 @@ fn measure<K: Kernel<N>, const N: usize>(
             kernel.run(steps, &mut sums);
             black_box(&mut sums);
         }
-        begin.elapsed().as_secs_f64()
+        // Each lane multiplies two words of each row of weights, one limb of them at a time.
+        CALLS * STEPS * rows * N * 2
     };
-    let best = (0..rounds.max(1))
-        .map(|_| round())
-        .fold(f64::INFINITY, f64::min);
-    // Each lane multiplies two words of each row of weights, one limb of them at a time.
-    let multiply_adds = CALLS * STEPS * rows * N * 2;
     Ceiling {
         instruction,
-        rate: multiply_adds as f64 / best,
+        rate: best(rounds, round),
     }
+}
+
+/// The best rate of rounds that say how many multiply-adds they did.
+fn best(rounds: usize, mut round: impl FnMut() -> usize) -> f64 {
+    let mut rate = || {
+        let begin = Instant::now();
+        let multiply_adds = round();
+        multiply_adds as f64 / begin.elapsed().as_secs_f64()
+    };
+    (0..rounds.max(1)).map(|_| rate()).fold(0.0, f64::max)
 }

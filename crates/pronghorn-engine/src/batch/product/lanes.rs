@@ -43,6 +43,11 @@ impl Modulus {
         }
     }
 
+    /// The modulus itself.
+    pub(super) fn value(&self) -> u64 {
+        self.q
+    }
+
     /// The residue's representative of smallest magnitude, or nearly, that the limbs hold.
     #[inline(always)]
     fn centre(&self, residue: u64) -> i64 {

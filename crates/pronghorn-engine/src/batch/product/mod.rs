@@ -27,6 +27,7 @@
 //! magnitudes need; never on the words.
 
 mod bench;
+mod bytes;
 mod kernel;
 mod lanes;
 mod nest;

@@ -8,6 +8,7 @@ use pronghorn_ring::Word;
 use super::TILE;
 use super::kernel::{Kernel, Offsets, SUMS, Steps, Sums};
 use super::lanes::{self, Modulus};
+use super::simd::TileScratch;
 use super::weights::{Block, PackedWeights, split};
 
 /// Weights beyond this many words are walked once for each row of output positions instead of
@@ -37,6 +38,8 @@ pub struct Scratch {
     border: Offsets,
     /// For each output column where its offsets begin in `border`, none in the interior.
     borders: Vec<Option<usize>>,
+    /// Of products of bytes.
+    pub(super) tiles: TileScratch,
 }
 
 /// Computes all output rows of one tile: `output` is `[row][TILE]`.

@@ -6,6 +6,9 @@ use pronghorn_ring::{SimdLevel, Word};
 use super::kernel::{PORTABLE, Portable};
 use super::nest::{self, Job, Scratch};
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
 /// A set of instructions that this CPU was seen to have.
 #[derive(Clone, Copy)]
 pub(super) enum Backend {
@@ -23,7 +26,17 @@ pub(super) enum Backend {
     /// `vpdpwssd` on 512 bits.
     #[cfg(target_arch = "x86_64")]
     Vnni(x86::Vnni),
+    /// Matrices of bytes where they do, `vpdpwssd` elsewhere.
+    #[cfg(target_arch = "x86_64")]
+    Amx(amx::Amx),
 }
+
+/// Memory of one back end for one tile.
+#[cfg(target_arch = "x86_64")]
+pub(super) type TileScratch = amx::Scratch;
+/// Memory of one back end for one tile.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) type TileScratch = ();
 
 impl Backend {
     /// The fastest back end of a level, or the portable one where the CPU has less.
@@ -43,7 +56,8 @@ impl Backend {
             SimdLevel::Avx2 => x86::Avx2::detect().map(Self::Avx2).into_iter().collect(),
             SimdLevel::Avx512 | SimdLevel::Avx512Ifma => {
                 let plain = x86::Avx512::detect().map(Self::Avx512).into_iter();
-                plain.chain(x86::Vnni::detect().map(Self::Vnni)).collect()
+                let with_vnni = plain.chain(x86::Vnni::detect().map(Self::Vnni));
+                with_vnni.chain(amx::Amx::detect().map(Self::Amx)).collect()
             }
         };
         #[cfg(not(target_arch = "x86_64"))]
@@ -61,6 +75,12 @@ impl Backend {
         output: &mut [W],
         scratch: &mut Scratch,
     ) {
+        #[cfg(target_arch = "x86_64")]
+        if let Self::Amx(cpu) = self
+            && cpu.run(job, tile, output, &mut scratch.tiles)
+        {
+            return;
+        }
         match job.modulus.limbs {
             2 => self.run_limbs::<W, 2>(job, tile, output, scratch),
             3 => self.run_limbs::<W, 3>(job, tile, output, scratch),
@@ -91,7 +111,7 @@ impl Backend {
             },
             // SAFETY: the token says that the CPU has these parts of AVX-512, and more.
             #[cfg(target_arch = "x86_64")]
-            Self::Vnni(cpu) => unsafe {
+            Self::Vnni(cpu) | Self::Amx(amx::Amx(cpu)) => unsafe {
                 x86::tile_avx512::<W, _, L>(cpu, job, tile, output, scratch);
             },
         }

@@ -4,6 +4,7 @@ use pronghorn_graph::geometry::{ConvGeometry, Window};
 use pronghorn_ring::{Prime, SimdLevel, Word};
 use proptest::prelude::*;
 
+use super::bytes::ByteWeights;
 use super::simd::Backend;
 use super::{
     PackedWeights, ProductError, Tiles, ceiling, multiply, multiply_on, multiply_reference,
@@ -84,9 +85,15 @@ fn check<W: Word>(
     let addend = with_addend.then_some(&addend[..]);
     let expected = multiply_reference(geometry, weights, q, &input, columns, addend);
     let to_u64 = |words: &[W]| words.iter().map(|word| word.to_u64()).collect::<Vec<_>>();
-    for backend in backends() {
+    // Bytes wherever they can be, not only where they are faster.
+    let mut tiled = PackedWeights::new(geometry, weights).expect("valid geometry");
+    tiled.bytes = ByteWeights::new(&tiled.shape, weights).map(Box::new);
+    let variants = backends()
+        .into_iter()
+        .flat_map(|backend| [(backend, &packed), (backend, &tiled)]);
+    for (backend, packed) in variants {
         let mut output = Tiles::new(packed.outputs(), columns);
-        multiply_on(backend, &packed, q, &input, columns, addend, &mut output);
+        multiply_on(backend, packed, q, &input, columns, addend, &mut output);
         let mut row = vec![W::from_u64(0); columns];
         for index in 0..packed.outputs() {
             output.read_row(index, &mut row);
@@ -167,6 +174,21 @@ proptest! {
         check(&geometry, &weights, &prime::<u32>(q), columns, with_addend, seed);
     }
 
+    /// What products of bytes take: small weights, one group, no dilation.
+    #[test]
+    fn any_geometry_of_bytes(
+        mut geometry in geometries().prop_filter("one group", |geometry| geometry.groups == 1),
+        largest in prop_oneof![Just(1), Just(15), Just(127), Just(128)],
+        q in prop_oneof![Just(2_147_483_647_u64), Just(268_369_921), Just(1_048_583), Just(1_048_573)],
+        columns in prop_oneof![Just(128_usize), 2..300_usize],
+        with_addend: bool,
+        seed: u64,
+    ) {
+        geometry.window.dilation = [1, 1];
+        let weights = weights(weight_count(&geometry), largest, seed);
+        check(&geometry, &weights, &prime::<u32>(q), columns, with_addend, seed);
+    }
+
     #[test]
     fn any_geometry_of_64_bit_words(
         geometry in geometries(),
@@ -209,7 +231,13 @@ fn dense_layers_of_any_size_of_block() {
 #[test]
 fn sums_at_the_edge_of_32_bits() {
     fn extreme<W: Word>(q: u64, word: u64) {
-        for (inputs, weight) in [(2, 32_767), (2_048, 31), (3, 32_767), (4, 32_767)] {
+        for (inputs, weight) in [
+            (2, 32_767),
+            (2_048, 31),
+            (516, 127),
+            (3, 32_767),
+            (4, 32_767),
+        ] {
             let geometry = geometry([inputs, 13], [1, 1], [1, 1]);
             for weight in [weight, -weight] {
                 // Four weights of norm 2^16, just too much for one chunk: two of them are one.
@@ -389,6 +417,27 @@ fn input_of_another_size_is_refused() {
     let packed = PackedWeights::new(&geometry([2, 2], [1, 1], [1, 1]), &[0; 4]).expect("valid");
     let mut output = Tiles::<u32>::new(2, 3);
     multiply(&packed, &prime(65_537), &[0; 5], 3, None, &mut output);
+}
+
+#[test]
+fn layers_for_bytes() {
+    let bytes = |geometry: &ConvGeometry, weight: i32| {
+        let weights = vec![weight; weight_count(geometry)];
+        let packed = PackedWeights::new(geometry, &weights).expect("valid");
+        packed.bytes.is_some()
+    };
+    let dense = geometry([845, 100], [1, 1], [1, 1]);
+    assert!(bytes(&dense, 77) && bytes(&dense, -77));
+    // Sums of more than 2^16, and weights of more than a byte.
+    assert!(!bytes(&dense, 78) && !bytes(&geometry([64, 64], [1, 1], [1, 1]), 128));
+    let mut convolution = geometry([1, 5], [28, 28], [5, 5]);
+    convolution.window.stride = [2, 2];
+    convolution.window.padding = [1; 4];
+    assert!(bytes(&convolution, 50));
+    convolution.window.dilation = [1, 2];
+    assert!(!bytes(&convolution, 50));
+    // Two of 16 outputs and three of 64 inputs: most of the products would be with zeros.
+    assert!(!bytes(&geometry([3, 2], [1, 1], [1, 1]), 1));
 }
 
 #[test]

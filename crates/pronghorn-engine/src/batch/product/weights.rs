@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use pronghorn_graph::geometry::{ConvGeometry, GeometryError};
 
+use super::bytes::ByteWeights;
+
 /// Outputs computed together from one list of pair rows, at most.
 pub(super) const BLOCK: usize = 12;
 
@@ -12,7 +14,7 @@ const LARGEST: u32 = (1 << 15) - 1;
 
 /// Largest `sum |w|` of a chunk: with limbs of at most 2^15, and another 2^15 for the addend's
 /// limb, sums stay below 2^31. One pair of weights always fits.
-const CHUNK: u32 = (1 << 16) - 2;
+pub(super) const CHUNK: u32 = (1 << 16) - 2;
 
 /// Most pair rows under one kernel: their offsets, times 64 words, fit 32 bits.
 const MOST_PAIRS: usize = 1 << 25;
@@ -58,6 +60,8 @@ pub struct PackedWeights {
     pub(super) blocks: Vec<Block>,
     /// For each block `[pair][output of the block]`: the pair's two weights as 16-bit numbers.
     pub(super) words: Vec<u32>,
+    /// The weights as bytes, where that is of use.
+    pub(super) bytes: Option<Box<ByteWeights>>,
 }
 
 /// Up to [`BLOCK`] outputs of one group.
@@ -83,9 +87,13 @@ impl PackedWeights {
     pub fn new(geometry: &ConvGeometry, weights: &[i32]) -> Result<Self, ProductError> {
         let shape = Shape::new(geometry)?;
         check_weights(geometry, weights)?;
+        let bytes = ByteWeights::new(&shape, weights);
         let mut packed = Self {
             blocks: Vec::new(),
             words: Vec::new(),
+            bytes: bytes
+                .filter(|bytes| bytes.is_worthwhile(&shape))
+                .map(Box::new),
             shape,
         };
         let groups = geometry.groups;

@@ -12,6 +12,11 @@ pub struct Narrow {
     reciprocal: u32,
 }
 
+/// Whether a prime is for these, being of 31 bits and so too long for vectors of 32.
+pub fn takes<W: Word>(q: &Prime<W>) -> bool {
+    W::BITS == 32 && q.bits() > 30
+}
+
 impl Narrow {
     pub fn new<W: Word>(q: &Prime<W>) -> Self {
         Self {
@@ -66,6 +71,19 @@ vectorised! {
     pub fn mul_add_assign(q: &Narrow, acc: &mut [u32], x: &[u32], y: &[u32]) {
         for ((acc, &x), &y) in acc.iter_mut().zip(x).zip(y) {
             *acc = q.add(*acc, q.mul(x, y));
+        }
+    }
+}
+
+vectorised! {
+    /// [`square_linear`](super::square_linear).
+    pub fn square_linear(q: &Narrow, x0: &[u32], x1: &[u32], out0: &mut [u32], out1: &mut [u32], out2: &mut [u32]) {
+        let outs = out0.iter_mut().zip(out1).zip(out2);
+        for ((&x0, &x1), ((out0, out1), out2)) in x0.iter().zip(x1).zip(outs) {
+            let mixed = q.mul(x0, x1);
+            *out0 = q.mul(x0, x0);
+            *out1 = q.add(mixed, mixed);
+            *out2 = q.mul(x1, x1);
         }
     }
 }

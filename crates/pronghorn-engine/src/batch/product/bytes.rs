@@ -1,0 +1,225 @@
+//! Layers of small weights, laid out for a unit that multiplies matrices of bytes.
+//!
+//! A residue below 2^31 is four unsigned bytes and a weight a signed one, so that
+//! `sum w x = sum_j 2^(8 j) sum w x_j` takes four products of byte matrices. Such a unit
+//! multiplies tiles: 16 outputs by 64 inputs by 16 columns. Inputs go in *quads*, one byte of each of four
+//! in a 32-bit lane, and 16 quads under each other are a tile of inputs.
+//!
+//! A convolution fills a tile with several positions of an output row at once, a *group*: its weights are
+//! those of one position repeated, each shifted by the stride. What a group reads of an image row is a *run* of quads; a
+//! group has its own copies of its runs, `[group][image row][quad]`, so that all groups have the same weights and the runs
+//! under a kernel stand in sequence.
+
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Only there is such a unit known.
+
+use super::weights::{CHUNK, Shape};
+
+/// Outputs, quads and columns of a tile.
+pub(super) const SIDE: usize = 16;
+
+/// No input row, but zeros: padding.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Most quads of a layer: those of a tile of columns take 2 KiB each.
+const MOST_QUADS: usize = 4096;
+
+/// Most positions in a group.
+const MOST_POSITIONS: usize = 16;
+
+/// A row of a tile.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Line(pub(super) [i8; 64]);
+
+/// Weights of a layer as tiles of bytes.
+pub(super) struct ByteWeights {
+    /// The input rows of each quad, `[group][image row][quad of a run]`.
+    pub(super) quads: Vec<[u32; 4]>,
+    /// Quads of a run.
+    run: usize,
+    /// Image rows that are read, padding included.
+    image_rows: usize,
+    /// Groups in an output row.
+    pub(super) groups: usize,
+    /// Positions in a group.
+    positions: usize,
+    /// The outputs of a group.
+    pub(super) places: Vec<Place>,
+    /// Tiles of quads under a kernel.
+    pub(super) depth: usize,
+    /// `[tile of outputs][tile of quads][output]`.
+    pub(super) tiles: Vec<Line>,
+    stride: usize,
+    output: [usize; 2],
+}
+
+/// An output of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Its output row, if the group is the first of the first row of positions.
+    row: usize,
+    /// Its position in the group.
+    position: usize,
+}
+
+/// How the positions of an output row are put together.
+#[derive(Clone, Copy)]
+struct Grouping {
+    positions: usize,
+    groups: usize,
+    run: usize,
+    tiles: [usize; 2],
+}
+
+impl Grouping {
+    fn new(shape: &Shape, positions: usize) -> Self {
+        let (geometry, window) = (&shape.geometry, &shape.geometry.window);
+        let pixels = (positions - 1) * window.stride[1] + window.kernel[1];
+        let run = (pixels * geometry.in_channels).div_ceil(4);
+        let outputs = positions * geometry.out_channels;
+        Self {
+            positions,
+            groups: shape.output[1].div_ceil(positions),
+            run,
+            tiles: [
+                outputs.div_ceil(SIDE),
+                (run * window.kernel[0]).div_ceil(SIDE),
+            ],
+        }
+    }
+
+    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 8 to pack a quad.
+    fn cycles(&self, shape: &Shape) -> usize {
+        let products = 4 * self.tiles[0] * self.tiles[1];
+        let window = &shape.geometry.window;
+        let new_rows = window.stride[0].min(window.kernel[0]);
+        self.groups * (products * SIDE + self.run * new_rows * 8)
+    }
+}
+
+impl ByteWeights {
+    /// Lays out the weights, given in ONNX order; none where they do not fit bytes or their sums 32 bits, or the layer is of a form
+    /// that this is not for.
+    pub(super) fn new(shape: &Shape, weights: &[i32]) -> Option<Self> {
+        let (geometry, window) = (&shape.geometry, &shape.geometry.window);
+        let fits = weights.iter().all(|&weight| i8::try_from(weight).is_ok());
+        let per_output = weights.len() / geometry.out_channels;
+        let norm = |weights: &[i32]| weights.iter().map(|w| u64::from(w.unsigned_abs())).sum();
+        let norms = weights.chunks_exact(per_output).map(norm);
+        let largest: u64 = norms.max().unwrap_or(0);
+        if !fits || largest > u64::from(CHUNK) || geometry.groups != 1 || window.dilation != [1, 1]
+        {
+            return None;
+        }
+        let most = shape.output[1].min(MOST_POSITIONS);
+        let all = (1..=most).map(|positions| Grouping::new(shape, positions));
+        let best = all.min_by_key(|grouping| grouping.cycles(shape))?;
+        let image_rows = (shape.output[0] - 1) * window.stride[0] + window.kernel[0];
+        let quads = image_rows
+            .saturating_mul(best.groups)
+            .saturating_mul(best.run);
+        if quads > MOST_QUADS {
+            return None;
+        }
+        let mut packed = Self {
+            quads: Vec::with_capacity(quads),
+            run: best.run,
+            image_rows,
+            groups: best.groups,
+            positions: best.positions,
+            places: (0..geometry.out_channels)
+                .flat_map(|channel| (0..best.positions).map(move |position| (channel, position)))
+                .map(|(channel, position)| Place {
+                    row: channel * shape.output[0] * shape.output[1] + position,
+                    position,
+                })
+                .collect(),
+            depth: best.tiles[1],
+            tiles: vec![Line([0; 64]); best.tiles[0] * best.tiles[1] * SIDE],
+            stride: window.stride[0],
+            output: shape.output,
+        };
+        packed.list_quads(shape);
+        packed.set_weights(shape, weights);
+        Some(packed)
+    }
+
+    /// Whether products of tiles, most of whose weights may be zero, are faster than instructions on vectors: two of those a cycle
+    /// multiply 32 words.
+    pub(super) fn is_worthwhile(&self, shape: &Shape) -> bool {
+        let window = &shape.geometry.window;
+        let tap_weights = window.kernel.iter().product::<usize>() * shape.geometry.in_channels;
+        let vectors = self.output[1] * shape.geometry.out_channels * tap_weights / 2;
+        let tiles = self.groups * 4 * SIDE * self.tiles.len() / SIDE;
+        tiles < vectors * 3 / 4
+    }
+
+    /// Tiles of outputs of a group.
+    pub(super) fn output_tiles(&self) -> usize {
+        self.places.len().div_ceil(SIDE)
+    }
+
+    /// The weights of a tile of outputs.
+    pub(super) fn tile_of_outputs(&self, tile: usize) -> &[Line] {
+        &self.tiles[tile * self.depth * SIDE..][..self.depth * SIDE]
+    }
+
+    /// The first quad under the kernel for a group of an output row.
+    pub(super) fn first_quad(&self, out_y: usize, group: usize) -> usize {
+        (group * self.image_rows + out_y * self.stride) * self.run
+    }
+
+    /// The output row of an output of a group; none beyond the last position.
+    #[inline(always)]
+    pub(super) fn output_row(&self, out_y: usize, group: usize, output: Place) -> Option<usize> {
+        let start = group * self.positions;
+        let [_, width] = self.output;
+        (start + output.position < width).then_some(output.row + out_y * width + start)
+    }
+
+    /// Output rows in all positions.
+    pub(super) fn output_height(&self) -> usize {
+        self.output[0]
+    }
+
+    fn list_quads(&mut self, shape: &Shape) {
+        let geometry = &shape.geometry;
+        let ([height, width], window) = (geometry.input, &geometry.window);
+        let [top, left, ..] = window.padding;
+        for group in 0..self.groups {
+            let start = group * self.positions * window.stride[1];
+            for y in 0..self.image_rows {
+                let row = |place: usize| {
+                    let (x, channel) = (place / geometry.in_channels, place % geometry.in_channels);
+                    let x = (start + x).checked_sub(left).filter(|&x| x < width);
+                    let y = y.checked_sub(top).filter(|&y| y < height);
+                    match (x, y) {
+                        (Some(x), Some(y)) => ((channel * height + y) * width + x) as u32,
+                        _ => NONE,
+                    }
+                };
+                self.quads.extend(
+                    (0..self.run).map(|quad| std::array::from_fn(|part| row(4 * quad + part))),
+                );
+            }
+        }
+    }
+
+    fn set_weights(&mut self, shape: &Shape, weights: &[i32]) {
+        let (geometry, window) = (&shape.geometry, &shape.geometry.window);
+        let [kernel_h, kernel_w] = window.kernel;
+        for (index, &weight) in weights.iter().enumerate() {
+            let (index, x) = (index / kernel_w, index % kernel_w);
+            let (index, y) = (index / kernel_h, index % kernel_h);
+            let (channel, input) = (index / geometry.in_channels, index % geometry.in_channels);
+            for position in 0..self.positions {
+                let output = channel * self.positions + position;
+                let place = (position * window.stride[1] + x) * geometry.in_channels + input;
+                let (quad, part) = (y * self.run + place / 4, place % 4);
+                let tile = output / SIDE * self.depth + quad / SIDE;
+                let Line(line) = &mut self.tiles[tile * SIDE + output % SIDE];
+                line[4 * (quad % SIDE) + part] = weight as i8;
+            }
+        }
+    }
+}
