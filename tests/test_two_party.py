@@ -111,3 +111,38 @@ def test_real_models(name: str, data: str, count: int) -> None:
     images, *_ = load_images(SHARED / data, (1, 28, 28), Preprocessing())
     report = pronghorn.load(SHARED / name, samples=images[:128]).verify(images[:count])
     assert report.disagreements == 0
+
+
+def test_prepared_predictions_send_little() -> None:
+    loaded = pronghorn.load(DIGITS / "cryptonets_relu.onnx")
+    images = np.random.default_rng(3).random((4, 1, 28, 28), dtype=np.float32)
+    with pronghorn.serve(loaded, "127.0.0.1:0") as server, pronghorn.connect(server.address) as client:
+        plain = client.predict(images)
+        cost = client.last_stats
+        assert cost is not None
+        prepared = client.prepare(4)
+        found = client.predict(images)
+        online = client.last_stats
+        assert online is not None
+        np.testing.assert_array_equal(found, plain)
+        assert online.bytes_received + 1_000_000 < cost.bytes_received
+        assert prepared.bytes_received > 1_000_000
+        with pytest.raises(pronghorn.errors.InputError):
+            client.prepare(0)
+
+
+def test_nothing_to_prepare() -> None:
+    loaded = pronghorn.load(DIGITS / "cryptonets_relu.onnx")
+    with (
+        pronghorn.serve(loaded, "127.0.0.1:0", "client-aided") as server,
+        pronghorn.connect(server.address, "client-aided") as client,
+        pytest.raises(pronghorn.errors.RunError, match="nothing can be prepared"),
+    ):
+        client.prepare(3)
+
+
+def test_prepare_on_the_command_line() -> None:
+    path = DIGITS / "cryptonets_relu.onnx"
+    with _processes.served(path, "two-party", ["--data", str(DATA)]) as server:
+        found = _processes.predict(server.address, "two-party", DATA, ["--limit", "3", "--prepare"])
+    assert found["prepared"]["bytes_received"] > 1_000_000

@@ -184,6 +184,25 @@ class Client(Shaped):
         """The server's plan as JSON."""
         return self._core.plan_json()
 
+    def prepare(self, images: int, *, progress: Progress | None = None) -> Stats:
+        """Does ahead what the prediction of `images` images needs no inputs for; what that cost.
+
+        Under `two-party` the server garbles all circuits and sends them: nearly all of the traffic. They are kept in memory, and the
+        next prediction of as many images on this connection uses them up.
+
+        Args:
+            images: how many.
+            progress: as in `predict`.
+
+        Raises:
+            InputError: `images` is not a positive number.
+            RunError: the trust level has nothing to prepare, or the session failed.
+        """
+        _check.callback("progress", progress)
+        count = _check.whole("images", images, 1)
+        with native_errors(RunError):
+            return Stats.of(count, self._core.prepare(count, progress))
+
     def predict(self, x: npt.ArrayLike, *, progress: Progress | None = None) -> Floats:
         """The model's outputs `(images, *output_shape)` on images the server does not see.
 

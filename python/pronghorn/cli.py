@@ -449,6 +449,9 @@ def predict(
     names: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
     limit: LimitOption = None,
     preparation: Preparation,
+    ahead: Annotated[
+        bool, typer.Option("--prepare", help="Make garbled circuits ahead, and say what that costs (two-party).")
+    ] = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the server.")] = 60.0,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -480,6 +483,7 @@ def predict(
         known = _labels(labels, loaded[0].labels if len(inputs) == 1 else None, len(images), total)
         kind = kind_of(plan_json["finish"], client.output_shape, outputs, known)
         known = _for_classes(known, kind, labels)
+        prepared = client.prepare(len(images)) if ahead else None
         found, runs = _predict(client, images, kind, repeat, bar)
         plan_hash, plan_text = client.plan_hash, client.plan_text()
     accuracy = None if known is None else float(np.mean(found.classes == known))
@@ -487,6 +491,11 @@ def predict(
         _write(out, lambda: _save(out, found))
     results = _Results(titles, found, top, class_names)
     if not as_json:
+        if prepared is not None:
+            _say(
+                f"prepared in {prepared.seconds:.2f} s: {prepared.bytes_sent:,} bytes sent, "
+                f"{prepared.bytes_received:,} received"
+            )
         results.print(accuracy, runs[-1], out)
         return
     summary = {
@@ -494,7 +503,8 @@ def predict(
         "trust": level,
         "plan_hash": plan_hash,
         "accuracy": accuracy,
-        "runs": [{"seconds": r.seconds, "bytes_sent": r.bytes_sent, "bytes_received": r.bytes_received} for r in runs],
+        "runs": [_costs(run) for run in runs],
+        **({"prepared": _costs(prepared)} if prepared is not None else {}),
         "clamped_inputs": runs[-1].clamped_inputs,
         "clamped_activations": runs[-1].clamped_activations,
         "peak_memory_bytes": _native.peak_memory_bytes(),
@@ -628,6 +638,10 @@ def _names(path: Path | None) -> list[str] | None:
 
 
 # Results.
+
+
+def _costs(stats: Stats) -> dict[str, float]:
+    return {"seconds": stats.seconds, "bytes_sent": stats.bytes_sent, "bytes_received": stats.bytes_received}
 
 
 def _predict(

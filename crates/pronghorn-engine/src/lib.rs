@@ -18,4 +18,6 @@ mod simd;
 
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
-pub use run::{ClientKeys, ClientRun, ServerKeys, ServerModel, ServerRun};
+pub use run::{
+    ClientKeys, ClientPreparation, ClientRun, ServerKeys, ServerModel, ServerPreparation, ServerRun,
+};

@@ -1,7 +1,7 @@
 //! A whole plan for one batch: the steps' machines, one after another, with shares in between.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -13,7 +13,7 @@ use pronghorn_plan::{
     Built, Computation, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize,
     held::{self, Held},
 };
-use pronghorn_ring::Word;
+use pronghorn_ring::{Word, random::Seed};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -30,7 +30,10 @@ use crate::{
     share::{Batch, Share},
 };
 
+mod ahead;
 mod two_party;
+
+pub use ahead::{ClientPreparation, ServerPreparation};
 
 /// What a party does when it comes to a step: an exchange with the peer, or its share at once.
 enum Started {
@@ -251,6 +254,7 @@ fn no_engine(step: &Step, reason: &'static str) -> EngineError {
 pub struct ClientKeys {
     encrypted: encrypted::client::KeySlot<u32>,
     transfer: garbled::ClientOts,
+    prepared: ahead::Store<ahead::ClientStep>,
 }
 
 /// The server's side of them. Secret: no Debug.
@@ -258,6 +262,24 @@ pub struct ClientKeys {
 pub struct ServerKeys {
     encrypted: encrypted::server::KeySlot<u32>,
     transfer: garbled::ServerOts,
+    prepared: ahead::Store<ahead::ServerStep>,
+}
+
+/// What was prepared for a batch, by step. Secret: no Debug.
+struct Ahead<T>(Mutex<Vec<Option<T>>>);
+
+impl<T> Default for Ahead<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Ahead<T> {
+    /// What was prepared for a step, for good.
+    fn take(&self, step: usize) -> Option<T> {
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.get_mut(step)?.take()
+    }
 }
 
 /// Counts the activations that left the ranges the samples set.
@@ -265,6 +287,7 @@ pub struct ServerKeys {
 struct Client {
     saturated: AtomicU64,
     keys: ClientKeys,
+    prepared: Ahead<ahead::ClientStep>,
 }
 
 impl Role for Client {
@@ -287,7 +310,12 @@ impl Role for Client {
             StepKind::Local(op) => at.local(op, &words),
             StepKind::Open | StepKind::Activation(_) if plan.trust == TrustLevel::TwoParty => {
                 let input = words.swap_remove(0);
-                let machine = two_party::client(at, Share::Words(input), &self.keys.transfer)?;
+                let machine = two_party::client(
+                    at,
+                    Share::Words(input),
+                    &self.keys.transfer,
+                    self.prepared.take(index),
+                )?;
                 return Ok(Started::Machine(machine));
             }
             StepKind::Open => return Err(no_engine(step, "the client has the value already")),
@@ -370,6 +398,7 @@ impl ClientRun {
         let share = Share::Words(Batch::from_images(&integers, elements, batch));
         let client = Client {
             keys: keys.clone(),
+            prepared: Ahead(Mutex::new(keys.take_prepared(batch))),
             ..Client::default()
         };
         Ok(Self {
@@ -490,6 +519,7 @@ fn layer(
 struct Server {
     model: Arc<ServerModel>,
     keys: ServerKeys,
+    prepared: Ahead<ahead::ServerStep>,
 }
 
 impl Role for Server {
@@ -506,6 +536,7 @@ impl Role for Server {
             shape: Option<Shape>,
             layer: &Arc<PreparedLayer<W>>,
             input: Share,
+            seed: Seed,
         ) -> Result<Option<Box<dyn StepMachine>>, EngineError> {
             let Some(shape) = shape else {
                 return Ok(None);
@@ -514,8 +545,14 @@ impl Role for Server {
                 shape,
                 layer.clone(),
                 input,
+                seed,
             )?)))
         }
+        let ready = self.prepared.take(index);
+        let seed = |ready| match ready {
+            Some(ahead::ServerStep::Linear(seed)) => Ok(seed),
+            _ => Seed::from_os(),
+        };
         let machine = match (&self.model.steps[index], &step.kind) {
             (None, StepKind::Local(op)) => return Ok(Started::Share(server_local(at, op, inputs))),
             (None, StepKind::Activation(_) | StepKind::Open)
@@ -525,15 +562,22 @@ impl Role for Server {
                     at,
                     inputs.swap_remove(0),
                     &self.keys.transfer,
+                    ready,
                 )?)
             }
             (None, _) => return Ok(Started::Share(Share::Zero)),
-            (Some(Prepared::LayerU32(layer)), _) => {
-                linear(Shape::of(plan, index, batch), layer, inputs.swap_remove(0))?
-            }
-            (Some(Prepared::LayerU64(layer)), _) => {
-                linear(Shape::of(plan, index, batch), layer, inputs.swap_remove(0))?
-            }
+            (Some(Prepared::LayerU32(layer)), _) => linear(
+                Shape::of(plan, index, batch),
+                layer,
+                inputs.swap_remove(0),
+                seed(ready)?,
+            )?,
+            (Some(Prepared::LayerU64(layer)), _) => linear(
+                Shape::of(plan, index, batch),
+                layer,
+                inputs.swap_remove(0),
+                seed(ready)?,
+            )?,
             (Some(Prepared::Network(network)), _) => {
                 encrypted::Shape::of(plan, index).map(|shape| {
                     Box::new(EncryptedServer::new(
@@ -592,7 +636,12 @@ impl ServerRun {
     ) -> Result<Self, EngineError> {
         let plan = model.plan.clone();
         let keys = keys.clone();
-        let server = Server { model, keys };
+        let prepared = Ahead(Mutex::new(keys.take_prepared(batch)));
+        let server = Server {
+            model,
+            keys,
+            prepared,
+        };
         Ok(Self(Run::new(server, plan, batch, Share::Zero)?))
     }
 }
@@ -626,3 +675,4 @@ macro_rules! delegate_machine {
 
 delegate_machine!(ClientRun, run);
 delegate_machine!(ServerRun, 0);
+use delegate_machine;

@@ -6,9 +6,18 @@ use std::sync::Arc;
 
 use common::{check, exchange, network, numbers};
 use pronghorn_engine::{
-    ClientKeys, ClientRun, EngineError, Machine, ServerKeys, ServerModel, ServerRun, Want,
+    ClientKeys, ClientPreparation, ClientRun, EngineError, Machine, ServerKeys, ServerModel,
+    ServerPreparation, ServerRun, Want,
 };
-use pronghorn_plan::{BuildOptions, Built, Plan, Protocol, StepKind, TrustLevel, build};
+use pronghorn_graph::{
+    fixed::{ActivationOp, LocalOp, ValueSpec},
+    geometry::Window,
+    oracle,
+};
+use pronghorn_plan::{
+    ActivationPlan, BuildOptions, Built, Plan, Protocol, Step, StepKind, TrustLevel, build,
+    plan::FORMAT,
+};
 use proptest::prelude::*;
 
 fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
@@ -65,6 +74,93 @@ fn batches_share_a_set_up() {
     );
 }
 
+/// A batch that was prepared has little left to exchange, gives the same, and uses up what was prepared.
+#[test]
+fn prepared_batches_equal_the_oracle() {
+    let built = built(7, None);
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
+    let inputs = numbers(162 * 3, 9);
+    let (integers, _) =
+        oracle::quantise_input(built.plan.input(), &inputs).expect("inputs are numbers");
+    let wanted = built
+        .oracle(&integers, 3)
+        .expect("values stay in their ranges");
+    for _ in 0..2 {
+        let mut client =
+            ClientPreparation::new(model.plan().clone(), 3, &client_keys).expect("the batch fits");
+        let mut server = ServerPreparation::new(&model, 3, &server_keys).expect("the batch fits");
+        exchange(&mut client, &mut server).expect("an honest preparation succeeds");
+        let progress = client.progress();
+        assert_eq!(progress.done, progress.total);
+    }
+    let run = |batch: usize| {
+        let inputs = &inputs[..162 * batch];
+        let mut client = ClientRun::with_keys(model.plan().clone(), inputs, batch, &client_keys)
+            .expect("inputs fit");
+        let mut server =
+            ServerRun::with_keys(model.clone(), batch, &server_keys).expect("the batch fits");
+        let bytes = count_bytes(&mut client, &mut server);
+        let elements = built.plan.output_len();
+        assert_eq!(
+            client.finish_integers().expect("the run is over"),
+            wanted[..elements * batch]
+        );
+        bytes
+    };
+    let sizes = [run(3), run(2), run(3), run(3)];
+    assert!(
+        sizes[0] == sizes[2] && sizes[0] < sizes[3],
+        "two of four batches were prepared: {sizes:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_prepared_is_refused() {
+    let built = built(8, None);
+    let (plan, keys) = (Arc::new(built.plan.clone()), ClientKeys::default());
+    assert!(matches!(
+        ClientPreparation::new(plan.clone(), 0, &keys),
+        Err(EngineError::Batch { .. })
+    ));
+    assert!(matches!(
+        ClientPreparation::new(plan.clone(), plan.max_batch + 1, &keys),
+        Err(EngineError::Batch { .. })
+    ));
+    let options = BuildOptions {
+        trust: Some(TrustLevel::ClientAided),
+        ..BuildOptions::default()
+    };
+    let other = build(&network(8), &options)
+        .expect("the test network has a plan")
+        .plan;
+    assert!(matches!(
+        ClientPreparation::new(Arc::new(other), 1, &keys),
+        Err(EngineError::Unsupported { .. })
+    ));
+}
+
+/// Bytes of an honest exchange, both ways.
+fn count_bytes(client: &mut dyn Machine, server: &mut dyn Machine) -> usize {
+    let mut bytes = 0;
+    loop {
+        let mut message = Vec::new();
+        match (client.want(), server.want()) {
+            (Want::Send, Want::Receive) => {
+                client.send(&mut message).expect("it is its turn");
+                server.receive(&message).expect("the message is right");
+            }
+            (Want::Receive, Want::Send) => {
+                server.send(&mut message).expect("it is its turn");
+                client.receive(&message).expect("the message is right");
+            }
+            (Want::Done, Want::Done) => return bytes,
+            wants => panic!("stuck: {wants:?}"),
+        }
+        bytes += message.len();
+    }
+}
+
 /// Nothing in the plan tells a range that is no power of two: of weights it says how many bits their sums take.
 #[test]
 fn plans_do_not_tell_sums_of_weights() {
@@ -112,6 +208,79 @@ fn hostile_plans_are_refused() {
         });
         activation.expect("the network has activations").protocol = Protocol::Reveal;
     });
+}
+
+/// A few bytes of plan must not cost the client minutes or gigabytes.
+#[test]
+fn plans_with_huge_windows_are_refused() {
+    let value = |shape: &[usize]| ValueSpec {
+        shape: shape.to_vec(),
+        fraction_bits: 0,
+        low: 0,
+        high: 255,
+    };
+    let step = |kind, inputs: &[usize], shape: &[usize]| Step {
+        name: "s".into(),
+        kind,
+        inputs: inputs.to_vec(),
+        value: value(shape),
+    };
+    let window = |side: usize, padding: usize| Window {
+        kernel: [side; 2],
+        stride: [1; 2],
+        dilation: [1; 2],
+        padding: [padding; 4],
+    };
+    let max_pool = |window| {
+        StepKind::Activation(ActivationPlan {
+            protocol: Protocol::Garbled,
+            ops: vec![ActivationOp::MaxPool { window }],
+        })
+    };
+    let plan = |input: &[usize], steps: Vec<Step>| {
+        let mut all = vec![step(StepKind::Input, &[], input)];
+        all.extend(steps);
+        let (last, shape) = (all.len() - 1, all[all.len() - 1].value.shape.clone());
+        all.push(step(StepKind::Open, &[last], &shape));
+        let output = all.len() - 1;
+        let plan = Plan {
+            format: FORMAT,
+            model: "hostile".into(),
+            trust: TrustLevel::TwoParty,
+            steps: all,
+            output,
+            finish: Vec::new(),
+            max_batch: 1,
+        };
+        Plan::from_bytes(&plan.to_bytes())
+    };
+    let pooled = |side: usize, window: Window| {
+        let out = side + 2 * window.padding[0] - window.kernel[0] + 1;
+        plan(
+            &[1, side, side],
+            vec![step(max_pool(window), &[0], &[1, out, out])],
+        )
+    };
+    assert!(pooled(9, window(3, 1)).is_ok());
+    // Gigabytes of sources; a circuit for each of a thousand sizes of window.
+    assert!(pooled(4096, window(32, 0)).is_err());
+    assert!(pooled(61, window(31, 15)).is_err());
+    // Hours of additions on shares.
+    let pad = StepKind::Local(LocalOp::Pad {
+        before: vec![0, 4082, 4082],
+        after: vec![0, 4082, 4082],
+    });
+    let sum = StepKind::Local(LocalOp::SumPool {
+        window: window(4096, 0),
+        multipliers: vec![1],
+    });
+    let mut pooled = step(sum, &[1], &[1, 4097, 4097]);
+    pooled.value.high = i32::MAX;
+    let refused = plan(
+        &[1, 28, 28],
+        vec![step(pad, &[0], &[1, 8192, 8192]), pooled],
+    );
+    assert!(refused.is_err_and(|error| error.to_string().contains("pools")));
 }
 
 /// A peer that sends garbage, too much or too little ends the run with an error, at every message.

@@ -12,8 +12,8 @@
 //! drops the guard bits inside, where nobody sees them, and what comes out is exact.
 
 use pronghorn_ring::{
-    Word,
-    random::{Prg, Seed},
+    Prime, Word,
+    random::{Prg, Seed, Stream},
     sample, vector,
 };
 use zeroize::{Zeroize, Zeroizing};
@@ -184,6 +184,39 @@ impl Hider {
             masks: Prg::new(seed, "pronghorn 2026 answers: masks"),
         }
     }
+
+    /// The server's shares of all rows of an answer, `[row][image]`, which [`Hiding::hide`] gives again: they are known before
+    /// anything of the client's is.
+    pub fn shares<W: Word>(
+        &self,
+        ring: &RlweRing<W>,
+        encoding: &ShareEncoding,
+        images: usize,
+        shares: &mut [i32],
+    ) {
+        let mut masks = Zeroizing::new(vec![W::default(); ring.n()]);
+        for (row, shares) in shares.chunks_mut(images).enumerate() {
+            let mut stream = self.masks.stream(row as u64);
+            for shares in shares.chunks_mut(ring.n()) {
+                let masks = &mut masks[..shares.len()];
+                draw_masks(&mut stream, ring.modulus(), encoding, masks, shares);
+            }
+        }
+    }
+}
+
+/// Masks of a block, and the server's shares that they leave.
+fn draw_masks<W: Word>(
+    stream: &mut Stream,
+    q: &Prime<W>,
+    encoding: &ShareEncoding,
+    masks: &mut [W],
+    shares: &mut [i32],
+) {
+    sample::uniform_secret(stream, q, masks);
+    for (share, mask) in shares.iter_mut().zip(masks) {
+        *share = encoding.decode(mask.to_u64()).wrapping_neg();
+    }
 }
 
 /// What hides the answers of one linear step of one batch.
@@ -239,12 +272,9 @@ impl<W: Word> Hiding<'_, W> {
             vector::mul(q, public, secret, product);
             key.ring.ntt().inverse(product);
             let masks = &mut masks[..b.len()];
-            sample::uniform_secret(&mut stream, q, masks);
-            for ((b, share), (&mask, &zero)) in
-                b.iter_mut().zip(shares).zip(masks.iter().zip(&*product))
-            {
+            draw_masks(&mut stream, q, encoding, masks, shares);
+            for (b, (&mask, &zero)) in b.iter_mut().zip(masks.iter().zip(&*product)) {
                 *b = q.add(*b, q.add(zero, mask));
-                *share = encoding.decode(mask.to_u64()).wrapping_neg();
             }
         }
     }

@@ -29,6 +29,8 @@ mod rate {
     pub const VALUE_U64: f64 = 40e-9;
     /// Seconds to expand one word of `a` and to add it up at the client.
     pub const PUBLIC: f64 = 2e-9;
+    /// Seconds a butterfly of a complex FFT in double precision (`pronghorn bench ngraph-he2`, encoding).
+    pub const BUTTERFLY: f64 = 0.4e-9;
     /// Seconds a byte of garbled tables, both parties.
     pub const TABLE_BYTE: f64 = 0.7e-9;
     /// Seconds an oblivious transfer, both parties.
@@ -88,6 +90,56 @@ impl LinearPlan {
             WordSize::U64 => 8,
         }
     }
+}
+
+/// What a client-aided plan would take with values in the slots of CKKS, two in each by complex packing (nGraph-HE2, section 4.3), in place of
+/// coefficients. Both forms hold `N` values in a polynomial of degree `N`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlotForm {
+    /// Bits of the largest modulus.
+    pub modulus_bits: u32,
+    /// Bytes both ways, as a multiple of those of the form taken.
+    pub bytes: f64,
+    /// Predicted seconds on one core, both parties added, as a multiple of those of the form taken.
+    pub seconds: f64,
+}
+
+/// The other form of a client-aided plan, for a batch: a slot is a sum of `N` coefficients with factors of absolute value 1, so its noise is
+/// `sqrt(N)` times theirs and the modulus half of `log2 N` bits wider; each row takes an FFT at the client, in and out. None where there are no
+/// linear steps whose values the client sees.
+pub fn slot_form(plan: &Plan, batch: usize) -> Option<SlotForm> {
+    if plan.trust != TrustLevel::ClientAided {
+        return None;
+    }
+    let (mut bits, mut bytes, mut seconds) = (0, [0f64; 2], [0f64; 2]);
+    for (index, taken, linear) in plan.linear_steps() {
+        let cost = step(plan, index, batch);
+        let (now, wide) = (linear.modulus_bits(), slot_bits(linear));
+        bits = bits.max(wide);
+        let both = (cost.bytes_up + cost.bytes_down) as f64;
+        bytes[0] += both;
+        bytes[1] += both * f64::from(wide) / f64::from(now);
+        let rows = taken.value.len() * linear.parts.len() + plan.steps[taken.inputs[0]].value.len();
+        let blocks = (rows * batch.div_ceil(linear.degree)) as f64;
+        let fft = linear.degree as f64 * f64::from(linear.degree.ilog2()) * rate::BUTTERFLY;
+        // Beyond 31 bits words have 64.
+        let words = if now <= 31 && wide > 31 {
+            rate::PRODUCT_U32 / rate::PRODUCT_U64
+        } else {
+            1.0
+        };
+        seconds[0] += cost.seconds;
+        seconds[1] += cost.seconds * words + blocks * fft;
+    }
+    (bits > 0).then(|| SlotForm {
+        modulus_bits: bits,
+        bytes: bytes[1] / bytes[0],
+        seconds: seconds[1] / seconds[0],
+    })
+}
+
+fn slot_bits(linear: &LinearPlan) -> u32 {
+    linear.modulus_bits() + linear.degree.ilog2().div_ceil(2) + 1
 }
 
 /// The cost of step `index` for a batch.
@@ -237,6 +289,34 @@ pub fn total(plan: &Plan, batch: usize) -> StepCost {
             rounds: sum.rounds + cost.rounds,
             seconds: sum.seconds + cost.seconds,
         })
+}
+
+/// What the preparation of a batch costs: messages, and the bytes that each party then keeps.
+pub fn prepared(plan: &Plan, batch: usize) -> StepCost {
+    let activation = |index: &usize| matches!(plan.steps[*index].kind, StepKind::Activation(_));
+    let (mut sum, label) = (
+        StepCost::default(),
+        128.0 / OtParameters::default().width() as f64,
+    );
+    for index in (0..plan.steps.len()).filter(activation) {
+        let cost = on_shares(plan, index, batch);
+        // What the extension sends for an OT stands for a block at either party.
+        let blocks = (cost.bytes_up as f64 * 128.0 / label) as u64;
+        sum.bytes_up = sum.bytes_up.saturating_add(cost.bytes_up);
+        sum.bytes_down = sum.bytes_down.saturating_add(cost.bytes_down);
+        sum.client_memory = sum.client_memory.saturating_add(blocks + cost.bytes_down);
+        sum.server_memory = sum.server_memory.saturating_add(blocks);
+        sum.seconds += cost.seconds;
+    }
+    let words: u64 = plan
+        .steps
+        .iter()
+        .map(|step| 4 * step.value.len() as u64)
+        .sum();
+    sum.server_memory = sum
+        .server_memory
+        .saturating_add(words.saturating_mul(batch as u64));
+    sum
 }
 
 /// Bytes that a client's keys take while they are made and sent.

@@ -87,7 +87,15 @@ impl fmt::Display for Plan {
             "  predicted {:.3} s on one core, both parties added ({:.0} images/s)",
             total.seconds,
             batch as f64 / total.seconds
-        )
+        )?;
+        if let Some(slots) = cost::slot_form(self, batch) {
+            writeln!(
+                f,
+                "values in coefficients; in slots of CKKS with complex packing: q of up to {} bits, {:.2} times the bytes, {:.1} times the seconds",
+                slots.modulus_bits, slots.bytes, slots.seconds
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -195,6 +195,27 @@ pub struct Group {
     pub sources: Vec<usize>,
 }
 
+/// Values in all windows of a pool, and the sum of the sizes that windows have, each counted once: from sizes alone, before anything is
+/// made. `None` where the shape is not one that can be pooled.
+pub(crate) fn window_sizes(window: &Window, input: &ValueSpec) -> Option<(usize, usize)> {
+    let (channels, size) = shape::image(&input.shape).ok()?;
+    let output = window.pool_output(size).ok()?;
+    let taps =
+        |axis: usize| (0..output[axis]).map(move |at| window.taps(axis, at, size[axis]).len());
+    let sums = [0, 1].map(|axis| taps(axis).fold(0, usize::saturating_add));
+    let distinct = [0, 1].map(|axis| taps(axis).collect::<std::collections::BTreeSet<_>>());
+    let sizes: std::collections::BTreeSet<usize> = distinct[0]
+        .iter()
+        .flat_map(|height| {
+            distinct[1]
+                .iter()
+                .map(move |width| height.saturating_mul(*width))
+        })
+        .collect();
+    let values = channels.saturating_mul(sums[0]).saturating_mul(sums[1]);
+    Some((values, sizes.into_iter().fold(0, usize::saturating_add)))
+}
+
 /// The output elements by the size of their windows, the smallest first; `None` where a window is empty or too large, or the
 /// shape is not one that can be pooled.
 pub fn groups(window: Option<&Window>, input: &ValueSpec) -> Option<Vec<Group>> {

@@ -55,15 +55,15 @@ impl Carrier {
     }
 }
 
-/// Words, the smallest secure degree and the largest prime of `bits` bits.
-fn secure_modulus(bits: u32) -> Option<(WordSize, usize, u64)> {
+/// Words, the smallest degree that is secure with `spare` bits to the table's limit, and the largest prime of `bits` bits.
+fn secure_modulus(bits: u32, spare: u32) -> Option<(WordSize, usize, u64)> {
     let word = match bits {
         ..=31 => WordSize::U32,
         32..=MAX_U64_BITS => WordSize::U64,
         _ => return None,
     };
     let fits = |&degree: &usize| {
-        max_log_q(degree, SecurityLevel::Bits128).is_some_and(|limit| bits + SHARED_A_BITS <= limit)
+        max_log_q(degree, SecurityLevel::Bits128).is_some_and(|limit| bits + spare <= limit)
     };
     let degree = DEGREES.into_iter().find(fits)?;
     Some((word, degree, largest_ntt_prime(bits, degree)?))
@@ -130,13 +130,16 @@ impl Demand {
     ) -> Option<Carrier> {
         let bytes = |carrier: &Carrier| carrier.bits_sent(inputs, outputs);
         (18..=MAX_U64_BITS - 1)
-            .filter_map(|bits| self.share_carrier_at(shares, bits))
+            .filter_map(|bits| self.share_carrier_at(shares, bits, outputs))
             .take(4)
             .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
     }
 
-    fn share_carrier_at(&self, shares: ShareBits, bits: u32) -> Option<Carrier> {
-        let (word, degree, modulus) = secure_modulus(bits)?;
+    fn share_carrier_at(&self, shares: ShareBits, bits: u32, outputs: usize) -> Option<Carrier> {
+        // The rows of an answer share `a_0` under secrets of their own: log2 of their number in bits by a hybrid, and a bit of the modulus
+        // is worth 2.4 at N = 2048.
+        let spare = SHARED_A_BITS.max((outputs.max(1).ilog2() + 1) * 5 / 12 + 1);
+        let (word, degree, modulus) = secure_modulus(bits, spare)?;
         let encoding = ShareEncoding::new(modulus, shares.value_bits, shares.guard_bits)?;
         // Both shares are encoded with errors of a half.
         let rounding = self.norm1.ceil() as u64;
@@ -158,7 +161,7 @@ impl Demand {
 
     /// Parameters with a modulus of `bits` bits.
     fn carrier_at(&self, bits: u32) -> Option<Carrier> {
-        let (word, degree, modulus) = secure_modulus(bits)?;
+        let (word, degree, modulus) = secure_modulus(bits, SHARED_A_BITS)?;
         let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
         let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
         let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);

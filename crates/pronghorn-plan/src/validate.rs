@@ -1,7 +1,8 @@
 //! Checks of a plan from a peer or a file: everything in it is derived anew.
 
 use pronghorn_graph::{
-    fixed::{ActivationOp, Interval, ValueSpec},
+    fixed::{ActivationOp, Interval, LocalOp, ValueSpec},
+    geometry::Window,
     shape::{self, OperatorError},
 };
 use pronghorn_he::RlweRing;
@@ -20,6 +21,12 @@ const MAX_STEPS: usize = 1 << 14;
 
 /// Most elements of all values of one image together.
 const MAX_ELEMENTS: usize = 1 << 27;
+
+/// Most values that all circuits of a plan together take, windows of one size in a step counted once.
+const MAX_CIRCUIT_VALUES: usize = 1 << 12;
+
+/// Most additions or comparisons of all pools of one image.
+const MAX_POOLED: usize = 1 << 32;
 
 /// Most functions of one activation step, or after the result.
 const MAX_CHAIN: usize = 16;
@@ -78,6 +85,13 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
             format!("their values have {all} elements an image, more than {MAX_ELEMENTS}"),
         );
     }
+    let pooled = plan.steps.iter().map(pooled).fold(0, usize::saturating_add);
+    if pooled > MAX_POOLED {
+        return field(
+            "steps",
+            format!("their pools take {pooled} values an image, more than {MAX_POOLED}"),
+        );
+    }
     let step = |index: usize, reason| PlanError::Step {
         step: index,
         name: printable(&plan.steps[index].name),
@@ -91,6 +105,30 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// At most so many values go into the pools of a step.
+fn pooled(step: &Step) -> usize {
+    let outputs = step
+        .value
+        .shape
+        .iter()
+        .fold(1usize, |product, &size| product.saturating_mul(size));
+    let kernel = |window: &Window| {
+        let values = window.kernel[0].saturating_mul(window.kernel[1]);
+        outputs.saturating_mul(values)
+    };
+    match &step.kind {
+        StepKind::Local(LocalOp::SumPool { window, .. }) => kernel(window),
+        StepKind::Activation(activation) => {
+            let of = |op: &ActivationOp| match op {
+                ActivationOp::MaxPool { window } => kernel(window),
+                _ => 0,
+            };
+            activation.ops.iter().map(of).fold(0, usize::saturating_add)
+        }
+        _ => 0,
+    }
+}
+
 /// What holds between the steps of a plan on shares: nothing but the result is opened, and moduli and guard bits work out.
 fn validate_shares(plan: &Plan) -> Result<(), (usize, String)> {
     let opened = plan.steps.iter().filter(|step| step.kind == StepKind::Open);
@@ -100,6 +138,7 @@ fn validate_shares(plan: &Plan) -> Result<(), (usize, String)> {
             "the result must be opened, and nothing else".into(),
         ));
     }
+    check_windows(plan)?;
     let held = held::held(plan);
     if let Some((index, fault)) = held::fault(plan, &held) {
         return Err((index, format!("shares do not work out: {fault:?}")));
@@ -122,6 +161,36 @@ fn validate_shares(plan: &Plan) -> Result<(), (usize, String)> {
         };
         if garbled {
             garbled::circuits(plan, index, &held).map_err(|reason| (index, reason))?;
+        }
+    }
+    Ok(())
+}
+
+/// Circuits stay small, and few: from sizes alone, before one is made.
+fn check_windows(plan: &Plan) -> Result<(), (usize, String)> {
+    let (mut taps, mut in_circuits) = (0usize, 0usize);
+    for (index, step) in plan.steps.iter().enumerate() {
+        let StepKind::Activation(activation) = &step.kind else {
+            continue;
+        };
+        let window = activation.ops.iter().find_map(|op| match op {
+            ActivationOp::MaxPool { window } => Some(window),
+            _ => None,
+        });
+        let input = &plan.steps[step.inputs[0]].value;
+        let (values, sizes) = match window {
+            None => (input.len(), 1),
+            Some(window) => garbled::window_sizes(window, input)
+                .ok_or((index, "its window is empty somewhere".to_owned()))?,
+        };
+        taps = taps.saturating_add(values);
+        in_circuits = in_circuits.saturating_add(sizes);
+        if taps > MAX_ELEMENTS || in_circuits > MAX_CIRCUIT_VALUES {
+            let reason = format!(
+                "the windows up to here have {taps} values, {in_circuits} of them in circuits of their own: more than {MAX_ELEMENTS} or \
+                 {MAX_CIRCUIT_VALUES}"
+            );
+            return Err((index, reason));
         }
     }
     Ok(())

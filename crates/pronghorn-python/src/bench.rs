@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pronghorn_engine::bench::{
-    self, Figure,
+    self, Figure, activations,
     ckks::{self, OPERATIONS},
     cryptonets::{self, Activation, Packing},
     ntt,
@@ -318,4 +318,63 @@ pub fn bench_parties<'py>(
     let costs = batches.iter().map(cost).collect::<PyResult<_>>()?;
     let outputs = batches.into_iter().flat_map(|(_, batch)| batch.outputs);
     Ok((costs, outputs.collect()))
+}
+
+/// Activations on shares, both parties in this process over one connection.
+#[pyclass(frozen)]
+pub struct ActivationBench(activations::Connection);
+
+#[pymethods]
+impl ActivationBench {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        py.detach(activations::Connection::new)
+            .map(Self)
+            .map_err(native)
+    }
+
+    #[getter]
+    fn setup<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        phase(py, &self.0.setup)
+    }
+
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        function: &str,
+        outputs: usize,
+        threads: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let function = match function {
+            "square" => activations::Function::Square,
+            "relu" => activations::Function::Relu,
+            "max pool" => activations::Function::MaxPool,
+            other => return Err(native(format!("there is no activation {other:?} here"))),
+        };
+        let pool = pool(Some(threads))?;
+        let run = py
+            .detach(|| pool.install(|| self.0.run(function, outputs)))
+            .map_err(native)?;
+        let found = PyDict::new(py);
+        found.set_item("offline", phase(py, &run.offline)?)?;
+        found.set_item("online", phase(py, &run.online)?)?;
+        found.set_item("at once", phase(py, &run.at_once)?)?;
+        Ok(found)
+    }
+
+    /// A second on one core: AND gates garbled and evaluated, OTs at the sender and at the receiver.
+    #[staticmethod]
+    fn rates(py: Python<'_>, rounds: usize) -> PyResult<[f64; 4]> {
+        let found = py.detach(|| activations::rates(rounds)).map_err(native)?;
+        Ok([found.garbled, found.evaluated, found.sent, found.received])
+    }
+}
+
+fn phase<'py>(py: Python<'py>, phase: &activations::Phase) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    found.set_item("client_seconds", phase.client.as_secs_f64())?;
+    found.set_item("server_seconds", phase.server.as_secs_f64())?;
+    found.set_item("bytes_up", phase.bytes_up)?;
+    found.set_item("bytes_down", phase.bytes_down)?;
+    Ok(found)
 }

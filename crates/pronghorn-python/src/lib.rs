@@ -36,6 +36,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<network::Client>()?;
     module.add_class::<bench::CkksBench>()?;
     module.add_class::<bench::NttBench>()?;
+    module.add_class::<bench::ActivationBench>()?;
     module.add_function(wrap_pyfunction!(bench::bench_batch, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_parties, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_cryptonets, module)?)?;

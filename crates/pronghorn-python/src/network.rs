@@ -182,6 +182,24 @@ impl Client {
         self.plan.output_shape()
     }
 
+    #[pyo3(signature = (images, progress=None))]
+    fn prepare<'py>(
+        &self,
+        py: Python<'py>,
+        images: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let client = self.client.clone();
+        let callback = Callback::new(progress, images);
+        let stats = watched(py, callback, &self.watch, move |watch| {
+            let mut client = client.lock().map_err(native)?;
+            client
+                .prepare(images, |now| watch.report(now.done))
+                .map_err(advised)
+        })?;
+        stats_dict(py, &stats)
+    }
+
     #[pyo3(signature = (inputs, progress=None))]
     fn predict<'py>(
         &self,
@@ -198,19 +216,23 @@ impl Client {
                 .predict(&values, images, &mut |now| watch.report(now.done))
                 .map_err(advised)
         })?;
-        let stats = PyDict::new(py);
-        let found = &prediction.stats;
-        stats.set_item("seconds", found.seconds)?;
-        stats.set_item("bytes_sent", found.bytes_sent)?;
-        stats.set_item("bytes_received", found.bytes_received)?;
-        stats.set_item("messages", found.messages)?;
-        stats.set_item("clamped_inputs", found.clamped_inputs)?;
-        stats.set_item("clamped_activations", found.clamped_activations)?;
+        let stats = stats_dict(py, &prediction.stats)?;
         Ok((
             array::array(py, prediction.outputs, images, &self.output_shape())?,
             stats,
         ))
     }
+}
+
+fn stats_dict<'py>(py: Python<'py>, found: &session::Stats) -> PyResult<Bound<'py, PyDict>> {
+    let stats = PyDict::new(py);
+    stats.set_item("seconds", found.seconds)?;
+    stats.set_item("bytes_sent", found.bytes_sent)?;
+    stats.set_item("bytes_received", found.bytes_received)?;
+    stats.set_item("messages", found.messages)?;
+    stats.set_item("clamped_inputs", found.clamped_inputs)?;
+    stats.set_item("clamped_activations", found.clamped_activations)?;
+    Ok(stats)
 }
 
 /// A session's error with what a client's user can do about it.

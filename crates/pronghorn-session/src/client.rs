@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{ClientKeys, ClientRun, Machine, Progress};
+use pronghorn_engine::{ClientKeys, ClientPreparation, ClientRun, Machine, Progress};
 use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, trust};
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Must be named: what this connection may reveal.
+    /// What this connection may reveal; none: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
     /// The hash of the plan, where the user knows it; any other plan is refused.
     pub expected_plan_hash: Option<[u8; 32]>,
@@ -234,14 +234,7 @@ impl Client {
             outputs.extend(run.finish()?);
             stats.batches += 1;
         }
-        let Traffic {
-            bytes_sent,
-            bytes_received,
-            messages,
-        } = self.link.traffic;
-        stats.bytes_sent = bytes_sent - before.bytes_sent;
-        stats.bytes_received = bytes_received - before.bytes_received;
-        stats.messages = messages - before.messages;
+        stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
         Ok(Prediction { outputs, stats })
     }
@@ -279,6 +272,43 @@ impl Client {
         error
     }
 
+    /// Does ahead what of the prediction of `images` images needs no inputs: garbled circuits are made, sent and kept in memory, and the
+    /// next prediction of as many images on this connection uses them up. Only plans on shares have any.
+    ///
+    /// # Errors
+    /// When nothing can be prepared, or the session fails.
+    pub fn prepare(
+        &mut self,
+        images: usize,
+        mut on_progress: impl FnMut(ImagesDone),
+    ) -> Result<Stats, SessionError> {
+        if images == 0 {
+            return Err(SessionError::Batch {
+                found: 0,
+                most: self.max_batch,
+            });
+        }
+        let (before, started, mut stats) = (self.link.traffic, Instant::now(), Stats::default());
+        let needed = cost::prepared(&self.plan, images).client_memory;
+        if needed > self.max_memory {
+            let allowed = self.max_memory;
+            return Err(SessionError::ClientMemory { needed, allowed });
+        }
+        let mut done = 0;
+        while done < images {
+            let batch = self.max_batch.min(images - done);
+            let mut machine = ClientPreparation::new(self.plan.clone(), batch, &self.keys)?;
+            self.run_as(Kind::Prepare, &mut machine, batch, &mut |now| {
+                on_progress(ImagesDone::within(now, done, batch, images));
+            })?;
+            done += batch;
+            stats.batches += 1;
+        }
+        stats.add_traffic(self.link.traffic, before);
+        stats.seconds = started.elapsed().as_secs_f64();
+        Ok(stats)
+    }
+
     /// Runs one batch of `batch` images with this party's `machine`.
     ///
     /// # Errors
@@ -289,10 +319,21 @@ impl Client {
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
+        self.run_as(Kind::Begin, machine, batch, on_progress)
+    }
+
+    /// The same for a batch that `kind` begins.
+    fn run_as<M: Machine + ?Sized>(
+        &mut self,
+        kind: Kind,
+        machine: &mut M,
+        batch: usize,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), SessionError> {
         if self.over {
             return Err(SessionError::Over);
         }
-        let result = self.exchange(machine, batch, on_progress);
+        let result = self.exchange(kind, machine, batch, on_progress);
         result.map_err(|error| {
             let error = unless_cancelled(&self.cancel, error);
             self.end(error)
@@ -301,6 +342,7 @@ impl Client {
 
     fn exchange<M: Machine + ?Sized>(
         &mut self,
+        kind: Kind,
         machine: &mut M,
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
@@ -313,7 +355,7 @@ impl Client {
             plan_hash: self.plan_hash,
             batch: images,
         };
-        self.link.send(Kind::Begin, message::encode(&begin))?;
+        self.link.send(kind, message::encode(&begin))?;
         drive(machine, &mut self.link, on_progress)?;
         let mut payload = Vec::new();
         self.link
@@ -332,6 +374,15 @@ impl Client {
         }
         self.images_left = done.images_left;
         Ok(())
+    }
+}
+
+impl Stats {
+    /// What went over a link since `before`.
+    fn add_traffic(&mut self, now: Traffic, before: Traffic) {
+        self.bytes_sent = now.bytes_sent - before.bytes_sent;
+        self.bytes_received = now.bytes_received - before.bytes_received;
+        self.messages = now.messages - before.messages;
     }
 }
 

@@ -38,10 +38,12 @@ pub enum Kind {
     Error = 8,
     /// The client leaves.
     Bye = 9,
+    /// The client begins to prepare a batch.
+    Prepare = 10,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::ClientHello,
         Self::ServerHello,
         Self::PlanRequest,
@@ -51,6 +53,7 @@ impl Kind {
         Self::Done,
         Self::Error,
         Self::Bye,
+        Self::Prepare,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -316,7 +319,7 @@ mod tests {
     #[test]
     fn unknown_and_unexpected_kinds_are_refused() {
         let mut payload = Vec::new();
-        for kind in (0..=u8::MAX).filter(|kind| !(1..=9).contains(kind)) {
+        for kind in (0..=u8::MAX).filter(|kind| !(1..=10).contains(kind)) {
             assert!(
                 matches!(read(&frame(0, kind, &[]), &mut payload), Err(FrameError::UnknownKind { kind: k }) if k == kind)
             );

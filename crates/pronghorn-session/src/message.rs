@@ -39,7 +39,7 @@ pub struct ServerHello {
     pub images_left: Option<u64>,
 }
 
-/// The client begins a batch.
+/// The client begins a batch, or its preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     /// The plan it follows.
@@ -48,7 +48,7 @@ pub struct Begin {
     pub batch: u32,
 }
 
-/// The server ends a batch.
+/// The server ends a batch, or its preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Images of the batch.

@@ -13,7 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{EngineError, Machine, ServerKeys, ServerModel, ServerRun};
+use pronghorn_engine::{
+    EngineError, Machine, ServerKeys, ServerModel, ServerPreparation, ServerRun,
+};
 use pronghorn_plan::{Plan, cost};
 
 use crate::{
@@ -23,7 +25,7 @@ use crate::{
     limits::Limits,
     link::{Link, Timeouts},
     message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
-    quota::{ImageQuota, Pool, lock},
+    quota::{ImageQuota, Pool, Taken, lock},
     text,
     transport::Transport,
 };
@@ -47,6 +49,12 @@ pub trait Service: Send + Sync {
     /// # Errors
     /// When it cannot begin.
     fn start(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError>;
+
+    /// The server's half of the preparation of such a batch, which leaves what it makes in `keys`.
+    ///
+    /// # Errors
+    /// When it cannot begin, or nothing can be prepared.
+    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError>;
 }
 
 struct ModelService(Arc<ServerModel>);
@@ -59,6 +67,10 @@ impl Service for ModelService {
     fn start(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
         let run = ServerRun::with_keys(self.0.clone(), batch, keys)?;
         Ok(Box::new(run))
+    }
+
+    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
+        Ok(Box::new(ServerPreparation::new(&self.0, batch, keys)?))
     }
 }
 
@@ -311,8 +323,10 @@ impl Server {
     ) -> Result<(), SessionError> {
         self.greet(link, client)?;
         let (mut payload, keys) = (Vec::new(), ServerKeys::default());
+        let mut prepared = PreparedBatches::new();
         let mut accept = vec![
             (Kind::Begin, MAX_HANDSHAKE),
+            (Kind::Prepare, MAX_HANDSHAKE),
             (Kind::Bye, 0),
             (Kind::PlanRequest, 0),
         ];
@@ -323,13 +337,16 @@ impl Server {
                     accept.pop();
                     link.send(Kind::PlanBytes, self.plan_bytes.clone())?;
                 }
-                Kind::Begin => self.batch(
-                    link,
-                    client,
-                    message::decode(Kind::Begin, &payload)?,
-                    &keys,
-                    record,
-                )?,
+                Kind::Begin => {
+                    let begin: Begin = message::decode(Kind::Begin, &payload)?;
+                    self.batch(link, client, begin, &keys, record)?;
+                    let place = prepared.iter().position(|(batch, _)| *batch == begin.batch);
+                    place.map(|place| prepared.remove(place));
+                }
+                Kind::Prepare => {
+                    let begin: Begin = message::decode(Kind::Prepare, &payload)?;
+                    prepared.push((begin.batch, self.prepare(link, client, begin, &keys)?));
+                }
                 _ => return Ok(()),
             }
         }
@@ -376,6 +393,28 @@ impl Server {
         keys: &ServerKeys,
         record: &mut Record,
     ) -> Result<(), SessionError> {
+        let batch = self.checked(begin)?;
+        let charged = self.service.plan().charged(batch);
+        self.images.spend(client, charged as u64)?;
+        let _memory = self.memory_for(cost::total(self.service.plan(), batch).server_memory)?;
+        let mut machine = self.service.start(batch, keys)?;
+        drive(machine.as_mut(), link, &mut |_| {})?;
+        record.batches += 1;
+        record.images += batch as u64;
+        let done = Done {
+            batch: begin.batch,
+            images_left: self.images.left(client),
+        };
+        link.send(Kind::Done, message::encode(&done))
+    }
+}
+
+/// What was prepared on a connection: images of each batch, and the memory held for it until it is used.
+type PreparedBatches<'a> = Vec<(u32, Taken<'a>)>;
+
+impl Server {
+    /// The images of a batch that may begin.
+    fn checked(&self, begin: Begin) -> Result<usize, SessionError> {
         if begin.plan_hash != self.plan_hash {
             return Err(SessionError::PlanHash {
                 expected: self.plan_hash,
@@ -389,32 +428,39 @@ impl Server {
                 most: self.max_batch,
             });
         }
-        let needed = cost::total(self.service.plan(), batch).server_memory;
-        let _memory = self
-            .memory
-            .take(needed, self.limits.idle_timeout)
-            .ok_or_else(|| {
-                let stopping = self.stopping.load(Ordering::SeqCst);
-                if stopping {
-                    SessionError::Stopping
-                } else {
-                    SessionError::Memory {
-                        needed,
-                        allowed: self.memory.total(),
-                    }
-                }
-            })?;
-        let charged = self.service.plan().charged(batch);
-        self.images.spend(client, charged as u64)?;
-        let mut machine = self.service.start(batch, keys)?;
+        Ok(batch)
+    }
+
+    /// So many bytes of the memory that all sessions share.
+    fn memory_for(&self, needed: u64) -> Result<Taken<'_>, SessionError> {
+        let place = self.memory.take(needed, self.limits.idle_timeout);
+        place.ok_or_else(|| {
+            if self.stopping.load(Ordering::SeqCst) {
+                return SessionError::Stopping;
+            }
+            let allowed = self.memory.total();
+            SessionError::Memory { needed, allowed }
+        })
+    }
+
+    /// Prepares a batch; the memory that it takes until it is used.
+    fn prepare(
+        &self,
+        link: &mut Link,
+        client: IpAddr,
+        begin: Begin,
+        keys: &ServerKeys,
+    ) -> Result<Taken<'_>, SessionError> {
+        let batch = self.checked(begin)?;
+        let memory = self.memory_for(cost::prepared(self.service.plan(), batch).server_memory)?;
+        let mut machine = self.service.prepare(batch, keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
-        record.batches += 1;
-        record.images += batch as u64;
         let done = Done {
             batch: begin.batch,
             images_left: self.images.left(client),
         };
-        link.send(Kind::Done, message::encode(&done))
+        link.send(Kind::Done, message::encode(&done))?;
+        Ok(memory)
     }
 }
 

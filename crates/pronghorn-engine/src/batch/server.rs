@@ -16,6 +16,7 @@ use pronghorn_ring::{
     random::{Prg, Seed},
 };
 use rayon::prelude::*;
+use zeroize::Zeroizing;
 
 use super::{
     Shape,
@@ -151,19 +152,20 @@ enum State {
 }
 
 impl<W: Word> LinearServer<W> {
-    /// `input` is the server's share of what the layer reads.
+    /// `input` is the server's share of what the layer reads; `seed` makes the masks of shares, and is used once.
     pub(crate) fn new(
         shape: Shape,
         layer: Arc<PreparedLayer<W>>,
         input: Share,
+        seed: Seed,
     ) -> Result<Self, EngineError> {
         let shares = match shape.linear.share_encoding() {
             Some(encoding) => Some(ServerShares::new(
                 encoding,
                 input,
-                shape.outputs,
-                shape.batch,
-            )?),
+                (shape.outputs, shape.batch),
+                &seed,
+            )),
             None if matches!(input, Share::Words(_)) => {
                 return Err(EngineError::Unsupported {
                     step: shape.step,
@@ -200,7 +202,8 @@ impl<W: Word> LinearServer<W> {
 
     /// `b' = W b + scale * (bias - centre)`.
     fn multiply_b(&mut self) {
-        let mut rows = std::mem::take(&mut self.rows);
+        // Wiped: the server's share is in them.
+        let mut rows = Zeroizing::new(std::mem::take(&mut self.rows));
         if let Some(shares) = &mut self.shares {
             shares.add_input(&self.layer.ring, &mut rows);
         }

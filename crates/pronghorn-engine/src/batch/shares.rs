@@ -12,10 +12,7 @@ use pronghorn_ring::{
 };
 use rayon::prelude::*;
 
-use crate::{
-    error::EngineError,
-    share::{Batch, Share},
-};
+use crate::share::{Batch, Share};
 
 /// The server's half of what is shared.
 pub(super) struct ServerShares<W: Word> {
@@ -27,20 +24,20 @@ pub(super) struct ServerShares<W: Word> {
 }
 
 impl<W: Word> ServerShares<W> {
-    /// For an answer of `outputs` elements of a batch.
+    /// For an answer of so many elements of so many images.
     pub fn new(
         encoding: ShareEncoding,
         input: Share,
-        outputs: usize,
-        batch: usize,
-    ) -> Result<Self, EngineError> {
-        Ok(Self {
+        (outputs, batch): (usize, usize),
+        seed: &Seed,
+    ) -> Self {
+        Self {
             encoding,
-            hider: Hider::new(&Seed::from_os()?),
+            hider: Hider::new(seed),
             key: None,
             input,
             output: Batch::zeros(outputs, batch),
-        })
+        }
     }
 
     /// Takes the client's public key: residues in whole blocks, whose `a` is row `row` of the client's seed.

@@ -229,9 +229,8 @@ fn shares(count: usize) -> Result<(Vec<i64>, Share, Share), EngineError> {
     let mut values = Vec::with_capacity(count);
     let cells = client.words_mut().iter_mut().zip(server.words_mut());
     for ((client, server), bytes) in cells.zip(words.as_chunks::<8>().0) {
-        let [value, mask] = [0, 4].map(|at| {
-            i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        });
+        let [value, mask] = [0, 4]
+            .map(|at| i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
         let value = value >> unused;
         values.push(i64::from(value));
         *server = mask;
@@ -334,10 +333,7 @@ fn step(
     phase: &mut Phase,
 ) -> Result<[Share; 2], EngineError> {
     exchange(&mut client, &mut server, phase)?;
-    Ok([
-        Box::new(client).into_share(),
-        Box::new(server).into_share(),
-    ])
+    Ok([Box::new(client).into_share(), Box::new(server).into_share()])
 }
 
 /// What activations are made of, on one core and in memory, a second.

@@ -1,6 +1,7 @@
 //! What `pronghorn bench` measures of the core. Suites, references and what is compared with what are in
 //! `python/pronghorn/_bench`; here is the work, and the clock around it.
 
+pub mod activations;
 pub mod ckks;
 pub mod cryptonets;
 mod kernels;

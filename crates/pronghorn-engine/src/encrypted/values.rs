@@ -23,9 +23,13 @@ pub struct Values<W> {
 }
 
 impl<W: Word> Values<W> {
-    /// Any words, of degree `n` (a multiple of [`TILE`]), in `room`.
+    /// Any words, of degree `n` (a multiple of [`TILE`]), in `room`, which is never made shorter: what it lacked another time would
+    /// have to be zeroed.
     pub fn new(n: usize, limbs: usize, polys: usize, elements: usize, mut room: Vec<W>) -> Self {
-        room.resize(n * limbs * polys * elements, W::default());
+        let words = n * limbs * polys * elements;
+        if room.len() < words {
+            room.resize(words, W::default());
+        }
         Self {
             n,
             limbs,
@@ -57,8 +61,8 @@ impl<W: Word> Values<W> {
 
     /// All units, in order of limb, then tile.
     pub fn units_mut(&mut self) -> std::slice::ChunksExactMut<'_, W> {
-        let length = self.unit_len();
-        self.words.chunks_exact_mut(length)
+        let (length, words) = (self.unit_len(), self.limbs * self.tiles() * self.unit_len());
+        self.words[..words].chunks_exact_mut(length)
     }
 
     /// Copies limb `limb` of one polynomial of one element to `out`, which is `n` words long.

@@ -75,6 +75,10 @@ impl Layout {
         self.groups
             .iter()
             .try_for_each(|group| self.check_group(group))?;
+        let alike = |pair: &[Group]| pair[0].circuit.openings().eq(pair[1].circuit.openings());
+        if !self.groups.windows(2).all(alike) {
+            return Err(self.unsupported("its circuits leave shares of different moduli"));
+        }
         self.check_outputs()
     }
 

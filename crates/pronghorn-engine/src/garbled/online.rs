@@ -10,17 +10,14 @@ use pronghorn_mpc::{
 
 use super::{
     PreparedClient, PreparedServer, check_length,
-    prepared::{Name, read_blocks, write_blocks},
-    schedule::Chunk,
+    prepared::{Name, damaged, read_blocks, write_blocks},
+    schedule::{Chunk, Limits},
 };
 use crate::{
     error::EngineError,
     machine::{Machine, Progress, StepMachine, Want},
     share::{Batch, Share},
 };
-
-/// Bytes of flips in a message.
-const FLIP_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -34,13 +31,14 @@ enum Turn {
 /// Both parties' view of how far a step is.
 struct Online {
     chunks: Vec<Chunk>,
-    /// Bytes of flips of all chunks.
+    /// Bytes of flips of all chunks, and of a message.
     flip_bytes: usize,
+    most_flips: usize,
     turn: Turn,
 }
 
 impl Online {
-    fn new(chunks: Vec<Chunk>) -> Self {
+    fn new(chunks: Vec<Chunk>, limits: &Limits) -> Self {
         let turn = if chunks.is_empty() {
             Turn::Over
         } else {
@@ -48,6 +46,7 @@ impl Online {
         };
         Self {
             flip_bytes: chunks.iter().map(|chunk| chunk.ots / 8).sum(),
+            most_flips: limits.flips,
             chunks,
             turn,
         }
@@ -55,7 +54,7 @@ impl Online {
 
     /// The flips of the message that begins with byte `first`.
     fn flips(&self, first: usize) -> Range<usize> {
-        first..self.flip_bytes.min(first + FLIP_BYTES)
+        first..self.flip_bytes.min(first + self.most_flips)
     }
 
     /// Bytes of that message: the garbling's name is in front of the first.
@@ -105,6 +104,14 @@ impl OnlineClient {
     /// # Errors
     /// When the share is not of the shape.
     pub fn new(prepared: PreparedClient, share: Share) -> Result<Self, EngineError> {
+        Self::with_limits(prepared, share, &Limits::DEFAULT)
+    }
+
+    pub(super) fn with_limits(
+        prepared: PreparedClient,
+        share: Share,
+        limits: &Limits,
+    ) -> Result<Self, EngineError> {
         let work = &prepared.work;
         work.layout.check_input(&share)?;
         let mut flips = Vec::new();
@@ -116,7 +123,7 @@ impl OnlineClient {
             })?;
         }
         Ok(Self {
-            online: Online::new(prepared.chunks.clone()),
+            online: Online::new(prepared.chunks.clone(), limits),
             output: work.output(),
             prepared,
             share,
@@ -197,8 +204,12 @@ pub struct OnlineServer {
 impl OnlineServer {
     /// Uses up what was prepared; its share of the input went into that.
     pub fn new(prepared: PreparedServer) -> Self {
+        Self::with_limits(prepared, &Limits::DEFAULT)
+    }
+
+    pub(super) fn with_limits(prepared: PreparedServer, limits: &Limits) -> Self {
         Self {
-            online: Online::new(prepared.chunks.clone()),
+            online: Online::new(prepared.chunks.clone(), limits),
             prepared,
             flips: Vec::new(),
             used: 0,
@@ -247,10 +258,7 @@ impl Machine for OnlineServer {
         if first == 0 {
             let (name, rest) = message.split_at(size_of::<Name>());
             if name != self.prepared.name {
-                return Err(EngineError::Prepared {
-                    step: step.clone(),
-                    reason: "is not the one that the client uses",
-                });
+                return Err(damaged(step, "is not the one that the client uses"));
             }
             flips = rest;
         }

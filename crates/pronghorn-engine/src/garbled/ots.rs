@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pronghorn_mpc::ot::{CotReceiver, CotSender, OtError, ReceiverSetup, SenderSetup};
-use zeroize::Zeroizing;
 
 use crate::error::EngineError;
 
@@ -18,7 +17,9 @@ pub struct ClientOts(Slot<ReceiverSetup, CotReceiver>);
 pub struct ServerOts(Slot<SenderSetup, CotSender>);
 
 /// A set-up and what was made of it for this connection.
-struct Slot<S, E>(Arc<Mutex<Option<(S, E)>>>);
+struct Slot<S, E>(Arc<Mutex<Made<S, E>>>);
+
+type Made<S, E> = Option<(Arc<S>, E)>;
 
 impl<S, E> Clone for Slot<S, E> {
     fn clone(&self) -> Self {
@@ -34,7 +35,7 @@ impl<S, E> Default for Slot<S, E> {
 
 impl<S, E> Slot<S, E> {
     /// OTs are whole between operations, so a panic elsewhere leaves them usable.
-    fn lock(&self) -> MutexGuard<'_, Option<(S, E)>> {
+    fn lock(&self) -> MutexGuard<'_, Made<S, E>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -50,7 +51,7 @@ impl<S, E> Slot<S, E> {
             return Err(EngineError::OutOfTurn { state });
         };
         act(extension).map_err(|source| {
-            if matches!(source, OtError::Inconsistent) {
+            if matches!(source, OtError::Inconsistent | OtError::Burnt) {
                 *slot = None;
             }
             let step = step.to_owned();
@@ -67,14 +68,14 @@ macro_rules! slot {
                 self.0.lock().is_some()
             }
 
-            /// The set-up, to keep in a safe place and to resume from on another connection with the same peer; none before it
-            /// is made, or when the peer failed a check.
-            pub fn setup_bytes(&self) -> Option<Zeroizing<Vec<u8>>> {
-                self.0.lock().as_ref().map(|(setup, _)| setup.to_bytes())
+            /// The set-up, to resume from on other connections with the same peer; none before it is made, or when the
+            /// peer failed a check.
+            pub fn setup(&self) -> Option<Arc<$setup>> {
+                self.0.lock().as_ref().map(|(setup, _)| setup.clone())
             }
 
             /// Keeps what a set-up made.
-            pub(super) fn fill(&self, setup: $setup, extension: $extension) {
+            pub(super) fn fill(&self, setup: Arc<$setup>, extension: $extension) {
                 *self.0.lock() = Some((setup, extension));
             }
 

@@ -2,18 +2,20 @@
 //!
 //! Each is used once, by its owner's giving it away. As bytes, for a store on a disk, they can be copied:
 //! the store must hand each of them out once and delete it before it is used, on both sides. A second use of one with another input
-//! gives the client both labels of a wire, and with them `Delta`.
+//! gives the client both labels of a wire, and with them `Delta`. The server keeps them with the set-up of OTs they were made with, and
+//! destroys them with it when that has failed a check: `Delta` may then be partly known.
 //!
 //! # Bytes
 //!
 //! Little-endian. Both: version (1), kind (1: 1 the client's, 2 the server's), name (16), the number of OTs (8), bytes of the tables or of
 //! the share (8). The client's, for each chunk: choices (a bit an OT), labels (16 bytes an OT), tables. The server's: delta (16);
-//! corrections (16 an OT); the share, 4 bytes a word, none for a share of zero.
+//! corrections (16 an OT); the share, 4 bytes a word, none for a share of zero. Of squares (kinds 3 and 4), in place of these two numbers:
+//! words and bits; then this party's random share or its share, and its part of the square, 4 bytes a word.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use pronghorn_mpc::{Block, garble::Delta};
-use zeroize::Zeroizing;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::{
     layout::Layout,
@@ -29,10 +31,17 @@ pub(super) type Name = [u8; Block::BYTES];
 const VERSION: u8 = 1;
 const CLIENT: u8 = 1;
 const SERVER: u8 = 2;
+/// The kinds of squares made ahead.
+pub(super) const SQUARE_CLIENT: u8 = 3;
+pub(super) const SQUARE_SERVER: u8 = 4;
 /// Bytes before the secrets.
-const HEADER: usize = 2 + Block::BYTES + 8 + 8;
+pub(super) const HEADER: usize = 2 + Block::BYTES + 8 + 8;
 
-/// The client's half of a garbling made ahead: tables, labels for random choices, and these. Used once. Wiped on drop; no Debug.
+/// The client's half of a garbling made ahead: tables, labels for random choices, and these. Wiped on drop; no Debug.
+///
+/// Both halves are used once. Here that is by giving them away; as bytes they can be copied, so a store hands each
+/// of them out once and deletes it before it is used, on both sides: a second use with another input gives the client both labels
+/// of a wire, and with them `Delta`. When the set-up of OTs that they were made with has failed a check, they are destroyed with it.
 pub struct PreparedClient {
     pub(super) work: Work,
     pub(super) chunks: Vec<Chunk>,
@@ -60,6 +69,12 @@ pub struct PreparedServer {
     pub(super) share: Share,
 }
 
+/// Labels and choices are in [`Zeroizing`]; tables went over the network.
+impl ZeroizeOnDrop for PreparedClient {}
+
+/// What is secret is in [`Zeroizing`], [`Delta`] and [`Share`].
+impl ZeroizeOnDrop for PreparedServer {}
+
 /// OTs, and bytes of tables.
 fn totals(chunks: &[Chunk]) -> [usize; 2] {
     let ots = chunks.iter().map(|chunk| chunk.ots).sum();
@@ -81,7 +96,7 @@ impl PreparedClient {
         HEADER + ots / 8 + ots * Block::BYTES + tables
     }
 
-    /// All of it, for a store; see the [module](self) on what the store must do.
+    /// All of it, for a store that hands it out once: see [`PreparedClient`].
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let mut bytes = Zeroizing::new(Vec::with_capacity(self.len_bytes()));
         write_header(CLIENT, &self.name(), totals(&self.chunks), &mut bytes);
@@ -138,7 +153,7 @@ impl PreparedServer {
         &self.share
     }
 
-    /// All of it, for a store; see the [module](self) on what the store must do.
+    /// All of it, for a store that hands it out once: see [`PreparedClient`].
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let words = match &self.share {
             Share::Words(share) => share.words(),
@@ -152,9 +167,7 @@ impl PreparedServer {
         for corrections in &self.corrections {
             write_blocks(corrections, &mut bytes);
         }
-        for word in words {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
+        write_words(words, &mut bytes);
         bytes
     }
 
@@ -189,10 +202,7 @@ impl PreparedServer {
             let bytes = take(step, &mut bytes, chunk.ots * Block::BYTES)?;
             corrections.push_back(read_blocks(bytes));
         }
-        let stored = take(step, &mut bytes, size_of_val(words))?.as_chunks().0;
-        for (word, bytes) in words.iter_mut().zip(stored) {
-            *word = i32::from_le_bytes(*bytes);
-        }
+        read_words(take(step, &mut bytes, size_of_val(words))?, words);
         at_end(step, bytes)?;
         Ok(Self {
             name,
@@ -205,12 +215,12 @@ impl PreparedServer {
     }
 }
 
-fn damaged(step: &str, reason: &'static str) -> EngineError {
+pub(super) fn damaged(step: &str, reason: &'static str) -> EngineError {
     let step = step.to_owned();
     EngineError::Prepared { step, reason }
 }
 
-fn write_header(kind: u8, name: &Name, counts: [usize; 2], bytes: &mut Vec<u8>) {
+pub(super) fn write_header(kind: u8, name: &Name, counts: [usize; 2], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&[VERSION, kind]);
     bytes.extend_from_slice(name);
     for count in counts {
@@ -219,7 +229,7 @@ fn write_header(kind: u8, name: &Name, counts: [usize; 2], bytes: &mut Vec<u8>) 
 }
 
 /// The name, and what follows the header.
-fn read_header<'a>(
+pub(super) fn read_header<'a>(
     step: &str,
     kind: u8,
     counts: [usize; 2],
@@ -242,12 +252,16 @@ fn read_header<'a>(
 }
 
 /// The next bytes.
-fn take<'a>(step: &str, bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], EngineError> {
+pub(super) fn take<'a>(
+    step: &str,
+    bytes: &mut &'a [u8],
+    count: usize,
+) -> Result<&'a [u8], EngineError> {
     let taken = bytes.split_off(..count);
     taken.ok_or_else(|| damaged(step, "is cut short"))
 }
 
-fn at_end(step: &str, bytes: &[u8]) -> Result<(), EngineError> {
+pub(super) fn at_end(step: &str, bytes: &[u8]) -> Result<(), EngineError> {
     match bytes.is_empty() {
         true => Ok(()),
         false => Err(damaged(step, "has something behind its end")),
@@ -266,4 +280,19 @@ pub(super) fn write_blocks(blocks: &[Block], bytes: &mut Vec<u8>) {
 pub(super) fn read_blocks(bytes: &[u8]) -> Zeroizing<Vec<Block>> {
     let blocks = bytes.as_chunks().0.iter();
     Zeroizing::new(blocks.map(|bytes| Block::from_bytes(*bytes)).collect())
+}
+
+/// Appends words.
+pub(super) fn write_words(words: &[i32], bytes: &mut Vec<u8>) {
+    bytes.reserve(size_of_val(words));
+    for word in words {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Words of as many bytes.
+pub(super) fn read_words(bytes: &[u8], words: &mut [i32]) {
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = i32::from_le_bytes(*bytes);
+    }
 }

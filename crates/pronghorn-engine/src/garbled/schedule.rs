@@ -15,6 +15,10 @@ pub(super) struct Limits {
     pub labels: usize,
     /// Of labels of a window.
     pub window: usize,
+    /// Of flips, where garblings made ahead are used, in a message.
+    pub flips: usize,
+    /// Not bytes but words, where they are sent as they are, in a message.
+    pub words: usize,
 }
 
 impl Limits {
@@ -24,6 +28,8 @@ impl Limits {
         tables: 1 << 21,
         labels: 1 << 22,
         window: 1 << 24,
+        flips: 1 << 20,
+        words: 1 << 20,
     };
 }
 

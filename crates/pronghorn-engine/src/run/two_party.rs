@@ -8,12 +8,16 @@ use pronghorn_plan::{
     garbled::{self as circuits, Stage},
 };
 
-use super::At;
+use super::{
+    At,
+    ahead::{ClientStep, ServerStep},
+};
 use crate::{
     error::EngineError,
     garbled::{
-        ClientOts, GarbledClient, GarbledServer, Group, Layout, OpenClient, OpenServer, Opened,
-        Output, ServerOts, SetupClient, SetupServer, SquareClient, SquareServer, Squares,
+        ClientOts, GarbledClient, GarbledServer, Group, Layout, OnlineClient, OnlineServer,
+        OnlineSquareClient, OnlineSquareServer, OpenClient, OpenServer, Opened, Output, ServerOts,
+        SetupClient, SetupServer, SquareClient, SquareServer, Squares,
     },
     machine::{Machine, StepMachine},
     share::Share,
@@ -39,8 +43,22 @@ pub(super) fn rows(plan: &Plan, index: usize) -> Option<u64> {
     runs.then_some(step.value.len() as u64)
 }
 
+/// Rows of progress of step `index` in a preparation.
+pub(super) fn prepared_rows(plan: &Plan, index: usize) -> Option<u64> {
+    let opened = plan.steps[index].kind == StepKind::Open;
+    rows(plan, index).filter(|_| !opened)
+}
+
+/// What of a step can be prepared: activations, not the opening of the result.
+pub(super) fn ahead(at: &At<'_>) -> Result<Option<How>, EngineError> {
+    match at.step().kind {
+        StepKind::Activation(_) => at.how().map(Some),
+        _ => Ok(None),
+    }
+}
+
 /// What a step does with its input.
-enum How {
+pub(super) enum How {
     Garbled(Layout),
     Open(Opened),
     Square(Squares),
@@ -108,7 +126,17 @@ pub(super) fn client(
     at: &At<'_>,
     share: Share,
     ots: &ClientOts,
+    prepared: Option<ClientStep>,
 ) -> Result<Box<dyn StepMachine>, EngineError> {
+    match prepared {
+        Some(ClientStep::Garbled(prepared)) => {
+            return Ok(Box::new(OnlineClient::new(prepared, share)?));
+        }
+        Some(ClientStep::Square(prepared)) => {
+            return Ok(Box::new(OnlineSquareClient::new(prepared, share)?));
+        }
+        None => {}
+    }
     Ok(match at.how()? {
         How::Garbled(layout) => Box::new(GarbledClient::new(layout, share, ots.clone())?),
         How::Open(opened) => Box::new(OpenClient::new(opened, share)?),
@@ -121,7 +149,15 @@ pub(super) fn server(
     at: &At<'_>,
     share: Share,
     ots: &ServerOts,
+    prepared: Option<ServerStep>,
 ) -> Result<Box<dyn StepMachine>, EngineError> {
+    match prepared {
+        Some(ServerStep::Garbled(prepared)) => return Ok(Box::new(OnlineServer::new(*prepared))),
+        Some(ServerStep::Square(prepared)) => {
+            return Ok(Box::new(OnlineSquareServer::new(prepared)));
+        }
+        Some(ServerStep::Linear(_)) | None => {}
+    }
     Ok(match at.how()? {
         How::Garbled(layout) => Box::new(GarbledServer::new(layout, share, ots.clone())?),
         How::Open(opened) => Box::new(OpenServer::new(opened, share)?),

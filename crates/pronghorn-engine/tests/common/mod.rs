@@ -40,7 +40,7 @@ pub fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tenso
 }
 
 /// Drives both machines against each other until both are done; how many messages that took.
-pub fn exchange(client: &mut ClientRun, server: &mut ServerRun) -> Result<usize, EngineError> {
+pub fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<usize, EngineError> {
     let mut message = Vec::new();
     for count in 0.. {
         message.clear();

@@ -190,9 +190,10 @@ fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
         answer_polys: output.polys,
         answer_limbs: schedule.answer_limbs,
         answer_scale: schedule.answer_scale,
-        error: schedule.error,
-        worst_flood_bits: schedule.worst_flood_bits,
-        server_seconds: schedule.seconds,
+        // Rounded: to all their digits these would tell one set of weights from another.
+        error: power_of_two_above(schedule.error),
+        worst_flood_bits: schedule.worst_flood_bits.floor(),
+        server_seconds: power_of_two_above(schedule.seconds),
         server_memory: 0,
     };
     let request = (input.len() * encrypted.request_row_bytes()) as u64;
@@ -222,4 +223,8 @@ fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
         finish: graph.finish.clone(),
         max_batch,
     }
+}
+
+fn power_of_two_above(x: f64) -> f64 {
+    if x > 0.0 { x.log2().ceil().exp2() } else { x }
 }

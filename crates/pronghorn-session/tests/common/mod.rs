@@ -255,6 +255,10 @@ impl Service for Mock {
     fn start(&self, batch: usize, _: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
     }
+
+    fn prepare(&self, batch: usize, _: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
+        Ok(Box::new(PingPong::server(batch)))
+    }
 }
 
 /// Rounds of three messages there and three back, each a counter and padding.

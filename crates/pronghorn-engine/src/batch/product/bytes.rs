@@ -88,12 +88,12 @@ impl Grouping {
         }
     }
 
-    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 8 to pack a quad.
+    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 32 to pack a quad, as measured.
     fn cycles(&self, shape: &Shape) -> usize {
         let products = 4 * self.tiles[0] * self.tiles[1];
         let window = &shape.geometry.window;
         let new_rows = window.stride[0].min(window.kernel[0]);
-        self.groups * (products * SIDE + self.run * new_rows * 8)
+        self.groups * (products * SIDE + self.run * new_rows * 32)
     }
 }
 
@@ -144,14 +144,13 @@ impl ByteWeights {
         Some(packed)
     }
 
-    /// Whether products of tiles, most of whose weights may be zero, are faster than instructions on vectors: two of those a cycle
-    /// multiply 32 words.
+    /// Whether products of tiles, some of whose weights are zero, are faster than instructions on vectors: two of those a cycle
+    /// multiply 32 words. Not where few outputs share what is packed: a first convolution with 5 maps is a fifth slower.
     pub(super) fn is_worthwhile(&self, shape: &Shape) -> bool {
-        let window = &shape.geometry.window;
-        let tap_weights = window.kernel.iter().product::<usize>() * shape.geometry.in_channels;
-        let vectors = self.output[1] * shape.geometry.out_channels * tap_weights / 2;
-        let tiles = self.groups * 4 * SIDE * self.tiles.len() / SIDE;
-        tiles < vectors * 3 / 4
+        let (geometry, window) = (&shape.geometry, &shape.geometry.window);
+        let per_output = window.kernel.iter().product::<usize>() * geometry.in_channels;
+        let vectors = self.output[1] * geometry.out_channels * per_output / 2;
+        Grouping::new(shape, self.positions).cycles(shape) < vectors * 3 / 4
     }
 
     /// Tiles of outputs of a group.

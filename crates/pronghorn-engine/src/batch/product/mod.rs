@@ -10,11 +10,13 @@
 //!
 //! * A residue is centred and cut into signed 16-bit *limbs* with carries ([`lanes`]): two for a
 //!   modulus below 2^31, up to four for 62 bits. Limbs are only further columns.
+//! * Where the CPU multiplies matrices of bytes (AMX) and weights are of a byte, residues are cut into four bytes instead
+//!   (`bytes`).
 //! * Rows of the input are packed in pairs, one pair of 16-bit limbs in each 32-bit lane, which
 //!   is what `vpdpwssd` and `vpmaddwd` multiply: neighbouring channels of one pixel, or, where a
 //!   group has one channel, neighbouring pixels of one image row.
 //! * A micro-kernel keeps outputs x vectors of 32-bit sums in registers and walks a list of
-//!   offsets of pair rows, so a convolution needs no im2col copy ([`kernel`], [`simd`]).
+//!   offsets of pair rows, so a convolution needs no im2col copy (`kernel`, `simd`).
 //! * Sums stay exact: `sum |w| * 2^15 < 2^31` holds over a *chunk* of an output's weights. Most
 //!   layers are one chunk; otherwise chunks are summed in 64 bits.
 //! * Each sum is reduced once, from its limbs, by a floating-point quotient.

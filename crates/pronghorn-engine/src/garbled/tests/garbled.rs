@@ -263,7 +263,7 @@ fn an_empty_step_is_over() {
     assert_eq!(traffic, Traffic::default());
 }
 
-/// The first, then others of an error.
+/// Makes a layout one that is none.
 type Spoil = fn(&mut Layout);
 
 #[test]
@@ -298,6 +298,17 @@ fn layouts_that_are_none_are_refused() {
             assert!(error.to_string().contains("activation"), "{error}");
         }
     }
+    let mut layout = Function::RELU.layout(&[vec![0], vec![1, 2]], 4, 2);
+    let narrow = Function {
+        output_bits: 21,
+        ..Function::RELU
+    };
+    layout.groups[1].circuit = narrow.layout(&[vec![1, 2]], 4, 2).groups[0].circuit.clone();
+    let refused = GarbledClient::new(layout, Share::Zero, ots.0.clone());
+    assert!(matches!(
+        refused.err(),
+        Some(EngineError::Unsupported { .. })
+    ));
     let layout = Function::RELU.layout(&single(4), 4, 2);
     for (elements, images) in [(3, 2), (4, 3), (8, 1)] {
         let share = || Share::Words(Batch::zeros(elements, images));

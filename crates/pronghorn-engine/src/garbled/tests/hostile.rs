@@ -79,11 +79,15 @@ fn false_transfers_destroy_the_set_up() {
             mut server,
             ots,
         } = parties();
+        let setup = ots.1.setup().unwrap();
         let mut message = sent(&mut client);
         message[at] ^= mask;
         let error = server.receive(&message).unwrap_err();
         assert!(error.to_string().contains("consistency"), "{error}");
-        assert!(!ots.1.is_ready() && ots.1.setup_bytes().is_none());
+        assert!(!ots.1.is_ready() && ots.1.setup().is_none());
+        // Nor can another connection be made of it.
+        let mut again = SetupServer::resume(setup, ots.1.clone());
+        assert!(again.send(&mut Vec::new()).is_err());
         assert!(server.receive(&message).is_err());
         let again = GarbledServer::new(
             Function::RELU.layout(&single(1), 1, 1),

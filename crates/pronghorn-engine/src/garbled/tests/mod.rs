@@ -8,11 +8,11 @@ mod prepared;
 mod setup;
 mod square;
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 
 use pronghorn_mpc::{
     circuit::{Activation, Modulus},
-    ot::{BaseOt, OtParameters},
+    ot::{BaseOt, OtParameters, ReceiverSetup, SenderSetup},
 };
 
 use super::{
@@ -166,7 +166,7 @@ pub fn step(
 
 /// OTs of a new connection, of set-ups that all tests share.
 pub fn connection() -> (ClientOts, ServerOts) {
-    static SETUPS: LazyLock<Mutex<[Vec<u8>; 2]>> = LazyLock::new(|| {
+    static SETUPS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
         let (client, server) = (ClientOts::default(), ServerOts::default());
         let parameters = OtParameters::new(BaseOt::Ristretto, 5).unwrap();
         run(
@@ -174,14 +174,16 @@ pub fn connection() -> (ClientOts, ServerOts) {
             &mut SetupServer::new(parameters, server.clone()),
         )
         .unwrap();
-        let bytes = [client.setup_bytes(), server.setup_bytes()];
-        Mutex::new(bytes.map(|bytes| bytes.unwrap().to_vec()))
+        let (client, server) = (client.setup().unwrap(), server.setup().unwrap());
+        [client.to_bytes(), server.to_bytes()].map(|bytes| bytes.to_vec())
     });
-    let [client_setup, server_setup] = SETUPS.lock().unwrap().clone();
+    // A copy each: a test that fails a check ends its own.
+    let client_setup = Arc::new(ReceiverSetup::from_bytes(&SETUPS[0]).unwrap());
+    let server_setup = Arc::new(SenderSetup::from_bytes(&SETUPS[1]).unwrap());
     let (client, server) = (ClientOts::default(), ServerOts::default());
     run(
-        &mut SetupClient::resume(&client_setup, client.clone()).unwrap(),
-        &mut SetupServer::resume(&server_setup, server.clone()).unwrap(),
+        &mut SetupClient::resume(client_setup, client.clone()),
+        &mut SetupServer::resume(server_setup, server.clone()),
     )
     .unwrap();
     (client, server)
@@ -193,6 +195,8 @@ pub const SMALL: Limits = Limits {
     tables: 60_000,
     labels: 40_000,
     window: 100_000,
+    flips: 250,
+    words: 100,
 };
 
 /// An activation on windows, with its ranges and moduli.
@@ -274,4 +278,18 @@ pub fn pooled(size: usize, side: usize) -> Vec<Vec<usize>> {
             .collect()
     };
     (0..out * out).map(window).collect()
+}
+
+/// Compiles where secrets wipe themselves.
+#[test]
+fn secrets_are_wiped() {
+    const fn wiped<T: zeroize::ZeroizeOnDrop>() {}
+    wiped::<pronghorn_mpc::ot::CotSender>();
+    wiped::<pronghorn_mpc::ot::CotReceiver>();
+    wiped::<SenderSetup>();
+    wiped::<ReceiverSetup>();
+    wiped::<super::PreparedClient>();
+    wiped::<super::PreparedServer>();
+    wiped::<super::PreparedSquareClient>();
+    wiped::<super::PreparedSquareServer>();
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::garbled::{
     GarbledServer, OnlineClient, OnlineServer, OnlineSquareClient, OnlineSquareServer,
     PrepareClient, PrepareServer, PrepareSquareClient, PrepareSquareServer, PreparedClient,
-    PreparedServer, Squares,
+    PreparedServer, PreparedSquareClient, PreparedSquareServer, Squares,
 };
 
 type Prepared = (PreparedClient, PreparedServer);
@@ -26,9 +26,9 @@ fn prepare(
     (prepared, traffic)
 }
 
-fn online((client, server): Prepared, share: Share) -> ([Share; 2], Traffic) {
-    let client = OnlineClient::new(client, share).unwrap();
-    step(client, OnlineServer::new(server)).unwrap()
+fn online((client, server): Prepared, share: Share, limits: &Limits) -> ([Share; 2], Traffic) {
+    let client = OnlineClient::with_limits(client, share, limits).unwrap();
+    step(client, OnlineServer::with_limits(server, limits)).unwrap()
 }
 
 fn words(share: &Share) -> &[i32] {
@@ -57,7 +57,7 @@ fn check(function: &Function, windows: &[Vec<usize>], inputs: usize, images: usi
             );
         }
         let ahead = words(prepared.1.share()).to_vec();
-        let ([client, server], traffic) = online(prepared, client);
+        let ([client, server], traffic) = online(prepared, client, &limits);
         assert_eq!(ahead, words(&server));
         assert!(traffic.turns <= 1);
         let expected = ideal::garbled(&layout, &values, |window| function.activation.apply(window));
@@ -100,7 +100,7 @@ fn garblings_outlive_the_connection() {
         made.push((prepared, values, client));
     }
     for (prepared, values, client) in made.into_iter().rev() {
-        let ([client, server], _) = online(prepared, client);
+        let ([client, server], _) = online(prepared, client, &SMALL);
         let expected: Vec<i64> = values.iter().map(|&x| x.max(0)).collect();
         assert_eq!(opened(&client, &server, 20), expected);
     }
@@ -110,7 +110,7 @@ fn garblings_outlive_the_connection() {
 fn a_relu_has_its_bytes() {
     let layout = Arc::new(Function::RELU.layout(&single(10_000), 10_000, 1));
     let (prepared, offline) = prepare(&layout, &Share::Zero, &connection(), &Limits::DEFAULT);
-    let (_, online) = online(prepared, Share::Zero);
+    let (_, online) = online(prepared, Share::Zero, &Limits::DEFAULT);
     let bytes = |traffic: &Traffic| (traffic.up as f64 / 1e4, traffic.down as f64 / 1e4);
     let (up, down) = bytes(&offline);
     assert!((66.0..69.0).contains(&up), "{up}");
@@ -294,43 +294,111 @@ fn squares_in_two_phases() {
                 client.into_prepared().unwrap(),
                 server.into_prepared().unwrap(),
             );
-            let client = OnlineSquareClient::new(client, client_share).unwrap();
-            let server = OnlineSquareServer::new(server);
+            assert_eq!(client.name(), server.name());
+            let ahead = words(&server.share()).to_vec();
+            let (client, server) = (client.to_bytes(), server.to_bytes());
+            let client = PreparedSquareClient::from_bytes(squares.clone(), &client).unwrap();
+            let server = PreparedSquareServer::from_bytes(squares.clone(), &server).unwrap();
+            let client = OnlineSquareClient::with_limits(client, client_share, &SMALL).unwrap();
+            let server = OnlineSquareServer::with_limits(server, &SMALL);
             let ([client, server], traffic) = step(client, server).unwrap();
             assert_eq!(opened(&client, &server, bits), expected);
-            assert_eq!(traffic.down, 0);
+            assert_eq!(words(&server), ahead);
+            assert!(traffic.turns <= 1);
         }
     }
 }
 
+fn squares_ahead(
+    squares: &Squares,
+    ots: &(ClientOts, ServerOts),
+) -> (PreparedSquareClient, PreparedSquareServer) {
+    let mut client = PrepareSquareClient::new(squares.clone(), ots.0.clone()).unwrap();
+    let mut server = PrepareSquareServer::new(squares.clone(), Share::Zero, ots.1.clone()).unwrap();
+    run(&mut client, &mut server).unwrap();
+    (
+        client.into_prepared().unwrap(),
+        server.into_prepared().unwrap(),
+    )
+}
+
 #[test]
 fn hostile_differences() {
-    let ots = connection();
-    let squares = squares(40, 1, 20);
-    let mut client = PrepareSquareClient::new(squares.clone(), ots.0.clone()).unwrap();
-    let mut server = PrepareSquareServer::new(squares, Share::Zero, ots.1.clone()).unwrap();
-    run(&mut client, &mut server).unwrap();
-    let mut server = OnlineSquareServer::new(server.into_prepared().unwrap());
+    let (ots, squares) = (connection(), squares(40, 1, 20));
+    let (client, server) = squares_ahead(&squares, &ots);
+    let (other, _) = squares_ahead(&squares, &ots);
+    let name = server.name();
+    assert_ne!(name, other.name());
+    let mut server = OnlineSquareServer::new(server);
     assert!(server.send(&mut Vec::new()).is_err());
-    for length in [0, 94, 96] {
+    for length in [0, 100, 115, 117] {
         assert!(matches!(
             server.receive(&vec![0; length]),
             Err(EngineError::Length { .. })
         ));
     }
     let share = Share::Words(Batch::zeros(1, 40));
-    let refused = OnlineSquareClient::new(client.into_prepared().unwrap(), share);
+    let refused = OnlineSquareClient::new(client, share);
     assert!(matches!(refused.err(), Some(EngineError::Layout { .. })));
-    server.receive(&[0xff; 95]).unwrap();
-    assert_eq!(server.want(), Want::Done);
-    // Padding that is not zero.
-    let squares = self::squares(3, 1, 20);
-    let mut client = PrepareSquareClient::new(squares.clone(), ots.0).unwrap();
-    let mut server = PrepareSquareServer::new(squares, Share::Zero, ots.1).unwrap();
-    run(&mut client, &mut server).unwrap();
-    let mut server = OnlineSquareServer::new(server.into_prepared().unwrap());
+    // The client uses another one.
+    let mut message = Vec::new();
+    let mut other = OnlineSquareClient::new(other, Share::Zero).unwrap();
+    other.send(&mut message).unwrap();
     assert!(matches!(
-        server.receive(&[0xff; 8]),
+        server.receive(&message),
+        Err(EngineError::Prepared { .. })
+    ));
+    message.fill(0xff);
+    message[..16].copy_from_slice(&name);
+    server.receive(&message).unwrap();
+    assert!(server.receive(&message).is_err());
+    // Padding that is not zero.
+    let (client, server) = squares_ahead(&self::squares(3, 1, 20), &ots);
+    let message = [&server.name()[..], &[0xff; 8]].concat();
+    assert!(matches!(
+        OnlineSquareServer::new(server).receive(&message),
         Err(EngineError::Packing { .. })
     ));
+    let mut client = OnlineSquareClient::new(client, Share::Zero).unwrap();
+    assert!(client.receive(&[0; 8]).is_err());
+    client.send(&mut Vec::new()).unwrap();
+    assert!(client.send(&mut Vec::new()).is_err());
+    for length in [0, 7, 9] {
+        assert!(matches!(
+            client.receive(&vec![0; length]),
+            Err(EngineError::Length { .. })
+        ));
+    }
+    assert!(matches!(
+        client.receive(&[0xff; 8]),
+        Err(EngineError::Packing { .. })
+    ));
+    client.receive(&[0; 8]).unwrap();
+}
+
+#[test]
+fn stored_squares_are_checked() {
+    let squares = squares(5, 2, 20);
+    let (client, server) = squares_ahead(&squares, &connection());
+    let (client, server) = (client.to_bytes(), server.to_bytes());
+    let load = |client: bool, bytes: &[u8], squares: Squares| match client {
+        true => PreparedSquareClient::from_bytes(squares, bytes).err(),
+        false => PreparedSquareServer::from_bytes(squares, bytes).err(),
+    };
+    for (kind, bytes) in [(true, client), (false, server)] {
+        assert!(load(kind, &bytes, squares.clone()).is_none());
+        let longer = [&bytes[..], &[0]].concat();
+        for bytes in [&[][..], &bytes[..33], &bytes[..bytes.len() - 1], &longer] {
+            let error = load(kind, bytes, squares.clone()).unwrap();
+            assert!(matches!(error, EngineError::Prepared { .. }), "{error}");
+        }
+        assert!(load(!kind, &bytes, squares.clone()).is_some());
+        for other in [self::squares(6, 2, 20), self::squares(5, 2, 21)] {
+            assert!(load(kind, &bytes, other).is_some());
+        }
+        for none in [self::squares(5, 2, 0), self::squares(usize::MAX, 2, 20)] {
+            let error = load(kind, &bytes, none).unwrap();
+            assert!(matches!(error, EngineError::Layout { .. }), "{error}");
+        }
+    }
 }
