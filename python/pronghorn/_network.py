@@ -187,8 +187,8 @@ class Client(Shaped):
     def prepare(self, images: int, *, progress: Progress | None = None) -> Stats:
         """Does ahead what the prediction of `images` images needs no inputs for; what that cost.
 
-        Under `two-party` the server garbles all circuits and sends them: nearly all of the traffic. They are kept in memory, and the
-        next prediction of as many images on this connection uses them up.
+        Under `two-party` the server garbles all circuits and sends them: nearly all of the traffic. They are kept in
+        memory, and the next prediction of as many images on this connection uses them up.
 
         Args:
             images: how many.

@@ -25,6 +25,7 @@
 //! | 7 | `Done` | server | postcard: images of the batch `u32`, images left (0, or 1 and `u64`) | 64 KiB |
 //! | 8 | `Error` | both | code `u16` ([`ErrorCode`]), UTF-8 text | 4 KiB |
 //! | 9 | `Bye` | client | empty | 0 |
+//! | 10 | `Prepare` | client | as `Begin` | 64 KiB |
 //!
 //! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places that
 //! no version moves, so that any two versions can tell each other apart.
@@ -35,7 +36,7 @@
 //!                                 <-    ServerHello
 //! PlanRequest  (unless it has it) ->
 //!                                 <-    PlanBytes
-//! Begin                           ->                        \
+//! Begin, or Prepare               ->                        \
 //! Data ...                        ->    as the machines      | any number
 //!                                 <-    Data ... want        | of batches
 //!                                 <-    Done                /

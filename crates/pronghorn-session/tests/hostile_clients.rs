@@ -212,7 +212,7 @@ fn oversized_lengths_are_refused_before_they_are_read() {
 #[test]
 fn unknown_kinds_are_refused() {
     let running = Running::real(patient());
-    for kind in [0u8, 10, 255] {
+    for kind in [0u8, 11, 255] {
         let (mut raw, _) = Raw::greeted(running.address());
         raw.send_bytes(&raw_frame(0, kind, &[]));
         refused(
@@ -295,6 +295,11 @@ fn zero_and_too_large_batches_are_refused() {
 fn malformed_messages_are_refused() {
     let running = Running::real(patient());
     for payload in [&[][..], &[0; 32], &[0; 40], &[0xff; 60]] {
+        for kind in [Kind::Begin, Kind::Prepare] {
+            let (mut raw, _) = Raw::greeted(running.address());
+            raw.send(kind, payload);
+            raw.expect_error();
+        }
         let (mut raw, _) = Raw::greeted(running.address());
         raw.send(Kind::Begin, payload);
         refused(

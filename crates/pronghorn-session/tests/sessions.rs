@@ -160,12 +160,29 @@ fn a_known_plan_is_not_sent_again() {
 }
 
 #[test]
-fn trust_must_be_named() {
+fn who_names_no_trust_level_gives_nothing_away() {
     let running = Running::mock(patient());
     let address = running.address().to_string();
-    let error = Client::connect(&address, ConnectOptions::default())
-        .err()
-        .expect("no trust level");
+    // The default is `two-party`, which is not what this server serves.
+    let error = Client::connect(&address, ConnectOptions::default()).err();
+    assert!(
+        matches!(
+            error,
+            Some(SessionError::TrustMismatch {
+                asked: TrustLevel::TwoParty,
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+    let error = Client::connect(
+        &address,
+        ConnectOptions {
+            trust: Some(TrustLevel::MultiKey),
+            ..ConnectOptions::default()
+        },
+    );
+    let error = error.err().expect("a level of a later version");
     let text = error.to_string();
     assert!(matches!(error, SessionError::Trust(_)));
     for level in TrustLevel::ALL {
