@@ -1,16 +1,16 @@
 """Private inference for the neural networks people already have.
 
     model = pronghorn.load("model.onnx", samples=images)
-    print(model.plan(trust="client-aided"))
-    print(model.verify(images, labels, trust="client-aided"))
+    print(model.plan())
+    print(model.verify(images, labels))
 
-    with pronghorn.serve(model, listen="127.0.0.1:7700", trust="client-aided") as server:
-        with pronghorn.connect(server.address, trust="client-aided") as client:
+    with pronghorn.serve(model, listen="127.0.0.1:7700") as server:
+        with pronghorn.connect(server.address) as client:
             logits = client.predict(images)
             found = client.classify(images)  # found.classes, found.probabilities, found.top(3)
 
-Arrays have one image a row: `(images, *model.input_shape)`, converted to float32. A trust level is
-always named: it says who learns what (`pronghorn.trust_levels()`).
+Arrays have one image a row: `(images, *model.input_shape)`, converted to float32. The trust level
+(`trust=`, `pronghorn.trust_levels()`) says who learns what; where none is named it is `two-party`.
 """
 
 from pronghorn._model import Model, Plan, Report, Stats, load

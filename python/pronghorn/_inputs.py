@@ -76,6 +76,8 @@ def looks_like_pixels(values: npt.NDArray[Any]) -> bool:
 
 def beyond(values: Floats, expected: Range) -> str | None:
     """That `values` reach far beyond what a plan is for; None where they do not."""
+    if values.size == 0 or np.isnan(values).any():
+        return None  # What is wrong there is said elsewhere.
     low, high = float(values.min()), float(values.max())
     far = FAR * (expected[1] - expected[0])
     if max(high - expected[1], expected[0] - low) <= far:
@@ -89,6 +91,8 @@ def beyond(values: Floats, expected: Range) -> str | None:
 
 def only_a_part(values: Floats, expected: Range) -> str | None:
     """That `values` fill so little of what a plan is for that they were probably scaled otherwise; None where not."""
+    if values.size == 0 or np.isnan(values).any():
+        return None
     low, high = float(values.min()), float(values.max())
     if high == low or high - low >= TINY * (expected[1] - expected[0]):
         return None

@@ -194,6 +194,10 @@ class Report:
             f"and receives {stats.bytes_received / self.images:,.0f}",
             f"  {self._calibration()}",
         ]
+        if self.trust == "two-party":
+            lines.append(
+                "  activations beyond the ranges of the samples are clamped, and at this level nobody sees how many"
+            )
         if stats.clamped_activations:
             lines.append(
                 f"  {stats.clamped_activations / self.images:.3g} activations an image were beyond the ranges of the "
@@ -237,8 +241,9 @@ def load(
         input_range: the least and the largest input, used without samples.
         shape: the input's shape, batch first, for models that leave it open.
         output: the value to compute, for models with several outputs, or to cut the model there.
-        weight_bits: bits of every layer's integer weights, 2 to 16; chosen layer by layer where not given.
-        input_bits: bits of every layer's integer inputs, 2 to 24; likewise.
+        weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far as a modulus carries
+            them; chosen layer by layer where not given.
+        input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
@@ -353,6 +358,11 @@ class Model(Shaped):
         if objective not in OBJECTIVES:
             raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
         left_out = _check.passes(without, level)
+        if level == "encrypted" and self._bits[1] is not None:
+            raise InputError(
+                "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) away; "
+                "--weight-bits (weight_bits=) sets the precision there"
+            )
         options = (level, _check.memory(memory), left_out)
         if options not in self._compiled:
             with native_errors(PlanError):

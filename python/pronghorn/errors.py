@@ -26,7 +26,7 @@ class InputError(PronghornError):
 
 
 class TrustLevelRequired(PronghornError):
-    """No trust level was named, or one that this version does not have."""
+    """A trust level that does not exist, or that this version does not have."""
 
     exit_code = 2
 

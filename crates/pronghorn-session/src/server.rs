@@ -526,6 +526,15 @@ fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64), SessionEr
             "one is 0, which leaves nobody the time to answer".into(),
         );
     }
+    let least = plan.charged(1) as u64;
+    if let Some(most) = limits.max_images_per_client.filter(|&most| most < least) {
+        return refused(
+            "max_images_per_client",
+            format!(
+                "it is {most}, and every batch of this plan counts as the {least} images that its ciphertexts hold: allow at least as many"
+            ),
+        );
+    }
     let wanted = limits
         .max_images_per_batch
         .unwrap_or(usize::MAX)

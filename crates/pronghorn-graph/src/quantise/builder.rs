@@ -178,8 +178,8 @@ impl<'a> Builder<'a> {
             Op::Square => self.widening(ActivationOp::Square, input(0)),
             Op::Multiply => Err(self.operator_error(OperatorError::parameter(
                 "the trust level",
-                "client-aided",
-                "encrypted: products of two different computed values exist there only",
+                "one on fixed point",
+                "encrypted (--trust encrypted): products of two different computed values, and powers other than 2, 4, 8 and 16, exist there only",
             ))),
             Op::MaxPool { window } => self.elementwise(
                 ActivationOp::MaxPool {

@@ -69,6 +69,14 @@ pub(crate) fn build(
                 products: schedule::products(&graph),
             }
         })?;
+    if schedule.program.nodes.len() < 2 {
+        return Err(BuildError::Layer {
+            layer: "the network".into(),
+            reason:
+                "there is nothing to compute on ciphertexts: the client can do without a server"
+                    .into(),
+        });
+    }
     let plan = plan(&graph, &schedule);
     let needed = encrypted_of(&plan).map_or(0, |encrypted| encrypted.server_memory);
     if needed > memory {
