@@ -276,11 +276,13 @@ fn plans_survive_the_wire_and_name_their_security() {
 #[test]
 fn plans_out_of_bounds_are_refused() {
     type Change = fn(&mut pronghorn_plan::EncryptedPlan);
-    let changes: [Change; 9] = [
+    let changes: [Change; 11] = [
         |plan| plan.degree = 4096,
         |plan| plan.degree = 1 << 20,
         |plan| plan.primes.extend(plan.primes.clone()),
         |plan| plan.primes[0] = 12_289,
+        |plan| plan.primes[0] = 0,
+        |plan| plan.special_primes = vec![0],
         |plan| plan.answer_limbs = 0,
         |plan| plan.flood_limbs = 60,
         |plan| plan.answer_polys = 100,

@@ -60,10 +60,6 @@ pub(crate) fn validate(
         ));
     }
     let special = &encrypted.special_primes;
-    let bits = |prime: &u64| prime.ilog2();
-    if special.iter().map(bits).min() < primes.iter().map(bits).max() && !special.is_empty() {
-        return Err("its special primes are smaller than others".into());
-    }
     let all = [primes.as_slice(), special].concat();
     for (index, &prime) in all.iter().enumerate() {
         let checked = Prime::<u32>::new(prime).map_err(|error| error.to_string())?;
@@ -71,6 +67,10 @@ pub(crate) fn validate(
         if all[..index].contains(&prime) {
             return Err(format!("its modulus has the prime {prime} twice"));
         }
+    }
+    let bits = |prime: &u64| prime.ilog2();
+    if special.iter().map(bits).min() < primes.iter().map(bits).max() && !special.is_empty() {
+        return Err("its special primes are smaller than others".into());
     }
     security::check(degree, encrypted.modulus_bits()).map_err(|error| error.to_string())?;
     if encrypted.key_power >= MAX_POLYS || (encrypted.key_power < 2) != special.is_empty() {
