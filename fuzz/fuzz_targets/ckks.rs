@@ -30,7 +30,9 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         .expect("the primes have transforms");
     let key = SecretKey::generate(&parameters, &Seed::from_bytes([1; 32]));
     let mut encryptor = key.encryptor_from_seed(&Seed::from_bytes([2; 32]));
-    let message = parameters.message(&[1.0, 2.0], &[], 1024.0, 2).expect("it fits");
+    let message = parameters
+        .message(&[1.0, 2.0], &[], 1024.0, 2)
+        .expect("it fits");
     let seeded = encryptor.encrypt(&message).expect("parameters agree");
     let public = PublicKey::generate_from_seed(&key, &Seed::from_bytes([3; 32]));
     let seed = Seed::from_bytes([4; 32]);

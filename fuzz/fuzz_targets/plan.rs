@@ -9,11 +9,11 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, built, edited, polynomial};
+use pronghorn_fuzz::{Splice, built, edited, polynomial, shared};
 use pronghorn_plan::{Plan, cost};
 
-static GOOD: LazyLock<[Vec<u8>; 2]> =
-    LazyLock::new(|| [built(), polynomial()].map(|built| built.plan.to_bytes()));
+static GOOD: LazyLock<[Vec<u8>; 3]> =
+    LazyLock::new(|| [built(), polynomial(), shared()].map(|built| built.plan.to_bytes()));
 
 /// Values of all steps together up to which a plan is run.
 const SMALL: usize = 5_000;
@@ -22,7 +22,7 @@ const SMALL: usize = 5_000;
 enum Input {
     Bytes(Vec<u8>),
     Edited {
-        encrypted: bool,
+        which: u8,
         splices: Vec<Splice>,
         answer: u8,
     },
@@ -32,10 +32,13 @@ fuzz_target!(|input: Input| {
     let (bytes, answer) = match input {
         Input::Bytes(bytes) => (bytes, 0),
         Input::Edited {
-            encrypted,
+            which,
             splices,
             answer,
-        } => (edited(GOOD[usize::from(encrypted)].clone(), &splices), answer),
+        } => (
+            edited(GOOD[usize::from(which) % GOOD.len()].clone(), &splices),
+            answer,
+        ),
     };
     let Ok(plan) = Plan::from_bytes(&bytes) else {
         return;

@@ -79,6 +79,16 @@ pub fn built() -> Built {
     build(&graph, &options()).expect("the network has a plan")
 }
 
+/// The network with a plan on shares.
+pub fn shared() -> Built {
+    let graph = Graph::from_json(NETWORK, tensors()).expect("the network is valid");
+    let options = BuildOptions {
+        trust: Some(TrustLevel::TwoParty),
+        ..options()
+    };
+    build(&graph, &options).expect("the network has a plan")
+}
+
 /// A polynomial network of few ciphertext rows, deep enough to be relinearised.
 pub const POLYNOMIAL: &str = r#"{"name":"polynomial","output":7,"nodes":[
 {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2]},
