@@ -77,9 +77,9 @@ fn sum_pool(window: &Window, multipliers: &[i32], shape: &[usize], input: &Batch
     let (pool, [height, width]) = Pool::new(window, shape);
     let positions = height * width;
     rows(pool.channels * positions, input.images(), |element, row| {
-        pool.sources(element, |source| {
-            simd::add_shifted(SimdLevel::detect(), row, input.row(source), 0)
-        });
+        for source in pool.sources(element) {
+            simd::add_shifted(SimdLevel::detect(), row, input.row(source), 0);
+        }
         let multiplier = multipliers[if multipliers.len() == 1 {
             0
         } else {
@@ -97,9 +97,9 @@ pub(crate) fn max_pool(window: &Window, shape: &[usize], input: &Batch) -> (Batc
         input.images(),
         |element, row| {
             row.fill(i32::MIN);
-            pool.sources(element, |source| {
-                simd::maximum(SimdLevel::detect(), row, input.row(source))
-            });
+            for source in pool.sources(element) {
+                simd::maximum(SimdLevel::detect(), row, input.row(source));
+            }
         },
     );
     (pooled, vec![pool.channels, height, width])
@@ -128,15 +128,8 @@ impl<'a> Pool<'a> {
         )
     }
 
-    /// Calls `each` with every input element in the window of an output element.
-    fn sources(&self, element: usize, each: impl FnMut(usize)) {
-        let [height, width] = self.output;
-        let (channel, position) = (element / (height * width), element % (height * width));
-        let at = [position / width, position % width];
-        let first = channel * self.input[0] * self.input[1];
-        self.window
-            .positions(self.input, at)
-            .map(|index| first + index)
-            .for_each(each);
+    /// The input elements in the window of an output element.
+    fn sources(&self, element: usize) -> impl Iterator<Item = usize> {
+        self.window.pooled(self.input, self.output, element)
     }
 }

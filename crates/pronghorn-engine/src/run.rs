@@ -536,7 +536,7 @@ impl Role for Server {
             shape: Option<Shape>,
             layer: &Arc<PreparedLayer<W>>,
             input: Share,
-            seed: Seed,
+            seed: Option<Seed>,
         ) -> Result<Option<Box<dyn StepMachine>>, EngineError> {
             let Some(shape) = shape else {
                 return Ok(None);
@@ -550,8 +550,8 @@ impl Role for Server {
         }
         let ready = self.prepared.take(index);
         let seed = |ready| match ready {
-            Some(ahead::ServerStep::Linear(seed)) => Ok(seed),
-            _ => Seed::from_os(),
+            Some(ahead::ServerStep::Linear(seed)) => Some(seed),
+            _ => None,
         };
         let machine = match (&self.model.steps[index], &step.kind) {
             (None, StepKind::Local(op)) => return Ok(Started::Share(server_local(at, op, inputs))),
@@ -570,13 +570,13 @@ impl Role for Server {
                 Shape::of(plan, index, batch),
                 layer,
                 inputs.swap_remove(0),
-                seed(ready)?,
+                seed(ready),
             )?,
             (Some(Prepared::LayerU64(layer)), _) => linear(
                 Shape::of(plan, index, batch),
                 layer,
                 inputs.swap_remove(0),
-                seed(ready)?,
+                seed(ready),
             )?,
             (Some(Prepared::Network(network)), _) => {
                 encrypted::Shape::of(plan, index).map(|shape| {

@@ -4,10 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{check, exchange, network, numbers};
+use common::{check, exchange, exchange_with, network, numbers};
 use pronghorn_engine::{
     ClientKeys, ClientPreparation, ClientRun, EngineError, Machine, ServerKeys, ServerModel,
-    ServerPreparation, ServerRun, Want,
+    ServerPreparation, ServerRun,
 };
 use pronghorn_graph::{
     fixed::{ActivationOp, LocalOp, ValueSpec},
@@ -100,7 +100,11 @@ fn prepared_batches_equal_the_oracle() {
             .expect("inputs fit");
         let mut server =
             ServerRun::with_keys(model.clone(), batch, &server_keys).expect("the batch fits");
-        let bytes = count_bytes(&mut client, &mut server);
+        let mut bytes = 0;
+        exchange_with(&mut client, &mut server, |_, message| {
+            bytes += message.len()
+        })
+        .expect("an honest run succeeds");
         let elements = built.plan.output_len();
         assert_eq!(
             client.finish_integers().expect("the run is over"),
@@ -138,27 +142,6 @@ fn what_cannot_be_prepared_is_refused() {
         ClientPreparation::new(Arc::new(other), 1, &keys),
         Err(EngineError::Unsupported { .. })
     ));
-}
-
-/// Bytes of an honest exchange, both ways.
-fn count_bytes(client: &mut dyn Machine, server: &mut dyn Machine) -> usize {
-    let mut bytes = 0;
-    loop {
-        let mut message = Vec::new();
-        match (client.want(), server.want()) {
-            (Want::Send, Want::Receive) => {
-                client.send(&mut message).expect("it is its turn");
-                server.receive(&message).expect("the message is right");
-            }
-            (Want::Receive, Want::Send) => {
-                server.send(&mut message).expect("it is its turn");
-                client.receive(&message).expect("the message is right");
-            }
-            (Want::Done, Want::Done) => return bytes,
-            wants => panic!("stuck: {wants:?}"),
-        }
-        bytes += message.len();
-    }
 }
 
 /// Nothing in the plan tells a range that is no power of two: of weights it says how many bits their sums take.
@@ -301,46 +284,21 @@ fn hostile_messages_are_errors() {
     for at in 0..count {
         for length in [0, 1, usize::MAX] {
             let (mut client, mut server) = start();
-            let error = exchange_changed(&mut client, &mut server, at, |message| match length {
+            let error = exchange_with(&mut client, &mut server, |count, message| match length {
+                _ if count != at => {}
                 usize::MAX => message.push(0),
                 length => message.truncate(message.len() - 1 - length * (message.len() / 2)),
             });
             assert!(error.is_err(), "message {at} of another length is refused");
         }
         let (mut client, mut server) = start();
-        let garbled = exchange_changed(&mut client, &mut server, at, |message| {
-            message
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, byte)| *byte ^= (i * 89 + 31) as u8);
+        let garbled = exchange_with(&mut client, &mut server, |count, message| {
+            if count == at {
+                let bytes = message.iter_mut().enumerate();
+                bytes.for_each(|(i, byte)| *byte ^= (i * 89 + 31) as u8);
+            }
         });
         // An error or, where every string of bytes is a message, a wrong result.
         let _ = garbled;
-    }
-}
-
-/// As [`exchange`], but message number `at` is changed on its way.
-fn exchange_changed(
-    client: &mut ClientRun,
-    server: &mut ServerRun,
-    at: usize,
-    change: impl Fn(&mut Vec<u8>),
-) -> Result<(), EngineError> {
-    let mut count = 0;
-    loop {
-        let mut message = Vec::new();
-        let (from, to): (&mut dyn Machine, &mut dyn Machine) = match (client.want(), server.want())
-        {
-            (Want::Send, Want::Receive) => (client, server),
-            (Want::Receive, Want::Send) => (server, client),
-            (Want::Done, Want::Done) => return Ok(()),
-            wants => panic!("stuck: {wants:?}"),
-        };
-        from.send(&mut message)?;
-        if count == at {
-            change(&mut message);
-        }
-        count += 1;
-        to.receive(&message)?;
     }
 }

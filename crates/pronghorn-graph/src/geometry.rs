@@ -173,6 +173,21 @@ impl Window {
         at * self.stride[axis] + tap * self.dilation[axis] - self.padding[axis]
     }
 
+    /// Input elements in the window of output `element` of a pool over `(channels, height, width)`, for a size and an `output` of
+    /// [`Window::pool_output`].
+    pub fn pooled(
+        &self,
+        input: [usize; 2],
+        output: [usize; 2],
+        element: usize,
+    ) -> impl Iterator<Item = usize> + use<'_> {
+        let positions = output[0] * output[1];
+        let (channel, position) = (element / positions, element % positions);
+        let at = [position / output[1], position % output[1]];
+        let first = channel * input[0] * input[1];
+        self.positions(input, at).map(move |index| first + index)
+    }
+
     /// Input indices `y * width + x` in the window of output position `at`, padding left out, in
     /// row-major order of the kernel.
     pub fn positions(

@@ -37,6 +37,24 @@ mod rate {
     pub const TRANSFER: f64 = 20e-9;
 }
 
+/// Bytes that the parties hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The server.
+    pub server: u64,
+    /// The client: its shares.
+    pub client: u64,
+}
+
+impl Memory {
+    fn most(self, other: Self) -> Self {
+        Self {
+            server: self.server.max(other.server),
+            client: self.client.max(other.client),
+        }
+    }
+}
+
 /// What one step costs for one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepCost {
@@ -46,10 +64,8 @@ pub struct StepCost {
     pub bytes_down: u64,
     /// Multiply-adds of a ciphertext word by a weight, on the server.
     pub multiply_adds: u64,
-    /// Bytes the server holds while it runs.
-    pub server_memory: u64,
-    /// Bytes of the client's shares while it runs.
-    pub client_memory: u64,
+    /// Bytes held while it runs.
+    pub memory: Memory,
     /// Messages one way and back.
     pub rounds: u32,
     /// Predicted seconds on one core, both parties' work added.
@@ -146,29 +162,17 @@ fn slot_bits(linear: &LinearPlan) -> u32 {
 pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
     let step = &plan.steps[index];
     let values = |step: &Step| step.value.len() as u64;
-    let shares: u64 = step
-        .inputs
-        .iter()
-        .map(|&input| values(&plan.steps[input]))
-        .sum::<u64>()
-        + values(step);
-    let client_memory = 4 * shares * batch as u64;
-    let server_shares = if plan.trust == TrustLevel::TwoParty {
-        client_memory
-    } else {
-        0
-    };
+    let memory = step_memory(plan, index, batch);
     let linear = match &step.kind {
         StepKind::Linear(linear) => linear,
         StepKind::Encrypted(encrypted) => {
             let inputs = values(&plan.steps[step.inputs[0]]);
             return StepCost {
+                memory,
                 bytes_up: (2 * SEED_BYTES + encrypted.public_key_bytes()) as u64
                     + encrypted.evaluation_key_bytes() as u64
                     + inputs * encrypted.request_row_bytes() as u64,
                 bytes_down: values(step) * encrypted.answer_row_bytes() as u64,
-                server_memory: encrypted.server_memory,
-                client_memory,
                 rounds: 1,
                 seconds: encrypted.server_seconds,
                 ..StepCost::default()
@@ -176,15 +180,13 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
         }
         StepKind::Input | StepKind::Local(_) => {
             return StepCost {
-                client_memory,
-                server_memory: server_shares,
+                memory,
                 ..StepCost::default()
             };
         }
         StepKind::Activation(_) | StepKind::Open => {
             return StepCost {
-                client_memory,
-                server_memory: server_shares,
+                memory,
                 ..on_shares(plan, index, batch)
             };
         }
@@ -208,13 +210,45 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
             + linear.public_key_bytes(batch) as u64,
         bytes_down: answers * linear.answer_part_bytes(batch) as u64,
         multiply_adds,
-        server_memory: server_words(inputs, answers, linear.degree as u64, batch as u64)
-            * linear.word_bytes()
-            + server_shares,
-        client_memory,
+        memory,
         rounds: 1,
         seconds,
     }
+}
+
+/// What step `index` holds for a batch. Needs no circuits, which cost far more to make than to count with.
+fn step_memory(plan: &Plan, index: usize, batch: usize) -> Memory {
+    let step = &plan.steps[index];
+    let values = |step: &Step| step.value.len() as u64;
+    let inputs: u64 = step
+        .inputs
+        .iter()
+        .map(|&input| values(&plan.steps[input]))
+        .sum();
+    let client = 4 * (inputs + values(step)) * batch as u64;
+    let shares = match plan.trust {
+        TrustLevel::TwoParty => client,
+        _ => 0,
+    };
+    let server = match &step.kind {
+        StepKind::Linear(linear) => {
+            let answers = values(step) * linear.parts.len() as u64;
+            server_words(inputs, answers, linear.degree as u64, batch as u64) * linear.word_bytes()
+        }
+        StepKind::Encrypted(encrypted) => encrypted.server_memory,
+        _ => 0,
+    };
+    Memory {
+        server: server + shares,
+        client,
+    }
+}
+
+/// What each party holds at most while a batch runs.
+pub fn memory(plan: &Plan, batch: usize) -> Memory {
+    (0..plan.steps.len())
+        .map(|index| step_memory(plan, index, batch))
+        .fold(Memory::default(), Memory::most)
 }
 
 /// Messages, work and rounds of an activation or an opening on shares; those of a client that has the values cost nothing here.
@@ -284,8 +318,7 @@ pub fn total(plan: &Plan, batch: usize) -> StepCost {
             bytes_up: sum.bytes_up + cost.bytes_up,
             bytes_down: sum.bytes_down + cost.bytes_down,
             multiply_adds: sum.multiply_adds.saturating_add(cost.multiply_adds),
-            server_memory: sum.server_memory.max(cost.server_memory),
-            client_memory: sum.client_memory.max(cost.client_memory),
+            memory: sum.memory.most(cost.memory),
             rounds: sum.rounds + cost.rounds,
             seconds: sum.seconds + cost.seconds,
         })
@@ -294,18 +327,16 @@ pub fn total(plan: &Plan, batch: usize) -> StepCost {
 /// What the preparation of a batch costs: messages, and the bytes that each party then keeps.
 pub fn prepared(plan: &Plan, batch: usize) -> StepCost {
     let activation = |index: &usize| matches!(plan.steps[*index].kind, StepKind::Activation(_));
-    let (mut sum, label) = (
-        StepCost::default(),
-        128.0 / OtParameters::default().width() as f64,
-    );
+    // The extension sends `128 / width` bits for an OT, which is a block at either party.
+    let (mut sum, width) = (StepCost::default(), OtParameters::default().width() as u64);
     for index in (0..plan.steps.len()).filter(activation) {
         let cost = on_shares(plan, index, batch);
-        // What the extension sends for an OT stands for a block at either party.
-        let blocks = (cost.bytes_up as f64 * 128.0 / label) as u64;
+        let blocks = cost.bytes_up.saturating_mul(width);
         sum.bytes_up = sum.bytes_up.saturating_add(cost.bytes_up);
         sum.bytes_down = sum.bytes_down.saturating_add(cost.bytes_down);
-        sum.client_memory = sum.client_memory.saturating_add(blocks + cost.bytes_down);
-        sum.server_memory = sum.server_memory.saturating_add(blocks);
+        let Memory { server, client } = &mut sum.memory;
+        *client = client.saturating_add(blocks + cost.bytes_down);
+        *server = server.saturating_add(blocks);
         sum.seconds += cost.seconds;
     }
     let words: u64 = plan
@@ -313,9 +344,8 @@ pub fn prepared(plan: &Plan, batch: usize) -> StepCost {
         .iter()
         .map(|step| 4 * step.value.len() as u64)
         .sum();
-    sum.server_memory = sum
-        .server_memory
-        .saturating_add(words.saturating_mul(batch as u64));
+    let words = words.saturating_mul(batch as u64);
+    sum.memory.server = sum.memory.server.saturating_add(words);
     sum
 }
 
@@ -328,30 +358,30 @@ fn key_memory(plan: &Plan) -> u64 {
     plan.steps.iter().map(of).fold(0, u64::saturating_add)
 }
 
-/// Most images a client's batch may have so that its shares and results stay within `memory` bytes; none where not
+/// Most images a client's batch may have so that its shares and results stay within `allowed` bytes; none where not
 /// even one image does. What a client asks before it follows a plan from a server it does not trust.
-pub fn client_batch(plan: &Plan, memory: u64) -> Option<usize> {
+pub fn client_batch(plan: &Plan, allowed: u64) -> Option<usize> {
     let result = 8 * plan.output_len().max(plan.result().len()) as u64;
-    let image = total(plan, 1).client_memory.saturating_add(result);
-    usize::try_from(memory.checked_sub(key_memory(plan))? / image.max(1))
+    let image = memory(plan, 1).client.saturating_add(result);
+    usize::try_from(allowed.checked_sub(key_memory(plan))? / image.max(1))
         .ok()
         .filter(|&images| images > 0)
 }
 
-/// Most images a batch may have so that the server stays within `memory` bytes: whole blocks where
+/// Most images a batch may have so that the server stays within `allowed` bytes: whole blocks where
 /// possible. The step and its bytes for one image, when not even that fits.
-pub fn max_batch(plan: &Plan, memory: u64) -> Result<usize, (usize, u64)> {
-    let needed = |batch: usize| total(plan, batch).server_memory;
-    if needed(1) > memory {
+pub fn max_batch(plan: &Plan, allowed: u64) -> Result<usize, (usize, u64)> {
+    let needed = |batch: usize| memory(plan, batch).server;
+    if needed(1) > allowed {
         let most = (0..plan.steps.len())
-            .max_by_key(|&index| step(plan, index, 1).server_memory)
+            .max_by_key(|&index| step_memory(plan, index, 1).server)
             .unwrap_or(0);
         return Err((most, needed(1)));
     }
     let (mut fits, mut over) = (1, MAX_BATCH + 1);
     while over - fits > 1 {
         let middle = fits + (over - fits) / 2;
-        if needed(middle) <= memory {
+        if needed(middle) <= allowed {
             fits = middle
         } else {
             over = middle

@@ -79,8 +79,8 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "  server memory {:.1} MB, client shares {:.1} MB",
-            total.server_memory as f64 / 1e6,
-            total.client_memory as f64 / 1e6
+            total.memory.server as f64 / 1e6,
+            total.memory.client as f64 / 1e6
         )?;
         writeln!(
             f,

@@ -228,16 +228,10 @@ pub fn groups(window: Option<&Window>, input: &ValueSpec) -> Option<Vec<Group>> 
         }]);
     };
     let (channels, size) = shape::image(&input.shape).ok()?;
-    let [height, width] = window.pool_output(size).ok()?;
+    let output = window.pool_output(size).ok()?;
     let mut groups = std::collections::BTreeMap::new();
-    for element in 0..channels * height * width {
-        let (channel, position) = (element / (height * width), element % (height * width));
-        let first = channel * size[0] * size[1];
-        let at = [position / width, position % width];
-        let sources: Vec<usize> = window
-            .positions(size, at)
-            .map(|index| first + index)
-            .collect();
+    for element in 0..channels * output[0] * output[1] {
+        let sources: Vec<usize> = window.pooled(size, output, element).collect();
         if sources.is_empty() || sources.len() > MAX_WINDOW {
             return None;
         }

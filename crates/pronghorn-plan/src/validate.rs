@@ -69,12 +69,6 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
             ),
         );
     }
-    let elements = |step: &Step| {
-        step.value
-            .shape
-            .iter()
-            .fold(1usize, |product, &size| product.saturating_mul(size))
-    };
     let all = plan
         .steps
         .iter()
@@ -105,16 +99,17 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// Elements of a step's value, of a shape not yet checked.
+fn elements(step: &Step) -> usize {
+    let shape = step.value.shape.iter();
+    shape.fold(1, |product, &size| product.saturating_mul(size))
+}
+
 /// At most so many values go into the pools of a step.
 fn pooled(step: &Step) -> usize {
-    let outputs = step
-        .value
-        .shape
-        .iter()
-        .fold(1usize, |product, &size| product.saturating_mul(size));
     let kernel = |window: &Window| {
         let values = window.kernel[0].saturating_mul(window.kernel[1]);
-        outputs.saturating_mul(values)
+        elements(step).saturating_mul(values)
     };
     match &step.kind {
         StepKind::Local(LocalOp::SumPool { window, .. }) => kernel(window),

@@ -1,14 +1,12 @@
 //! What `pronghorn bench` measures of the core, and what its checks look at.
 
-use std::time::Duration;
-
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pronghorn_engine::bench::{
     self, Figure, activations,
     ckks::{self, OPERATIONS},
     cryptonets::{self, Activation, Packing},
     ntt,
-    parties::{Batch, Connection},
+    parties::{Batch, Connection, Phase},
 };
 use pronghorn_ring::{
     SimdLevel,
@@ -306,13 +304,8 @@ pub fn bench_parties<'py>(
         })
         .map_err(native)?;
     let cost = |(images, batch): &(usize, Batch)| {
-        let found = PyDict::new(py);
-        let seconds = |time: Duration| time.as_secs_f64();
+        let found = phase(py, &batch.cost)?;
         found.set_item("images", images)?;
-        found.set_item("client_seconds", seconds(batch.client))?;
-        found.set_item("server_seconds", seconds(batch.server))?;
-        found.set_item("bytes_up", batch.bytes_up)?;
-        found.set_item("bytes_down", batch.bytes_down)?;
         Ok(found)
     };
     let costs = batches.iter().map(cost).collect::<PyResult<_>>()?;
@@ -370,7 +363,7 @@ impl ActivationBench {
     }
 }
 
-fn phase<'py>(py: Python<'py>, phase: &activations::Phase) -> PyResult<Bound<'py, PyDict>> {
+fn phase<'py>(py: Python<'py>, phase: &Phase) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     found.set_item("client_seconds", phase.client.as_secs_f64())?;
     found.set_item("server_seconds", phase.server.as_secs_f64())?;

@@ -155,7 +155,7 @@ impl Client {
         let affordable = met.and_then(|(plan, hello)| {
             let fits = cost::client_batch(&plan, options.max_memory);
             let fits = fits.ok_or(SessionError::ClientMemory {
-                needed: cost::total(&plan, 1).client_memory,
+                needed: cost::memory(&plan, 1).client,
                 allowed: options.max_memory,
             })?;
             Ok((plan, hello, fits))
@@ -289,7 +289,7 @@ impl Client {
             });
         }
         let (before, started, mut stats) = (self.link.traffic, Instant::now(), Stats::default());
-        let needed = cost::prepared(&self.plan, images).client_memory;
+        let needed = cost::prepared(&self.plan, images).memory.client;
         if needed > self.max_memory {
             let allowed = self.max_memory;
             return Err(SessionError::ClientMemory { needed, allowed });

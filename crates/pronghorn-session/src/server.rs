@@ -396,7 +396,7 @@ impl Server {
         let batch = self.checked(begin)?;
         let charged = self.service.plan().charged(batch);
         self.images.spend(client, charged as u64)?;
-        let _memory = self.memory_for(cost::total(self.service.plan(), batch).server_memory)?;
+        let _memory = self.memory_for(cost::memory(self.service.plan(), batch).server)?;
         let mut machine = self.service.start(batch, keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
         record.batches += 1;
@@ -452,7 +452,7 @@ impl Server {
         keys: &ServerKeys,
     ) -> Result<Taken<'_>, SessionError> {
         let batch = self.checked(begin)?;
-        let memory = self.memory_for(cost::prepared(self.service.plan(), batch).server_memory)?;
+        let memory = self.memory_for(cost::prepared(self.service.plan(), batch).memory.server)?;
         let mut machine = self.service.prepare(batch, keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
         let done = Done {
@@ -540,7 +540,7 @@ fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64), SessionEr
         .unwrap_or(usize::MAX)
         .min(plan.max_batch());
     let Some(memory) = limits.max_memory else {
-        return Ok((wanted, cost::total(plan, wanted).server_memory));
+        return Ok((wanted, cost::memory(plan, wanted).server));
     };
     match cost::max_batch(plan, memory) {
         Ok(fits) => Ok((wanted.min(fits), memory)),

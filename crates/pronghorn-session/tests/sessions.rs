@@ -371,7 +371,7 @@ fn wrong_inputs_leave_the_session_intact() {
 #[test]
 fn memory_is_shared_by_running_batches() {
     let model = model();
-    let needed = cost::total(model.plan(), 4).server_memory;
+    let needed = cost::memory(model.plan(), 4).server;
     let limits = Limits {
         max_memory: Some(needed),
         idle_timeout: Duration::from_millis(600),

@@ -152,20 +152,20 @@ enum State {
 }
 
 impl<W: Word> LinearServer<W> {
-    /// `input` is the server's share of what the layer reads; `seed` makes the masks of shares, and is used once.
+    /// `input` is the server's share of what the layer reads; `seed` makes the masks of shares where they were made
+    /// ahead, and is used once.
     pub(crate) fn new(
         shape: Shape,
         layer: Arc<PreparedLayer<W>>,
         input: Share,
-        seed: Seed,
+        seed: Option<Seed>,
     ) -> Result<Self, EngineError> {
         let shares = match shape.linear.share_encoding() {
-            Some(encoding) => Some(ServerShares::new(
-                encoding,
-                input,
-                (shape.outputs, shape.batch),
-                &seed,
-            )),
+            Some(encoding) => {
+                let seed = seed.map_or_else(Seed::from_os, Ok)?;
+                let sizes = (shape.outputs, shape.batch);
+                Some(ServerShares::new(encoding, input, sizes, &seed))
+            }
             None if matches!(input, Share::Words(_)) => {
                 return Err(EngineError::Unsupported {
                     step: shape.step,

@@ -1,9 +1,6 @@
 //! Activations on shares, both parties in one process connected by memory, and what they are made of.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use pronghorn_mpc::{
     Block,
@@ -15,6 +12,7 @@ use pronghorn_mpc::{
 use pronghorn_ring::random::{Prg, Seed};
 use zeroize::Zeroizing;
 
+use super::parties::{Phase, clocked, exchange};
 use crate::{
     error::EngineError,
     garbled::{
@@ -23,7 +21,7 @@ use crate::{
         PrepareSquareClient, PrepareSquareServer, ServerOts, SetupClient, SetupServer,
         SquareClient, SquareServer, Squares,
     },
-    machine::{Machine, StepMachine, Want},
+    machine::{Machine, StepMachine},
     share::{Batch, Share},
 };
 
@@ -41,20 +39,8 @@ pub enum Function {
     MaxPool,
 }
 
-/// What one phase cost: the parties compute in turns, so that its time, all messages in memory, is the sum of both.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Phase {
-    /// What the client computed in.
-    pub client: Duration,
-    /// What the server computed in.
-    pub server: Duration,
-    /// Bytes of the client's messages.
-    pub bytes_up: u64,
-    /// Bytes of the server's messages.
-    pub bytes_down: u64,
-}
-
 /// A function of some outputs: made ahead and then used, and at once.
+#[derive(Default)]
 pub struct Run {
     /// What needs no input of the client's.
     pub offline: Phase,
@@ -134,40 +120,22 @@ impl Connection {
         client: Share,
         server: Share,
     ) -> Result<Shared, EngineError> {
-        let (own, peer) = (self.client.clone(), self.server.clone());
-        let mut offline = Phase::default();
-        let mut first = timed(&mut offline.client, || {
-            PrepareSquareClient::new(squares.clone(), own)
-        })?;
-        let mut second = timed(&mut offline.server, || {
-            PrepareSquareServer::new(squares.clone(), server.clone(), peer)
-        })?;
-        exchange(&mut first, &mut second, &mut offline)?;
-        let (first, second) = (first.into_prepared()?, second.into_prepared()?);
-
-        let mut online = Phase::default();
-        let first = timed(&mut online.client, || {
-            OnlineSquareClient::new(first, client.clone())
-        })?;
-        let two_phases = step(first, OnlineSquareServer::new(second), &mut online)?;
-
-        let mut at_once = Phase::default();
-        let (own, peer) = (self.client.clone(), self.server.clone());
-        let first = timed(&mut at_once.client, || {
-            SquareClient::new(squares.clone(), client, own)
-        })?;
-        let second = timed(&mut at_once.server, || {
-            SquareServer::new(squares.clone(), server, peer)
-        })?;
-        let one_phase = step(first, second, &mut at_once)?;
-        Ok(Shared {
-            run: Run {
-                offline,
-                online,
-                at_once,
-            },
-            shares: [two_phases, one_phase],
-        })
+        let ots = || (self.client.clone(), self.server.clone());
+        let (of, share) = (|| squares.clone(), client.clone());
+        measure(
+            (
+                || PrepareSquareClient::new(of(), ots().0),
+                || PrepareSquareServer::new(of(), server.clone(), ots().1),
+            ),
+            (
+                |made: PrepareSquareClient| OnlineSquareClient::new(made.into_prepared()?, share),
+                |made: PrepareSquareServer| Ok(OnlineSquareServer::new(made.into_prepared()?)),
+            ),
+            (
+                || SquareClient::new(of(), client, ots().0),
+                || SquareServer::new(of(), server.clone(), ots().1),
+            ),
+        )
     }
 
     fn garbled(
@@ -176,41 +144,61 @@ impl Connection {
         client: Share,
         server: Share,
     ) -> Result<Shared, EngineError> {
-        let (own, peer) = (self.client.clone(), self.server.clone());
-        let mut offline = Phase::default();
-        let mut first = timed(&mut offline.client, || {
-            PrepareClient::new(layout.clone(), own)
-        })?;
-        let mut second = timed(&mut offline.server, || {
-            PrepareServer::new(layout.clone(), server.clone(), peer)
-        })?;
-        exchange(&mut first, &mut second, &mut offline)?;
-        let (first, second) = (first.into_prepared()?, second.into_prepared()?);
-
-        let mut online = Phase::default();
-        let first = timed(&mut online.client, || {
-            OnlineClient::new(first, client.clone())
-        })?;
-        let two_phases = step(first, OnlineServer::new(second), &mut online)?;
-
-        let mut at_once = Phase::default();
-        let (own, peer) = (self.client.clone(), self.server.clone());
-        let first = timed(&mut at_once.client, || {
-            GarbledClient::new(layout.clone(), client, own)
-        })?;
-        let second = timed(&mut at_once.server, || {
-            GarbledServer::new(layout.clone(), server, peer)
-        })?;
-        let one_phase = step(first, second, &mut at_once)?;
-        Ok(Shared {
-            run: Run {
-                offline,
-                online,
-                at_once,
-            },
-            shares: [two_phases, one_phase],
-        })
+        let ots = || (self.client.clone(), self.server.clone());
+        let (of, share) = (|| layout.clone(), client.clone());
+        measure(
+            (
+                || PrepareClient::new(of(), ots().0),
+                || PrepareServer::new(of(), server.clone(), ots().1),
+            ),
+            (
+                |made: PrepareClient| OnlineClient::new(made.into_prepared()?, share),
+                |made: PrepareServer| Ok(OnlineServer::new(made.into_prepared()?)),
+            ),
+            (
+                || GarbledClient::new(of(), client, ots().0),
+                || GarbledServer::new(of(), server.clone(), ots().1),
+            ),
+        )
     }
+}
+
+/// How a machine is made, timed like its work.
+trait Make<T>: FnOnce() -> Result<T, EngineError> {}
+
+impl<T, F: FnOnce() -> Result<T, EngineError>> Make<T> for F {}
+
+/// Runs client and server of a preparation, of what uses it, and of both in one.
+fn measure<
+    PC: Machine,
+    PS: Machine,
+    OC: StepMachine,
+    OS: StepMachine,
+    C: StepMachine,
+    S: StepMachine,
+>(
+    prepare: (impl Make<PC>, impl Make<PS>),
+    online: (
+        impl FnOnce(PC) -> Result<OC, EngineError>,
+        impl FnOnce(PS) -> Result<OS, EngineError>,
+    ),
+    at_once: (impl Make<C>, impl Make<S>),
+) -> Result<Shared, EngineError> {
+    let mut run = Run::default();
+    let phase = &mut run.offline;
+    let mut client = clocked(&mut phase.client, prepare.0)?;
+    let mut server = clocked(&mut phase.server, prepare.1)?;
+    exchange(&mut client, &mut server, phase)?;
+    let phase = &mut run.online;
+    let client = clocked(&mut phase.client, || online.0(client))?;
+    let server = clocked(&mut phase.server, || online.1(server))?;
+    let two_phases = step(client, server, phase)?;
+    let phase = &mut run.at_once;
+    let client = clocked(&mut phase.client, at_once.0)?;
+    let server = clocked(&mut phase.server, at_once.1)?;
+    let one_phase = step(client, server, phase)?;
+    let shares = [two_phases, one_phase];
+    Ok(Shared { run, shares })
 }
 
 /// A run, and the shares that both ways left.
@@ -286,43 +274,6 @@ fn check(expected: &[i64], shares: &[Share; 2]) -> Result<(), EngineError> {
             step: "activation".to_owned(),
             reason: "the result is wrong",
         }),
-    }
-}
-
-/// Adds the time of `work` to a clock.
-fn timed<T>(clock: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let started = Instant::now();
-    let result = work();
-    *clock += started.elapsed();
-    result
-}
-
-/// Runs both machines to the end.
-fn exchange(
-    client: &mut dyn Machine,
-    server: &mut dyn Machine,
-    phase: &mut Phase,
-) -> Result<(), EngineError> {
-    let mut message = Vec::new();
-    loop {
-        message.clear();
-        match [client.want(), server.want()] {
-            [Want::Send, Want::Receive] => {
-                timed(&mut phase.client, || client.send(&mut message))?;
-                timed(&mut phase.server, || server.receive(&message))?;
-                phase.bytes_up += message.len() as u64;
-            }
-            [Want::Receive, Want::Send] => {
-                timed(&mut phase.server, || server.send(&mut message))?;
-                timed(&mut phase.client, || client.receive(&message))?;
-                phase.bytes_down += message.len() as u64;
-            }
-            [Want::Done, Want::Done] => return Ok(()),
-            _ => {
-                let state = "waits on both sides";
-                return Err(EngineError::OutOfTurn { state });
-            }
-        }
     }
 }
 
@@ -409,8 +360,8 @@ fn garbling(
     while garbler.want() == MpcWant::Send {
         message.clear();
         let [mut garbled, mut evaluated] = [Duration::ZERO; 2];
-        timed(&mut garbled, || garbler.send(&mut message))?;
-        timed(&mut evaluated, || evaluator.receive(&message))?;
+        clocked(&mut garbled, || garbler.send(&mut message))?;
+        clocked(&mut evaluated, || evaluator.receive(&message))?;
         let gates = message.len() as f64 / bytes_of_gate;
         rates.garbled = rates.garbled.max(gates / garbled.as_secs_f64());
         rates.evaluated = rates.evaluated.max(gates / evaluated.as_secs_f64());
@@ -424,12 +375,12 @@ fn transfers(connection: &Connection, rates: &mut Rates) -> Result<(), EngineErr
     let (mut t, mut q) = (vec![Block::ZERO; COUNT], vec![Block::ZERO; COUNT]);
     let mut message = Vec::new();
     let [mut sent, mut received] = [Duration::ZERO; 2];
-    timed(&mut received, || {
+    clocked(&mut received, || {
         connection
             .client
             .with("rates", |ots| ots.extend(&choices, &mut t, &mut message))
     })?;
-    timed(&mut sent, || {
+    clocked(&mut sent, || {
         connection
             .server
             .with("rates", |ots| ots.extend(&message, &mut q))

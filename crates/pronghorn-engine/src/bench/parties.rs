@@ -9,8 +9,9 @@ use crate::{
     ClientKeys, ClientRun, EngineError, Machine, ServerKeys, ServerModel, ServerRun, Want,
 };
 
-/// What one batch cost, and its result.
-pub struct Batch {
+/// What an exchange cost: the parties compute in turns, so that its time, all messages in memory, is the sum of both.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Phase {
     /// What the client computed in, without waiting.
     pub client: Duration,
     /// What the server computed in.
@@ -19,6 +20,12 @@ pub struct Batch {
     pub bytes_up: u64,
     /// Bytes of the server's messages.
     pub bytes_down: u64,
+}
+
+/// What one batch cost, and its result.
+pub struct Batch {
+    /// From the inputs to the outputs.
+    pub cost: Phase,
     /// The outputs as users read them, `[image][element]`.
     pub outputs: Vec<f32>,
 }
@@ -41,48 +48,51 @@ impl Connection {
         inputs: &[f32],
         images: usize,
     ) -> Result<Batch, EngineError> {
-        let mut clocks = [Duration::ZERO; 2];
-        let mut bytes = [0, 0];
+        let mut cost = Phase::default();
         let plan = model.plan().clone();
-        let mut client = clocked(&mut clocks[0], || {
+        let mut client = clocked(&mut cost.client, || {
             ClientRun::with_keys(plan, inputs, images, &self.client)
         })?;
-        let mut server = clocked(&mut clocks[1], || {
+        let mut server = clocked(&mut cost.server, || {
             ServerRun::with_keys(model.clone(), images, &self.server)
         })?;
-        let mut message = Vec::new();
-        loop {
-            let parties: [&mut dyn Machine; 2] = [&mut client, &mut server];
-            let from = match parties.each_ref().map(|party| party.want()) {
-                [Want::Send, Want::Receive] => 0,
-                [Want::Receive, Want::Send] => 1,
-                [Want::Done, Want::Done] => break,
-                _ => {
-                    return Err(EngineError::OutOfTurn {
-                        state: "waits on both sides",
-                    });
-                }
-            };
-            message.clear();
-            clocked(&mut clocks[from], || parties[from].send(&mut message))?;
-            clocked(&mut clocks[1 - from], || {
-                parties[1 - from].receive(&message)
-            })?;
-            bytes[from] += message.len() as u64;
+        exchange(&mut client, &mut server, &mut cost)?;
+        let outputs = clocked(&mut cost.client, || client.finish())?;
+        Ok(Batch { cost, outputs })
+    }
+}
+
+/// Runs both machines to the end.
+pub(super) fn exchange(
+    client: &mut dyn Machine,
+    server: &mut dyn Machine,
+    phase: &mut Phase,
+) -> Result<(), EngineError> {
+    let mut message = Vec::new();
+    loop {
+        message.clear();
+        match [client.want(), server.want()] {
+            [Want::Send, Want::Receive] => {
+                clocked(&mut phase.client, || client.send(&mut message))?;
+                clocked(&mut phase.server, || server.receive(&message))?;
+                phase.bytes_up += message.len() as u64;
+            }
+            [Want::Receive, Want::Send] => {
+                clocked(&mut phase.server, || server.send(&mut message))?;
+                clocked(&mut phase.client, || client.receive(&message))?;
+                phase.bytes_down += message.len() as u64;
+            }
+            [Want::Done, Want::Done] => return Ok(()),
+            _ => {
+                let state = "waits on both sides";
+                return Err(EngineError::OutOfTurn { state });
+            }
         }
-        let outputs = clocked(&mut clocks[0], || client.finish())?;
-        Ok(Batch {
-            client: clocks[0],
-            server: clocks[1],
-            bytes_up: bytes[0],
-            bytes_down: bytes[1],
-            outputs,
-        })
     }
 }
 
 /// Adds the time of `work` to a clock.
-fn clocked<T>(clock: &mut Duration, work: impl FnOnce() -> T) -> T {
+pub(super) fn clocked<T>(clock: &mut Duration, work: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let result = work();
     *clock += started.elapsed();

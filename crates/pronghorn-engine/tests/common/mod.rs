@@ -41,23 +41,29 @@ pub fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tenso
 
 /// Drives both machines against each other until both are done; how many messages that took.
 pub fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<usize, EngineError> {
+    exchange_with(client, server, |_, _| {})
+}
+
+/// The same, with `on_the_way` given the number of each message and the message, which it may change.
+pub fn exchange_with(
+    client: &mut dyn Machine,
+    server: &mut dyn Machine,
+    mut on_the_way: impl FnMut(usize, &mut Vec<u8>),
+) -> Result<usize, EngineError> {
     let mut message = Vec::new();
     for count in 0.. {
         message.clear();
-        match (client.want(), server.want()) {
-            (Want::Send, Want::Receive) => {
-                client.send(&mut message)?;
-                assert!(message.len() <= server.max_incoming());
-                server.receive(&message)?;
-            }
-            (Want::Receive, Want::Send) => {
-                server.send(&mut message)?;
-                assert!(message.len() <= client.max_incoming());
-                client.receive(&message)?;
-            }
+        let (from, to): (&mut dyn Machine, &mut dyn Machine) = match (client.want(), server.want())
+        {
+            (Want::Send, Want::Receive) => (client, server),
+            (Want::Receive, Want::Send) => (server, client),
             (Want::Done, Want::Done) => return Ok(count),
             (client, server) => panic!("stuck: client wants {client:?}, server wants {server:?}"),
-        }
+        };
+        from.send(&mut message)?;
+        assert!(message.len() <= to.max_incoming());
+        on_the_way(count, &mut message);
+        to.receive(&message)?;
     }
     unreachable!("messages do not run out")
 }
