@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pronghorn import _native
@@ -108,6 +109,23 @@ def text(name: str, value: Any, example: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{name} is {value!r}: give a string, such as {example!r}")
     return value
+
+
+def directory(name: str, value: Any) -> Path | None:
+    """A path to a directory, which may be missing, or None.
+
+    Raises:
+        InputError: anything else.
+    """
+    if value is None:
+        return None
+    try:
+        path = Path(value)
+    except TypeError:
+        raise InputError(f"{name} is {value!r}: give the path of a directory") from None
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{name} is {str(path)!r}, which is no directory: give one, or a path where to make it")
+    return path
 
 
 def callback(name: str, value: Any) -> Any:

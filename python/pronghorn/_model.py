@@ -55,12 +55,17 @@ class Stats:
     """Input values outside the planned range, which were moved to its ends."""
     clamped_activations: int
     """Activations beyond the ranges of the samples, likewise; many mean that the samples do not represent the data."""
+    prepared_batches: int = 0
+    """Batches that used what was prepared."""
+    lost_preparations: int = 0
+    """Preparations that were of no use: damaged, or the server had its half no more."""
 
     @classmethod
     def of(cls, images: int, found: Mapping[str, float]) -> Stats:
         """From the core's dictionary."""
         names = ("bytes_sent", "bytes_received", "clamped_inputs", "clamped_activations")
-        return cls(images, float(found["seconds"]), *(int(found[name]) for name in names))
+        ahead = (int(found.get(name, 0)) for name in ("prepared_batches", "lost_preparations"))
+        return cls(images, float(found["seconds"]), *(int(found[name]) for name in names), *ahead)
 
     @property
     def images_per_second(self) -> float:

@@ -5,6 +5,7 @@ either cancels them.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,9 @@ class Server:
         max_images_per_client: int | None,
         idle_timeout: float,
         threads: int | None,
+        prepare: int,
+        prepare_bytes: int | None,
+        store: Path | None,
         log: Callable[[str], None] | None,
     ) -> None: ...
     @property
@@ -88,7 +92,13 @@ class Server:
 class Client:
     """A connection to a server."""
     def __init__(
-        self, address: str, trust: str | None, expected_plan_hash: str | None, timeout: float, threads: int | None
+        self,
+        address: str,
+        trust: str | None,
+        expected_plan_hash: str | None,
+        timeout: float,
+        threads: int | None,
+        store: Path | None,
     ) -> None: ...
     @property
     def plan_hash(self) -> str: ...
@@ -100,10 +110,21 @@ class Client:
     def plan_json(self) -> str: ...
     def prepare(self, images: int, progress: Progress | None = None) -> dict[str, float]:
         """What a prediction of so many images needs no inputs for; its costs as of `predict`."""
+    def is_prepared(self, images: int) -> bool:
+        """Whether a prediction of so many images finds a preparation for each of its batches."""
+    def keep_prepared(self, batches: int, images: int | None) -> None:
+        """Keeps so many batches prepared, on a thread and a connection of their own; 0: no more."""
+    def end_refill(self) -> None:
+        """Ends that; where a prediction goes on in another thread, with that."""
+    def wait_prepared(self, timeout: float) -> bool:
+        """Waits so many seconds at most until they are; whether they are."""
+    def refill_error(self) -> str | None:
+        """Why they are not kept any more, until the next prediction; told once."""
     def predict(
         self, inputs: NDArray[np.float32], progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], dict[str, float]]:
-        """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations."""
+        """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations,
+        prepared_batches, lost_preparations."""
 
 class CkksBench:
     """CKKS with the largest primes of these sizes and made-up values, for measurements and checks; protects nothing."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
@@ -14,7 +17,7 @@ from pronghorn._inputs import Range, as_inputs, planned_range, warn_of_scale
 from pronghorn._model import Model, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._trust import require
-from pronghorn.errors import InputError, RunError
+from pronghorn.errors import InputError, PrepareWarning, RunError
 
 Floats = npt.NDArray[np.float32]
 
@@ -30,6 +33,9 @@ def serve(
     threads: int | None = None,
     memory: int | None = None,
     without: Iterable[str] = (),
+    prepare: int = 16,
+    prepare_bytes: int | None = None,
+    store: str | os.PathLike[str] | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Server:
     """Binds a server of `model`; `with` or `run` starts it.
@@ -44,6 +50,9 @@ def serve(
         threads: threads to compute with; all cores where not given.
         memory: most bytes to use.
         without: passes over an encrypted network to leave out, as in `Model.plan`.
+        prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
+        prepare_bytes: bytes that all of them may take; further ones replace the oldest.
+        store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
         log: called with a line for each session, refusal and error.
 
     Raises:
@@ -59,6 +68,9 @@ def serve(
         _check.optional("max_images_per_client", max_images_per_client, 1),
         _check.seconds("idle_timeout", idle_timeout),
         _check.threads(threads),
+        _check.whole("prepare", prepare, 0),
+        _check.optional("prepare_bytes", prepare_bytes, 1),
+        _check.directory("store", store),
         _check.callback("log", log),
     )
     compiled = model.compiled(trust, memory=memory, without=without)
@@ -118,6 +130,8 @@ def connect(
     plan_hash: str | None = None,
     timeout: float = 60.0,
     threads: int | None = None,
+    prepare: int = 0,
+    store: str | os.PathLike[str] | None = None,
 ) -> Client:
     """Connects to a server.
 
@@ -127,6 +141,9 @@ def connect(
         plan_hash: the plan to insist on: all 64 hexadecimal digits, as `Plan.hash` has them.
         timeout: seconds to wait for the server at any time.
         threads: threads to compute with; all cores where not given.
+        prepare: batches to keep prepared in the background, of the last prediction's size: see `Client.keep_prepared`.
+        store: a directory to keep this client's halves of them in, for later connections; in memory where none is
+            named. They are secrets: see SECURITY.md.
 
     Raises:
         TrustLevelRequired: there is no such trust level.
@@ -138,8 +155,12 @@ def connect(
     if plan_hash is not None:
         _check_hash(plan_hash)
     limit, cores = _check.seconds("timeout", timeout), _check.threads(threads)
+    kept, directory = _check.whole("prepare", prepare, 0), _check.directory("store", store)
     with native_errors(RunError):
-        return Client(_native.Client(address, level, plan_hash, limit, cores))
+        client = Client(_native.Client(address, level, plan_hash, limit, cores, directory))
+    if kept > 0:
+        client.keep_prepared(kept)
+    return client
 
 
 def _check_hash(plan_hash: str) -> None:
@@ -188,7 +209,7 @@ class Client(Shaped):
         """Does ahead what the prediction of `images` images needs no inputs for; what that cost.
 
         Under `two-party` the server garbles all circuits and sends them: nearly all of the traffic. They are kept in
-        memory, and the next prediction of as many images on this connection uses them up.
+        the store, or in memory as long as this client is there; predictions of as many images use them up, each once.
 
         Args:
             images: how many.
@@ -196,12 +217,59 @@ class Client(Shaped):
 
         Raises:
             InputError: `images` is not a positive number.
-            RunError: the trust level has nothing to prepare, or the session failed.
+            RunError: the trust level has nothing to prepare, the server keeps fewer, or the session failed.
         """
         _check.callback("progress", progress)
         count = _check.whole("images", images, 1)
         with native_errors(RunError):
             return Stats.of(count, self._core.prepare(count, progress))
+
+    def is_prepared(self, images: int) -> bool:
+        """Whether the prediction of `images` images finds a preparation for each of its batches in the store.
+
+        Raises:
+            InputError: `images` is not a positive number.
+            RunError: the store cannot be read.
+        """
+        count = _check.whole("images", images, 1)
+        with native_errors(RunError):
+            return self._core.is_prepared(count)
+
+    def keep_prepared(self, batches: int, images: int | None = None) -> None:
+        """Keeps `batches` batches prepared from now on, on a second connection, while predictions go on.
+
+        As many as the server keeps for a client at most. What goes wrong with that is a `PrepareWarning` after the next
+        prediction and when the client is closed; predictions go on without, and each tries again.
+
+        Args:
+            batches: how many; 0 for no more.
+            images: images of the predictions they are for; those of the last prediction where not given.
+
+        Raises:
+            InputError: an argument that makes no sense.
+            RunError: the trust level has nothing to prepare, or the server keeps none.
+        """
+        count, size = _check.whole("batches", batches, 0), _check.optional("images", images, 1)
+        with native_errors(RunError):
+            self._core.keep_prepared(count, size)
+
+    def wait_prepared(self, timeout: float = 60.0) -> bool:
+        """Waits until the batches to be kept are prepared, `timeout` seconds at most; whether they are.
+
+        Raises:
+            InputError: no such time.
+            RunError: what goes wrong with that.
+        """
+        patience = _check.seconds("timeout", timeout)
+        deadline = time.monotonic() + patience
+        while True:
+            # Short, so that an interrupt is not kept waiting.
+            step = min(0.1, max(deadline - time.monotonic(), 1e-3))
+            with native_errors(RunError):
+                if self._core.wait_prepared(step):
+                    return True
+            if time.monotonic() >= deadline:
+                return False
 
     def predict(self, x: npt.ArrayLike, *, progress: Progress | None = None) -> Floats:
         """The model's outputs `(images, *output_shape)` on images the server does not see.
@@ -245,11 +313,20 @@ class Client(Shaped):
         with native_errors(RunError):
             outputs, found = self._core.predict(inputs, progress)
         self.last_stats = Stats.of(len(inputs), found)
+        self._warn_of_refill(stacklevel=4)
         return outputs
 
+    def _warn_of_refill(self, stacklevel: int) -> None:
+        error = self._core.refill_error()
+        if error is not None:
+            warnings.warn(f"no batches are prepared in the background: {error}", PrepareWarning, stacklevel=stacklevel)
+
     def close(self) -> None:
-        """Ends the session."""
-        self._connection = None
+        """Ends the session, and what is prepared in the background."""
+        if self._connection is not None:
+            self._warn_of_refill(stacklevel=3)
+            self._connection.end_refill()
+            self._connection = None
 
     def __enter__(self) -> Client:
         """Itself."""

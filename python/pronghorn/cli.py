@@ -37,7 +37,7 @@ from pronghorn._model import Model, Stats, load, speed
 from pronghorn._model import Progress as ProgressCallback
 from pronghorn._network import Client
 from pronghorn._outputs import Predictions, kind_of
-from pronghorn.errors import InputError, InputWarning, PronghornError
+from pronghorn.errors import InputError, InputWarning, PrepareWarning, PronghornError, RunError
 
 errors = Console(stderr=True)
 
@@ -62,6 +62,7 @@ class _Group(TyperGroup):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", InputWarning)
+                warnings.simplefilter("always", PrepareWarning)
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
         except PronghornError as error:
@@ -131,6 +132,8 @@ TrustOption = Annotated[
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
+_KEPT = "Keep prepared batches in this directory, for later runs; in memory otherwise. They are secrets."
+StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help=_KEPT)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[
     Path | None,
@@ -394,6 +397,14 @@ def serve(
     max_images: Annotated[int | None, typer.Option(min=1, help="Most images one client may ask for.")] = None,
     idle_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a silent session ends.")] = 60.0,
     threads: ThreadsOption = None,
+    prepare: Annotated[
+        int, typer.Option(min=0, help="Prepared batches to keep for each client at most (two-party); 0 prepares none.")
+    ] = 16,
+    prepare_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Bytes that all of them may take; the oldest make room (default: 1 GiB or more)."),
+    ] = None,
+    store: StoreOption = None,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
@@ -416,6 +427,9 @@ def serve(
             max_images_per_client=max_images,
             idle_timeout=idle_timeout,
             threads=threads,
+            prepare=prepare,
+            prepare_bytes=prepare_bytes,
+            store=store,
             **model_options.of_plan(),
             log=lambda line: _say(escape(line)),
         )
@@ -455,9 +469,17 @@ def predict(
     names: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
     limit: LimitOption = None,
     preparation: Preparation,
-    ahead: Annotated[
-        bool, typer.Option("--prepare", help="Make garbled circuits ahead, and say what that costs (two-party).")
-    ] = False,
+    prepare: Annotated[
+        int,
+        typer.Option(
+            "--prepare",
+            min=0,
+            metavar="N",
+            help="Make garbled circuits ahead (two-party): for these images before they are sent, unless they are in the "
+            "store; and for N batches like theirs in the background, for later runs with the store.",
+        ),
+    ] = 0,
+    store: StoreOption = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the server.")] = 60.0,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -476,7 +498,7 @@ def predict(
         _writable(out)
     class_names = _names(names)
     with (
-        pronghorn.connect(server, level, plan_hash=plan_hash, timeout=timeout, threads=threads) as client,
+        pronghorn.connect(server, level, plan_hash=plan_hash, timeout=timeout, threads=threads, store=store) as client,
         _bar() as bar,
     ):
         loaded = [preparation.load(path, client.input_shape) for path in inputs]
@@ -489,14 +511,22 @@ def predict(
         known = _labels(labels, loaded[0].labels if len(inputs) == 1 else None, len(images), total)
         kind = kind_of(plan_json["finish"], client.output_shape, outputs, known)
         known = _for_classes(known, kind, labels)
-        prepared = client.prepare(len(images)) if ahead else None
+        prepared = _prepare(client, len(images), prepare, bar)
+        if prepare and (store is not None or repeat > 1):
+            client.keep_prepared(prepare, len(images))
         found, runs = _predict(client, images, kind, repeat, bar)
+        if prepare and store is not None:
+            bar.phase("preparing for later runs")
+            _fill(client)
         plan_hash, plan_text = client.plan_hash, client.plan_text()
     accuracy = None if known is None else float(np.mean(found.classes == known))
     if out is not None:
         _write(out, lambda: _save(out, found))
     results = _Results(titles, found, top, class_names)
     if not as_json:
+        used, lost = runs[-1].prepared_batches, runs[-1].lost_preparations
+        if used or lost:
+            _say(f"prepared batches used: {used}" + (f"; of no use any more: {lost}" if lost else ""))
         if prepared is not None:
             _say(
                 f"prepared in {prepared.seconds:.2f} s: {prepared.bytes_sent:,} bytes sent, "
@@ -510,6 +540,8 @@ def predict(
         "plan_hash": plan_hash,
         "accuracy": accuracy,
         "runs": [_costs(run) for run in runs],
+        "prepared_batches": sum(run.prepared_batches for run in runs),
+        "lost_preparations": sum(run.lost_preparations for run in runs),
         **({"prepared": _costs(prepared)} if prepared is not None else {}),
         "clamped_inputs": runs[-1].clamped_inputs,
         "clamped_activations": runs[-1].clamped_activations,
@@ -662,6 +694,23 @@ def _names(path: Path | None) -> list[str] | None:
 
 def _costs(stats: Stats) -> dict[str, float]:
     return {"seconds": stats.seconds, "bytes_sent": stats.bytes_sent, "bytes_received": stats.bytes_received}
+
+
+def _prepare(client: Client, images: int, batches: int, bar: _Bar) -> Stats | None:
+    """Prepares for these images, unless that was done; what it cost."""
+    if not batches or client.is_prepared(images):
+        return None
+    bar.phase("preparing")
+    return client.prepare(images, progress=bar.progress)
+
+
+def _fill(client: Client) -> None:
+    """Waits until the store is full, however long that takes; the results are there, so a failure is a warning."""
+    try:
+        while not client.wait_prepared(3600.0):
+            pass
+    except RunError as error:
+        _warn(f"not all batches are prepared for later runs: {error}")
 
 
 def _predict(

@@ -45,6 +45,10 @@ class InputWarning(UserWarning):
     """Inputs that are unlikely to be what the model expects."""
 
 
+class PrepareWarning(UserWarning):
+    """Batches that are no longer kept prepared, and why; predictions go on without."""
+
+
 class UnsupportedModelError(PronghornError):
     """A sound ONNX model that Pronghorn cannot run.
 

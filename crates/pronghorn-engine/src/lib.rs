@@ -19,5 +19,6 @@ mod simd;
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
 pub use run::{
-    ClientKeys, ClientPreparation, ClientRun, ServerKeys, ServerModel, ServerPreparation, ServerRun,
+    ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, ClientRun, ServerKeys,
+    ServerModel, ServerPreparation, ServerPrepared, ServerRun,
 };

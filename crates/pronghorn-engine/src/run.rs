@@ -33,7 +33,7 @@ use crate::{
 mod ahead;
 mod two_party;
 
-pub use ahead::{ClientPreparation, ServerPreparation};
+pub use ahead::{ClientPreparation, ClientPrepared, ServerPreparation, ServerPrepared};
 
 /// What a party does when it comes to a step: an exchange with the peer, or its share at once.
 enum Started {
@@ -254,7 +254,6 @@ fn no_engine(step: &Step, reason: &'static str) -> EngineError {
 pub struct ClientKeys {
     encrypted: encrypted::client::KeySlot<u32>,
     transfer: garbled::ClientOts,
-    prepared: ahead::Store<ahead::ClientStep>,
 }
 
 /// The server's side of them. Secret: no Debug.
@@ -262,8 +261,22 @@ pub struct ClientKeys {
 pub struct ServerKeys {
     encrypted: encrypted::server::KeySlot<u32>,
     transfer: garbled::ServerOts,
-    prepared: ahead::Store<ahead::ServerStep>,
 }
+
+macro_rules! setup_of_keys {
+    ($keys:ty) => {
+        impl $keys {
+            /// The name of the set-up of OTs, which both parties have and no other set-up shares. None before there is one, and once it has
+            /// failed a check: whatever was prepared with it is then to be destroyed, since bits of `Delta` may be known.
+            pub fn setup(&self) -> Option<[u8; 32]> {
+                self.transfer.setup().map(|setup| *setup.name())
+            }
+        }
+    };
+}
+
+setup_of_keys!(ClientKeys);
+setup_of_keys!(ServerKeys);
 
 /// What was prepared for a batch, by step. Secret: no Debug.
 struct Ahead<T>(Mutex<Vec<Option<T>>>);
@@ -275,6 +288,11 @@ impl<T> Default for Ahead<T> {
 }
 
 impl<T> Ahead<T> {
+    fn of(steps: Option<Result<Vec<Option<T>>, EngineError>>) -> Result<Self, EngineError> {
+        let steps = steps.transpose()?.unwrap_or_default();
+        Ok(Self(Mutex::new(steps)))
+    }
+
     /// What was prepared for a step, for good.
     fn take(&self, step: usize) -> Option<T> {
         let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -353,6 +371,66 @@ impl Role for Client {
     }
 }
 
+/// A batch's images, found fit for the plan and quantised. Secret: no Debug.
+pub struct ClientInputs {
+    plan: Arc<Plan>,
+    batch: usize,
+    share: Share,
+    clamped: usize,
+}
+
+impl ClientInputs {
+    /// Quantises `batch` images, one after the other in `inputs`.
+    ///
+    /// # Errors
+    /// When the inputs are not `batch` images of numbers, or the plan does not take so many.
+    pub fn new(plan: Arc<Plan>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
+        let elements = plan.input_len();
+        if batch == 0 || batch > plan.max_batch {
+            return Err(EngineError::Batch {
+                found: batch,
+                most: plan.max_batch,
+            });
+        }
+        if inputs.len() != batch * elements {
+            return Err(EngineError::Inputs {
+                found: inputs.len(),
+                images: batch,
+                elements,
+            });
+        }
+        let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
+        let integers = Zeroizing::new(integers);
+        Ok(Self {
+            share: Share::Words(Batch::from_images(&integers, elements, batch)),
+            plan,
+            batch,
+            clamped,
+        })
+    }
+
+    /// The client's half of the batch; see [`ClientRun::with_prepared`].
+    ///
+    /// # Errors
+    /// When it cannot begin, or was `prepared` for another batch.
+    pub fn run(
+        self,
+        keys: &ClientKeys,
+        prepared: Option<ClientPrepared>,
+    ) -> Result<ClientRun, EngineError> {
+        let prepared = prepared.map(|prepared| prepared.0.for_batch(&self.plan, self.batch));
+        let client = Client {
+            keys: keys.clone(),
+            prepared: Ahead::of(prepared)?,
+            ..Client::default()
+        };
+        Ok(ClientRun {
+            run: Run::new(client, self.plan, self.batch, self.share)?,
+            clamped: self.clamped,
+        })
+    }
+}
+
 /// The data owner's half of one batch.
 pub struct ClientRun {
     run: Run<Client>,
@@ -379,32 +457,21 @@ impl ClientRun {
         batch: usize,
         keys: &ClientKeys,
     ) -> Result<Self, EngineError> {
-        let elements = plan.input_len();
-        if batch == 0 || batch > plan.max_batch {
-            return Err(EngineError::Batch {
-                found: batch,
-                most: plan.max_batch,
-            });
-        }
-        if inputs.len() != batch * elements {
-            return Err(EngineError::Inputs {
-                found: inputs.len(),
-                images: batch,
-                elements,
-            });
-        }
-        let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
-        let integers = Zeroizing::new(integers);
-        let share = Share::Words(Batch::from_images(&integers, elements, batch));
-        let client = Client {
-            keys: keys.clone(),
-            prepared: Ahead(Mutex::new(keys.take_prepared(batch))),
-            ..Client::default()
-        };
-        Ok(Self {
-            run: Run::new(client, plan, batch, share)?,
-            clamped,
-        })
+        Self::with_prepared(plan, inputs, batch, keys, None)
+    }
+
+    /// The same, which uses up what was `prepared` for this plan and this many images. The server must use up its half of that.
+    ///
+    /// # Errors
+    /// As there, or when it was prepared for another batch.
+    pub fn with_prepared(
+        plan: Arc<Plan>,
+        inputs: &[f32],
+        batch: usize,
+        keys: &ClientKeys,
+        prepared: Option<ClientPrepared>,
+    ) -> Result<Self, EngineError> {
+        ClientInputs::new(plan, inputs, batch)?.run(keys, prepared)
     }
 
     /// Input values outside the range the model was calibrated for, which were brought to its border.
@@ -634,9 +701,23 @@ impl ServerRun {
         batch: usize,
         keys: &ServerKeys,
     ) -> Result<Self, EngineError> {
+        Self::with_prepared(model, batch, keys, None)
+    }
+
+    /// The same, which uses up what was `prepared`; see [`ClientRun::with_prepared`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_prepared(
+        model: Arc<ServerModel>,
+        batch: usize,
+        keys: &ServerKeys,
+        prepared: Option<ServerPrepared>,
+    ) -> Result<Self, EngineError> {
         let plan = model.plan.clone();
         let keys = keys.clone();
-        let prepared = Ahead(Mutex::new(keys.take_prepared(batch)));
+        let prepared = prepared.map(|prepared| prepared.0.for_batch(&plan, batch));
+        let prepared = Ahead::of(prepared)?;
         let server = Server {
             model,
             keys,

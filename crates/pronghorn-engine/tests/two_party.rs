@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use common::{check, exchange, exchange_with, network, numbers};
 use pronghorn_engine::{
-    ClientKeys, ClientPreparation, ClientRun, EngineError, Machine, ServerKeys, ServerModel,
-    ServerPreparation, ServerRun,
+    ClientKeys, ClientPreparation, ClientPrepared, ClientRun, EngineError, Machine, ServerKeys,
+    ServerModel, ServerPreparation, ServerPrepared, ServerRun,
 };
 use pronghorn_graph::{
     fixed::{ActivationOp, LocalOp, ValueSpec},
@@ -74,49 +74,117 @@ fn batches_share_a_set_up() {
     );
 }
 
-/// A batch that was prepared has little left to exchange, gives the same, and uses up what was prepared.
+/// Both halves of a prepared batch of 3 images.
+fn prepared(
+    model: &ServerModel,
+    keys: &(ClientKeys, ServerKeys),
+) -> (ClientPrepared, ServerPrepared) {
+    let mut client =
+        ClientPreparation::new(model.plan().clone(), 3, &keys.0).expect("the batch fits");
+    let mut server = ServerPreparation::new(model, 3, &keys.1).expect("the batch fits");
+    exchange(&mut client, &mut server).expect("an honest preparation succeeds");
+    let progress = client.progress();
+    assert_eq!(progress.done, progress.total);
+    let client = client.into_prepared().expect("it is over");
+    (client, server.into_prepared().expect("it is over"))
+}
+
+/// What `write` hands to its sink.
+fn bytes_of(write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), Infallible>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut |part| {
+        bytes.extend_from_slice(part);
+        Ok(())
+    });
+    bytes
+}
+
+/// A batch that was prepared has little left to exchange and gives the same: on the same connection and another, from memory and
+/// from bytes.
 #[test]
 fn prepared_batches_equal_the_oracle() {
     let built = built(7, None);
     let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
-    let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
     let inputs = numbers(162 * 3, 9);
     let (integers, _) =
         oracle::quantise_input(built.plan.input(), &inputs).expect("inputs are numbers");
     let wanted = built
         .oracle(&integers, 3)
         .expect("values stay in their ranges");
-    for _ in 0..2 {
-        let mut client =
-            ClientPreparation::new(model.plan().clone(), 3, &client_keys).expect("the batch fits");
-        let mut server = ServerPreparation::new(&model, 3, &server_keys).expect("the batch fits");
-        exchange(&mut client, &mut server).expect("an honest preparation succeeds");
-        let progress = client.progress();
-        assert_eq!(progress.done, progress.total);
-    }
-    let run = |batch: usize| {
-        let inputs = &inputs[..162 * batch];
-        let mut client = ClientRun::with_keys(model.plan().clone(), inputs, batch, &client_keys)
-            .expect("inputs fit");
-        let mut server =
-            ServerRun::with_keys(model.clone(), batch, &server_keys).expect("the batch fits");
+    let run = |keys: &(ClientKeys, ServerKeys),
+               halves: Option<(ClientPrepared, ServerPrepared)>| {
+        let (ours, theirs) = halves.unzip();
+        let plan = model.plan().clone();
+        let mut client = ClientRun::with_prepared(plan, &inputs, 3, &keys.0, ours)
+            .expect("inputs and preparation fit");
+        let mut server = ServerRun::with_prepared(model.clone(), 3, &keys.1, theirs)
+            .expect("batch and preparation fit");
         let mut bytes = 0;
         exchange_with(&mut client, &mut server, |_, message| {
             bytes += message.len()
         })
         .expect("an honest run succeeds");
-        let elements = built.plan.output_len();
-        assert_eq!(
-            client.finish_integers().expect("the run is over"),
-            wanted[..elements * batch]
-        );
+        assert_eq!(client.finish_integers().expect("the run is over"), wanted);
         bytes
     };
-    let sizes = [run(3), run(2), run(3), run(3)];
-    assert!(
-        sizes[0] == sizes[2] && sizes[0] < sizes[3],
-        "two of four batches were prepared: {sizes:?}"
+    let (keys, others) = (Default::default(), Default::default());
+    let halves = [prepared(&model, &keys), prepared(&model, &keys)];
+    assert!(keys.0.setup().is_some() && keys.0.setup() == keys.1.setup());
+    assert_eq!(halves[0].0.setup(), halves[0].1.setup());
+    let [first, second] = halves;
+    let setup = second.0.setup();
+    let ours = bytes_of(|sink| second.0.write(sink).expect("it is taken"));
+    let theirs = bytes_of(|sink| second.1.write(sink).expect("it is taken"));
+    let read = (
+        ClientPrepared::from_bytes(&built.plan, 3, setup, &ours).expect("it was written"),
+        ServerPrepared::from_bytes(&built.plan, 3, setup, &theirs).expect("it was written"),
     );
+    let plain = run(&keys, None);
+    assert!(run(&keys, Some(first)) < plain);
+    run(&others, None);
+    assert!(run(&others, Some(read)) < plain);
+}
+
+/// Halves of another batch, plan or party, cut or longer, are refused.
+#[test]
+fn damaged_preparations_are_refused() {
+    let built = built(7, None);
+    let model = ServerModel::new(&built).expect("weights fit the plan");
+    let plan = &built.plan;
+    let (client, server) = prepared(&model, &Default::default());
+    let setup = client.setup();
+    let ours = bytes_of(|sink| client.write(sink).expect("it is taken"));
+    let theirs = bytes_of(|sink| server.write(sink).expect("it is taken"));
+    let is_refused = |batch: usize, client: &[u8], server: &[u8]| {
+        assert!(ClientPrepared::from_bytes(plan, batch, setup, client).is_err());
+        assert!(ServerPrepared::from_bytes(plan, batch, setup, server).is_err());
+    };
+    is_refused(2, &ours, &theirs);
+    is_refused(0, &ours, &theirs);
+    is_refused(usize::MAX, &ours, &theirs);
+    is_refused(3, &theirs, &ours);
+    is_refused(
+        3,
+        &[&ours[..], &[0]].concat(),
+        &[&theirs[..], &[0]].concat(),
+    );
+    for cut in (0..100).chain([ours.len() / 2, ours.len() - 1]) {
+        is_refused(3, &ours[..cut], &theirs[..cut.min(theirs.len() - 1)]);
+    }
+    let mut long = ours.clone();
+    long[..8].fill(0xff);
+    is_refused(3, &long, &long);
+    let inputs = numbers(162 * 2, 9);
+    let run = ClientRun::with_prepared(
+        model.plan().clone(),
+        &inputs,
+        2,
+        &ClientKeys::default(),
+        Some(client),
+    );
+    assert!(matches!(run, Err(EngineError::Prepared { .. })));
+    let run = ServerRun::with_prepared(Arc::new(model), 2, &ServerKeys::default(), Some(server));
+    assert!(matches!(run, Err(EngineError::Prepared { .. })));
 }
 
 #[test]

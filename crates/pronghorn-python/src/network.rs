@@ -1,6 +1,7 @@
 //! Serving and predicting over TCP.
 
 use std::{
+    path::PathBuf,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -28,7 +29,8 @@ pub struct Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, log))]
+    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log))]
+    #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         compiled: &Compiled,
         listen: &str,
@@ -36,17 +38,25 @@ impl Server {
         max_images_per_client: Option<u64>,
         idle_timeout: f64,
         threads: Option<usize>,
+        prepare: usize,
+        prepare_bytes: Option<u64>,
+        store: Option<PathBuf>,
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         machine::limit_threads(threads)?;
         let limits = Limits {
             max_clients,
             max_images_per_client,
+            max_prepared: prepare,
+            max_prepared_bytes: prepare_bytes,
             idle_timeout: seconds(idle_timeout)?,
             ..Limits::default()
         };
         let mut server =
             session::Server::bind(listen, compiled.server(), limits).map_err(native)?;
+        if let Some(directory) = store {
+            server = server.with_store(&directory).map_err(native)?;
+        }
         if let Some(log) = log {
             // A logger that raises has nobody to tell: its exception is printed by Python.
             server = server.with_log(move |line: &str| {
@@ -122,7 +132,7 @@ pub struct Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads))]
+    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store))]
     fn new(
         py: Python<'_>,
         address: &str,
@@ -130,6 +140,7 @@ impl Client {
         expected_plan_hash: Option<&str>,
         timeout: f64,
         threads: Option<usize>,
+        store: Option<PathBuf>,
     ) -> PyResult<Self> {
         machine::limit_threads(threads)?;
         let trust = trust
@@ -144,6 +155,7 @@ impl Client {
             trust,
             expected_plan_hash,
             timeout,
+            store,
             connect_timeout: timeout.min(defaults.connect_timeout),
             cancel: watch.cancel.clone(),
             ..defaults
@@ -200,6 +212,47 @@ impl Client {
         stats_dict(py, &stats)
     }
 
+    /// Whether predictions of so many images find a preparation for each of their batches.
+    fn is_prepared(&self, py: Python<'_>, images: usize) -> PyResult<bool> {
+        self.with(py, |client| client.is_prepared(images))
+    }
+
+    /// Keeps batches prepared in the background; 0: no more.
+    #[pyo3(signature = (batches, images))]
+    fn keep_prepared(
+        &self,
+        py: Python<'_>,
+        batches: usize,
+        images: Option<usize>,
+    ) -> PyResult<()> {
+        self.with(py, |client| client.keep_prepared(batches, images))
+    }
+
+    /// Ends that; where a prediction goes on in another thread, with that.
+    fn end_refill(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| match self.client.try_lock() {
+            Ok(mut client) => client.keep_prepared(0, None).map_err(advised),
+            Err(_) => Ok(()),
+        })
+    }
+
+    /// Waits until they are prepared, a while at most; whether they are.
+    fn wait_prepared(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let patience = seconds(timeout)?;
+        self.with(py, |client| match client.refill() {
+            Some(refill) => refill.wait(patience),
+            None => Ok(true),
+        })
+    }
+
+    /// Why they are no longer prepared; told once.
+    fn refill_error(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let error = self.with(py, |client| {
+            Ok(client.refill().and_then(session::Refill::take_error))
+        })?;
+        Ok(error.map(|error| in_words(&error)))
+    }
+
     #[pyo3(signature = (inputs, progress=None))]
     fn predict<'py>(
         &self,
@@ -224,6 +277,20 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Something done with the connection while Python goes on.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut session::Client) -> Result<T, SessionError> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| {
+            let mut client = self.client.lock().map_err(native)?;
+            act(&mut client).map_err(advised)
+        })
+    }
+}
+
 fn stats_dict<'py>(py: Python<'py>, found: &session::Stats) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     stats.set_item("seconds", found.seconds)?;
@@ -232,14 +299,20 @@ fn stats_dict<'py>(py: Python<'py>, found: &session::Stats) -> PyResult<Bound<'p
     stats.set_item("messages", found.messages)?;
     stats.set_item("clamped_inputs", found.clamped_inputs)?;
     stats.set_item("clamped_activations", found.clamped_activations)?;
+    stats.set_item("prepared_batches", found.prepared_batches)?;
+    stats.set_item("lost_preparations", found.lost_preparations)?;
     Ok(stats)
 }
 
 /// A session's error with what a client's user can do about it.
 fn advised(error: SessionError) -> PyErr {
+    native(in_words(&error))
+}
+
+fn in_words(error: &SessionError) -> String {
     match error.advice() {
-        Some(advice) => native(format!("{error}\n  what to do: {advice}")),
-        None => native(error),
+        Some(advice) => format!("{error}\n  what to do: {advice}"),
+        None => error.to_string(),
     }
 }
 

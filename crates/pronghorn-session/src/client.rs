@@ -1,8 +1,9 @@
 //! The client: connects, checks, predicts.
 
 use std::{
-    io,
+    io, iter,
     net::{TcpStream, ToSocketAddrs},
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{ClientKeys, ClientPreparation, ClientRun, Machine, Progress};
+use pronghorn_engine::{
+    ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, Machine, Progress,
+};
 use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, trust};
 
 use crate::{
@@ -18,8 +21,10 @@ use crate::{
     error::SessionError,
     frame::{Kind, MAX_HANDSHAKE},
     link::{Link, Timeouts, Traffic},
-    message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
+    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
+    refill::Refill,
     server::foreign_peer,
+    store::{Bounds, Name, Owner, Store},
     transport::Transport,
 };
 
@@ -35,6 +40,10 @@ pub struct ConnectOptions {
     /// Bytes the client's values may take; batches are made small enough, and a plan with which not even one image
     /// fits is refused.
     pub max_memory: u64,
+    /// The directory where the client's halves of prepared batches are kept for later connections; in memory where none is named.
+    pub store: Option<PathBuf>,
+    /// Bytes they may take there; in memory `max_memory` holds for them.
+    pub max_store: u64,
     /// How long to wait for a connection.
     pub connect_timeout: Duration,
     /// How long the server may be silent, which includes its computing between two messages.
@@ -51,6 +60,8 @@ impl Default for ConnectOptions {
             expected_plan_hash: None,
             plan: None,
             max_memory: 8 << 30,
+            store: None,
+            max_store: 16 << 30,
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(600),
             cancel: Arc::default(),
@@ -70,6 +81,17 @@ pub struct Client {
     over: bool,
     /// Of this connection, for plans whose keys serve all its batches.
     keys: ClientKeys,
+    store: Arc<Store<ClientPrepared>>,
+    /// The server's store, and the batches it keeps for this client.
+    server: Owner,
+    prepared_batches: usize,
+    /// The set-up of OTs that batches were prepared with.
+    setup: Option<[u8; 32]>,
+    /// How to connect again, where that is known.
+    again: Option<(String, ConnectOptions)>,
+    refill: Option<Refill>,
+    /// Batches that it keeps prepared.
+    kept: usize,
 }
 
 /// How far a run is, in images.
@@ -119,6 +141,10 @@ pub struct Stats {
     pub clamped_inputs: usize,
     /// Activations outside the calibrated ranges, likewise.
     pub clamped_activations: u64,
+    /// Batches that used what was prepared.
+    pub prepared_batches: u64,
+    /// Preparations that were of no use: damaged, or the server had its half no more.
+    pub lost_preparations: u64,
 }
 
 impl Client {
@@ -128,11 +154,23 @@ impl Client {
     /// When no available trust level is named, nobody answers, or version, trust level or plan are not as
     /// expected; the message says which and what to do.
     pub fn connect(address: &str, options: ConnectOptions) -> Result<Self, SessionError> {
+        Self::connect_sharing(address, options, None)
+    }
+
+    /// The same with the store of another connection with that server.
+    pub(crate) fn connect_sharing(
+        address: &str,
+        options: ConnectOptions,
+        store: Option<Arc<Store<ClientPrepared>>>,
+    ) -> Result<Self, SessionError> {
         trust::require(options.trust)?;
         let stream = connect(address, options.connect_timeout)?;
         // Small messages must not wait for more; where the option is missing they do.
         let _ = stream.set_nodelay(true);
-        Self::over(Box::new(stream), options)
+        let again = (address.to_owned(), options.clone());
+        let mut client = Self::over_sharing(Box::new(stream), options, store)?;
+        client.again = Some(again);
+        Ok(client)
     }
 
     /// Shakes hands over a transport that is already connected.
@@ -143,25 +181,42 @@ impl Client {
         transport: Box<dyn Transport>,
         options: ConnectOptions,
     ) -> Result<Self, SessionError> {
+        Self::over_sharing(transport, options, None)
+    }
+
+    fn over_sharing(
+        transport: Box<dyn Transport>,
+        options: ConnectOptions,
+        store: Option<Arc<Store<ClientPrepared>>>,
+    ) -> Result<Self, SessionError> {
         let asked = trust::require(options.trust)?;
         let timeouts = Timeouts {
             idle: options.timeout,
             message: options.timeout,
         };
-        let cancel = options.cancel;
+        let cancel = options.cancel.clone();
         let mut link = Link::new(transport, timeouts, cancel.clone())?;
-        let met = shake_hands(&mut link, asked, options.expected_plan_hash, options.plan)
-            .map_err(|error| unless_cancelled(&cancel, error));
-        let affordable = met.and_then(|(plan, hello)| {
+        let met = shake_hands(
+            &mut link,
+            asked,
+            options.expected_plan_hash,
+            options.plan.clone(),
+        )
+        .map_err(|error| unless_cancelled(&cancel, error));
+        let ready = met.and_then(|(plan, hello)| {
             let fits = cost::client_batch(&plan, options.max_memory);
             let fits = fits.ok_or(SessionError::ClientMemory {
                 needed: cost::memory(&plan, 1).client,
                 allowed: options.max_memory,
             })?;
-            Ok((plan, hello, fits))
+            let store = match store {
+                Some(shared) => shared,
+                None => Arc::new(open_store(options.store.as_deref(), &plan, &options)?),
+            };
+            Ok((plan, hello, fits, store))
         });
-        match affordable {
-            Ok((plan, hello, fits)) => Ok(Self {
+        match ready {
+            Ok((plan, hello, fits, store)) => Ok(Self {
                 link,
                 max_batch: plan.max_batch().min(hello.max_batch as usize).min(fits),
                 max_memory: options.max_memory,
@@ -171,6 +226,13 @@ impl Client {
                 cancel,
                 over: false,
                 keys: ClientKeys::default(),
+                store,
+                server: hello.store,
+                prepared_batches: hello.prepared_batches as usize,
+                setup: None,
+                again: None,
+                refill: None,
+                kept: 0,
             }),
             Err(error) => {
                 part(&mut link, &error);
@@ -187,6 +249,11 @@ impl Client {
     /// Most images in one batch, by plan and server.
     pub fn max_batch(&self) -> usize {
         self.max_batch
+    }
+
+    /// The server's store of prepared batches.
+    pub(crate) fn server(&self) -> Owner {
+        self.server
     }
 
     /// Images the server still grants this client, where it limits them.
@@ -210,10 +277,9 @@ impl Client {
         let before = self.link.traffic;
         let elements = self.plan.input_len();
         self.check(inputs, images, elements)?;
-        let (whole, last) = (images / self.max_batch, images % self.max_batch);
-        let last = (last > 0).then(|| self.plan.charged(last));
-        let charged = whole * self.plan.charged(self.max_batch) + last.unwrap_or(0);
-        self.within_quota(charged as u64)?;
+        let charged = |batch: &usize| self.plan.charged(*batch) as u64;
+        let charged = self.batches(images)?.iter().map(charged).sum();
+        self.within_quota(charged)?;
         let mut stats = Stats::default();
         let values = images.saturating_mul(self.plan.output_len()) as u64;
         if values.saturating_mul(4) > self.max_memory {
@@ -224,10 +290,19 @@ impl Client {
         let mut done = 0;
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
-            let mut run = ClientRun::with_keys(self.plan.clone(), chunk, batch, &self.keys)?;
+            let inputs = ClientInputs::new(self.plan.clone(), chunk, batch)?;
+            let (half, damaged) = self.store.take_oldest(&self.server, batch)?;
+            let named = half.is_some();
+            let prepared = self.guarded(|client| client.begin(batch, half))?;
+            stats.prepared_batches += u64::from(prepared.is_some());
+            stats.lost_preparations += damaged + u64::from(named && prepared.is_none());
+            self.want_prepared(images)?;
+            let mut run = inputs.run(&self.keys, prepared)?;
             stats.clamped_inputs += run.clamped_inputs();
-            self.run(&mut run, batch, &mut |now| {
-                on_progress(ImagesDone::within(now, done, batch, images));
+            self.guarded(|client| {
+                client.complete(&mut run, batch, &mut |now| {
+                    on_progress(ImagesDone::within(now, done, batch, images));
+                })
             })?;
             done += batch;
             stats.clamped_activations += run.clamped_activations();
@@ -268,37 +343,41 @@ impl Client {
     /// Ends the session because of `error`.
     fn end(&mut self, error: SessionError) -> SessionError {
         self.over = true;
+        let burnt = self.setup.filter(|setup| self.keys.setup() != Some(*setup));
+        if let Some(Err(error)) = burnt.map(|setup| self.store.destroy(&setup)) {
+            part(&mut self.link, &error.into());
+            return SessionError::Over;
+        }
         part(&mut self.link, &error);
         error
     }
 
-    /// Does ahead what of the prediction of `images` images needs no inputs: garbled circuits are made, sent and kept in memory, and the
-    /// next prediction of as many images on this connection uses them up. Only plans on shares have any.
+    /// Does ahead what of the prediction of `images` images needs no inputs: garbled circuits are made, sent and kept in the store, and
+    /// predictions of as many images use them up, each once. Only plans on shares have any.
     ///
     /// # Errors
-    /// When nothing can be prepared, or the session fails.
+    /// When nothing can be prepared, the server keeps fewer batches, the store refuses, or the session fails.
     pub fn prepare(
         &mut self,
         images: usize,
         mut on_progress: impl FnMut(ImagesDone),
     ) -> Result<Stats, SessionError> {
-        if images == 0 {
-            return Err(SessionError::Batch {
-                found: 0,
-                most: self.max_batch,
-            });
-        }
+        let batches = self.batches(images)?;
         let (before, started, mut stats) = (self.link.traffic, Instant::now(), Stats::default());
-        let needed = cost::prepared(&self.plan, images).memory.client;
-        if needed > self.max_memory {
-            let allowed = self.max_memory;
-            return Err(SessionError::ClientMemory { needed, allowed });
+        if self.store.is_in_memory() {
+            let needed = cost::prepared(&self.plan, images).memory.client;
+            if needed > self.max_memory {
+                let allowed = self.max_memory;
+                return Err(SessionError::ClientMemory { needed, allowed });
+            }
+        }
+        let (found, most) = (batches.len(), self.prepared_batches);
+        if found > most && self.plan.trust() == TrustLevel::TwoParty {
+            return Err(SessionError::Prepared { found, most });
         }
         let mut done = 0;
-        while done < images {
-            let batch = self.max_batch.min(images - done);
-            let mut machine = ClientPreparation::new(self.plan.clone(), batch, &self.keys)?;
-            self.run_as(Kind::Prepare, &mut machine, batch, &mut |now| {
+        for batch in batches {
+            self.prepare_batch(batch, &mut |now| {
                 on_progress(ImagesDone::within(now, done, batch, images));
             })?;
             done += batch;
@@ -307,6 +386,111 @@ impl Client {
         stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
         Ok(stats)
+    }
+
+    /// The batches that so many images are split into.
+    fn batches(&self, images: usize) -> Result<Vec<usize>, SessionError> {
+        if images == 0 {
+            return Err(SessionError::Batch {
+                found: 0,
+                most: self.max_batch,
+            });
+        }
+        let (whole, last) = (images / self.max_batch, images % self.max_batch);
+        let last = (last > 0).then_some(last);
+        Ok(iter::repeat_n(self.max_batch, whole).chain(last).collect())
+    }
+
+    /// Prepares one batch and keeps this party's half.
+    pub(crate) fn prepare_batch(
+        &mut self,
+        batch: usize,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), SessionError> {
+        let mut machine = ClientPreparation::new(self.plan.clone(), batch, &self.keys)?;
+        let needed = cost::prepared(&self.plan, batch).memory.client;
+        let name = Name::random()?;
+        self.store.check(&name, needed)?;
+        self.guarded(|client| {
+            let prepare = Prepare {
+                plan_hash: client.plan_hash,
+                batch: client.images(batch)?,
+                name,
+            };
+            client.link.send(Kind::Prepare, message::encode(&prepare))?;
+            client.complete(&mut machine, batch, on_progress)
+        })?;
+        let prepared = machine.into_prepared()?;
+        self.setup = Some(prepared.setup());
+        let most = self.prepared_batches;
+        Ok(self.store.put(name, self.server, most, needed, prepared)?)
+    }
+
+    /// Prepared batches of the sizes that the prediction of `images` images has, as long as that prediction finds one for each.
+    ///
+    /// # Errors
+    /// When there are no images, or the store cannot be read.
+    pub fn is_prepared(&self, images: usize) -> Result<bool, SessionError> {
+        let mut batches = self.batches(images)?;
+        batches.sort_unstable();
+        for same in batches.chunk_by(|a, b| a == b) {
+            if self.store.count(&self.server, same[0])? < same.len() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Keeps `batches` batches prepared from now on, on a second connection and in the background, as many as the server keeps for a client at
+    /// most: of the sizes that a prediction of `images` images has; where that is not said, of the last prediction's. 0: no more.
+    ///
+    /// Both connections compute at the same time, and share the cores there are.
+    ///
+    /// # Errors
+    /// When nothing can be prepared at this trust level, or the client was not connected by its address.
+    pub fn keep_prepared(
+        &mut self,
+        batches: usize,
+        images: Option<usize>,
+    ) -> Result<(), SessionError> {
+        self.refill = None;
+        if batches == 0 {
+            return Ok(());
+        }
+        // The engine says what can be prepared.
+        ClientPreparation::new(self.plan.clone(), 1, &self.keys)?;
+        let most = self.prepared_batches;
+        if most == 0 {
+            let found = batches;
+            return Err(SessionError::Prepared { found, most });
+        }
+        let (address, options) = self.again.clone().ok_or(SessionError::NoAddress)?;
+        let options = ConnectOptions {
+            plan: Some(self.plan.clone()),
+            expected_plan_hash: Some(self.plan_hash),
+            ..options
+        };
+        let refill = Refill::start(address, options, self.store.clone(), self.server)?;
+        self.refill = Some(refill);
+        self.kept = batches.min(most);
+        if let Some(images) = images {
+            self.want_prepared(images)?;
+        }
+        Ok(())
+    }
+
+    /// What keeps batches prepared, where something does.
+    pub fn refill(&self) -> Option<&Refill> {
+        self.refill.as_ref()
+    }
+
+    /// Has batches prepared of the sizes that a prediction of `images` images has.
+    fn want_prepared(&self, images: usize) -> Result<(), SessionError> {
+        if let Some(refill) = &self.refill {
+            let sizes = self.batches(images)?;
+            refill.want(sizes.into_iter().cycle().take(self.kept).collect());
+        }
+        Ok(())
     }
 
     /// Runs one batch of `batch` images with this party's `machine`.
@@ -319,43 +503,65 @@ impl Client {
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
-        self.run_as(Kind::Begin, machine, batch, on_progress)
+        self.guarded(|client| {
+            client.begin(batch, None)?;
+            client.complete(machine, batch, on_progress)
+        })
     }
 
-    /// The same for a batch that `kind` begins.
-    fn run_as<M: Machine + ?Sized>(
+    /// Does a part of the protocol; what fails ends the session.
+    fn guarded<T>(
         &mut self,
-        kind: Kind,
-        machine: &mut M,
-        batch: usize,
-        on_progress: &mut dyn FnMut(Progress),
-    ) -> Result<(), SessionError> {
+        part: impl FnOnce(&mut Self) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
         if self.over {
             return Err(SessionError::Over);
         }
-        let result = self.exchange(kind, machine, batch, on_progress);
-        result.map_err(|error| {
+        part(self).map_err(|error| {
             let error = unless_cancelled(&self.cancel, error);
             self.end(error)
         })
     }
 
-    fn exchange<M: Machine + ?Sized>(
+    /// Begins a batch with this party's half of a preparation, which is taken from the store for good; what is left of it when the server has
+    /// answered.
+    fn begin(
         &mut self,
-        kind: Kind,
+        batch: usize,
+        half: Option<(Name, ClientPrepared)>,
+    ) -> Result<Option<ClientPrepared>, SessionError> {
+        let (name, half) = half.unzip();
+        let begin = Begin {
+            plan_hash: self.plan_hash,
+            batch: self.images(batch)?,
+            prepared: name,
+        };
+        self.link.send(Kind::Begin, message::encode(&begin))?;
+        if name.is_none() {
+            return Ok(None);
+        }
+        let mut payload = Vec::new();
+        self.link
+            .receive(&[(Kind::Begun, MAX_HANDSHAKE)], &mut payload)?;
+        let begun: Begun = message::decode(Kind::Begun, &payload)?;
+        Ok(half.filter(|_| begun.prepared))
+    }
+
+    fn images(&self, batch: usize) -> Result<u32, SessionError> {
+        u32::try_from(batch).map_err(|_| SessionError::Batch {
+            found: batch,
+            most: self.max_batch,
+        })
+    }
+
+    /// Runs a machine to its end.
+    fn complete<M: Machine + ?Sized>(
+        &mut self,
         machine: &mut M,
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
-        let images = u32::try_from(batch).map_err(|_| SessionError::Batch {
-            found: batch,
-            most: self.max_batch,
-        })?;
-        let begin = Begin {
-            plan_hash: self.plan_hash,
-            batch: images,
-        };
-        self.link.send(kind, message::encode(&begin))?;
+        let images = self.images(batch)?;
         drive(machine, &mut self.link, on_progress)?;
         let mut payload = Vec::new();
         self.link
@@ -375,6 +581,22 @@ impl Client {
         self.images_left = done.images_left;
         Ok(())
     }
+}
+
+/// The client's store for a plan.
+fn open_store(
+    directory: Option<&Path>,
+    plan: &Arc<Plan>,
+    options: &ConnectOptions,
+) -> Result<Store<ClientPrepared>, SessionError> {
+    let bounds = |bytes| Bounds {
+        batches: usize::MAX,
+        bytes,
+    };
+    Ok(match directory {
+        Some(directory) => Store::open(directory, plan.clone(), bounds(options.max_store))?,
+        None => Store::in_memory(plan.clone(), bounds(options.max_memory))?,
+    })
 }
 
 impl Stats {

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::{
     frame::{FrameError, Kind},
+    store::StoreError,
     text::hex,
 };
 
@@ -168,6 +169,23 @@ pub enum SessionError {
         /// What is wrong.
         reason: String,
     },
+    /// More prepared batches than the server keeps.
+    #[error("{found} prepared batches were asked for; the server keeps {most} for each client")]
+    Prepared {
+        /// Asked for.
+        found: usize,
+        /// Most it keeps.
+        most: usize,
+    },
+    /// The store of prepared batches failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The client has no address to connect to again.
+    #[error("batches are prepared in the background over a second connection: connect by address")]
+    NoAddress,
+    /// The second connection met another server, or one that was started anew without its store.
+    #[error("the server is another than before: connect again")]
+    AnotherServer,
     /// The server's owner stopped it.
     #[error("the server is being stopped")]
     Stopping,
@@ -332,9 +350,12 @@ impl SessionError {
             Self::Batch { .. }
             | Self::Inputs { .. }
             | Self::ClientMemory { .. }
+            | Self::Prepared { .. }
+            | Self::Store(StoreError::TooLarge { .. })
             | Self::Quota { .. } => ErrorCode::Limit,
             Self::TooManyClients { .. } | Self::Memory { .. } => ErrorCode::Busy,
             Self::Frame(FrameError::Timeout) => ErrorCode::Timeout,
+            Self::Store(StoreError::Known { .. }) => ErrorCode::Protocol,
             Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
@@ -346,6 +367,9 @@ impl SessionError {
             | Self::Limits { .. }
             | Self::Stuck
             | Self::Over
+            | Self::Store(_)
+            | Self::NoAddress
+            | Self::AnotherServer
             | Self::System { .. }
             | Self::Bug => ErrorCode::Internal,
         }

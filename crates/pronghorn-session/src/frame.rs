@@ -40,10 +40,12 @@ pub enum Kind {
     Bye = 9,
     /// The client begins to prepare a batch.
     Prepare = 10,
+    /// The server says whether it has the preparation that a `Begin` names.
+    Begun = 11,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::ClientHello,
         Self::ServerHello,
         Self::PlanRequest,
@@ -54,6 +56,7 @@ impl Kind {
         Self::Error,
         Self::Bye,
         Self::Prepare,
+        Self::Begun,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {

@@ -17,15 +17,16 @@
 //! | kind | name | from | payload | at most |
 //! |---|---|---|---|---|
 //! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes) | 64 KiB |
-//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`) | 64 KiB |
+//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`), prepared batches a client `u32`, name of the store of them (16 bytes) | 64 KiB |
 //! | 3 | `PlanRequest` | client | empty | 0 |
 //! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 16 MiB |
-//! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32` | 64 KiB |
+//! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of a preparation (0, or 1 and 16 bytes) | 64 KiB |
 //! | 6 | `Data` | both | one message of the machines | [`Machine::max_incoming`] |
 //! | 7 | `Done` | server | postcard: images of the batch `u32`, images left (0, or 1 and `u64`) | 64 KiB |
 //! | 8 | `Error` | both | code `u16` ([`ErrorCode`]), UTF-8 text | 4 KiB |
 //! | 9 | `Bye` | client | empty | 0 |
-//! | 10 | `Prepare` | client | as `Begin` | 64 KiB |
+//! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
+//! | 11 | `Begun` | server | postcard: whether the batch uses the preparation (0 or 1) | 64 KiB |
 //!
 //! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places that
 //! no version moves, so that any two versions can tell each other apart.
@@ -37,11 +38,15 @@
 //! PlanRequest  (unless it has it) ->
 //!                                 <-    PlanBytes
 //! Begin, or Prepare               ->                        \
+//!                                 <-    Begun (*)            |
 //! Data ...                        ->    as the machines      | any number
 //!                                 <-    Data ... want        | of batches
 //!                                 <-    Done                /
 //! Bye                             ->
 //! ```
+//!
+//! (*) Where `Begin` names a preparation, which the client has taken from its store by then. The server takes its half from its own, and the batch
+//! runs without preparation where it has none of that name (any more); the client's half is then destroyed.
 //!
 //! Either side sends `Error` at any time and closes. The server refuses another version, another trust
 //! level than its plan's and another plan than the client expects; the client checks all three again,
@@ -50,7 +55,8 @@
 //!
 //! # What is revealed
 //!
-//! To the server: the client's address, the number of images, timing. To who listens on the line: also the
+//! To the server: the client's address, the number of images, timing; a preparation that is used on another connection than it was made on tells that
+//! both are the same client's. To who listens on the line: also the
 //! plan. Errors a client sends name only a category, never what its machine met, because that may depend on
 //! decrypted values; that it failed, was cancelled or wanted too many images is visible. What the messages themselves
 //! reveal is the engine's matter.
@@ -72,7 +78,9 @@ mod limits;
 mod link;
 pub mod message;
 mod quota;
+mod refill;
 mod server;
+pub mod store;
 mod text;
 mod transport;
 
@@ -81,5 +89,6 @@ pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;
 pub use in_process::{InProcess, in_process, in_process_watched};
 pub use limits::Limits;
-pub use server::{Server, Service};
+pub use refill::Refill;
+pub use server::{Preparing, Server, Service};
 pub use transport::Transport;

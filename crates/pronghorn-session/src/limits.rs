@@ -13,8 +13,14 @@ pub struct Limits {
     /// authentication a client is an IPv4 address or an IPv6 /64 network. Images count when a batch begins.
     pub max_images_per_client: Option<u64>,
     /// Bytes that all batches running at once may need together by the plan's cost model; a batch waits for
-    /// its share as long as `idle_timeout`. None: what one batch of the plan's largest size needs.
+    /// its share as long as `idle_timeout`. None: what one batch of the plan's largest size needs, prepared or not.
     pub max_memory: Option<u64>,
+    /// Prepared batches that are kept for each client (by address, as above); further ones take the place of its oldest. 0: none are
+    /// prepared.
+    pub max_prepared: usize,
+    /// Bytes that prepared batches of all clients may take, in memory or on the disk; further ones take the place of the oldest.
+    /// None: a gibibyte, or what one batch of the plan's largest size takes, whichever is more.
+    pub max_prepared_bytes: Option<u64>,
     /// How long a client may be silent between two messages, and take to read what it is sent.
     pub idle_timeout: Duration,
     /// How long a message may take from its first byte to its last, a second more for each 64 KiB; also how
@@ -29,6 +35,8 @@ impl Default for Limits {
             max_images_per_batch: None,
             max_images_per_client: None,
             max_memory: None,
+            max_prepared: 16,
+            max_prepared_bytes: None,
             idle_timeout: Duration::from_secs(300),
             message_timeout: Duration::from_secs(30),
         }

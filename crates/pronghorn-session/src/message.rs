@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     error::{ErrorCode, SessionError},
     frame::{Kind, MAX_ERROR},
+    store::{Name, Owner},
     text,
 };
 
@@ -37,15 +38,39 @@ pub struct ServerHello {
     pub max_batch: u32,
     /// Images this client may still ask for, where that is limited.
     pub images_left: Option<u64>,
+    /// Prepared batches it keeps for each client; 0: it prepares none.
+    pub prepared_batches: u32,
+    /// Where it keeps them: preparations made with one store are of no use with another.
+    pub store: Owner,
 }
 
-/// The client begins a batch, or its preparation.
+/// The client begins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     /// The plan it follows.
     pub plan_hash: [u8; 32],
     /// Images of the batch.
     pub batch: u32,
+    /// The preparation it wants to use, and has taken from its own store. The server answers with [`Begun`].
+    pub prepared: Option<Name>,
+}
+
+/// The client begins to prepare a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// The plan it follows.
+    pub plan_hash: [u8; 32],
+    /// Images of the batch.
+    pub batch: u32,
+    /// What both parties will call it: random.
+    pub name: Name,
+}
+
+/// The server's answer to a [`Begin`] that names a preparation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// Whether the batch uses it; otherwise it runs without, and the client destroys its half.
+    pub prepared: bool,
 }
 
 /// The server ends a batch, or its preparation.
@@ -107,7 +132,7 @@ impl Hello for ServerHello {
     const KIND: Kind = Kind::ServerHello;
 }
 
-/// Payload bytes of a [`Begin`], a [`Done`], or what follows a hello's version.
+/// Payload bytes of a small message, or what follows a hello's version.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(message).expect("plain structs in memory always serialise")
 }
@@ -177,18 +202,40 @@ mod tests {
             plan_length: 5,
             max_batch: 300,
             images_left: None,
+            prepared_batches: 4,
+            store: [8; 16],
         };
         assert_eq!(
             hello.encode(),
-            [&b"PRONGHRN\x01\x00\x02"[..], &[9; 32], &[5, 0xac, 2, 0]].concat()
+            [
+                &b"PRONGHRN\x01\x00\x02"[..],
+                &[9; 32],
+                &[5, 0xac, 2, 0, 4],
+                &[8; 16]
+            ]
+            .concat()
         );
-        assert_eq!(
+        let begin = |prepared| {
             encode(&Begin {
                 plan_hash: [1; 32],
-                batch: 2
-            }),
-            [&[1; 32][..], &[2]].concat()
+                batch: 2,
+                prepared,
+            })
+        };
+        assert_eq!(begin(None), [&[1; 32][..], &[2, 0]].concat());
+        assert_eq!(
+            begin(Some(Name([3; 16]))),
+            [&[1; 32][..], &[2, 1], &[3; 16]].concat()
         );
+        assert_eq!(
+            encode(&Prepare {
+                plan_hash: [1; 32],
+                batch: 2,
+                name: Name([3; 16])
+            }),
+            [&[1; 32][..], &[2], &[3; 16]].concat()
+        );
+        assert_eq!(encode(&Begun { prepared: true }), [1]);
         assert_eq!(
             encode(&Done {
                 batch: 2,
@@ -209,10 +256,11 @@ mod tests {
     proptest! {
         #[test]
         fn hellos_round_trip(
-            plan_hash: [u8; 32], plan_length: u32, max_batch: u32, images_left: Option<u64>, level in 0usize..4, expected: Option<[u8; 32]>
+            plan_hash: [u8; 32], plan_length: u32, max_batch: u32, images_left: Option<u64>, level in 0usize..4, expected: Option<[u8; 32]>,
+            prepared_batches: u32, store: [u8; 16]
         ) {
             let trust = TrustLevel::ALL[level];
-            let hello = ServerHello { trust, plan_hash, plan_length, max_batch, images_left };
+            let hello = ServerHello { trust, plan_hash, plan_length, max_batch, images_left, prepared_batches, store };
             prop_assert_eq!(ServerHello::decode(&hello.encode()).unwrap(), hello);
             let hello = ClientHello { trust, expected_plan_hash: expected };
             prop_assert_eq!(ClientHello::decode(&hello.encode()).unwrap(), hello);
@@ -224,6 +272,8 @@ mod tests {
             let _ = ServerHello::decode(&bytes);
             let _ = decode::<Begin>(Kind::Begin, &bytes);
             let _ = decode::<Done>(Kind::Done, &bytes);
+            let _ = decode::<Prepare>(Kind::Prepare, &bytes);
+            let _ = decode::<Begun>(Kind::Begun, &bytes);
             if let Ok(message) = ErrorMessage::decode(&bytes) {
                 prop_assert!(message.text.chars().all(|c| c == '\n' || !c.is_control()));
             }

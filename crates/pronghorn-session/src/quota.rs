@@ -134,7 +134,7 @@ impl ImageQuota {
 }
 
 /// What counts as one client: an IPv4 address, an IPv6 /64.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         v4 => v4,

@@ -5,6 +5,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -14,9 +15,9 @@ use std::{
 };
 
 use pronghorn_engine::{
-    EngineError, Machine, ServerKeys, ServerModel, ServerPreparation, ServerRun,
+    EngineError, Machine, ServerKeys, ServerModel, ServerPreparation, ServerPrepared, ServerRun,
 };
-use pronghorn_plan::{Plan, cost};
+use pronghorn_plan::{Plan, TrustLevel, cost};
 
 use crate::{
     drive::drive,
@@ -24,8 +25,9 @@ use crate::{
     frame::{FrameError, Kind, MAX_HANDSHAKE},
     limits::Limits,
     link::{Link, Timeouts},
-    message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
-    quota::{ImageQuota, Pool, Taken, lock},
+    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
+    quota::{ImageQuota, Pool, Taken, lock, network},
+    store::{Bounds, Name, Owner, Store},
     text,
     transport::Transport,
 };
@@ -44,17 +46,37 @@ pub trait Service: Send + Sync {
     /// The plan both parties follow.
     fn plan(&self) -> &Plan;
 
-    /// The server's half of a batch of `batch` images; `keys` are of its connection.
+    /// The server's half of a batch of `batch` images; `keys` are of its connection, and what was `prepared` for it is used up.
     ///
     /// # Errors
     /// When it cannot begin.
-    fn start(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError>;
+    fn start(
+        &self,
+        batch: usize,
+        keys: &ServerKeys,
+        prepared: Option<ServerPrepared>,
+    ) -> Result<Box<dyn Machine>, EngineError>;
 
-    /// The server's half of the preparation of such a batch, which leaves what it makes in `keys`.
+    /// The server's half of the preparation of such a batch.
     ///
     /// # Errors
     /// When it cannot begin, or nothing can be prepared.
-    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError>;
+    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError>;
+}
+
+/// The server's half of a preparation.
+pub trait Preparing: Machine {
+    /// What was prepared.
+    ///
+    /// # Errors
+    /// When the machine is not done.
+    fn into_prepared(self: Box<Self>) -> Result<ServerPrepared, EngineError>;
+}
+
+impl Preparing for ServerPreparation {
+    fn into_prepared(self: Box<Self>) -> Result<ServerPrepared, EngineError> {
+        (*self).into_prepared()
+    }
 }
 
 struct ModelService(Arc<ServerModel>);
@@ -64,12 +86,17 @@ impl Service for ModelService {
         self.0.plan()
     }
 
-    fn start(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
-        let run = ServerRun::with_keys(self.0.clone(), batch, keys)?;
+    fn start(
+        &self,
+        batch: usize,
+        keys: &ServerKeys,
+        prepared: Option<ServerPrepared>,
+    ) -> Result<Box<dyn Machine>, EngineError> {
+        let run = ServerRun::with_prepared(self.0.clone(), batch, keys, prepared)?;
         Ok(Box::new(run))
     }
 
-    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
+    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError> {
         Ok(Box::new(ServerPreparation::new(&self.0, batch, keys)?))
     }
 }
@@ -92,6 +119,7 @@ pub struct Server {
     refusals: Pool,
     memory: Pool,
     images: ImageQuota,
+    store: Store<ServerPrepared>,
     stopping: Arc<AtomicBool>,
     next_session: AtomicU64,
     sessions: Mutex<HashMap<u64, Box<dyn Transport>>>,
@@ -128,6 +156,8 @@ impl Server {
         limits: Limits,
     ) -> Result<Self, SessionError> {
         let (max_batch, memory) = within_limits(service.plan(), &limits)?;
+        let bounds = bounds(service.plan(), max_batch, &limits);
+        let store = Store::in_memory(Arc::new(service.plan().clone()), bounds)?;
         let (listener, local) = listen(address)?;
         Ok(Self {
             listener: Mutex::new(Some(listener)),
@@ -140,6 +170,7 @@ impl Server {
             refusals: Pool::new(REFUSALS),
             memory: Pool::new(memory),
             images: ImageQuota::new(limits.max_images_per_client),
+            store,
             limits,
             stopping: Arc::default(),
             next_session: AtomicU64::new(1),
@@ -154,6 +185,17 @@ impl Server {
     pub fn with_log(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
         self
+    }
+
+    /// Keeps its halves of prepared batches in a directory, for later runs of the server; in memory otherwise. Several servers may share
+    /// one.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
+        let plan = Arc::new(self.service.plan().clone());
+        self.store = Store::open(directory, plan, self.store.bounds())?;
+        Ok(self)
     }
 
     /// The address it listens on.
@@ -322,8 +364,13 @@ impl Server {
         record: &mut Record,
     ) -> Result<(), SessionError> {
         self.greet(link, client)?;
-        let (mut payload, keys) = (Vec::new(), ServerKeys::default());
-        let mut prepared = PreparedBatches::new();
+        let mut payload = Vec::new();
+        let mut connection = Connection {
+            server: self,
+            client,
+            keys: ServerKeys::default(),
+            setup: None,
+        };
         let mut accept = vec![
             (Kind::Begin, MAX_HANDSHAKE),
             (Kind::Prepare, MAX_HANDSHAKE),
@@ -338,14 +385,10 @@ impl Server {
                     link.send(Kind::PlanBytes, self.plan_bytes.clone())?;
                 }
                 Kind::Begin => {
-                    let begin: Begin = message::decode(Kind::Begin, &payload)?;
-                    self.batch(link, client, begin, &keys, record)?;
-                    let place = prepared.iter().position(|(batch, _)| *batch == begin.batch);
-                    place.map(|place| prepared.remove(place));
+                    connection.batch(link, message::decode(Kind::Begin, &payload)?, record)?;
                 }
                 Kind::Prepare => {
-                    let begin: Begin = message::decode(Kind::Prepare, &payload)?;
-                    prepared.push((begin.batch, self.prepare(link, client, begin, &keys)?));
+                    connection.prepare(link, message::decode(Kind::Prepare, &payload)?)?;
                 }
                 _ => return Ok(()),
             }
@@ -381,47 +424,21 @@ impl Server {
             plan_length: self.plan_bytes.len() as u32,
             max_batch: self.max_batch as u32,
             images_left: self.images.left(client),
+            prepared_batches: self.limits.max_prepared.try_into().unwrap_or(u32::MAX),
+            store: self.store.id(),
         };
         link.send(Kind::ServerHello, hello.encode())
     }
 
-    fn batch(
-        &self,
-        link: &mut Link,
-        client: IpAddr,
-        begin: Begin,
-        keys: &ServerKeys,
-        record: &mut Record,
-    ) -> Result<(), SessionError> {
-        let batch = self.checked(begin)?;
-        let charged = self.service.plan().charged(batch);
-        self.images.spend(client, charged as u64)?;
-        let _memory = self.memory_for(cost::memory(self.service.plan(), batch).server)?;
-        let mut machine = self.service.start(batch, keys)?;
-        drive(machine.as_mut(), link, &mut |_| {})?;
-        record.batches += 1;
-        record.images += batch as u64;
-        let done = Done {
-            batch: begin.batch,
-            images_left: self.images.left(client),
-        };
-        link.send(Kind::Done, message::encode(&done))
-    }
-}
-
-/// What was prepared on a connection: images of each batch, and the memory held for it until it is used.
-type PreparedBatches<'a> = Vec<(u32, Taken<'a>)>;
-
-impl Server {
     /// The images of a batch that may begin.
-    fn checked(&self, begin: Begin) -> Result<usize, SessionError> {
-        if begin.plan_hash != self.plan_hash {
+    fn checked(&self, plan_hash: [u8; 32], batch: u32) -> Result<usize, SessionError> {
+        if plan_hash != self.plan_hash {
             return Err(SessionError::PlanHash {
                 expected: self.plan_hash,
-                found: begin.plan_hash,
+                found: plan_hash,
             });
         }
-        let batch = begin.batch as usize;
+        let batch = batch as usize;
         if batch == 0 || batch > self.max_batch {
             return Err(SessionError::Batch {
                 found: batch,
@@ -443,24 +460,119 @@ impl Server {
         })
     }
 
-    /// Prepares a batch; the memory that it takes until it is used.
-    fn prepare(
+    /// The preparation that a client names, from now on this batch's alone. Where there is none, or it is damaged, the batch runs without.
+    fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
+        let prepared = self.store.take(&name).unwrap_or_else(|error| {
+            self.log(&format!("a batch runs without its preparation: {error}"));
+            None
+        });
+        prepared.filter(|prepared| prepared.batch() == batch)
+    }
+}
+
+/// What a session has of its own.
+struct Connection<'a> {
+    server: &'a Server,
+    client: IpAddr,
+    keys: ServerKeys,
+    /// The set-up of OTs that batches were prepared with.
+    setup: Option<[u8; 32]>,
+}
+
+impl Connection<'_> {
+    fn batch(
         &self,
         link: &mut Link,
-        client: IpAddr,
         begin: Begin,
-        keys: &ServerKeys,
-    ) -> Result<Taken<'_>, SessionError> {
-        let batch = self.checked(begin)?;
-        let memory = self.memory_for(cost::prepared(self.service.plan(), batch).memory.server)?;
-        let mut machine = self.service.prepare(batch, keys)?;
+        record: &mut Record,
+    ) -> Result<(), SessionError> {
+        let server = self.server;
+        let plan = server.service.plan();
+        let batch = server.checked(begin.plan_hash, begin.batch)?;
+        server
+            .images
+            .spend(self.client, plan.charged(batch) as u64)?;
+        let run = cost::memory(plan, batch).server;
+        let both = run.saturating_add(halves(plan, batch));
+        // Where memory does not do for it the batch runs without.
+        let named = begin.prepared.filter(|_| both <= server.memory.total());
+        let _memory = server.memory_for(if named.is_some() { both } else { run })?;
+        let prepared = named.and_then(|name| server.take_prepared(name, batch));
+        if begin.prepared.is_some() {
+            let prepared = prepared.is_some();
+            link.send(Kind::Begun, message::encode(&Begun { prepared }))?;
+        }
+        let mut machine = server.service.start(batch, &self.keys, prepared)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
-        let done = Done {
-            batch: begin.batch,
-            images_left: self.images.left(client),
+        record.batches += 1;
+        record.images += batch as u64;
+        self.done(link, begin.batch)
+    }
+
+    /// Prepares a batch and keeps this party's half, the client hears of it only then.
+    fn prepare(&mut self, link: &mut Link, asked: Prepare) -> Result<(), SessionError> {
+        let server = self.server;
+        let batch = server.checked(asked.plan_hash, asked.batch)?;
+        let most = server.limits.max_prepared;
+        if most == 0 {
+            return Err(SessionError::Prepared { found: 1, most });
+        }
+        let needed = cost::prepared(server.service.plan(), batch).memory.server;
+        server.store.check(&asked.name, needed)?;
+        let _memory = server.memory_for(needed)?;
+        let mut machine = server.service.prepare(batch, &self.keys)?;
+        drive(machine.as_mut(), link, &mut |_| {})?;
+        let prepared = machine.into_prepared()?;
+        self.setup = Some(prepared.setup());
+        let owner = owner(self.client);
+        server
+            .store
+            .put(asked.name, owner, most, needed, prepared)?;
+        self.done(link, asked.batch)
+    }
+
+    fn done(&self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
+        let images_left = self.server.images.left(self.client);
+        link.send(Kind::Done, message::encode(&Done { batch, images_left }))
+    }
+}
+
+/// Destroys what was prepared on the connection where its OTs have failed a check, before the client hears of that.
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        let Some(setup) = self.setup.filter(|setup| self.keys.setup() != Some(*setup)) else {
+            return;
         };
-        link.send(Kind::Done, message::encode(&done))?;
-        Ok(memory)
+        if let Err(error) = self.server.store.destroy(&setup) {
+            self.server.log(&format!(
+                "prepared batches whose oblivious transfers failed a check are not destroyed: {error}"
+            ));
+        }
+    }
+}
+
+/// Whom a client's prepared batches count for: its network.
+fn owner(client: IpAddr) -> Owner {
+    match network(client) {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// Bytes of the server's half of a prepared batch while it is read: in the file, and laid out.
+fn halves(plan: &Plan, batch: usize) -> u64 {
+    match plan.trust() {
+        TrustLevel::TwoParty => cost::prepared(plan, batch).memory.server.saturating_mul(2),
+        _ => 0,
+    }
+}
+
+/// How many prepared batches are kept.
+fn bounds(plan: &Plan, max_batch: usize, limits: &Limits) -> Bounds {
+    let bytes = || (halves(plan, max_batch) / 2).max(1 << 30);
+    Bounds {
+        batches: limits.max_prepared,
+        bytes: limits.max_prepared_bytes.unwrap_or_else(bytes),
     }
 }
 
@@ -540,7 +652,8 @@ fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64), SessionEr
         .unwrap_or(usize::MAX)
         .min(plan.max_batch());
     let Some(memory) = limits.max_memory else {
-        return Ok((wanted, cost::memory(plan, wanted).server));
+        let run = cost::memory(plan, wanted).server;
+        return Ok((wanted, run.saturating_add(halves(plan, wanted))));
     };
     match cost::max_batch(plan, memory) {
         Ok(fits) => Ok((wanted.min(fits), memory)),

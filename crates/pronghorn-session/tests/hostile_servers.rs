@@ -53,6 +53,8 @@ fn hello_of(plan: &Plan) -> ServerHello {
         plan_length: plan.to_bytes().len() as u32,
         max_batch: 100,
         images_left: None,
+        prepared_batches: 4,
+        store: [5; 16],
     }
 }
 

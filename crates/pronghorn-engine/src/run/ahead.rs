@@ -2,20 +2,26 @@
 //! shares never depend on the client's data. What is left for the batch itself are its linear steps, a bit for each bit of a client's share,
 //! and 16 bytes back.
 //!
-//! What was prepared lies in the connection's [`ClientKeys`] and [`ServerKeys`], and the next batch of the same number of images on
-//! that connection uses it up, on both sides alike.
+//! What was prepared is a [`ClientPrepared`] and a [`ServerPrepared`], each used up by one run ([`ClientRun::with_prepared`],
+//! [`ServerRun::with_prepared`]) on this connection or another; as bytes they can be stored, and then the store hands each out once.
+//!
+//! # Bytes
+//!
+//! For each step of the plan, in order, the length of what follows (8, little-endian), and that: nothing, the server's seed of a linear
+//! step (32), or what [`crate::garbled`] writes for the kind of the step.
+//!
+//! [`ClientRun::with_prepared`]: super::ClientRun::with_prepared
+//! [`ServerRun::with_prepared`]: super::ServerRun::with_prepared
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use pronghorn_he::{ParameterError, RlweRing, shares::Hider};
 use pronghorn_plan::{
-    LinearPlan, Plan, StepKind, TrustLevel, WordSize,
+    LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize,
     held::{self, Held},
 };
 use pronghorn_ring::{Word, random::Seed};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::{At, ClientKeys, ServerKeys, ServerModel, no_engine, server_local, two_party};
 use crate::{
@@ -28,45 +34,26 @@ use crate::{
     share::{Batch, Share},
 };
 
-/// What was prepared for a batch, by step, and the images of that batch.
-type PreparedBatch<T> = (usize, Vec<Option<T>>);
-
-/// Preparations of a connection, the oldest first; `T` is one step's. Secret: no Debug.
-pub(super) struct Store<T>(Arc<Mutex<VecDeque<PreparedBatch<T>>>>);
-
-impl<T> Clone for Store<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
+/// What was prepared for a batch; `T` is one step's. Secret: no Debug.
+pub(super) struct Steps<T> {
+    pub(super) batch: usize,
+    /// Which OTs it was made with.
+    setup: [u8; 32],
+    pub(super) steps: Vec<Option<T>>,
 }
 
-impl<T> Default for Store<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
+/// The data owner's half of a prepared batch: tables, and labels for random choices. Each is used once, and destroyed when the OTs that
+/// it was made with fail a check. Wiped on drop; no Debug.
+pub struct ClientPrepared(pub(super) Steps<ClientStep>);
 
-impl<T> Store<T> {
-    /// Destroys all of them.
-    fn clear(&self) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
-    }
+/// The model owner's half of a prepared batch: labels, and `Delta`. As [`ClientPrepared`].
+pub struct ServerPrepared(pub(super) Steps<ServerStep>);
 
-    fn put(&self, batch: usize, steps: Vec<Option<T>>) {
-        let mut store = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        store.push_back((batch, steps));
-    }
+/// All steps wipe themselves.
+impl ZeroizeOnDrop for ClientPrepared {}
 
-    /// Hands the oldest one for so many images out, for good.
-    pub(super) fn take(&self, batch: usize) -> Option<Vec<Option<T>>> {
-        let mut store = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = store.iter().position(|(images, _)| *images == batch)?;
-        store.remove(place).map(|(_, steps)| steps)
-    }
-}
+/// All steps wipe themselves.
+impl ZeroizeOnDrop for ServerPrepared {}
 
 /// A step that the client has prepared.
 pub(super) enum ClientStep {
@@ -80,6 +67,194 @@ pub(super) enum ServerStep {
     Linear(Seed),
     Garbled(Box<PreparedServer>),
     Square(PreparedSquareServer),
+}
+
+/// A step's half as bytes, and back.
+pub(super) trait Stored: Sized {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
+
+    /// None where the step has nothing to prepare.
+    fn from_bytes(at: &At<'_>, bytes: &[u8]) -> Result<Option<Self>, EngineError>;
+}
+
+impl Stored for ClientStep {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        match self {
+            Self::Garbled(prepared) => prepared.to_bytes(),
+            Self::Square(prepared) => prepared.to_bytes(),
+        }
+    }
+
+    fn from_bytes(at: &At<'_>, bytes: &[u8]) -> Result<Option<Self>, EngineError> {
+        Ok(match two_party::ahead(at)? {
+            Some(two_party::How::Garbled(layout)) => {
+                Some(Self::Garbled(PreparedClient::from_bytes(layout, bytes)?))
+            }
+            Some(two_party::How::Square(squares)) => Some(Self::Square(
+                PreparedSquareClient::from_bytes(squares, bytes)?,
+            )),
+            Some(two_party::How::Open(_)) | None => nothing(at, bytes)?,
+        })
+    }
+}
+
+impl Stored for ServerStep {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        match self {
+            Self::Linear(seed) => Zeroizing::new(seed.as_bytes().to_vec()),
+            Self::Garbled(prepared) => prepared.to_bytes(),
+            Self::Square(prepared) => prepared.to_bytes(),
+        }
+    }
+
+    fn from_bytes(at: &At<'_>, bytes: &[u8]) -> Result<Option<Self>, EngineError> {
+        if let StepKind::Linear(_) = at.step().kind {
+            let seed = bytes.try_into().map_err(|_| {
+                prepared_error(at.step(), "has a seed of another length than a seed has")
+            })?;
+            return Ok(Some(Self::Linear(Seed::from_bytes(seed))));
+        }
+        Ok(match two_party::ahead(at)? {
+            Some(two_party::How::Garbled(layout)) => Some(Self::Garbled(Box::new(
+                PreparedServer::from_bytes(layout, bytes)?,
+            ))),
+            Some(two_party::How::Square(squares)) => Some(Self::Square(
+                PreparedSquareServer::from_bytes(squares, bytes)?,
+            )),
+            Some(two_party::How::Open(_)) | None => nothing(at, bytes)?,
+        })
+    }
+}
+
+/// Of a step that has nothing to prepare.
+fn nothing<T>(at: &At<'_>, bytes: &[u8]) -> Result<Option<T>, EngineError> {
+    match bytes.is_empty() {
+        true => Ok(None),
+        false => Err(prepared_error(
+            at.step(),
+            "is of a step that has nothing to prepare",
+        )),
+    }
+}
+
+fn prepared_error(step: &Step, reason: &'static str) -> EngineError {
+    let step = step.name.clone();
+    EngineError::Prepared { step, reason }
+}
+
+impl<T: Stored> Steps<T> {
+    fn write<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        for step in &self.steps {
+            let bytes = step.as_ref().map(T::to_bytes).unwrap_or_default();
+            sink(&(bytes.len() as u64).to_le_bytes())?;
+            sink(&bytes)?;
+        }
+        Ok(())
+    }
+
+    fn read(
+        plan: &Plan,
+        batch: usize,
+        setup: [u8; 32],
+        mut bytes: &[u8],
+    ) -> Result<Self, EngineError> {
+        check_preparable(plan, batch)?;
+        let held = held::held(plan);
+        let mut steps = Vec::with_capacity(plan.steps.len());
+        for (index, step) in plan.steps.iter().enumerate() {
+            let (length, rest) = bytes
+                .split_first_chunk()
+                .ok_or_else(|| prepared_error(step, "is cut short"))?;
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok();
+            let (own, rest) = length
+                .and_then(|length| rest.split_at_checked(length))
+                .ok_or_else(|| prepared_error(step, "is cut short"))?;
+            bytes = rest;
+            let at = At {
+                plan,
+                held: &held,
+                index,
+                batch,
+            };
+            steps.push(T::from_bytes(&at, own)?);
+        }
+        if !bytes.is_empty() {
+            let last = &plan.steps[plan.output];
+            return Err(prepared_error(last, "has something behind its end"));
+        }
+        Ok(Self {
+            batch,
+            setup,
+            steps,
+        })
+    }
+
+    /// The steps for a run of `batch` images.
+    pub(super) fn for_batch(
+        self,
+        plan: &Plan,
+        batch: usize,
+    ) -> Result<Vec<Option<T>>, EngineError> {
+        if self.batch != batch || self.steps.len() != plan.steps.len() {
+            let reason = "is for another number of images, or another plan";
+            return Err(prepared_error(&plan.steps[plan.output], reason));
+        }
+        Ok(self.steps)
+    }
+}
+
+macro_rules! prepared_batch {
+    ($prepared:ty) => {
+        impl $prepared {
+            /// Images of the batch.
+            pub fn batch(&self) -> usize {
+                self.0.batch
+            }
+
+            /// The name of the OTs' set-up that it was made with, as of the connection's keys: when that set-up fails a check,
+            /// this is to be destroyed.
+            pub fn setup(&self) -> [u8; 32] {
+                self.0.setup
+            }
+
+            /// Hands all of its bytes to `sink`, a step at a time, for a store that hands it out once.
+            ///
+            /// # Errors
+            /// The sink's.
+            pub fn write<E>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+                self.0.write(&mut sink)
+            }
+
+            /// Reads what [`Self::write`] wrote, for the plan, the number of images and the set-up that it was made for.
+            ///
+            /// # Errors
+            /// When the plan does not take so many images, or the bytes are nothing that was made for it.
+            pub fn from_bytes(
+                plan: &Plan,
+                batch: usize,
+                setup: [u8; 32],
+                bytes: &[u8],
+            ) -> Result<Self, EngineError> {
+                Steps::read(plan, batch, setup, bytes).map(Self)
+            }
+        }
+    };
+}
+
+prepared_batch!(ClientPrepared);
+prepared_batch!(ServerPrepared);
+
+/// Checks that batches of so many images can be prepared.
+fn check_preparable(plan: &Plan, batch: usize) -> Result<(), EngineError> {
+    if batch == 0 || batch > plan.max_batch {
+        let most = plan.max_batch;
+        return Err(EngineError::Batch { found: batch, most });
+    }
+    if plan.trust != TrustLevel::TwoParty {
+        let reason = "nothing can be prepared at this trust level: it has no garbled circuits";
+        return Err(no_engine(&plan.steps[plan.output], reason));
+    }
+    Ok(())
 }
 
 /// A step's preparation under way.
@@ -130,7 +305,8 @@ trait Party {
 
     fn start(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next<Self::Step>, EngineError>;
 
-    fn store(&self) -> &Store<Self::Step>;
+    /// The name of the connection's set-up of OTs.
+    fn setup(&self) -> Option<[u8; 32]>;
 }
 
 struct Preparation<P: Party> {
@@ -149,14 +325,7 @@ struct Preparation<P: Party> {
 
 impl<P: Party> Preparation<P> {
     fn new(party: P, plan: Arc<Plan>, batch: usize) -> Result<Self, EngineError> {
-        if batch == 0 || batch > plan.max_batch {
-            let most = plan.max_batch;
-            return Err(EngineError::Batch { found: batch, most });
-        }
-        if plan.trust != TrustLevel::TwoParty {
-            let reason = "nothing can be prepared at this trust level: it has no garbled circuits";
-            return Err(no_engine(&plan.steps[plan.output], reason));
-        }
+        check_preparable(&plan, batch)?;
         let rows = (0..plan.steps.len())
             .filter_map(|index| two_party::prepared_rows(&plan, index))
             .sum();
@@ -200,8 +369,6 @@ impl<P: Party> Preparation<P> {
             }
             let index = self.steps.len();
             if index == self.plan.steps.len() {
-                let steps = std::mem::take(&mut self.steps);
-                self.party.store().put(self.batch, steps);
                 self.shares.clear();
                 self.over = true;
                 return Ok(());
@@ -225,6 +392,19 @@ impl<P: Party> Preparation<P> {
     fn made(&mut self, step: Option<P::Step>, share: Share) {
         self.steps.push(step);
         self.shares.push(share);
+    }
+
+    fn into_steps(self) -> Result<Steps<P::Step>, EngineError> {
+        match self.party.setup() {
+            Some(setup) if self.over => Ok(Steps {
+                batch: self.batch,
+                setup,
+                steps: self.steps,
+            }),
+            _ => Err(EngineError::OutOfTurn {
+                state: "has not finished what it makes ahead",
+            }),
+        }
     }
 
     fn current(&self) -> Option<&dyn Machine> {
@@ -283,6 +463,14 @@ impl ClientPreparation {
     pub fn new(plan: Arc<Plan>, batch: usize, keys: &ClientKeys) -> Result<Self, EngineError> {
         Preparation::new(ClientParty(keys.clone()), plan, batch).map(Self)
     }
+
+    /// What was prepared.
+    ///
+    /// # Errors
+    /// When the machine is not done.
+    pub fn into_prepared(self) -> Result<ClientPrepared, EngineError> {
+        self.0.into_steps().map(ClientPrepared)
+    }
 }
 
 /// The model owner's half of a preparation: garbles.
@@ -295,6 +483,14 @@ impl ServerPreparation {
     /// As [`ClientPreparation::new`].
     pub fn new(model: &ServerModel, batch: usize, keys: &ServerKeys) -> Result<Self, EngineError> {
         Preparation::new(ServerParty(keys.clone()), model.plan.clone(), batch).map(Self)
+    }
+
+    /// What was prepared.
+    ///
+    /// # Errors
+    /// When the machine is not done.
+    pub fn into_prepared(self) -> Result<ServerPrepared, EngineError> {
+        self.0.into_steps().map(ServerPrepared)
     }
 }
 
@@ -323,8 +519,8 @@ impl Party for ClientParty {
         })
     }
 
-    fn store(&self) -> &Store<ClientStep> {
-        &self.0.prepared
+    fn setup(&self) -> Option<[u8; 32]> {
+        self.0.setup()
     }
 }
 
@@ -361,8 +557,8 @@ impl Party for ServerParty {
         })
     }
 
-    fn store(&self) -> &Store<ServerStep> {
-        &self.0.prepared
+    fn setup(&self) -> Option<[u8; 32]> {
+        self.0.setup()
     }
 }
 
@@ -387,22 +583,4 @@ fn masks<W: Word>(at: &At<'_>, linear: &LinearPlan, seed: &Seed) -> Result<Batch
         Hider::new(seed).shares(&ring, &encoding, at.batch, share.words_mut());
     }
     Ok(share)
-}
-
-impl ServerKeys {
-    /// A preparation for a batch of so many images, for good; none once a check of the connection's OTs has failed, since the
-    /// client may then know bits of the `Delta` that it was made with.
-    pub(super) fn take_prepared(&self, batch: usize) -> Vec<Option<ServerStep>> {
-        if !self.transfer.is_ready() {
-            self.prepared.clear();
-        }
-        self.prepared.take(batch).unwrap_or_default()
-    }
-}
-
-impl ClientKeys {
-    /// The same of the client's.
-    pub(super) fn take_prepared(&self, batch: usize) -> Vec<Option<ClientStep>> {
-        self.prepared.take(batch).unwrap_or_default()
-    }
 }

@@ -157,6 +157,11 @@ impl SenderSetup {
     /// Bytes of a stored one.
     pub const BYTES: usize = 2 + 32 + Block::BYTES + 32 * Block::BITS;
 
+    /// Its name, a hash of the messages that made it: both parties have the same, no other set-up does. Public.
+    pub fn name(&self) -> &[u8; 32] {
+        &self.name
+    }
+
     /// `Delta`, the same for all connections: the bounds of what is built on it count all of them.
     pub fn delta(&self) -> Block {
         self.delta
@@ -247,6 +252,11 @@ pub struct ReceiverSetup {
 impl ReceiverSetup {
     fn bytes(width: u8) -> usize {
         2 + 32 + 32 * Block::BITS.div_ceil(width.into())
+    }
+
+    /// Its name, a hash of the messages that made it: both parties have the same, no other set-up does. Public.
+    pub fn name(&self) -> &[u8; 32] {
+        &self.name
     }
 
     /// All of it, to store in a safe place. Whoever has it can be this party.

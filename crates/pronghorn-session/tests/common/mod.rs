@@ -9,14 +9,16 @@ use std::{
     time::Duration,
 };
 
-use pronghorn_engine::{EngineError, Machine, Progress, ServerKeys, ServerModel, Want};
+use pronghorn_engine::{
+    EngineError, Machine, Progress, ServerKeys, ServerModel, ServerPrepared, Want,
+};
 use pronghorn_graph::{
     fixed::ValueSpec,
     graph::{Graph, Tensor},
 };
 use pronghorn_plan::{BuildOptions, Built, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT};
 use pronghorn_session::{
-    Client, ConnectOptions, ErrorCode, Limits, Server, Service, SessionError,
+    Client, ConnectOptions, ErrorCode, Limits, Preparing, Server, Service, SessionError,
     frame::{self, Kind, MAX_HANDSHAKE},
     message::{self, Begin, ClientHello, ErrorMessage, Hello, ServerHello},
 };
@@ -252,12 +254,25 @@ impl Service for Mock {
         &self.plan
     }
 
-    fn start(&self, batch: usize, _: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
+    fn start(
+        &self,
+        batch: usize,
+        _: &ServerKeys,
+        _: Option<ServerPrepared>,
+    ) -> Result<Box<dyn Machine>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
     }
 
-    fn prepare(&self, batch: usize, _: &ServerKeys) -> Result<Box<dyn Machine>, EngineError> {
+    fn prepare(&self, batch: usize, _: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
+    }
+}
+
+impl Preparing for PingPong {
+    fn into_prepared(self: Box<Self>) -> Result<ServerPrepared, EngineError> {
+        Err(EngineError::OutOfTurn {
+            state: "is a game of ping-pong, which leaves nothing",
+        })
     }
 }
 
@@ -396,7 +411,12 @@ impl Raw {
     }
 
     pub fn begin(&mut self, plan_hash: [u8; 32], batch: u32) {
-        self.send(Kind::Begin, &message::encode(&Begin { plan_hash, batch }));
+        let begin = Begin {
+            plan_hash,
+            batch,
+            prepared: None,
+        };
+        self.send(Kind::Begin, &message::encode(&begin));
     }
 
     /// Sends a frame; the server may already have closed.

@@ -1,0 +1,211 @@
+//! Batches kept prepared in the background, over a connection of its own that is open only while there is something to prepare.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use pronghorn_engine::ClientPrepared;
+use pronghorn_plan::cost;
+
+use crate::{
+    client::{Client, ConnectOptions},
+    error::SessionError,
+    quota::lock,
+    store::{Owner, Store, StoreError},
+};
+
+/// How long it waits for a connection: whoever ends it may have to wait as long.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A thread that keeps batches prepared. Ends with its client, within a fraction of a second or when the computing of one message is over.
+pub struct Refill {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    address: String,
+    options: ConnectOptions,
+    store: Arc<Store<ClientPrepared>>,
+    server: Owner,
+    cancel: Arc<AtomicBool>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Images of each batch that should be there.
+    wanted: Vec<usize>,
+    /// Something was asked for, or used up, that was not looked at yet.
+    asked: bool,
+    /// Why it stopped at the last thing it was asked for; not told yet.
+    error: Option<SessionError>,
+    working: bool,
+}
+
+impl Refill {
+    pub(crate) fn start(
+        address: String,
+        options: ConnectOptions,
+        store: Arc<Store<ClientPrepared>>,
+        server: Owner,
+    ) -> Result<Self, SessionError> {
+        let cancel = Arc::<AtomicBool>::default();
+        let shared = Arc::new(Shared {
+            address,
+            options: ConnectOptions {
+                connect_timeout: options.connect_timeout.min(CONNECT_TIMEOUT),
+                cancel: cancel.clone(),
+                ..options
+            },
+            store,
+            server,
+            cancel,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let thread = thread::Builder::new()
+            .name("pronghorn refill".into())
+            .spawn({
+                let shared = shared.clone();
+                move || shared.work()
+            })
+            .map_err(|source| SessionError::System {
+                what: "a thread",
+                source,
+            })?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Has batches of these sizes kept; after an error it tries again.
+    pub(crate) fn want(&self, sizes: Vec<usize>) {
+        let mut state = lock(&self.shared.state);
+        state.wanted = sizes;
+        state.asked = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Why nothing is prepared any more, until the next prediction; told once.
+    pub fn take_error(&self) -> Option<SessionError> {
+        lock(&self.shared.state).error.take()
+    }
+
+    /// Waits until all is prepared that is wanted, it has failed, or the time is over; whether all is prepared.
+    ///
+    /// # Errors
+    /// When it failed, or the store cannot be read.
+    pub fn wait(&self, patience: Duration) -> Result<bool, SessionError> {
+        let deadline = Instant::now().checked_add(patience);
+        let mut state = lock(&self.shared.state);
+        while state.asked || state.working {
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
+                return Ok(false);
+            }
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        let wanted = state.wanted.clone();
+        drop(state);
+        Ok(self.shared.missing(&wanted)?.is_none())
+    }
+}
+
+impl Drop for Refill {
+    fn drop(&mut self) {
+        self.shared.cancel.store(true, Ordering::SeqCst);
+        // Under the lock, so that the thread does not miss it between its look and its waiting.
+        drop(lock(&self.shared.state));
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was printed; there is nobody else to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        while self.wait_for_work() {
+            let filled = self.fill();
+            let mut state = lock(&self.state);
+            state.working = false;
+            state.error = filled.err().or(state.error.take());
+            self.changed.notify_all();
+        }
+    }
+
+    /// False when it should end.
+    fn wait_for_work(&self) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            if self.cancel.load(Ordering::SeqCst) {
+                return false;
+            }
+            if state.asked {
+                state.asked = false;
+                state.working = true;
+                return true;
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Prepares what is missing, if anything.
+    fn fill(&self) -> Result<(), SessionError> {
+        let Some(first) = self.missing_now()? else {
+            return Ok(());
+        };
+        let (options, store) = (self.options.clone(), self.store.clone());
+        let mut client = Client::connect_sharing(&self.address, options, Some(store))?;
+        if client.server() != self.server {
+            return Err(SessionError::AnotherServer);
+        }
+        let mut next = Some(first);
+        while let Some(batch) = next {
+            // What is there must not make room, or this would never end.
+            let needed = cost::prepared(client.plan(), batch).memory.client;
+            self.store.check_room(needed)?;
+            client.prepare_batch(batch, &mut |_| {})?;
+            next = self.missing_now()?;
+        }
+        Ok(())
+    }
+
+    fn missing_now(&self) -> Result<Option<usize>, StoreError> {
+        let wanted = lock(&self.state).wanted.clone();
+        self.missing(&wanted)
+    }
+
+    /// A size of which fewer batches are prepared than are wanted.
+    fn missing(&self, wanted: &[usize]) -> Result<Option<usize>, StoreError> {
+        for (place, &size) in wanted.iter().enumerate() {
+            let before = wanted[..place].iter().filter(|&&other| other == size);
+            if self.store.count(&self.server, size)? <= before.count() {
+                return Ok(Some(size));
+            }
+        }
+        Ok(None)
+    }
+}

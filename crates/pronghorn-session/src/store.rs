@@ -1,0 +1,797 @@
+//! Prepared batches, in memory or on a disk, each handed out once.
+//!
+//! # Once
+//!
+//! A second use of a preparation with another input tells the client `Delta`, or the server how the client's shares differ. In
+//! memory a preparation is moved out of the store. On a disk [`Store::take`] and [`Store::take_oldest`]
+//!
+//! 1. rename its file, which succeeds for one of any number of threads and processes;
+//! 2. wait until the new name is on the disk (`fsync` of the directory), after which no crash brings the old one back;
+//! 3. refuse it if the record of used names has its name, and else append that and wait until it is on the disk;
+//! 4. read the file, remove it, check its hash, and only then hand it out.
+//!
+//! Whatever fails or crashes on the way loses the preparation. Nothing makes a file ready but [`Store::put`], which is given
+//! each half once, by value. Files that a crash left between two names are removed when a store is opened that nobody else has open.
+//!
+//! A copy that somebody puts back is what remains: of one file it is refused by the record; of a whole directory it has other inodes than its
+//! files say, on most file systems, and is refused by these. A snapshot of a whole disk keeps both.
+//!
+//! # Bounds
+//!
+//! A store keeps so many batches for each owner (a client's network, for a server; a server's store, for a client) and so many bytes in all; what
+//! is put into a full one takes the place of the oldest.
+
+mod disk;
+pub mod file;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashSet,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use pronghorn_engine::{ClientPrepared, EngineError, ServerPrepared};
+use pronghorn_plan::Plan;
+use pronghorn_ring::random::Seed;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use self::{
+    disk::{Disk, Held, Real},
+    file::{Check, Expected, FileError, HEADER_BYTES, Header, Party},
+};
+use crate::{quota::lock, text::hex};
+
+/// What both parties call a preparation: random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Name(pub [u8; 16]);
+
+impl Name {
+    /// A fresh one.
+    pub(crate) fn random() -> Result<Self, StoreError> {
+        let seed = Seed::from_os().map_err(EngineError::from)?;
+        let (name, _) = seed
+            .as_bytes()
+            .split_first_chunk()
+            .expect("a seed has more bytes");
+        Ok(Self(*name))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+/// Whom a store counts a preparation for.
+pub type Owner = [u8; 16];
+
+/// Why a store cannot keep or hand out.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The file system refused.
+    #[error(
+        "the store of prepared batches at {path} cannot be used ({source}): check that the disk has room and that you may write there"
+    )]
+    Disk {
+        /// Where.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that is not what was put there.
+    #[error("the prepared batch {name} is not used: {source}")]
+    File {
+        /// Which.
+        name: Name,
+        /// What is wrong.
+        source: FileError,
+    },
+    /// More than the store may hold.
+    #[error(
+        "prepared batches would take {needed} bytes, and {allowed} are allowed: prepare fewer batches, or fewer images at once, or allow more"
+    )]
+    TooLarge {
+        /// Bytes it takes, with those that must stay.
+        needed: u64,
+        /// Bytes all may take.
+        allowed: u64,
+    },
+    /// A name that was given before.
+    #[error("a preparation named {name} was made before: give each a new name")]
+    Known {
+        /// The name.
+        name: Name,
+    },
+    /// A half that the plan's steps do not read, or no randomness.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// One party's half of a prepared batch.
+pub trait Half: Sized + Send {
+    /// Whose.
+    const PARTY: Party;
+
+    /// Images.
+    fn batch(&self) -> usize;
+
+    /// The set-up of OTs it was made with.
+    fn setup(&self) -> [u8; 32];
+
+    /// Hands its bytes to `sink`.
+    ///
+    /// # Errors
+    /// The sink's.
+    fn write(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When they are of another plan or batch.
+    fn read(plan: &Plan, batch: usize, setup: [u8; 32], bytes: &[u8]) -> Result<Self, EngineError>;
+}
+
+macro_rules! half {
+    ($prepared:ty, $party:expr) => {
+        impl Half for $prepared {
+            const PARTY: Party = $party;
+
+            fn batch(&self) -> usize {
+                self.batch()
+            }
+
+            fn setup(&self) -> [u8; 32] {
+                self.setup()
+            }
+
+            fn write(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+                self.write(sink)
+            }
+
+            fn read(
+                plan: &Plan,
+                batch: usize,
+                setup: [u8; 32],
+                bytes: &[u8],
+            ) -> Result<Self, EngineError> {
+                Self::from_bytes(plan, batch, setup, bytes)
+            }
+        }
+    };
+}
+
+half!(ClientPrepared, Party::Client);
+half!(ServerPrepared, Party::Server);
+
+/// How much a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Batches for each owner.
+    pub batches: usize,
+    /// Bytes of all.
+    pub bytes: u64,
+}
+
+/// One party's halves of prepared batches of one plan. Secret: no Debug.
+pub struct Store<H> {
+    plan: Arc<Plan>,
+    plan_hash: [u8; 32],
+    id: Owner,
+    bounds: Bounds,
+    directory: Option<Directory>,
+    index: Mutex<Index<H>>,
+}
+
+/// What a store knows of what it has.
+struct Index<H> {
+    /// The oldest first.
+    entries: Vec<Entry<H>>,
+    /// Names that were handed out from this directory, and bytes of the record that were read.
+    used: HashSet<Name>,
+    read: u64,
+}
+
+struct Entry<H> {
+    header: Header,
+    bytes: u64,
+    kept: Kept<H>,
+}
+
+enum Kept<H> {
+    /// Being written: counted, but not handed out.
+    Coming,
+    OnDisk,
+    InMemory(H),
+}
+
+/// A directory that this process and others use.
+struct Directory {
+    disk: Box<dyn Disk>,
+    path: PathBuf,
+    _lock: Box<dyn Held>,
+}
+
+const READY: &str = ".prepared";
+const COMING: &str = ".new";
+const CLAIMED: &str = ".claimed";
+const LOCK: &str = "lock";
+const ID: &str = "id";
+const USED: &str = "used";
+
+impl<H: Half> Store<H> {
+    /// In memory.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn in_memory(plan: Arc<Plan>, bounds: Bounds) -> Result<Self, StoreError> {
+        Ok(Self::new(plan, Name::random()?.0, bounds, None))
+    }
+
+    /// In a directory for this party and plan under `directory`, which is made where it is missing. Several processes may have it open.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn open(directory: &Path, plan: Arc<Plan>, bounds: Bounds) -> Result<Self, StoreError> {
+        Self::open_on(Box::new(Real), directory, plan, bounds)
+    }
+
+    fn open_on(
+        disk: Box<dyn Disk>,
+        directory: &Path,
+        plan: Arc<Plan>,
+        bounds: Bounds,
+    ) -> Result<Self, StoreError> {
+        let party = match H::PARTY {
+            Party::Client => "client",
+            Party::Server => "server",
+        };
+        let path = directory.join(party).join(hex(&plan.hash()));
+        let failed = |source| StoreError::Disk {
+            path: path.display().to_string(),
+            source,
+        };
+        disk.make_directory(&path).map_err(failed)?;
+        let sweep = &mut || sweep(disk.as_ref(), &path);
+        let held = disk.lock(&path.join(LOCK), sweep).map_err(failed)?;
+        let id = id(disk.as_ref(), &path)?;
+        let directory = Directory {
+            disk,
+            path,
+            _lock: held,
+        };
+        let store = Self::new(plan, id, bounds, Some(directory));
+        store.refresh(&mut lock(&store.index))?;
+        Ok(store)
+    }
+
+    fn new(plan: Arc<Plan>, id: Owner, bounds: Bounds, directory: Option<Directory>) -> Self {
+        Self {
+            plan_hash: plan.hash(),
+            plan,
+            id,
+            bounds,
+            directory,
+            index: Mutex::new(Index {
+                entries: Vec::new(),
+                used: HashSet::new(),
+                read: 0,
+            }),
+        }
+    }
+
+    /// What the store is called: the same as long as its directory is there, or as it is in memory.
+    pub fn id(&self) -> Owner {
+        self.id
+    }
+
+    /// Whether what it has is gone with it.
+    pub fn is_in_memory(&self) -> bool {
+        self.directory.is_none()
+    }
+
+    /// How much it keeps.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Batches of so many images that can be handed out for `owner`.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn count(&self, owner: &Owner, batch: usize) -> Result<usize, StoreError> {
+        let mut index = lock(&self.index);
+        self.refresh(&mut index)?;
+        Ok(index.ready(owner, batch).count())
+    }
+
+    /// Checks that so many bytes fit beside what is there.
+    ///
+    /// # Errors
+    /// When something would have to make room, or the directory cannot be read.
+    pub fn check_room(&self, bytes: u64) -> Result<(), StoreError> {
+        let mut index = lock(&self.index);
+        self.refresh(&mut index)?;
+        let (needed, allowed) = (index.total().saturating_add(bytes), self.bounds.bytes);
+        match needed <= allowed {
+            true => Ok(()),
+            false => Err(StoreError::TooLarge { needed, allowed }),
+        }
+    }
+
+    /// Checks that a preparation of this name, which takes so many bytes, can be made.
+    ///
+    /// # Errors
+    /// When there is or was one of this name, or it is too large.
+    pub fn check(&self, name: &Name, bytes: u64) -> Result<(), StoreError> {
+        let mut index = lock(&self.index);
+        self.refresh(&mut index)?;
+        self.check_in(&index, name, bytes)
+    }
+
+    fn check_in(&self, index: &Index<H>, name: &Name, needed: u64) -> Result<(), StoreError> {
+        let allowed = self.bounds.bytes;
+        if needed > allowed {
+            return Err(StoreError::TooLarge { needed, allowed });
+        }
+        if index.used.contains(name) || index.entries.iter().any(|entry| entry.header.name == *name)
+        {
+            return Err(StoreError::Known { name: *name });
+        }
+        Ok(())
+    }
+
+    /// Keeps a half that takes about `bytes`; `most` batches for its owner, where that is less than the bounds say.
+    ///
+    /// # Errors
+    /// When its name is known, it is too large, or the file system refuses; it is then destroyed.
+    pub fn put(
+        &self,
+        name: Name,
+        owner: Owner,
+        most: usize,
+        bytes: u64,
+        half: H,
+    ) -> Result<(), StoreError> {
+        let header = Header {
+            party: H::PARTY,
+            plan_hash: self.plan_hash,
+            setup: half.setup(),
+            name,
+            owner,
+            batch: half.batch().try_into().unwrap_or(u32::MAX),
+            made: now(),
+            inode: 0,
+        };
+        let mut index = lock(&self.index);
+        self.refresh(&mut index)?;
+        self.check_in(&index, &name, bytes)?;
+        self.make_room(&mut index, &owner, most.min(self.bounds.batches), bytes)?;
+        let Some(directory) = &self.directory else {
+            let kept = Kept::InMemory(half);
+            index.entries.push(Entry {
+                header,
+                bytes,
+                kept,
+            });
+            return Ok(());
+        };
+        index.entries.push(Entry {
+            header,
+            bytes,
+            kept: Kept::Coming,
+        });
+        drop(index);
+        let written = directory.write(&header, &half);
+        let mut index = lock(&self.index);
+        if written.is_ok() {
+            if let Some(entry) = index.entries.iter_mut().find(|e| e.header.name == name) {
+                entry.kept = Kept::OnDisk;
+            }
+        } else {
+            index.entries.retain(|entry| entry.header.name != name);
+        }
+        written
+    }
+
+    /// Destroys the oldest until one more fits.
+    fn make_room(
+        &self,
+        index: &mut Index<H>,
+        owner: &Owner,
+        most: usize,
+        bytes: u64,
+    ) -> Result<(), StoreError> {
+        let own = |entry: &Entry<H>| entry.header.owner == *owner;
+        while index.entries.iter().filter(|entry| own(entry)).count() >= most.max(1) {
+            if !self.destroy_oldest(index, own)? {
+                break;
+            }
+        }
+        while index.total().saturating_add(bytes) > self.bounds.bytes {
+            if !self.destroy_oldest(index, |_| true)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn destroy_oldest(
+        &self,
+        index: &mut Index<H>,
+        which: impl Fn(&Entry<H>) -> bool,
+    ) -> Result<bool, StoreError> {
+        let ready = |entry: &Entry<H>| !matches!(entry.kept, Kept::Coming) && which(entry);
+        let Some(place) = index.entries.iter().position(ready) else {
+            return Ok(false);
+        };
+        let entry = index.entries.remove(place);
+        if let Some(directory) = &self.directory {
+            directory.remove(&file_of(&entry.header.name, READY))?;
+        }
+        Ok(true)
+    }
+
+    /// Hands out the preparation of this name, for good. None where there is none of it, or no more.
+    ///
+    /// # Errors
+    /// When the file system refuses or the file is damaged; the preparation is then lost.
+    pub fn take(&self, name: &Name) -> Result<Option<H>, StoreError> {
+        let Some(directory) = &self.directory else {
+            let mut index = lock(&self.index);
+            let kept = index.remove(name);
+            return Ok(kept.and_then(|kept| match kept {
+                Kept::InMemory(half) => Some(half),
+                Kept::Coming | Kept::OnDisk => None,
+            }));
+        };
+        let ready = file_of(name, READY);
+        let claimed = format!("{name}.{}{CLAIMED}", Name::random()?);
+        if !directory.claim(&ready, &claimed)? {
+            return Ok(None);
+        }
+        {
+            let mut index = lock(&self.index);
+            index.remove(name);
+            directory.read_used(&mut index)?;
+            if !index.used.insert(*name) {
+                directory.remove(&claimed)?;
+                let field = "use (it was used before)";
+                let source = FileError::Other { field };
+                return Err(StoreError::File {
+                    name: *name,
+                    source,
+                });
+            }
+            directory.append_used(name)?;
+        }
+        let (bytes, inode) = directory.at(&claimed, |disk, path| disk.read(path, 0, u64::MAX))?;
+        directory.remove(&claimed)?;
+        self.half(name, inode, &bytes).map(Some)
+    }
+
+    /// The half in a file's bytes.
+    fn half(&self, name: &Name, inode: u64, bytes: &[u8]) -> Result<H, StoreError> {
+        let damaged = |source| StoreError::File {
+            name: *name,
+            source,
+        };
+        let (header, half) = file::read(bytes).map_err(damaged)?;
+        let expected = self.expected(*name, inode);
+        header.check(&expected).map_err(damaged)?;
+        Ok(H::read(
+            &self.plan,
+            header.batch as usize,
+            header.setup,
+            half,
+        )?)
+    }
+
+    fn expected(&self, name: Name, inode: u64) -> Expected {
+        Expected {
+            party: H::PARTY,
+            plan_hash: self.plan_hash,
+            name,
+            inode,
+        }
+    }
+
+    /// Hands out the oldest preparation of so many images for `owner`, for good, and its name. Damaged ones on the way are
+    /// lost, and counted.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn take_oldest(
+        &self,
+        owner: &Owner,
+        batch: usize,
+    ) -> Result<(Option<(Name, H)>, u64), StoreError> {
+        let mut lost = 0;
+        loop {
+            let oldest = {
+                let mut index = lock(&self.index);
+                self.refresh(&mut index)?;
+                index
+                    .ready(owner, batch)
+                    .next()
+                    .map(|entry| entry.header.name)
+            };
+            let Some(name) = oldest else {
+                return Ok((None, lost));
+            };
+            match self.take(&name) {
+                Ok(Some(half)) => return Ok((Some((name, half)), lost)),
+                // Another process has it.
+                Ok(None) => lock(&self.index).remove(&name).map_or((), drop),
+                Err(StoreError::Disk { path, source }) => {
+                    return Err(StoreError::Disk { path, source });
+                }
+                Err(_) => lost += 1,
+            }
+        }
+    }
+
+    /// Destroys all that was made with a set-up of OTs, which has failed a check.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn destroy(&self, setup: &[u8; 32]) -> Result<(), StoreError> {
+        let mut index = lock(&self.index);
+        self.refresh(&mut index)?;
+        while self.destroy_oldest(&mut index, |entry| entry.header.setup == *setup)? {}
+        match &self.directory {
+            Some(directory) => directory.sync(),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings the index up to what is on the disk; removes files that nobody can use.
+    fn refresh(&self, index: &mut Index<H>) -> Result<(), StoreError> {
+        let Some(directory) = &self.directory else {
+            return Ok(());
+        };
+        directory.read_used(index)?;
+        let files = directory.at("", |disk, path| disk.list(path))?;
+        let ready: Vec<(Name, u64)> = files
+            .iter()
+            .filter_map(|(file, length)| Some((name_of(file)?, *length)))
+            .collect();
+        let there: HashSet<Name> = ready.iter().map(|(name, _)| *name).collect();
+        index.entries.retain(|entry| {
+            matches!(entry.kept, Kept::Coming) || there.contains(&entry.header.name)
+        });
+        for (name, length) in ready {
+            let known = |entry: &Entry<H>| entry.header.name == name;
+            if index.entries.iter().any(known) {
+                continue;
+            }
+            match self.look(directory, index, name) {
+                Ok(header) => index.entries.push(Entry {
+                    header,
+                    bytes: length,
+                    kept: Kept::OnDisk,
+                }),
+                // Another process has taken it since.
+                Err(StoreError::Disk { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error @ StoreError::Disk { .. }) => return Err(error),
+                Err(_) => directory.remove(&file_of(&name, READY))?,
+            }
+        }
+        index.entries.sort_by_key(|entry| entry.header.made);
+        Ok(())
+    }
+
+    /// The header of a file that is new to the index.
+    fn look(
+        &self,
+        directory: &Directory,
+        index: &Index<H>,
+        name: Name,
+    ) -> Result<Header, StoreError> {
+        let damaged = |source| StoreError::File { name, source };
+        let (bytes, inode) = directory.at(&file_of(&name, READY), |disk, path| {
+            disk.read(path, 0, HEADER_BYTES as u64)
+        })?;
+        if index.used.contains(&name) {
+            return Err(StoreError::Known { name });
+        }
+        let header = Header::from_bytes(&bytes).map_err(damaged)?;
+        header.check(&self.expected(name, inode)).map_err(damaged)?;
+        Ok(header)
+    }
+}
+
+impl<H> Index<H> {
+    fn remove(&mut self, name: &Name) -> Option<Kept<H>> {
+        let ready =
+            |entry: &Entry<H>| entry.header.name == *name && !matches!(entry.kept, Kept::Coming);
+        let place = self.entries.iter().position(ready)?;
+        Some(self.entries.remove(place).kept)
+    }
+
+    /// Bytes of all.
+    fn total(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    fn ready(&self, owner: &Owner, batch: usize) -> impl Iterator<Item = &Entry<H>> {
+        self.entries.iter().filter(move |entry| {
+            entry.header.owner == *owner
+                && entry.header.batch as usize == batch
+                && !matches!(entry.kept, Kept::Coming)
+        })
+    }
+}
+
+impl Directory {
+    /// Something done with a file, or with the directory itself.
+    fn at<T>(
+        &self,
+        file: &str,
+        act: impl FnOnce(&dyn Disk, &Path) -> io::Result<T>,
+    ) -> Result<T, StoreError> {
+        let path = match file {
+            "" => self.path.clone(),
+            file => self.path.join(file),
+        };
+        act(self.disk.as_ref(), &path).map_err(|source| StoreError::Disk {
+            path: path.display().to_string(),
+            source,
+        })
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.at("", |disk, path| disk.sync_directory(path))
+    }
+
+    /// Removes a file, which another process may have done already.
+    fn remove(&self, file: &str) -> Result<(), StoreError> {
+        self.at(file, |disk, path| {
+            unless_missing(disk.remove(path)).map(drop)
+        })
+    }
+
+    /// Writes a half; the file gets its name when all of it is on the disk.
+    fn write<H: Half>(&self, header: &Header, half: &H) -> Result<(), StoreError> {
+        let coming = file_of(&header.name, COMING);
+        let written = self.at(&coming, |disk, path| {
+            disk.write_new(path, &mut |inode, out| {
+                let mut check = Check::new();
+                let mut put = |bytes: &[u8]| {
+                    check.update(bytes);
+                    out.write_all(bytes)
+                };
+                put(&Header { inode, ..*header }.to_bytes())?;
+                half.write(&mut put)?;
+                out.write_all(&check.finish())
+            })
+        });
+        let ready = file_of(&header.name, READY);
+        let named = written
+            .and_then(|()| {
+                self.at(&coming, |disk, path| {
+                    disk.rename(path, &self.path.join(&ready))
+                })
+            })
+            .and_then(|()| self.sync());
+        if named.is_err() {
+            // What went wrong is told already; what cannot be removed either goes when the store is opened again.
+            let _ = self.remove(&coming);
+            let _ = self.remove(&ready);
+        }
+        named
+    }
+
+    /// Whether the file was there and is this caller's now, for good.
+    fn claim(&self, ready: &str, claimed: &str) -> Result<bool, StoreError> {
+        let claimed = self.path.join(claimed);
+        let renamed = self.at(ready, |disk, path| {
+            unless_missing(disk.rename(path, &claimed))
+        })?;
+        if renamed {
+            self.sync()?;
+        }
+        Ok(renamed)
+    }
+
+    /// Reads what was appended to the record of used names since it was last read.
+    fn read_used<H>(&self, index: &mut Index<H>) -> Result<(), StoreError> {
+        let read = self.at(USED, |disk, path| {
+            match disk.read(path, index.read, u64::MAX) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                read => read.map(Some),
+            }
+        })?;
+        let Some((bytes, _)) = read else {
+            return Ok(());
+        };
+        let (names, rest) = bytes.as_chunks();
+        index.used.extend(names.iter().copied().map(Name));
+        index.read += (bytes.len() - rest.len()) as u64;
+        Ok(())
+    }
+
+    fn append_used(&self, name: &Name) -> Result<(), StoreError> {
+        self.at(USED, |disk, path| disk.append(path, &name.0))?;
+        self.sync()
+    }
+}
+
+/// Whether something was there to act on.
+fn unless_missing(done: io::Result<()>) -> io::Result<bool> {
+    match done {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what a crash left, and makes the record whole again, where nobody else uses the directory.
+fn sweep(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    for (file, length) in disk.list(path)? {
+        if file.ends_with(COMING) || file.ends_with(CLAIMED) {
+            disk.remove(&path.join(&file))?;
+        }
+        // A name that was cut short while it was appended was not used yet: its preparation is lost with the claimed file.
+        let cut = length % size_of::<Name>() as u64;
+        if file == USED && cut != 0 {
+            let filler = vec![0; size_of::<Name>() - cut as usize];
+            disk.append(&path.join(&file), &filler)?;
+        }
+    }
+    disk.sync_directory(path)
+}
+
+/// The name of the store in a directory; made at the first opening. Of several processes that make one the first succeeds.
+fn id(disk: &dyn Disk, path: &Path) -> Result<Owner, StoreError> {
+    let failed = |source| StoreError::Disk {
+        path: path.join(ID).display().to_string(),
+        source,
+    };
+    let read = || match disk.read(&path.join(ID), 0, size_of::<Owner>() as u64) {
+        Ok((bytes, _)) => Ok(Owner::try_from(bytes.as_slice()).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
+    if let Some(id) = read().map_err(failed)? {
+        return Ok(id);
+    }
+    let id = Name::random()?;
+    let coming = path.join(format!("{id}{COMING}"));
+    disk.write_new(&coming, &mut |_, out| out.write_all(&id.0))
+        .and_then(|()| disk.rename(&coming, &path.join(ID)))
+        .and_then(|()| disk.sync_directory(path))
+        .map_err(failed)?;
+    // Another process may have put its own in place of this one since.
+    Ok(read().map_err(failed)?.unwrap_or(id.0))
+}
+
+fn file_of(name: &Name, ending: &str) -> String {
+    format!("{name}{ending}")
+}
+
+/// The name of a preparation in that of its file; other files are none of the store's.
+fn name_of(file: &str) -> Option<Name> {
+    let digits = file.strip_suffix(READY)?;
+    if digits.len() != 32 || !digits.is_ascii() {
+        return None;
+    }
+    let mut name = [0; 16];
+    for (byte, digits) in name.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        let digits = str::from_utf8(digits).ok()?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    (file == file_of(&Name(name), READY)).then_some(Name(name))
+}
+
+/// Microseconds since 1970: what is older goes first, and nothing else depends on it.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
+}
