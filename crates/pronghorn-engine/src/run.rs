@@ -10,7 +10,7 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    Built, Computation, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize,
+    Built, Computation, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, cost,
     held::{self, Held},
 };
 use pronghorn_ring::{Word, random::Seed};
@@ -20,6 +20,7 @@ use crate::{
     batch::{
         Shape,
         client::LinearClient,
+        published::{ClientPublished, Place, Published, ServerPublished},
         server::{LinearServer, PreparedLayer},
     },
     encrypted::{self, Network, client::EncryptedClient, server::EncryptedServer},
@@ -52,6 +53,11 @@ struct At<'a> {
 impl At<'_> {
     fn step(&self) -> &Step {
         &self.plan.steps[self.index]
+    }
+
+    /// Where what the server publishes of the step is kept, if it is.
+    fn place<T>(&self, published: &Published<T>) -> Option<Place<T>> {
+        (cost::published(self.plan) > 0).then(|| published.at(self.index))
     }
 
     /// A local step on one party's shares.
@@ -254,6 +260,7 @@ fn no_engine(step: &Step, reason: &'static str) -> EngineError {
 pub struct ClientKeys {
     encrypted: encrypted::client::KeySlot<u32>,
     transfer: garbled::ClientOts,
+    published: Published<ClientPublished>,
 }
 
 /// The server's side of them. Secret: no Debug.
@@ -261,6 +268,7 @@ pub struct ClientKeys {
 pub struct ServerKeys {
     encrypted: encrypted::server::KeySlot<u32>,
     transfer: garbled::ServerOts,
+    published: Published<ServerPublished>,
 }
 
 macro_rules! setup_of_keys {
@@ -356,10 +364,10 @@ impl Role for Client {
             StepKind::Linear(linear) => {
                 let shape = Shape::of(plan, index, batch)
                     .ok_or_else(|| no_engine(step, "it is not linear"))?;
-                let input = words.swap_remove(0);
+                let (input, place) = (words.swap_remove(0), at.place(&self.keys.published));
                 return Ok(Started::Machine(match linear.word {
-                    WordSize::U32 => Box::new(LinearClient::<u32>::new(shape, input)?),
-                    WordSize::U64 => Box::new(LinearClient::<u64>::new(shape, input)?),
+                    WordSize::U32 => Box::new(LinearClient::<u32>::new(shape, input, place)?),
+                    WordSize::U64 => Box::new(LinearClient::<u64>::new(shape, input, place)?),
                 }));
             }
         };
@@ -603,7 +611,8 @@ impl Role for Server {
             shape: Option<Shape>,
             layer: &Arc<PreparedLayer<W>>,
             input: Share,
-            seed: Option<Seed>,
+            masks: Option<Seed>,
+            place: Option<Place<ServerPublished>>,
         ) -> Result<Option<Box<dyn StepMachine>>, EngineError> {
             let Some(shape) = shape else {
                 return Ok(None);
@@ -612,7 +621,8 @@ impl Role for Server {
                 shape,
                 layer.clone(),
                 input,
-                seed,
+                masks,
+                place,
             )?)))
         }
         let ready = self.prepared.take(index);
@@ -638,12 +648,14 @@ impl Role for Server {
                 layer,
                 inputs.swap_remove(0),
                 seed(ready),
+                at.place(&self.keys.published),
             )?,
             (Some(Prepared::LayerU64(layer)), _) => linear(
                 Shape::of(plan, index, batch),
                 layer,
                 inputs.swap_remove(0),
                 seed(ready),
+                at.place(&self.keys.published),
             )?,
             (Some(Prepared::Network(network)), _) => {
                 encrypted::Shape::of(plan, index).map(|shape| {

@@ -15,7 +15,7 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    ActivationPlan, BuildOptions, Built, Plan, Protocol, Step, StepKind, TrustLevel, build,
+    ActivationPlan, BuildOptions, Built, Plan, Protocol, Step, StepKind, TrustLevel, build, cost,
     plan::FORMAT,
 };
 use proptest::prelude::*;
@@ -48,6 +48,41 @@ proptest! {
         let built = built(seed, Some((weight_bits, input_bits)));
         check(&built, &numbers(162 * batch, seed ^ 1), batch);
     }
+}
+
+/// Rows of `a'` come with the first batch of a connection alone, and serve batches of any size exactly.
+#[test]
+fn later_batches_exchange_b_alone() {
+    let built = built(3, None);
+    let published = cost::published(&built.plan);
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
+    let mut sizes = Vec::new();
+    for (batch, seed) in [(2, 9), (2, 10), (5, 11), (1, 12), (2, 13)] {
+        let inputs = numbers(162 * batch, seed);
+        let (plan, server_model) = (model.plan().clone(), model.clone());
+        let mut client =
+            ClientRun::with_keys(plan, &inputs, batch, &client_keys).expect("inputs fit");
+        let mut server =
+            ServerRun::with_keys(server_model, batch, &server_keys).expect("the batch fits");
+        let mut bytes = 0;
+        exchange_with(&mut client, &mut server, |_, message| {
+            bytes += message.len() as u64;
+        })
+        .expect("an honest run succeeds");
+        sizes.push(bytes);
+        let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
+        let wanted = built.oracle(&integers, batch).expect("whole images");
+        assert_eq!(client.finish_integers().expect("the run is over"), wanted);
+    }
+    assert!(
+        published > 0 && sizes[0] > sizes[1] + published,
+        "{sizes:?}"
+    );
+    assert!(
+        sizes[4] == sizes[1] && sizes[3] < sizes[1] && sizes[1] < sizes[2],
+        "{sizes:?}"
+    );
 }
 
 /// Several batches of a connection share one set-up of oblivious transfer.

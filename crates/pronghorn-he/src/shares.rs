@@ -7,6 +7,18 @@
 //!   and tells the client, who knows every `a`, nothing of `W`;
 //! * a mask that is uniform modulo `q` on every coefficient of `b'` that it sends, so that neither value nor noise show.
 //!
+//! # Publishing `a'`
+//!
+//! `a'` depends on the client's `a` and `a_0`, which are public, and on the server's `W`, `u` and `e`, on no input. So one `a'` serves
+//! any number of batches, as long as the client takes a fresh secret `s` for each, and the server adds `b_0 u` with the same `u`
+//! ([`Rerandomiser`]) and a fresh mask ([`Hider`]) to each answer:
+//!
+//! * The client sees `a'`, one RLWE sample a row, and for every batch words that the masks make uniform and independent of all else.
+//! * The server sees, for every batch, samples under that batch's secret with the same `a` in all: RLWE with one `a` for many secrets
+//!   (Peikert, Vaikuntanathan, Waters, CRYPTO 2008), which costs a factor of as many secrets in the advantage, as blocks of one batch do.
+//! * The noise of an answer, `W e + e_0 u + e s`, has the size it has with a fresh `u`. The parties never compare notes on it: the shares'
+//!   errors end within the next protocol.
+//!
 //! The shares of the answer are what each party rounds its word to, with `guard` bits below the unit: `2^guard y + delta` modulo
 //! `2^(bits + guard)`, where `|delta| <= 1` as long as the noise is below [`ShareEncoding::noise_room`]. The next protocol
 //! drops the guard bits inside, where nobody sees them, and what comes out is exact.
@@ -168,10 +180,25 @@ impl<W: Word> PublicKey<W> {
     }
 }
 
-/// The server's randomness for the answers of one linear step of one batch. Wiped on drop, no Debug.
-pub struct Hider {
+/// The server's randomness that hides a layer in its `a'`: of each row a ternary secret and an error. For one client's `a`, and all
+/// batches that use them. Wiped on drop, no Debug.
+pub struct Rerandomiser {
     secrets: Prg,
     errors: Prg,
+}
+
+impl Rerandomiser {
+    /// From a seed that serves no other layer and no other `a`.
+    pub fn new(seed: &Seed) -> Self {
+        Self {
+            secrets: Prg::new(seed, "pronghorn 2026 answers: ternary secrets"),
+            errors: Prg::new(seed, "pronghorn 2026 answers: errors"),
+        }
+    }
+}
+
+/// The server's masks for the answers of one linear step of one batch. Wiped on drop, no Debug.
+pub struct Hider {
     masks: Prg,
 }
 
@@ -179,8 +206,6 @@ impl Hider {
     /// From a fresh seed.
     pub fn new(seed: &Seed) -> Self {
         Self {
-            secrets: Prg::new(seed, "pronghorn 2026 answers: ternary secrets"),
-            errors: Prg::new(seed, "pronghorn 2026 answers: errors"),
             masks: Prg::new(seed, "pronghorn 2026 answers: masks"),
         }
     }
@@ -224,7 +249,9 @@ fn draw_masks<W: Word>(
 pub struct Hiding<'a, W: Word> {
     /// The client's.
     pub key: &'a PublicKey<W>,
-    /// The server's.
+    /// The server's, for the client's `a`.
+    pub rerandomiser: &'a Rerandomiser,
+    /// The server's, for this batch.
     pub hider: &'a Hider,
     /// How shares sit in the answer's words.
     pub encoding: ShareEncoding,
@@ -232,20 +259,22 @@ pub struct Hiding<'a, W: Word> {
 
 impl<W: Word> Hiding<'_, W> {
     /// Re-randomises row `row` of an answer and hides its `b` behind a uniform mask, the negative of which is the server's share,
-    /// with guard bits. A row is hidden once for each [`Hider`].
+    /// with guard bits. A row is hidden once for each [`Hider`], and its `a` once for each [`Rerandomiser`], or again to
+    /// the same words: none where it was published before.
     ///
     /// `a` is in the NTT domain, `b` in coefficients, of which the last block may be short.
-    /// Cost: two forward NTTs, one inverse NTT a block.
+    /// Cost: one forward NTT, one more for `a`, one inverse NTT a block.
     pub fn hide(
         &self,
         row: u64,
         scratch: &mut HideScratch<W>,
-        a: &mut [W],
+        a: Option<&mut [W]>,
         b: &mut [W],
         shares: &mut [i32],
     ) {
         let Self {
             key,
+            rerandomiser,
             hider,
             encoding,
         } = self;
@@ -256,12 +285,14 @@ impl<W: Word> Hiding<'_, W> {
             product,
             masks,
         } = scratch;
-        sample::ternary(&mut hider.secrets.stream(row), small);
+        sample::ternary(&mut rerandomiser.secrets.stream(row), small);
         key.transform(small, secret);
-        sample::centred_binomial(&mut hider.errors.stream(row), small);
-        key.transform(small, product);
-        vector::add_assign(q, a, product);
-        vector::mul_add_assign(q, a, secret, &key.a);
+        if let Some(a) = a {
+            sample::centred_binomial(&mut rerandomiser.errors.stream(row), small);
+            key.transform(small, product);
+            vector::add_assign(q, a, product);
+            vector::mul_add_assign(q, a, secret, &key.a);
+        }
         let mut stream = hider.masks.stream(row);
         for ((public, b), shares) in key
             .b

@@ -3,26 +3,28 @@
 use pronghorn_he::{
     RlweRing, SecretKey, noise,
     rlwe::{self, Scratch},
-    shares::{HideScratch, Hider, Hiding, PublicKey, ShareEncoding, zero_bound},
+    shares::{HideScratch, Hider, Hiding, PublicKey, Rerandomiser, ShareEncoding, zero_bound},
 };
 use pronghorn_ring::{Word, modulus::largest_ntt_prime, random::Seed};
 use proptest::prelude::*;
 
 const N: usize = 2048;
 
-/// One answer `sum_i weights[i] x_i` on shares: the sum of both parties' shares, modulo `2^(bits + guard)` and centred.
+/// One answer `sum_i weights[i] x_i` on shares: the sum of both parties' shares, modulo `2^(bits + guard)` and centred. With a fresh
+/// `a'`, or the one of an earlier batch.
 fn layer<W: Word>(
     q: u64,
     (bits, guard, dropped): (u32, u32, u32),
     weights: &[i32],
     client: &[Vec<i32>],
     server: &[Vec<i32>],
-    hider: &Seed,
+    (secret, rerandomiser, hider): (&Seed, &Seed, &Seed),
+    published: Option<&[W]>,
 ) -> (Vec<W>, Vec<W>, Vec<i64>) {
     let images = client[0].len();
     let encoding = ShareEncoding::new(q, bits, guard).expect("the modulus holds the shares");
     let ring = RlweRing::<W>::new(N, q).expect("secure parameters");
-    let key = SecretKey::generate(&ring, ring.blocks(images), &Seed::from_bytes([7; 32]));
+    let key = SecretKey::generate(&ring, ring.blocks(images), secret);
     let public = rlwe::a_generator(&Seed::from_bytes([8; 32]));
     let mut scratch = Scratch::new(&ring);
     let (rows, modulus) = (weights.len() as u64, ring.modulus());
@@ -60,10 +62,15 @@ fn layer<W: Word>(
     let mut room = HideScratch::new(&ring);
     let hiding = Hiding {
         key: &public,
+        rerandomiser: &Rerandomiser::new(rerandomiser),
         hider: &Hider::new(hider),
         encoding,
     };
-    hiding.hide(0, &mut room, &mut a, &mut b, &mut mine);
+    let made = published.is_none().then_some(&mut a[..]);
+    hiding.hide(0, &mut room, made, &mut b, &mut mine);
+    if let Some(published) = published {
+        a.copy_from_slice(published);
+    }
     b.iter_mut().for_each(|word| *word = *word >> dropped);
     let mut theirs = vec![0; images];
     key.decrypt_shares(&a, &b, dropped, &encoding, &mut scratch, &mut theirs);
@@ -126,9 +133,20 @@ fn check<W: Word>(q_bits: u32, encoding: (u32, u32, u32), images: usize, seed: u
         + zero_bound(N)
         + ((1 << dropped) >> 1);
     assert!(bound < room, "the case itself: {bound} {room}");
-    let seed = Seed::from_bytes([9; 32]);
-    let (_, _, sums) = layer::<W>(q, encoding, &weights, &client, &server, &seed);
-    for (image, sum) in sums.iter().enumerate() {
+    let seeds = [7, 9, 11, 12, 13].map(|seed| Seed::from_bytes([seed; 32]));
+    let batch = |secret, hider, published: Option<&[W]>| {
+        let seeds = (&seeds[secret], &seeds[1], &seeds[hider]);
+        layer::<W>(q, encoding, &weights, &client, &server, seeds, published)
+    };
+    let (a, b, first) = batch(0, 2, None);
+    let (again, other, second) = batch(3, 4, Some(&a));
+    let equal = b.iter().zip(&other).filter(|(x, y)| x == y).count();
+    assert!(
+        again == a && equal <= 2 + images / 64,
+        "fresh secrets and masks: {equal}"
+    );
+    for (image, sum) in first.iter().chain(&second).enumerate() {
+        let image = image % images;
         let expected: i64 = weights
             .iter()
             .zip(&values)
@@ -194,13 +212,15 @@ fn answers_are_fresh() {
     let q = largest_ntt_prime(40, N).expect("exists");
     let (weights, shares) = ([1, -2, 3], vec![vec![5; N]; 3]);
     let answer = |seed: u8| {
+        let seed = Seed::from_bytes([seed; 32]);
         layer::<u64>(
             q,
             (16, 2, 0),
             &weights,
             &shares,
             &shares,
-            &Seed::from_bytes([seed; 32]),
+            (&Seed::from_bytes([7; 32]), &seed, &seed),
+            None,
         )
     };
     let (first, second) = (answer(1), answer(2));

@@ -60,7 +60,7 @@ impl Memory {
 pub struct StepCost {
     /// Bytes from client to server, frames not counted.
     pub bytes_up: u64,
-    /// Bytes from server to client, frames not counted.
+    /// Bytes from server to client, frames not counted; those that are [`published`] among them.
     pub bytes_down: u64,
     /// Multiply-adds of a ciphertext word by a weight, on the server.
     pub multiply_adds: u64,
@@ -94,6 +94,11 @@ impl LinearPlan {
         packed_len(self.degree, self.answer_bits_a()) + packed_len(batch, self.answer_bits())
     }
 
+    /// Bytes of one element's `a'`, all parts: no batch changes them.
+    pub fn published_row_bytes(&self) -> usize {
+        self.parts.len() * packed_len(self.degree, self.answer_bits_a())
+    }
+
     /// Bytes of one element's answer for a batch, all parts.
     pub fn answer_row_bytes(&self, batch: usize) -> usize {
         self.parts.len() * self.answer_part_bytes(batch)
@@ -106,6 +111,22 @@ impl LinearPlan {
             WordSize::U64 => 8,
         }
     }
+}
+
+/// Most bytes of rows of `a'` that a client keeps for the batches to come.
+pub const MOST_PUBLISHED: u64 = 256 << 20;
+
+/// Bytes that the server sends with the first batch of a connection and the client keeps for the others: the rows of `a'` of all linear
+/// steps on shares. None where they are too many, and then come with each batch.
+pub fn published(plan: &Plan) -> u64 {
+    if plan.trust != TrustLevel::TwoParty {
+        return 0;
+    }
+    let rows = |(_, step, linear): (usize, &Step, &LinearPlan)| {
+        (step.value.len() as u64).saturating_mul(linear.published_row_bytes() as u64)
+    };
+    let bytes = plan.linear_steps().map(rows).fold(0, u64::saturating_add);
+    if bytes <= MOST_PUBLISHED { bytes } else { 0 }
 }
 
 /// What a client-aided plan would take with values in the slots of CKKS, two in each by complex packing (nGraph-HE2, section 4.3), in place of
@@ -349,13 +370,14 @@ pub fn prepared(plan: &Plan, batch: usize) -> StepCost {
     sum
 }
 
-/// Bytes that a client's keys take while they are made and sent.
+/// Bytes that a client's keys take while they are made and sent, and what it keeps for all batches.
 fn key_memory(plan: &Plan) -> u64 {
     let of = |step: &Step| match &step.kind {
         StepKind::Encrypted(encrypted) => encrypted.key_memory(),
         _ => 0,
     };
-    plan.steps.iter().map(of).fold(0, u64::saturating_add)
+    let keys = plan.steps.iter().map(of).fold(0, u64::saturating_add);
+    keys.saturating_add(published(plan))
 }
 
 /// Most images a client's batch may have so that its shares and results stay within `allowed` bytes; none where not

@@ -68,6 +68,14 @@ impl fmt::Display for Plan {
             one.bytes_up as f64 / 1e6,
             one.bytes_down as f64 / 1e6
         )?;
+        let published = cost::published(self);
+        if published > 0 {
+            writeln!(
+                f,
+                "{:.3} MB of what comes down, the rows of `a`, come with the first batch of a connection only",
+                published as f64 / 1e6
+            )?;
+        }
         writeln!(f, "a full batch, frames not counted:")?;
         writeln!(
             f,

@@ -1,5 +1,7 @@
 //! The data owner's half of a linear step.
 
+use std::sync::Arc;
+
 use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, OutOfRange, Scratch},
@@ -13,7 +15,10 @@ use pronghorn_ring::{
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::Shape;
+use super::{
+    Shape,
+    published::{ClientPublished, Place},
+};
 use crate::{
     error::EngineError,
     machine::{Machine, Progress, StepMachine, Want},
@@ -31,7 +36,19 @@ pub struct LinearClient<W: Word> {
     input: Batch,
     output: Batch,
     encoding: Option<ShareEncoding>,
+    publication: Option<Publication>,
     state: State,
+}
+
+/// Rows of `a'` that serve several batches.
+enum Publication {
+    /// An earlier batch brought them.
+    Known(Arc<ClientPublished>),
+    /// This one does.
+    Due {
+        rows: Vec<u8>,
+        place: Place<ClientPublished>,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -44,8 +61,13 @@ enum State {
 }
 
 impl<W: Word> LinearClient<W> {
-    /// Draws a fresh key and a fresh `a` for this step of this batch.
-    pub(crate) fn new(shape: Shape, input: Batch) -> Result<Self, EngineError> {
+    /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes that of an earlier batch, where `place`
+    /// keeps the rows of `a'` that serve several.
+    pub(crate) fn new(
+        shape: Shape,
+        input: Batch,
+        place: Option<Place<ClientPublished>>,
+    ) -> Result<Self, EngineError> {
         let ring = RlweRing::new(shape.linear.degree, shape.linear.modulus).map_err(|source| {
             EngineError::Parameters {
                 step: shape.step.clone(),
@@ -53,7 +75,17 @@ impl<W: Word> LinearClient<W> {
             }
         })?;
         let key = SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?);
-        let public_seed = Seed::from_os()?;
+        let publication = place.map(|place| match place.get() {
+            Some(known) => Publication::Known(known),
+            None => Publication::Due {
+                rows: Vec::new(),
+                place,
+            },
+        });
+        let (public_seed, state) = match &publication {
+            Some(Publication::Known(known)) => (Seed::from_bytes(known.seed), State::SendKey),
+            _ => (Seed::from_os()?, State::SendSeed),
+        };
         let public = rlwe::a_generator(&public_seed);
         let output = Batch::zeros(shape.outputs, shape.batch);
         let encoding = shape.linear.share_encoding();
@@ -66,8 +98,38 @@ impl<W: Word> LinearClient<W> {
             input,
             output,
             encoding,
-            state: State::SendSeed,
+            publication,
+            state,
         })
+    }
+
+    /// The answer message that starts at row `done`: its rows, and its bytes.
+    fn answer(&self, done: usize) -> (usize, usize) {
+        let known = matches!(self.publication, Some(Publication::Known(_)));
+        self.shape.answer(done, known)
+    }
+
+    /// Keeps the rows of `a'` of an answer message for later batches.
+    fn keep(&mut self, message: &[u8]) {
+        if let Some(Publication::Due { rows, .. }) = &mut self.publication {
+            let linear = &self.shape.linear;
+            let (row, a) = (
+                linear.answer_row_bytes(self.shape.batch),
+                linear.published_row_bytes(),
+            );
+            rows.reserve_exact(self.shape.outputs * a - rows.len());
+            message
+                .chunks(row)
+                .for_each(|row| rows.extend_from_slice(&row[..a]));
+        }
+    }
+
+    /// What later batches need of this one, now that it has all come.
+    fn publish(&mut self) {
+        if let Some(Publication::Due { rows, place }) = self.publication.take() {
+            let seed = *self.public_seed.as_bytes();
+            place.put(ClientPublished { seed, rows });
+        }
     }
 
     /// Encrypts and packs rows `done..done + rows`.
@@ -127,20 +189,30 @@ impl<W: Word> LinearClient<W> {
             key,
             output,
             encoding,
+            publication,
             ..
         } = self;
         let (shape, ring, key) = (&*shape, &*ring, &*key);
         let (encoding, batch) = (encoding.as_ref(), shape.batch);
+        let known = match publication {
+            Some(Publication::Known(known)) => Some(known.rows.as_slice()),
+            _ => None,
+        };
         output.words_mut()[done * batch..][..rows * batch]
             .par_chunks_mut(batch)
-            .zip(message.par_chunks(shape.linear.answer_row_bytes(batch)))
+            .zip(message.par_chunks(shape.answer_row_bytes(known.is_some())))
             .enumerate()
             .try_for_each_init(
                 || Workspace::new(ring, batch),
                 |work, (index, (element, bytes))| match encoding {
                     Some(encoding) => {
                         let (row, dropped) = (done + index, shape.linear.dropped_bits);
-                        read_answer(shape, ring, row, bytes, work)?;
+                        let length = shape.linear.published_row_bytes();
+                        let parts = match known {
+                            Some(known) => (&known[row * length..][..length], bytes),
+                            None => bytes.split_at(length),
+                        };
+                        read_answer(shape, ring, row, parts, work)?;
                         let Workspace { a, b, scratch, .. } = work;
                         key.decrypt_shares(a, b, dropped, encoding, scratch, element);
                         Ok(())
@@ -173,7 +245,8 @@ fn decrypt_element<W: Word>(
         .zip(bytes.chunks(bytes.len() / shape.linear.parts.len()))
         .enumerate()
     {
-        read_answer(shape, ring, row, bytes, work)?;
+        let length = bits::packed_len(shape.linear.degree, shape.linear.answer_bits_a());
+        read_answer(shape, ring, row, bytes.split_at(length), work)?;
         let Workspace {
             a,
             b,
@@ -232,12 +305,11 @@ fn read_answer<W: Word>(
     shape: &Shape,
     ring: &RlweRing<W>,
     row: usize,
-    bytes: &[u8],
+    (a, b): (&[u8], &[u8]),
     work: &mut Workspace<W>,
 ) -> Result<(), EngineError> {
     const MESSAGE: &str = "the encrypted answer";
     let linear = &shape.linear;
-    let (a, b) = bytes.split_at(bits::packed_len(linear.degree, linear.answer_bits_a()));
     for (bytes, width, words) in [
         (a, linear.answer_bits_a(), &mut work.a),
         (b, linear.answer_bits(), &mut work.b),
@@ -319,7 +391,7 @@ impl<W: Word> Machine for LinearClient<W> {
                 state: "is at the client's turn",
             });
         };
-        let (rows, expected) = self.shape.answer(done);
+        let (rows, expected) = self.answer(done);
         if message.len() != expected {
             let (step, message, found) = (
                 self.shape.step.clone(),
@@ -334,8 +406,10 @@ impl<W: Word> Machine for LinearClient<W> {
             });
         }
         self.decrypt(done, rows, message)?;
+        self.keep(message);
         let done = done + rows;
         self.state = if done == self.shape.outputs {
+            self.publish();
             State::Done
         } else {
             State::ReceiveRows { done }
@@ -345,7 +419,7 @@ impl<W: Word> Machine for LinearClient<W> {
 
     fn max_incoming(&self) -> usize {
         match self.state {
-            State::ReceiveRows { done } => self.shape.answer(done).1,
+            State::ReceiveRows { done } => self.answer(done).1,
             _ => 0,
         }
     }

@@ -12,6 +12,9 @@
 //! 3. client: rows of `b`, [`rows_per_message`] at a time;
 //! 4. server: rows of `a'` and `b'`, [`rows_per_message`] at a time.
 //!
+//! On shares the first message and the rows of `a'` come with the first batch of a connection alone, if the plan
+//! [publishes](pronghorn_plan::cost::published) them.
+//!
 //! Where 31 bits carry a layer only if its weights are small, they are cut into a high and a low digit, the input is
 //! encrypted once, and every element has two answers that the client adds up: `W x = 2^k (W1 x) + W0 x`. That
 //! costs a second answer where 64-bit words would cost more on every row.
@@ -22,6 +25,7 @@
 
 pub mod client;
 pub mod product;
+pub mod published;
 pub mod server;
 mod shares;
 
@@ -92,11 +96,21 @@ impl Shape {
         (rows, rows * row)
     }
 
-    /// Rows and bytes of the answer message that starts at row `done`.
-    pub fn answer(&self, done: usize) -> (usize, usize) {
-        let row = self.linear.answer_row_bytes(self.batch);
+    /// Rows and bytes of the answer message that starts at row `done`; `published`: its rows of `a'` are known.
+    pub fn answer(&self, done: usize, published: bool) -> (usize, usize) {
+        let row = self.answer_row_bytes(published);
         let rows = rows_per_message(row).min(self.outputs - done);
         (rows, rows * row)
+    }
+
+    /// Bytes of an element's answer, with or without its `a'`.
+    pub fn answer_row_bytes(&self, published: bool) -> usize {
+        let a = if published {
+            self.linear.published_row_bytes()
+        } else {
+            0
+        };
+        self.linear.answer_row_bytes(self.batch) - a
     }
 
     /// Rows in and out: the step's share of the progress.

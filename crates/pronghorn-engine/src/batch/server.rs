@@ -6,7 +6,10 @@ use pronghorn_graph::{
     fixed::{Digit, Linear},
     geometry::ConvGeometry,
 };
-use pronghorn_he::{RlweRing, rlwe, shares::HideScratch};
+use pronghorn_he::{
+    RlweRing, rlwe,
+    shares::{HideScratch, ShareEncoding},
+};
 use pronghorn_plan::{
     cost::SEED_BYTES,
     plan::{LinearPlan, Part, Step},
@@ -21,6 +24,7 @@ use zeroize::Zeroizing;
 use super::{
     Shape,
     product::{self, PackedWeights, Tiles},
+    published::{Place, ServerPublished},
     shares::ServerShares,
 };
 use crate::{
@@ -139,7 +143,20 @@ pub struct LinearServer<W: Word> {
     /// The expander of the client's seed, once that is here.
     generator: Option<Prg>,
     shares: Option<ServerShares<W>>,
+    publication: Option<Publication>,
     state: State,
+}
+
+/// Rows of `a'` that serve several batches.
+enum Publication {
+    /// An earlier batch sent them.
+    Sent,
+    /// This one does.
+    Due {
+        seed: [u8; SEED_BYTES],
+        rerandomiser: Seed,
+        place: Place<ServerPublished>,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -152,43 +169,80 @@ enum State {
 }
 
 impl<W: Word> LinearServer<W> {
-    /// `input` is the server's share of what the layer reads; `seed` makes the masks of shares where they were made
-    /// ahead, and is used once.
+    /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares where they were made
+    /// ahead, and is used once; `place` is where rows of `a'` are kept that serve several batches.
     pub(crate) fn new(
         shape: Shape,
         layer: Arc<PreparedLayer<W>>,
         input: Share,
-        seed: Option<Seed>,
+        masks: Option<Seed>,
+        place: Option<Place<ServerPublished>>,
     ) -> Result<Self, EngineError> {
-        let shares = match shape.linear.share_encoding() {
-            Some(encoding) => {
-                let seed = seed.map_or_else(Seed::from_os, Ok)?;
-                let sizes = (shape.outputs, shape.batch);
-                Some(ServerShares::new(encoding, input, sizes, &seed))
-            }
-            None if matches!(input, Share::Words(_)) => {
-                return Err(EngineError::Unsupported {
-                    step: shape.step,
-                    reason: "client-aided leaves the server no share of its own",
-                });
-            }
-            None => None,
-        };
-        Ok(Self {
+        let mut server = Self {
             shape,
             layer,
             rows: Vec::new(),
             a: Tiles::new(0, 0),
             b: Tiles::new(0, 0),
             generator: None,
-            shares,
+            shares: None,
+            publication: None,
             state: State::ReceiveSeed,
-        })
+        };
+        match server.shape.linear.share_encoding() {
+            Some(encoding) => server.share(encoding, input, masks, place)?,
+            None if matches!(input, Share::Words(_)) => {
+                return Err(EngineError::Unsupported {
+                    step: server.shape.step,
+                    reason: "client-aided leaves the server no share of its own",
+                });
+            }
+            None => {}
+        }
+        Ok(server)
+    }
+
+    /// Makes ready for a step on shares.
+    fn share(
+        &mut self,
+        encoding: ShareEncoding,
+        input: Share,
+        masks: Option<Seed>,
+        place: Option<Place<ServerPublished>>,
+    ) -> Result<(), EngineError> {
+        let masks = masks.map_or_else(Seed::from_os, Ok)?;
+        let sizes = (self.shape.outputs, self.shape.batch);
+        let shares = |seed: &Seed| ServerShares::new(encoding, input, sizes, seed, &masks);
+        if let Some(sent) = place.as_ref().and_then(Place::get) {
+            self.shares = Some(shares(&sent.rerandomiser));
+            self.publication = Some(Publication::Sent);
+            self.expect_rows(&sent.seed);
+            self.state = State::ReceiveKey;
+            return Ok(());
+        }
+        let rerandomiser = Seed::from_os()?;
+        self.shares = Some(shares(&rerandomiser));
+        self.publication = place.map(|place| Publication::Due {
+            seed: [0; SEED_BYTES],
+            rerandomiser,
+            place,
+        });
+        Ok(())
+    }
+
+    fn is_published(&self) -> bool {
+        matches!(self.publication, Some(Publication::Sent))
+    }
+
+    /// Makes room for the client's rows, whose `a` are of this seed.
+    fn expect_rows(&mut self, seed: &[u8; SEED_BYTES]) {
+        self.generator = Some(rlwe::a_generator(&Seed::from_bytes(*seed)));
+        self.rows = vec![W::default(); self.shape.inputs * self.shape.batch];
     }
 
     /// `a' = W a`, while the client is still encrypting.
-    fn multiply_a(&mut self, seed: [u8; SEED_BYTES]) {
-        let generator = rlwe::a_generator(&Seed::from_bytes(seed));
+    fn multiply_a(&mut self, seed: &[u8; SEED_BYTES]) {
+        let generator = rlwe::a_generator(&Seed::from_bytes(*seed));
         let (n, q) = (self.shape.linear.degree, self.layer.ring.modulus());
         let mut rows = vec![W::default(); self.shape.inputs * n];
         rows.par_chunks_mut(n)
@@ -196,8 +250,19 @@ impl<W: Word> LinearServer<W> {
             .for_each(|(row, a)| rlwe::expand_a(&generator, row as u64, q, a));
         self.a = Tiles::new(self.shape.answers(), n);
         product::multiply(&self.layer.weights, q, &rows, n, None, &mut self.a);
-        self.rows = vec![W::default(); self.shape.inputs * self.shape.batch];
-        self.generator = Some(generator);
+        self.expect_rows(seed);
+    }
+
+    /// What later batches need of this one, now that it has all been sent.
+    fn publish(&mut self) {
+        if let Some(Publication::Due {
+            seed,
+            rerandomiser,
+            place,
+        }) = self.publication.take()
+        {
+            place.put(ServerPublished { seed, rerandomiser });
+        }
     }
 
     /// `b' = W b + scale * (bias - centre)`.
@@ -282,12 +347,13 @@ impl<W: Word> LinearServer<W> {
 
     /// The same for an answer that nobody may read, which leaves the server its shares.
     fn pack_hidden(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) {
+        let published = self.is_published();
         let Shape { linear, batch, .. } = &self.shape;
         let (ring, a_tiles, b_tiles) = (&self.layer.ring, &self.a, &self.b);
         let Some((hiding, output)) = self.shares.as_mut().and_then(ServerShares::hiding) else {
             return;
         };
-        let row_bytes = linear.answer_row_bytes(*batch);
+        let row_bytes = self.shape.answer_row_bytes(published);
         out.resize(rows * row_bytes, 0);
         let room = || {
             let words = |count| vec![W::default(); count];
@@ -303,11 +369,15 @@ impl<W: Word> LinearServer<W> {
             .enumerate()
             .for_each_init(room, |(a, b, scratch, packed), (index, (bytes, share))| {
                 let row = done + index;
-                a_tiles.read_row(row, a);
-                b_tiles.read_row(row, b);
-                hiding.hide(row as u64, scratch, a, b, share);
                 packed.clear();
-                pack_a(ring, linear, a, packed);
+                b_tiles.read_row(row, b);
+                if published {
+                    hiding.hide(row as u64, scratch, None, b, share);
+                } else {
+                    a_tiles.read_row(row, a);
+                    hiding.hide(row as u64, scratch, Some(a), b, share);
+                    pack_a(ring, linear, a, packed);
+                }
                 pack_b(linear, b, packed);
                 bytes.copy_from_slice(packed);
             });
@@ -389,10 +459,11 @@ impl<W: Word> Machine for LinearServer<W> {
                 state: "is not at the server's turn",
             });
         };
-        let (rows, _) = self.shape.answer(done);
+        let (rows, _) = self.shape.answer(done, self.is_published());
         self.pack(done, rows, out);
         let done = done + rows;
         self.state = if done == self.shape.outputs {
+            self.publish();
             State::Done
         } else {
             State::SendRows { done }
@@ -404,7 +475,11 @@ impl<W: Word> Machine for LinearServer<W> {
         match self.state {
             State::ReceiveSeed => {
                 self.length("the seed of a", message.len(), SEED_BYTES)?;
-                self.multiply_a(message.try_into().expect("the length was checked"));
+                let found = message.try_into().expect("the length was checked");
+                self.multiply_a(&found);
+                if let Some(Publication::Due { seed, .. }) = &mut self.publication {
+                    *seed = found;
+                }
                 self.state = if self.shares.is_some() {
                     State::ReceiveKey
                 } else {

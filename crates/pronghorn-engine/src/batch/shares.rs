@@ -4,7 +4,7 @@
 use pronghorn_he::{
     RlweRing,
     rlwe::expand_a,
-    shares::{Hider, Hiding, PublicKey, ShareEncoding},
+    shares::{Hider, Hiding, PublicKey, Rerandomiser, ShareEncoding},
 };
 use pronghorn_ring::{
     Word,
@@ -17,6 +17,7 @@ use crate::share::{Batch, Share};
 /// The server's half of what is shared.
 pub(super) struct ServerShares<W: Word> {
     pub encoding: ShareEncoding,
+    rerandomiser: Rerandomiser,
     hider: Hider,
     key: Option<PublicKey<W>>,
     input: Share,
@@ -24,16 +25,18 @@ pub(super) struct ServerShares<W: Word> {
 }
 
 impl<W: Word> ServerShares<W> {
-    /// For an answer of so many elements of so many images.
+    /// For an answer of so many elements of so many images: with the seed that the client's `a` are re-randomised with, and a fresh one.
     pub fn new(
         encoding: ShareEncoding,
         input: Share,
         (outputs, batch): (usize, usize),
-        seed: &Seed,
+        rerandomiser: &Seed,
+        masks: &Seed,
     ) -> Self {
         Self {
             encoding,
-            hider: Hider::new(seed),
+            rerandomiser: Rerandomiser::new(rerandomiser),
+            hider: Hider::new(masks),
             key: None,
             input,
             output: Batch::zeros(outputs, batch),
@@ -64,6 +67,7 @@ impl<W: Word> ServerShares<W> {
     pub fn hiding(&mut self) -> Option<(Hiding<'_, W>, &mut Batch)> {
         let hiding = Hiding {
             encoding: self.encoding,
+            rerandomiser: &self.rerandomiser,
             hider: &self.hider,
             key: self.key.as_ref()?,
         };
