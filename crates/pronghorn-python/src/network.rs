@@ -219,12 +219,7 @@ impl Client {
 
     /// Keeps batches prepared in the background; 0: no more.
     #[pyo3(signature = (batches, images))]
-    fn keep_prepared(
-        &self,
-        py: Python<'_>,
-        batches: usize,
-        images: Option<usize>,
-    ) -> PyResult<()> {
+    fn keep_prepared(&self, py: Python<'_>, batches: usize, images: Option<usize>) -> PyResult<()> {
         self.with(py, |client| client.keep_prepared(batches, images))
     }
 
