@@ -197,16 +197,16 @@ fn of_many_who_want_one_a_single_one_gets_it() {
 fn a_full_store_destroys_the_oldest() {
     let scratch = Scratch::new();
     for disk in [false, true] {
+        // On a disk files are counted with all they have.
+        let bytes = if disk { HEADER_BYTES as u64 + 8 + 32 } else { 8 };
         let bounds = Bounds {
             batches: 3,
-            // On a disk files are counted with all they have.
-            bytes: if disk { 5 * 300 } else { 5 * 8 },
+            bytes: 5 * bytes,
         };
         let store = match disk {
             true => scratch.open(bounds),
             false => Store::in_memory(plan("model"), bounds).expect("randomness"),
         };
-        let bytes = if disk { 250 } else { 8 };
         let put = |index: u8, owner: u8, most: usize| {
             store
                 .put(name(index), [owner; 16], most, bytes, Number(0))
