@@ -94,7 +94,6 @@ def test_either_party_is_killed_between_making_and_use(setting: Setting) -> None
         second = setting.predicts(server.address)
         assert second["prepared_batches"] == 1
         assert second["lost_preparations"] == 0
-        assert second["runs"][0]["bytes_received"] < first["prepared"]["bytes_received"]
         assert len(setting.ready(setting.ours)) == len(setting.ready(setting.theirs)) == 2
     setting.check_once()
     with setting.served() as server:

@@ -364,12 +364,12 @@ impl Client {
     ) -> Result<Stats, SessionError> {
         let batches = self.batches(images)?;
         let (before, started, mut stats) = (self.link.traffic, Instant::now(), Stats::default());
-        if self.store.is_in_memory() {
-            self.check_memory(images)?;
-        }
         let (found, most) = (batches.len(), self.prepared_batches);
         if found > most && self.plan.trust() == TrustLevel::TwoParty {
             return Err(SessionError::Prepared { found, most });
+        }
+        if self.store.is_in_memory() {
+            self.check_memory(images)?;
         }
         let mut done = 0;
         for batch in batches {
