@@ -5,10 +5,10 @@ use libfuzzer_sys::fuzz_target;
 use pronghorn_session::{
     SessionError,
     frame::{self, Accept, Kind, MAX_ERROR, MAX_HANDSHAKE},
-    message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
+    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
 };
 
-const ACCEPT: [Accept; 7] = [
+const ACCEPT: [Accept; 9] = [
     (Kind::ClientHello, MAX_HANDSHAKE),
     (Kind::ServerHello, MAX_HANDSHAKE),
     (Kind::PlanRequest, 0),
@@ -16,6 +16,8 @@ const ACCEPT: [Accept; 7] = [
     (Kind::Data, 1000),
     (Kind::Done, MAX_HANDSHAKE),
     (Kind::Bye, 0),
+    (Kind::Prepare, MAX_HANDSHAKE),
+    (Kind::Begun, MAX_HANDSHAKE),
 ];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -34,6 +36,8 @@ fuzz_target!(|bytes: &[u8]| {
         Kind::ServerHello,
         Kind::Begin,
         Kind::Done,
+        Kind::Prepare,
+        Kind::Begun,
         Kind::Error,
     ] {
         decode(kind, bytes);
@@ -58,6 +62,12 @@ fn decode(kind: Kind, payload: &[u8]) {
         }),
         Kind::Done => again(message::decode(kind, payload), message::encode, |p| {
             message::decode::<Done>(kind, p)
+        }),
+        Kind::Prepare => again(message::decode(kind, payload), message::encode, |p| {
+            message::decode::<Prepare>(kind, p)
+        }),
+        Kind::Begun => again(message::decode(kind, payload), message::encode, |p| {
+            message::decode::<Begun>(kind, p)
         }),
         Kind::Error => {
             if let Ok(message) = ErrorMessage::decode(payload) {

@@ -29,6 +29,11 @@ class ServerProcess:
         self._report = report
         self.address = address
 
+    def kill(self) -> None:
+        """Ends it as a crash does."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> dict[str, Any]:
         """Ends it; its report: peak_memory_bytes."""
         _stop(self._process)

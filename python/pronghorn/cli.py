@@ -475,8 +475,8 @@ def predict(
             "--prepare",
             min=0,
             metavar="N",
-            help="Make garbled circuits ahead (two-party): for these images before they are sent, unless they are in the "
-            "store; and for N batches like theirs in the background, for later runs with the store.",
+            help="Make garbled circuits ahead (two-party): for these images before they are sent, unless the store has "
+            "them; and in the background for N batches like theirs, which later runs find in the store.",
         ),
     ] = 0,
     store: StoreOption = None,

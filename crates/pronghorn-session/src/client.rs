@@ -364,16 +364,12 @@ impl Client {
     ) -> Result<Stats, SessionError> {
         let batches = self.batches(images)?;
         let (before, started, mut stats) = (self.link.traffic, Instant::now(), Stats::default());
-        if self.store.is_in_memory() {
-            let needed = cost::prepared(&self.plan, images).memory.client;
-            if needed > self.max_memory {
-                let allowed = self.max_memory;
-                return Err(SessionError::ClientMemory { needed, allowed });
-            }
-        }
         let (found, most) = (batches.len(), self.prepared_batches);
         if found > most && self.plan.trust() == TrustLevel::TwoParty {
             return Err(SessionError::Prepared { found, most });
+        }
+        if self.store.is_in_memory() {
+            self.check_memory(images)?;
         }
         let mut done = 0;
         for batch in batches {
@@ -408,7 +404,7 @@ impl Client {
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
         let mut machine = ClientPreparation::new(self.plan.clone(), batch, &self.keys)?;
-        let needed = cost::prepared(&self.plan, batch).memory.client;
+        let needed = self.check_memory(batch)?;
         let name = Name::random()?;
         self.store.check(&name, needed)?;
         self.guarded(|client| {
@@ -426,7 +422,17 @@ impl Client {
         Ok(self.store.put(name, self.server, most, needed, prepared)?)
     }
 
-    /// Prepared batches of the sizes that the prediction of `images` images has, as long as that prediction finds one for each.
+    /// Bytes of this party's half of so many prepared images, which must fit its memory.
+    fn check_memory(&self, images: usize) -> Result<u64, SessionError> {
+        let needed = cost::prepared(&self.plan, images).memory.client;
+        let allowed = self.max_memory;
+        match needed <= allowed {
+            true => Ok(needed),
+            false => Err(SessionError::ClientMemory { needed, allowed }),
+        }
+    }
+
+    /// Whether a prediction of `images` images finds a preparation for each of its batches in the store.
     ///
     /// # Errors
     /// When there are no images, or the store cannot be read.

@@ -200,10 +200,11 @@ impl Shared {
 
     /// A size of which fewer batches are prepared than are wanted.
     fn missing(&self, wanted: &[usize]) -> Result<Option<usize>, StoreError> {
-        for (place, &size) in wanted.iter().enumerate() {
-            let before = wanted[..place].iter().filter(|&&other| other == size);
-            if self.store.count(&self.server, size)? <= before.count() {
-                return Ok(Some(size));
+        let mut sizes = wanted.to_vec();
+        sizes.sort_unstable();
+        for same in sizes.chunk_by(|a, b| a == b) {
+            if self.store.count(&self.server, same[0])? < same.len() {
+                return Ok(Some(same[0]));
             }
         }
         Ok(None)
