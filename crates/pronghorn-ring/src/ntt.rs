@@ -141,17 +141,14 @@ impl<W: Word> Ntt<W> {
             "a polynomial has as many words as the degree"
         );
         let (q, twiddles) = (&self.q, &self.twiddles);
-        W::run(
-            level,
+        let transform = Transform {
+            direction,
             q,
-            Transform {
-                direction,
-                q,
-                twiddles,
-                source,
-                x,
-            },
-        );
+            twiddles,
+            source,
+            x,
+        };
+        W::transform(level, transform);
     }
 }
 

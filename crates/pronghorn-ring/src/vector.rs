@@ -2,7 +2,8 @@
 //!
 //! Each function runs at the detected level; the `_at` forms take one, for tests and benchmarks.
 
-use crate::{Prime, SimdLevel, Word, simd};
+use crate::simd::{self, InnerProducts};
+use crate::{Prime, SimdLevel, Word};
 
 /// Defines a function at the detected level and its `_at` twin, which check that the slices named after the
 /// arguments have one length and call the routine of that name in `simd::vector`.
@@ -125,43 +126,49 @@ pub fn inner_product_at<W: Word>(
     ys: &[&[W]],
     out: &mut [W],
 ) {
-    inner_products_at(level, q, xs, [ys], [out]);
+    check_inner_product(xs, ys, out);
+    let (ys, out) = ([ys], [out]);
+    W::inner_product(level, InnerProducts { q, xs, ys, out });
 }
 
-/// [`inner_product`] of the same `xs` with several `ys`, which reads each `x` once.
+fn check_inner_product<W>(xs: &[&[W]], ys: &[&[W]], out: &[W]) {
+    assert!(
+        xs.len() == ys.len(),
+        "an inner product has as many factors on both sides"
+    );
+    for slice in xs.iter().chain(ys) {
+        assert!(slice.len() == out.len(), "{UNEQUAL}");
+    }
+}
+
+/// [`inner_product`] of the same `xs` with two `ys`, which reads each `x` once.
 ///
 /// # Panics
-/// Unless `xs` and all `ys` have as many slices, all of the length of each `out`.
-pub fn inner_products<W: Word, const P: usize>(
+/// Unless `xs` and both `ys` have as many slices, all of the length of each `out`.
+pub fn inner_product_pair<W: Word>(
     q: &Prime<W>,
     xs: &[&[W]],
-    ys: [&[&[W]]; P],
-    out: [&mut [W]; P],
+    ys: [&[&[W]]; 2],
+    out: [&mut [W]; 2],
 ) {
-    inner_products_at(SimdLevel::detect(), q, xs, ys, out);
+    inner_product_pair_at(SimdLevel::detect(), q, xs, ys, out);
 }
 
-/// [`inner_products`] at `level`, or the best below it that the CPU has.
+/// [`inner_product_pair`] at `level`, or the best below it that the CPU has.
 ///
 /// # Panics
-/// Unless `xs` and all `ys` have as many slices, all of the length of each `out`.
-pub fn inner_products_at<W: Word, const P: usize>(
+/// Unless `xs` and both `ys` have as many slices, all of the length of each `out`.
+pub fn inner_product_pair_at<W: Word>(
     level: SimdLevel,
     q: &Prime<W>,
     xs: &[&[W]],
-    ys: [&[&[W]]; P],
-    out: [&mut [W]; P],
+    ys: [&[&[W]]; 2],
+    out: [&mut [W]; 2],
 ) {
     for (ys, out) in ys.iter().zip(&out) {
-        assert!(
-            xs.len() == ys.len(),
-            "an inner product has as many factors on both sides"
-        );
-        for slice in xs.iter().chain(*ys) {
-            assert!(slice.len() == out.len(), "{UNEQUAL}");
-        }
+        check_inner_product(xs, ys, out);
     }
-    simd::vector::inner_products(level, q, xs, ys, out);
+    W::inner_product_pair(level, InnerProducts { q, xs, ys, out });
 }
 
 /// The square of `x0 + x1 s` as a polynomial in `s`: `out0 = x0 x0`, `out1 = 2 x0 x1` and `out2 = x1 x1 mod q`, elementwise, reading
@@ -303,11 +310,11 @@ mod tests {
                 );
             }
             check(
-                "inner_products",
+                "inner_product_pair",
                 &|out| {
                     let mut other = z.clone();
                     let (xs, ys) = ([&x[..], &z[..]], [&y[..], &x[..]]);
-                    inner_products_at(level, &q, &xs, [&ys, &xs], [&mut other, out]);
+                    inner_product_pair_at(level, &q, &xs, [&ys, &xs], [&mut other, out]);
                     let expect: Vec<W> = rows()
                         .map(|(x, y, z)| q.add(q.mul(x, y), q.mul(z, x)))
                         .collect();

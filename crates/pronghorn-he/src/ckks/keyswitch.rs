@@ -580,7 +580,7 @@ impl<W: Word> Switch<'_, W> {
             .flat_map(|key| (0..digits).map(move |digit| key.limb(parameters, digit, limb)));
         let (b, a): (Vec<_>, Vec<_>) = parts.map(|[b, a]| (b, a)).unzip();
         let q = parameters.basis().prime(limb);
-        vector::inner_products(q, factors, [&b, &a], sums);
+        vector::inner_product_pair(q, factors, [&b, &a], sums);
     }
 
     /// `out = (sums - out) / (P q_(l-k) ... q_(l-1)) + low / (q_(l-k) ... q_(l-1))` in one limb of a polynomial, `out` being what is

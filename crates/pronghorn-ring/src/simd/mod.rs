@@ -20,7 +20,7 @@ pub(crate) use counters::{GROUP, PLANES, centred_sums};
 use crate::{Prime, SimdLevel};
 use lanes::{Lanes, Scalar};
 pub(crate) use ntt::{Direction, Source, Transform, Twiddles};
-pub(crate) use vector::{CentredFrom, mask_and_largest};
+pub(crate) use vector::{CentredFrom, InnerProducts, mask_and_largest};
 
 /// Defines a function whose plain body is compiled for every level and run at the one its first
 /// argument names (or the best below it that the CPU has). The body is ordinary safe code; use it in
@@ -74,6 +74,15 @@ pub trait Kernels: Sized {
     /// Runs the routine on the best vectors of a level (or the best below it that the CPU has) for residues below `q`.
     #[doc(hidden)]
     fn run<R: Routine<Self>>(level: SimdLevel, q: &Prime<Self>, routine: R) -> R::Output;
+    /// [`run`](Self::run) of a transform. Not generic, as what follows, so that the largest routines are compiled in this crate, once.
+    #[doc(hidden)]
+    fn transform(level: SimdLevel, transform: Transform<'_, Self>);
+    /// The same of an inner product.
+    #[doc(hidden)]
+    fn inner_product(level: SimdLevel, sums: InnerProducts<'_, Self, 1>);
+    /// The same of two with one factor in common.
+    #[doc(hidden)]
+    fn inner_product_pair(level: SimdLevel, sums: InnerProducts<'_, Self, 2>);
     /// Packs 512 words into `width * 64` bytes.
     #[doc(hidden)]
     fn pack_block(level: SimdLevel, words: &[Self], width: u32, bytes: &mut [u8]);
@@ -93,6 +102,18 @@ macro_rules! kernels {
                     $(SimdLevel::$level)|+ $(if q.$holds())? => unsafe { <$lanes>::enter(routine) },)*
                     _ => routine.run(Scalar::NEW),
                 }
+            }
+
+            fn transform(level: SimdLevel, transform: Transform<'_, Self>) {
+                Self::run(level, transform.q, transform);
+            }
+
+            fn inner_product(level: SimdLevel, sums: InnerProducts<'_, Self, 1>) {
+                sums.run(level);
+            }
+
+            fn inner_product_pair(level: SimdLevel, sums: InnerProducts<'_, Self, 2>) {
+                sums.run(level);
             }
 
             fn pack_block(level: SimdLevel, words: &[Self], width: u32, bytes: &mut [u8]) {

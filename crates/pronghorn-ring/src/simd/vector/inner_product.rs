@@ -13,20 +13,22 @@ const WIDE_BLOCK: usize = 4;
 const AHEAD: usize = 2048;
 
 /// `out[p] = xs[0] * ys[p][0] + xs[1] * ys[p][1] + ... mod q`.
-pub fn inner_products<W: Word, const P: usize>(
-    level: SimdLevel,
-    q: &Prime<W>,
-    xs: &[&[W]],
-    ys: [&[&[W]]; P],
-    out: [&mut [W]; P],
-) {
-    match W::BITS {
-        32 => {
-            for (ys, out) in ys.into_iter().zip(out) {
-                narrow(level, q, xs, ys, out);
-            }
+pub struct InnerProducts<'a, W, const P: usize> {
+    pub q: &'a Prime<W>,
+    pub xs: &'a [&'a [W]],
+    pub ys: [&'a [&'a [W]]; P],
+    pub out: [&'a mut [W]; P],
+}
+
+impl<W: Word, const P: usize> InnerProducts<'_, W, P> {
+    /// At a level.
+    pub fn run(self, level: SimdLevel) {
+        if W::BITS > 32 {
+            return W::run(level, self.q, self);
         }
-        _ => W::run(level, q, InnerProducts { q, xs, ys, out }),
+        for (ys, out) in self.ys.into_iter().zip(self.out) {
+            narrow(level, self.q, self.xs, ys, out);
+        }
     }
 }
 
@@ -133,14 +135,7 @@ fn power_of_two<W: Word>(q: &Prime<W>, exponent: u64) -> Radix<W> {
     }
 }
 
-/// Words of 64 bits.
-struct InnerProducts<'a, W, const P: usize> {
-    q: &'a Prime<W>,
-    xs: &'a [&'a [W]],
-    ys: [&'a [&'a [W]]; P],
-    out: [&'a mut [W]; P],
-}
-
+/// Of words of 64 bits.
 impl<W: Word, const P: usize> Routine<W> for InnerProducts<'_, W, P> {
     type Output = ();
 
