@@ -76,7 +76,7 @@ class Server:
         idle_timeout: float,
         threads: int | None,
         prepare: int,
-        prepare_bytes: int | None,
+        prepare_bytes: int,
         store: Path | None,
         log: Callable[[str], None] | None,
     ) -> None: ...

@@ -34,7 +34,7 @@ def serve(
     memory: int | None = None,
     without: Iterable[str] = (),
     prepare: int = 16,
-    prepare_bytes: int | None = None,
+    prepare_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Server:
@@ -51,7 +51,7 @@ def serve(
         memory: most bytes to use.
         without: passes over an encrypted network to leave out, as in `Model.plan`.
         prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
-        prepare_bytes: bytes that all of them may take; further ones replace the oldest.
+        prepare_bytes: bytes that all of them may take; further ones replace the oldest, larger ones are refused.
         store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
         log: called with a line for each session, refusal and error.
 
@@ -69,7 +69,7 @@ def serve(
         _check.seconds("idle_timeout", idle_timeout),
         _check.threads(threads),
         _check.whole("prepare", prepare, 0),
-        _check.optional("prepare_bytes", prepare_bytes, 1),
+        _check.whole("prepare_bytes", prepare_bytes, 1),
         _check.directory("store", store),
         _check.callback("log", log),
     )

@@ -401,9 +401,8 @@ def serve(
         int, typer.Option(min=0, help="Prepared batches to keep for each client at most (two-party); 0 prepares none.")
     ] = 16,
     prepare_bytes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Bytes that all of them may take; the oldest make room (default: 1 GiB or more)."),
-    ] = None,
+        int, typer.Option(min=1, help="Bytes that all of them may take; the oldest make room.")
+    ] = 1 << 30,
     store: StoreOption = None,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,

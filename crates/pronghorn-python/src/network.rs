@@ -39,7 +39,7 @@ impl Server {
         idle_timeout: f64,
         threads: Option<usize>,
         prepare: usize,
-        prepare_bytes: Option<u64>,
+        prepare_bytes: u64,
         store: Option<PathBuf>,
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {

@@ -13,14 +13,15 @@ pub struct Limits {
     /// authentication a client is an IPv4 address or an IPv6 /64 network. Images count when a batch begins.
     pub max_images_per_client: Option<u64>,
     /// Bytes that all batches running at once may need together by the plan's cost model; a batch waits for
-    /// its share as long as `idle_timeout`. None: what one batch of the plan's largest size needs, prepared or not.
+    /// its share as long as `idle_timeout`. None: what one batch of the plan's largest size needs, with the
+    /// largest preparation that is kept.
     pub max_memory: Option<u64>,
     /// Prepared batches that are kept for each client (by address, as above); further ones take the place of its oldest. 0: none are
     /// prepared.
     pub max_prepared: usize,
-    /// Bytes that prepared batches of all clients may take, in memory or on the disk; further ones take the place of the oldest.
-    /// None: a gibibyte, or what one batch of the plan's largest size takes, whichever is more.
-    pub max_prepared_bytes: Option<u64>,
+    /// Bytes that prepared batches of all clients may take, in memory or on the disk; further ones take the place of the oldest, and a larger
+    /// one is refused.
+    pub max_prepared_bytes: u64,
     /// How long a client may be silent between two messages, and take to read what it is sent.
     pub idle_timeout: Duration,
     /// How long a message may take from its first byte to its last, a second more for each 64 KiB; also how
@@ -36,7 +37,7 @@ impl Default for Limits {
             max_images_per_client: None,
             max_memory: None,
             max_prepared: 16,
-            max_prepared_bytes: None,
+            max_prepared_bytes: 1 << 30,
             idle_timeout: Duration::from_secs(300),
             message_timeout: Duration::from_secs(30),
         }

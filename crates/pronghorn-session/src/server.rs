@@ -156,8 +156,7 @@ impl Server {
         limits: Limits,
     ) -> Result<Self, SessionError> {
         let (max_batch, memory) = within_limits(service.plan(), &limits)?;
-        let bounds = bounds(service.plan(), max_batch, &limits);
-        let store = Store::in_memory(Arc::new(service.plan().clone()), bounds)?;
+        let store = Store::in_memory(Arc::new(service.plan().clone()), bounds(&limits))?;
         let (listener, local) = listen(address)?;
         Ok(Self {
             listener: Mutex::new(Some(listener)),
@@ -517,8 +516,17 @@ impl Connection<'_> {
         if most == 0 {
             return Err(SessionError::Prepared { found: 1, most });
         }
-        let needed = cost::prepared(server.service.plan(), batch).memory.server;
+        let plan = server.service.plan();
+        let needed = cost::prepared(plan, batch).memory.server;
         server.store.check(&asked.name, needed)?;
+        // What could not be used need not be made.
+        let run = cost::memory(plan, batch).server;
+        let both = run.saturating_add(halves(plan, batch));
+        let allowed = server.memory.total();
+        if both > allowed {
+            let needed = both;
+            return Err(SessionError::Memory { needed, allowed });
+        }
         let _memory = server.memory_for(needed)?;
         let mut machine = server.service.prepare(batch, &self.keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
@@ -568,11 +576,10 @@ fn halves(plan: &Plan, batch: usize) -> u64 {
 }
 
 /// How many prepared batches are kept.
-fn bounds(plan: &Plan, max_batch: usize, limits: &Limits) -> Bounds {
-    let bytes = || (halves(plan, max_batch) / 2).max(1 << 30);
+fn bounds(limits: &Limits) -> Bounds {
     Bounds {
         batches: limits.max_prepared,
-        bytes: limits.max_prepared_bytes.unwrap_or_else(bytes),
+        bytes: limits.max_prepared_bytes,
     }
 }
 
@@ -653,7 +660,9 @@ fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64), SessionEr
         .min(plan.max_batch());
     let Some(memory) = limits.max_memory else {
         let run = cost::memory(plan, wanted).server;
-        return Ok((wanted, run.saturating_add(halves(plan, wanted))));
+        // Nothing larger than the store is ever read from it.
+        let prepared = halves(plan, wanted).min(limits.max_prepared_bytes.saturating_mul(2));
+        return Ok((wanted, run.saturating_add(prepared)));
     };
     match cost::max_batch(plan, memory) {
         Ok(fits) => Ok((wanted.min(fits), memory)),

@@ -16,7 +16,7 @@ use std::{
 
 use common::*;
 use pronghorn_engine::{ClientKeys, ClientPreparation, Machine, ServerModel, Want};
-use pronghorn_plan::{Plan, TrustLevel};
+use pronghorn_plan::{Plan, TrustLevel, cost};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, Limits, Prediction, Server, SessionError,
     frame::{self, Kind, MAX_HANDSHAKE},
@@ -218,8 +218,8 @@ fn the_server_bounds_what_it_keeps() {
 
     let running = serve(
         Limits {
-            max_prepared_bytes: Some(100),
-            ..limits
+            max_prepared_bytes: 100,
+            ..limits.clone()
         },
         None,
     );
@@ -230,6 +230,24 @@ fn the_server_bounds_what_it_keeps() {
         error,
         SessionError::Peer {
             code: ErrorCode::Limit,
+            ..
+        }
+    );
+    assert!(refused, "{error}");
+
+    // Room for a batch, and not for its preparation beside it.
+    let memory = Limits {
+        max_memory: Some(cost::memory(&plan(), 4).server + 1),
+        ..limits
+    };
+    let running = serve(memory, None);
+    let error = connect(&running, None)
+        .prepare(4, |_| {})
+        .expect_err("too much");
+    let refused = matches!(
+        error,
+        SessionError::Peer {
+            code: ErrorCode::Busy,
             ..
         }
     );
