@@ -61,9 +61,6 @@ pub struct Source<'a, W> {
 
 /// Where the first stages of a transform read word `i`: `x` itself, or a source.
 trait First<L: Lanes>: Copy {
-    /// Whether that is `x` itself.
-    const IN_PLACE: bool;
-
     /// To be `inline(always)`.
     ///
     /// # Safety
@@ -82,8 +79,6 @@ trait First<L: Lanes>: Copy {
 struct InPlace;
 
 impl<L: Lanes> First<L> for InPlace {
-    const IN_PLACE: bool = true;
-
     #[inline(always)]
     unsafe fn load(self, _: &Residues<L>, lanes: L, x: *const L::Word, _: usize) -> [L::Vector; 2] {
         // SAFETY: by contract.
@@ -92,8 +87,6 @@ impl<L: Lanes> First<L> for InPlace {
 }
 
 impl<L: Lanes> First<L> for Source<'_, L::Word> {
-    const IN_PLACE: bool = false;
-
     #[inline(always)]
     unsafe fn load(
         self,
@@ -148,14 +141,9 @@ impl<W: Word> Transform<'_, W> {
         match direction {
             Direction::Forward => {
                 let bounds = Bounds::<L, TIGHT>::forward(lanes, q, stages);
+                assert!(source.is_none_or(|source| source.x.len() == x.len()));
                 let pass = Pass::new(lanes, bounds, &twiddles.forward, &twiddles.scale, x);
-                match source {
-                    None => pass.forward(InPlace, x),
-                    Some(source) => {
-                        assert!(source.x.len() == x.len());
-                        pass.forward(source, x);
-                    }
-                }
+                pass.forward(source, x);
             }
             Direction::Inverse => {
                 let bounds = Bounds::<L, TIGHT>::inverse(lanes, q, stages);
@@ -211,15 +199,20 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         block
     }
 
-    /// A source has as many words as `x`.
+    /// A source has as many words as `x`. The stages after the first are compiled once for both.
     #[inline(always)]
-    fn forward<F: First<L>>(&self, first: F, x: &mut [L::Word]) {
+    fn forward(&self, source: Option<Source<'_, L::Word>>, x: &mut [L::Word]) {
         let (n, block) = (x.len(), Self::block(x.len()));
         if block == n {
-            self.read(first, x);
+            if let Some(source) = source {
+                self.read(source, x);
+            }
             return self.forward_block(1, x);
         }
-        self.forward_two_stages(first, 1, n, x);
+        match source {
+            None => self.forward_two_stages(InPlace, 1, n, x),
+            Some(source) => self.forward_two_stages(source, 1, n, x),
+        }
         for start in (0..n).step_by(block) {
             // The parts that start here, largest first.
             let mut part = n / 4;
@@ -234,17 +227,14 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         }
     }
 
-    /// `x` from where it is to be read.
+    /// `x` from its source.
     #[inline(always)]
-    fn read<F: First<L>>(&self, first: F, x: &mut [L::Word]) {
-        if F::IN_PLACE {
-            return;
-        }
+    fn read(&self, source: Source<'_, L::Word>, x: &mut [L::Word]) {
         for i in (0..x.len()).step_by(2 * L::COUNT) {
             // SAFETY: x has a multiple of two vectors, and a source as many.
             unsafe {
                 let at = x.as_mut_ptr().add(i);
-                self.store(at, first.load(self.residues(), self.lanes, at, i));
+                self.store(at, source.load(self.residues(), self.lanes, at, i));
             }
         }
     }
