@@ -5,6 +5,7 @@
 //! coefficient `j`. There is no ciphertext-ciphertext product here, so the server needs no
 //! evaluation key and no NTT: every row is a vector of words it adds up with small integer weights.
 
+pub mod bfv;
 pub mod ckks;
 pub mod noise;
 pub mod rlwe;
