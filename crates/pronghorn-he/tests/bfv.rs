@@ -19,7 +19,13 @@ fn seed(byte: u8) -> Seed {
 }
 
 /// Small parameters that protect nothing.
-fn toy<W: Word>(n: usize, bits: &[u32], special: &[u32], digits: u32, t_bits: u32) -> Parameters<W> {
+fn toy<W: Word>(
+    n: usize,
+    bits: &[u32],
+    special: &[u32],
+    digits: u32,
+    t_bits: u32,
+) -> Parameters<W> {
     let t = largest_ntt_prime(t_bits, n).unwrap();
     let primes = rns::primes(n, &[bits, special].concat()).unwrap();
     let (primes, special) = primes.split_at(bits.len());
@@ -76,14 +82,25 @@ impl<W: Word> Setup<W> {
 
     fn with(&self, x: &[i32], y: &[i32], f: impl Fn(i64, i64) -> i64) -> Vec<i32> {
         let pairs = x.iter().zip(y);
-        pairs.map(|(&x, &y)| self.centre(f(x.into(), y.into()))).collect()
+        pairs
+            .map(|(&x, &y)| self.centre(f(x.into(), y.into())))
+            .collect()
     }
 
     /// `log2` of the measured noise, which must be within its bound, and the bound within 6 bits of it.
     fn check_noise(&self, what: &str, ciphertext: &Ciphertext<W>, noise: Noise) {
-        let (found, bound) = (self.key.log_noise(ciphertext).unwrap(), noise.bound().log2());
-        assert!(found <= bound, "{what}: measured 2^{found}, bound 2^{bound}");
-        assert!(bound <= found + 6.0, "{what}: measured 2^{found}, bound 2^{bound}");
+        let (found, bound) = (
+            self.key.log_noise(ciphertext).unwrap(),
+            noise.bound().log2(),
+        );
+        assert!(
+            found <= bound,
+            "{what}: measured 2^{found}, bound 2^{bound}"
+        );
+        assert!(
+            bound <= found + 6.0,
+            "{what}: measured 2^{found}, bound 2^{bound}"
+        );
         let budget = self.key.budget(ciphertext).unwrap();
         assert!((budget + found - self.parameters.log_room()).abs() < 1e-9);
     }
@@ -91,15 +108,24 @@ impl<W: Word> Setup<W> {
 
 fn values<W: Word>(parameters: &Parameters<W>, index: u64) -> Vec<i32> {
     let mut bytes = vec![0; 8 * parameters.n()];
-    Prg::new(&seed(9), "pronghorn test values").stream(index).fill(&mut bytes);
+    Prg::new(&seed(9), "pronghorn test values")
+        .stream(index)
+        .fill(&mut bytes);
     let draw = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap()) >> 1;
-    bytes.chunks_exact(8).map(|bytes| centre(parameters, draw(bytes) as i64)).collect()
+    bytes
+        .chunks_exact(8)
+        .map(|bytes| centre(parameters, draw(bytes) as i64))
+        .collect()
 }
 
 fn centre<W: Word>(parameters: &Parameters<W>, value: i64) -> i32 {
     let t = parameters.t() as i64;
     let residue = value.rem_euclid(t);
-    (if residue > t / 2 { residue - t } else { residue }) as i32
+    (if residue > t / 2 {
+        residue - t
+    } else {
+        residue
+    }) as i32
 }
 
 /// Both rows to the left.
@@ -122,24 +148,53 @@ fn operations_are_exact<W: Word>(parameters: Parameters<W>) {
     let plain = setup.parameters.encode(&y).unwrap();
     let (add, sub): (fn(i64, i64) -> i64, fn(i64, i64) -> i64) = (|x, y| x + y, |x, y| x - y);
     assert_eq!(setup.decrypt(&cx), x);
-    assert_eq!(setup.decrypt(&cx.add(&cy).unwrap()), setup.with(&x, &y, add));
-    assert_eq!(setup.decrypt(&cx.sub(&cy).unwrap()), setup.with(&x, &y, sub));
+    assert_eq!(
+        setup.decrypt(&cx.add(&cy).unwrap()),
+        setup.with(&x, &y, add)
+    );
+    assert_eq!(
+        setup.decrypt(&cx.sub(&cy).unwrap()),
+        setup.with(&x, &y, sub)
+    );
     assert_eq!(setup.decrypt(&cx.neg()), setup.with(&x, &y, |x, _| -x));
-    assert_eq!(setup.decrypt(&cx.add_plain(&plain).unwrap()), setup.with(&x, &y, add));
-    assert_eq!(setup.decrypt(&cx.sub_plain(&plain).unwrap()), setup.with(&x, &y, sub));
+    assert_eq!(
+        setup.decrypt(&cx.add_plain(&plain).unwrap()),
+        setup.with(&x, &y, add)
+    );
+    assert_eq!(
+        setup.decrypt(&cx.sub_plain(&plain).unwrap()),
+        setup.with(&x, &y, sub)
+    );
     let product = cx.mul_plain(&plain.to_multiplier()).unwrap();
     assert_eq!(setup.decrypt(&product), setup.with(&x, &y, |x, y| x * y));
 
-    for (steps, rotated) in STEPS.iter().zip(cx.rotate_many(&STEPS, &setup.keys).unwrap()) {
+    for (steps, rotated) in STEPS
+        .iter()
+        .zip(cx.rotate_many(&STEPS, &setup.keys).unwrap())
+    {
         assert_eq!(setup.decrypt(&rotated), left(&x, *steps));
     }
-    let there_and_back = cx.rotate(0, &setup.keys).unwrap().rotate(8, &setup.keys).unwrap();
+    let there_and_back = cx
+        .rotate(0, &setup.keys)
+        .unwrap()
+        .rotate(8, &setup.keys)
+        .unwrap();
     assert_eq!(setup.decrypt(&there_and_back), left(&x, 8));
-    assert_eq!(setup.decrypt(&cx.swap_rows(&setup.keys).unwrap()), swapped(&x));
+    assert_eq!(
+        setup.decrypt(&cx.swap_rows(&setup.keys).unwrap()),
+        swapped(&x)
+    );
 
     // Two inputs, ten rotations, three outputs.
-    let mut rotations: Vec<_> = STEPS.iter().map(|&steps| Rotation::left(0, steps)).collect();
-    rotations.extend([Rotation::left(1, 0), Rotation::left(0, 0), Rotation::Swap { input: 1 }]);
+    let mut rotations: Vec<_> = STEPS
+        .iter()
+        .map(|&steps| Rotation::left(0, steps))
+        .collect();
+    rotations.extend([
+        Rotation::left(1, 0),
+        Rotation::left(0, 0),
+        Rotation::Swap { input: 1 },
+    ]);
     rotations.extend([Rotation::left(1, 3), Rotation::left(1, 9)]);
     let moved: Vec<_> = rotations
         .iter()
@@ -148,20 +203,34 @@ fn operations_are_exact<W: Word>(parameters: Parameters<W>) {
             Rotation::Swap { input } => swapped([&x, &y][*input]),
         })
         .collect();
-    let weights: Vec<_> = (0..rotations.len() as u64).map(|j| setup.values(10 + j)).collect();
-    let plains: Vec<_> = weights.iter().map(|w| setup.parameters.multiplier(w).unwrap()).collect();
+    let weights: Vec<_> = (0..rotations.len() as u64)
+        .map(|j| setup.values(10 + j))
+        .collect();
+    let plains: Vec<_> = weights
+        .iter()
+        .map(|w| setup.parameters.multiplier(w).unwrap())
+        .collect();
     let times: Vec<_> = plains.iter().map(Factor::Times).collect();
     let mut mixed = times.clone();
-    (mixed[1], mixed[2], mixed[6], mixed[7]) = (Factor::One, Factor::Zero, Factor::One, Factor::One);
+    (mixed[1], mixed[2], mixed[6], mixed[7]) =
+        (Factor::One, Factor::Zero, Factor::One, Factor::One);
     let nothing = vec![Factor::Zero; rotations.len()];
-    let outputs = rotated_products(&[&cx, &cy], &rotations, &[times, mixed, nothing], &setup.keys).unwrap();
+    let outputs = rotated_products(
+        &[&cx, &cy],
+        &rotations,
+        &[times, mixed, nothing],
+        &setup.keys,
+    )
+    .unwrap();
     let sum = |skip: usize, ones: &[usize]| {
         let term = |j: usize| match ones.contains(&j) {
             true => moved[j].clone(),
             false => setup.with(&moved[j], &weights[j], |x, w| x * w),
         };
         let terms = (0..rotations.len()).filter(|&j| j != skip).map(term);
-        terms.reduce(|sum, term| setup.with(&sum, &term, |x, y| x + y)).unwrap()
+        terms
+            .reduce(|sum, term| setup.with(&sum, &term, |x, y| x + y))
+            .unwrap()
     };
     assert_eq!(setup.decrypt(&outputs[0]), sum(usize::MAX, &[]));
     assert_eq!(setup.decrypt(&outputs[1]), sum(2, &[1, 6, 7]));
@@ -217,7 +286,10 @@ fn encoding_scales_exactly() {
     assert!(noise.iter().all(|e| e.abs() <= 21.5));
     assert!(noise.iter().any(|e| (e - e.round()).abs() > 0.1));
     let plain = setup.parameters.encode(&values).unwrap();
-    let zero = setup.key.noise(&ciphertext.sub_plain(&plain).unwrap()).unwrap();
+    let zero = setup
+        .key
+        .noise(&ciphertext.sub_plain(&plain).unwrap())
+        .unwrap();
     for (e, whole) in noise.iter().zip(&zero) {
         assert!((e - whole).abs() <= 0.5 + 1e-6 && (whole - whole.round()).abs() < 1e-6);
     }
@@ -226,7 +298,10 @@ fn encoding_scales_exactly() {
 #[test]
 fn presets_have_128_bits() {
     for t_bits in [17, 20] {
-        let (small, large) = (Parameters::<u64>::small(t_bits).unwrap(), Parameters::<u64>::large(t_bits).unwrap());
+        let (small, large) = (
+            Parameters::<u64>::small(t_bits).unwrap(),
+            Parameters::<u64>::large(t_bits).unwrap(),
+        );
         for parameters in [&small, &large] {
             assert_eq!(parameters.security(), Some(SecurityLevel::Bits128));
             assert_eq!(parameters.t() % (2 * parameters.n() as u64), 1);
@@ -234,7 +309,10 @@ fn presets_have_128_bits() {
         }
         assert_ne!(small.hash(), large.hash());
     }
-    assert_ne!(Parameters::<u64>::small(17).unwrap().hash(), Parameters::<u64>::small(18).unwrap().hash());
+    assert_ne!(
+        Parameters::<u64>::small(17).unwrap().hash(),
+        Parameters::<u64>::small(18).unwrap().hash()
+    );
     let digits = |bits| Parameters::<u64>::with_bits(4096, &[50, 50], &[], bits, 17);
     assert_ne!(digits(17).unwrap().hash(), digits(18).unwrap().hash());
 }
@@ -243,29 +321,69 @@ fn presets_have_128_bits() {
 fn bad_parameters_are_refused() {
     let primes = rns::primes(4096, &[53, 53]).unwrap();
     let t = largest_ntt_prime(20, 4096).unwrap();
-    let new = |n, primes: &[u64], switching, t| Parameters::<u64>::new(n, primes, switching, t).err().unwrap();
+    let new = |n, primes: &[u64], switching, t| {
+        Parameters::<u64>::new(n, primes, switching, t)
+            .err()
+            .unwrap()
+    };
     let special = rns::primes(4096, &[53, 53, 30]).unwrap();
     assert!(matches!(
         new(4096, &primes, Switching::SpecialPrimes(&special[2..]), t),
         ParameterError::Ring(_)
     ));
-    assert!(matches!(new(4096, &[], Switching::None, t), ParameterError::Ring(_)));
-    for t in [0, 2, 17, 65_536, t + 2, 1 << 40, largest_ntt_prime(40, 4096).unwrap()] {
-        assert!(matches!(new(4096, &primes, Switching::None, t), ParameterError::Plaintext { .. }));
+    assert!(matches!(
+        new(4096, &[], Switching::None, t),
+        ParameterError::Ring(_)
+    ));
+    for t in [
+        0,
+        2,
+        17,
+        65_536,
+        t + 2,
+        1 << 40,
+        largest_ntt_prime(40, 4096).unwrap(),
+    ] {
+        assert!(matches!(
+            new(4096, &primes, Switching::None, t),
+            ParameterError::Plaintext { .. }
+        ));
     }
-    assert!(matches!(new(4096, &[t, primes[0]], Switching::None, t), ParameterError::Shared { .. }));
+    assert!(matches!(
+        new(4096, &[t, primes[0]], Switching::None, t),
+        ParameterError::Shared { .. }
+    ));
     for bits in [0, 53, 60] {
-        assert!(matches!(new(4096, &primes, Switching::Digits(bits), t), ParameterError::Digits { .. }));
+        assert!(matches!(
+            new(4096, &primes, Switching::Digits(bits), t),
+            ParameterError::Digits { .. }
+        ));
     }
-    let narrow = largest_ntt_prime(14, 4096).unwrap();
-    assert!(matches!(new(4096, &[narrow], Switching::None, t), ParameterError::NoRoom { .. }));
-    let with_bits = |t_bits| Parameters::<u64>::with_bits(4096, &[50, 50], &[], 0, t_bits).err().unwrap();
+    let narrow = largest_ntt_prime(17, 4096).unwrap();
+    assert!(matches!(
+        new(4096, &[narrow], Switching::None, t),
+        ParameterError::NoRoom { .. }
+    ));
+    let with_bits = |t_bits| {
+        Parameters::<u64>::with_bits(4096, &[50, 50], &[], 0, t_bits)
+            .err()
+            .unwrap()
+    };
     for t_bits in [0, 12, 32, 64] {
-        assert!(matches!(with_bits(t_bits), ParameterError::PlaintextBits { .. }), "{t_bits}");
+        assert!(
+            matches!(with_bits(t_bits), ParameterError::PlaintextBits { .. }),
+            "{t_bits}"
+        );
     }
     // A chain with a prime of the size of t does without t.
     let parameters = Parameters::<u64>::with_bits(4096, &[31, 50], &[], 0, 31).unwrap();
-    assert!(parameters.ring().basis().primes().all(|q| q.value() != parameters.t()));
+    assert!(
+        parameters
+            .ring()
+            .basis()
+            .primes()
+            .all(|q| q.value() != parameters.t())
+    );
 }
 
 #[test]
@@ -276,18 +394,45 @@ fn misuse_is_refused() {
     assert!(matches!(x.add(&y), Err(BfvError::Ring(_))));
     assert!(x.sub(&y).is_err());
     assert!(x.mul_plain(&other.multiplier(0)).is_err());
-    assert!(x.add_plain(&other.parameters.encode(&[1]).unwrap()).is_err());
+    assert!(
+        x.add_plain(&other.parameters.encode(&[1]).unwrap())
+            .is_err()
+    );
     assert!(setup.key.decrypt(&y).is_err());
-    assert!(setup.parameters.decode(&other.parameters.encode(&[1]).unwrap()).is_err());
+    assert!(
+        setup
+            .parameters
+            .decode(&other.parameters.encode(&[1]).unwrap())
+            .is_err()
+    );
     assert!(x.rotate(1, &other.keys).is_err());
-    assert!(x.rotate(7, &setup.keys).err().unwrap().to_string().contains("7 slots"));
-    assert!(matches!(setup.parameters.encode(&[0; 65]), Err(BfvError::Slots { .. })));
+    assert!(
+        x.rotate(7, &setup.keys)
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("7 slots")
+    );
+    assert!(matches!(
+        setup.parameters.encode(&[0; 65]),
+        Err(BfvError::Slots { .. })
+    ));
     let (turn, one) = (Rotation::left(0, 1), Factor::<u64>::One);
-    let run = |rotation, row: Vec<_>| rotated_products(&[&x], &[rotation], &[row], &setup.keys).err();
-    assert!(matches!(run(turn, vec![one; 2]), Some(BfvError::Shape { .. })));
+    let run =
+        |rotation, row: Vec<_>| rotated_products(&[&x], &[rotation], &[row], &setup.keys).err();
+    assert!(matches!(
+        run(turn, vec![one; 2]),
+        Some(BfvError::Shape { .. })
+    ));
     assert!(matches!(run(turn, vec![]), Some(BfvError::Shape { .. })));
-    assert!(matches!(run(Rotation::left(1, 1), vec![one]), Some(BfvError::Shape { .. })));
-    assert!(matches!(run(turn, vec![Factor::Times(&other.multiplier(0))]), Some(BfvError::Ring(_))));
+    assert!(matches!(
+        run(Rotation::left(1, 1), vec![one]),
+        Some(BfvError::Shape { .. })
+    ));
+    assert!(matches!(
+        run(turn, vec![Factor::Times(&other.multiplier(0))]),
+        Some(BfvError::Ring(_))
+    ));
     let none = toy::<u64>(64, &[50, 50], &[], 0, 17);
     let key = SecretKey::generate(&none, &seed(1));
     assert!(EvaluationKeys::generate_from_seed(&key, &[1], false, &seed(1)).is_err());
@@ -309,15 +454,36 @@ fn noise_is_bounded(parameters: Parameters<u64>) {
     let product = x.mul_plain(&plain).unwrap();
     setup.check_noise("product by its norm", &product, fresh.times(plain.norm()));
     setup.check_noise("product", &product, fresh.times(p.largest_norm()));
-    setup.check_noise("rotation", &x.rotate(1, &setup.keys).unwrap(), fresh + p.rotation_noise());
-    setup.check_noise("swap", &x.swap_rows(&setup.keys).unwrap(), fresh + p.rotation_noise());
+    setup.check_noise(
+        "rotation",
+        &x.rotate(1, &setup.keys).unwrap(),
+        fresh + p.rotation_noise(),
+    );
+    setup.check_noise(
+        "swap",
+        &x.swap_rows(&setup.keys).unwrap(),
+        fresh + p.rotation_noise(),
+    );
     let after = product.rotate(3, &setup.keys).unwrap();
-    setup.check_noise("rotated product", &after, fresh.times(p.largest_norm()) + p.rotation_noise());
-    let rotations: Vec<_> = STEPS.iter().map(|&steps| Rotation::left(0, steps)).collect();
-    let plains: Vec<_> = (0..STEPS.len() as u64).map(|j| setup.multiplier(20 + j)).collect();
+    setup.check_noise(
+        "rotated product",
+        &after,
+        fresh.times(p.largest_norm()) + p.rotation_noise(),
+    );
+    let rotations: Vec<_> = STEPS
+        .iter()
+        .map(|&steps| Rotation::left(0, steps))
+        .collect();
+    let plains: Vec<_> = (0..STEPS.len() as u64)
+        .map(|j| setup.multiplier(20 + j))
+        .collect();
     let factors = plains.iter().map(Factor::Times).collect();
     let sum = rotated_products(&[&x], &rotations, &[factors], &setup.keys).unwrap();
-    setup.check_noise("products of rotations", &sum[0], p.rotated_products_noise(fresh, STEPS.len()));
+    setup.check_noise(
+        "products of rotations",
+        &sum[0],
+        p.rotated_products_noise(fresh, STEPS.len()),
+    );
     let ones = vec![Factor::One; STEPS.len()];
     let sum = rotated_products(&[&x], &rotations, &[ones], &setup.keys).unwrap();
     let noise = (fresh + p.switch_noise()).sum(STEPS.len()) + p.division_noise();
@@ -341,9 +507,14 @@ fn noise_of_many_products_is_bounded() {
     let fresh = Noise::of_secret_encryption().times(setup.parameters.largest_norm());
     let (x, plain) = (setup.encrypt(&setup.values(0)), setup.multiplier(1));
     let equal = vec![x.mul_plain(&plain).unwrap(); 64];
-    let different: Vec<_> = (0..64).map(|j| x.mul_plain(&setup.multiplier(j)).unwrap()).collect();
+    let different: Vec<_> = (0..64)
+        .map(|j| x.mul_plain(&setup.multiplier(j)).unwrap())
+        .collect();
     for (terms, noise) in [(equal, fresh.sum_dependent(64)), (different, fresh.sum(64))] {
-        let sum = terms.into_iter().reduce(|sum, term| sum.add(&term).unwrap()).unwrap();
+        let sum = terms
+            .into_iter()
+            .reduce(|sum, term| sum.add(&term).unwrap())
+            .unwrap();
         setup.check_noise("sum of products", &sum, noise);
     }
 }
@@ -358,7 +529,10 @@ fn hide(
 ) -> (Vec<i32>, Answer<u64>) {
     let parameters = &setup.parameters;
     let format = parameters.answer_format_with(noise, flood_bits).unwrap();
-    let (hider, public) = (Hider::new(&seed(4)), PublicKey::generate_from_seed(&setup.key, &seed(5)));
+    let (hider, public) = (
+        Hider::new(&seed(4)),
+        PublicKey::generate_from_seed(&setup.key, &seed(5)),
+    );
     let answer = hider.hide(row, ciphertext, &public, &format).unwrap();
     let mut bytes = Vec::new();
     answer.encode(&mut bytes);
@@ -369,10 +543,14 @@ fn hide(
 
 #[test]
 fn shares_of_hidden_answers_add_up() {
-    for parameters in [Parameters::small(20).unwrap(), Parameters::large(17).unwrap()] {
+    for parameters in [
+        Parameters::small(20).unwrap(),
+        Parameters::large(17).unwrap(),
+    ] {
         let mut setup = Setup::new(parameters);
         let fresh = Noise::of_secret_encryption();
-        let noise = setup.parameters.rotation_noise() + fresh.times(setup.parameters.largest_norm());
+        let noise =
+            setup.parameters.rotation_noise() + fresh.times(setup.parameters.largest_norm());
         let (x, w) = (setup.values(0), setup.values(1));
         let product = setup.encrypt(&x).mul_plain(&setup.multiplier(1)).unwrap();
         let product = product.rotate(1, &setup.keys).unwrap();
@@ -387,7 +565,8 @@ fn shares_of_hidden_answers_add_up() {
             assert!(100 - format.dropped_b - format.dropped_a < 62, "{format:?}");
             // Shares look uniform: their mean to five standard errors.
             for shares in [&server, &client] {
-                let mean = shares.iter().map(|&share| f64::from(share)).sum::<f64>() / shares.len() as f64;
+                let mean =
+                    shares.iter().map(|&share| f64::from(share)).sum::<f64>() / shares.len() as f64;
                 let error = setup.parameters.t() as f64 / (12.0 * shares.len() as f64).sqrt();
                 assert!(mean.abs() < 5.0 * error, "{mean}");
             }
@@ -400,18 +579,29 @@ fn every_limb_may_be_needed() {
     // Narrow primes: answers of two limbs, without dropped bits.
     let parameters = toy::<u32>(64, &[25, 25, 25, 25, 25], &[], 10, 20);
     let mut setup = Setup::new(parameters.clone());
-    let format = parameters.answer_format(Noise::of_secret_encryption()).unwrap();
+    let format = parameters
+        .answer_format(Noise::of_secret_encryption())
+        .unwrap();
     assert!(format.limbs > 1 && format.limbs < 5 && format.dropped_b + format.dropped_a == 0);
     let (x, hider) = (setup.values(3), Hider::new(&seed(4)));
     let public = PublicKey::generate_from_seed(&setup.key, &seed(5));
     let answer = hider.hide(0, &setup.encrypt(&x), &public, &format).unwrap();
     let client = setup.key.decrypt_answer(&answer).unwrap();
-    assert_eq!(setup.with(&hider.shares(&parameters, 0), &client, |x, y| x + y), x);
-    assert!(matches!(hider.hide(1 << 32, &setup.encrypt(&x), &public, &format), Err(BfvError::Row { .. })));
+    assert_eq!(
+        setup.with(&hider.shares(&parameters, 0), &client, |x, y| x + y),
+        x
+    );
+    assert!(matches!(
+        hider.hide(1 << 32, &setup.encrypt(&x), &public, &format),
+        Err(BfvError::Row { .. })
+    ));
     let none = pronghorn_he::bfv::AnswerFormat { limbs: 6, ..format };
     assert!(hider.hide(0, &setup.encrypt(&x), &public, &none).is_err());
-    let large = Noise::of_secret_encryption().times(2f64.powi(40));
-    assert!(matches!(parameters.answer_format(large), Err(BfvError::NoRoom { .. })));
+    let large = Noise::of_secret_encryption().times(2f64.powi(60));
+    assert!(matches!(
+        parameters.answer_format(large),
+        Err(BfvError::NoRoom { .. })
+    ));
 }
 
 /// The statistic of Kolmogorov and Smirnov: the largest distance of two empirical distributions, in units of what chance gives.
@@ -419,17 +609,27 @@ fn distance(x: &[f64], y: &[f64]) -> f64 {
     let (mut x, mut y) = (x.to_vec(), y.to_vec());
     x.sort_by(f64::total_cmp);
     y.sort_by(f64::total_cmp);
-    let share = |sorted: &[f64], at: f64| sorted.partition_point(|&z| z <= at) as f64 / sorted.len() as f64;
-    let largest = x.iter().chain(&y).map(|&at| (share(&x, at) - share(&y, at)).abs()).fold(0.0, f64::max);
+    let share =
+        |sorted: &[f64], at: f64| sorted.partition_point(|&z| z <= at) as f64 / sorted.len() as f64;
+    let largest = x
+        .iter()
+        .chain(&y)
+        .map(|&at| (share(&x, at) - share(&y, at)).abs())
+        .fold(0.0, f64::max);
     largest * (x.len() as f64 * y.len() as f64 / (x.len() + y.len()) as f64).sqrt()
 }
 
 #[test]
 fn noise_tells_the_weights_without_the_flood_only() {
     let mut setup = Setup::new(Parameters::<u64>::small(18).unwrap());
-    let noise = Noise::of_secret_encryption().times(setup.parameters.largest_norm()).sum(8);
+    let noise = Noise::of_secret_encryption()
+        .times(setup.parameters.largest_norm())
+        .sum(8);
     // A layer that keeps its input, one with weights of 1 and -1, and the size of their noises.
-    let ones = setup.parameters.multiplier(&vec![1; setup.parameters.n()]).unwrap();
+    let ones = setup
+        .parameters
+        .multiplier(&vec![1; setup.parameters.n()])
+        .unwrap();
     let signs: Vec<_> = setup.values(1).iter().map(|value| value.signum()).collect();
     let signs = setup.parameters.multiplier(&signs).unwrap();
     let input = setup.encrypt(&setup.values(0));
@@ -454,16 +654,24 @@ fn noise_tells_the_weights_without_the_flood_only() {
     assert!(measured(&setup, FLOOD_BITS, plain) < 1.95);
     // A client that knows the errors of its own encryption correlates the noise with them.
     let errors = setup.key.noise(&input).unwrap();
-    let correlate = |noise: &[f64]| -> Vec<f64> { noise.iter().zip(&errors).map(|(x, e)| x * e).collect() };
+    let correlate =
+        |noise: &[f64]| -> Vec<f64> { noise.iter().zip(&errors).map(|(x, e)| x * e).collect() };
     assert!(measured(&setup, FLOOD_BITS, &correlate) < 1.95);
     // Almost no flood: what is dropped is sized by the room, so the room must be small for noise to show.
     let unflooded: Vec<Vec<f64>> = results
         .iter()
         .enumerate()
         .map(|(row, result)| {
-            let format = pronghorn_he::bfv::AnswerFormat { log_flood: 4, limbs: 2, dropped_b: 0, dropped_a: 0 };
+            let format = pronghorn_he::bfv::AnswerFormat {
+                log_flood: 4,
+                limbs: 2,
+                dropped_b: 0,
+                dropped_a: 0,
+            };
             let public = PublicKey::generate_from_seed(&setup.key, &seed(5));
-            let answer = Hider::new(&seed(4)).hide(row as u64, result, &public, &format).unwrap();
+            let answer = Hider::new(&seed(4))
+                .hide(row as u64, result, &public, &format)
+                .unwrap();
             setup.key.answer_noise(&answer).unwrap()
         })
         .collect();
@@ -474,9 +682,12 @@ fn noise_tells_the_weights_without_the_flood_only() {
 #[test]
 fn the_table_of_workloads_is_true() {
     let source = include_str!("../src/bfv/workload.rs");
-    for line in table() {
-        assert!(source.contains(&line), "the table lacks this line:\n{line}");
-    }
+    let (lines, documented) = (table(), |line: &String| source.contains(line));
+    assert!(
+        lines.iter().all(documented),
+        "the table should be:\n{}",
+        lines.join("\n")
+    );
 }
 
 fn table() -> Vec<String> {
@@ -490,15 +701,29 @@ fn table() -> Vec<String> {
     let mut lines = Vec::new();
     for (what, input_rotations, output_rotations, doublings) in kinds {
         for t_bits in [17, 18, 20] {
-            let workload = Workload { t_bits, products: 1 << 10, input_rotations, output_rotations, doublings };
+            let workload = Workload {
+                t_bits,
+                products: 1 << 10,
+                input_rotations,
+                output_rotations,
+                doublings,
+            };
             let cell = |n| match Parameters::<u64>::for_workload(n, &workload) {
                 Ok(parameters) => {
                     assert!(parameters.security().is_some());
-                    format!("{}, {:.1} left", chain(&parameters), workload.spare(&parameters))
+                    format!(
+                        "{}, {:.1} left",
+                        chain(&parameters),
+                        workload.spare(&parameters)
+                    )
                 }
                 Err(_) => "no".to_owned(),
             };
-            lines.push(format!("//! | {what} | {t_bits} | {} | {} |", cell(4096), cell(8192)));
+            lines.push(format!(
+                "//! | {what} | {t_bits} | {} | {} |",
+                cell(4096),
+                cell(8192)
+            ));
         }
     }
     lines
@@ -506,7 +731,12 @@ fn table() -> Vec<String> {
 
 /// Primes by their bits.
 fn chain(parameters: &Parameters<u64>) -> String {
-    let bits: Vec<_> = parameters.ring().basis().primes().map(|q| q.bits().to_string()).collect();
+    let bits: Vec<_> = parameters
+        .ring()
+        .basis()
+        .primes()
+        .map(|q| q.bits().to_string())
+        .collect();
     let (chain, special) = bits.split_at(parameters.limbs());
     let chain = chain.join("+");
     match parameters.digit_bits() {
@@ -517,7 +747,13 @@ fn chain(parameters: &Parameters<u64>) -> String {
 
 #[test]
 fn other_degrees_have_no_workload() {
-    let workload = Workload { t_bits: 17, products: 1, input_rotations: false, output_rotations: 0, doublings: 0 };
+    let workload = Workload {
+        t_bits: 17,
+        products: 1,
+        input_rotations: false,
+        output_rotations: 0,
+        doublings: 0,
+    };
     assert!(matches!(
         Parameters::<u64>::for_workload(2048, &workload),
         Err(ParameterError::Workload { n: 2048 })

@@ -2,7 +2,9 @@
 
 use pronghorn_ring::{Word, vector};
 
-use super::{BfvError, EvaluationKeys, Factor, Multiplier, Parameters, Plaintext, Rotation, rotated_products};
+use super::{
+    BfvError, EvaluationKeys, Factor, Multiplier, Parameters, Plaintext, Rotation, rotated_products,
+};
 use crate::ckks::{self, slices, wipe::wipe};
 
 /// What the ring's ciphertexts carry in place of a scale.
@@ -18,8 +20,9 @@ pub struct Ciphertext<W: Word> {
 impl<W: Word> Ciphertext<W> {
     /// Of words `[poly][limb][N]`.
     pub(super) fn from_words(parameters: &Parameters<W>, words: Vec<W>) -> Self {
-        let inner = ckks::Ciphertext::from_words(parameters.ring(), parameters.limbs(), NO_SCALE, words)
-            .expect("two polynomials of all limbs are a ciphertext");
+        let inner =
+            ckks::Ciphertext::from_words(parameters.ring(), parameters.limbs(), NO_SCALE, words)
+                .expect("two polynomials of all limbs are a ciphertext");
         Self::of(parameters, inner)
     }
 
@@ -124,7 +127,12 @@ impl<W: Word> Ciphertext<W> {
         self.parameters.ring().same(plain.parameters().ring())?;
         let mut product = self.clone();
         let limbs = self.parameters.limbs();
-        slices::mul_plain_assign(self.parameters.ring(), limbs, product.words_mut(), plain.chain());
+        slices::mul_plain_assign(
+            self.parameters.ring(),
+            limbs,
+            product.words_mut(),
+            plain.chain(),
+        );
         Ok(product)
     }
 
@@ -151,7 +159,10 @@ impl<W: Word> Ciphertext<W> {
             let of = |inner| Self::of(&self.parameters, inner);
             return Ok(rotated.into_iter().map(of).collect());
         }
-        let rotations: Vec<_> = steps.iter().map(|&steps| Rotation::left(0, steps)).collect();
+        let rotations: Vec<_> = steps
+            .iter()
+            .map(|&steps| Rotation::left(0, steps))
+            .collect();
         self.each(&rotations, keys)
     }
 
@@ -165,7 +176,11 @@ impl<W: Word> Ciphertext<W> {
     }
 
     /// An output for each of these.
-    fn each(&self, rotations: &[Rotation], keys: &EvaluationKeys<W>) -> Result<Vec<Self>, BfvError> {
+    fn each(
+        &self,
+        rotations: &[Rotation],
+        keys: &EvaluationKeys<W>,
+    ) -> Result<Vec<Self>, BfvError> {
         let row = |place: usize| {
             let mut row = vec![Factor::Zero; rotations.len()];
             row[place] = Factor::One;
@@ -182,7 +197,11 @@ impl<W: Word> Ciphertext<W> {
     ) -> Result<(), BfvError> {
         let parameters = self.parameters.clone();
         parameters.ring().same(plain.parameters().ring())?;
-        let (basis, n, limbs) = (parameters.ring().basis(), parameters.n(), parameters.limbs());
+        let (basis, n, limbs) = (
+            parameters.ring().basis(),
+            parameters.n(),
+            parameters.limbs(),
+        );
         let (mut lifted, mut scaled) = (plain.lifted(), vec![W::default(); n]);
         let b = self.words_mut().chunks_exact_mut(n).take(limbs);
         for (limb, b) in b.enumerate() {

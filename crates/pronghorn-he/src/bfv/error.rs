@@ -16,9 +16,10 @@ pub enum BfvError {
         /// Slots there are.
         slots: usize,
     },
-    /// A rotation of a ciphertext that is not there, or a row of factors that is no row.
+    /// A rotation of a ciphertext that is not there, a row of factors that is no row, or an answer's format that is none.
     #[error(
-        "{field} is {found}, but there are {limit}; give a factor for each rotation of each output, and rotations of inputs that exist"
+        "{field} is {found}, which does not go with {limit}; give a factor for each rotation of each output, rotations of inputs that \
+         exist, and formats of the same parameters"
     )]
     Shape {
         /// What does not fit.

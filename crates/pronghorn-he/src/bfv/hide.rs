@@ -34,7 +34,7 @@ use pronghorn_ring::{
 
 use super::{BfvError, Ciphertext, Noise, Parameters, Plaintext, PublicKey, SecretKey};
 use crate::{
-    ckks::{CkksError, slices, wipe::wipe},
+    ckks::{slices, wipe::wipe},
     noise,
 };
 
@@ -84,7 +84,11 @@ impl<W: Word> Parameters<W> {
     ///
     /// # Errors
     /// When the flood does not fit the modulus.
-    pub fn answer_format_with(&self, noise: Noise, flood_bits: u32) -> Result<AnswerFormat, BfvError> {
+    pub fn answer_format_with(
+        &self,
+        noise: Noise,
+        flood_bits: u32,
+    ) -> Result<AnswerFormat, BfvError> {
         // The mask's rounding is that of a plaintext.
         let hidden = noise + Noise::of_public_encryption(self.n()) + Noise::of_secret_encryption();
         let bound = hidden.bound();
@@ -114,8 +118,16 @@ impl<W: Word> Parameters<W> {
         let widest = self.ring().basis().prime(0).bits() - 1;
         let most = if limbs == 1 { widest } else { 0 };
         let bound_a = |dropped: u32| noise::dropped_a_bound(self.n(), dropped) as f64;
-        let bound_b = |dropped: u32| if dropped == 0 { 0.0 } else { f64::from(dropped - 1).exp2() };
-        let dropped_a = (0..=most).rev().find(|&dropped| bound_a(dropped) <= room / 2.0)?;
+        let bound_b = |dropped: u32| {
+            if dropped == 0 {
+                0.0
+            } else {
+                f64::from(dropped - 1).exp2()
+            }
+        };
+        let dropped_a = (0..=most)
+            .rev()
+            .find(|&dropped| bound_a(dropped) <= room / 2.0)?;
         let rest = room - bound_a(dropped_a);
         let dropped_b = (0..=most).rev().find(|&dropped| bound_b(dropped) <= rest)?;
         Some(AnswerFormat {
@@ -133,6 +145,29 @@ impl<W: Word> Parameters<W> {
 }
 
 impl AnswerFormat {
+    /// The field that is impossible with these parameters, its value and the most it may be.
+    pub(super) fn check<W: Word>(
+        &self,
+        parameters: &Parameters<W>,
+    ) -> Result<(), (&'static str, u64, u64)> {
+        let limbs = parameters.limbs() as u64;
+        if !(1..=limbs).contains(&(self.limbs as u64)) {
+            return Err(("the number of primes left", self.limbs as u64, limbs));
+        }
+        let width = parameters.ring().basis().prime(0).bits() - 1;
+        let most = if self.limbs == 1 { width } else { 0 };
+        let room = (parameters.log_modulus() - 2.0).max(0.0) as u32;
+        let fields = [
+            ("the bits dropped of b", self.dropped_b, most),
+            ("the bits dropped of a", self.dropped_a, most),
+            ("the bits of the flood", self.log_flood, room),
+        ];
+        match fields.into_iter().find(|(_, found, most)| found > most) {
+            Some((field, found, most)) => Err((field, found.into(), most.into())),
+            None => Ok(()),
+        }
+    }
+
     /// Bits on the wire of a coefficient of `b` and of `a`, in one limb.
     pub(super) fn widths<W: Word>(&self, parameters: &Parameters<W>, limb: usize) -> [u32; 2] {
         let bits = parameters.ring().basis().prime(limb).bits();
@@ -184,7 +219,7 @@ impl<W: Word> Hider<W> {
     /// the flood, and two a limb to shorten.
     ///
     /// # Errors
-    /// When parameters differ or there is no such row.
+    /// When parameters differ, there is no such row, or the format is none of these parameters.
     pub fn hide(
         &self,
         row: u64,
@@ -197,15 +232,20 @@ impl<W: Word> Hider<W> {
         if row >> 32 != 0 {
             return Err(BfvError::Row { row });
         }
-        let limit = parameters.limbs();
-        if !(1..=limit).contains(&format.limbs) {
-            let limbs = format.limbs;
-            return Err(CkksError::NoSuchLimbs { limbs, limit }.into());
+        if let Err((field, found, limit)) = format.check(parameters) {
+            return Err(BfvError::Shape {
+                field,
+                found: found as usize,
+                limit: limit as usize,
+            });
         }
         let mut hidden = ciphertext.clone();
         hidden.add_plain_assign(&self.mask(parameters, row))?;
-        key.key
-            .add_zero(parameters.limbs(), hidden.words_mut(), &mut self.zeros.stream(row));
+        key.key.add_zero(
+            parameters.limbs(),
+            hidden.words_mut(),
+            &mut self.zeros.stream(row),
+        );
         self.flood(row, format.log_flood, &mut hidden);
         Ok(Answer {
             words: shorten(&hidden, format),
@@ -219,7 +259,10 @@ impl<W: Word> Hider<W> {
         let (basis, n) = (parameters.ring().basis(), parameters.n());
         let uniform = Integers::uniform(basis, log_flood, n, &mut self.floods.stream(row));
         let (mut words, mut room) = (vec![W::default(); n], vec![W::default(); n]);
-        let b = hidden.words_mut().chunks_exact_mut(n).take(parameters.limbs());
+        let b = hidden
+            .words_mut()
+            .chunks_exact_mut(n)
+            .take(parameters.limbs());
         for (limb, b) in b.enumerate() {
             uniform.residues(basis.prime(limb), &mut words, &mut room);
             basis.ntt(limb).forward(&mut words);
@@ -235,8 +278,16 @@ fn shorten<W: Word>(hidden: &Ciphertext<W>, format: &AnswerFormat) -> Vec<W> {
     let (parameters, n) = (hidden.parameters(), hidden.parameters().n());
     let (limbs, kept) = (parameters.limbs(), format.limbs);
     let mut words = vec![W::default(); 2 * kept * n];
-    slices::rescale(parameters.ring(), limbs, limbs - kept, hidden.words(), &mut words);
-    let polys = words.chunks_exact_mut(kept * n).zip([format.dropped_b, format.dropped_a]);
+    slices::rescale(
+        parameters.ring(),
+        limbs,
+        limbs - kept,
+        hidden.words(),
+        &mut words,
+    );
+    let polys = words
+        .chunks_exact_mut(kept * n)
+        .zip([format.dropped_b, format.dropped_a]);
     for (poly, dropped) in polys {
         parameters.ring().basis().inverse(poly);
         poly.iter_mut().for_each(|word| *word = *word >> dropped);
@@ -265,7 +316,13 @@ impl<W: Word> Answer<W> {
                 continue;
             }
             let middle = W::from_u64(1 << (dropped - 1));
-            for (q, limb) in self.parameters.ring().basis().primes().zip(poly.chunks_exact_mut(n)) {
+            for (q, limb) in self
+                .parameters
+                .ring()
+                .basis()
+                .primes()
+                .zip(poly.chunks_exact_mut(n))
+            {
                 limb.iter_mut()
                     .for_each(|word| *word = q.reduce_once((*word << dropped) | middle));
             }
@@ -297,7 +354,11 @@ impl<W: Word> SecretKey<W> {
     fn answer_digits(&self, answer: &Answer<W>) -> Result<Vec<W>, BfvError> {
         let parameters = self.parameters();
         parameters.ring().same(answer.parameters.ring())?;
-        let (basis, n, kept) = (parameters.ring().basis(), parameters.n(), answer.format.limbs);
+        let (basis, n, kept) = (
+            parameters.ring().basis(),
+            parameters.n(),
+            answer.format.limbs,
+        );
         let mut words = answer.restored();
         let (b, a) = words.split_at_mut(kept * n);
         basis.forward(a);

@@ -7,10 +7,7 @@ use pronghorn_ring::{
 };
 
 use super::{BfvError, Ciphertext, Parameters, Plaintext};
-use crate::ckks::{
-    self, expand_uniform, uniform_generator,
-    wipe::wipe,
-};
+use crate::ckks::{self, expand_uniform, uniform_generator, wipe::wipe};
 
 /// A uniform ternary secret: [`ckks::SecretKey`] with a plaintext modulus. Wiped on drop.
 pub struct SecretKey<W: Word> {
@@ -95,7 +92,10 @@ impl<W: Word> SecretKey<W> {
     /// When the ciphertext is of other parameters.
     pub fn log_noise(&self, ciphertext: &Ciphertext<W>) -> Result<f64, BfvError> {
         let noise = self.noise(ciphertext)?;
-        Ok(noise.iter().fold(1f64, |largest, x| largest.max(x.abs())).log2())
+        Ok(noise
+            .iter()
+            .fold(1f64, |largest, x| largest.max(x.abs()))
+            .log2())
     }
 
     /// Bits left: `log2(Q / 2t)` less [`log_noise`](Self::log_noise).
@@ -122,7 +122,8 @@ impl<W: Word> SecretKey<W> {
         parameters.ring().same(ciphertext.parameters().ring())?;
         let limbs = parameters.limbs();
         let mut phase = vec![W::default(); limbs * parameters.n()];
-        self.key.decrypt_words(limbs, ciphertext.words(), &mut phase);
+        self.key
+            .decrypt_words(limbs, ciphertext.words(), &mut phase);
         parameters.ring().basis().inverse(&mut phase);
         self.to_digits(&mut phase);
         Ok(phase)
@@ -132,7 +133,12 @@ impl<W: Word> SecretKey<W> {
     /// noise, as `t x = Q m + t e`.
     pub(super) fn to_digits(&self, phase: &mut [W]) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
-        for (q, phase) in parameters.ring().basis().primes().zip(phase.chunks_exact_mut(n)) {
+        for (q, phase) in parameters
+            .ring()
+            .basis()
+            .primes()
+            .zip(phase.chunks_exact_mut(n))
+        {
             vector::mul_scalar_assign(q, phase, W::from_u64(parameters.t() % q.value()));
         }
         let mut room = vec![W::default(); n];
@@ -189,9 +195,10 @@ impl<W: Word> Encryptor<W> {
             .expect("one number was reserved");
         let (number, seed) = (index.number(), *self.encryptor.seed());
         let mut lifted = plain.lifted();
-        self.encryptor.encrypt_residues(index, &mut b, |limb, out, _| {
-            Plaintext::scaled(parameters, limb, &lifted, out);
-        });
+        self.encryptor
+            .encrypt_residues(index, &mut b, |limb, out, _| {
+                Plaintext::scaled(parameters, limb, &lifted, out);
+            });
         wipe(&mut lifted);
         let parameters = parameters.clone();
         Ok(SeededCiphertext {

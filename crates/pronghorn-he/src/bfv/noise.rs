@@ -90,7 +90,9 @@ impl<W: Word> Parameters<W> {
     pub fn switch_noise(&self) -> Noise {
         let n = self.n() as f64;
         let ring = self.ring();
-        let log_special = ring.basis().log2_product(ring.limbs()..ring.basis().limbs());
+        let log_special = ring
+            .basis()
+            .log2_product(ring.limbs()..ring.basis().limbs());
         let log = |piece: &Piece| match piece.bits {
             0 => ring.basis().log2_product(piece.limbs.clone()),
             bits => bits.into(),

@@ -58,7 +58,9 @@ pub enum ParameterError {
         t: u64,
     },
     /// The product of the primes is not larger than the plaintext modulus.
-    #[error("the modulus of ciphertexts has {log_q} bits, the plaintext modulus {log_t}; take more or larger primes")]
+    #[error(
+        "the modulus of ciphertexts has {log_q} bits, the plaintext modulus {log_t}; take more or larger primes"
+    )]
     NoRoom {
         /// Bits of the product of the primes.
         log_q: u32,
@@ -66,7 +68,9 @@ pub enum ParameterError {
         log_t: u32,
     },
     /// Digits that are too small, or not smaller than the primes.
-    #[error("digits of {bits} bits: take 1 to {limit}, and large enough for {MAX_PIECES} digits at most")]
+    #[error(
+        "digits of {bits} bits: take 1 to {limit}, and large enough for {MAX_PIECES} digits at most"
+    )]
     Digits {
         /// Bits given.
         bits: u32,
@@ -219,16 +223,19 @@ impl<W: Word> Parameters<W> {
         };
         let ring = ckks::Parameters::of_scheme(n, primes, special, &scheme)?;
         let plain = plain_transform(n, t)?;
-        let (log_q, log_t) = (ring.basis().product_bits(0..ring.limbs()), plain.modulus().bits());
+        let (log_q, log_t) = (
+            ring.basis().product_bits(0..ring.limbs()),
+            plain.modulus().bits(),
+        );
         if log_q < log_t + 2 {
             return Err(ParameterError::NoRoom { log_q, log_t });
         }
         let q = plain.modulus();
         let residue = |prime: u64| W::from_u64(prime % q.value());
         let product = |primes: &[u64]| {
-            primes
-                .iter()
-                .fold(W::from_u64(1), |product, &prime| q.mul(product, residue(prime)))
+            primes.iter().fold(W::from_u64(1), |product, &prime| {
+                q.mul(product, residue(prime))
+            })
         };
         let scaling = |limbs: usize| {
             let inverse = inverse(q, product(&primes[..limbs]));
@@ -241,7 +248,12 @@ impl<W: Word> Parameters<W> {
         Ok(Self(Arc::new(Tables {
             places: places(n),
             lifting: product(primes),
-            minus_inverse: ring.basis().primes().take(primes.len()).map(minus_inverse).collect(),
+            minus_inverse: ring
+                .basis()
+                .primes()
+                .take(primes.len())
+                .map(minus_inverse)
+                .collect(),
             scalings: (1..=primes.len()).map(scaling).collect(),
             ring,
             plain,
@@ -294,7 +306,11 @@ impl<W: Word> Parameters<W> {
 
     /// Bits of a digit of a key switch, where there are no special primes.
     pub fn digit_bits(&self) -> Option<u32> {
-        self.pieces().iter().map(|piece| piece.bits).max().filter(|&bits| bits > 0)
+        self.pieces()
+            .iter()
+            .map(|piece| piece.bits)
+            .max()
+            .filter(|&bits| bits > 0)
     }
 
     /// The ring with its primes, and the parts of switching keys: what this scheme shares with CKKS.
@@ -352,7 +368,8 @@ fn plain_transform<W: Word>(n: usize, t: u64) -> Result<Ntt<W>, ParameterError> 
 
 /// `1 / x` for `x` that is no multiple of the prime, as distinct primes are none of each other.
 fn inverse<W: Word>(q: &Prime<W>, x: W) -> W {
-    q.inverse(x).expect("distinct primes have inverses modulo each other")
+    q.inverse(x)
+        .expect("distinct primes have inverses modulo each other")
 }
 
 /// Slot `j` of the first row is the value at `zeta^(5^j)`, of the second at `zeta^(-5^j)`: the automorphism of
@@ -361,8 +378,12 @@ fn places(n: usize) -> Vec<u32> {
     let shift = usize::BITS - n.trailing_zeros();
     let place = |power: usize| ((power / 2).reverse_bits() >> shift) as u32;
     let five = rotation_element(n, 1) as usize;
-    let powers = || std::iter::successors(Some(1), move |power| Some(power * five % (2 * n))).take(n / 2);
-    powers().chain(powers().map(|power| 2 * n - power)).map(place).collect()
+    let powers =
+        || std::iter::successors(Some(1), move |power| Some(power * five % (2 * n))).take(n / 2);
+    powers()
+        .chain(powers().map(|power| 2 * n - power))
+        .map(place)
+        .collect()
 }
 
 fn hash<W: Word>(

@@ -106,7 +106,11 @@ fn check_row<W: Word>(
 ) -> Result<(), BfvError> {
     if row.len() != limit {
         let (field, found) = ("the number of factors of an output", row.len());
-        return Err(BfvError::Shape { field, found, limit });
+        return Err(BfvError::Shape {
+            field,
+            found,
+            limit,
+        });
     }
     for factor in row {
         if let Factor::Times(plain) = factor {
@@ -123,11 +127,19 @@ struct Move<'a, W: Word> {
 }
 
 impl<'a, W: Word> Move<'a, W> {
-    fn new(rotation: Rotation, inputs: usize, keys: &'a EvaluationKeys<W>) -> Result<Self, BfvError> {
+    fn new(
+        rotation: Rotation,
+        inputs: usize,
+        keys: &'a EvaluationKeys<W>,
+    ) -> Result<Self, BfvError> {
         let input = rotation.input();
         if input >= inputs {
             let (field, found, limit) = ("the input of a rotation", input, inputs);
-            return Err(BfvError::Shape { field, found, limit });
+            return Err(BfvError::Shape {
+                field,
+                found,
+                limit,
+            });
         }
         let key = match rotation {
             Rotation::Left { steps, .. } => keys.keys.rotation(steps)?,
@@ -153,13 +165,17 @@ impl<W: Word> Sums<'_, W> {
         let (ring, n) = (self.parameters.ring(), self.parameters.n());
         let (basis, pool, limbs) = (ring.basis(), ring.pool(), ring.limbs());
         let (outputs, special) = (self.factors.len(), ring.special_limbs());
-        let mut out: Vec<Vec<W>> = (0..outputs).map(|_| pool.take_words(2 * limbs * n)).collect();
+        let mut out: Vec<Vec<W>> = (0..outputs)
+            .map(|_| pool.take_words(2 * limbs * n))
+            .collect();
         let mut raised = pool.take(self.inputs.len() * self.parameters.pieces().len() * n);
         let mut rotated = pool.take(GROUP * 2 * n);
         let mut sums = pool.take(outputs * 2 * n);
         let mut digits = pool.take(outputs * 2 * special * n);
         let mut room = pool.take(n);
-        let coefficients: Vec<_> = (0..self.inputs.len()).map(|input| self.coefficients(input)).collect();
+        let coefficients: Vec<_> = (0..self.inputs.len())
+            .map(|input| self.coefficients(input))
+            .collect();
 
         for (place, limb) in (limbs..limbs + special).enumerate() {
             self.raise(limb, &coefficients, &mut raised, &mut room);
@@ -203,11 +219,15 @@ impl<W: Word> Sums<'_, W> {
         if ring.special_limbs() > 0 {
             let mut room = ring.pool().take(n);
             for digit in ring.digits() {
-                digit.conversion.digits(&mut a[digit.start * n..digit.end * n], &mut room);
+                digit
+                    .conversion
+                    .digits(&mut a[digit.start * n..digit.end * n], &mut room);
             }
         } else {
             for (limb, a) in a.chunks_exact_mut(n).enumerate() {
-                let offset = self.pieces_of(limb).map(|piece| half::<W>(piece) << piece.shift);
+                let offset = self
+                    .pieces_of(limb)
+                    .map(|piece| half::<W>(piece) << piece.shift);
                 let offset = offset.fold(W::default(), W::wrapping_add);
                 simd::lift(SimdLevel::detect(), ring.basis().prime(limb), offset, a);
             }
@@ -230,7 +250,9 @@ impl<W: Word> Sums<'_, W> {
             .zip(coefficients)
             .zip(raised.chunks_exact_mut(pieces.len() * n))
         {
-            for (index, (piece, raised)) in pieces.iter().zip(raised.chunks_exact_mut(n)).enumerate() {
+            for (index, (piece, raised)) in
+                pieces.iter().zip(raised.chunks_exact_mut(n)).enumerate()
+            {
                 let from = &coefficients[piece.limbs.start * n..piece.limbs.end * n];
                 if ring.special_limbs() == 0 {
                     self.cut(limb, piece, from, raised);
@@ -255,7 +277,15 @@ impl<W: Word> Sums<'_, W> {
             .all(|other| other.shift <= piece.shift);
         let width = if last { W::BITS } else { piece.bits };
         let mask = W::from_u64(u64::MAX >> (64 - width));
-        simd::digit(SimdLevel::detect(), q, piece.shift, mask, half(piece), from, out);
+        simd::digit(
+            SimdLevel::detect(),
+            q,
+            piece.shift,
+            mask,
+            half(piece),
+            from,
+            out,
+        );
     }
 
     /// `sums[output][poly][N]` in one limb, of what is to be divided by the special primes.
@@ -285,8 +315,12 @@ impl<W: Word> Sums<'_, W> {
         out: &mut [W],
     ) {
         let (ring, n) = (self.parameters.ring(), self.parameters.n());
-        let (q, input) = (ring.basis().prime(limb), self.inputs[rotation.input].inner());
-        let low = (limb < ring.limbs()).then(|| [0, 1].map(|poly| &input.poly(poly)[limb * n..][..n]));
+        let (q, input) = (
+            ring.basis().prime(limb),
+            self.inputs[rotation.input].inner(),
+        );
+        let low =
+            (limb < ring.limbs()).then(|| [0, 1].map(|poly| &input.poly(poly)[limb * n..][..n]));
         let special = special_product(ring, limb);
         let add = |low: &[W], out: &mut [W]| {
             if ring.special_limbs() == 0 {
@@ -298,12 +332,16 @@ impl<W: Word> Sums<'_, W> {
         let Some(galois) = rotation.key else {
             out.fill(W::default());
             if let Some(low) = low {
-                low.iter().zip(out.chunks_exact_mut(n)).for_each(|(low, out)| add(low, out));
+                low.iter()
+                    .zip(out.chunks_exact_mut(n))
+                    .for_each(|(low, out)| add(low, out));
             }
             return;
         };
         let words = self.parameters.pieces().len() * n;
-        let digits: Vec<&[W]> = raised[rotation.input * words..][..words].chunks_exact(n).collect();
+        let digits: Vec<&[W]> = raised[rotation.input * words..][..words]
+            .chunks_exact(n)
+            .collect();
         let keys: Vec<[&[W]; 2]> = (0..digits.len())
             .map(|digit| galois.key.limb(ring, digit, limb))
             .collect();

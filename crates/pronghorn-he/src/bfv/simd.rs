@@ -31,20 +31,34 @@ mod tests {
     use super::*;
 
     fn digits_add_up<W: Word>(prime: u64, other: u64, bits: u32) {
-        let (q, p) = (Prime::<W>::new(prime).unwrap(), Prime::<W>::new(other).unwrap());
+        let (q, p) = (
+            Prime::<W>::new(prime).unwrap(),
+            Prime::<W>::new(other).unwrap(),
+        );
         let mut x: Vec<W> = (0..100u64)
             .map(|i| W::from_u64(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % prime))
             .collect();
         x.extend([0, 1, prime / 2, prime / 2 + 1, prime - 1].map(W::from_u64));
         let shifts: Vec<u32> = (0..q.bits()).step_by(bits as usize).collect();
-        let widths: Vec<u32> = shifts.iter().map(|shift| bits.min(q.bits() - shift)).collect();
-        let offset = shifts.iter().zip(&widths).map(|(shift, width)| 1u64 << (shift + width - 1)).sum();
+        let widths: Vec<u32> = shifts
+            .iter()
+            .map(|shift| bits.min(q.bits() - shift))
+            .collect();
+        let offset = shifts
+            .iter()
+            .zip(&widths)
+            .map(|(shift, width)| 1u64 << (shift + width - 1))
+            .sum();
         for level in SimdLevel::available() {
             let mut lifted = x.clone();
             lift(level, &q, W::from_u64(offset), &mut lifted);
             let mut sums = vec![0i128; x.len()];
             for (place, (&shift, &width)) in shifts.iter().zip(&widths).enumerate() {
-                let mask = if place + 1 == shifts.len() { u64::MAX >> (64 - W::BITS) } else { (1 << width) - 1 };
+                let mask = if place + 1 == shifts.len() {
+                    u64::MAX >> (64 - W::BITS)
+                } else {
+                    (1 << width) - 1
+                };
                 let mut out = vec![W::default(); x.len()];
                 let half = W::from_u64(1 << (width - 1));
                 digit(level, &p, shift, W::from_u64(mask), half, &lifted, &mut out);

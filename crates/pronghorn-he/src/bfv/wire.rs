@@ -11,7 +11,9 @@
 
 use pronghorn_ring::{SimdLevel, Word, bits};
 
-use super::{Answer, AnswerFormat, Ciphertext, EvaluationKeys, Parameters, PublicKey, SeededCiphertext};
+use super::{
+    Answer, AnswerFormat, Ciphertext, EvaluationKeys, Parameters, PublicKey, SeededCiphertext,
+};
 use crate::ckks::{
     self, WireError,
     wire::{Reader, header, pack},
@@ -140,7 +142,10 @@ impl<W: Word> Answer<W> {
         const HEADER: usize = 2 + 32;
         let limb = |limb: usize| -> usize {
             let widths = format.widths(parameters, limb);
-            widths.iter().map(|&width| bits::packed_len(parameters.n(), width)).sum()
+            widths
+                .iter()
+                .map(|&width| bits::packed_len(parameters.n(), width))
+                .sum()
         };
         HEADER + shape(format).len() + (0..format.limbs).map(limb).sum::<usize>()
     }
@@ -148,16 +153,22 @@ impl<W: Word> Answer<W> {
     /// The answer of exactly these bytes, which must have this format.
     ///
     /// # Errors
-    /// [`WireError`] says what is wrong with them.
-    ///
-    /// # Panics
-    /// Unless `format` is one of [`Parameters::answer_format`].
+    /// [`WireError`] says what is wrong with them, or with the format.
     pub fn decode(
         parameters: &Parameters<W>,
         format: &AnswerFormat,
         bytes: &[u8],
     ) -> Result<Self, WireError> {
         let (ring, n) = (parameters.ring(), parameters.n());
+        if let Err((field, found, high)) = format.check(parameters) {
+            let low = 0;
+            return Err(WireError::Range {
+                field,
+                found,
+                low,
+                high,
+            });
+        }
         let mut reader = Reader::new(ring, ANSWER, bytes)?;
         const FIELDS: [&str; 3] = [
             "the number of primes left",
@@ -185,7 +196,9 @@ impl<W: Word> Answer<W> {
                 let out = &mut words[(poly * format.limbs + limb) * n..][..n];
                 bits::unpack(packed, width, out)?;
                 let q = ring.basis().prime(limb);
-                if ckks::simd::largest(SimdLevel::detect(), out) > (q.word().wrapping_sub(W::from_u64(1))) >> dropped {
+                if ckks::simd::largest(SimdLevel::detect(), out)
+                    > (q.word().wrapping_sub(W::from_u64(1))) >> dropped
+                {
                     return Err(WireError::Word { limb });
                 }
                 rest = after;
@@ -201,5 +214,9 @@ impl<W: Word> Answer<W> {
 
 /// What the header of an answer says.
 fn shape(format: &AnswerFormat) -> [u8; 3] {
-    [format.limbs as u8, format.dropped_b as u8, format.dropped_a as u8]
+    [
+        format.limbs as u8,
+        format.dropped_b as u8,
+        format.dropped_a as u8,
+    ]
 }

@@ -10,7 +10,23 @@
 //! Chains that [`Parameters::for_workload`] picks (primes, then special primes or bits of a digit), and the bits of `Q / 2t` that are left over;
 //! products have coefficients up to `t / 2`, and their sums are of `2^10`. `tests/bfv.rs` keeps this table true:
 //!
-//! TABLE
+//! | workload | bits of `t` | N = 4096 | N = 8192 |
+//! |---|---|---|---|
+//! | products, no rotations | 17 | 50+50, digits of 25, 10.4 left | 50+50, special 50, 9.9 left |
+//! | products, no rotations | 18 | 50+50, digits of 25, 9.0 left | 50+50, special 50, 8.9 left |
+//! | products, no rotations | 20 | 50+50, digits of 25, 4.1 left | 50+50, special 50, 3.6 left |
+//! | outputs rotated: 16 rotations summed | 17 | 50+50, digits of 25, 5.0 left | 50+50, special 50, 9.9 left |
+//! | outputs rotated: 16 rotations summed | 18 | 50+50, digits of 25, 4.3 left | 50+50, special 50, 8.9 left |
+//! | outputs rotated: 16 rotations summed | 20 | 50+50, digits of 25, 1.8 left | 50+50, special 50, 3.6 left |
+//! | outputs rotated and summed 6 times | 17 | 50+50, digits of 25, 1.8 left | 50+50, special 50, 3.9 left |
+//! | outputs rotated and summed 6 times | 18 | 50+50, digits of 25, 1.1 left | 50+50, special 50, 2.9 left |
+//! | outputs rotated and summed 6 times | 20 | 53+53, digits of 27, 2.9 left | 54+54, special 54, 5.6 left |
+//! | inputs rotated | 17 | 53+53, digits of 9, 1.5 left | 50+50, special 50, 4.7 left |
+//! | inputs rotated | 18 | 53+53, digits of 7, 1.9 left | 50+50, special 50, 3.7 left |
+//! | inputs rotated | 20 | 53+53, digits of 3, 0.3 left | 54+54, special 54, 6.4 left |
+//! | inputs rotated, then 16 outputs | 17 | 53+53, digits of 9, 1.5 left | 50+50, special 50, 4.7 left |
+//! | inputs rotated, then 16 outputs | 18 | 53+53, digits of 7, 1.9 left | 50+50, special 50, 3.7 left |
+//! | inputs rotated, then 16 outputs | 20 | 53+53, digits of 3, 0.3 left | 54+54, special 54, 6.4 left |
 
 use pronghorn_ring::Word;
 

@@ -91,14 +91,21 @@ impl<W: Word> Parameters<W> {
         special: &[u64],
         scheme: &Scheme,
     ) -> Result<Self, ParameterError> {
-        Self::build(n, primes, special, scheme.hash, scheme.digit_bits, |basis| {
-            let found = security::check(n, basis.product_bits(0..basis.limbs()));
-            if scheme.insecure {
-                Ok(found.ok())
-            } else {
-                found.map(Some)
-            }
-        })
+        Self::build(
+            n,
+            primes,
+            special,
+            scheme.hash,
+            scheme.digit_bits,
+            |basis| {
+                let found = security::check(n, basis.product_bits(0..basis.limbs()));
+                if scheme.insecure {
+                    Ok(found.ok())
+                } else {
+                    found.map(Some)
+                }
+            },
+        )
     }
 
     /// Degree `n`, primes of the ciphertexts, special primes (none, or together about as large as a digit of a key switch).

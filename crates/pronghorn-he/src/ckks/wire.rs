@@ -306,7 +306,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The next bytes.
-    pub(crate) fn array<const L: usize>(&mut self, field: &'static str) -> Result<[u8; L], WireError> {
+    pub(crate) fn array<const L: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; L], WireError> {
         let (expected, found) = (L, self.rest.len());
         let (array, rest) = self.rest.split_first_chunk().ok_or(WireError::Length {
             field,
@@ -339,7 +342,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A byte in a range.
-    pub(crate) fn count(&mut self, field: &'static str, low: usize, high: usize) -> Result<usize, WireError> {
+    pub(crate) fn count(
+        &mut self,
+        field: &'static str,
+        low: usize,
+        high: usize,
+    ) -> Result<usize, WireError> {
         let [count] = self.array(field)?;
         let count = usize::from(count);
         if (low..=high).contains(&count) {
