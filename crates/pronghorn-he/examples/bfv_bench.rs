@@ -187,8 +187,8 @@ impl Bench {
 }
 
 fn main() {
-    let inputs = Workload {
-        t_bits: 17,
+    let inputs = |t_bits| Workload {
+        t_bits,
         products: 1 << 10,
         input_rotations: true,
         output_rotations: 0,
@@ -198,11 +198,15 @@ fn main() {
         ("N = 4096, 50+50, digits of 17", Parameters::small(20)),
         (
             "N = 4096, for input rotations",
-            Parameters::for_workload(4096, &inputs),
+            Parameters::for_workload(4096, &inputs(17)),
         ),
         (
             "N = 8192, for input rotations",
-            Parameters::for_workload(8192, &inputs),
+            Parameters::for_workload(8192, &inputs(17)),
+        ),
+        (
+            "N = 8192, for input rotations",
+            Parameters::for_workload(8192, &inputs(20)),
         ),
         ("N = 8192, 50+50+50, special 50", Parameters::large(20)),
     ];

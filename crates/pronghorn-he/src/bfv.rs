@@ -11,21 +11,21 @@
 //! * [`SecretKey`], [`Encryptor`], [`PublicKey`], [`EvaluationKeys`]: keys, encryption, decryption.
 //! * [`Ciphertext`]: arithmetic; [`rotated_products`]: sums of products of rotations, which matrices are made of.
 //! * [`Hider`], [`Answer`]: what makes a result safe and short to send to the owner of the key, who gets an additive share of it.
-//! * [`Noise`]: bounds, before anything is encrypted.
+//! * [`Noise`]: bounds, before anything is encrypted. [`wire`]: bytes.
 //!
 //! Slots are in two rows of `N / 2`; rotations turn both rows alike, and there is one that swaps them.
 
 mod ciphertext;
 mod encode;
 mod error;
-mod hide;
+pub mod hide;
 mod keys;
 pub mod noise;
 mod parameters;
-mod rotation;
+pub mod rotation;
 mod simd;
-mod wire;
-mod workload;
+pub mod wire;
+pub mod workload;
 
 pub use ciphertext::Ciphertext;
 pub use encode::{Multiplier, Plaintext};

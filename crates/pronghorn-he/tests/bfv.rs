@@ -146,7 +146,8 @@ fn operations_are_exact<W: Word>(parameters: Parameters<W>) {
     let (x, y) = (setup.values(0), setup.values(1));
     let (cx, cy) = (setup.encrypt(&x), setup.encrypt(&y));
     let plain = setup.parameters.encode(&y).unwrap();
-    let (add, sub): (fn(i64, i64) -> i64, fn(i64, i64) -> i64) = (|x, y| x + y, |x, y| x - y);
+    let add = |x: i64, y: i64| x + y;
+    let sub = |x: i64, y: i64| x - y;
     assert_eq!(setup.decrypt(&cx), x);
     assert_eq!(
         setup.decrypt(&cx.add(&cy).unwrap()),

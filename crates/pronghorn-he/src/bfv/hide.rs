@@ -338,7 +338,7 @@ impl<W: Word> SecretKey<W> {
     /// When the answer is of other parameters.
     pub fn decrypt_answer(&self, answer: &Answer<W>) -> Result<Vec<i32>, BfvError> {
         let mut digits = self.answer_digits(answer)?;
-        let plain = self.from_digits(&digits);
+        let plain = self.unscale(&digits);
         wipe(&mut digits);
         self.parameters().decode(&plain)
     }
@@ -372,7 +372,7 @@ impl<W: Word> SecretKey<W> {
             basis.ntt(limb).inverse(phase);
             vector::add_assign(basis.prime(limb), phase, b);
         }
-        self.to_digits(&mut phase);
+        self.scale(&mut phase);
         Ok(phase)
     }
 }

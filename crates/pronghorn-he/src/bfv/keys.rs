@@ -80,7 +80,7 @@ impl<W: Word> SecretKey<W> {
     /// When the ciphertext is of other parameters.
     pub fn decrypt(&self, ciphertext: &Ciphertext<W>) -> Result<Plaintext<W>, BfvError> {
         let mut digits = self.digits(ciphertext)?;
-        let plain = self.from_digits(&digits);
+        let plain = self.unscale(&digits);
         wipe(&mut digits);
         Ok(plain)
     }
@@ -125,13 +125,13 @@ impl<W: Word> SecretKey<W> {
         self.key
             .decrypt_words(limbs, ciphertext.words(), &mut phase);
         parameters.ring().basis().inverse(&mut phase);
-        self.to_digits(&mut phase);
+        self.scale(&mut phase);
         Ok(phase)
     }
 
     /// From a phase `x` (`[limb][N]`, coefficients) to `t x` modulo the product of these limbs, centred, in mixed radix: that is `t` times the
     /// noise, as `t x = Q m + t e`.
-    pub(super) fn to_digits(&self, phase: &mut [W]) {
+    pub(super) fn scale(&self, phase: &mut [W]) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
         for (q, phase) in parameters
             .ring()
@@ -147,7 +147,7 @@ impl<W: Word> SecretKey<W> {
     }
 
     /// `round(t x / Q) = (t x - [t x]_Q) / Q`, which modulo `t` is `- [t x]_Q / Q`: exact.
-    pub(super) fn from_digits(&self, digits: &[W]) -> Plaintext<W> {
+    pub(super) fn unscale(&self, digits: &[W]) -> Plaintext<W> {
         let (parameters, n) = (&self.parameters, self.parameters.n());
         let (t, limbs) = (parameters.plain().modulus(), digits.len() / n);
         let (mut sum, mut room) = (vec![W::default(); n], vec![W::default(); n]);

@@ -138,7 +138,7 @@ impl<W: Word> Parameters<W> {
         Self::build(n, primes, switching, t, false)
     }
 
-    /// As [`new`](Self::new) without any regard to security, to reproduce the tables of papers. Encrypts nothing.
+    /// As [`new`](Self::new) without any regard to security, to reproduce the tables of papers. Protects nothing.
     ///
     /// # Errors
     /// [`ParameterError`] when the primes do not go together.
@@ -183,8 +183,8 @@ impl<W: Word> Parameters<W> {
         Self::new(n, chain, switching, t)
     }
 
-    /// `N = 4096`, two primes of 50 bits, digits of 17 bits, `t` of `t_bits` bits: for products and rotations after them. See [`Workload`] for what
-    /// fits, and for chains made to measure.
+    /// `N = 4096`, two primes of 50 bits, digits of 17 bits, `t` of `t_bits` bits: for products and rotations after them. See
+    /// [`Workload`](super::Workload) for what fits, and for chains made to measure.
     ///
     /// # Errors
     /// When there is no `t` of this size.

@@ -1,6 +1,6 @@
 //! Bytes of ciphertexts, keys and answers.
 //!
-//! As in [`ckks::wire`](crate::ckks::wire): version, kind, the hash of the parameters (plaintext modulus included), then packed polynomials.
+//! As in [`ckks::wire`]: version, kind, the hash of the parameters (plaintext modulus included), then packed polynomials.
 //! Public keys and evaluation keys are those of that format, kinds 3 and 4, without powers of the secret. Beside these:
 //!
 //! | kind | then |
