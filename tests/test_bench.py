@@ -63,6 +63,7 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
         "ngraph-he2",
         "ntt",
         "peers",
+        "two-party",
         "words",
     }
 
@@ -99,6 +100,24 @@ def test_cryptonets_square(tmp_path: Path) -> None:
     assert min(two["peak memory, server"], two["peak memory, client"]) > 1 << 20
     assert two["bytes an image"] == pytest.approx(two["bytes sent an image"] + two["bytes received an image"])
     assert two["bytes of keys"] > 0
+
+
+def test_two_party(tmp_path: Path) -> None:
+    found = records("two-party", tmp_path)
+    assert all(record["security_bits"] >= 128 for record in found)
+    values = {record["metric"]: record["value"] for record in found}
+    assert values["images whose outputs are not the oracle's"] == 0
+    assert values["accuracy"] == 1
+    # Garbled circuits go ahead; what is left are linear layers and a label for each bit of a share.
+    assert values["offline, received an image"] > values["online, received an image"]
+    assert values["at once, received an image"] > values["offline, received an image"]
+
+
+def test_networks_of_the_two_party_suite_come_with_their_inputs() -> None:
+    for arguments in (["two-party", "--model", "a.onnx"], ["ntt", "--model", "a.onnx", "--data", "b.npz"]):
+        result = CliRunner().invoke(app, ["bench", *arguments])
+        assert result.exit_code != 0
+        assert "--model" in result.output
 
 
 def test_ngraph_he2(tmp_path: Path) -> None:

@@ -68,6 +68,22 @@ def passes(without: Any, trust: str) -> tuple[str, ...]:
     return tuple(name for name in names if name in given)
 
 
+def number(name: str, value: Any, least: float, most: float) -> float:
+    """A number within bounds.
+
+    Raises:
+        InputError: another type, or beyond them.
+    """
+    advice = f"give a number from {least:g} to {most:g}"
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}: {advice}") from None
+    if not least <= found <= most:
+        raise InputError(f"{name} is {value!r}: {advice}")
+    return found
+
+
 def seconds(name: str, value: Any) -> float:
     """A positive time.
 

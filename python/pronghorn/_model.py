@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -232,6 +232,7 @@ def load(
     output: str | None = None,
     weight_bits: int | None = None,
     input_bits: int | None = None,
+    error: float | None = None,
 ) -> Model:
     """Loads an ONNX model.
 
@@ -244,6 +245,8 @@ def load(
         weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far as a modulus carries
             them; chosen layer by layer where not given.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
+        error: the error of results to aim at, as a part of their root mean square on the samples, 0.0001 to 0.5
+            (0.05 where not given). Less costs larger moduli; plans say what they reach.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
@@ -253,14 +256,18 @@ def load(
     if output is not None:
         _check.text("output", output, "logits")
     bounds = _bounds(input_range)
-    bits = (_check.optional("weight_bits", weight_bits, 2, 16), _check.optional("input_bits", input_bits, 2, 24))
+    precision = _Precision(
+        _check.optional("weight_bits", weight_bits, 2, 16),
+        _check.optional("input_bits", input_bits, 2, 24),
+        None if error is None else _check.number("error", error, 1e-4, 0.5),
+    )
     imported = import_onnx(model, shape=shape, output=output)
     try:
         native = _native.Model(imported.graph_json, imported.tensors)
     except _native.NativeError as error:
         advice = "change the model there, or end it before (--output NAME, output=NAME)"
         raise UnsupportedModelError(str(error), advice) from error
-    bare = Model(imported, native, None, bounds, bits)
+    bare = Model(imported, native, None, bounds, precision)
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
 
 
@@ -274,6 +281,14 @@ def _bounds(input_range: Any) -> tuple[float, float]:
     return low, high
 
 
+class _Precision(NamedTuple):
+    """What of a plan's precision is given; None: the planner's choice."""
+
+    weight_bits: int | None
+    input_bits: int | None
+    error: float | None
+
+
 class Model(Shaped):
     """A model, ready to plan, verify and serve. Made by `load`."""
 
@@ -283,14 +298,14 @@ class Model(Shaped):
         native: _native.Model,
         samples: Floats | None,
         input_range: tuple[float, float],
-        bits: tuple[int | None, int | None],
+        precision: _Precision,
     ) -> None:
         """Use `load`."""
         self._imported = imported
         self._native = native
         self._samples = samples
         self._input_range = input_range
-        self._bits = bits
+        self._precision = precision
         self._compiled: dict[tuple[Any, ...], _native.Compiled] = {}
 
     def __repr__(self) -> str:
@@ -315,7 +330,7 @@ class Model(Shaped):
         prepared = as_inputs(samples, self.input_shape, "samples")
         if not self._imported.takes_integers:
             warn_of_pixels(prepared, stacklevel)
-        return Model(self._imported, self._native, prepared, self._input_range, self._bits)
+        return Model(self._imported, self._native, prepared, self._input_range, self._precision)
 
     def run_float(self, inputs: npt.ArrayLike) -> Floats:
         """The float model in the clear: `(images, *input_shape)` to `(images, *output_shape)`."""
@@ -358,7 +373,7 @@ class Model(Shaped):
         if objective not in OBJECTIVES:
             raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
         left_out = _check.passes(without, level)
-        if level == "encrypted" and self._bits[1] is not None:
+        if level == "encrypted" and self._precision.input_bits is not None:
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) away; "
                 "--weight-bits (weight_bits=) sets the precision there"
@@ -367,7 +382,7 @@ class Model(Shaped):
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(
-                    level, self._samples, self._input_range, memory, *self._bits, list(left_out)
+                    level, self._samples, self._input_range, memory, *self._precision, list(left_out)
                 )
         return self._compiled[options]
 

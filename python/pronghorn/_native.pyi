@@ -32,6 +32,7 @@ class Model:
         memory_bytes: int | None,
         weight_bits: int | None,
         input_bits: int | None,
+        error: float | None,
         without: list[str],
     ) -> Compiled:
         """Chooses fixed point, parameters and steps; `without`: names of `passes` to leave out."""

@@ -29,6 +29,7 @@ from typer.core import TyperGroup
 import pronghorn
 from pronghorn import _bench, _native, _trust
 from pronghorn._bench import SUITES, Record
+from pronghorn._bench.two_party import Network, bench_networks
 from pronghorn._data import Loaded, Preprocessing, load_images, read_labels
 from pronghorn._demo import run_demo
 from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part
@@ -168,6 +169,10 @@ class ModelOptions:
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory the server may use, as 8G.")] = None
     weight_bits: Annotated[int | None, typer.Option(help="Bits of all weights (default: chosen a layer).")] = None
     input_bits: Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")] = None
+    error: Annotated[
+        float | None,
+        typer.Option(help="Error of results to aim at, as a part of their root mean square (default: 0.05)."),
+    ] = None
     without: Annotated[
         list[str] | None,
         typer.Option(
@@ -193,6 +198,7 @@ class ModelOptions:
             output=self.output,
             weight_bits=self.weight_bits,
             input_bits=self.input_bits,
+            error=self.error,
         )
 
     def calibrated(self, path: Path, data: Path | None, preparation: Preparation) -> Model:
@@ -527,17 +533,31 @@ def bench(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the records to this file.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats; for trying it out.")] = False,
+    model: Annotated[
+        list[Path] | None, typer.Option(help="Another network, for the suite two-party; may be given again.")
+    ] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option(help="Its inputs with labels: npz or IDX; as often as --model.")
+    ] = None,
 ) -> None:
     """Measure, beside published figures."""
     if suite not in SUITES:
         raise InputError(f"there is no suite {suite!r}; there are {', '.join(SUITES)}")
+    networks = [Network(*pair) for pair in zip(model or [], data or [], strict=False)]
+    if len(networks) != max(len(model or []), len(data or [])):
+        raise InputError("--model and --data go together: give each network its inputs")
+    if networks and suite != "two-party":
+        raise InputError(f"--model and --data are for the suite two-party; {suite} has networks of its own")
     records: list[Record] = []
 
     def report(record: Record) -> None:
         records.append(record)
         print(_bench.line(record), flush=True)
 
-    SUITES[suite](report, quick)
+    if networks:
+        bench_networks(networks, report, quick)
+    else:
+        SUITES[suite](report, quick)
     if as_json is not None:
         _write(as_json, lambda: as_json.write_text(json.dumps(records, indent=1) + "\n"))
 

@@ -34,6 +34,8 @@ pub struct BuildOptions {
     pub weight_bits: Option<u32>,
     /// Bits of every layer's input; none: chosen layer by layer.
     pub input_bits: Option<u32>,
+    /// Relative rms error of the result, against the float model on the samples, that the planner aims at.
+    pub error: f64,
     /// Passes over an encrypted network.
     pub passes: Passes,
 }
@@ -47,6 +49,7 @@ impl Default for BuildOptions {
             memory: 4 << 30,
             weight_bits: None,
             input_bits: None,
+            error: RESULT_ERROR,
             passes: Passes::default(),
         }
     }
@@ -59,8 +62,8 @@ pub const SYNTHETIC_IMAGES: usize = 48;
 /// The margin on ranges that come from made-up images.
 pub const SYNTHETIC_MARGIN: f32 = 2.0;
 
-/// Relative rms error of the result, against the float model on the samples, that the planner aims at.
-pub const RESULT_TOLERANCE: f64 = 0.05;
+/// [`BuildOptions::error`] where none is named.
+pub const RESULT_ERROR: f64 = 0.05;
 
 /// Above this error there is no plan: its answers would be wrong without a word.
 pub const WORST_RESULT: f64 = 0.5;
@@ -236,7 +239,7 @@ pub enum BuildError {
 
 /// Builds the plan of `graph`: passes, ranges, precisions, parameters.
 ///
-/// The tolerance a layer is allowed is [`RESULT_TOLERANCE`] over the square root of the number of layers
+/// The tolerance a layer is allowed is [`BuildOptions::error`] over the square root of the number of layers
 /// (errors of layers add up like noise), halved until the measured error of the result is small enough or
 /// stops falling.
 ///
@@ -272,9 +275,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
             tested,
             wanted: &wanted,
         };
-        let (bits, passes) = (options.weight_bits, options.passes);
-        let (plan, network, result_error) =
-            encrypted::build::build(&source, bits, options.memory, passes)?;
+        let (plan, network, result_error) = encrypted::build::build(&source, options)?;
         judge(&plan.finish, options, result_error)?;
         return Ok(Built {
             plan,
@@ -287,7 +288,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         .iter()
         .filter(|node| matches!(node.op, Op::Conv { .. } | Op::Dense { .. }))
         .count();
-    let mut tolerance = RESULT_TOLERANCE / (layers.max(1) as f64).sqrt();
+    let mut tolerance = options.error / (layers.max(1) as f64).sqrt();
     let mut best: Option<(FixedGraph, f64)> = None;
     for _ in 0..6 {
         let budget = ModulusBudget {
@@ -301,7 +302,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         if better {
             best = Some((fixed, error));
         }
-        if !better || error <= RESULT_TOLERANCE {
+        if !better || error <= options.error {
             break;
         }
         tolerance /= 2.0;

@@ -137,7 +137,7 @@ impl Model {
         array::array(py, result, images, &self.output_shape())
     }
 
-    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, without))]
+    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, error, without))]
     #[allow(clippy::too_many_arguments)]
     fn compile(
         &self,
@@ -148,6 +148,7 @@ impl Model {
         memory_bytes: Option<u64>,
         weight_bits: Option<u32>,
         input_bits: Option<u32>,
+        error: Option<f64>,
         without: Vec<String>,
     ) -> PyResult<Compiled> {
         let trust = trust
@@ -158,13 +159,15 @@ impl Model {
             .map(|samples| array::images(&samples, &self.input_shape()))
             .transpose()?;
         let passes = passes_without(&without)?;
+        let defaults = BuildOptions::default();
         let options = BuildOptions {
             trust,
             samples: samples.map(|(values, _)| values),
             input_range,
-            memory: memory_bytes.unwrap_or(BuildOptions::default().memory),
+            memory: memory_bytes.unwrap_or(defaults.memory),
             weight_bits,
             input_bits,
+            error: error.unwrap_or(defaults.error),
             passes,
         };
         let graph = self.graph.clone();

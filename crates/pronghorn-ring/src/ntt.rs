@@ -4,7 +4,7 @@ pub mod reference;
 
 use thiserror::Error;
 
-use crate::simd::{Direction, Transform, Twiddles};
+use crate::simd::{CentredFrom, Direction, Source, Transform, Twiddles};
 use crate::{Prime, SimdLevel, Word};
 
 /// Why a degree and a prime have no transform.
@@ -93,7 +93,7 @@ impl<W: Word> Ntt<W> {
     /// # Panics
     /// Unless `x` has `n` words.
     pub fn forward_at(&self, level: SimdLevel, x: &mut [W]) {
-        self.transform(level, Direction::Forward, x);
+        self.transform(level, Direction::Forward, None, x);
     }
 
     /// [`inverse`](Self::inverse) at `level`, or the best below it that the CPU has.
@@ -101,13 +101,43 @@ impl<W: Word> Ntt<W> {
     /// # Panics
     /// Unless `x` has `n` words.
     pub fn inverse_at(&self, level: SimdLevel, x: &mut [W]) {
-        self.transform(level, Direction::Inverse, x);
+        self.transform(level, Direction::Inverse, None, x);
     }
 
-    fn transform(&self, level: SimdLevel, direction: Direction, x: &mut [W]) {
+    /// [`vector::reduce_from`](crate::vector::reduce_from) `p` and [`forward`](Self::forward) in one: `out` = the values of the polynomial
+    /// whose coefficients are the centred residues of `x` modulo `p`, which saves a round through memory.
+    ///
+    /// # Panics
+    /// Unless `x` and `out` have `n` words.
+    pub fn forward_from(&self, p: &Prime<W>, x: &[W], out: &mut [W]) {
+        self.forward_from_at(SimdLevel::detect(), p, x, out);
+    }
+
+    /// [`forward_from`](Self::forward_from) at `level`, or the best below it that the CPU has.
+    ///
+    /// # Panics
+    /// Unless `x` and `out` have `n` words.
+    pub fn forward_from_at(&self, level: SimdLevel, p: &Prime<W>, x: &[W], out: &mut [W]) {
+        let level = CentredFrom::level(p, level);
+        let centred = CentredFrom::new(p, &self.q);
+        let source = Source { centred, x };
+        self.transform(level, Direction::Forward, Some(source), out);
+    }
+
+    fn transform(
+        &self,
+        level: SimdLevel,
+        direction: Direction,
+        source: Option<Source<'_, W>>,
+        x: &mut [W],
+    ) {
         assert_eq!(
             x.len(),
             self.n(),
+            "a polynomial has as many words as the degree"
+        );
+        assert!(
+            source.is_none_or(|source| source.x.len() == x.len()),
             "a polynomial has as many words as the degree"
         );
         let (q, twiddles) = (&self.q, &self.twiddles);
@@ -118,6 +148,7 @@ impl<W: Word> Ntt<W> {
                 direction,
                 q,
                 twiddles,
+                source,
                 x,
             },
         );
@@ -250,6 +281,39 @@ mod tests {
             }
             for bits in [20, 48, 49, 50, 51, 62] {
                 levels_agree::<u64>(bits, 1 << log_n);
+            }
+        }
+    }
+
+    /// From a smaller prime, one of its size and larger ones.
+    fn levels_agree_from_other_primes<W: Word>(bits: u32, n: usize) {
+        let ntt = transform::<W>(bits, n);
+        for other in [20, bits - 1, bits + 1, W::MAX_PRIME_BITS] {
+            let prime = largest_ntt_prime(other.min(W::MAX_PRIME_BITS), n).unwrap();
+            let p = Prime::<W>::new(prime).unwrap();
+            let x = residues(&p, n, u64::from(other));
+            let centred = x.iter().map(|&x| ntt.modulus().from_i64(p.centre(x)));
+            let mut expected: Vec<W> = centred.collect();
+            ntt.forward_at(SimdLevel::Portable, &mut expected);
+            for level in SimdLevel::available() {
+                let mut out = x.clone();
+                ntt.forward_from_at(level, &p, &x, &mut out);
+                assert!(
+                    out == expected,
+                    "degree {n}, {other} to {bits} bits, {level:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn levels_agree_when_they_read_another_prime() {
+        for log_n in [3, 4, 8, 11, 12, 13] {
+            for bits in [28, 30, 31] {
+                levels_agree_from_other_primes::<u32>(bits, 1 << log_n);
+            }
+            for bits in [30, 49, 50, 51, 62] {
+                levels_agree_from_other_primes::<u64>(bits, 1 << log_n);
             }
         }
     }

@@ -78,6 +78,16 @@ elementwise! {
 }
 
 elementwise! {
+    /// `out = (x - out) * w mod q` for a residue `w`: the end of a division by some primes of an RNS.
+    divide, divide_at, (x: &[W], out: &mut [W], w: W), out, x
+}
+
+elementwise! {
+    /// `out = (x - out) * w + y mod q` for a residue `w`.
+    divide_add, divide_add_at, (x: &[W], y: &[W], out: &mut [W], w: W), out, x, y
+}
+
+elementwise! {
     /// `out = x * y mod q`, with `y_shoup[i] = q.shoup(y[i])`.
     mul_shoup, mul_shoup_at, (x: &[W], y: &[W], y_shoup: &[W], out: &mut [W]), out, x, y, y_shoup
 }
@@ -115,14 +125,43 @@ pub fn inner_product_at<W: Word>(
     ys: &[&[W]],
     out: &mut [W],
 ) {
-    assert!(
-        xs.len() == ys.len(),
-        "an inner product has as many factors on both sides"
-    );
-    for slice in xs.iter().chain(ys) {
-        assert!(slice.len() == out.len(), "{UNEQUAL}");
+    inner_products_at(level, q, xs, [ys], [out]);
+}
+
+/// [`inner_product`] of the same `xs` with several `ys`, which reads each `x` once.
+///
+/// # Panics
+/// Unless `xs` and all `ys` have as many slices, all of the length of each `out`.
+pub fn inner_products<W: Word, const P: usize>(
+    q: &Prime<W>,
+    xs: &[&[W]],
+    ys: [&[&[W]]; P],
+    out: [&mut [W]; P],
+) {
+    inner_products_at(SimdLevel::detect(), q, xs, ys, out);
+}
+
+/// [`inner_products`] at `level`, or the best below it that the CPU has.
+///
+/// # Panics
+/// Unless `xs` and all `ys` have as many slices, all of the length of each `out`.
+pub fn inner_products_at<W: Word, const P: usize>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    xs: &[&[W]],
+    ys: [&[&[W]]; P],
+    out: [&mut [W]; P],
+) {
+    for (ys, out) in ys.iter().zip(&out) {
+        assert!(
+            xs.len() == ys.len(),
+            "an inner product has as many factors on both sides"
+        );
+        for slice in xs.iter().chain(*ys) {
+            assert!(slice.len() == out.len(), "{UNEQUAL}");
+        }
     }
-    simd::vector::inner_product(level, q, xs, ys, out);
+    simd::vector::inner_products(level, q, xs, ys, out);
 }
 
 /// The square of `x0 + x1 s` as a polynomial in `s`: `out0 = x0 x0`, `out1 = 2 x0 x1` and `out2 = x1 x1 mod q`, elementwise, reading
@@ -263,6 +302,29 @@ mod tests {
                     &|x, y, _| q.mul(q.mul(x, y), W::from_u64(terms as u64 % prime)),
                 );
             }
+            check(
+                "inner_products",
+                &|out| {
+                    let mut other = z.clone();
+                    let (xs, ys) = ([&x[..], &z[..]], [&y[..], &x[..]]);
+                    inner_products_at(level, &q, &xs, [&ys, &xs], [&mut other, out]);
+                    let expect: Vec<W> = rows()
+                        .map(|(x, y, z)| q.add(q.mul(x, y), q.mul(z, x)))
+                        .collect();
+                    assert!(other == expect, "the first inner product, {level:?}");
+                },
+                &|x, _, z| q.add(q.mul(x, x), q.mul(z, z)),
+            );
+            check(
+                "divide",
+                &|out| divide_at(level, &q, &x, out, w),
+                &|x, _, z| q.mul(q.sub(x, z), w),
+            );
+            check(
+                "divide_add",
+                &|out| divide_add_at(level, &q, &x, &y, out, w),
+                &|x, y, z| q.add(q.mul(q.sub(x, z), w), y),
+            );
             for other in OTHERS
                 .into_iter()
                 .filter(|other| other >> (W::MAX_PRIME_BITS) == 0)

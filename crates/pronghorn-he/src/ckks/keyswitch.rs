@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use pronghorn_ring::{
     Word,
     random::{Prg, Seed, Stream},
-    rns::CHUNK,
     vector,
 };
 
@@ -479,11 +478,20 @@ impl<W: Word> Switch<'_, W> {
         let mut sums = pool.take(2 * n);
         let coefficients = self.coefficients(&mut room);
 
+        let pairs = digits.chunks_exact_mut(2 * sources.len() * n);
+        let mut pairs: Vec<_> = pairs.collect();
         for (place, &limb) in sources.iter().enumerate() {
             let factors = self.raise(limb, &coefficients, &mut raised, &mut room);
-            for (output, keys) in self.keys.iter().enumerate() {
-                self.multiply(limb, &factors, keys, &mut sums);
-                for (poly, sums) in sums.chunks_exact_mut(n).enumerate() {
+            for (pair, keys) in pairs.iter_mut().zip(self.keys) {
+                let (b, a) = pair.split_at_mut(sources.len() * n);
+                let mut sums = [b, a].map(|digits| &mut digits[place * n..][..n]);
+                self.multiply(
+                    limb,
+                    &factors,
+                    keys,
+                    sums.each_mut().map(|sums| &mut **sums),
+                );
+                for (poly, sums) in sums.into_iter().enumerate() {
                     if limb < self.limbs
                         && let Some(low) = self.low.get(poly)
                     {
@@ -492,8 +500,6 @@ impl<W: Word> Switch<'_, W> {
                         vector::mul_scalar_add_assign(basis.prime(limb), sums, low, special);
                     }
                     basis.ntt(limb).inverse(sums);
-                    let at = (output * 2 + poly) * sources.len() + place;
-                    digits[at * n..][..n].copy_from_slice(sums);
                 }
             }
         }
@@ -504,15 +510,14 @@ impl<W: Word> Switch<'_, W> {
         for limb in 0..kept {
             let factors = self.raise(limb, &coefficients, &mut raised, &mut room);
             for (output, keys) in self.keys.iter().enumerate() {
-                self.multiply(limb, &factors, keys, &mut sums);
+                let (b, a) = sums.split_at_mut(n);
+                self.multiply(limb, &factors, keys, [b, a]);
                 for (poly, sums) in sums.chunks_exact(n).enumerate() {
                     let place = output * 2 + poly;
                     let digits = &digits[place * sources.len() * n..][..sources.len() * n];
                     let out = &mut out[(place * kept + limb) * n..][..n];
-                    division.apply(basis, limb, digits, sums, out, &mut room);
-                    if let Some(low) = self.low.get(poly) {
-                        self.add_low(limb, &low[limb * n..][..n], out);
-                    }
+                    division.remainder(basis, limb, digits, out, &mut room);
+                    self.finish(limb, sums, self.low.get(poly).copied(), out);
                 }
             }
         }
@@ -555,50 +560,45 @@ impl<W: Word> Switch<'_, W> {
                 &coefficients[(poly * self.limbs + start) * n..(poly * self.limbs + end) * n];
             digit
                 .conversion
-                .apply(parameters.basis(), limb, from, raised, room);
-            parameters.basis().ntt(limb).forward(raised);
+                .apply_forward(parameters.basis(), limb, from, raised, room);
             &*raised
         };
         parts.zip(raised.chunks_exact_mut(n)).map(raise).collect()
     }
 
-    /// The products of the digits and the key in one limb: `sums` is `[poly][N]`, two polynomials. In chunks, so that the digits
-    /// are read from memory once.
-    fn multiply(&self, limb: usize, factors: &[&[W]], keys: &[&SwitchingKey<W>], sums: &mut [W]) {
-        let (parameters, n) = (self.parameters, self.parameters.n());
-        let q = parameters.basis().prime(limb);
+    /// The products of the digits and the key in one limb, of both polynomials.
+    fn multiply(
+        &self,
+        limb: usize,
+        factors: &[&[W]],
+        keys: &[&SwitchingKey<W>],
+        sums: [&mut [W]; 2],
+    ) {
+        let parameters = self.parameters;
         let digits = parameters.digit_count(self.limbs);
         let parts = keys
             .iter()
-            .flat_map(|key| (0..digits).map(move |digit| (key, digit)));
-        let keys: Vec<_> = parts
-            .map(|(key, digit)| key.limb(parameters, digit, limb))
-            .collect();
-        let (sums_b, sums_a) = sums.split_at_mut(n);
-        for start in (0..n).step_by(CHUNK) {
-            let place = start..(start + CHUNK).min(n);
-            let factors: Vec<&[W]> = factors
-                .iter()
-                .map(|factor| &factor[place.clone()])
-                .collect();
-            for (poly, sums) in [&mut *sums_b, &mut *sums_a].into_iter().enumerate() {
-                let keys: Vec<&[W]> = keys.iter().map(|key| &key[poly][place.clone()]).collect();
-                vector::inner_product(q, &factors, &keys, &mut sums[place.clone()]);
-            }
-        }
+            .flat_map(|key| (0..digits).map(move |digit| key.limb(parameters, digit, limb)));
+        let (b, a): (Vec<_>, Vec<_>) = parts.map(|[b, a]| (b, a)).unzip();
+        let q = parameters.basis().prime(limb);
+        vector::inner_products(q, factors, [&b, &a], sums);
     }
 
-    /// `out += low / (q_(l-k) ... q_(l-1))` in one limb.
-    fn add_low(&self, limb: usize, low: &[W], out: &mut [W]) {
-        let q = self.parameters.basis().prime(limb);
+    /// `out = (sums - out) / (P q_(l-k) ... q_(l-1)) + low / (q_(l-k) ... q_(l-1))` in one limb of a polynomial, `out` being what is
+    /// left of the sums modulo the divisor.
+    fn finish(&self, limb: usize, sums: &[W], low: Option<&[W]>, out: &mut [W]) {
+        let (parameters, n) = (self.parameters, self.parameters.n());
+        let basis = parameters.basis();
+        let division = parameters.leaving(self.limbs, self.dropped);
+        let low = low.map(|low| &low[limb * n..][..n]);
         if self.dropped == 0 {
-            return vector::add_assign(q, out, low);
+            return division.finish(basis, limb, sums, low, out);
         }
-        let inverse = self
-            .parameters
-            .rescaling(self.limbs, self.dropped)
-            .minus_inverse(limb);
-        vector::mul_scalar_add_assign(q, out, low, q.neg(inverse));
+        division.finish(basis, limb, sums, None, out);
+        if let Some(low) = low {
+            let rescaling = parameters.rescaling(self.limbs, self.dropped);
+            vector::mul_scalar_add_assign(basis.prime(limb), out, low, rescaling.inverse(limb));
+        }
     }
 }
 

@@ -10,20 +10,18 @@ use pronghorn_graph::{
 
 use super::{
     EncryptedPlan, Program,
-    schedule::{self, HEADROOM, Passes, Schedule},
+    schedule::{self, HEADROOM, Schedule},
 };
 use crate::{
-    build::{BuildError, relative_error},
+    build::{BuildError, BuildOptions, relative_error},
     plan::{FORMAT, Plan, Step, StepKind, WordSize},
     trust::TrustLevel,
     validate::{self, printable},
 };
 
-/// Relative rms error of the result from rounding weights that is small enough.
-const WEIGHT_TOLERANCE: f64 = 0.03;
-
-/// Relative rms error of the result from noise and flood that is small enough.
-const NOISE_TOLERANCE: f64 = 0.02;
+/// How much of the error that is small enough may come from rounding weights, and how much from noise and flood.
+const WEIGHT_SHARE: f64 = 0.6;
+const NOISE_SHARE: f64 = 0.4;
 
 /// Integers of the input have this many bits.
 const INPUT_BITS: i32 = 20;
@@ -57,18 +55,15 @@ pub struct Encrypted {
 /// The plan, the server's half, and the relative error of the result without noise.
 pub(crate) fn build(
     source: &Source<'_>,
-    weight_bits: Option<u32>,
-    memory: u64,
-    passes: Passes,
+    options: &BuildOptions,
 ) -> Result<(Plan, Encrypted, f64), BuildError> {
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
-    let (graph, result_error) = precise_enough(source, weight_bits)?;
-    let schedule =
-        schedule::schedule(&graph, &samples, NOISE_TOLERANCE, passes).ok_or_else(|| {
-            BuildError::TooDeep {
-                products: schedule::products(&graph),
-            }
-        })?;
+    let (graph, result_error) = precise_enough(source, options)?;
+    let tolerance = NOISE_SHARE * options.error;
+    let schedule = schedule::schedule(&graph, &samples, tolerance, options.passes);
+    let schedule = schedule.ok_or_else(|| BuildError::TooDeep {
+        products: schedule::products(&graph),
+    })?;
     if schedule.program.nodes.len() < 2 {
         return Err(BuildError::Layer {
             layer: "the network".into(),
@@ -79,11 +74,11 @@ pub(crate) fn build(
     }
     let plan = plan(&graph, &schedule);
     let needed = encrypted_of(&plan).map_or(0, |encrypted| encrypted.server_memory);
-    if needed > memory {
+    if needed > options.memory {
         return Err(BuildError::Memory {
             step: "the encrypted network".into(),
             needed,
-            allowed: memory,
+            allowed: options.memory,
         });
     }
     validate::validate(&plan).map_err(BuildError::Refused)?;
@@ -102,17 +97,17 @@ fn encrypted_of(plan: &Plan) -> Option<&EncryptedPlan> {
 /// bits everywhere; then fewer, layer by layer, in their order: what comes before a product counts twice in the scale.
 fn precise_enough(
     source: &Source<'_>,
-    weight_bits: Option<u32>,
+    options: &BuildOptions,
 ) -> Result<(PolyGraph, f64), BuildError> {
-    let layers = source.graph.nodes.len();
-    if let Some(bits) = weight_bits {
+    let (layers, tolerance) = (source.graph.nodes.len(), WEIGHT_SHARE * options.error);
+    if let Some(bits) = options.weight_bits {
         return with_bits(source, &vec![bits; layers]);
     }
     let mut bits = vec![*WEIGHT_BITS.end(); layers];
     let mut best = with_bits(source, &bits)?;
     for fewer in WEIGHT_BITS {
         let found = with_bits(source, &vec![fewer; layers])?;
-        if found.1 <= WEIGHT_TOLERANCE {
+        if found.1 <= tolerance {
             (bits, best) = (vec![fewer; layers], found);
             break;
         }
@@ -121,7 +116,7 @@ fn precise_enough(
         while source.graph.nodes[layer].op.is_linear() && bits[layer] > *WEIGHT_BITS.start() {
             bits[layer] -= 1;
             let found = with_bits(source, &bits)?;
-            if found.1 > WEIGHT_TOLERANCE {
+            if found.1 > tolerance {
                 bits[layer] += 1;
                 break;
             }

@@ -78,4 +78,25 @@ impl<W: Word> Conversion<W> {
             vector::mul_scalar_add_assign(q, out, room, weight);
         }
     }
+
+    /// [`apply`](Self::apply) and the NTT: `out` holds values.
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply).
+    pub fn apply_forward(
+        &self,
+        basis: &RnsBasis<W>,
+        target: usize,
+        digits: &[W],
+        out: &mut [W],
+        room: &mut [W],
+    ) {
+        let ntt = basis.ntt(target);
+        if digits.len() == out.len() {
+            // One source: its centred residues are the number.
+            return ntt.forward_from(&self.radix.primes()[0], digits, out);
+        }
+        self.apply(basis, target, digits, out, room);
+        ntt.forward(out);
+    }
 }

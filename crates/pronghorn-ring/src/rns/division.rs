@@ -8,7 +8,7 @@ use crate::{Word, vector};
 /// with one rounding for all of `P` instead of one a prime).
 pub struct Division<W> {
     conversion: Conversion<W>,
-    /// `-1 / P` modulo each prime of the basis, zero at the sources.
+    /// `1 / P` modulo each prime of the basis, zero at the sources.
     inverses: Vec<W>,
 }
 
@@ -24,7 +24,7 @@ impl<W: Word> Division<W> {
             }
             let q = basis.prime(target);
             let product = product_modulo(q, sources.iter().map(|&source| basis.prime(source)));
-            q.neg(inverse_of_product(q, product))
+            inverse_of_product(q, product)
         };
         Self {
             conversion: Conversion::new(basis, sources),
@@ -32,11 +32,11 @@ impl<W: Word> Division<W> {
         }
     }
 
-    /// `-1 / P` modulo prime `target` of the basis; zero at the sources.
+    /// `1 / P` modulo prime `target` of the basis; zero at the sources.
     ///
     /// # Panics
     /// When there is no such prime.
-    pub fn minus_inverse(&self, target: usize) -> W {
+    pub fn inverse(&self, target: usize) -> W {
         self.inverses[target]
     }
 
@@ -53,8 +53,44 @@ impl<W: Word> Division<W> {
         self.conversion.digits(x, room);
     }
 
-    /// `out = round(x / P)` modulo prime `target` of `basis`. `x` and `out` are values (NTT domain); `digits` are those of the
-    /// source limbs of the same number. One NTT.
+    /// What is to be subtracted before the division modulo prime `target` of `basis`: `out = [x]_P` in the NTT domain, from the
+    /// digits of the source limbs of `x`. One NTT. [`finish`](Self::finish) does the rest.
+    ///
+    /// # Panics
+    /// Unless `out` and `room` have the length of a limb and `digits` is as many of them as there are sources.
+    pub fn remainder(
+        &self,
+        basis: &RnsBasis<W>,
+        target: usize,
+        digits: &[W],
+        out: &mut [W],
+        room: &mut [W],
+    ) {
+        self.conversion
+            .apply_forward(basis, target, digits, out, room);
+    }
+
+    /// `out = round(x / P) (+ add)` modulo prime `target` of `basis`, where `out` is the [`remainder`](Self::remainder) of `x`; or any
+    /// piece of these. `x`, `add` and `out` are values (NTT domain).
+    ///
+    /// # Panics
+    /// Unless all have one length.
+    pub fn finish(
+        &self,
+        basis: &RnsBasis<W>,
+        target: usize,
+        x: &[W],
+        add: Option<&[W]>,
+        out: &mut [W],
+    ) {
+        let (q, inverse) = (basis.prime(target), self.inverses[target]);
+        match add {
+            None => vector::divide(q, x, out, inverse),
+            Some(add) => vector::divide_add(q, x, add, out, inverse),
+        }
+    }
+
+    /// [`remainder`](Self::remainder) and [`finish`](Self::finish): `out = round(x / P)` modulo prime `target` of `basis`.
     ///
     /// # Panics
     /// Unless `x`, `out` and `room` have one length and `digits` is as many of them as there are sources.
@@ -67,17 +103,8 @@ impl<W: Word> Division<W> {
         out: &mut [W],
         room: &mut [W],
     ) {
-        self.conversion.apply(basis, target, digits, out, room);
-        basis.ntt(target).forward(out);
-        let q = basis.prime(target);
-        assert!(
-            x.len() == out.len(),
-            "a limb has as many words as the degree"
-        );
-        for (x, out) in x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-            vector::sub_assign(q, out, x);
-            vector::mul_scalar_assign(q, out, self.inverses[target]);
-        }
+        self.remainder(basis, target, digits, out, room);
+        self.finish(basis, target, x, None, out);
     }
 }
 

@@ -148,6 +148,10 @@ impl Registers for Avx512<u32, 32> {
         // SAFETY: valid by contract; the instruction needs no alignment.
         unsafe { _mm512_storeu_epi32(to.cast(), vector) }
     }
+    #[inline(always)]
+    fn prefetch(self, from: *const u32) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
+    }
 
     #[inline(always)]
     fn splat(self, word: u32) -> __m512i {
@@ -274,6 +278,10 @@ impl<const BITS: u32> Registers for Avx512<u64, BITS> {
     unsafe fn store(self, to: *mut u64, vector: __m512i) {
         // SAFETY: valid by contract; the instruction needs no alignment.
         unsafe { _mm512_storeu_epi64(to.cast(), vector) }
+    }
+    #[inline(always)]
+    fn prefetch(self, from: *const u64) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
     }
 
     #[inline(always)]

@@ -32,6 +32,10 @@ pub trait Registers: Copy {
     /// `to` must be valid for writing them.
     unsafe fn store(self, to: *mut Self::Word, vector: Self::Vector);
 
+    /// Asks for the cache line of an address, which need not be one of ours; nothing where there is no such instruction.
+    #[inline(always)]
+    fn prefetch(self, _from: *const Self::Word) {}
+
     /// The word in all lanes.
     fn splat(self, word: Self::Word) -> Self::Vector;
     /// Wrapping sums.

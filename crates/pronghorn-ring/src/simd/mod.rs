@@ -19,8 +19,8 @@ pub(crate) use counters::{GROUP, PLANES, centred_sums};
 
 use crate::{Prime, SimdLevel};
 use lanes::{Lanes, Scalar};
-pub(crate) use ntt::{Direction, Transform, Twiddles};
-pub(crate) use vector::mask_and_largest;
+pub(crate) use ntt::{Direction, Source, Transform, Twiddles};
+pub(crate) use vector::{CentredFrom, mask_and_largest};
 
 /// Defines a function whose plain body is compiled for every level and run at the one its first
 /// argument names (or the best below it that the CPU has). The body is ordinary safe code; use it in

@@ -25,6 +25,7 @@ mod twiddles;
 use super::Routine;
 use super::lanes::{Lanes, Scalar};
 use super::residues::{Factor, Residues};
+use super::vector::CentredFrom;
 use crate::{Prime, Word};
 use bounds::Bounds;
 use twiddles::Factors;
@@ -42,12 +43,73 @@ pub enum Direction {
     Inverse,
 }
 
-/// A transform in place. Inputs and outputs are below `q`.
+/// A transform in place, or, where there is one, of the source. Inputs and outputs are below `q`.
 pub struct Transform<'a, W> {
     pub direction: Direction,
     pub q: &'a Prime<W>,
     pub twiddles: &'a Twiddles<W>,
+    pub source: Option<Source<'a, W>>,
     pub x: &'a mut [W],
+}
+
+/// Residues of another prime, as many as are transformed, which a forward transform takes to `q` as it reads them first.
+#[derive(Clone, Copy)]
+pub struct Source<'a, W> {
+    pub centred: CentredFrom<W>,
+    pub x: &'a [W],
+}
+
+/// Where the first stages of a transform read word `i`: `x` itself, or a source.
+trait First<L: Lanes>: Copy {
+    /// Whether that is `x` itself.
+    const IN_PLACE: bool;
+
+    /// To be `inline(always)`.
+    ///
+    /// # Safety
+    /// `x` is at word `i`, and there are two vectors from it on.
+    unsafe fn load(
+        self,
+        residues: &Residues<L>,
+        lanes: L,
+        x: *const L::Word,
+        i: usize,
+    ) -> [L::Vector; 2];
+}
+
+/// `x` itself.
+#[derive(Clone, Copy)]
+struct InPlace;
+
+impl<L: Lanes> First<L> for InPlace {
+    const IN_PLACE: bool = true;
+
+    #[inline(always)]
+    unsafe fn load(self, _: &Residues<L>, lanes: L, x: *const L::Word, _: usize) -> [L::Vector; 2] {
+        // SAFETY: by contract.
+        unsafe { [lanes.load(x), lanes.load(x.add(L::COUNT))] }
+    }
+}
+
+impl<L: Lanes> First<L> for Source<'_, L::Word> {
+    const IN_PLACE: bool = false;
+
+    #[inline(always)]
+    unsafe fn load(
+        self,
+        residues: &Residues<L>,
+        lanes: L,
+        _: *const L::Word,
+        i: usize,
+    ) -> [L::Vector; 2] {
+        let Self { centred, x } = self;
+        // SAFETY: the source has as many words as are transformed.
+        let [u, v] = unsafe {
+            let x = x.as_ptr().add(i);
+            [lanes.load(x), lanes.load(x.add(L::COUNT))]
+        };
+        [centred.modulo(residues, u), centred.modulo(residues, v)]
+    }
 }
 
 impl<W: Word> Routine<W> for Transform<'_, W> {
@@ -79,13 +141,21 @@ impl<W: Word> Transform<'_, W> {
             direction,
             q,
             twiddles,
+            source,
             x,
         } = self;
         let stages = x.len().trailing_zeros();
         match direction {
             Direction::Forward => {
                 let bounds = Bounds::<L, TIGHT>::forward(lanes, q, stages);
-                Pass::new(lanes, bounds, &twiddles.forward, &twiddles.scale, x).forward(x);
+                let pass = Pass::new(lanes, bounds, &twiddles.forward, &twiddles.scale, x);
+                match source {
+                    None => pass.forward(InPlace, x),
+                    Some(source) => {
+                        assert!(source.x.len() == x.len());
+                        pass.forward(source, x);
+                    }
+                }
             }
             Direction::Inverse => {
                 let bounds = Bounds::<L, TIGHT>::inverse(lanes, q, stages);
@@ -141,19 +211,41 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         block
     }
 
+    /// A source has as many words as `x`.
     #[inline(always)]
-    fn forward(&self, x: &mut [L::Word]) {
+    fn forward<F: First<L>>(&self, first: F, x: &mut [L::Word]) {
         let (n, block) = (x.len(), Self::block(x.len()));
+        if block == n {
+            self.read(first, x);
+            return self.forward_block(1, x);
+        }
+        self.forward_two_stages(first, 1, n, x);
         for start in (0..n).step_by(block) {
             // The parts that start here, largest first.
-            let mut part = n;
+            let mut part = n / 4;
             while part > block {
                 if start % part == 0 {
-                    self.forward_two_stages((n + start) / part, part, &mut x[start..start + part]);
+                    let x = &mut x[start..start + part];
+                    self.forward_two_stages(InPlace, (n + start) / part, part, x);
                 }
                 part /= 4;
             }
             self.forward_block((n + start) / block, &mut x[start..start + block]);
+        }
+    }
+
+    /// `x` from where it is to be read.
+    #[inline(always)]
+    fn read<F: First<L>>(&self, first: F, x: &mut [L::Word]) {
+        if F::IN_PLACE {
+            return;
+        }
+        for i in (0..x.len()).step_by(2 * L::COUNT) {
+            // SAFETY: x has a multiple of two vectors, and a source as many.
+            unsafe {
+                let at = x.as_mut_ptr().add(i);
+                self.store(at, first.load(self.residues(), self.lanes, at, i));
+            }
         }
     }
 
@@ -188,7 +280,7 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
             groups = 2;
         }
         while groups < pairs {
-            self.forward_two_stages(node * groups, x.len() / groups, x);
+            self.forward_two_stages(InPlace, node * groups, x.len() / groups, x);
             groups *= 4;
         }
         match pairs {
@@ -236,9 +328,15 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         }
     }
 
-    /// The stages of the nodes from `node` on, of `part` words each, and of their halves.
+    /// The stages of the nodes from `node` on, of `part` words each, and of their halves. Only one part reads from a source.
     #[inline(always)]
-    fn forward_two_stages(&self, node: usize, part: usize, x: &mut [L::Word]) {
+    fn forward_two_stages<F: First<L>>(
+        &self,
+        first: F,
+        node: usize,
+        part: usize,
+        x: &mut [L::Word],
+    ) {
         let quarter = part / 4;
         let stage = node.ilog2();
         assert!(2 * (node + x.len() / part) <= self.factors.words.len());
@@ -251,14 +349,17 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
                 )
             };
             let x = x.as_mut_ptr();
+            let (lanes, residues) = (self.lanes, self.residues());
             for i in (0..quarter).step_by(2 * L::COUNT) {
                 // SAFETY: i + 2 COUNT <= quarter, a multiple of 2 COUNT, and the chunk has four quarters.
                 unsafe {
-                    let ([a, e], [b, f]) = (self.load(x.add(i)), self.load(x.add(i + quarter)));
-                    let ([c, g], [d, h]) = (
-                        self.load(x.add(i + 2 * quarter)),
-                        self.load(x.add(i + 3 * quarter)),
-                    );
+                    let [a, e] = first.load(residues, lanes, x.add(i), i);
+                    let (at, i1) = (x.add(i + quarter), i + quarter);
+                    let [b, f] = first.load(residues, lanes, at, i1);
+                    let (at, i2) = (x.add(i + 2 * quarter), i + 2 * quarter);
+                    let [c, g] = first.load(residues, lanes, at, i2);
+                    let (at, i3) = (x.add(i + 3 * quarter), i + 3 * quarter);
+                    let [d, h] = first.load(residues, lanes, at, i3);
                     let ([a, b, e, f], [c, d, g, h]) =
                         self.forward_butterflies(stage, [a, b, e, f], [c, d, g, h], [outer; 4]);
                     let ([a, c, e, g], [b, d, f, h]) = self.forward_butterflies(

@@ -15,7 +15,7 @@ use super::residues::{Product, Residues};
 use super::{Routine, vectorised};
 use crate::{Prime, SimdLevel, Word};
 
-pub use inner_product::inner_product;
+pub use inner_product::inner_products;
 pub use square::square_linear;
 
 /// `out[i]` from itself and word `i` of each input.
@@ -134,19 +134,56 @@ operations! {
     Scale<W> { w: W, w_shoup: W } [0] |q, out, []| q.mul_factor(out, q.scalar(w, w_shoup));
     ScaleAdd<W> { w: W, w_shoup: W } [1]
         |q, out, [x]| q.add(out, q.mul_factor(x, q.scalar(w, w_shoup)));
+    DivideAdd<W> { w: W, w_shoup: W } [2]
+        |q, out, [x, y]| q.add(q.mul_factor(q.sub(x, out), q.scalar(w, w_shoup)), y);
+    Divide<W> { w: W, w_shoup: W } [1]
+        |q, out, [x]| q.mul_factor(q.sub(x, out), q.scalar(w, w_shoup));
     MulShoup {} [3] |q, _, [x, y, y_shoup]| q.mul_factor(x, q.factor(y, y_shoup));
     MulShoupAdd {} [3]
         |q, out, [x, y, y_shoup]| q.add(out, q.mul_factor(x, q.factor(y, y_shoup)));
-    ReduceFrom<W> { p: W, half: W, half_mod_q: W, relation: Relation } [1] |q, _, [x]| {
+    ReduceFrom<W> { centred: CentredFrom<W> } [1] |q, _, [x]| centred.modulo(q, x);
+}
+
+/// Takes centred residues of a prime `p` to another, `q`.
+#[derive(Clone, Copy)]
+pub struct CentredFrom<W> {
+    p: W,
+    half: W,
+    half_mod_q: W,
+    relation: Relation,
+}
+
+impl<W: Word> CentredFrom<W> {
+    pub fn new(p: &Prime<W>, q: &Prime<W>) -> Self {
+        let half = p.value() / 2; // (p - 1) / 2
+        Self {
+            p: p.word(),
+            half: W::from_u64(half),
+            half_mod_q: W::from_u64(half % q.value()),
+            relation: Relation::new(p.value(), q.value()),
+        }
+    }
+
+    /// The best level that takes both primes.
+    pub fn level(p: &Prime<W>, level: SimdLevel) -> SimdLevel {
+        match p.fits_short_multiplier() {
+            true => level,
+            false => level.min(SimdLevel::Avx512),
+        }
+    }
+
+    /// The centred residue modulo `p` of `x < p`, modulo `q`.
+    #[inline(always)]
+    pub fn modulo<L: Lanes<Word = W>>(self, q: &Residues<L>, x: L::Vector) -> L::Vector {
         // Moved up by half of p, the centred residues are 0 .. p; moved down again modulo q.
-        let moved = q.add_modulo(x, half, p);
-        let residue = match relation {
+        let moved = q.add_modulo(x, self.half, self.p);
+        let residue = match self.relation {
             Relation::UpToOne => moved,
             Relation::UpToTwo => q.reduce_once(moved),
             Relation::Above => q.reduce(moved),
         };
-        q.sub_scalar(residue, half_mod_q)
-    };
+        q.sub_scalar(residue, self.half_mod_q)
+    }
 }
 
 /// How large `p / q` is.
@@ -261,6 +298,18 @@ pub fn mul_scalar_add_assign<W: Word>(
     );
 }
 
+/// `out = (x - out) * w mod q`.
+pub fn divide<W: Word>(level: SimdLevel, q: &Prime<W>, x: &[W], out: &mut [W], w: W) {
+    let w_shoup = q.shoup(w);
+    run(level, q, Divide { w, w_shoup }, out, [x]);
+}
+
+/// `out = (x - out) * w + y mod q`.
+pub fn divide_add<W: Word>(level: SimdLevel, q: &Prime<W>, x: &[W], y: &[W], out: &mut [W], w: W) {
+    let w_shoup = q.shoup(w);
+    run(level, q, DivideAdd { w, w_shoup }, out, [x, y]);
+}
+
 /// `out = x * y mod q`.
 pub fn mul_shoup<W: Word>(
     level: SimdLevel,
@@ -287,18 +336,9 @@ pub fn mul_shoup_add_assign<W: Word>(
 
 /// `out` = the centred residue `x` of `p` modulo `q`.
 pub fn reduce_from<W: Word>(level: SimdLevel, q: &Prime<W>, p: &Prime<W>, x: &[W], out: &mut [W]) {
-    let half = p.value() / 2; // (p - 1) / 2
-    let operation = ReduceFrom {
-        p: p.word(),
-        half: W::from_u64(half),
-        half_mod_q: W::from_u64(half % q.value()),
-        relation: Relation::new(p.value(), q.value()),
-    };
-    let level = match p.fits_short_multiplier() {
-        true => level,
-        false => level.min(SimdLevel::Avx512),
-    };
-    run(level, q, operation, out, [x]);
+    let centred = CentredFrom::new(p, q);
+    let level = CentredFrom::level(p, level);
+    run(level, q, ReduceFrom { centred }, out, [x]);
 }
 
 vectorised! {

@@ -9,17 +9,24 @@ use crate::{Prime, SimdLevel, Word};
 const NARROW_BLOCK: usize = 64;
 const WIDE_BLOCK: usize = 4;
 
-/// `out = xs[0] * ys[0] + xs[1] * ys[1] + ... mod q`.
-pub fn inner_product<W: Word>(
+/// How many bytes ahead of its use the second factor, which is read once, is asked for.
+const AHEAD: usize = 2048;
+
+/// `out[p] = xs[0] * ys[p][0] + xs[1] * ys[p][1] + ... mod q`.
+pub fn inner_products<W: Word, const P: usize>(
     level: SimdLevel,
     q: &Prime<W>,
     xs: &[&[W]],
-    ys: &[&[W]],
-    out: &mut [W],
+    ys: [&[&[W]]; P],
+    out: [&mut [W]; P],
 ) {
     match W::BITS {
-        32 => narrow(level, q, xs, ys, out),
-        _ => W::run(level, q, InnerProduct { q, xs, ys, out }),
+        32 => {
+            for (ys, out) in ys.into_iter().zip(out) {
+                narrow(level, q, xs, ys, out);
+            }
+        }
+        _ => W::run(level, q, InnerProducts { q, xs, ys, out }),
     }
 }
 
@@ -127,62 +134,73 @@ fn power_of_two<W: Word>(q: &Prime<W>, exponent: u64) -> Radix<W> {
 }
 
 /// Words of 64 bits.
-struct InnerProduct<'a, W> {
+struct InnerProducts<'a, W, const P: usize> {
     q: &'a Prime<W>,
     xs: &'a [&'a [W]],
-    ys: &'a [&'a [W]],
-    out: &'a mut [W],
+    ys: [&'a [&'a [W]]; P],
+    out: [&'a mut [W]; P],
 }
 
-impl<W: Word> Routine<W> for InnerProduct<'_, W> {
+impl<W: Word, const P: usize> Routine<W> for InnerProducts<'_, W, P> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes<Word = W>>(self, lanes: L) {
-        let Self { q, xs, ys, out } = self;
-        assert!(xs.len() == ys.len());
-        for slice in xs.iter().chain(ys) {
-            assert!(slice.len() == out.len());
+        let Self { q, xs, ys, mut out } = self;
+        let Some(length) = out.first().map(|out| out.len()) else {
+            return;
+        };
+        assert!(out.iter().all(|out| out.len() == length));
+        for ys in ys {
+            assert!(xs.len() == ys.len());
+            assert!(xs.iter().chain(ys).all(|slice| slice.len() == length));
         }
         let mut done = 0;
         if L::FUSED {
             let sums = Fused::new(lanes, q, xs, ys);
-            while out.len() - done >= 4 * L::COUNT {
+            while length - done >= 4 * L::COUNT {
                 // SAFETY: all slices have four vectors from `done` on.
-                unsafe { sums.store::<4>(out, done) };
+                unsafe { sums.store::<4>(&mut out, done) };
                 done += 4 * L::COUNT;
             }
-            while out.len() - done >= L::COUNT {
+            while length - done >= L::COUNT {
                 // SAFETY: all slices have a vector from `done` on.
-                unsafe { sums.store::<1>(out, done) };
+                unsafe { sums.store::<1>(&mut out, done) };
                 done += L::COUNT;
             }
         }
-        let sums = Plain::new(q, xs, ys);
-        while out.len() - done >= WIDE_BLOCK {
-            out[done..done + WIDE_BLOCK].copy_from_slice(&sums.wide::<WIDE_BLOCK>(done));
-            done += WIDE_BLOCK;
-        }
-        for at in done..out.len() {
-            out[at..at + 1].copy_from_slice(&sums.wide::<1>(at));
+        for (ys, out) in ys.into_iter().zip(out) {
+            let (sums, mut done) = (Plain::new(q, xs, ys), done);
+            while length - done >= WIDE_BLOCK {
+                out[done..done + WIDE_BLOCK].copy_from_slice(&sums.wide::<WIDE_BLOCK>(done));
+                done += WIDE_BLOCK;
+            }
+            for at in done..length {
+                out[at..at + 1].copy_from_slice(&sums.wide::<1>(at));
+            }
         }
     }
 }
 
 /// With a fused multiplier: sums of the lower halves of products, of `BITS` bits, and of the upper halves, both in words.
-struct Fused<'a, L: Lanes> {
+struct Fused<'a, L: Lanes, const P: usize> {
     lanes: L,
     residues: Residues<L>,
     /// `2^BITS mod q`.
     radix: Factor<L::Vector>,
     xs: &'a [&'a [L::Word]],
-    ys: &'a [&'a [L::Word]],
+    ys: [&'a [&'a [L::Word]]; P],
     most: usize,
 }
 
-impl<'a, L: Lanes> Fused<'a, L> {
+impl<'a, L: Lanes, const P: usize> Fused<'a, L, P> {
     #[inline(always)]
-    fn new(lanes: L, q: &Prime<L::Word>, xs: &'a [&'a [L::Word]], ys: &'a [&'a [L::Word]]) -> Self {
+    fn new(
+        lanes: L,
+        q: &Prime<L::Word>,
+        xs: &'a [&'a [L::Word]],
+        ys: [&'a [&'a [L::Word]]; P],
+    ) -> Self {
         let residues = Residues::new(lanes, q);
         let radix = power_of_two(q, u64::from(L::BITS));
         // The upper sum and what the lower carries into it have BITS bits, so that it is a factor again. The carry is less
@@ -200,38 +218,46 @@ impl<'a, L: Lanes> Fused<'a, L> {
         }
     }
 
-    /// `K` vectors of `out` from word `start` on.
+    /// `K` vectors of each `out` from word `start` on.
     ///
     /// # Safety
     /// `out` and all factors must have as many words.
     #[inline(always)]
-    unsafe fn store<const K: usize>(&self, out: &mut [L::Word], start: usize) {
+    unsafe fn store<const K: usize>(&self, out: &mut [&mut [L::Word]; P], start: usize) {
         let lanes = self.lanes;
         let zero = lanes.splat(L::Word::default());
-        let (mut low, mut high) = ([zero; K], [zero; K]);
-        for (xs, ys) in self.xs.chunks(self.most).zip(self.ys.chunks(self.most)) {
-            for (x, y) in xs.iter().zip(ys) {
+        let (mut low, mut high) = ([[zero; K]; P], [[zero; K]; P]);
+        let mut first = 0;
+        while first < self.xs.len() {
+            let end = self.xs.len().min(first + self.most);
+            for term in first..end {
                 for k in 0..K {
                     let at = start + k * L::COUNT;
                     // SAFETY: by contract.
-                    let (x, y) = unsafe {
-                        (
-                            lanes.load(x.as_ptr().add(at)),
-                            lanes.load(y.as_ptr().add(at)),
-                        )
-                    };
-                    low[k] = lanes.mul_add_low(low[k], x, y);
-                    high[k] = lanes.mul_add_high(high[k], x, lanes.high(y));
+                    let x = unsafe { lanes.load(self.xs[term].as_ptr().add(at)) };
+                    for p in 0..P {
+                        let y = self.ys[p][term].as_ptr();
+                        lanes.prefetch(y.wrapping_add(at + AHEAD / size_of::<L::Word>()));
+                        // SAFETY: by contract.
+                        let y = unsafe { lanes.load(y.add(at)) };
+                        low[p][k] = lanes.mul_add_low(low[p][k], x, y);
+                        high[p][k] = lanes.mul_add_high(high[p][k], x, lanes.high(y));
+                    }
                 }
             }
-            for k in 0..K {
-                low[k] = self.reduce(low[k], high[k]);
-                high[k] = zero;
+            for (low, high) in low.iter_mut().zip(&mut high) {
+                for (low, high) in low.iter_mut().zip(high) {
+                    *low = self.reduce(*low, *high);
+                    *high = zero;
+                }
             }
+            first = end;
         }
-        for (k, &sum) in low.iter().enumerate() {
-            // SAFETY: by contract.
-            unsafe { lanes.store(out.as_mut_ptr().add(start + k * L::COUNT), sum) };
+        for (out, low) in out.iter_mut().zip(&low) {
+            for (k, &sum) in low.iter().enumerate() {
+                // SAFETY: by contract.
+                unsafe { lanes.store(out.as_mut_ptr().add(start + k * L::COUNT), sum) };
+            }
         }
     }
 

@@ -1,0 +1,85 @@
+"""`pronghorn bench two-party`: networks on shares through two processes, offline and online, against the oracle."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pronghorn import _processes
+from pronghorn._bench.records import Report, Sheet, cores, security_bits
+from pronghorn._data import Preprocessing, load_images
+from pronghorn._demo import example
+from pronghorn._model import Model, load
+from pronghorn.errors import InputError, RunError
+
+TRUST = "two-party"
+IMAGES = 100
+QUICK_IMAGES = 8
+
+
+class Network(NamedTuple):
+    """A model and inputs with labels, which also calibrate it; bytes are divided by 255."""
+
+    model: Path
+    data: Path
+
+
+def bench_two_party(report: Report, quick: bool) -> None:
+    """CryptoNets with ReLU, of the repository."""
+    network = Network(example("cryptonets_relu.onnx"), example("t10k-images-idx3-ubyte.gz"))
+    bench_networks([network], report, quick)
+
+
+def bench_networks(networks: list[Network], report: Report, quick: bool) -> None:
+    """Each network on its first images, in one batch: prepared ahead, then at once."""
+    for network in networks:
+        _bench_network(network, QUICK_IMAGES if quick else IMAGES, report)
+
+
+def _bench_network(network: Network, most: int, report: Report) -> None:
+    bare = load(network.model)
+    found = load_images(network.data, bare.input_shape, Preprocessing())
+    images, labels = found.images[:most], found.labels
+    if labels is None:
+        raise InputError(f"{network.data} has no labels, which accuracy is measured with")
+    model = bare.calibrated(found.images)
+    count = len(images)
+    options = ["--limit", str(count)]
+    with tempfile.TemporaryDirectory(prefix="pronghorn-") as folder:
+        out = Path(folder) / "outputs.npz"
+        with _processes.served(network.model, TRUST, ["--data", str(network.data)]) as server:
+            ahead = _processes.predict(
+                server.address, TRUST, network.data, [*options, "--prepare", "1", "--out", str(out)]
+            )
+            outputs = np.load(out)["outputs"]
+            at_once = _processes.predict(server.address, TRUST, network.data, [*options, "--out", str(out)])
+            unprepared = np.load(out)["outputs"]
+            memory = server.stop()["peak_memory_bytes"]
+    wrong = max(_disagreements(model, ahead["plan_hash"], images, run) for run in (outputs, unprepared))
+    plan = model.plan(TRUST)
+    parameters = {"model": network.model.name, "images": count, "plan_hash": plan.hash}
+    case = f"{network.model.stem}, {count} images, {cores(len(_processes.available_cores()))}"
+    sheet = Sheet(report, "two-party", case, parameters, security_bits(str(plan)))
+    for phase, costs in (("offline", ahead["prepared"]), ("online", ahead["runs"][0]), ("at once", at_once["runs"][0])):
+        sheet.add(f"{phase}, an image", 1e3 * costs["seconds"] / count, "ms")
+        sheet.add(f"{phase}, sent an image", costs["bytes_sent"] / count, "bytes")
+        sheet.add(f"{phase}, received an image", costs["bytes_received"] / count, "bytes")
+    sheet.add("images whose outputs are not the oracle's", wrong, "images")
+    floats = float(np.mean(model.classes(model.run_float(images)) == labels[:count]))
+    accuracy = float(np.mean(model.classes(outputs) == labels[:count]))
+    sheet.add("accuracy", accuracy, "share", [(floats, "the float model on the same images, here")])
+    sheet.add("peak memory, server", memory, "bytes")
+    sheet.add("peak memory, client", max(ahead["peak_memory_bytes"], at_once["peak_memory_bytes"]), "bytes")
+
+
+def _disagreements(model: Model, plan_hash: str, images: np.ndarray, outputs: np.ndarray) -> int:
+    """Images whose outputs differ from the oracle's in any bit."""
+    compiled = model.compiled(TRUST)
+    if compiled.plan_hash != plan_hash:
+        raise RunError("the server's plan is not the one that was planned here")
+    _, wanted = compiled.run_oracle(images, None)
+    differ = (outputs.reshape(wanted.shape) != wanted).reshape(len(images), -1)
+    return int(differ.any(axis=1).sum())
