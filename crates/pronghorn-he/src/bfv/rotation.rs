@@ -256,15 +256,14 @@ impl<W: Word> Sums<'_, W> {
                 let from = &coefficients[piece.limbs.start * n..piece.limbs.end * n];
                 if ring.special_limbs() == 0 {
                     self.cut(limb, piece, from, raised);
+                    ring.basis().ntt(limb).forward(raised);
                 } else if piece.limbs.contains(&limb) {
                     // The digit is the polynomial itself, which is there in the NTT domain.
                     raised.copy_from_slice(&input.inner().poly(1)[limb * n..][..n]);
-                    continue;
                 } else {
                     let conversion = &ring.digits()[index].conversion;
-                    conversion.apply(ring.basis(), limb, from, raised, room);
+                    conversion.apply_forward(ring.basis(), limb, from, raised, room);
                 }
-                ring.basis().ntt(limb).forward(raised);
             }
         }
     }
@@ -342,20 +341,17 @@ impl<W: Word> Sums<'_, W> {
         let digits: Vec<&[W]> = raised[rotation.input * words..][..words]
             .chunks_exact(n)
             .collect();
-        let keys: Vec<[&[W]; 2]> = (0..digits.len())
-            .map(|digit| galois.key.limb(ring, digit, limb))
-            .collect();
-        for start in (0..n).step_by(CHUNK) {
-            let place = start..(start + CHUNK).min(n);
-            let digits: Vec<&[W]> = digits.iter().map(|digit| &digit[place.clone()]).collect();
-            for (poly, switched) in switched.chunks_exact_mut(n).enumerate() {
-                let keys: Vec<&[W]> = keys.iter().map(|key| &key[poly][place.clone()]).collect();
-                let switched = &mut switched[place.clone()];
-                vector::inner_product(q, &digits, &keys, switched);
-                if let (0, Some([b, _])) = (poly, low) {
-                    add(&b[place.clone()], switched);
-                }
-            }
+        let keys = (0..digits.len()).map(|digit| galois.key.limb(ring, digit, limb));
+        let (keys_b, keys_a): (Vec<_>, Vec<_>) = keys.map(|[b, a]| (b, a)).unzip();
+        let (switched_b, switched_a) = switched.split_at_mut(n);
+        vector::inner_products(
+            q,
+            &digits,
+            [&keys_b, &keys_a],
+            [&mut *switched_b, switched_a],
+        );
+        if let Some([b, _]) = low {
+            add(b, switched_b);
         }
         for (switched, out) in switched.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
             galois.automorphism.apply(switched, out);
@@ -372,33 +368,33 @@ fn add_products<W: Word>(
     sums: &mut [W],
 ) {
     let n = sums.len() / 2;
-    let mut room = [W::default(); CHUNK];
-    let room = &mut room[..CHUNK.min(n)];
-    let plains: Vec<(usize, &[W])> = factors
-        .iter()
-        .enumerate()
-        .filter_map(|(place, factor)| match factor {
-            Factor::Times(plain) => Some((place, plain.limb(limb))),
-            Factor::Zero | Factor::One => None,
-        })
-        .collect();
-    let ones: Vec<usize> = (0..factors.len())
-        .filter(|&place| matches!(factors[place], Factor::One))
-        .collect();
-    for start in (0..n).step_by(CHUNK) {
-        let end = (start + CHUNK).min(n);
-        let plain: Vec<&[W]> = plains.iter().map(|(_, plain)| &plain[start..end]).collect();
-        for (poly, sums) in sums.chunks_exact_mut(n).enumerate() {
-            let sums = &mut sums[start..end];
-            let of = |place: usize| &rotated[(2 * place + poly) * n..][start..end];
-            if !plain.is_empty() {
-                let xs: Vec<&[W]> = plains.iter().map(|&(place, _)| of(place)).collect();
-                vector::inner_product(q, &xs, &plain, room);
-                vector::add_assign(q, sums, room);
+    let mut room = [[W::default(); CHUNK]; 2];
+    let [room_b, room_a] = room.each_mut().map(|room| &mut room[..CHUNK.min(n)]);
+    let (sums_b, sums_a) = sums.split_at_mut(n);
+    let chunks = sums_b.chunks_mut(CHUNK).zip(sums_a.chunks_mut(CHUNK));
+    for (chunk, (sums_b, sums_a)) in chunks.enumerate() {
+        let place = chunk * CHUNK..chunk * CHUNK + sums_b.len();
+        let of = |index: usize, poly| &rotated[(2 * index + poly) * n..][place.clone()];
+        let mut plains = Vec::with_capacity(factors.len());
+        let (mut xs_b, mut xs_a) = (plains.clone(), plains.clone());
+        for (index, factor) in factors.iter().enumerate() {
+            match factor {
+                Factor::Zero => {}
+                Factor::One => {
+                    vector::add_assign(q, sums_b, of(index, 0));
+                    vector::add_assign(q, sums_a, of(index, 1));
+                }
+                Factor::Times(plain) => {
+                    plains.push(&plain.limb(limb)[place.clone()]);
+                    xs_b.push(of(index, 0));
+                    xs_a.push(of(index, 1));
+                }
             }
-            for &place in &ones {
-                vector::add_assign(q, sums, of(place));
-            }
+        }
+        if !plains.is_empty() {
+            vector::inner_products(q, &plains, [&xs_b, &xs_a], [&mut *room_b, &mut *room_a]);
+            vector::add_assign(q, sums_b, room_b);
+            vector::add_assign(q, sums_a, room_a);
         }
     }
 }
