@@ -14,20 +14,20 @@
 //! Decrypted values are for the owner of the secret key alone: whoever sees them together with the ciphertexts can compute
 //! the key (Li, Micciancio, EUROCRYPT 2021).
 
-mod automorphism;
+pub(crate) mod automorphism;
 mod ciphertext;
 mod encode;
 mod error;
 mod fft;
 mod flood;
-mod keys;
-mod keyswitch;
+pub(crate) mod keys;
+pub(crate) mod keyswitch;
 pub mod noise;
-mod parameters;
-mod pool;
-mod simd;
+pub(crate) mod parameters;
+pub(crate) mod pool;
+pub(crate) mod simd;
 pub mod slices;
-mod wipe;
+pub(crate) mod wipe;
 pub mod wire;
 
 pub use ciphertext::Ciphertext;

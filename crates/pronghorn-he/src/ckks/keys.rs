@@ -125,7 +125,7 @@ impl<W: Word> SecretKey<W> {
 }
 
 impl<W: Word> Secret<W> {
-    fn decrypt(&self, limbs: usize, x: &[W], out: &mut [W]) {
+    pub(crate) fn decrypt(&self, limbs: usize, x: &[W], out: &mut [W]) {
         let words = limbs * self.parameters.n();
         assert!(
             out.len() == words && !x.is_empty() && x.len().is_multiple_of(words),
@@ -271,19 +271,35 @@ impl<W: Word> Encryptor<W> {
         let parameters = &self.secret.parameters;
         parameters.same(message.parameters())?;
         assert_eq!(
-            index.encryptor, self.seed,
-            "an index belongs to the encryptor that reserved it"
-        );
-        assert_eq!(
             b.len(),
             message.limbs() * parameters.n(),
             "b has the limbs of the message"
         );
+        self.encrypt_residues(index, b, |limb, b, room| message.residues(limb, b, room));
+        Ok(())
+    }
+
+    /// Encrypts a polynomial that is known by its residues: `fill(limb, out, room)` writes its coefficients modulo the prime of a limb.
+    ///
+    /// # Panics
+    /// When the index is another encryptor's, or `b` has no whole limbs.
+    pub(crate) fn encrypt_residues(
+        &self,
+        index: Index,
+        b: &mut [W],
+        mut fill: impl FnMut(usize, &mut [W], &mut [W]),
+    ) {
+        let parameters = &self.secret.parameters;
+        assert_eq!(
+            index.encryptor, self.seed,
+            "an index belongs to the encryptor that reserved it"
+        );
         let mut scratch = Scratch::new(parameters);
         let errors = scratch.draw_errors(parameters, &mut self.errors.stream(index.number));
-        for (limb, b) in slices::each_limb(parameters, message.limbs(), b) {
+        let limbs = b.len() / parameters.n();
+        for (limb, b) in slices::each_limb(parameters, limbs, b) {
             let q = parameters.basis().prime(limb);
-            message.residues(limb, b, &mut scratch.first);
+            fill(limb, b, &mut scratch.first);
             errors.residues(q, &mut scratch.first, &mut scratch.second);
             vector::add_assign(q, b, &scratch.first);
             parameters.basis().ntt(limb).forward(b);
@@ -298,7 +314,6 @@ impl<W: Word> Encryptor<W> {
                 .multiply(limb, &scratch.first, &mut scratch.second);
             vector::sub_assign(q, b, &scratch.second);
         }
-        Ok(())
     }
 }
 

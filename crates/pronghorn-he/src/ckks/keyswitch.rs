@@ -39,9 +39,9 @@ pub struct EvaluationKeys<W: Word> {
     galois: BTreeMap<u32, GaloisKey<W>>,
 }
 
-struct GaloisKey<W: Word> {
-    automorphism: Automorphism,
-    key: SwitchingKey<W>,
+pub(crate) struct GaloisKey<W: Word> {
+    pub automorphism: Automorphism,
+    pub key: SwitchingKey<W>,
 }
 
 /// For each digit an encryption of `P` times the old secret in the limbs of the digit and zero in the others, under the new secret.
@@ -99,7 +99,7 @@ impl<W: Word> EvaluationKeys<W> {
         seed: &Seed,
     ) -> Result<Self, CkksError> {
         let parameters = key.parameters();
-        if parameters.special_limbs() == 0 {
+        if parameters.pieces().is_empty() {
             return Err(CkksError::NoSpecialPrimes);
         }
         if max_power >= MAX_POLYS {
@@ -258,7 +258,7 @@ impl<W: Word> EvaluationKeys<W> {
     }
 
     /// Nothing for a rotation that moves nothing.
-    fn rotation(&self, steps: i64) -> Result<Option<&GaloisKey<W>>, CkksError> {
+    pub(crate) fn rotation(&self, steps: i64) -> Result<Option<&GaloisKey<W>>, CkksError> {
         match rotation_element(self.parameters.n(), steps) {
             IDENTITY => Ok(None),
             element => self
@@ -269,7 +269,7 @@ impl<W: Word> EvaluationKeys<W> {
         }
     }
 
-    fn conjugation(&self) -> Result<&GaloisKey<W>, CkksError> {
+    pub(crate) fn conjugation(&self) -> Result<&GaloisKey<W>, CkksError> {
         let element = conjugation_element(self.parameters.n());
         self.galois.get(&element).ok_or(CkksError::NoConjugationKey)
     }
@@ -293,8 +293,8 @@ impl<W: Word> SwitchingKey<W> {
     ) -> Self {
         let (parameters, n) = (&secret.parameters, secret.parameters.n());
         let basis = parameters.basis();
-        let mut b = Vec::with_capacity(parameters.digits().len() * basis.limbs() * n);
-        for (digit, range) in parameters.digit_ranges().enumerate() {
+        let mut b = Vec::with_capacity(parameters.pieces().len() * basis.limbs() * n);
+        for (digit, piece) in parameters.pieces().iter().enumerate() {
             let mut part = encrypt_zero(
                 secret,
                 0..basis.limbs(),
@@ -302,11 +302,12 @@ impl<W: Word> SwitchingKey<W> {
                 purpose.number(digit),
                 errors,
             );
-            for limb in range {
+            for limb in piece.limbs.clone() {
                 let q = basis.prime(limb);
-                let special = special_product(parameters, limb);
+                let power = q.pow(W::from_u64(2), piece.shift.into());
+                let factor = q.mul(special_product(parameters, limb), power);
                 let place = limb * n..(limb + 1) * n;
-                vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], special);
+                vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], factor);
             }
             b.append(&mut part);
         }
@@ -324,7 +325,7 @@ impl<W: Word> SwitchingKey<W> {
     }
 
     /// The limb of a digit in both polynomials.
-    fn limb(&self, parameters: &Parameters<W>, digit: usize, limb: usize) -> [&[W]; 2] {
+    pub(crate) fn limb(&self, parameters: &Parameters<W>, digit: usize, limb: usize) -> [&[W]; 2] {
         let n = parameters.n();
         let place = (digit * parameters.basis().limbs() + limb) * n;
         [&self.b[place..][..n], &self.a[place..][..n]]
@@ -602,7 +603,7 @@ impl<W: Word> Switch<'_, W> {
 }
 
 /// The product of the special primes modulo the prime of a limb.
-fn special_product<W: Word>(parameters: &Parameters<W>, limb: usize) -> W {
+pub(crate) fn special_product<W: Word>(parameters: &Parameters<W>, limb: usize) -> W {
     let q = parameters.basis().prime(limb);
     let special = parameters.basis().primes().skip(parameters.limbs());
     special.fold(W::from_u64(1), |product, p| {

@@ -53,6 +53,7 @@ struct Tables<W: Word> {
     rescaling: Vec<OnceLock<Division<W>>>,
     leaving: Vec<OnceLock<Division<W>>>,
     digits: Vec<Digit<W>>,
+    pieces: Vec<Piece>,
     pool: Pool<W>,
 }
 
@@ -63,7 +64,50 @@ pub(crate) struct Digit<W> {
     pub conversion: Conversion<W>,
 }
 
+/// What one part of a switching key belongs to: `2^shift` in these limbs and zero in the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    pub limbs: std::ops::Range<usize>,
+    pub shift: u32,
+    /// Bits of the numbers it is multiplied with; zero where these are all of the limbs.
+    pub bits: u32,
+}
+
+/// Parameters of a scheme that shares this ring and its keys with CKKS.
+pub(crate) struct Scheme {
+    /// Stands for everything that both parties must agree on.
+    pub hash: [u8; 32],
+    /// Key switching takes each limb in signed digits of this many bits, without special primes.
+    pub digit_bits: Option<u32>,
+    /// Whether parameters below 128 bits are accepted.
+    pub insecure: bool,
+}
+
 impl<W: Word> Parameters<W> {
+    /// The ring of another scheme. Digits are smaller than the primes and need no special ones.
+    pub(crate) fn of_scheme(
+        n: usize,
+        primes: &[u64],
+        special: &[u64],
+        scheme: &Scheme,
+    ) -> Result<Self, ParameterError> {
+        Self::build(
+            n,
+            primes,
+            special,
+            scheme.hash,
+            scheme.digit_bits,
+            |basis| {
+                let found = security::check(n, basis.product_bits(0..basis.limbs()));
+                if scheme.insecure {
+                    Ok(found.ok())
+                } else {
+                    found.map(Some)
+                }
+            },
+        )
+    }
+
     /// Degree `n`, primes of the ciphertexts, special primes (none, or together about as large as a digit of a key switch).
     ///
     /// The digits of key switching are as many consecutive limbs as have a product below that of the special primes, give
@@ -72,7 +116,8 @@ impl<W: Word> Parameters<W> {
     /// # Errors
     /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all primes less than 128 bits.
     pub fn new(n: usize, primes: &[u64], special: &[u64]) -> Result<Self, ParameterError> {
-        Self::build(n, primes, special, |basis| {
+        let hash = hash::<W>(n, primes, special);
+        Self::build(n, primes, special, hash, None, |basis| {
             security::check(n, basis.product_bits(0..basis.limbs())).map(Some)
         })
     }
@@ -86,7 +131,8 @@ impl<W: Word> Parameters<W> {
         primes: &[u64],
         special: &[u64],
     ) -> Result<Self, ParameterError> {
-        Self::build(n, primes, special, |basis| {
+        let hash = hash::<W>(n, primes, special);
+        Self::build(n, primes, special, hash, None, |basis| {
             Ok(security::check(n, basis.product_bits(0..basis.limbs())).ok())
         })
     }
@@ -95,6 +141,8 @@ impl<W: Word> Parameters<W> {
         n: usize,
         primes: &[u64],
         special: &[u64],
+        hash: [u8; 32],
+        digit_bits: Option<u32>,
         security: impl Fn(&RnsBasis<W>) -> Result<Option<SecurityLevel>, SecurityError>,
     ) -> Result<Self, ParameterError> {
         if primes.is_empty() {
@@ -114,14 +162,19 @@ impl<W: Word> Parameters<W> {
                 .map(|_| OnceLock::new())
                 .collect()
         };
+        let digits = digits(&basis, limbs);
         Ok(Self(Arc::new(Tables {
             security: security(&basis)?,
-            hash: hash::<W>(n, primes, special),
+            hash,
             embedding: Embedding::new(n),
             radix: MixedRadix::new(&chain),
             rescaling: divisions(),
             leaving: divisions(),
-            digits: digits(&basis, limbs),
+            pieces: match digit_bits {
+                Some(bits) => small_pieces(&basis, limbs, bits),
+                None => digits.iter().map(Piece::of_digit).collect(),
+            },
+            digits,
             pool: Pool::new(),
             limbs,
             basis,
@@ -188,6 +241,11 @@ impl<W: Word> Parameters<W> {
 
     pub(crate) fn digits(&self) -> &[Digit<W>] {
         &self.0.digits
+    }
+
+    /// The parts of a switching key: one for each digit, or several where digits are smaller than a limb.
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.0.pieces
     }
 
     pub(crate) fn pool(&self) -> &Pool<W> {
@@ -280,6 +338,29 @@ fn digits<W: Word>(basis: &RnsBasis<W>, limbs: usize) -> Vec<Digit<W>> {
         start = end;
     }
     digits
+}
+
+/// Each limb in digits of `bits` bits, the last of which may be smaller.
+fn small_pieces<W: Word>(basis: &RnsBasis<W>, limbs: usize, bits: u32) -> Vec<Piece> {
+    let of_limb = |limb: usize| {
+        let width = basis.prime(limb).bits();
+        (0..width).step_by(bits as usize).map(move |shift| Piece {
+            limbs: limb..limb + 1,
+            shift,
+            bits: bits.min(width - shift),
+        })
+    };
+    (0..limbs).flat_map(of_limb).collect()
+}
+
+impl Piece {
+    fn of_digit<W>(digit: &Digit<W>) -> Self {
+        Self {
+            limbs: digit.start..digit.end,
+            shift: 0,
+            bits: 0,
+        }
+    }
 }
 
 fn hash<W: Word>(n: usize, primes: &[u64], special: &[u64]) -> [u8; 32] {

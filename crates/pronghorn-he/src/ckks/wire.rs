@@ -202,16 +202,7 @@ impl<W: Word> SeededCiphertext<W> {
         let limbs = reader.limbs(parameters)?;
         let scale = reader.scale(parameters, limbs)?;
         let seed = reader.array("the seed")?;
-        let number = u64::from_le_bytes(reader.array("the number of a")?);
-        let high = (1 << 48) - 1;
-        if number > high {
-            return Err(WireError::Range {
-                field: "the number of a",
-                found: number,
-                low: 0,
-                high,
-            });
-        }
+        let number = reader.number()?;
         let b = reader.polys(parameters, 1, limbs)?;
         Ok(Self::new(parameters, seed, number, b, scale))
     }
@@ -261,7 +252,7 @@ impl<W: Word> EvaluationKeys<W> {
     /// [`WireError`] says what is wrong with them.
     pub fn decode(parameters: &Parameters<W>, bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(parameters, EVALUATION_KEYS, bytes)?;
-        let (limbs, digits) = (parameters.basis().limbs(), parameters.digits().len());
+        let (limbs, digits) = (parameters.basis().limbs(), parameters.pieces().len());
         if digits == 0 {
             return Err(WireError::NoSpecialPrimes);
         }
@@ -282,19 +273,19 @@ impl<W: Word> EvaluationKeys<W> {
 }
 
 /// Version, kind and parameters.
-fn header<W: Word>(parameters: &Parameters<W>, kind: u8, out: &mut Vec<u8>) {
+pub(crate) fn header<W: Word>(parameters: &Parameters<W>, kind: u8, out: &mut Vec<u8>) {
     out.extend([VERSION, kind]);
     out.extend(parameters.hash());
 }
 
 /// What is left of an object's bytes.
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
     /// Checks what [`header`] writes.
-    fn new<W: Word>(
+    pub(crate) fn new<W: Word>(
         parameters: &Parameters<W>,
         expected: u8,
         bytes: &'a [u8],
@@ -315,7 +306,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The next bytes.
-    fn array<const L: usize>(&mut self, field: &'static str) -> Result<[u8; L], WireError> {
+    pub(crate) fn array<const L: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; L], WireError> {
         let (expected, found) = (L, self.rest.len());
         let (array, rest) = self.rest.split_first_chunk().ok_or(WireError::Length {
             field,
@@ -326,8 +320,34 @@ impl<'a> Reader<'a> {
         Ok(*array)
     }
 
+    /// Which `a` of a seed.
+    pub(crate) fn number(&mut self) -> Result<u64, WireError> {
+        let field = "the number of a";
+        let found = u64::from_le_bytes(self.array(field)?);
+        let (low, high) = (0, (1 << 48) - 1);
+        if found <= high {
+            return Ok(found);
+        }
+        Err(WireError::Range {
+            field,
+            found,
+            low,
+            high,
+        })
+    }
+
+    /// What was not read.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     /// A byte in a range.
-    fn count(&mut self, field: &'static str, low: usize, high: usize) -> Result<usize, WireError> {
+    pub(crate) fn count(
+        &mut self,
+        field: &'static str,
+        low: usize,
+        high: usize,
+    ) -> Result<usize, WireError> {
         let [count] = self.array(field)?;
         let count = usize::from(count);
         if (low..=high).contains(&count) {
@@ -392,7 +412,7 @@ impl<'a> Reader<'a> {
     }
 
     /// All bytes that are left, as polynomials.
-    fn polys<W: Word>(
+    pub(crate) fn polys<W: Word>(
         &mut self,
         parameters: &Parameters<W>,
         polys: usize,

@@ -1,0 +1,57 @@
+//! What operations refuse.
+
+use pronghorn_ring::random::RandomError;
+use thiserror::Error;
+
+use crate::ckks::CkksError;
+
+/// Why an operation is refused; nothing was computed.
+#[derive(Debug, Error)]
+pub enum BfvError {
+    /// Too many values.
+    #[error("{values} values do not fit {slots} slots; split them over several plaintexts")]
+    Slots {
+        /// Values given.
+        values: usize,
+        /// Slots there are.
+        slots: usize,
+    },
+    /// A rotation of a ciphertext that is not there, a row of factors that is no row, or an answer's format that is none.
+    #[error(
+        "{field} is {found}, which does not go with {limit}; give a factor for each rotation of each output, rotations of inputs that \
+         exist, and formats of the same parameters"
+    )]
+    Shape {
+        /// What does not fit.
+        field: &'static str,
+        /// Its value.
+        found: usize,
+        /// How many there are.
+        limit: usize,
+    },
+    /// No room for the flood.
+    #[error(
+        "noise of 2^{log_noise:.1} with a flood of 2^{log_flood} does not fit the room of 2^{log_room:.1} that the modulus leaves beside t; \
+         take more or larger primes, a smaller t, smaller digits of the key switch, or fewer rotations"
+    )]
+    NoRoom {
+        /// Bits of the bound on the noise.
+        log_noise: f64,
+        /// Bits of the flood.
+        log_flood: u32,
+        /// Bits of `Q / 2t`.
+        log_room: f64,
+    },
+    /// An answer's number was taken before.
+    #[error("answer {row} does not exist: one hider hides 2^32 answers")]
+    Row {
+        /// The number.
+        row: u64,
+    },
+    /// Refused by the ring: other parameters, or a key that is not there.
+    #[error(transparent)]
+    Ring(#[from] CkksError),
+    /// No randomness.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}

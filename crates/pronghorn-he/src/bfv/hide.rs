@@ -1,0 +1,378 @@
+//! Function privacy: an answer that gives the owner of the key an additive share of its values, and nothing else.
+//!
+//! # What is sent
+//!
+//! To a ciphertext `(b, a)` of `m` with noise `e` the server adds the scaled encoding of a mask `r`, uniform modulo `t` in every slot; an
+//! encryption of zero under the client's [`PublicKey`]; and an integer `u`, uniform in `[-F, F)`, in every coefficient of `b`. Then it divides by
+//! all primes that are not needed, and drops low bits of `b` and `a` that hold nothing but noise. The client's share is what it
+//! decrypts, `m + r`, the server's is `-r`.
+//!
+//! # What the client learns
+//!
+//! The client knows `s`, so its view is `a'` and the phase `d = b' + a' s`, before anything is dropped; what is dropped is a public function of
+//! these. A simulator that knows `m + r` (which is uniform, whatever `m` is) draws `a'` uniformly and `d = (Q / t)(m + r) + u`, rounded as the
+//! encoding is. This is why it succeeds:
+//!
+//! 1. `d = (Q / t)(m + r) + e + z + u`, with the noise `z` of the encryption of zero and the roundings in `e`. For every fixed `e + z` of at most `B`
+//!    a coefficient, `e + z + u` is within statistical distance `B / 2F` of `u` in each coefficient: with `F >= 2^40 B` ([`FLOOD_BITS`]) at most
+//!    `2^-41` a coefficient, and `N 2^-41` for a whole answer; the distances of several answers add. `B` is exceeded with probability `2^-64`
+//!    a coefficient ([`Noise::bound`]), and since typical noise is nine times smaller than this bound, so is the distance on average.
+//! 2. `a' = a + a_pk v + e_1`. `v` and `e_1` occur in nothing else once `d` is replaced, so `a_pk v + e_1` is a sample of RLWE under a secret that the
+//!    client does not have, and `a'` is indistinguishable from uniform.
+//!
+//! It holds against a client who follows the protocol: a public key whose `b` is no RLWE sample can reveal `v`, and ciphertexts with more noise
+//! than fresh ones have come out with more than `B`. Without the flood, `e` is there to be read: it is a known error times the server's weights.
+
+use std::marker::PhantomData;
+
+use pronghorn_ring::{
+    Word,
+    random::{Prg, RandomError, Seed},
+    rns::Integers,
+    sample, vector,
+};
+
+use super::{BfvError, Ciphertext, Noise, Parameters, Plaintext, PublicKey, SecretKey};
+use crate::{
+    ckks::{slices, wipe::wipe},
+    noise,
+};
+
+/// The flood is this many bits above the bound on the noise.
+pub const FLOOD_BITS: u32 = 40;
+
+/// How an answer is flooded and shortened: follows from public numbers alone, so that both parties compute it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AnswerFormat {
+    /// The flood is uniform in `[-2^log_flood, 2^log_flood)`.
+    pub log_flood: u32,
+    /// Primes that are left.
+    pub limbs: usize,
+    /// Low bits dropped from every coefficient of `b`; with one prime only.
+    pub dropped_b: u32,
+    /// Low bits dropped from every coefficient of `a`; with one prime only.
+    pub dropped_a: u32,
+}
+
+/// What is sent back: coefficients without their dropped bits.
+pub struct Answer<W: Word> {
+    pub(super) parameters: Parameters<W>,
+    pub(super) format: AnswerFormat,
+    /// `[poly][limb][N]`.
+    pub(super) words: Vec<W>,
+}
+
+/// Everything random that hides a server's answers; one for each run of a linear step, wiped on drop. Rows are the answers of
+/// the step; each has its own streams, so they may be hidden in any order and by several threads.
+pub struct Hider<W: Word> {
+    masks: Prg,
+    floods: Prg,
+    zeros: Prg,
+    word: PhantomData<W>,
+}
+
+impl<W: Word> Parameters<W> {
+    /// For answers whose noise is at most that of `noise` before they are hidden: the flood, and the shortest answer that leaves room for it.
+    ///
+    /// # Errors
+    /// When the flood does not fit the modulus.
+    pub fn answer_format(&self, noise: Noise) -> Result<AnswerFormat, BfvError> {
+        self.answer_format_with(noise, FLOOD_BITS)
+    }
+
+    /// [`answer_format`](Self::answer_format) with another distance between noise and flood, to see what that does.
+    ///
+    /// # Errors
+    /// When the flood does not fit the modulus.
+    pub fn answer_format_with(
+        &self,
+        noise: Noise,
+        flood_bits: u32,
+    ) -> Result<AnswerFormat, BfvError> {
+        // The mask's rounding is that of a plaintext.
+        let hidden = noise + Noise::of_public_encryption(self.n()) + Noise::of_secret_encryption();
+        let bound = hidden.bound();
+        let log_flood = bound.log2().ceil().max(0.0) as u32 + flood_bits;
+        let total = f64::from(log_flood).exp2() + bound;
+        let fit = |limbs: usize| self.fit(limbs, total, log_flood);
+        (1..=self.limbs()).find_map(fit).ok_or(BfvError::NoRoom {
+            log_noise: bound.log2(),
+            log_flood,
+            log_room: self.log_room(),
+        })
+    }
+
+    /// With so many primes left, if the noise then fits.
+    fn fit(&self, limbs: usize, total: f64, log_flood: u32) -> Option<AnswerFormat> {
+        let divided = limbs < self.limbs();
+        let log_divisor = self.log_modulus() - self.ring().log_modulus(limbs);
+        // What the division by the other primes rounds: `r_0 + r_1 s`.
+        let rounding = if divided { self.rounding_bound() } else { 0.0 };
+        let noise = total * (-log_divisor).exp2() + rounding;
+        // One part in 2^20 is for what doubles round here.
+        let room = self.log_room_of(limbs).exp2() * (1.0 - 20f64.exp2().recip()) - noise;
+        if room <= 0.0 {
+            return None;
+        }
+        // Half of the room for `a`, the rest for `b`; a word keeps a bit.
+        let widest = self.ring().basis().prime(0).bits() - 1;
+        let most = if limbs == 1 { widest } else { 0 };
+        let bound_a = |dropped: u32| noise::dropped_a_bound(self.n(), dropped) as f64;
+        let bound_b = |dropped: u32| {
+            if dropped == 0 {
+                0.0
+            } else {
+                f64::from(dropped - 1).exp2()
+            }
+        };
+        let dropped_a = (0..=most)
+            .rev()
+            .find(|&dropped| bound_a(dropped) <= room / 2.0)?;
+        let rest = room - bound_a(dropped_a);
+        let dropped_b = (0..=most).rev().find(|&dropped| bound_b(dropped) <= rest)?;
+        Some(AnswerFormat {
+            log_flood,
+            limbs,
+            dropped_b,
+            dropped_a,
+        })
+    }
+
+    fn rounding_bound(&self) -> f64 {
+        let variance = (self.n() as f64 + 1.0) / 12.0;
+        Noise { variance }.bound()
+    }
+}
+
+impl AnswerFormat {
+    /// The field that is impossible with these parameters, its value and the most it may be.
+    pub(super) fn check<W: Word>(
+        &self,
+        parameters: &Parameters<W>,
+    ) -> Result<(), (&'static str, u64, u64)> {
+        let limbs = parameters.limbs() as u64;
+        if !(1..=limbs).contains(&(self.limbs as u64)) {
+            return Err(("the number of primes left", self.limbs as u64, limbs));
+        }
+        let width = parameters.ring().basis().prime(0).bits() - 1;
+        let most = if self.limbs == 1 { width } else { 0 };
+        let room = (parameters.log_modulus() - 2.0).max(0.0) as u32;
+        let fields = [
+            ("the bits dropped of b", self.dropped_b, most),
+            ("the bits dropped of a", self.dropped_a, most),
+            ("the bits of the flood", self.log_flood, room),
+        ];
+        match fields.into_iter().find(|(_, found, most)| found > most) {
+            Some((field, found, most)) => Err((field, found.into(), most.into())),
+            None => Ok(()),
+        }
+    }
+
+    /// Bits on the wire of a coefficient of `b` and of `a`, in one limb.
+    pub(super) fn widths<W: Word>(&self, parameters: &Parameters<W>, limb: usize) -> [u32; 2] {
+        let bits = parameters.ring().basis().prime(limb).bits();
+        [bits - self.dropped_b, bits - self.dropped_a]
+    }
+}
+
+impl<W: Word> Hider<W> {
+    /// From a fresh seed of the system.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn generate() -> Result<Self, RandomError> {
+        Ok(Self::new(&Seed::from_os()?))
+    }
+
+    /// From a secret seed that nothing else uses.
+    pub fn new(seed: &Seed) -> Self {
+        Self {
+            masks: Prg::new(seed, "pronghorn 2026 BFV answers: masks"),
+            floods: Prg::new(seed, "pronghorn 2026 BFV answers: floods"),
+            zeros: Prg::new(seed, "pronghorn 2026 BFV answers: encryptions of zero"),
+            word: PhantomData,
+        }
+    }
+
+    /// The server's shares of answer `row`, one a slot, in `-t/2 .. t/2`: with what the client decrypts they add up to the values modulo `t`. They are known
+    /// before anything of the client's is.
+    pub fn shares(&self, parameters: &Parameters<W>, row: u64) -> Vec<i32> {
+        let mask = self.mask(parameters, row);
+        let mut shares = parameters
+            .decode(&mask)
+            .expect("the mask is of these parameters");
+        // -t/2 is no value, as t is odd.
+        shares.iter_mut().for_each(|share| *share = -*share);
+        shares
+    }
+
+    /// Uniform in every slot is uniform in every coefficient.
+    fn mask(&self, parameters: &Parameters<W>, row: u64) -> Plaintext<W> {
+        let mut coefficients = vec![W::default(); parameters.n()];
+        let t = parameters.plain().modulus();
+        sample::uniform_secret(&mut self.masks.stream(row), t, &mut coefficients);
+        Plaintext::new(parameters, coefficients)
+    }
+
+    /// Hides a ciphertext as answer `row`, which is done once for each row of a hider. See the [module](self) for what that hides, and what it rests
+    /// on: the noise of `ciphertext` must be within what `format` was made for. Constant time. Four NTTs a limb for the mask and the encryption of zero, one for
+    /// the flood, and two a limb to shorten.
+    ///
+    /// # Errors
+    /// When parameters differ, there is no such row, or the format is none of these parameters.
+    pub fn hide(
+        &self,
+        row: u64,
+        ciphertext: &Ciphertext<W>,
+        key: &PublicKey<W>,
+        format: &AnswerFormat,
+    ) -> Result<Answer<W>, BfvError> {
+        let parameters = ciphertext.parameters();
+        parameters.ring().same(key.parameters().ring())?;
+        if row >> 32 != 0 {
+            return Err(BfvError::Row { row });
+        }
+        if let Err((field, found, limit)) = format.check(parameters) {
+            return Err(BfvError::Shape {
+                field,
+                found: found as usize,
+                limit: limit as usize,
+            });
+        }
+        let mut hidden = ciphertext.clone();
+        hidden.add_plain_assign(&self.mask(parameters, row))?;
+        key.key.add_zero(
+            parameters.limbs(),
+            hidden.words_mut(),
+            &mut self.zeros.stream(row),
+        );
+        self.flood(row, format.log_flood, &mut hidden);
+        Ok(Answer {
+            words: shorten(&hidden, format),
+            parameters: parameters.clone(),
+            format: *format,
+        })
+    }
+
+    fn flood(&self, row: u64, log_flood: u32, hidden: &mut Ciphertext<W>) {
+        let parameters = hidden.parameters().clone();
+        let (basis, n) = (parameters.ring().basis(), parameters.n());
+        let uniform = Integers::uniform(basis, log_flood, n, &mut self.floods.stream(row));
+        let (mut words, mut room) = (vec![W::default(); n], vec![W::default(); n]);
+        let b = hidden
+            .words_mut()
+            .chunks_exact_mut(n)
+            .take(parameters.limbs());
+        for (limb, b) in b.enumerate() {
+            uniform.residues(basis.prime(limb), &mut words, &mut room);
+            basis.ntt(limb).forward(&mut words);
+            vector::add_assign(basis.prime(limb), b, &words);
+        }
+        wipe(&mut words);
+        wipe(&mut room);
+    }
+}
+
+/// Divides by the primes that go, and drops low bits of the coefficients.
+fn shorten<W: Word>(hidden: &Ciphertext<W>, format: &AnswerFormat) -> Vec<W> {
+    let (parameters, n) = (hidden.parameters(), hidden.parameters().n());
+    let (limbs, kept) = (parameters.limbs(), format.limbs);
+    let mut words = vec![W::default(); 2 * kept * n];
+    slices::rescale(
+        parameters.ring(),
+        limbs,
+        limbs - kept,
+        hidden.words(),
+        &mut words,
+    );
+    let polys = words
+        .chunks_exact_mut(kept * n)
+        .zip([format.dropped_b, format.dropped_a]);
+    for (poly, dropped) in polys {
+        parameters.ring().basis().inverse(poly);
+        poly.iter_mut().for_each(|word| *word = *word >> dropped);
+    }
+    words
+}
+
+impl<W: Word> Answer<W> {
+    /// Its parameters.
+    pub fn parameters(&self) -> &Parameters<W> {
+        &self.parameters
+    }
+
+    /// How it was shortened.
+    pub fn format(&self) -> &AnswerFormat {
+        &self.format
+    }
+
+    /// `[poly][limb][N]` in coefficients, with the middle of the range in place of bits that were dropped.
+    fn restored(&self) -> Vec<W> {
+        let (n, kept) = (self.parameters.n(), self.format.limbs);
+        let mut words = self.words.clone();
+        let dropped = [self.format.dropped_b, self.format.dropped_a];
+        for (poly, dropped) in words.chunks_exact_mut(kept * n).zip(dropped) {
+            if dropped == 0 {
+                continue;
+            }
+            let middle = W::from_u64(1 << (dropped - 1));
+            for (q, limb) in self
+                .parameters
+                .ring()
+                .basis()
+                .primes()
+                .zip(poly.chunks_exact_mut(n))
+            {
+                limb.iter_mut()
+                    .for_each(|word| *word = q.reduce_once((*word << dropped) | middle));
+            }
+        }
+        words
+    }
+}
+
+impl<W: Word> SecretKey<W> {
+    /// The client's shares of an answer, one a slot, in `-t/2 .. t/2`. Two NTTs a limb and two modulo `t`. Constant time.
+    ///
+    /// # Errors
+    /// When the answer is of other parameters.
+    pub fn decrypt_answer(&self, answer: &Answer<W>) -> Result<Vec<i32>, BfvError> {
+        let mut digits = self.answer_digits(answer)?;
+        let plain = self.unscale(&digits);
+        wipe(&mut digits);
+        self.parameters().decode(&plain)
+    }
+
+    /// The noise of every coefficient of an answer, in units of `1` modulo the primes that are left: what is there for a curious client to read.
+    ///
+    /// # Errors
+    /// When the answer is of other parameters.
+    pub fn answer_noise(&self, answer: &Answer<W>) -> Result<Vec<f64>, BfvError> {
+        Ok(self.noise_of_digits(&self.answer_digits(answer)?))
+    }
+
+    fn answer_digits(&self, answer: &Answer<W>) -> Result<Vec<W>, BfvError> {
+        let parameters = self.parameters();
+        parameters.ring().same(answer.parameters.ring())?;
+        let (basis, n, kept) = (
+            parameters.ring().basis(),
+            parameters.n(),
+            answer.format.limbs,
+        );
+        let mut words = answer.restored();
+        let (b, a) = words.split_at_mut(kept * n);
+        basis.forward(a);
+        let mut phase = vec![W::default(); kept * n];
+        for (limb, (phase, (b, a))) in phase
+            .chunks_exact_mut(n)
+            .zip(b.chunks_exact(n).zip(a.chunks_exact(n)))
+            .enumerate()
+        {
+            self.inner().secret().multiply(limb, a, phase);
+            basis.ntt(limb).inverse(phase);
+            vector::add_assign(basis.prime(limb), phase, b);
+        }
+        self.scale(&mut phase);
+        Ok(phase)
+    }
+}

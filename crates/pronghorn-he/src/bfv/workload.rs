@@ -1,0 +1,123 @@
+//! Which parameters have room for what.
+//!
+//! With the flood of `2^40` times the noise bound, everything must stay below `Q / 2t`. At `N = 4096` ePrint 2024/463 leaves 106 bits for `Q` and
+//! special primes together. A special prime of `p` bits makes the noise of a key switch `2^p` times smaller than digits without one, and the room `2^p`
+//! times smaller too. After a product with a plaintext a key switch may be as noisy as the product, `2^24` to `2^27`, which digits of 17 to 25 bits
+//! are: so special primes, which cost the room and would buy nothing, are left out at 106 bits, and all of them are `Q`. Before a
+//! product the noise of a switch is multiplied as the fresh one is, and digits must be small: there the transforms of many
+//! small digits at `N = 4096` cost more than a special prime at `N = 8192`.
+//!
+//! Chains that [`Parameters::for_workload`] picks (primes, then special primes or bits of a digit), and the bits of `Q / 2t` that are left over;
+//! products have coefficients up to `t / 2`, and their sums are of `2^10`. `tests/bfv.rs` keeps this table true:
+//!
+//! | workload | bits of `t` | N = 4096 | N = 8192 |
+//! |---|---|---|---|
+//! | products, no rotations | 17 | 50+50, digits of 25, 10.4 left | 50+50, special 50, 9.9 left |
+//! | products, no rotations | 18 | 50+50, digits of 25, 9.0 left | 50+50, special 50, 8.9 left |
+//! | products, no rotations | 20 | 50+50, digits of 25, 4.1 left | 50+50, special 50, 3.6 left |
+//! | outputs rotated: 16 rotations summed | 17 | 50+50, digits of 25, 5.0 left | 50+50, special 50, 9.9 left |
+//! | outputs rotated: 16 rotations summed | 18 | 50+50, digits of 25, 4.3 left | 50+50, special 50, 8.9 left |
+//! | outputs rotated: 16 rotations summed | 20 | 50+50, digits of 25, 1.8 left | 50+50, special 50, 3.6 left |
+//! | outputs rotated and summed 6 times | 17 | 50+50, digits of 25, 1.8 left | 50+50, special 50, 3.9 left |
+//! | outputs rotated and summed 6 times | 18 | 50+50, digits of 25, 1.1 left | 50+50, special 50, 2.9 left |
+//! | outputs rotated and summed 6 times | 20 | 53+53, digits of 27, 2.9 left | 36+36+36, special 36, 5.6 left |
+//! | inputs rotated | 17 | 53+53, digits of 9, 1.5 left | 50+50, special 50, 4.7 left |
+//! | inputs rotated | 18 | 53+53, digits of 7, 1.9 left | 50+50, special 50, 3.7 left |
+//! | inputs rotated | 20 | 53+53, digits of 3, 0.3 left | 36+36+36, special 36, 6.1 left |
+//! | inputs rotated, then 16 outputs | 17 | 53+53, digits of 9, 1.5 left | 50+50, special 50, 4.7 left |
+//! | inputs rotated, then 16 outputs | 18 | 53+53, digits of 7, 1.9 left | 50+50, special 50, 3.7 left |
+//! | inputs rotated, then 16 outputs | 20 | 53+53, digits of 3, 0.3 left | 36+36+36, special 36, 6.1 left |
+
+use pronghorn_ring::Word;
+
+use super::{Noise, ParameterError, Parameters};
+
+/// What happens to a ciphertext between fresh encryption and the answer: products with plaintexts, rotations before them (of the inputs) and after them
+/// (of the outputs), as matrix products and convolutions do it (Gazelle, Tables II and IV).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Workload {
+    /// Bits of the plaintext modulus.
+    pub t_bits: u32,
+    /// Products with different plaintexts that are summed up in an answer, over all rotations.
+    pub products: usize,
+    /// Whether rotations of ciphertexts are multiplied, all of them from one hoisting.
+    pub input_rotations: bool,
+    /// Rotations of sums of products that are summed up: giant steps, or output rotations of a convolution.
+    pub output_rotations: usize,
+    /// Steps of rotate-and-sum at the end, each of which doubles the noise.
+    pub doublings: u32,
+}
+
+/// Sizes of primes, of special primes, bits of digits: what is tried, the fastest first.
+type Chain = (&'static [u32], &'static [u32], u32);
+
+const CHAINS_4096: [Chain; 10] = [
+    (&[50, 50], &[], 25),
+    (&[50, 50], &[], 17),
+    (&[53, 53], &[], 27),
+    (&[53, 53], &[], 18),
+    (&[53, 53], &[], 14),
+    (&[53, 53], &[], 11),
+    (&[53, 53], &[], 9),
+    (&[53, 53], &[], 7),
+    (&[53, 53], &[], 5),
+    (&[53, 53], &[], 3),
+];
+
+const CHAINS_8192: [Chain; 4] = [
+    (&[50, 50], &[50], 0),
+    // Four primes of up to 50 bits are faster than three of 54 where there is AVX-512 IFMA.
+    (&[36, 36, 36], &[36], 0),
+    (&[50, 50, 50], &[50], 0),
+    (&[54, 54, 53], &[53], 0),
+];
+
+impl Workload {
+    /// The noise of its answers before they are hidden.
+    pub fn noise<W: Word>(&self, parameters: &Parameters<W>) -> Noise {
+        let fresh = Noise::of_secret_encryption();
+        let products = if self.input_rotations {
+            parameters.rotated_products_noise(fresh, self.products)
+        } else {
+            fresh.times(parameters.largest_norm()).sum(self.products)
+        };
+        let mut noise = products + parameters.rotation_noise().sum(self.output_rotations);
+        for _ in 0..self.doublings {
+            noise = noise.sum_dependent(2) + parameters.rotation_noise();
+        }
+        noise
+    }
+
+    /// Bits of `Q / 2t` that are left over above the flood; negative where it does not fit.
+    pub fn spare<W: Word>(&self, parameters: &Parameters<W>) -> f64 {
+        let hidden = self.noise(parameters) + Noise::of_public_encryption(parameters.n());
+        parameters.log_room() - hidden.bound().log2() - f64::from(super::FLOOD_BITS)
+    }
+
+    /// Whether answers can be hidden.
+    pub fn fits<W: Word>(&self, parameters: &Parameters<W>) -> bool {
+        parameters.answer_format(self.noise(parameters)).is_ok()
+    }
+}
+
+impl<W: Word> Parameters<W> {
+    /// The fastest of the chains that have room for a workload at degree 4096 or 8192, and a plaintext modulus of its size. At least 128 bits of
+    /// security.
+    ///
+    /// # Errors
+    /// When none has, there is no such plaintext modulus, or the primes do not fit the words, which are `u64`.
+    pub fn for_workload(n: usize, workload: &Workload) -> Result<Self, ParameterError> {
+        let chains: &[Chain] = match n {
+            4096 => &CHAINS_4096,
+            8192 => &CHAINS_8192,
+            _ => &[],
+        };
+        for &(primes, special, digit_bits) in chains {
+            let parameters = Self::with_bits(n, primes, special, digit_bits, workload.t_bits)?;
+            if workload.fits(&parameters) {
+                return Ok(parameters);
+            }
+        }
+        Err(ParameterError::Workload { n })
+    }
+}
