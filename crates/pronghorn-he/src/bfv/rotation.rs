@@ -344,7 +344,7 @@ impl<W: Word> Sums<'_, W> {
         let keys = (0..digits.len()).map(|digit| galois.key.limb(ring, digit, limb));
         let (keys_b, keys_a): (Vec<_>, Vec<_>) = keys.map(|[b, a]| (b, a)).unzip();
         let (switched_b, switched_a) = switched.split_at_mut(n);
-        vector::inner_products(
+        vector::inner_product_pair(
             q,
             &digits,
             [&keys_b, &keys_a],
@@ -392,7 +392,7 @@ fn add_products<W: Word>(
             }
         }
         if !plains.is_empty() {
-            vector::inner_products(q, &plains, [&xs_b, &xs_a], [&mut *room_b, &mut *room_a]);
+            vector::inner_product_pair(q, &plains, [&xs_b, &xs_a], [&mut *room_b, &mut *room_a]);
             vector::add_assign(q, sums_b, room_b);
             vector::add_assign(q, sums_a, room_a);
         }
