@@ -7,6 +7,7 @@
 //! * Samplers read a [`random::Stream`], and what they make of it is part of their definition: two
 //!   parties with one seed expand the same values on different machines.
 
+mod aligned;
 pub mod bits;
 pub mod modulus;
 pub mod ntt;
@@ -19,6 +20,7 @@ mod simd_level;
 pub mod vector;
 mod word;
 
+pub use aligned::Aligned;
 pub use modulus::{Modulus, ModulusError, PowerOfTwo, Prime};
 pub use ntt::{Ntt, NttError};
 pub use simd_level::SimdLevel;

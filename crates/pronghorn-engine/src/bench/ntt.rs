@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pronghorn_ring::{
-    Ntt, Prime, SimdLevel, Word,
+    Aligned, Ntt, Prime, SimdLevel, Word,
     modulus::largest_ntt_prime,
     security::{self, SecurityLevel},
 };
@@ -84,7 +84,7 @@ impl<W: Word> NttBench for Ntt<W> {
         if iterations == 0 {
             return Err(CkksBenchError::Nothing);
         }
-        let mut x: Vec<W> = (0..self.n() as u64)
+        let mut x: Aligned<W> = (0..self.n() as u64)
             .map(|i| W::from_u64(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.prime()))
             .collect();
         let mut transform = || {

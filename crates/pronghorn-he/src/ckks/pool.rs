@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use pronghorn_ring::Word;
+use pronghorn_ring::{Aligned, Word};
 
 /// Most bytes that wait for use.
 const KEPT: usize = 64 << 20;
@@ -21,9 +21,9 @@ struct Free<W> {
     bytes: usize,
 }
 
-/// A buffer on loan.
+/// A buffer on loan, at the start of a cache line.
 pub(crate) struct Buffer<'a, W: Word> {
-    words: Vec<W>,
+    words: Aligned<W>,
     pool: &'a Pool<W>,
 }
 
@@ -37,7 +37,8 @@ impl<W: Word> Pool<W> {
 
     /// Some words, whatever they are, until the buffer is dropped.
     pub fn take(&self, length: usize) -> Buffer<'_, W> {
-        let words = self.take_words(length);
+        let words = self.take_words(length + Aligned::<W>::PADDING);
+        let words = Aligned::within(words, length);
         Buffer { words, pool: self }
     }
 
@@ -91,7 +92,8 @@ impl<W: Word> DerefMut for Buffer<'_, W> {
 
 impl<W: Word> Drop for Buffer<'_, W> {
     fn drop(&mut self) {
-        self.pool.give(mem::take(&mut self.words));
+        let words = mem::replace(&mut self.words, Aligned::none());
+        self.pool.give(words.into_inner());
     }
 }
 
@@ -108,7 +110,7 @@ mod tests {
         // The one that fits best.
         let again = pool.take(7);
         assert_eq!((again.len(), again.as_ptr()), (7, places.0));
-        assert_eq!(pool.take(11).as_ptr(), places.1);
+        assert_eq!(pool.take(100).as_ptr(), places.1);
         assert_eq!(pool.take_words(2000).len(), 2000);
     }
 
@@ -116,7 +118,8 @@ mod tests {
     fn few_bytes_wait() {
         let pool = Pool::<u64>::new();
         let most = KEPT / size_of::<u64>();
-        drop((0..100).map(|_| pool.take(most / 10)).collect::<Vec<_>>());
+        let tenth = most / 10 - Aligned::<u64>::PADDING;
+        drop((0..100).map(|_| pool.take(tenth)).collect::<Vec<_>>());
         let waiting = |pool: &Pool<u64>| {
             let free = pool.free.lock().unwrap();
             assert_eq!(
