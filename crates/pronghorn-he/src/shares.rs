@@ -15,7 +15,10 @@
 //!
 //! * The client sees `a'`, one RLWE sample a row, and for every batch words that the masks make uniform and independent of all else.
 //! * The server sees, for every batch, samples under that batch's secret with the same `a` in all: RLWE with one `a` for many secrets
-//!   (Peikert, Vaikuntanathan, Waters, CRYPTO 2008), which costs a factor of as many secrets in the advantage, as blocks of one batch do.
+//!   (Peikert, Vaikuntanathan, Waters, CRYPTO 2008), which costs a factor of as many secrets in the advantage, as blocks of one batch do. So
+//!   who uses this bounds their number, and keeps as many bits of security above 128.
+//! * A malicious client that sends a `b_0` which is no RLWE sample has coefficients of `b_0 u` in its sums. What it learns of them through results
+//!   adds up over all batches with this `u`, and with `u` it has the row of `W`: the number of images it may ask for is what limits that.
 //! * The noise of an answer, `W e + e_0 u + e s`, has the size it has with a fresh `u`. The parties never compare notes on it: the shares'
 //!   errors end within the next protocol.
 //!

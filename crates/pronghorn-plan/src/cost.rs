@@ -116,6 +116,10 @@ impl LinearPlan {
 /// Most bytes of rows of `a'` that a client keeps for the batches to come.
 pub const MOST_PUBLISHED: u64 = 256 << 20;
 
+/// Most blocks of `N` images, each under a secret of its own, that one `a` of the client and one `a'` serve; then the next batch makes new
+/// ones. What so many cost of security is in the choice of moduli.
+pub const PUBLISHED_BLOCKS: usize = 1 << 10;
+
 /// Bytes that the server sends with the first batch of a connection and the client keeps for the others: the rows of `a'` of all linear
 /// steps on shares. None where they are too many, and then come with each batch.
 pub fn published(plan: &Plan) -> u64 {

@@ -17,7 +17,10 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use crate::plan::{ShareBits, WordSize};
+use crate::{
+    cost,
+    plan::{ShareBits, WordSize},
+};
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
@@ -136,9 +139,10 @@ impl Demand {
     }
 
     fn share_carrier_at(&self, shares: ShareBits, bits: u32, outputs: usize) -> Option<Carrier> {
-        // The rows of an answer share `a_0` under secrets of their own: log2 of their number in bits by a hybrid, and a bit of the modulus
-        // is worth 2.4 at N = 2048.
-        let spare = SHARED_A_BITS.max((outputs.max(1).ilog2() + 1) * 5 / 12 + 1);
+        // The rows of an answer share `a_0` under secrets of their own, and so do the blocks that one `a` serves: log2 of their number in bits
+        // by a hybrid, and a bit of the modulus is worth 2.4 at N = 2048.
+        let secrets = outputs.max(cost::PUBLISHED_BLOCKS);
+        let spare = (secrets.ilog2() + 1) * 5 / 12 + 1;
         let (word, degree, modulus) = secure_modulus(bits, spare)?;
         let encoding = ShareEncoding::new(modulus, shares.value_bits, shares.guard_bits)?;
         // Both shares are encoded with errors of a half.

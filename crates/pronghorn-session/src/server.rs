@@ -461,11 +461,10 @@ impl Server {
 
     /// The preparation that a client names, from now on this batch's alone. Where there is none, or it is damaged, the batch runs without.
     fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
-        let prepared = self.store.take(&name).unwrap_or_else(|error| {
+        self.store.take(&name, batch).unwrap_or_else(|error| {
             self.log(&format!("a batch runs without its preparation: {error}"));
             None
-        });
-        prepared.filter(|prepared| prepared.batch() == batch)
+        })
     }
 }
 

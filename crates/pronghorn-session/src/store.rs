@@ -195,6 +195,8 @@ struct Index<H> {
     /// Names that were handed out from this directory, and bytes of the record that were read.
     used: HashSet<Name>,
     read: u64,
+    /// Set-ups that failed a check: what was made with them is never handed out, whether or not its files could be removed.
+    burnt: HashSet<[u8; 32]>,
 }
 
 struct Entry<H> {
@@ -281,6 +283,7 @@ impl<H: Half> Store<H> {
                 entries: Vec::new(),
                 used: HashSet::new(),
                 read: 0,
+                burnt: HashSet::new(),
             }),
         }
     }
@@ -413,9 +416,12 @@ impl<H: Half> Store<H> {
                 break;
             }
         }
-        while index.total().saturating_add(bytes) > self.bounds.bytes {
+        let needed = |index: &Index<H>| index.total().saturating_add(bytes);
+        while needed(index) > self.bounds.bytes {
             if !self.destroy_oldest(index, |_| true)? {
-                break;
+                // What is left is being written.
+                let (needed, allowed) = (needed(index), self.bounds.bytes);
+                return Err(StoreError::TooLarge { needed, allowed });
             }
         }
         Ok(())
@@ -437,16 +443,17 @@ impl<H: Half> Store<H> {
         Ok(true)
     }
 
-    /// Hands out the preparation of this name, for good. None where there is none of it, or no more.
+    /// Hands out the preparation of this name, for good. None where there is none of it, or no more, or it is for another number of images
+    /// than `batch`: then it is destroyed unread, since memory was counted for `batch`.
     ///
     /// # Errors
     /// When the file system refuses or the file is damaged; the preparation is then lost.
-    pub fn take(&self, name: &Name) -> Result<Option<H>, StoreError> {
+    pub fn take(&self, name: &Name, batch: usize) -> Result<Option<H>, StoreError> {
         let Some(directory) = &self.directory else {
             let mut index = lock(&self.index);
             let kept = index.remove(name);
             return Ok(kept.and_then(|kept| match kept {
-                Kept::InMemory(half) => Some(half),
+                Kept::InMemory(half) => Some(half).filter(|half| half.batch() == batch),
                 Kept::Coming | Kept::OnDisk => None,
             }));
         };
@@ -470,7 +477,14 @@ impl<H: Half> Store<H> {
             }
             directory.append_used(name)?;
         }
-        let (bytes, inode) = directory.at(&claimed, |disk, path| disk.read(path, 0, u64::MAX))?;
+        let read = |most| directory.at(&claimed, |disk, path| disk.read(path, 0, most));
+        let (start, _) = read(HEADER_BYTES as u64)?;
+        let header = Header::from_bytes(&start).ok();
+        if header.is_some_and(|header| header.batch as usize != batch) {
+            directory.remove(&claimed)?;
+            return Ok(None);
+        }
+        let (bytes, inode) = read(u64::MAX)?;
         directory.remove(&claimed)?;
         self.half(name, inode, &bytes).map(Some)
     }
@@ -484,6 +498,10 @@ impl<H: Half> Store<H> {
         let (header, half) = file::read(bytes).map_err(damaged)?;
         let expected = self.expected(*name, inode);
         header.check(&expected).map_err(damaged)?;
+        if lock(&self.index).burnt.contains(&header.setup) {
+            let field = "set-up of OTs (it failed a check)";
+            return Err(damaged(FileError::Other { field }));
+        }
         Ok(H::read(
             &self.plan,
             header.batch as usize,
@@ -524,14 +542,13 @@ impl<H: Half> Store<H> {
             let Some(name) = oldest else {
                 return Ok((None, lost));
             };
-            match self.take(&name) {
+            match self.take(&name, batch) {
                 Ok(Some(half)) => return Ok((Some((name, half)), lost)),
                 // Another process has it.
                 Ok(None) => lock(&self.index).remove(&name).map_or((), drop),
-                Err(StoreError::Disk { path, source }) => {
-                    return Err(StoreError::Disk { path, source });
-                }
-                Err(_) => lost += 1,
+                // Claimed, and of no use.
+                Err(StoreError::File { .. } | StoreError::Engine(_)) => lost += 1,
+                Err(error) => return Err(error),
             }
         }
     }
@@ -542,12 +559,18 @@ impl<H: Half> Store<H> {
     /// When the file system refuses.
     pub fn destroy(&self, setup: &[u8; 32]) -> Result<(), StoreError> {
         let mut index = lock(&self.index);
-        self.refresh(&mut index)?;
-        while self.destroy_oldest(&mut index, |entry| entry.header.setup == *setup)? {}
-        match &self.directory {
-            Some(directory) => directory.sync(),
-            None => Ok(()),
+        index.burnt.insert(*setup);
+        let mut result = self.refresh(&mut index);
+        // Errors keep none of the others.
+        loop {
+            match self.destroy_oldest(&mut index, |entry| entry.header.setup == *setup) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => result = result.and(Err(error)),
+            }
         }
+        let synced = self.directory.as_ref().map_or(Ok(()), Directory::sync);
+        result.and(synced)
     }
 
     /// Brings the index up to what is on the disk; removes files that nobody can use.
@@ -603,7 +626,11 @@ impl<H: Half> Store<H> {
         }
         let header = Header::from_bytes(&bytes).map_err(damaged)?;
         header.check(&self.expected(name, inode)).map_err(damaged)?;
-        Ok(header)
+        let field = "set-up of OTs (it failed a check)";
+        match index.burnt.contains(&header.setup) {
+            true => Err(damaged(FileError::Other { field })),
+            false => Ok(header),
+        }
     }
 }
 

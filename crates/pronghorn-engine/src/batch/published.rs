@@ -1,16 +1,23 @@
 //! What of the linear steps on shares serves all batches of a connection: the client's `a`, and the rows `a'` that the server
-//! publishes with the first batch (see [`pronghorn_he::shares`]). Later batches exchange `b` alone.
+//! publishes with the first batch (see [`pronghorn_he::shares`]). Later batches exchange `b` alone, until [`PUBLISHED_BLOCKS`] are through:
+//! both parties count them alike, since the batches of a connection run one after the other.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use pronghorn_plan::cost::SEED_BYTES;
+use pronghorn_plan::cost::{PUBLISHED_BLOCKS, SEED_BYTES};
 use pronghorn_ring::random::Seed;
 
 /// What one party keeps of each linear step. Clones share it.
-pub struct Published<T>(Arc<Mutex<BTreeMap<usize, Arc<T>>>>);
+pub struct Published<T>(Arc<Mutex<BTreeMap<usize, Entry<T>>>>);
+
+/// What is kept of a step, and for how many more blocks.
+struct Entry<T> {
+    published: Arc<T>,
+    blocks: usize,
+}
 
 impl<T> Clone for Published<T> {
     fn clone(&self) -> Self {
@@ -41,16 +48,26 @@ pub struct Place<T> {
 }
 
 impl<T> Place<T> {
-    /// What an earlier batch left.
-    pub fn get(&self) -> Option<Arc<T>> {
-        let all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&self.step).cloned()
+    /// What an earlier batch left for one of so many blocks; none where they are too many, and then it is forgotten.
+    pub fn get(&self, blocks: usize) -> Option<Arc<T>> {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = all.get_mut(&self.step)?;
+        if let Some(left) = entry.blocks.checked_sub(blocks) {
+            entry.blocks = left;
+            return Some(entry.published.clone());
+        }
+        all.remove(&self.step);
+        None
     }
 
-    /// For later batches.
-    pub fn put(&self, published: T) {
+    /// For later batches, after one of so many blocks.
+    pub fn put(&self, published: T, blocks: usize) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(self.step, Arc::new(published));
+        let entry = Entry {
+            published: Arc::new(published),
+            blocks: PUBLISHED_BLOCKS.saturating_sub(blocks),
+        };
+        all.insert(self.step, entry);
     }
 }
 
@@ -68,4 +85,22 @@ pub struct ServerPublished {
     pub seed: [u8; SEED_BYTES],
     /// Of what hides the layer in the rows of `a'`.
     pub rerandomiser: Seed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serves_so_many_blocks() {
+        let all = Published::default();
+        let (place, other) = (all.at(3), all.at(4));
+        assert!(place.get(1).is_none());
+        place.put("rows", 24);
+        assert!(other.get(1).is_none());
+        for _ in 0..PUBLISHED_BLOCKS / 8 - 3 {
+            assert!(place.get(8).is_some());
+        }
+        assert!(place.get(8).is_none() && place.get(0).is_none());
+    }
 }

@@ -153,9 +153,19 @@ fn private() -> OpenOptions {
     options
 }
 
+/// What a copy of the file has not: a digest of its inode and of when it was made. Freed inodes are handed out again, in order, so that a
+/// directory that is removed and restored may get the same ones; the time of making (where the system knows it) nothing sets back.
 #[cfg(unix)]
 fn inode(file: &File) -> io::Result<u64> {
-    Ok(std::os::unix::fs::MetadataExt::ino(&file.metadata()?))
+    let metadata = file.metadata()?;
+    let made = metadata.created().ok();
+    let made = made.and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
+    let mut digest = blake3::Hasher::new_derive_key("pronghorn identity of a preparation's file");
+    digest.update(&std::os::unix::fs::MetadataExt::ino(&metadata).to_le_bytes());
+    digest.update(&made.map_or(0, |made| made.as_nanos()).to_le_bytes());
+    let digest = digest.finalize();
+    let first = digest.as_bytes().first_chunk();
+    Ok(u64::from_le_bytes(*first.expect("a digest has 32 bytes")))
 }
 
 #[cfg(not(unix))]

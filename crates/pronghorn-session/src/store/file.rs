@@ -11,7 +11,7 @@
 //! | 16 | owner |
 //! | 4 | images |
 //! | 8 | when it was made, microseconds since 1970 |
-//! | 8 | inode of the file |
+//! | 8 | digest of the inode of the file and the time it was made |
 //! | 32 | BLAKE3 of all before |
 //! | rest | the half |
 //! | 32 | BLAKE3 of all before |
@@ -60,7 +60,7 @@ pub struct Header {
     pub batch: u32,
     /// When it was made, in microseconds since 1970.
     pub made: u64,
-    /// The inode of the file; 0 where there are none.
+    /// What a copy of the file has not: a digest of its inode and the time it was made; 0 where there are none.
     pub inode: u64,
 }
 

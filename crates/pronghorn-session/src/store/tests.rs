@@ -82,7 +82,7 @@ fn put(store: &Store<Number>, index: u8) -> Result<(), StoreError> {
 
 fn take(store: &Store<Number>, index: u8) -> Option<u64> {
     store
-        .take(&name(index))
+        .take(&name(index), 3)
         .expect("the disk works")
         .map(|number| number.0)
 }
@@ -308,7 +308,7 @@ fn damaged_files_are_removed() {
         fs::write(scratch.file(1), &bytes).expect("there is room");
         if index % 2 == 0 {
             // By name, as a server does: an error, and it is gone.
-            let error = store.take(&name(1)).expect_err("it is damaged");
+            let error = store.take(&name(1), 3).expect_err("it is damaged");
             assert!(matches!(error, StoreError::File { .. }), "{error}");
         } else {
             // In order, as a client does: it is passed over.
@@ -339,7 +339,7 @@ fn files_of_other_places_are_removed() {
     // Moved, so that the inode stays.
     fs::rename(&theirs, to.file(1)).expect("one file system");
     assert!(matches!(
-        store.take(&name(1)),
+        store.take(&name(1), 3),
         Err(StoreError::File {
             source: FileError::Other { field: "plan" },
             ..
@@ -348,7 +348,7 @@ fn files_of_other_places_are_removed() {
     put(&store, 2).expect("there is room");
     fs::rename(to.file(2), to.file(3)).expect("one file system");
     assert!(matches!(
-        store.take(&name(3)),
+        store.take(&name(3), 3),
         Err(StoreError::File {
             source: FileError::Other { field: "name" },
             ..
@@ -383,7 +383,7 @@ fn copies_are_refused() {
     assert_eq!(take(&store, 2), Some(2));
     fs::rename(&kept, scratch.file(2)).expect("one file system");
     assert!(matches!(
-        store.take(&name(2)),
+        store.take(&name(2), 3),
         Err(StoreError::File {
             source: FileError::Other { .. },
             ..
@@ -393,7 +393,7 @@ fn copies_are_refused() {
     assert_eq!(take(&store, 1), Some(1));
     fs::copy(backup.0.join(file_of(&name(1), READY)), scratch.file(1)).expect("there is room");
     assert!(matches!(
-        store.take(&name(1)),
+        store.take(&name(1), 3),
         Err(StoreError::File {
             source: FileError::Other { .. },
             ..
@@ -699,7 +699,7 @@ fn live(disk: &Crashing, before: &mut Before) -> Result<(), StoreError> {
     }
     for index in [2, 0] {
         before.wanted.insert(index);
-        if store.take(&name(index))?.is_some() {
+        if store.take(&name(index), 3)?.is_some() {
             *before.used.entry(index).or_default() += 1;
         }
     }
@@ -735,7 +735,7 @@ fn no_crash_hands_anything_out_twice() {
                 let store = open_on(&disk).expect("nothing stops it");
                 for index in 0..4 {
                     // A file that was cut is an error.
-                    if let Ok(Some(number)) = store.take(&name(index)) {
+                    if let Ok(Some(number)) = store.take(&name(index), 3) {
                         assert_eq!(number, Number(index.into()));
                         *used.entry(index).or_default() += 1;
                     }
