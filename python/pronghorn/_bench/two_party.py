@@ -18,10 +18,14 @@ from pronghorn.errors import InputError, RunError
 TRUST = "two-party"
 IMAGES = 100
 QUICK_IMAGES = 8
+SAMPLES = 256
 
 
 class Network(NamedTuple):
-    """A model and inputs with labels, which also calibrate it; bytes are divided by 255."""
+    """A model and inputs with labels, of which the first are run and the last calibrate it.
+
+    Bytes are divided by 255.
+    """
 
     model: Path
     data: Path
@@ -45,28 +49,38 @@ def _bench_network(network: Network, most: int, report: Report) -> None:
     images, labels = found.images[:most], found.labels
     if labels is None:
         raise InputError(f"{network.data} has no labels, which accuracy is measured with")
-    model = bare.calibrated(found.images)
+    samples = found.images[-SAMPLES:]
+    model = bare.calibrated(samples)
     count = len(images)
     options = ["--limit", str(count)]
     with tempfile.TemporaryDirectory(prefix="pronghorn-") as folder:
-        out = Path(folder) / "outputs.npz"
-        with _processes.served(network.model, TRUST, ["--data", str(network.data)]) as server:
+        out, calibration = Path(folder) / "outputs.npz", Path(folder) / "samples.npy"
+        np.save(calibration, samples)
+        with _processes.served(network.model, TRUST, ["--data", str(calibration)]) as server:
             ahead = _processes.predict(
                 server.address, TRUST, network.data, [*options, "--prepare", "1", "--out", str(out)]
             )
             outputs = np.load(out)["outputs"]
             at_once = _processes.predict(server.address, TRUST, network.data, [*options, "--out", str(out)])
             unprepared = np.load(out)["outputs"]
+            alone = _processes.predict(server.address, TRUST, network.data, ["--limit", "1", "--repeat", "3"])
             memory = server.stop()["peak_memory_bytes"]
     wrong = max(_disagreements(model, ahead["plan_hash"], images, run) for run in (outputs, unprepared))
     plan = model.plan(TRUST)
     parameters = {"model": network.model.name, "images": count, "plan_hash": plan.hash}
     case = f"{network.model.stem}, {count} images, {cores(len(_processes.available_cores()))}"
     sheet = Sheet(report, "two-party", case, parameters, security_bits(str(plan)))
-    for phase, costs in (("offline", ahead["prepared"]), ("online", ahead["runs"][0]), ("at once", at_once["runs"][0])):
-        sheet.add(f"{phase}, an image", 1e3 * costs["seconds"] / count, "ms")
-        sheet.add(f"{phase}, sent an image", costs["bytes_sent"] / count, "bytes")
-        sheet.add(f"{phase}, received an image", costs["bytes_received"] / count, "bytes")
+    phases = {
+        "offline": (count, ahead["prepared"]),
+        "online": (count, ahead["runs"][0]),
+        "at once": (count, at_once["runs"][0]),
+        "one image alone, first of a connection": (1, alone["runs"][0]),
+        "one image alone, later": (1, alone["runs"][-1]),
+    }
+    for phase, (images_run, costs) in phases.items():
+        sheet.add(f"{phase}, an image", 1e3 * costs["seconds"] / images_run, "ms")
+        sheet.add(f"{phase}, sent an image", costs["bytes_sent"] / images_run, "bytes")
+        sheet.add(f"{phase}, received an image", costs["bytes_received"] / images_run, "bytes")
     sheet.add("images whose outputs are not the oracle's", wrong, "images")
     floats = float(np.mean(model.classes(model.run_float(images)) == labels[:count]))
     accuracy = float(np.mean(model.classes(outputs) == labels[:count]))
