@@ -123,6 +123,8 @@ def directory(name: str, value: Any) -> Path | None:
         path = Path(value)
     except TypeError:
         raise InputError(f"{name} is {value!r}: give the path of a directory") from None
+    if not str(value):
+        raise InputError(f"{name} is empty: give the path of a directory, or leave it out")
     if path.exists() and not path.is_dir():
         raise InputError(f"{name} is {str(path)!r}, which is no directory: give one, or a path where to make it")
     return path

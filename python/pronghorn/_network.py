@@ -208,7 +208,7 @@ class Client(Shaped):
     def prepare(self, images: int, *, progress: Progress | None = None) -> Stats:
         """Does ahead what the prediction of `images` images needs no inputs for; what that cost.
 
-        Under `two-party` the server garbles all circuits and sends them: nearly all of the traffic. They are kept in
+        Under `two-party` the server garbles all circuits and sends them: most of the traffic. They are kept in
         the store, or in memory as long as this client is there; predictions of as many images use them up, each once.
 
         Args:

@@ -174,7 +174,7 @@ class ModelOptions:
     input_bits: Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")] = None
     error: Annotated[
         float | None,
-        typer.Option(help="Error of results to aim at, as a part of their root mean square (default: 0.05)."),
+        typer.Option(help="Error of results to aim at, 0.0001 to 0.5 of their root mean square (default: 0.05)."),
     ] = None
     without: Annotated[
         list[str] | None,
@@ -512,7 +512,7 @@ def predict(
         known = _for_classes(known, kind, labels)
         prepared = _prepare(client, len(images), prepare, bar)
         if prepare and (store is not None or repeat > 1):
-            client.keep_prepared(prepare, len(images))
+            _keep(client, prepare, len(images))
         found, runs = _predict(client, images, kind, repeat, bar)
         if prepare and store is not None:
             bar.phase("preparing for later runs")
@@ -696,11 +696,23 @@ def _costs(stats: Stats) -> dict[str, float]:
 
 
 def _prepare(client: Client, images: int, batches: int, bar: _Bar) -> Stats | None:
-    """Prepares for these images, unless that was done; what it cost."""
+    """Prepares for these images, unless that was done; what it cost. Predictions go on without."""
     if not batches or client.is_prepared(images):
         return None
     bar.phase("preparing")
-    return client.prepare(images, progress=bar.progress)
+    try:
+        return client.prepare(images, progress=bar.progress)
+    except RunError as error:
+        _warn(f"nothing is prepared: {error}")
+        return None
+
+
+def _keep(client: Client, batches: int, images: int) -> None:
+    """Keeps batches prepared, where the server does."""
+    try:
+        client.keep_prepared(batches, images)
+    except RunError as error:
+        _warn(f"no batches are kept prepared: {error}")
 
 
 def _fill(client: Client) -> None:

@@ -55,7 +55,7 @@ pub(crate) fn lower(
                     return Err(BuildError::Layer {
                         layer: plan.steps[step].name.clone(),
                         reason: format!(
-                            "shares of its values take {bits} bits, more than {}: lower --weight-bits or --input-bits",
+                            "shares of its values take {bits} bits, more than {}: lower --weight-bits or --input-bits, or raise --error",
                             held::MAX_BITS
                         ),
                     });

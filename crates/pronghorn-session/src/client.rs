@@ -291,7 +291,7 @@ impl Client {
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
             let inputs = ClientInputs::new(self.plan.clone(), chunk, batch)?;
-            let (half, damaged) = self.store.take_oldest(&self.server, batch)?;
+            let (half, damaged) = self.store.take_newest(&self.server, batch)?;
             let named = half.is_some();
             let prepared = self.guarded(|client| client.begin(batch, half))?;
             stats.prepared_batches += u64::from(prepared.is_some());

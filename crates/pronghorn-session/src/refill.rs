@@ -99,13 +99,20 @@ impl Refill {
         lock(&self.shared.state).error.take()
     }
 
-    /// Waits until all is prepared that is wanted, it has failed, or the time is over; whether all is prepared.
+    /// Waits until all is prepared that is wanted, it has failed, or the time is over; whether all is prepared. Tries again where an
+    /// error that was told before left something missing.
     ///
     /// # Errors
     /// When it failed, or the store cannot be read.
     pub fn wait(&self, patience: Duration) -> Result<bool, SessionError> {
         let deadline = Instant::now().checked_add(patience);
+        let wanted = lock(&self.shared.state).wanted.clone();
+        let missing = self.shared.missing(&wanted)?.is_some();
         let mut state = lock(&self.shared.state);
+        if missing && !state.working && state.error.is_none() {
+            state.asked = true;
+            self.shared.changed.notify_all();
+        }
         while state.asked || state.working {
             let left = deadline.map_or(Duration::MAX, |deadline| {
                 deadline.saturating_duration_since(Instant::now())

@@ -3,7 +3,7 @@
 //! # Once
 //!
 //! A second use of a preparation with another input tells the client `Delta`, or the server how the client's shares differ. In
-//! memory a preparation is moved out of the store. On a disk [`Store::take`] and [`Store::take_oldest`]
+//! memory a preparation is moved out of the store. On a disk [`Store::take`] and [`Store::take_newest`]
 //!
 //! 1. rename its file, which succeeds for one of any number of threads and processes;
 //! 2. wait until the new name is on the disk (`fsync` of the directory), after which no crash brings the old one back;
@@ -519,27 +519,27 @@ impl<H: Half> Store<H> {
         }
     }
 
-    /// Hands out the oldest preparation of so many images for `owner`, for good, and its name. Damaged ones on the way are
-    /// lost, and counted.
+    /// Hands out the newest preparation of so many images for `owner`, for good, and its name: where the peer had to make room, its
+    /// half of the oldest is gone. Damaged ones on the way are lost, and counted.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn take_oldest(
+    pub fn take_newest(
         &self,
         owner: &Owner,
         batch: usize,
     ) -> Result<(Option<(Name, H)>, u64), StoreError> {
         let mut lost = 0;
         loop {
-            let oldest = {
+            let newest = {
                 let mut index = lock(&self.index);
                 self.refresh(&mut index)?;
                 index
                     .ready(owner, batch)
-                    .next()
+                    .last()
                     .map(|entry| entry.header.name)
             };
-            let Some(name) = oldest else {
+            let Some(name) = newest else {
                 return Ok((None, lost));
             };
             match self.take(&name, batch) {

@@ -283,6 +283,8 @@ fn batches_are_kept_prepared_in_the_background() {
         client.keep_prepared(5, Some(4)).expect("it can be tried");
         let refill = client.refill().expect("it was asked for");
         assert!(refill.wait(Duration::from_secs(100)).is_err());
+        // Who waits again is not told that all is well, nor kept waiting.
+        assert!(refill.wait(Duration::from_secs(100)).is_err());
         client.keep_prepared(0, None).expect("it ends");
         assert!(client.refill().is_none());
     }

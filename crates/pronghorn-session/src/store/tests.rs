@@ -135,10 +135,10 @@ fn each_is_handed_out_once() {
         assert_eq!(store.count(&[8; 16], 3).expect("it can be read"), 0);
         assert_eq!([take(&store, 2), take(&store, 2)], [Some(2), None]);
         assert_eq!(take(&store, 9), None);
-        let oldest = || store.take_oldest(&OWNER, 3).expect("the disk works");
-        assert_eq!(oldest(), (Some((name(1), Number(1))), 0));
-        assert_eq!(oldest(), (Some((name(3), Number(3))), 0));
-        assert_eq!(oldest(), (None, 0));
+        let newest = || store.take_newest(&OWNER, 3).expect("the disk works");
+        assert_eq!(newest(), (Some((name(3), Number(3))), 0));
+        assert_eq!(newest(), (Some((name(1), Number(1))), 0));
+        assert_eq!(newest(), (None, 0));
     }
     let files = fs::read_dir(scratch.files()).expect("it is there");
     let mut left: Vec<_> = files
@@ -187,7 +187,7 @@ fn of_many_who_want_one_a_single_one_gets_it() {
                     take(store, index).map(&count);
                 }
                 while let (Some((_, number)), _) =
-                    store.take_oldest(&OWNER, 3).expect("the disk works")
+                    store.take_newest(&OWNER, 3).expect("the disk works")
                 {
                     count(number.0);
                 }
@@ -313,7 +313,7 @@ fn damaged_files_are_removed() {
         } else {
             // In order, as a client does: it is passed over.
             let again = scratch.open(WIDE);
-            let (found, _) = again.take_oldest(&OWNER, 3).expect("the disk works");
+            let (found, _) = again.take_newest(&OWNER, 3).expect("the disk works");
             assert_eq!(found, None);
         }
         assert!(!scratch.file(1).exists());
@@ -706,7 +706,7 @@ fn live(disk: &Crashing, before: &mut Before) -> Result<(), StoreError> {
     let store = open_on(disk)?;
     // Any of those that are left.
     before.wanted.extend([1, 3]);
-    if let (Some((_, number)), _) = store.take_oldest(&OWNER, 3)? {
+    if let (Some((_, number)), _) = store.take_newest(&OWNER, 3)? {
         *before.used.entry(number.0 as u8).or_default() += 1;
     }
     store.destroy(&[1; 32])
