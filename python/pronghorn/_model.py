@@ -156,6 +156,8 @@ class Report:
     """Share of images to which the secure run and the float model give the same class, or the same labels; None where
     outputs are values."""
     max_abs_difference: float
+    relative_error: float
+    """Root mean square of the differences to the float model, over that of its outputs: what `error` aims at."""
     """Largest difference between an output of the secure run and of the float model."""
     accuracy_float: float | None
     """Accuracy of the float model; None without labels, like the next two."""
@@ -192,7 +194,8 @@ class Report:
             alike = "classify alike" if self.outputs == "classes" else "give the same labels"
             lines.append(f"  secure run and float model {alike}: {100 * self.argmax_agreement:.2f} %")
         lines += [
-            f"  largest difference of an output to the float model: {self.max_abs_difference:.4g}",
+            f"  outputs and those of the float model: error {self.relative_error:.2g} of their root mean square, "
+            f"largest difference {self.max_abs_difference:.4g}",
             f"  disagreements with the fixed-point oracle{within}: {self.disagreements}"
             + ("" if self.ok else " - A BUG"),
             f"  {stats.speed}; an image sends {stats.bytes_sent / self.images:,.0f} bytes "
@@ -251,7 +254,7 @@ def load(
             them; chosen layer by layer where not given.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
         error: the error of results to aim at, as a part of their root mean square on the samples, 0.0001 to 0.5
-            (0.05 where not given). Less costs larger moduli; plans say what they reach.
+            (0.05 where not given). Less costs larger moduli; `verify` says what is reached.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
@@ -469,6 +472,7 @@ class Model(Shaped):
             outputs=kind,
             argmax_agreement=_agreement(run, floating),
             max_abs_difference=float(np.abs(secure - expected).max()),
+            relative_error=_relative_error(secure, expected),
             accuracy_float=_accuracy(floating, truth),
             accuracy_fixed=_accuracy(exact, truth),
             accuracy_secure=_accuracy(run, truth),
@@ -498,6 +502,12 @@ class Model(Shaped):
         """What the client does last; by their place in the graph, these operators are nothing else."""
         kinds = [node["op"]["kind"] for node in json.loads(self._imported.graph_json)["nodes"]]
         return [kind for kind in kinds if kind in FINISH]
+
+
+def _relative_error(found: Floats, wanted: Floats) -> float:
+    """Root mean square of the differences, over that of what is wanted."""
+    difference, size = (float(np.sqrt(np.mean(np.square(x, dtype=np.float64)))) for x in (found - wanted, wanted))
+    return difference / size if size else difference
 
 
 def _result_unit(plan_json: str) -> float:
