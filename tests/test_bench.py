@@ -243,7 +243,15 @@ def test_timing_takes_the_least_of_rounds_in_turn() -> None:
     assert all(iterations % timing.STEP == 0 for _, iterations in calls)
 
 
-@pytest.mark.parametrize("chain", [*chains.WIDE.values(), *chains.NARROW.values(), *chains.TWO_SPECIAL.values()])
+@pytest.mark.parametrize(
+    "chain",
+    [
+        *chains.WIDE.values(),
+        *chains.WIDE_TWO_SPECIAL.values(),
+        *chains.NARROW.values(),
+        *chains.TWO_SPECIAL.values(),
+    ],
+)
 def test_parameters_are_within_the_security_table(chain: chains.Chain) -> None:
     assert chain.make().security_bits == 128
 

@@ -77,6 +77,12 @@ TWO_SPECIAL = {
 }
 """The same, in as small primes as key switching with two special primes needs: fewer and larger digits."""
 
+WIDE_TWO_SPECIAL = {
+    8192: Chain(8192, [42, 43, 43], [43, 43], 64),
+    16384: Chain(16384, [47, 47, 48, 48, 48, 48, 48], [48, 48], 64),
+}
+"""The moduli of `WIDE`, special primes included, with one level less: what fewer and larger digits bring."""
+
 SEAL_HEXL = "SEAL 4.4 + HEXL on one core of another machine (Zen 5, 4.1 GHz)"
 
 SEAL_HEXL_NTT = {2048: 1.44, 4096: 3.4, 8192: 7.4, 16384: 16.0}

@@ -26,7 +26,7 @@ def bench_ntt(report: Report, quick: bool) -> None:
         for degree in degrees:
             _transforms(report, degree, quick)
         for degree in sorted(SEAL_HEXL_CKKS["rotate"])[: 1 if quick else None]:
-            for choice in (chains.WIDE, chains.NARROW, chains.TWO_SPECIAL):
+            for choice in (chains.WIDE, chains.WIDE_TWO_SPECIAL, chains.NARROW, chains.TWO_SPECIAL):
                 if degree in choice:
                     _operations(report, choice[degree], quick)
 
