@@ -63,7 +63,12 @@ fn plan() -> Arc<Plan> {
     shares().plan().clone()
 }
 
+/// With more places than any test here takes at once, those that are not free yet included.
 fn serve(limits: Limits, store: Option<&Scratch>) -> Running {
+    let limits = Limits {
+        max_clients: 32,
+        ..limits
+    };
     let server = Server::bind("127.0.0.1:0", shares(), limits).expect("a free port");
     Running::start(match store {
         Some(store) => server.with_store(&store.0).expect("it can be made"),
@@ -429,7 +434,7 @@ fn a_name_is_good_for_one_batch() {
     }
 }
 
-/// A good client, once one of the four places is free.
+/// A good client, once a place is free.
 fn patiently(running: &Running) -> Client {
     for _ in 0..1000 {
         match Client::connect(&running.address().to_string(), ask(None)) {
