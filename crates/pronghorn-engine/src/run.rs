@@ -57,7 +57,11 @@ impl At<'_> {
 
     /// Where what the server publishes of the step is kept, if it is.
     fn place<T>(&self, published: &Published<T>) -> Option<Place<T>> {
-        (cost::published(self.plan) > 0).then(|| published.at(self.index))
+        let StepKind::Linear(linear) = &self.step().kind else {
+            return None;
+        };
+        let blocks = self.batch.div_ceil(linear.degree);
+        (cost::published(self.plan) > 0).then(|| published.at(self.index, blocks))
     }
 
     /// A local step on one party's shares.

@@ -437,14 +437,8 @@ impl Client {
     /// # Errors
     /// When there are no images, or the store cannot be read.
     pub fn is_prepared(&self, images: usize) -> Result<bool, SessionError> {
-        let mut batches = self.batches(images)?;
-        batches.sort_unstable();
-        for same in batches.chunk_by(|a, b| a == b) {
-            if self.store.count(&self.server, same[0])? < same.len() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let batches = self.batches(images)?;
+        Ok(self.store.missing(&self.server, &batches)?.is_none())
     }
 
     /// Keeps `batches` batches prepared from now on, on a second connection and in the background, as many as the server keeps for a client at

@@ -106,8 +106,7 @@ impl Refill {
     /// When it failed, or the store cannot be read.
     pub fn wait(&self, patience: Duration) -> Result<bool, SessionError> {
         let deadline = Instant::now().checked_add(patience);
-        let wanted = lock(&self.shared.state).wanted.clone();
-        let missing = self.shared.missing(&wanted)?.is_some();
+        let missing = self.shared.missing()?.is_some();
         let mut state = lock(&self.shared.state);
         if missing && !state.working && state.error.is_none() {
             state.asked = true;
@@ -130,9 +129,8 @@ impl Refill {
         if let Some(error) = state.error.take() {
             return Err(error);
         }
-        let wanted = state.wanted.clone();
         drop(state);
-        Ok(self.shared.missing(&wanted)?.is_none())
+        Ok(self.shared.missing()?.is_none())
     }
 }
 
@@ -181,7 +179,7 @@ impl Shared {
 
     /// Prepares what is missing, if anything.
     fn fill(&self) -> Result<(), SessionError> {
-        let Some(first) = self.missing_now()? else {
+        let Some(first) = self.missing()? else {
             return Ok(());
         };
         let (options, store) = (self.options.clone(), self.store.clone());
@@ -195,25 +193,14 @@ impl Shared {
             let needed = cost::prepared(client.plan(), batch).memory.client;
             self.store.check_room(needed)?;
             client.prepare_batch(batch, &mut |_| {})?;
-            next = self.missing_now()?;
+            next = self.missing()?;
         }
         Ok(())
     }
 
-    fn missing_now(&self) -> Result<Option<usize>, StoreError> {
-        let wanted = lock(&self.state).wanted.clone();
-        self.missing(&wanted)
-    }
-
     /// A size of which fewer batches are prepared than are wanted.
-    fn missing(&self, wanted: &[usize]) -> Result<Option<usize>, StoreError> {
-        let mut sizes = wanted.to_vec();
-        sizes.sort_unstable();
-        for same in sizes.chunk_by(|a, b| a == b) {
-            if self.store.count(&self.server, same[0])? < same.len() {
-                return Ok(Some(same[0]));
-            }
-        }
-        Ok(None)
+    fn missing(&self) -> Result<Option<usize>, StoreError> {
+        let wanted = lock(&self.state).wanted.clone();
+        self.store.missing(&self.server, &wanted)
     }
 }

@@ -490,8 +490,7 @@ impl Connection<'_> {
         server
             .images
             .spend(self.client, plan.charged(batch) as u64)?;
-        let run = cost::memory(plan, batch).server;
-        let both = run.saturating_add(halves(plan, batch));
+        let (run, both) = (cost::memory(plan, batch).server, memory_to_use(plan, batch));
         // Where memory does not do for it the batch runs without.
         let named = begin.prepared.filter(|_| both <= server.memory.total());
         let _memory = server.memory_for(if named.is_some() { both } else { run })?;
@@ -519,11 +518,9 @@ impl Connection<'_> {
         let needed = cost::prepared(plan, batch).memory.server;
         server.store.check(&asked.name, needed)?;
         // What could not be used need not be made.
-        let run = cost::memory(plan, batch).server;
-        let both = run.saturating_add(halves(plan, batch));
-        let allowed = server.memory.total();
-        if both > allowed {
-            let needed = both;
+        let (to_use, allowed) = (memory_to_use(plan, batch), server.memory.total());
+        if to_use > allowed {
+            let needed = to_use;
             return Err(SessionError::Memory { needed, allowed });
         }
         let _memory = server.memory_for(needed)?;
@@ -564,6 +561,12 @@ fn owner(client: IpAddr) -> Owner {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
     }
+}
+
+/// Bytes that a prepared batch takes: of its run, and of the server's half while it is read.
+fn memory_to_use(plan: &Plan, batch: usize) -> u64 {
+    let run = cost::memory(plan, batch).server;
+    run.saturating_add(halves(plan, batch))
 }
 
 /// Bytes of the server's half of a prepared batch while it is read: in the file, and laid out.

@@ -313,6 +313,21 @@ impl<H: Half> Store<H> {
         Ok(index.ready(owner, batch).count())
     }
 
+    /// A size of which fewer batches can be handed out for `owner` than `batches` has.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn missing(&self, owner: &Owner, batches: &[usize]) -> Result<Option<usize>, StoreError> {
+        let mut sizes = batches.to_vec();
+        sizes.sort_unstable();
+        for same in sizes.chunk_by(|a, b| a == b) {
+            if self.count(owner, same[0])? < same.len() {
+                return Ok(Some(same[0]));
+            }
+        }
+        Ok(None)
+    }
+
     /// Checks that so many bytes fit beside what is there.
     ///
     /// # Errors
@@ -496,12 +511,7 @@ impl<H: Half> Store<H> {
             source,
         };
         let (header, half) = file::read(bytes).map_err(damaged)?;
-        let expected = self.expected(*name, inode);
-        header.check(&expected).map_err(damaged)?;
-        if lock(&self.index).burnt.contains(&header.setup) {
-            let field = "set-up of OTs (it failed a check)";
-            return Err(damaged(FileError::Other { field }));
-        }
+        self.check_header(&lock(&self.index), &header, *name, inode)?;
         Ok(H::read(
             &self.plan,
             header.batch as usize,
@@ -510,13 +520,28 @@ impl<H: Half> Store<H> {
         )?)
     }
 
-    fn expected(&self, name: Name, inode: u64) -> Expected {
-        Expected {
+    /// Checks that a file's header is that of the place where it lies, and made with OTs that nothing is known of.
+    fn check_header(
+        &self,
+        index: &Index<H>,
+        header: &Header,
+        name: Name,
+        inode: u64,
+    ) -> Result<(), StoreError> {
+        let expected = Expected {
             party: H::PARTY,
             plan_hash: self.plan_hash,
             name,
             inode,
-        }
+        };
+        let checked = header.check(&expected).and_then(|()| {
+            let field = "set-up of OTs (it failed a check)";
+            match index.burnt.contains(&header.setup) {
+                true => Err(FileError::Other { field }),
+                false => Ok(()),
+            }
+        });
+        checked.map_err(|source| StoreError::File { name, source })
     }
 
     /// Hands out the newest preparation of so many images for `owner`, for good, and its name: where the peer had to make room, its
@@ -625,12 +650,8 @@ impl<H: Half> Store<H> {
             return Err(StoreError::Known { name });
         }
         let header = Header::from_bytes(&bytes).map_err(damaged)?;
-        header.check(&self.expected(name, inode)).map_err(damaged)?;
-        let field = "set-up of OTs (it failed a check)";
-        match index.burnt.contains(&header.setup) {
-            true => Err(damaged(FileError::Other { field })),
-            false => Ok(header),
-        }
+        self.check_header(index, &header, name, inode)?;
+        Ok(header)
     }
 }
 

@@ -12,7 +12,7 @@ from pronghorn import _processes
 from pronghorn._bench.records import Report, Sheet, cores, security_bits
 from pronghorn._data import Preprocessing, load_images
 from pronghorn._demo import example
-from pronghorn._model import Model, load
+from pronghorn._model import Floats, Model, load
 from pronghorn.errors import InputError, RunError
 
 TRUST = "two-party"
@@ -65,7 +65,8 @@ def _bench_network(network: Network, most: int, report: Report) -> None:
             unprepared = np.load(out)["outputs"]
             alone = _processes.predict(server.address, TRUST, network.data, ["--limit", "1", "--repeat", "3"])
             memory = server.stop()["peak_memory_bytes"]
-    wrong = max(_disagreements(model, ahead["plan_hash"], images, run) for run in (outputs, unprepared))
+    wanted = _oracle(model, ahead["plan_hash"], images)
+    wrong = max(_disagreements(run, wanted) for run in (outputs, unprepared))
     plan = model.plan(TRUST)
     parameters = {"model": network.model.name, "images": count, "plan_hash": plan.hash}
     case = f"{network.model.stem}, {count} images, {cores(len(_processes.available_cores()))}"
@@ -89,11 +90,15 @@ def _bench_network(network: Network, most: int, report: Report) -> None:
     sheet.add("peak memory, client", max(ahead["peak_memory_bytes"], at_once["peak_memory_bytes"]), "bytes")
 
 
-def _disagreements(model: Model, plan_hash: str, images: np.ndarray, outputs: np.ndarray) -> int:
-    """Images whose outputs differ from the oracle's in any bit."""
+def _oracle(model: Model, plan_hash: str, images: Floats) -> Floats:
+    """What the plan that the server had makes of the images."""
     compiled = model.compiled(TRUST)
     if compiled.plan_hash != plan_hash:
         raise RunError("the server's plan is not the one that was planned here")
-    _, wanted = compiled.run_oracle(images, None)
-    differ = (outputs.reshape(wanted.shape) != wanted).reshape(len(images), -1)
+    return compiled.run_oracle(images, None)[1]
+
+
+def _disagreements(outputs: Floats, wanted: Floats) -> int:
+    """Images whose outputs differ in any bit."""
+    differ = (outputs.reshape(wanted.shape) != wanted).reshape(len(wanted), -1)
     return int(differ.any(axis=1).sum())

@@ -75,8 +75,7 @@ impl<W: Word> LinearClient<W> {
             }
         })?;
         let key = SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?);
-        let blocks = ring.blocks(shape.batch);
-        let publication = place.map(|place| match place.get(blocks) {
+        let publication = place.map(|place| match place.get() {
             Some(known) => Publication::Known(known),
             None => Publication::Due {
                 rows: Vec::new(),
@@ -129,8 +128,7 @@ impl<W: Word> LinearClient<W> {
     fn publish(&mut self) {
         if let Some(Publication::Due { rows, place }) = self.publication.take() {
             let seed = *self.public_seed.as_bytes();
-            let blocks = self.ring.blocks(self.shape.batch);
-            place.put(ClientPublished { seed, rows }, blocks);
+            place.put(ClientPublished { seed, rows });
         }
     }
 

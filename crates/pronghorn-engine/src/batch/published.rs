@@ -32,27 +32,29 @@ impl<T> Default for Published<T> {
 }
 
 impl<T> Published<T> {
-    /// The place of a step.
-    pub fn at(&self, step: usize) -> Place<T> {
+    /// The place of a step, for a batch of so many blocks.
+    pub fn at(&self, step: usize, blocks: usize) -> Place<T> {
         Place {
             all: self.clone(),
             step,
+            blocks,
         }
     }
 }
 
-/// Where what was published of one step is kept.
+/// Where what was published of one step is kept, for one batch.
 pub struct Place<T> {
     all: Published<T>,
     step: usize,
+    blocks: usize,
 }
 
 impl<T> Place<T> {
-    /// What an earlier batch left for one of so many blocks; none where they are too many, and then it is forgotten.
-    pub fn get(&self, blocks: usize) -> Option<Arc<T>> {
+    /// What an earlier batch left; none where the blocks of this one are too many, and then it is forgotten.
+    pub fn get(&self) -> Option<Arc<T>> {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = all.get_mut(&self.step)?;
-        if let Some(left) = entry.blocks.checked_sub(blocks) {
+        if let Some(left) = entry.blocks.checked_sub(self.blocks) {
             entry.blocks = left;
             return Some(entry.published.clone());
         }
@@ -60,12 +62,12 @@ impl<T> Place<T> {
         None
     }
 
-    /// For later batches, after one of so many blocks.
-    pub fn put(&self, published: T, blocks: usize) {
+    /// For later batches.
+    pub fn put(&self, published: T) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = Entry {
             published: Arc::new(published),
-            blocks: PUBLISHED_BLOCKS.saturating_sub(blocks),
+            blocks: PUBLISHED_BLOCKS.saturating_sub(self.blocks),
         };
         all.insert(self.step, entry);
     }
@@ -94,13 +96,13 @@ mod tests {
     #[test]
     fn serves_so_many_blocks() {
         let all = Published::default();
-        let (place, other) = (all.at(3), all.at(4));
-        assert!(place.get(1).is_none());
-        place.put("rows", 24);
-        assert!(other.get(1).is_none());
+        let place = |blocks| all.at(3, blocks);
+        assert!(place(1).get().is_none());
+        place(24).put("rows");
+        assert!(all.at(4, 1).get().is_none());
         for _ in 0..PUBLISHED_BLOCKS / 8 - 3 {
-            assert!(place.get(8).is_some());
+            assert!(place(8).get().is_some());
         }
-        assert!(place.get(8).is_none() && place.get(0).is_none());
+        assert!(place(8).get().is_none() && place(0).get().is_none());
     }
 }

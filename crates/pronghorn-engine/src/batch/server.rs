@@ -213,8 +213,7 @@ impl<W: Word> LinearServer<W> {
         let masks = masks.map_or_else(Seed::from_os, Ok)?;
         let sizes = (self.shape.outputs, self.shape.batch);
         let shares = |seed: &Seed| ServerShares::new(encoding, input, sizes, seed, &masks);
-        let blocks = self.layer.ring.blocks(self.shape.batch);
-        if let Some(sent) = place.as_ref().and_then(|place| place.get(blocks)) {
+        if let Some(sent) = place.as_ref().and_then(Place::get) {
             self.shares = Some(shares(&sent.rerandomiser));
             self.publication = Some(Publication::Sent);
             self.expect_rows(&sent.seed);
@@ -262,8 +261,7 @@ impl<W: Word> LinearServer<W> {
             place,
         }) = self.publication.take()
         {
-            let blocks = self.layer.ring.blocks(self.shape.batch);
-            place.put(ServerPublished { seed, rerandomiser }, blocks);
+            place.put(ServerPublished { seed, rerandomiser });
         }
     }
 
