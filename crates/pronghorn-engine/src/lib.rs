@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod coefficient;
 pub mod encrypted;
 mod error;
 pub mod garbled;

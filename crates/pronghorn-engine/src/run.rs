@@ -1,8 +1,11 @@
 //! A whole plan for one batch: the steps' machines, one after another, with shares in between.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use pronghorn_graph::{
@@ -10,7 +13,7 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    Built, Computation, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, cost,
+    Built, Computation, Engine, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, cost,
     held::{self, Held},
 };
 use pronghorn_ring::{Word, random::Seed};
@@ -22,6 +25,15 @@ use crate::{
         client::LinearClient,
         published::{ClientPublished, Place, Published, ServerPublished},
         server::{LinearServer, PreparedLayer},
+    },
+    coefficient::{
+        self,
+        client::CoefficientClient,
+        publication::{
+            ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
+            ServerPublication, Slot,
+        },
+        server::CoefficientServer,
     },
     encrypted::{self, Network, client::EncryptedClient, server::EncryptedServer},
     error::EngineError,
@@ -74,10 +86,13 @@ impl At<'_> {
     }
 }
 
+/// Exchanges before the first step.
+type Preludes = VecDeque<Box<dyn Machine + Send>>;
+
 /// How one party starts steps; everything else is the same for both.
 trait Role {
-    /// What comes before the first step, if anything.
-    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>>;
+    /// What comes before the first step of a batch of so many images, in order.
+    fn preludes(&self, plan: &Plan, batch: usize) -> Result<Preludes, EngineError>;
 
     fn start(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Started, EngineError>;
 
@@ -92,7 +107,7 @@ struct Run<R: Role> {
     held: Vec<Held>,
     batch: usize,
     shares: Vec<Option<Share>>,
-    prelude: Option<Box<dyn Machine + Send>>,
+    preludes: Preludes,
     /// The last step that reads each value; the result is read by none and kept.
     last_reader: Vec<usize>,
     step: usize,
@@ -119,17 +134,20 @@ impl<R: Role> Run<R> {
         let mut shares = vec![None; plan.steps.len()];
         shares[0] = Some(input);
         let linear = |index| Shape::of(&plan, index, batch).map(|shape| shape.rows());
+        let coefficient =
+            |index| coefficient::Shape::of(&plan, index, batch).map(|shape| shape.rows());
         let encrypted = |index| encrypted::Shape::of(&plan, index).map(|shape| shape.rows());
         let on_shares = |index| two_party::rows(&plan, index);
         let rows = (0..plan.steps.len())
             .filter_map(|index| {
                 linear(index)
+                    .or_else(|| coefficient(index))
                     .or_else(|| encrypted(index))
                     .or_else(|| on_shares(index))
             })
             .sum();
         let mut run = Self {
-            prelude: role.prelude(&plan),
+            preludes: role.preludes(&plan, batch)?,
             held: held::held(&plan),
             role,
             plan,
@@ -147,11 +165,11 @@ impl<R: Role> Run<R> {
 
     /// Finishes the machine that is done, and goes on to the next that has something to exchange.
     fn advance(&mut self) -> Result<(), EngineError> {
-        if let Some(prelude) = &self.prelude {
+        while let Some(prelude) = self.preludes.front() {
             if prelude.want() != Want::Done {
                 return Ok(());
             }
-            self.prelude = None;
+            self.preludes.pop_front();
         }
         loop {
             if let Some(machine) = &self.machine {
@@ -203,7 +221,7 @@ impl<R: Role> Run<R> {
 
     /// The machine whose turn it is.
     fn machine(&self) -> Option<&dyn Machine> {
-        match (&self.prelude, &self.machine) {
+        match (self.preludes.front(), &self.machine) {
             (Some(prelude), _) => Some(prelude.as_ref()),
             (None, Some(machine)) => Some(machine.as_ref()),
             (None, None) => None,
@@ -211,7 +229,7 @@ impl<R: Role> Run<R> {
     }
 
     fn machine_mut(&mut self) -> Result<&mut dyn Machine, EngineError> {
-        match (&mut self.prelude, &mut self.machine) {
+        match (self.preludes.front_mut(), &mut self.machine) {
             (Some(prelude), _) => Ok(prelude.as_mut()),
             (None, Some(machine)) => Ok(machine.as_mut()),
             (None, None) => Err(EngineError::OutOfTurn { state: "is over" }),
@@ -265,6 +283,8 @@ pub struct ClientKeys {
     encrypted: encrypted::client::KeySlot<u32>,
     transfer: garbled::ClientOts,
     published: Published<ClientPublished>,
+    publication: Slot<ClientPublication>,
+    stored: Slot<ClientPublication>,
 }
 
 /// The server's side of them. Secret: no Debug.
@@ -273,6 +293,19 @@ pub struct ServerKeys {
     encrypted: encrypted::server::KeySlot<u32>,
     transfer: garbled::ServerOts,
     published: Published<ServerPublished>,
+    publication: Slot<ServerPublication>,
+}
+
+impl ClientKeys {
+    /// Offers a publication of an earlier connection, which may serve so many images more: it is taken where the server's secret is still the same.
+    pub fn offer_publication(&self, publication: ClientPublication, images: usize) {
+        self.stored.put(publication, images);
+    }
+
+    /// The publication of this connection, to be kept for another.
+    pub fn publication(&self) -> Option<ClientPublication> {
+        self.publication.get()
+    }
 }
 
 macro_rules! setup_of_keys {
@@ -321,8 +354,16 @@ struct Client {
 }
 
 impl Role for Client {
-    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>> {
-        two_party::client_prelude(plan, &self.keys.transfer)
+    fn preludes(&self, plan: &Plan, batch: usize) -> Result<Preludes, EngineError> {
+        let transfer = two_party::client_prelude(plan, &self.keys.transfer);
+        let mut preludes = Preludes::from_iter(transfer);
+        let slot = &self.keys.publication;
+        if publishes(plan) && !slot.count(batch) {
+            let stored = self.keys.stored.take();
+            let machine = PublicationClient::new(plan, batch, stored, slot.clone())?;
+            preludes.push_back(Box::new(machine));
+        }
+        Ok(preludes)
     }
 
     fn start(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Started, EngineError> {
@@ -365,6 +406,10 @@ impl Role for Client {
                     self.keys.encrypted.clone(),
                 )?)));
             }
+            StepKind::Linear(linear) if linear.engine == Engine::Coefficient => {
+                let machine = self.coefficient(at, words.swap_remove(0))?;
+                return Ok(Started::Machine(machine));
+            }
             StepKind::Linear(linear) => {
                 let shape = Shape::of(plan, index, batch)
                     .ok_or_else(|| no_engine(step, "it is not linear"))?;
@@ -381,6 +426,40 @@ impl Role for Client {
     fn count_saturated(&self, values: u64) {
         self.saturated.fetch_add(values, Ordering::Relaxed);
     }
+}
+
+impl Client {
+    /// A linear step of the coefficient engine.
+    fn coefficient(&self, at: &At<'_>, input: Batch) -> Result<Box<dyn StepMachine>, EngineError> {
+        let (step, index) = (at.step(), at.index);
+        let shape = coefficient::Shape::of(at.plan, index, at.batch)
+            .ok_or_else(|| no_engine(step, "it is of another engine"))?;
+        let missing = || no_engine(step, "its published polynomials are missing");
+        let publication = self.keys.publication.get().ok_or_else(missing)?;
+        Ok(match publication.steps.get(index).cloned().flatten() {
+            Some(Polynomials::U32(words)) => Box::new(CoefficientClient::new(
+                shape,
+                index,
+                &publication.seed,
+                words,
+                input,
+            )?),
+            Some(Polynomials::U64(words)) => Box::new(CoefficientClient::new(
+                shape,
+                index,
+                &publication.seed,
+                words,
+                input,
+            )?),
+            None => return Err(missing()),
+        })
+    }
+}
+
+/// Whether a plan has steps whose polynomials are published.
+fn publishes(plan: &Plan) -> bool {
+    plan.linear_steps()
+        .any(|(_, _, linear)| linear.engine == Engine::Coefficient)
 }
 
 /// A batch's images, found fit for the plan and quantised. Secret: no Debug.
@@ -536,12 +615,15 @@ pub struct ServerModel {
     plan: Arc<Plan>,
     /// By step.
     steps: Vec<Option<Prepared>>,
+    /// What hides the model in what is published: of these weights alone.
+    secret: Arc<Seed>,
 }
 
 /// The secret half of a step, in the words its plan names.
 enum Prepared {
     LayerU32(Arc<PreparedLayer<u32>>),
     LayerU64(Arc<PreparedLayer<u64>>),
+    Coefficient(Layer),
     Network(Arc<Network<u32>>),
 }
 
@@ -551,6 +633,14 @@ impl ServerModel {
     /// # Errors
     /// When weights and plan do not go together.
     pub fn new(built: &Built) -> Result<Self, EngineError> {
+        Self::with_secret(built, &Seed::from_os()?)
+    }
+
+    /// [`ServerModel::new`] with a secret that the server keeps: what it published to clients before is then still good, as long as the model is the same.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_secret(built: &Built, secret: &Seed) -> Result<Self, EngineError> {
         let plan = &built.plan;
         let prepared = |(index, step): (usize, &Step)| match (&step.kind, &built.computation) {
             (StepKind::Linear(linear), Computation::Shares { weights, .. }) => {
@@ -573,6 +663,7 @@ impl ServerModel {
         Ok(Self {
             plan: Arc::new(plan.clone()),
             steps,
+            secret: Arc::new(secret_of(built, secret)),
         })
     }
 
@@ -582,6 +673,23 @@ impl ServerModel {
     }
 }
 
+/// A secret of this plan with these weights alone, from one of the server: publications of two models must not hide behind the same numbers.
+fn secret_of(built: &Built, secret: &Seed) -> Seed {
+    let mut hasher = blake3::Hasher::new_keyed(secret.as_bytes());
+    hasher.update(&built.plan.hash());
+    if let Computation::Shares { weights, .. } = &built.computation {
+        for layer in weights.iter().flatten() {
+            for numbers in [&layer.weights, &layer.bias] {
+                hasher.update(&(numbers.len() as u64).to_le_bytes());
+                numbers.iter().for_each(|number| {
+                    hasher.update(&number.to_le_bytes());
+                });
+            }
+        }
+    }
+    Seed::from_bytes(*hasher.finalize().as_bytes())
+}
+
 /// A layer's weights, laid out.
 fn layer(
     step: &Step,
@@ -589,9 +697,22 @@ fn layer(
     weights: Option<&Linear>,
 ) -> Result<Prepared, EngineError> {
     let weights = weights.ok_or_else(|| no_engine(step, "its weights are missing"))?;
-    Ok(match linear.word {
-        WordSize::U32 => Prepared::LayerU32(Arc::new(PreparedLayer::new(weights, linear, step)?)),
-        WordSize::U64 => Prepared::LayerU64(Arc::new(PreparedLayer::new(weights, linear, step)?)),
+    use coefficient::server::PreparedLayer as Filters;
+    Ok(match (linear.engine, linear.word) {
+        (Engine::Batch, WordSize::U32) => {
+            Prepared::LayerU32(Arc::new(PreparedLayer::new(weights, linear, step)?))
+        }
+        (Engine::Batch, WordSize::U64) => {
+            Prepared::LayerU64(Arc::new(PreparedLayer::new(weights, linear, step)?))
+        }
+        (Engine::Coefficient, WordSize::U32) => {
+            let filters = Filters::new(weights, linear, step)?;
+            Prepared::Coefficient(Layer::U32(Arc::new(filters)))
+        }
+        (Engine::Coefficient, WordSize::U64) => {
+            let filters = Filters::new(weights, linear, step)?;
+            Prepared::Coefficient(Layer::U64(Arc::new(filters)))
+        }
     })
 }
 
@@ -602,8 +723,21 @@ struct Server {
 }
 
 impl Role for Server {
-    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>> {
-        two_party::server_prelude(plan, &self.keys.transfer)
+    fn preludes(&self, plan: &Plan, batch: usize) -> Result<Preludes, EngineError> {
+        let transfer = two_party::server_prelude(plan, &self.keys.transfer);
+        let mut preludes = Preludes::from_iter(transfer);
+        let slot = &self.keys.publication;
+        if publishes(plan) && !slot.count(batch) {
+            let layer = |step: &Option<Prepared>| match step {
+                Some(Prepared::Coefficient(layer)) => Some(layer.clone()),
+                _ => None,
+            };
+            let layers = self.model.steps.iter().map(layer).collect();
+            let secret = self.model.secret.clone();
+            let machine = PublicationServer::new(plan, batch, layers, secret, slot.clone());
+            preludes.push_back(Box::new(machine));
+        }
+        Ok(preludes)
     }
 
     fn start(&self, at: &At<'_>, mut inputs: Vec<Share>) -> Result<Started, EngineError> {
@@ -661,6 +795,10 @@ impl Role for Server {
                 seed(ready),
                 at.place(&self.keys.published),
             )?,
+            (Some(Prepared::Coefficient(layer)), _) => {
+                let input = inputs.swap_remove(0);
+                Some(self.coefficient(at, layer, input, seed(ready))?)
+            }
             (Some(Prepared::Network(network)), _) => {
                 encrypted::Shape::of(plan, index).map(|shape| {
                     Box::new(EncryptedServer::new(
@@ -673,6 +811,42 @@ impl Role for Server {
         };
         let machine = machine.ok_or_else(|| no_engine(step, "its weights are of another step"))?;
         Ok(Started::Machine(machine))
+    }
+}
+
+impl Server {
+    /// A linear step of the coefficient engine.
+    fn coefficient(
+        &self,
+        at: &At<'_>,
+        layer: &Layer,
+        input: Share,
+        masks: Option<Seed>,
+    ) -> Result<Box<dyn StepMachine>, EngineError> {
+        let (step, index) = (at.step(), at.index);
+        let shape = coefficient::Shape::of(at.plan, index, at.batch)
+            .ok_or_else(|| no_engine(step, "it is of another engine"))?;
+        let publication = self.keys.publication.get();
+        let publication = publication
+            .ok_or_else(|| no_engine(step, "its polynomials have not been published"))?;
+        Ok(match layer {
+            Layer::U32(layer) => Box::new(CoefficientServer::new(
+                shape,
+                index,
+                layer.clone(),
+                publication,
+                input,
+                masks,
+            )?),
+            Layer::U64(layer) => Box::new(CoefficientServer::new(
+                shape,
+                index,
+                layer.clone(),
+                publication,
+                input,
+                masks,
+            )?),
+        })
     }
 }
 

@@ -75,6 +75,11 @@ impl<W: Word> RlweRing<W> {
         &self.ntt
     }
 
+    /// From coefficients to the NTT domain.
+    pub fn forward(&self, words: &mut [W]) {
+        self.ntt.forward(words);
+    }
+
     /// The level of the security table these parameters meet.
     pub fn security(&self) -> SecurityLevel {
         self.security
@@ -251,6 +256,18 @@ impl<W: Word> SecretKey<W> {
             let (mask, errors) = (&scratch.words[..count], &mut scratch.errors[..count]);
             f(block, first..first + count, mask, errors);
         }
+    }
+
+    /// Calls `f` with `a * s_block` in coefficients, and room for errors.
+    pub(crate) fn with_mask(
+        &self,
+        block: usize,
+        a: &[W],
+        scratch: &mut Scratch<W>,
+        f: impl FnOnce(&[W], &mut [i8]),
+    ) {
+        self.mask(block, a, &mut scratch.words);
+        f(&scratch.words, &mut scratch.errors);
     }
 
     /// The errors of a block of a row; each block of each row has its own.

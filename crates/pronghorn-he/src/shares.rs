@@ -136,6 +136,60 @@ impl<W: Word> SecretKey<W> {
         });
     }
 
+    /// [`SecretKey::encrypt_shares`] in some coefficients of each block only: `shares` and `b` are `[block][position]`, and the other
+    /// coefficients are neither made nor sent.
+    #[expect(clippy::too_many_arguments, reason = "rows and blocks of sparse polynomials")]
+    pub fn encrypt_shares_at(
+        &self,
+        row: u64,
+        a: &[W],
+        positions: &[u32],
+        shares: &[i32],
+        encoding: &ShareEncoding,
+        scratch: &mut Scratch<W>,
+        b: &mut [W],
+    ) {
+        let (q, count) = (self.ring().modulus(), positions.len());
+        let blocks = shares.chunks_exact(count).zip(b.chunks_exact_mut(count));
+        for (block, (shares, b)) in blocks.enumerate() {
+            self.with_mask(block, a, scratch, |mask, errors| {
+                let errors = &mut errors[..count];
+                self.draw_errors(row, block, errors);
+                let sites = positions.iter().zip(errors).zip(shares);
+                for (b, ((&position, error), &share)) in b.iter_mut().zip(sites) {
+                    let word = W::from_u64(encoding.encode(share));
+                    let noise = q.from_i64(i64::from(*error));
+                    *b = q.add(word, q.sub(noise, mask[position as usize]));
+                }
+            });
+        }
+    }
+
+    /// [`SecretKey::decrypt_shares`] of some coefficients of each block only, `[block][position]`.
+    #[expect(clippy::too_many_arguments, reason = "rows and blocks of sparse polynomials")]
+    pub fn decrypt_shares_at(
+        &self,
+        a: &[W],
+        positions: &[u32],
+        b: &[W],
+        dropped: u32,
+        encoding: &ShareEncoding,
+        scratch: &mut Scratch<W>,
+        shares: &mut [i32],
+    ) {
+        let (q, count) = (self.ring().modulus(), positions.len());
+        let middle = (1u64 << dropped) >> 1;
+        let blocks = b.chunks_exact(count).zip(shares.chunks_exact_mut(count));
+        for (block, (b, shares)) in blocks.enumerate() {
+            self.with_mask(block, a, scratch, |mask, _| {
+                for (share, (&position, &b)) in shares.iter_mut().zip(positions.iter().zip(b)) {
+                    let high = q.reduce_once(W::from_u64((b.to_u64() << dropped) + middle));
+                    *share = encoding.decode(q.add(high, mask[position as usize]).to_u64());
+                }
+            });
+        }
+    }
+
     /// The client's shares of an answer, with their guard bits; `b` holds words without `dropped` low bits.
     pub fn decrypt_shares(
         &self,
@@ -175,11 +229,25 @@ impl<W: Word> PublicKey<W> {
         Self { ring, a, b }
     }
 
-    fn transform(&self, small: &[i8], words: &mut [W]) {
-        for (word, &value) in words.iter_mut().zip(small) {
-            *word = self.ring.modulus().from_i64(i64::from(value));
+    /// `b_0 u` of each block for the secret `u` of row `row`, in coefficients: what an answer whose `a` was
+    /// [re-randomised](Rerandomiser::rerandomise) is to be added to.
+    pub fn zeros(
+        &self,
+        rerandomiser: &Rerandomiser,
+        row: u64,
+        scratch: &mut HideScratch<W>,
+        mut f: impl FnMut(usize, &[W]),
+    ) {
+        rerandomiser.secret(&self.ring, row, scratch);
+        let (n, q) = (self.ring.n(), self.ring.modulus());
+        let HideScratch {
+            secret, product, ..
+        } = scratch;
+        for (block, public) in self.b.chunks_exact(n).enumerate() {
+            vector::mul(q, public, secret, product);
+            self.ring.ntt().inverse(product);
+            f(block, product);
         }
-        self.ring.ntt().forward(words);
     }
 }
 
@@ -198,6 +266,55 @@ impl Rerandomiser {
             errors: Prg::new(seed, "pronghorn 2026 answers: errors"),
         }
     }
+
+    /// The secret `u` of a row, in the NTT domain, to `scratch`.
+    fn secret<W: Word>(&self, ring: &RlweRing<W>, row: u64, scratch: &mut HideScratch<W>) {
+        let HideScratch { small, secret, .. } = scratch;
+        sample::ternary(&mut self.secrets.stream(row), small);
+        transform(ring, small, secret);
+    }
+
+    /// Hides row `row` of a layer: `a += a_0 u + e`, all in the NTT domain. Always to the same words, for the same `a_0`. Leaves `u` in `scratch`.
+    pub fn rerandomise<W: Word>(
+        &self,
+        ring: &RlweRing<W>,
+        row: u64,
+        a_0: &[W],
+        scratch: &mut HideScratch<W>,
+        a: &mut [W],
+    ) {
+        self.secret(ring, row, scratch);
+        self.hide_a(ring, row, a_0, scratch, a);
+    }
+
+    /// [`Rerandomiser::rerandomise`] with the secret that is in `scratch`.
+    fn hide_a<W: Word>(
+        &self,
+        ring: &RlweRing<W>,
+        row: u64,
+        a_0: &[W],
+        scratch: &mut HideScratch<W>,
+        a: &mut [W],
+    ) {
+        let HideScratch {
+            small,
+            secret,
+            product,
+            ..
+        } = scratch;
+        sample::centred_binomial(&mut self.errors.stream(row), small);
+        transform(ring, small, product);
+        vector::add_assign(ring.modulus(), a, product);
+        vector::mul_add_assign(ring.modulus(), a, secret, a_0);
+    }
+}
+
+/// Small coefficients in the NTT domain.
+fn transform<W: Word>(ring: &RlweRing<W>, small: &[i8], words: &mut [W]) {
+    for (word, &value) in words.iter_mut().zip(small) {
+        *word = ring.modulus().from_i64(i64::from(value));
+    }
+    ring.ntt().forward(words);
 }
 
 /// The server's masks for the answers of one linear step of one batch. Wiped on drop, no Debug.
@@ -211,6 +328,21 @@ impl Hider {
         Self {
             masks: Prg::new(seed, "pronghorn 2026 answers: masks"),
         }
+    }
+
+    /// Hides part `row` of an answer behind uniform masks: `b += masks`, and the server's shares that they leave.
+    pub fn mask<W: Word>(
+        &self,
+        ring: &RlweRing<W>,
+        encoding: &ShareEncoding,
+        row: u64,
+        b: &mut [W],
+        shares: &mut [i32],
+    ) {
+        let mut masks = Zeroizing::new(vec![W::default(); b.len()]);
+        let mut stream = self.masks.stream(row);
+        draw_masks(&mut stream, ring.modulus(), encoding, &mut masks, shares);
+        vector::add_assign(ring.modulus(), b, &masks);
     }
 
     /// The server's shares of all rows of an answer, `[row][image]`, which [`Hiding::hide`] gives again: they are known before
@@ -282,20 +414,16 @@ impl<W: Word> Hiding<'_, W> {
             encoding,
         } = self;
         let (n, q) = (key.ring.n(), key.ring.modulus());
+        rerandomiser.secret(&key.ring, row, scratch);
+        if let Some(a) = a {
+            rerandomiser.hide_a(&key.ring, row, &key.a, scratch, a);
+        }
         let HideScratch {
-            small,
             secret,
             product,
             masks,
+            ..
         } = scratch;
-        sample::ternary(&mut rerandomiser.secrets.stream(row), small);
-        key.transform(small, secret);
-        if let Some(a) = a {
-            sample::centred_binomial(&mut rerandomiser.errors.stream(row), small);
-            key.transform(small, product);
-            vector::add_assign(q, a, product);
-            vector::mul_add_assign(q, a, secret, &key.a);
-        }
         let mut stream = hider.masks.stream(row);
         for ((public, b), shares) in key
             .b

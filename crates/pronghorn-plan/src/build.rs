@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::{
     encrypted::{self, Encrypted, build::evaluate, schedule::Passes},
     lower::lower,
-    plan::{Plan, PlanError},
+    plan::{Engine, Plan, PlanError},
     precision::ModulusBudget,
     trust::{self, TrustError, TrustLevel},
 };
@@ -38,6 +38,8 @@ pub struct BuildOptions {
     pub error: f64,
     /// Passes over an encrypted network.
     pub passes: Passes,
+    /// The engine of linear steps under `two-party`; none: the coefficient engine wherever a layer fits it.
+    pub engine: Option<Engine>,
 }
 
 impl Default for BuildOptions {
@@ -51,6 +53,7 @@ impl Default for BuildOptions {
             input_bits: None,
             error: RESULT_ERROR,
             passes: Passes::default(),
+            engine: None,
         }
     }
 }
@@ -309,7 +312,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     }
     let (fixed, result_error) = best.expect("the loop runs at least once");
     judge(&fixed.finish, options, result_error)?;
-    let (plan, weights) = lower(&fixed, trust, options.memory)?;
+    let (plan, weights) = lower(&fixed, trust, options.engine, options.memory)?;
     Ok(Built {
         plan,
         computation: Computation::Shares { weights, fixed },

@@ -4,9 +4,10 @@ use pronghorn_mpc::ot::{OtParameters, extension};
 use pronghorn_ring::bits::packed_len;
 
 use crate::{
+    coefficient::Layout,
     garbled,
     held::{self, Held},
-    plan::{LinearPlan, Plan, Protocol, Step, StepKind, WordSize},
+    plan::{Engine, LinearPlan, Plan, Protocol, Step, StepKind, WordSize},
     trust::TrustLevel,
 };
 
@@ -29,6 +30,12 @@ mod rate {
     pub const VALUE_U64: f64 = 40e-9;
     /// Seconds to expand one word of `a` and to add it up at the client.
     pub const PUBLIC: f64 = 2e-9;
+    /// Multiply-adds a second of a word by a weight, without a product by `a`.
+    pub const DIRECT_PRODUCT: f64 = 8e9;
+    /// Seconds a word of a polynomial's product and inverse NTT, with what it is made from.
+    pub const TRANSFORM_WORD: f64 = 2.5e-9;
+    /// Seconds to encrypt, pack, unpack, mask or decrypt a word, both parties.
+    pub const SENT_WORD: f64 = 10e-9;
     /// Seconds a butterfly of a complex FFT in double precision (`pronghorn bench ngraph-he2`, encoding).
     pub const BUTTERFLY: f64 = 0.4e-9;
     /// Seconds a byte of garbled tables, both parties.
@@ -113,6 +120,49 @@ impl LinearPlan {
     }
 }
 
+impl LinearPlan {
+    /// Words that a client sends for a batch in the coefficient engine: for each image a polynomial that answers are hidden with, and what is read.
+    pub fn coefficient_request(&self, layout: &Layout, batch: usize) -> usize {
+        batch.saturating_mul(layout.words().saturating_add(self.degree))
+    }
+
+    /// Bytes of one published polynomial.
+    pub fn published_polynomial_bytes(&self) -> usize {
+        packed_len(self.degree, self.answer_bits_a())
+    }
+}
+
+/// Words of one message of a stream of words.
+pub const WORDS_PER_MESSAGE: usize = 1 << 17;
+
+/// Bytes of so many words of `width` bits in messages of [`WORDS_PER_MESSAGE`].
+pub fn stream_bytes(words: usize, width: u32) -> u64 {
+    let whole = (words / WORDS_PER_MESSAGE) as u64 * packed_len(WORDS_PER_MESSAGE, width) as u64;
+    whole + packed_len(words % WORDS_PER_MESSAGE, width) as u64
+}
+
+/// Most images that one publication of the coefficient engine serves, each under a secret of its own; then there is a new one. What so many
+/// cost of security is in the choice of moduli.
+pub const PUBLICATION_IMAGES: usize = 1 << 20;
+
+/// Bytes of the polynomials that the server publishes to a client before its first batch, once for all its connections.
+pub fn publication(plan: &Plan) -> u64 {
+    let bytes = |(_, _, linear): (usize, &Step, &LinearPlan)| {
+        let published = linear.layout().map_or(0, |layout| layout.published());
+        (published as u64).saturating_mul(linear.published_polynomial_bytes() as u64)
+    };
+    plan.linear_steps().map(bytes).fold(0, u64::saturating_add)
+}
+
+/// Bytes of published polynomials in memory, ready for use.
+fn publication_memory(plan: &Plan) -> u64 {
+    let bytes = |(_, _, linear): (usize, &Step, &LinearPlan)| {
+        let published = linear.layout().map_or(0, |layout| layout.published());
+        (published as u64).saturating_mul(linear.degree as u64 * linear.word_bytes())
+    };
+    plan.linear_steps().map(bytes).fold(0, u64::saturating_add)
+}
+
 /// Most bytes of rows of `a'` that a client keeps for the batches to come.
 pub const MOST_PUBLISHED: u64 = 256 << 20;
 
@@ -121,13 +171,14 @@ pub const MOST_PUBLISHED: u64 = 256 << 20;
 pub const PUBLISHED_BLOCKS: usize = 1 << 10;
 
 /// Bytes that the server sends with the first batch of a connection and the client keeps for the others: the rows of `a'` of all linear
-/// steps on shares. None where they are too many, and then come with each batch.
+/// steps on shares in the batch engine. None where they are too many, and then come with each batch.
 pub fn published(plan: &Plan) -> u64 {
     if plan.trust != TrustLevel::TwoParty {
         return 0;
     }
-    let rows = |(_, step, linear): (usize, &Step, &LinearPlan)| {
-        (step.value.len() as u64).saturating_mul(linear.published_row_bytes() as u64)
+    let rows = |(_, step, linear): (usize, &Step, &LinearPlan)| match linear.engine {
+        Engine::Coefficient => 0,
+        Engine::Batch => (step.value.len() as u64).saturating_mul(linear.published_row_bytes() as u64),
     };
     let bytes = plan.linear_steps().map(rows).fold(0, u64::saturating_add);
     if bytes <= MOST_PUBLISHED { bytes } else { 0 }
@@ -216,6 +267,12 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
             };
         }
     };
+    if let Some(layout) = linear.layout() {
+        return StepCost {
+            memory,
+            ..coefficient(linear, &layout, step.value.len(), batch)
+        };
+    }
     let answers = values(step) * linear.parts.len() as u64;
     let inputs = values(&plan.steps[step.inputs[0]]);
     let columns = (linear.degree + batch) as u64;
@@ -241,6 +298,26 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
     }
 }
 
+/// A linear step in the coefficient engine, what is published not counted.
+fn coefficient(linear: &LinearPlan, layout: &Layout, outputs: usize, batch: usize) -> StepCost {
+    let words = linear.coefficient_request(layout, batch);
+    let answers = batch * outputs;
+    let multiply_adds = linear.geometry.multiply_adds().saturating_mul(batch as u64);
+    // Of an image, one polynomial hides its answers; of a published one, both parties make a product.
+    let polynomials = 1 + layout.tiles() * layout.polynomials() + 2 * layout.published();
+    let transforms = (batch * polynomials * linear.degree) as f64 * rate::TRANSFORM_WORD;
+    StepCost {
+        bytes_up: stream_bytes(words, linear.modulus_bits()),
+        bytes_down: stream_bytes(answers, linear.answer_bits()),
+        multiply_adds,
+        rounds: 1,
+        seconds: multiply_adds as f64 / rate::DIRECT_PRODUCT
+            + transforms
+            + (words + answers) as f64 * rate::SENT_WORD,
+        ..StepCost::default()
+    }
+}
+
 /// What step `index` holds for a batch. Needs no circuits, which cost far more to make than to count with.
 fn step_memory(plan: &Plan, index: usize, batch: usize) -> Memory {
     let step = &plan.steps[index];
@@ -256,6 +333,17 @@ fn step_memory(plan: &Plan, index: usize, batch: usize) -> Memory {
         _ => 0,
     };
     let server = match &step.kind {
+        StepKind::Linear(linear) if linear.engine == Engine::Coefficient => {
+            let words = linear
+                .layout()
+                .map_or(0, |layout| linear.coefficient_request(&layout, batch));
+            let words = (words as u64).saturating_add(2 * values(step) * batch as u64);
+            let bytes = words.saturating_mul(linear.word_bytes());
+            return Memory {
+                server: bytes + shares,
+                client: bytes + client,
+            };
+        }
         StepKind::Linear(linear) => {
             let answers = values(step) * linear.parts.len() as u64;
             server_words(inputs, answers, linear.degree as u64, batch as u64) * linear.word_bytes()
@@ -382,6 +470,7 @@ fn key_memory(plan: &Plan) -> u64 {
     };
     let keys = plan.steps.iter().map(of).fold(0, u64::saturating_add);
     keys.saturating_add(published(plan))
+        .saturating_add(publication_memory(plan))
 }
 
 /// Most images a client's batch may have so that its shares and results stay within `allowed` bytes; none where not
@@ -415,6 +504,7 @@ pub fn max_batch(plan: &Plan, allowed: u64) -> Result<usize, (usize, u64)> {
     }
     let block = plan
         .linear_steps()
+        .filter(|(_, _, linear)| linear.engine == Engine::Batch)
         .map(|(_, _, linear)| linear.degree)
         .max()
         .unwrap_or(1);

@@ -7,7 +7,7 @@ use pronghorn_ring::security::{self, SecurityLevel};
 
 use crate::{
     cost,
-    plan::{LinearPlan, Plan, Protocol, Step, StepKind},
+    plan::{Engine, LinearPlan, Plan, Protocol, Step, StepKind},
 };
 
 impl fmt::Display for Plan {
@@ -68,6 +68,15 @@ impl fmt::Display for Plan {
             one.bytes_up as f64 / 1e6,
             one.bytes_down as f64 / 1e6
         )?;
+        let publication = cost::publication(self);
+        if publication > 0 {
+            writeln!(
+                f,
+                "{:.3} MB of published polynomials come before the first batch, once a client and model, and serve {} images",
+                publication as f64 / 1e6,
+                cost::PUBLICATION_IMAGES
+            )?;
+        }
         let published = cost::published(self);
         if published > 0 {
             writeln!(
@@ -156,7 +165,11 @@ fn linear_name(linear: &LinearPlan) -> String {
     } else {
         ""
     };
-    format!("batch engine, {name}{groups}{parts}")
+    let engine = match linear.engine {
+        Engine::Batch => "batch engine",
+        Engine::Coefficient => "coefficient engine",
+    };
+    format!("{engine}, {name}{groups}{parts}")
 }
 
 fn local_name(op: &LocalOp) -> &'static str {

@@ -4,6 +4,7 @@
 //! travels to the client, and both parties compare its hash before anything else happens.
 
 pub mod build;
+pub mod coefficient;
 pub mod cost;
 mod display;
 pub mod encrypted;

@@ -26,6 +26,7 @@ use crate::{
 pub(crate) fn lower(
     fixed: &FixedGraph,
     trust: TrustLevel,
+    engine: Option<Engine>,
     memory: u64,
 ) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
     // Layers whose answers are made exact at once, since guard bits up to the next activation are too many.
@@ -70,7 +71,7 @@ pub(crate) fn lower(
         .map(|source| source.and_then(|node| linear_of(&fixed.nodes[node])))
         .collect();
     if trust == TrustLevel::TwoParty {
-        settle_parameters(&mut plan, &sources)?;
+        settle_parameters(&mut plan, &sources, engine)?;
     }
     plan.max_batch =
         cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
@@ -372,6 +373,7 @@ fn settle_guards(plan: &mut Plan) -> Result<Option<(usize, u32)>, BuildError> {
 fn settle_parameters(
     plan: &mut Plan,
     sources: &[Option<(&FixedNode, &Linear)>],
+    engine: Option<Engine>,
 ) -> Result<(), BuildError> {
     let held = held::held(plan);
     for (index, source) in sources.iter().enumerate() {
@@ -382,7 +384,7 @@ fn settle_parameters(
                 guard_bits: held[index].guard,
             };
             let value = &plan.steps[index].value;
-            let settled = share_plan(node, linear, (&input, value), shares)?;
+            let settled = share_plan(node, linear, (&input, value), shares, engine)?;
             plan.steps[index].kind = StepKind::Linear(settled);
         }
     }
@@ -406,22 +408,42 @@ fn raise_guards(plan: &mut Plan, value: usize, guard: u32) {
     }
 }
 
-/// Parameters of one linear step on shares.
+/// Parameters of one linear step on shares, in the engine that was asked for, or the coefficient engine where the layer fits it.
 fn share_plan(
     node: &FixedNode,
     linear: &Linear,
     (input, value): (&ValueSpec, &ValueSpec),
     shares: ShareBits,
+    engine: Option<Engine>,
 ) -> Result<LinearPlan, BuildError> {
-    let mut plan = unsettled(linear, value);
+    let mut plan = LinearPlan {
+        shares: Some(shares),
+        ..unsettled(linear, value)
+    };
     let demand = demand(linear, input, &plan.parts[0]);
-    let carrier = demand.share_carrier(shares, input.len(), node.value.len());
+    if engine != Some(Engine::Batch) {
+        plan.engine = Engine::Coefficient;
+        let sizes = (input.len(), node.value.len());
+        let carrier = demand.share_carrier(shares, cost::PUBLICATION_IMAGES, sizes);
+        let settled = carrier.map(|carrier| with_carrier(plan.clone(), carrier));
+        if let Some(plan) = settled.filter(|plan| plan.layout().is_some()) {
+            return Ok(plan);
+        }
+        if engine.is_some() {
+            return Err(BuildError::Layer {
+                layer: node.name.clone(),
+                reason: "what one of its outputs reads of a channel does not fit a polynomial, or its values no modulus: use --engine batch".into(),
+            });
+        }
+        plan.engine = Engine::Batch;
+    }
+    let sizes = (input.len(), node.value.len());
+    let carrier = demand.share_carrier(shares, cost::PUBLISHED_BLOCKS, sizes);
     let carrier = carrier.ok_or_else(|| BuildError::Modulus {
         layer: node.name.clone(),
         width: f64::from(shares.value_bits + shares.guard_bits).exp2(),
         noise: demand.noise(),
     })?;
-    plan.shares = Some(shares);
     Ok(with_carrier(plan, carrier))
 }
 

@@ -8,10 +8,10 @@ use pronghorn_he::{rlwe::Encoding, shares::ShareEncoding};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{encrypted::EncryptedPlan, trust::TrustLevel, validate};
+use crate::{coefficient::Layout, encrypted::EncryptedPlan, trust::TrustLevel, validate};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 3;
+pub const FORMAT: u16 = 4;
 
 /// Longest plan a reader accepts, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -78,7 +78,7 @@ pub struct LinearPlan {
     pub geometry: ConvGeometry,
     /// Words of the ciphertext.
     pub word: WordSize,
-    /// Degree `N` of the ring: images of one block.
+    /// Degree `N` of the ring: in the batch engine, images of one block.
     pub degree: usize,
     /// The modulus `q`, a prime `= 1 mod 2N`.
     pub modulus: u64,
@@ -132,6 +132,8 @@ pub const MAX_PARTS: usize = 2;
 pub enum Engine {
     /// One ciphertext row an element, one coefficient an image.
     Batch,
+    /// One ciphertext for many elements of an image, one coefficient an element: [`crate::coefficient`].
+    Coefficient,
 }
 
 /// Words that hold ciphertext residues.
@@ -145,6 +147,13 @@ pub enum WordSize {
 }
 
 impl LinearPlan {
+    /// Where values sit in polynomials, in the coefficient engine.
+    pub fn layout(&self) -> Option<Layout> {
+        (self.engine == Engine::Coefficient)
+            .then(|| Layout::new(&self.geometry, self.degree))
+            .flatten()
+    }
+
     /// Bits of the modulus: the width of a ciphertext word on the wire.
     pub fn modulus_bits(&self) -> u32 {
         u64::BITS - self.modulus.leading_zeros()

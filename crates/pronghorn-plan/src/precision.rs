@@ -17,10 +17,7 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use crate::{
-    cost,
-    plan::{ShareBits, WordSize},
-};
+use crate::plan::{ShareBits, WordSize};
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
@@ -124,24 +121,23 @@ impl Demand {
     }
 
     /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the guard bits, answers that are
-    /// re-randomised.
+    /// re-randomised. `secrets` is how many one `a` serves at most.
     pub fn share_carrier(
         &self,
         shares: ShareBits,
-        inputs: usize,
-        outputs: usize,
+        secrets: usize,
+        (inputs, outputs): (usize, usize),
     ) -> Option<Carrier> {
         let bytes = |carrier: &Carrier| carrier.bits_sent(inputs, outputs);
         (18..=MAX_U64_BITS - 1)
-            .filter_map(|bits| self.share_carrier_at(shares, bits, outputs))
+            .filter_map(|bits| self.share_carrier_at(shares, bits, secrets.max(outputs)))
             .take(4)
             .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
     }
 
-    fn share_carrier_at(&self, shares: ShareBits, bits: u32, outputs: usize) -> Option<Carrier> {
-        // The rows of an answer share `a_0` under secrets of their own, and so do the blocks that one `a` serves: log2 of their number in bits
-        // by a hybrid, and a bit of the modulus is worth 2.4 at N = 2048.
-        let secrets = outputs.max(cost::PUBLISHED_BLOCKS);
+    fn share_carrier_at(&self, shares: ShareBits, bits: u32, secrets: usize) -> Option<Carrier> {
+        // The rows of an answer share `a_0` under secrets of their own, and so do the blocks or images that one `a` serves: log2 of their number
+        // in bits by a hybrid, and a bit of the modulus is worth 2.4 at N = 2048.
         let spare = (secrets.ilog2() + 1) * 5 / 12 + 1;
         let (word, degree, modulus) = secure_modulus(bits, spare)?;
         let encoding = ShareEncoding::new(modulus, shares.value_bits, shares.guard_bits)?;

@@ -11,10 +11,13 @@ use crate::{
     cost::MAX_BATCH,
     encrypted::validate as encrypted_plan,
     garbled, held,
-    plan::{LinearPlan, MAX_PARTS, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize},
+    plan::{Engine, LinearPlan, MAX_PARTS, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize},
     precision::{DEGREES, MAX_LOW_BITS},
     trust::TrustLevel,
 };
+
+/// Most coefficients of all polynomials that one layer publishes or reads.
+const MAX_PUBLISHED_WORDS: usize = 1 << 28;
 
 /// Most steps of a plan.
 const MAX_STEPS: usize = 1 << 14;
@@ -387,7 +390,14 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
         return Err(error.to_string());
     }
     if linear.shares.is_some() {
-        return share_parameters(linear, value);
+        share_parameters(linear, value)?;
+        return match linear.engine {
+            Engine::Batch => Ok(()),
+            Engine::Coefficient => layout(linear),
+        };
+    }
+    if linear.engine != Engine::Batch {
+        return Err("the coefficient engine works on shares only".into());
     }
     if linear.scale_log == 0
         || linear.scale_log >= linear.modulus_bits()
@@ -443,6 +453,23 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
         }
         _ => Err("its parts are neither its value nor a high and a low digit of it".into()),
     }
+}
+
+/// The layer fits polynomials, and takes no more of them than a plan may have values.
+fn layout(linear: &LinearPlan) -> Result<(), String> {
+    let layout = linear
+        .layout()
+        .ok_or("what one of its outputs reads of a channel does not fit a polynomial")?;
+    let words = layout
+        .published()
+        .max(layout.polynomials().saturating_mul(layout.tiles()))
+        .saturating_mul(linear.degree);
+    if words.max(layout.words()) > MAX_PUBLISHED_WORDS {
+        return Err(format!(
+            "its polynomials have {words} coefficients, more than {MAX_PUBLISHED_WORDS}"
+        ));
+    }
+    Ok(())
 }
 
 /// The modulus holds the shares, and the answer's dropped bits are some of its.

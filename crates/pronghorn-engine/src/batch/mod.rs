@@ -29,7 +29,7 @@ pub mod published;
 pub mod server;
 mod shares;
 
-use pronghorn_plan::plan::{LinearPlan, Plan, StepKind};
+use pronghorn_plan::plan::{Engine, LinearPlan, Plan, StepKind};
 
 /// Messages hold as many rows as fit in this many bytes, and at least one.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -59,12 +59,15 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of linear step `index`; `None` when that step is not linear.
+    /// The shape of linear step `index`; `None` when that step is none of this engine.
     pub fn of(plan: &Plan, index: usize, batch: usize) -> Option<Self> {
         let step = &plan.steps[index];
         let StepKind::Linear(linear) = &step.kind else {
             return None;
         };
+        if linear.engine != Engine::Batch {
+            return None;
+        }
         Some(Self {
             step: step.name.clone(),
             linear: linear.clone(),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use pronghorn_he::{ParameterError, RlweRing, shares::Hider};
 use pronghorn_plan::{
-    LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize,
+    Engine, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize,
     held::{self, Held},
 };
 use pronghorn_ring::{Word, random::Seed};
@@ -579,8 +579,13 @@ fn linear_share(at: &At<'_>, linear: &LinearPlan, seed: &Seed) -> Result<Share, 
 fn masks<W: Word>(at: &At<'_>, linear: &LinearPlan, seed: &Seed) -> Result<Batch, ParameterError> {
     let ring = RlweRing::<W>::new(linear.degree, linear.modulus)?;
     let mut share = Batch::zeros(at.step().value.len(), at.batch);
+    let row = match linear.engine {
+        Engine::Batch => at.batch,
+        // All of an answer in pieces of a polynomial's length.
+        Engine::Coefficient => linear.degree,
+    };
     if let Some(encoding) = linear.share_encoding() {
-        Hider::new(seed).shares(&ring, &encoding, at.batch, share.words_mut());
+        Hider::new(seed).shares(&ring, &encoding, row, share.words_mut());
     }
     Ok(share)
 }

@@ -1,0 +1,250 @@
+//! The data owner's half of a linear step.
+
+use std::sync::Arc;
+
+use pronghorn_he::{
+    RlweRing, SecretKey, rlwe,
+    rlwe::Scratch,
+    shares::ShareEncoding,
+};
+use pronghorn_ring::{
+    Word,
+    random::{Prg, Seed},
+};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
+
+use super::{ANSWER, Polynomial, Shape, Words, publication};
+use crate::{
+    error::EngineError,
+    machine::{Machine, Progress, StepMachine, Want},
+    share::{Batch, Share},
+};
+
+/// Sends the encrypted share, receives hidden sums, and has its share of them.
+pub struct CoefficientClient<W: Word> {
+    shape: Shape,
+    ring: RlweRing<W>,
+    encoding: ShareEncoding,
+    /// Dropped when the answer is read.
+    key: Option<SecretKey<W>>,
+    generator: Prg,
+    published: Arc<Vec<W>>,
+    input: Option<Batch>,
+    /// What is to be sent, then what came.
+    words: Vec<W>,
+    output: Batch,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Send(usize),
+    Receive(usize),
+    Done,
+}
+
+impl<W: Word> CoefficientClient<W> {
+    /// Draws a fresh secret for each image; `seed` is the publication's, and `published` its polynomials of step `step`.
+    pub(crate) fn new(
+        shape: Shape,
+        step: usize,
+        seed: &[u8; 32],
+        published: Arc<Vec<W>>,
+        input: Batch,
+    ) -> Result<Self, EngineError> {
+        let refused = |reason| EngineError::Unsupported {
+            step: shape.step.clone(),
+            reason,
+        };
+        if published.len() != shape.layout.published() * shape.linear.degree {
+            return Err(refused("the published polynomials are of another plan"));
+        }
+        let encoding = shape.linear.share_encoding();
+        let encoding = encoding.ok_or_else(|| refused("its modulus does not hold its shares"))?;
+        let ring = publication::ring(&shape.linear, &shape.step)?;
+        let key = SecretKey::generate(&ring, shape.batch, &Seed::from_os()?);
+        Ok(Self {
+            output: Batch::zeros(shape.outputs, shape.batch),
+            shape,
+            ring,
+            encoding,
+            key: Some(key),
+            generator: publication::generator(seed, step),
+            published,
+            input: Some(input),
+            words: Vec::new(),
+            state: State::Send(0),
+        })
+    }
+
+    /// All words of the request, image by image.
+    fn encrypt(&mut self) {
+        let (Some(key), Some(input)) = (&self.key, self.input.take()) else {
+            return;
+        };
+        let (shape, ring, encoding) = (&self.shape, &self.ring, &self.encoding);
+        let (images, degree, image_words) = (shape.batch, shape.linear.degree, shape.image_words());
+        let mut words = vec![W::default(); images * image_words];
+        let mut place = |start: usize, made: &[W]| {
+            let count = made.len() / images;
+            for (image, made) in words.chunks_exact_mut(image_words).zip(made.chunks(count)) {
+                image[start..start + count].copy_from_slice(made);
+            }
+        };
+        let a = |row: u64, a: &mut [W]| rlwe::expand_a(&self.generator, row, ring.modulus(), a);
+        let room = || (vec![W::default(); degree], Scratch::new(ring));
+
+        let (mut a_0, mut scratch) = room();
+        let mut zeros = vec![W::default(); images * degree];
+        let row = shape.hiding_row();
+        a(row, &mut a_0);
+        key.encrypt_zeros(row, &a_0, &mut scratch, &mut zeros);
+        place(0, &zeros);
+
+        let polynomials = shape.polynomials();
+        let encrypt = |(poly_a, scratch): &mut (Vec<W>, Scratch<W>),
+                       (row, polynomial): (usize, &Polynomial)| {
+            let sites: Vec<_> = shape.layout.sites(polynomial.index).collect();
+            let positions: Vec<u32> = sites.iter().map(|site| site.position).collect();
+            let elements: Vec<Option<usize>> = sites
+                .iter()
+                .map(|site| shape.layout.element(polynomial.tile, polynomial.index, site))
+                .collect();
+            let share = |image: usize, element: &Option<usize>| {
+                element.map_or(0, |element| input.row(element)[image])
+            };
+            let shares = (0..images)
+                .flat_map(|image| elements.iter().map(move |element| share(image, element)));
+            let shares: Zeroizing<Vec<i32>> = Zeroizing::new(shares.collect());
+            let mut made = vec![W::default(); shares.len()];
+            a(row as u64, poly_a);
+            key.encrypt_shares_at(
+                row as u64, poly_a, &positions, &shares, encoding, scratch, &mut made,
+            );
+            made
+        };
+        let made: Vec<Vec<W>> = polynomials
+            .par_iter()
+            .enumerate()
+            .map_init(room, encrypt)
+            .collect();
+        for (polynomial, made) in polynomials.iter().zip(&made) {
+            place(polynomial.start, made);
+        }
+        self.words = words;
+    }
+
+    /// The shares, from all words of the answer.
+    fn decrypt(&mut self) {
+        let Some(key) = self.key.take() else {
+            return;
+        };
+        let words = std::mem::take(&mut self.words);
+        let (shape, ring, encoding) = (&self.shape, &self.ring, &self.encoding);
+        let (images, degree, dropped) = (shape.batch, shape.linear.degree, shape.linear.dropped_bits);
+        let (size, tiles) = (shape.positions() * images, shape.layout.tiles());
+        let outputs: Vec<Vec<(usize, u32)>> = (0..tiles)
+            .map(|tile| shape.layout.outputs(tile).collect())
+            .collect();
+        self.output
+            .words_mut()
+            .par_chunks_exact_mut(size)
+            .zip(words.par_chunks_exact(size))
+            .zip(self.published.par_chunks_exact(tiles * degree))
+            .for_each_init(
+                || Scratch::new(ring),
+                |scratch, ((shares, words), published)| {
+                    for (outputs, published) in outputs.iter().zip(published.chunks_exact(degree)) {
+                        let positions: Vec<u32> = outputs.iter().map(|&(_, at)| at).collect();
+                        let all = |image: usize| {
+                            let places = outputs.iter().map(|&(position, _)| position);
+                            places.map(move |position| position * images + image)
+                        };
+                        let b: Vec<W> = (0..images)
+                            .flat_map(all)
+                            .map(|place| words[place])
+                            .collect();
+                        let mut found = Zeroizing::new(vec![0; b.len()]);
+                        key.decrypt_shares_at(
+                            published, &positions, &b, dropped, encoding, scratch, &mut found,
+                        );
+                        for (place, &share) in (0..images).flat_map(all).zip(found.iter()) {
+                            shares[place] = share;
+                        }
+                    }
+                },
+            );
+    }
+}
+
+impl<W: Word> Machine for CoefficientClient<W> {
+    fn want(&self) -> Want {
+        match self.state {
+            State::Send(_) => Want::Send,
+            State::Receive(_) => Want::Receive,
+            State::Done => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let State::Send(message) = self.state else {
+            return Err(EngineError::OutOfTurn {
+                state: "is not at the client's turn",
+            });
+        };
+        if message == 0 {
+            self.encrypt();
+        }
+        let request = self.shape.request();
+        request.pack(message, &self.words, out);
+        self.state = State::Send(message + 1);
+        if message + 1 == request.messages() {
+            self.words = vec![W::default(); self.shape.answer().count];
+            self.state = State::Receive(0);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let State::Receive(index) = self.state else {
+            return Err(EngineError::OutOfTurn {
+                state: "is at the client's turn",
+            });
+        };
+        let answer = self.shape.answer();
+        answer.unpack((&self.shape.step, ANSWER), index, message, &mut self.words)?;
+        self.state = State::Receive(index + 1);
+        if index + 1 == answer.messages() {
+            self.decrypt();
+            self.state = State::Done;
+        }
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            State::Receive(index) => self.shape.answer().bytes(index),
+            _ => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let [request, answer]: [Words; 2] = [self.shape.request(), self.shape.answer()];
+        let done = match self.state {
+            State::Send(index) => index,
+            State::Receive(index) => request.messages() + index,
+            State::Done => request.messages() + answer.messages(),
+        };
+        Progress {
+            done: done as u64,
+            total: self.shape.rows(),
+        }
+    }
+}
+
+impl<W: Word> StepMachine for CoefficientClient<W> {
+    fn into_share(self: Box<Self>) -> Share {
+        Share::Words(self.output)
+    }
+}

@@ -1,0 +1,199 @@
+//! The coefficient engine: layers of one image or a few, without rotations and without keys (rotation-free convolution; design: one polynomial
+//! each way).
+//!
+//! A linear step is a product of polynomials whose wanted coefficients are the layer's outputs ([`pronghorn_plan::coefficient`] says where values sit).
+//! With published `p = sum_i f_i a_i + u a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image:
+//!
+//! 1. client: `b_0 = e_0 - a_0 s` and, in the coefficients that are read, `b_i = m_i + e_i - a_i s`;
+//! 2. server: in the coefficients that are outputs, `sum_i f_i b_i + u b_0`, plus its share's part, the bias and a uniform mask;
+//! 3. client: adds `p s` there, and has its share.
+//!
+//! The server's sum is over `b` where it stands, a convolution of words by small weights ([`product`]); it transforms nothing but `u b_0`. All
+//! polynomials `a` and the published ones are the same for all images ([`publication`]).
+//!
+//! What is revealed: nothing but shapes, to either. To the server, `b` are samples of RLWE. To the client, `p` is a sample of RLWE with secret `u`, which is a full
+//! ternary polynomial whatever the filter is, and the answer is uniform. The rotation-free paper publishes `f a + e` (section III-C), which gives
+//! small filters away ([`pronghorn_he::shares`] has the argument, SECURITY.md the attack).
+//!
+//! Cost for an image: the server an NTT product a published polynomial, the layer's multiply-adds; the client an NTT product each for those and for its input's.
+
+pub mod client;
+pub mod product;
+pub mod publication;
+pub mod server;
+mod simd;
+
+use pronghorn_plan::{
+    LinearPlan, Plan, StepKind,
+    coefficient::Layout,
+    cost::{WORDS_PER_MESSAGE, stream_bytes},
+};
+use pronghorn_ring::{Word, bits};
+
+use crate::error::EngineError;
+
+/// The sizes both parties' machines share.
+#[derive(Clone)]
+pub(crate) struct Shape {
+    /// Name of the step, for messages.
+    pub step: String,
+    /// Engine parameters.
+    pub linear: LinearPlan,
+    /// Where values sit.
+    pub layout: Layout,
+    /// Output elements.
+    pub outputs: usize,
+    /// Images.
+    pub batch: usize,
+}
+
+impl Shape {
+    /// The shape of linear step `index`; `None` when that step is none of this engine.
+    pub fn of(plan: &Plan, index: usize, batch: usize) -> Option<Self> {
+        let step = &plan.steps[index];
+        let StepKind::Linear(linear) = &step.kind else {
+            return None;
+        };
+        Some(Self {
+            step: step.name.clone(),
+            layout: linear.layout()?,
+            linear: linear.clone(),
+            outputs: step.value.len(),
+            batch,
+        })
+    }
+
+    /// Outputs of a channel.
+    fn positions(&self) -> usize {
+        self.outputs / self.layout.geometry().out_channels
+    }
+
+    /// Words of an image's request: its polynomial that hides answers, then what is read, tile by tile and polynomial by polynomial.
+    fn image_words(&self) -> usize {
+        self.linear.degree + self.layout.words()
+    }
+
+    /// The input polynomials in the order of the request: tile, polynomial, and the first word in the image's request.
+    fn polynomials(&self) -> Vec<Polynomial> {
+        let per_tile = self.layout.polynomials();
+        let mut start = self.linear.degree;
+        let mut all = Vec::with_capacity(per_tile * self.layout.tiles());
+        for tile in 0..self.layout.tiles() {
+            for index in 0..per_tile {
+                let words = self.layout.sites(index).count();
+                all.push(Polynomial {
+                    tile,
+                    index,
+                    start,
+                    words,
+                });
+                start += words;
+            }
+        }
+        all
+    }
+
+    /// Number of the row of `a` that hides answers: the one behind those of inputs.
+    fn hiding_row(&self) -> u64 {
+        (self.layout.tiles() * self.layout.polynomials()) as u64
+    }
+
+    fn request(&self) -> Words {
+        Words {
+            count: self.linear.coefficient_request(&self.layout, self.batch),
+            width: self.linear.modulus_bits(),
+            most: self.linear.modulus - 1,
+        }
+    }
+
+    fn answer(&self) -> Words {
+        Words {
+            count: self.outputs * self.batch,
+            width: self.linear.answer_bits(),
+            most: (self.linear.modulus - 1) >> self.linear.dropped_bits,
+        }
+    }
+
+    /// The step's share of the progress.
+    pub fn rows(&self) -> u64 {
+        (self.request().messages() + self.answer().messages()) as u64
+    }
+}
+
+/// An input polynomial of a tile, and where its words are in an image's request.
+struct Polynomial {
+    tile: usize,
+    index: usize,
+    start: usize,
+    words: usize,
+}
+
+/// A stream of words in messages.
+struct Words {
+    count: usize,
+    width: u32,
+    /// The largest word that is allowed.
+    most: u64,
+}
+
+impl Words {
+    /// Messages.
+    fn messages(&self) -> usize {
+        self.count.div_ceil(WORDS_PER_MESSAGE)
+    }
+
+    /// The words of message `index`.
+    fn range(&self, index: usize) -> std::ops::Range<usize> {
+        let first = index * WORDS_PER_MESSAGE;
+        first..self.count.min(first + WORDS_PER_MESSAGE)
+    }
+
+    /// Bytes of message `index`.
+    fn bytes(&self, index: usize) -> usize {
+        stream_bytes(self.range(index).len(), self.width) as usize
+    }
+
+    fn pack<W: Word>(&self, index: usize, words: &[W], out: &mut Vec<u8>) {
+        bits::pack(&words[self.range(index)], self.width, out);
+    }
+
+    /// Unpacks message `index` to its place in `words`, and checks it.
+    fn unpack<W: Word>(
+        &self,
+        (step, message): (&str, &'static str),
+        index: usize,
+        bytes: &[u8],
+        words: &mut [W],
+    ) -> Result<(), EngineError> {
+        let expected = self.bytes(index);
+        if bytes.len() != expected {
+            let (step, found) = (step.to_owned(), bytes.len());
+            return Err(EngineError::Length {
+                step,
+                message,
+                found,
+                expected,
+            });
+        }
+        let words = &mut words[self.range(index)];
+        bits::unpack(bytes, self.width, words).map_err(|source| EngineError::Packing {
+            step: step.to_owned(),
+            message,
+            row: index,
+            source,
+        })?;
+        let largest = words.iter().fold(W::default(), |most, &word| most.max(word));
+        if largest.to_u64() <= self.most {
+            return Ok(());
+        }
+        Err(EngineError::Word {
+            step: step.to_owned(),
+            message,
+            row: index,
+            modulus: self.most + 1,
+        })
+    }
+}
+
+const REQUEST: &str = "the encrypted input";
+const ANSWER: &str = "the encrypted answer";

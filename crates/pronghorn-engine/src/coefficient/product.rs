@@ -1,0 +1,254 @@
+//! Convolutions of words modulo `q` by small weights, at the coefficients of a [`Layout`].
+//!
+//! Words are below `2^60` and cut into two halves of 30 bits, whose products with weights are added up in 64 bits, exactly: a row of weights has
+//! `sum |w| < 2^32`. One reduction a coefficient comes at the end. A multiply-add of a word is two of 32-bit numbers.
+
+use pronghorn_graph::fixed::Linear;
+use pronghorn_plan::coefficient::Layout;
+use pronghorn_ring::{Prime, SimdLevel, Word};
+use rayon::prelude::*;
+
+use super::simd::{self, LANES};
+
+/// Bits of the low half of a word.
+const HALF: u32 = 30;
+
+/// Columns gathered at a time.
+const BLOCK: usize = 64;
+
+/// Outputs of one column that a thread takes.
+const OUTPUTS: usize = 256;
+
+/// A layer's weights by tap. The server's secret: no Debug.
+pub struct Weights {
+    groups: usize,
+    /// Output channels of a group.
+    outputs: usize,
+    /// Taps of an output.
+    taps: usize,
+    /// `[group][tap][output]`.
+    words: Vec<i32>,
+    /// By `[group][tap]`: where in an image's tile the output at exponent 0 reads.
+    offsets: Vec<usize>,
+    /// Words from a polynomial to the next.
+    extent: usize,
+    /// Polynomials of a tile.
+    polynomials: usize,
+}
+
+impl Weights {
+    /// Lays weights out. None where they are not as many as the geometry has, or a row's sum of absolute values reaches 2^32.
+    pub fn new(layer: &Linear, layout: &Layout) -> Option<Self> {
+        let geometry = layout.geometry();
+        let taps = geometry.row_len();
+        if layer.geometry != *geometry || layer.weights.len() != geometry.weights_len() {
+            return None;
+        }
+        let norm = |row: &[i32]| row.iter().map(|w| u64::from(w.unsigned_abs())).sum::<u64>();
+        if layer.weights.chunks(taps).any(|row| norm(row) >> 32 != 0) {
+            return None;
+        }
+        let ([outputs, inputs], groups) = (layout.group(), geometry.groups);
+        let mut words = Vec::with_capacity(layer.weights.len());
+        for group in layer.weights.chunks(outputs * taps) {
+            words.extend((0..taps).flat_map(|tap| group.iter().skip(tap).step_by(taps)));
+        }
+        let last = layout.sites(0).last()?.position as usize;
+        let extent = last + 1;
+        let kernel = geometry.window.kernel;
+        let offset = |tap: usize| {
+            let (channel, tap) = (tap / (kernel[0] * kernel[1]), tap % (kernel[0] * kernel[1]));
+            let (polynomial, at) = layout.tap(channel, [tap / kernel[1], tap % kernel[1]]);
+            polynomial * extent + at
+        };
+        let all = inputs * groups * kernel[0] * kernel[1];
+        Some(Self {
+            groups,
+            outputs,
+            taps,
+            words,
+            offsets: (0..all).map(offset).collect(),
+            extent,
+            polynomials: layout.polynomials(),
+        })
+    }
+
+    /// Words of a tile of an image: `[polynomial][position]`.
+    pub fn tile_words(&self) -> usize {
+        self.extent * self.polynomials
+    }
+
+    /// Where polynomial `polynomial` begins in a tile's words.
+    pub fn polynomial(&self, polynomial: usize) -> usize {
+        polynomial * self.extent
+    }
+
+    /// The sums of all output channels at `columns`, each the place in `input` of an output's coefficient in its tile's first polynomial:
+    /// `[output channel][column]`.
+    pub fn multiply<W: Word>(&self, q: &Prime<W>, input: &[W], columns: &[usize]) -> Vec<W> {
+        self.multiply_at(SimdLevel::detect(), q, input, columns)
+    }
+
+    /// [`Weights::multiply`] at a SIMD level.
+    pub fn multiply_at<W: Word>(
+        &self,
+        level: SimdLevel,
+        q: &Prime<W>,
+        input: &[W],
+        columns: &[usize],
+    ) -> Vec<W> {
+        let mut all = vec![W::default(); self.groups * self.outputs * columns.len()];
+        for (group, all) in all
+            .chunks_exact_mut(self.outputs * columns.len())
+            .enumerate()
+        {
+            if columns.len() * 2 > LANES {
+                self.group_columns(level, q, group, input, columns, all);
+            } else {
+                self.group_outputs(level, q, group, input, columns, all);
+            }
+        }
+        all
+    }
+
+    /// A group's weights `[tap][output]` and offsets.
+    fn group(&self, group: usize) -> (&[i32], &[usize]) {
+        let size = self.taps * self.outputs;
+        (
+            &self.words[group * size..][..size],
+            &self.offsets[group * self.taps..][..self.taps],
+        )
+    }
+
+    /// Columns side by side.
+    fn group_columns<W: Word>(
+        &self,
+        level: SimdLevel,
+        q: &Prime<W>,
+        group: usize,
+        input: &[W],
+        columns: &[usize],
+        all: &mut [W],
+    ) {
+        let (weights, offsets) = self.group(group);
+        let blocks: Vec<Vec<W>> = columns
+            .par_chunks(BLOCK)
+            .map(|block| {
+                let width = block.len().next_multiple_of(LANES);
+                let (mut low, mut high) = (
+                    vec![0; self.taps * width],
+                    vec![0; self.taps * width],
+                );
+                for (tap, &offset) in offsets.iter().enumerate() {
+                    let row = tap * width..tap * width + block.len();
+                    let halves = low[row.clone()].iter_mut().zip(&mut high[row]);
+                    for ((low, high), &column) in halves.zip(block) {
+                        [*low, *high] = halve(input[column + offset]);
+                    }
+                }
+                let mut sums = [vec![0; self.outputs * width], vec![0; self.outputs * width]];
+                let [sum_low, sum_high] = &mut sums;
+                simd::columns(
+                    level, &low, &high, width, weights, self.outputs, sum_low, sum_high,
+                );
+                let mut out = Vec::with_capacity(self.outputs * block.len());
+                for (low, high) in sums[0].chunks_exact(width).zip(sums[1].chunks_exact(width)) {
+                    let sums = low.iter().zip(high).take(block.len());
+                    out.extend(sums.map(|(&low, &high)| reduce(q, low, high)));
+                }
+                out
+            })
+            .collect();
+        all.par_chunks_exact_mut(columns.len())
+            .enumerate()
+            .for_each(|(output, row)| {
+                for (part, block) in row.chunks_mut(BLOCK).zip(&blocks) {
+                    let width = part.len();
+                    part.copy_from_slice(&block[output * width..][..width]);
+                }
+            });
+    }
+
+    /// Outputs side by side, for a few columns.
+    fn group_outputs<W: Word>(
+        &self,
+        level: SimdLevel,
+        q: &Prime<W>,
+        group: usize,
+        input: &[W],
+        columns: &[usize],
+        all: &mut [W],
+    ) {
+        let (weights, offsets) = self.group(group);
+        for (place, &column) in columns.iter().enumerate() {
+            let halves = offsets.iter().map(|&offset| halve(input[column + offset]));
+            let (low, high): (Vec<i32>, Vec<i32>) = halves.map(|[low, high]| (low, high)).unzip();
+            all.par_chunks_mut(OUTPUTS * columns.len())
+                .enumerate()
+                .for_each(|(chunk, rows)| {
+                    let count = rows.len() / columns.len();
+                    let (mut sum_low, mut sum_high) = (vec![0; count], vec![0; count]);
+                    let first = chunk * OUTPUTS;
+                    simd::column(
+                        level,
+                        &low,
+                        &high,
+                        weights,
+                        self.outputs,
+                        first,
+                        &mut sum_low,
+                        &mut sum_high,
+                    );
+                    let sums = sum_low.iter().zip(&sum_high);
+                    for (row, (&low, &high)) in rows.chunks_exact_mut(columns.len()).zip(sums) {
+                        row[place] = reduce(q, low, high);
+                    }
+                });
+        }
+    }
+}
+
+/// A word below `2^60` as its low and its high bits.
+#[inline(always)]
+fn halve<W: Word>(word: W) -> [i32; 2] {
+    let word = word.to_u64();
+    [
+        (word & ((1 << HALF) - 1)) as i32,
+        (word >> HALF) as i32,
+    ]
+}
+
+/// `low + 2^HALF high mod q`.
+#[inline(always)]
+fn reduce<W: Word>(q: &Prime<W>, low: i64, high: i64) -> W {
+    // `2^HALF` may be no residue modulo primes of 31 bits and less.
+    let half = q.from_i64(1 << HALF);
+    q.add(q.from_i64(low), q.mul(q.from_i64(high), half))
+}
+
+/// [`Weights::multiply`] as it is defined: tap by tap, with a reduction each.
+pub fn multiply_reference<W: Word>(
+    layer: &Linear,
+    layout: &Layout,
+    q: &Prime<W>,
+    word: impl Fn(usize, usize) -> W,
+    exponent: usize,
+    output: usize,
+) -> W {
+    let [outputs, inputs] = layout.group();
+    let kernel = layer.geometry.window.kernel;
+    let row = &layer.weights[output * layer.geometry.row_len()..];
+    let mut sum = W::default();
+    for channel in 0..inputs {
+        for y in 0..kernel[0] {
+            for x in 0..kernel[1] {
+                let (polynomial, at) =
+                    layout.tap(output / outputs * inputs + channel, [y, x]);
+                let weight = row[(channel * kernel[0] + y) * kernel[1] + x];
+                let product = q.mul(word(polynomial, at + exponent), q.from_i64(weight.into()));
+                sum = q.add(sum, product);
+            }
+        }
+    }
+    sum
+}

@@ -1,0 +1,670 @@
+//! What the server publishes to a client, once: for each output channel and tile of each layer `p = sum_i f_i a_i + u a_0 + e`.
+//!
+//! The client draws the seed that all `a` are expanded from. The server's `u` and `e` are a function of that seed and of a secret of the server that is
+//! of one model alone, so it keeps nothing for a client: on a later connection the client names the seed again, and has the polynomials already.
+//! With another model's weights `u` and `e` are others, since the difference of two publications with the same would be `(f - f') a`.
+//!
+//! Messages, in order:
+//! 1. server: 32 bytes, the epoch, which names its secret without telling it;
+//! 2. client: its seed (32 bytes), how many images it may serve from now on (4, little-endian), and whether the polynomials are to be sent (1: 0 or 1);
+//! 3. server, if so: the polynomials' coefficients without their dropped bits, some in each message, step by step.
+//!
+//! Each image takes a secret of its own with the same `a`; after [`PUBLICATION_IMAGES`] of them, which both parties count, there is a new
+//! publication.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use pronghorn_he::{
+    RlweRing, rlwe,
+    shares::{HideScratch, Rerandomiser},
+};
+use pronghorn_plan::{LinearPlan, Plan, WordSize, coefficient::Layout, cost::PUBLICATION_IMAGES};
+use pronghorn_ring::{
+    Word, bits,
+    random::{Prg, Seed},
+};
+use rayon::prelude::*;
+
+use super::server::PreparedLayer;
+use crate::{
+    batch::rows_per_message,
+    error::EngineError,
+    machine::{Machine, Progress, Want},
+};
+
+/// Bytes of an epoch, and of a seed.
+const NAME: usize = 32;
+/// Bytes of the client's message.
+const REQUEST: usize = NAME + 5;
+/// Stands for the step in errors about the publication as a whole.
+const STEP: &str = "the published polynomials";
+
+/// The published polynomials of a layer in the NTT domain, `[output channel][tile][coefficient]`.
+#[derive(Clone)]
+pub enum Polynomials {
+    /// In 32-bit words.
+    U32(Arc<Vec<u32>>),
+    /// In 64-bit words.
+    U64(Arc<Vec<u64>>),
+}
+
+/// What a client has of a publication.
+#[derive(Clone)]
+pub struct ClientPublication {
+    /// Names the server's secret.
+    pub epoch: [u8; NAME],
+    /// Of all `a`.
+    pub seed: [u8; NAME],
+    /// By step; none where the step is of another engine.
+    pub steps: Vec<Option<Polynomials>>,
+    /// The polynomials as they came, to be stored.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+/// What the server has of it. Secret: no Debug.
+#[derive(Clone)]
+pub struct ServerPublication {
+    /// The client's.
+    pub seed: [u8; NAME],
+    rerandomiser: Arc<Seed>,
+}
+
+/// A publication of a connection, and how many more images it serves. Clones share it.
+pub struct Slot<T>(Arc<Mutex<Option<(T, usize)>>>);
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Clone> Slot<T> {
+    fn with<U>(&self, f: impl FnOnce(&mut Option<(T, usize)>) -> U) -> U {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Fills it, for so many images.
+    pub fn put(&self, publication: T, images: usize) {
+        self.with(|slot| *slot = Some((publication, images)));
+    }
+
+    /// What is there, for whatever number of images.
+    pub fn get(&self) -> Option<T> {
+        self.with(|slot| slot.as_ref().map(|(publication, _)| publication.clone()))
+    }
+
+    /// What is there with the images it serves, and leaves nothing.
+    pub fn take(&self) -> Option<(T, usize)> {
+        self.with(Option::take)
+    }
+
+    /// Counts the images of a batch. False where there is nothing that serves so many: then it is empty, and to be filled before the batch.
+    pub fn count(&self, images: usize) -> bool {
+        self.with(|slot| match slot {
+            Some((_, left)) if *left >= images => {
+                *left -= images;
+                true
+            }
+            _ => {
+                *slot = None;
+                false
+            }
+        })
+    }
+}
+
+/// The seed of a step, from one of the whole.
+fn step_seed(seed: &Seed, domain: &'static str, step: usize) -> Seed {
+    let mut bytes = [0; NAME];
+    Prg::new(seed, domain).stream(step as u64).fill(&mut bytes);
+    Seed::from_bytes(bytes)
+}
+
+/// What expands the `a` of step `step`.
+pub(super) fn generator(seed: &[u8; NAME], step: usize) -> Prg {
+    let seed = Seed::from_bytes(*seed);
+    rlwe::a_generator(&step_seed(&seed, "pronghorn 2026 publication: steps", step))
+}
+
+impl ServerPublication {
+    /// For a client's seed and the secret of a model.
+    pub fn new(secret: &Seed, seed: [u8; NAME]) -> Self {
+        let rerandomiser = blake3::keyed_hash(secret.as_bytes(), &seed);
+        Self {
+            seed,
+            rerandomiser: Arc::new(Seed::from_bytes(*rerandomiser.as_bytes())),
+        }
+    }
+
+    /// What hides step `step`.
+    pub(super) fn rerandomiser(&self, step: usize) -> Rerandomiser {
+        let domain = "pronghorn 2026 publication: answers of steps";
+        Rerandomiser::new(&step_seed(&self.rerandomiser, domain, step))
+    }
+}
+
+/// The epoch of a model's secret.
+pub(crate) fn epoch(secret: &Seed) -> [u8; NAME] {
+    blake3::derive_key("pronghorn 2026 publication epoch", secret.as_bytes())
+}
+
+/// The polynomials of a step, and how they are sent.
+#[derive(Clone)]
+struct Rows {
+    step: usize,
+    name: String,
+    linear: LinearPlan,
+    layout: Layout,
+    count: usize,
+}
+
+impl Rows {
+    fn all(plan: &Plan) -> Vec<Self> {
+        let rows = plan.linear_steps().filter_map(|(index, step, linear)| {
+            let layout = linear.layout()?;
+            Some(Self {
+                step: index,
+                name: step.name.clone(),
+                linear: linear.clone(),
+                count: layout.published(),
+                layout,
+            })
+        });
+        rows.collect()
+    }
+
+    fn bytes(&self) -> usize {
+        self.linear.published_polynomial_bytes()
+    }
+}
+
+/// Which rows of which step a message has.
+struct Messages {
+    steps: Vec<Rows>,
+    /// Index in `steps`, and the first row.
+    next: (usize, usize),
+    done: u64,
+}
+
+impl Messages {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            steps: Rows::all(plan),
+            next: (0, 0),
+            done: 0,
+        }
+    }
+
+    /// The next message's rows.
+    fn current(&self) -> Option<(&Rows, Range<usize>)> {
+        let (step, first) = self.next;
+        let rows = self.steps.get(step)?;
+        let end = rows.count.min(first + rows_per_message(rows.bytes()));
+        Some((rows, first..end))
+    }
+
+    fn advance(&mut self) {
+        let Some((count, range)) = self.current().map(|(rows, range)| (rows.count, range)) else {
+            return;
+        };
+        self.done += range.len() as u64;
+        self.next = if range.end == count {
+            (self.next.0 + 1, 0)
+        } else {
+            (self.next.0, range.end)
+        };
+    }
+
+    fn bytes(&self) -> usize {
+        self.current()
+            .map_or(0, |(rows, range)| range.len() * rows.bytes())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            done: self.done,
+            total: self.steps.iter().map(|rows| rows.count as u64).sum(),
+        }
+    }
+}
+
+fn length(message: &'static str, found: usize, expected: usize) -> Result<(), EngineError> {
+    if found == expected {
+        return Ok(());
+    }
+    let step = STEP.to_owned();
+    Err(EngineError::Length {
+        step,
+        message,
+        found,
+        expected,
+    })
+}
+
+const NOT_NOW: EngineError = EngineError::OutOfTurn {
+    state: "is at another message of the publication",
+};
+
+/// The client's half: fills its slot.
+pub struct PublicationClient {
+    messages: Messages,
+    slot: Slot<ClientPublication>,
+    /// One of an earlier connection, and how many images it may still serve.
+    stored: Option<(ClientPublication, usize)>,
+    /// Images of the batch that comes next.
+    batch: usize,
+    made: Made,
+    state: ClientState,
+}
+
+/// What has come so far.
+struct Made {
+    epoch: [u8; NAME],
+    seed: [u8; NAME],
+    steps: Vec<Option<Polynomials>>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+enum ClientState {
+    ReceiveEpoch,
+    SendRequest,
+    ReceiveRows,
+    Done,
+}
+
+impl PublicationClient {
+    /// Before a batch of so many images; `stored` is one of an earlier connection with how many images it still serves, which is of use where the server's
+    /// secret is the same.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub fn new(
+        plan: &Plan,
+        batch: usize,
+        stored: Option<(ClientPublication, usize)>,
+        slot: Slot<ClientPublication>,
+    ) -> Result<Self, EngineError> {
+        let fits = |(publication, images): &(ClientPublication, usize)| {
+            publication.steps.len() == plan.steps.len() && *images >= batch
+        };
+        Ok(Self {
+            messages: Messages::new(plan),
+            slot,
+            stored: stored.filter(fits),
+            batch,
+            made: Made {
+                epoch: [0; NAME],
+                seed: *Seed::from_os()?.as_bytes(),
+                steps: vec![None; plan.steps.len()],
+                bytes: Vec::new(),
+            },
+            state: ClientState::ReceiveEpoch,
+        })
+    }
+
+    /// Reads one from its bytes as they came.
+    ///
+    /// # Errors
+    /// When they are none of this plan.
+    pub fn read(
+        plan: &Plan,
+        (epoch, seed): ([u8; NAME], [u8; NAME]),
+        bytes: &[u8],
+    ) -> Result<ClientPublication, EngineError> {
+        let mut reader = Self::new(plan, 0, None, Slot::default())?;
+        (reader.made.epoch, reader.made.seed) = (epoch, seed);
+        let mut rest = bytes;
+        while reader.messages.current().is_some() {
+            let expected = reader.messages.bytes();
+            let (message, after) = rest
+                .split_at_checked(expected)
+                .ok_or_else(|| length("the file", bytes.len(), bytes.len() + expected).unwrap_err())?;
+            reader.take(message)?;
+            rest = after;
+        }
+        length("what follows the end", rest.len(), 0)?;
+        Ok(reader.made.finish())
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        length("a part", message.len(), self.messages.bytes())?;
+        if let Some((rows, range)) = self.messages.current() {
+            let place = &mut self.made.steps[rows.step];
+            let polynomials = place.get_or_insert_with(|| match rows.linear.word {
+                WordSize::U32 => Polynomials::U32(Arc::default()),
+                WordSize::U64 => Polynomials::U64(Arc::default()),
+            });
+            match polynomials {
+                Polynomials::U32(words) => read_rows(rows, range, message, unshared(words))?,
+                Polynomials::U64(words) => read_rows(rows, range, message, unshared(words))?,
+            }
+            self.made.bytes.extend_from_slice(message);
+        }
+        self.messages.advance();
+        Ok(())
+    }
+
+    /// The next state once nothing more is to come.
+    fn finish_if_over(&mut self) {
+        if self.messages.current().is_none() {
+            let made = std::mem::replace(&mut self.made, Made::none());
+            self.slot
+                .put(made.finish(), PUBLICATION_IMAGES - self.batch);
+            self.state = ClientState::Done;
+        }
+    }
+}
+
+impl Made {
+    fn none() -> Self {
+        Self {
+            epoch: [0; NAME],
+            seed: [0; NAME],
+            steps: Vec::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    fn finish(self) -> ClientPublication {
+        ClientPublication {
+            epoch: self.epoch,
+            seed: self.seed,
+            steps: self.steps,
+            bytes: Arc::new(self.bytes),
+        }
+    }
+}
+
+/// The words, which nobody else has yet.
+fn unshared<W: Clone>(words: &mut Arc<Vec<W>>) -> &mut Vec<W> {
+    Arc::make_mut(words)
+}
+
+/// Unpacks rows, checks that they are residues, and takes them to the NTT domain.
+fn read_rows<W: Word>(
+    rows: &Rows,
+    range: Range<usize>,
+    message: &[u8],
+    words: &mut Vec<W>,
+) -> Result<(), EngineError> {
+    let linear = &rows.linear;
+    let ring = ring::<W>(linear, &rows.name)?;
+    let most = (linear.modulus - 1) >> linear.dropped_bits_a;
+    words.resize(range.end * linear.degree, W::default());
+    words[range.start * linear.degree..]
+        .par_chunks_exact_mut(linear.degree)
+        .zip(message.par_chunks_exact(rows.bytes()))
+        .enumerate()
+        .try_for_each(|(index, (words, bytes))| {
+            let row = range.start + index;
+            bits::unpack(bytes, linear.answer_bits_a(), words).map_err(|source| {
+                EngineError::Packing {
+                    step: rows.name.clone(),
+                    message: STEP,
+                    row,
+                    source,
+                }
+            })?;
+            if words.iter().any(|word| word.to_u64() > most) {
+                return Err(EngineError::Word {
+                    step: rows.name.clone(),
+                    message: STEP,
+                    row,
+                    modulus: linear.modulus,
+                });
+            }
+            ring.restore_low_bits_public(words, linear.dropped_bits_a);
+            Ok(())
+        })
+}
+
+pub(super) fn ring<W: Word>(linear: &LinearPlan, step: &str) -> Result<RlweRing<W>, EngineError> {
+    RlweRing::new(linear.degree, linear.modulus).map_err(|source| EngineError::Parameters {
+        step: step.to_owned(),
+        source,
+    })
+}
+
+impl Machine for PublicationClient {
+    fn want(&self) -> Want {
+        match self.state {
+            ClientState::ReceiveEpoch | ClientState::ReceiveRows => Want::Receive,
+            ClientState::SendRequest => Want::Send,
+            ClientState::Done => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let ClientState::SendRequest = self.state else {
+            return Err(NOT_NOW);
+        };
+        let (seed, images, wanted) = match &self.stored {
+            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_IMAGES), 0),
+            None => (self.made.seed, PUBLICATION_IMAGES, 1),
+        };
+        out.extend_from_slice(&seed);
+        out.extend_from_slice(&(images as u32).to_le_bytes());
+        out.push(wanted);
+        match self.stored.take() {
+            Some((stored, _)) => {
+                self.slot.put(stored, images - self.batch);
+                self.state = ClientState::Done;
+            }
+            None => {
+                self.state = ClientState::ReceiveRows;
+                self.finish_if_over();
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        match self.state {
+            ClientState::ReceiveEpoch => {
+                length("the epoch", message.len(), NAME)?;
+                self.made.epoch.copy_from_slice(message);
+                let epoch = self.made.epoch;
+                self.stored
+                    .take_if(|(stored, _)| stored.epoch != epoch);
+                self.state = ClientState::SendRequest;
+            }
+            ClientState::ReceiveRows => {
+                self.take(message)?;
+                self.finish_if_over();
+            }
+            _ => return Err(NOT_NOW),
+        }
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            ClientState::ReceiveEpoch => NAME,
+            ClientState::ReceiveRows => self.messages.bytes(),
+            _ => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        self.messages.progress()
+    }
+}
+
+/// A layer that is ready for products, in the words that its plan names.
+#[derive(Clone)]
+pub enum Layer {
+    /// In 32-bit words.
+    U32(Arc<PreparedLayer<u32>>),
+    /// In 64-bit words.
+    U64(Arc<PreparedLayer<u64>>),
+}
+
+/// The server's half.
+pub struct PublicationServer {
+    messages: Messages,
+    /// By step.
+    layers: Vec<Option<Layer>>,
+    secret: Arc<Seed>,
+    slot: Slot<ServerPublication>,
+    /// Images of the batch that comes next.
+    batch: usize,
+    publication: Option<ServerPublication>,
+    state: ServerState,
+}
+
+#[derive(Clone, Copy)]
+enum ServerState {
+    SendEpoch,
+    ReceiveRequest,
+    SendRows,
+    Done,
+}
+
+impl PublicationServer {
+    /// Before a batch of so many images, for a plan and its layers by step; `secret` is of the model.
+    pub fn new(
+        plan: &Plan,
+        batch: usize,
+        layers: Vec<Option<Layer>>,
+        secret: Arc<Seed>,
+        slot: Slot<ServerPublication>,
+    ) -> Self {
+        Self {
+            messages: Messages::new(plan),
+            layers,
+            secret,
+            slot,
+            batch,
+            publication: None,
+            state: ServerState::SendEpoch,
+        }
+    }
+
+    fn over(&mut self) {
+        if self.messages.current().is_none() {
+            self.state = ServerState::Done;
+        }
+    }
+}
+
+impl Machine for PublicationServer {
+    fn want(&self) -> Want {
+        match self.state {
+            ServerState::SendEpoch | ServerState::SendRows => Want::Send,
+            ServerState::ReceiveRequest => Want::Receive,
+            ServerState::Done => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match self.state {
+            ServerState::SendEpoch => {
+                out.extend_from_slice(&epoch(&self.secret));
+                self.state = ServerState::ReceiveRequest;
+            }
+            ServerState::SendRows => {
+                let (Some((rows, range)), Some(publication)) =
+                    (self.messages.current(), &self.publication)
+                else {
+                    return Err(NOT_NOW);
+                };
+                match &self.layers[rows.step] {
+                    Some(Layer::U32(layer)) => write_rows(rows, range, layer, publication, out)?,
+                    Some(Layer::U64(layer)) => write_rows(rows, range, layer, publication, out)?,
+                    None => return Err(NOT_NOW),
+                }
+                self.messages.advance();
+                self.over();
+            }
+            _ => return Err(NOT_NOW),
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let ServerState::ReceiveRequest = self.state else {
+            return Err(NOT_NOW);
+        };
+        length("the client's seed", message.len(), REQUEST)?;
+        let (seed, rest) = message.split_first_chunk().expect("the length was checked");
+        let (images, wanted) = rest.split_first_chunk().expect("the length was checked");
+        let images = u32::from_le_bytes(*images) as usize;
+        if images < self.batch || images > PUBLICATION_IMAGES || wanted[0] > 1 {
+            return Err(EngineError::Unsupported {
+                step: STEP.to_owned(),
+                reason: "the client counts fewer images than come next or more than one publication serves, or asks neither for polynomials nor for none",
+            });
+        }
+        let publication = ServerPublication::new(&self.secret, *seed);
+        self.slot.put(publication.clone(), images - self.batch);
+        self.publication = Some(publication);
+        self.state = ServerState::SendRows;
+        if wanted[0] == 0 {
+            self.state = ServerState::Done;
+        }
+        self.over();
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            ServerState::ReceiveRequest => REQUEST,
+            _ => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        self.messages.progress()
+    }
+}
+
+/// Makes and packs rows of a step: `sum_i f_i a_i + u a_0 + e`.
+fn write_rows<W: Word>(
+    rows: &Rows,
+    range: Range<usize>,
+    layer: &PreparedLayer<W>,
+    publication: &ServerPublication,
+    out: &mut Vec<u8>,
+) -> Result<(), EngineError> {
+    let (linear, layout) = (&rows.linear, &rows.layout);
+    let ring = ring::<W>(linear, &rows.name)?;
+    let generator = generator(&publication.seed, rows.step);
+    let rerandomiser = publication.rerandomiser(rows.step);
+    let (tiles, per_tile) = (layout.tiles(), layout.polynomials());
+    let mut a_0 = vec![W::default(); linear.degree];
+    let hiding = (tiles * per_tile) as u64;
+    rlwe::expand_a(&generator, hiding, ring.modulus(), &mut a_0);
+    out.resize(range.len() * rows.bytes(), 0);
+    let room = || {
+        let words = || vec![W::default(); linear.degree];
+        (words(), words(), words(), HideScratch::new(&ring), Vec::new())
+    };
+    out.par_chunks_exact_mut(rows.bytes())
+        .zip(range)
+        .for_each_init(room, |(sum, filter, a, scratch, packed), (bytes, row)| {
+            let (output, tile) = (row / tiles, row % tiles);
+            sum.fill(W::default());
+            for polynomial in layer.polynomials_of(layout, output) {
+                layer.filter(layout, &ring, output, polynomial, filter);
+                let row = (tile * per_tile + polynomial) as u64;
+                rlwe::expand_a(&generator, row, ring.modulus(), a);
+                pronghorn_ring::vector::mul_add_assign(ring.modulus(), sum, filter, a);
+            }
+            rerandomiser.rerandomise(&ring, row as u64, &a_0, scratch, sum);
+            ring.drop_low_bits_public(sum, linear.dropped_bits_a);
+            packed.clear();
+            bits::pack(sum, linear.answer_bits_a(), packed);
+            bytes.copy_from_slice(packed);
+        });
+    Ok(())
+}

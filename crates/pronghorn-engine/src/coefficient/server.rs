@@ -1,0 +1,323 @@
+//! The model owner's half of a linear step.
+
+use std::{ops::Range, sync::Arc};
+
+use pronghorn_graph::fixed::Linear;
+use pronghorn_he::{
+    RlweRing, rlwe,
+    shares::{HideScratch, Hider, PublicKey, ShareEncoding},
+};
+use pronghorn_plan::{Step, coefficient::Layout, plan::LinearPlan};
+use pronghorn_ring::{Word, random::Seed};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
+
+use super::{
+    REQUEST, Shape, Words,
+    product::Weights,
+    publication::{self, ServerPublication},
+};
+use crate::{
+    error::EngineError,
+    machine::{Machine, Progress, StepMachine, Want},
+    share::{Batch, Share},
+};
+
+/// A layer's weights, laid out for the product; made once a model. The server's secret: no Debug.
+pub struct PreparedLayer<W: Word> {
+    ring: RlweRing<W>,
+    layer: Linear,
+    weights: Weights,
+    /// The bias of each channel, encoded.
+    bias: Vec<W>,
+}
+
+impl<W: Word> PreparedLayer<W> {
+    /// Prepares `layer` for the parameters of its plan step.
+    ///
+    /// # Errors
+    /// When the weights do not go with the plan, or the parameters are refused.
+    pub fn new(layer: &Linear, plan: &LinearPlan, step: &Step) -> Result<Self, EngineError> {
+        let refused = |reason| EngineError::Unsupported {
+            step: step.name.clone(),
+            reason,
+        };
+        let layout = plan
+            .layout()
+            .ok_or_else(|| refused("it is of another engine"))?;
+        let encoding = plan
+            .share_encoding()
+            .ok_or_else(|| refused("its modulus does not hold its shares"))?;
+        let weights = Weights::new(layer, &layout)
+            .filter(|_| layer.bias.len() == layer.geometry.out_channels)
+            .ok_or_else(|| refused("its weights are not as many as the plan says, or too large"))?;
+        let bias = layer.bias.iter();
+        Ok(Self {
+            ring: publication::ring(plan, &step.name)?,
+            layer: layer.clone(),
+            weights,
+            bias: bias
+                .map(|&bias| W::from_u64(encoding.encode(bias)))
+                .collect(),
+        })
+    }
+
+    /// The input polynomials of a tile that an output channel reads.
+    pub(super) fn polynomials_of(&self, layout: &Layout, output: usize) -> Range<usize> {
+        let [outputs, inputs] = layout.group();
+        let first = output / outputs * inputs;
+        let polynomial = |channel| layout.tap(channel, [0; 2]).0;
+        polynomial(first)..polynomial(first + inputs - 1) + 1
+    }
+
+    /// The part of output channel `output`'s filter that meets input polynomial `polynomial`, in the NTT domain: weights at minus the exponents they
+    /// are read at. Secret.
+    pub(super) fn filter(
+        &self,
+        layout: &Layout,
+        ring: &RlweRing<W>,
+        output: usize,
+        polynomial: usize,
+        filter: &mut [W],
+    ) {
+        let (q, [outputs, inputs]) = (ring.modulus(), layout.group());
+        let kernel = self.layer.geometry.window.kernel;
+        let row_len = self.layer.geometry.row_len();
+        let row = &self.layer.weights[output * row_len..][..row_len];
+        let first = output / outputs * inputs;
+        filter.fill(W::default());
+        for (channel, row) in row.chunks_exact(kernel[0] * kernel[1]).enumerate() {
+            for (tap, &weight) in row.iter().enumerate() {
+                let tap = [tap / kernel[1], tap % kernel[1]];
+                let (place, at) = layout.tap(first + channel, tap);
+                if place == polynomial {
+                    // X^-at is -X^(N - at).
+                    let (exponent, weight) = match at {
+                        0 => (0, i64::from(weight)),
+                        _ => (filter.len() - at, -i64::from(weight)),
+                    };
+                    filter[exponent] = q.add(filter[exponent], q.from_i64(weight));
+                }
+            }
+        }
+        ring.forward(filter);
+    }
+}
+
+/// Receives encrypted words, makes the sums that are outputs, hides them and sends them.
+pub struct CoefficientServer<W: Word> {
+    shape: Shape,
+    step: usize,
+    layer: Arc<PreparedLayer<W>>,
+    publication: ServerPublication,
+    encoding: ShareEncoding,
+    hider: Hider,
+    input: Share,
+    /// What came, then what is to be sent.
+    words: Vec<W>,
+    output: Batch,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Receive(usize),
+    Send(usize),
+    Done,
+}
+
+impl<W: Word> CoefficientServer<W> {
+    /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares where they were made ahead, and is used once.
+    pub(crate) fn new(
+        shape: Shape,
+        step: usize,
+        layer: Arc<PreparedLayer<W>>,
+        publication: ServerPublication,
+        input: Share,
+        masks: Option<Seed>,
+    ) -> Result<Self, EngineError> {
+        let encoding = shape.linear.share_encoding();
+        let encoding = encoding.ok_or_else(|| EngineError::Unsupported {
+            step: shape.step.clone(),
+            reason: "its modulus does not hold its shares",
+        })?;
+        let masks = masks.map_or_else(Seed::from_os, Ok)?;
+        Ok(Self {
+            output: Batch::zeros(shape.outputs, shape.batch),
+            words: vec![W::default(); shape.request().count],
+            hider: Hider::new(&masks),
+            shape,
+            step,
+            layer,
+            publication,
+            encoding,
+            input,
+            state: State::Receive(0),
+        })
+    }
+
+    /// From the client's words to the words of the answer.
+    fn compute(&mut self) {
+        let (images, degree) = (self.shape.batch, self.shape.linear.degree);
+        let words = Zeroizing::new(std::mem::take(&mut self.words));
+        let mut answers = self.products(&words);
+        let generator = publication::generator(&self.publication.seed, self.step);
+        let (ring, layout) = (&self.layer.ring, &self.shape.layout);
+        let mut a_0 = vec![W::default(); degree];
+        rlwe::expand_a(&generator, self.shape.hiding_row(), ring.modulus(), &mut a_0);
+        let zeros = words.chunks_exact(self.shape.image_words());
+        let zeros = zeros.flat_map(|image| &image[..degree]).copied().collect();
+        let key = PublicKey::new(ring, a_0, zeros);
+        let rerandomiser = self.publication.rerandomiser(self.step);
+        let (q, positions, tiles) = (ring.modulus(), self.shape.positions(), layout.tiles());
+        answers
+            .par_chunks_exact_mut(positions * images)
+            .enumerate()
+            .for_each_init(
+                || HideScratch::new(ring),
+                |scratch, (output, answers)| {
+                    for tile in 0..tiles {
+                        let row = (output * tiles + tile) as u64;
+                        key.zeros(&rerandomiser, row, scratch, |image, zeros| {
+                            for (position, exponent) in layout.outputs(tile) {
+                                let answer = &mut answers[position * images + image];
+                                *answer = q.add(*answer, zeros[exponent as usize]);
+                            }
+                        });
+                    }
+                },
+            );
+        let (encoding, hider, dropped) = (&self.encoding, &self.hider, self.shape.linear.dropped_bits);
+        answers
+            .par_chunks_mut(degree)
+            .zip(self.output.words_mut().par_chunks_mut(degree))
+            .enumerate()
+            .for_each(|(row, (answers, shares))| {
+                hider.mask(ring, encoding, row as u64, answers, shares);
+                answers.iter_mut().for_each(|word| *word = *word >> dropped);
+            });
+        self.words = answers;
+    }
+
+    /// The layer's sums with its bias, both shares of the input taken together: `[output][image]`.
+    fn products(&mut self, words: &[W]) -> Vec<W> {
+        let (shape, weights) = (&self.shape, &self.layer.weights);
+        let (layout, q, images) = (&shape.layout, self.layer.ring.modulus(), shape.batch);
+        let input = std::mem::replace(&mut self.input, Share::Zero);
+        let tile_words = weights.tile_words();
+        let mut sums = Zeroizing::new(vec![W::default(); tile_words * layout.tiles() * images]);
+        let polynomials = shape.polynomials();
+        sums.par_chunks_exact_mut(tile_words * layout.tiles())
+            .zip(words.par_chunks_exact(shape.image_words()))
+            .enumerate()
+            .for_each(|(image, (sums, words))| {
+                for polynomial in &polynomials {
+                    let first = polynomial.tile * tile_words + weights.polynomial(polynomial.index);
+                    let words = &words[polynomial.start..][..polynomial.words];
+                    for (site, &word) in layout.sites(polynomial.index).zip(words) {
+                        let element = layout.element(polynomial.tile, polynomial.index, site);
+                        let share = match (&input, element) {
+                            (Share::Words(input), Some(element)) => input.row(element)[image],
+                            _ => 0,
+                        };
+                        let share = W::from_u64(self.encoding.encode(share));
+                        sums[first + site.position as usize] = q.add(word, share);
+                    }
+                }
+            });
+        let outputs: Vec<Vec<(usize, u32)>> = (0..layout.tiles())
+            .map(|tile| layout.outputs(tile).collect())
+            .collect();
+        let place = |image: usize, tile: usize| (image * layout.tiles() + tile) * tile_words;
+        let all = (0..images).flat_map(|image| (0..layout.tiles()).map(move |tile| (image, tile)));
+        let all = all.flat_map(|(image, tile)| {
+            let outputs = outputs[tile].iter();
+            outputs.map(move |&(position, exponent)| (image, tile, position, exponent))
+        });
+        let (mut columns, mut targets) = (Vec::new(), Vec::new());
+        for (image, tile, position, exponent) in all {
+            columns.push(place(image, tile) + exponent as usize);
+            targets.push(position * images + image);
+        }
+        let products = weights.multiply(q, &sums, &columns);
+        let mut answers = vec![W::default(); shape.outputs * images];
+        answers
+            .par_chunks_exact_mut(shape.positions() * images)
+            .zip(products.par_chunks_exact(columns.len()))
+            .zip(&self.layer.bias)
+            .for_each(|((answers, products), &bias)| {
+                for (&target, &product) in targets.iter().zip(products) {
+                    answers[target] = q.add(product, bias);
+                }
+            });
+        answers
+    }
+}
+
+impl<W: Word> Machine for CoefficientServer<W> {
+    fn want(&self) -> Want {
+        match self.state {
+            State::Receive(_) => Want::Receive,
+            State::Send(_) => Want::Send,
+            State::Done => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let State::Send(message) = self.state else {
+            return Err(EngineError::OutOfTurn {
+                state: "is not at the server's turn",
+            });
+        };
+        let answer = self.shape.answer();
+        answer.pack(message, &self.words, out);
+        self.state = match message + 1 == answer.messages() {
+            true => State::Done,
+            false => State::Send(message + 1),
+        };
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let State::Receive(index) = self.state else {
+            return Err(EngineError::OutOfTurn {
+                state: "is at the server's turn",
+            });
+        };
+        let request = self.shape.request();
+        request.unpack((&self.shape.step, REQUEST), index, message, &mut self.words)?;
+        self.state = State::Receive(index + 1);
+        if index + 1 == request.messages() {
+            self.compute();
+            self.state = State::Send(0);
+        }
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.state {
+            State::Receive(index) => self.shape.request().bytes(index),
+            _ => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let [request, answer]: [Words; 2] = [self.shape.request(), self.shape.answer()];
+        let done = match self.state {
+            State::Receive(index) => index,
+            State::Send(index) => request.messages() + index,
+            State::Done => request.messages() + answer.messages(),
+        };
+        Progress {
+            done: done as u64,
+            total: self.shape.rows(),
+        }
+    }
+}
+
+impl<W: Word> StepMachine for CoefficientServer<W> {
+    fn into_share(self: Box<Self>) -> Share {
+        Share::Words(self.output)
+    }
+}
+
