@@ -16,6 +16,8 @@ MOST_THREADS = 512
 LARGEST = 2**63 - 1
 PASSES_OF = "encrypted"
 """The trust level whose plans have passes that can be left out."""
+ENGINES_OF = "two-party"
+"""The trust level whose linear steps run in engines that can be chosen."""
 
 
 def whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
@@ -67,6 +69,24 @@ def passes(without: Any, trust: str) -> tuple[str, ...]:
             f"passes can be left out at trust level {PASSES_OF} only, not at {trust}: leave --without (without=) away"
         )
     return tuple(name for name in names if name in given)
+
+
+def engine(value: Any, trust: str) -> str | None:
+    """The name of an engine; None for the planner's choice.
+
+    Raises:
+        InputError: no such engine, or a trust level that has no choice.
+    """
+    if value is None:
+        return None
+    names = [name for name, _ in _native.engines()]
+    if value not in names:
+        raise InputError(f"there is no engine {value!r}; there are {', '.join(names)}")
+    if trust != ENGINES_OF:
+        raise InputError(
+            f"engines can be chosen at trust level {ENGINES_OF} only, not at {trust}: leave --engine (engine=) away"
+        )
+    return str(value)
 
 
 def number(name: str, value: Any, least: float, most: float) -> float:

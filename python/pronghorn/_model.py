@@ -351,6 +351,7 @@ class Model(Shaped):
         *,
         memory: int | None = None,
         without: Iterable[str] = (),
+        engine: str | None = None,
     ) -> Plan:
         """Plans a secure run.
 
@@ -360,13 +361,14 @@ class Model(Shaped):
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, to see what they bring: `lazy-rescaling`,
                 `lazy-relinearisation`.
+            engine: what linear layers on shares run in: `coefficient` or `batch`; the planner's choice where none is named.
 
         Raises:
             TrustLevelRequired: no level of this version was named; the error lists what each reveals.
             InputError: an option that makes no sense.
             PlanError: no parameters fit.
         """
-        return Plan(self.compiled(trust, objective, memory=memory, without=without))
+        return Plan(self.compiled(trust, objective, memory=memory, without=without, engine=engine))
 
     def compiled(
         self,
@@ -375,22 +377,24 @@ class Model(Shaped):
         *,
         memory: int | None = None,
         without: Iterable[str] = (),
+        engine: str | None = None,
     ) -> _native.Compiled:
         """The compiled plan with the server's half; made once for the same options."""
         level = require(trust)
         if objective not in OBJECTIVES:
             raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
         left_out = _check.passes(without, level)
+        named = _check.engine(engine, level)
         if level == "encrypted" and self._precision.input_bits is not None:
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) away; "
                 "--weight-bits (weight_bits=) sets the precision there"
             )
-        options = (level, _check.memory(memory), left_out)
+        options = (level, _check.memory(memory), left_out, named)
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(
-                    level, self._samples, self._input_range, memory, *self._precision, list(left_out)
+                    level, self._samples, self._input_range, memory, *self._precision, list(left_out), named
                 )
         return self._compiled[options]
 
@@ -404,6 +408,7 @@ class Model(Shaped):
         outputs: str | None = None,
         memory: int | None = None,
         without: Iterable[str] = (),
+        engine: str | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
         phase: Callable[[str], None] | None = None,
@@ -418,6 +423,7 @@ class Model(Shaped):
             outputs: what the outputs are, where that is not clear: `classes`, `labels` or `values`.
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, as in `plan`.
+            engine: what linear layers on shares run in, as in `plan`.
             threads: threads to compute with; all cores where not given.
             progress: called with images done and images in all, from 0 in each phase.
             phase: called with the name of each phase before it begins.
@@ -435,6 +441,7 @@ class Model(Shaped):
                 outputs=outputs,
                 memory=memory,
                 without=without,
+                engine=engine,
                 threads=threads,
                 progress=progress,
                 phase=phase,
@@ -453,7 +460,7 @@ class Model(Shaped):
                 "leave the labels out, or say outputs='classes' (--outputs classes)"
             )
         enter("planning")
-        compiled = self.compiled(trust, memory=memory, without=without)
+        compiled = self.compiled(trust, memory=memory, without=without, engine=engine)
         warn_of_scale(inputs, planned_range(compiled.plan_json()), stacklevel=2)
         enter("float model")
         expected, float_by = run_float(self._imported, self._native, inputs, progress)

@@ -35,8 +35,9 @@ class Model:
         input_bits: int | None,
         error: float | None,
         without: list[str],
+        engine: str | None,
     ) -> Compiled:
-        """Chooses fixed point, parameters and steps; `without`: names of `passes` to leave out."""
+        """Chooses fixed point, parameters and steps; `without`: names of `passes` to leave out; `engine`: one of `engines`."""
 
 class Compiled:
     """A plan, with the server's half and the oracle."""
@@ -205,6 +206,9 @@ def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
 
 def passes() -> list[tuple[str, str]]:
     """The passes over an encrypted network, each with what it does."""
+
+def engines() -> list[tuple[str, str]]:
+    """The engines of linear steps on shares, each with what it does."""
 
 def peak_memory_bytes() -> int:
     """Most resident bytes this process ever had; 0 where unknown."""

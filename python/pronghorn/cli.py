@@ -156,6 +156,7 @@ class _PlanOptions(TypedDict):
 
     memory: int | None
     without: Sequence[str]
+    engine: str | None
 
 
 @dataclass
@@ -182,6 +183,15 @@ class ModelOptions:
             metavar="PASS",
             help="Leave out a pass over an encrypted network, to see what it brings; may be given again: "
             + "; ".join(f"{name} ({what})" for name, what in _native.passes())
+            + ".",
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="What linear layers run in under two-party (default: the planner's choice): "
+            + "; ".join(f"{name} ({what})" for name, what in _native.engines())
             + ".",
         ),
     ] = None
@@ -221,7 +231,7 @@ class ModelOptions:
 
     def of_plan(self) -> _PlanOptions:
         """What the planner takes."""
-        return {"memory": _size(self.memory), "without": self.without or ()}
+        return {"memory": _size(self.memory), "without": self.without or (), "engine": self.engine}
 
 
 @dataclass

@@ -138,7 +138,10 @@ impl<W: Word> SecretKey<W> {
 
     /// [`SecretKey::encrypt_shares`] in some coefficients of each block only: `shares` and `b` are `[block][position]`, and the other
     /// coefficients are neither made nor sent.
-    #[expect(clippy::too_many_arguments, reason = "rows and blocks of sparse polynomials")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "rows and blocks of sparse polynomials"
+    )]
     pub fn encrypt_shares_at(
         &self,
         row: u64,
@@ -166,7 +169,10 @@ impl<W: Word> SecretKey<W> {
     }
 
     /// [`SecretKey::decrypt_shares`] of some coefficients of each block only, `[block][position]`.
-    #[expect(clippy::too_many_arguments, reason = "rows and blocks of sparse polynomials")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "rows and blocks of sparse polynomials"
+    )]
     pub fn decrypt_shares_at(
         &self,
         a: &[W],

@@ -200,8 +200,8 @@ impl Layout {
         let rows = first[0]..origin[0] + self.tile[0];
         rows.flat_map(move |row| {
             (first[1]..origin[1] + self.tile[1]).map(move |column| {
-                let exponent = (row - origin[0]) * stride[0] * self.pitch
-                    + (column - origin[1]) * stride[1];
+                let exponent =
+                    (row - origin[0]) * stride[0] * self.pitch + (column - origin[1]) * stride[1];
                 (row * self.output[1] + column, exponent as u32)
             })
         })
@@ -389,10 +389,7 @@ mod tests {
         };
         // 34 rows of 33, and a last column; 9 rows of 9 a channel, and the last ones.
         assert_eq!(sizes(&conv(16, 32)), (1, 1, 16, 16, 16 * (34 * 33 + 1)));
-        assert_eq!(
-            sizes(&conv(64, 8)),
-            (1, 25, 3, 64, 64 * 81 + 3 * (9 + 1))
-        );
+        assert_eq!(sizes(&conv(64, 8)), (1, 25, 3, 64, 64 * 81 + 3 * (9 + 1)));
         assert_eq!(
             sizes(&ConvGeometry::dense(3000, 10)),
             (1, 2048, 2, 10, 3000)

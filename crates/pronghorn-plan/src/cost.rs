@@ -178,7 +178,9 @@ pub fn published(plan: &Plan) -> u64 {
     }
     let rows = |(_, step, linear): (usize, &Step, &LinearPlan)| match linear.engine {
         Engine::Coefficient => 0,
-        Engine::Batch => (step.value.len() as u64).saturating_mul(linear.published_row_bytes() as u64),
+        Engine::Batch => {
+            (step.value.len() as u64).saturating_mul(linear.published_row_bytes() as u64)
+        }
     };
     let bytes = plan.linear_steps().map(rows).fold(0, u64::saturating_add);
     if bytes <= MOST_PUBLISHED { bytes } else { 0 }

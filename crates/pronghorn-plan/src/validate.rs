@@ -11,7 +11,9 @@ use crate::{
     cost::MAX_BATCH,
     encrypted::validate as encrypted_plan,
     garbled, held,
-    plan::{Engine, LinearPlan, MAX_PARTS, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize},
+    plan::{
+        Engine, LinearPlan, MAX_PARTS, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize,
+    },
     precision::{DEGREES, MAX_LOW_BITS},
     trust::TrustLevel,
 };

@@ -10,7 +10,7 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    BuildOptions, Built, Computation, TrustLevel, build, encrypted::schedule::Passes,
+    BuildOptions, Built, Computation, Engine, TrustLevel, build, encrypted::schedule::Passes,
 };
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
@@ -69,6 +69,29 @@ fn describe(mut passes: Passes) -> String {
         format!("{name} {state}")
     });
     format!("passes over the network: {}", states.join(", "))
+}
+
+/// The engines of linear steps on shares that can be named, and what each is for.
+const ENGINES: [(&str, &str, Engine); 2] = [
+    (
+        "coefficient",
+        "many values of an image in a polynomial",
+        Engine::Coefficient,
+    ),
+    ("batch", "one value of many images in a row", Engine::Batch),
+];
+
+/// The name of each engine, and what it does.
+#[pyfunction]
+pub fn engines() -> Vec<(&'static str, &'static str)> {
+    ENGINES.map(|(name, what, _)| (name, what)).to_vec()
+}
+
+fn engine_of(name: &str) -> PyResult<Engine> {
+    let found = ENGINES.iter().find(|(known, _, _)| *known == name);
+    found
+        .map(|(_, _, engine)| *engine)
+        .ok_or_else(|| native(format!("there is no engine {name:?}")))
 }
 
 /// A float model.
@@ -137,7 +160,7 @@ impl Model {
         array::array(py, result, images, &self.output_shape())
     }
 
-    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, error, without))]
+    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, error, without, engine))]
     #[allow(clippy::too_many_arguments)]
     fn compile(
         &self,
@@ -150,6 +173,7 @@ impl Model {
         input_bits: Option<u32>,
         error: Option<f64>,
         without: Vec<String>,
+        engine: Option<&str>,
     ) -> PyResult<Compiled> {
         let trust = trust
             .map(str::parse::<TrustLevel>)
@@ -169,6 +193,7 @@ impl Model {
             input_bits,
             error: error.unwrap_or(defaults.error),
             passes,
+            engine: engine.map(engine_of).transpose()?,
         };
         let graph = self.graph.clone();
         abandonable(py, move || {

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use pronghorn_he::{
-    RlweRing, SecretKey, rlwe,
-    rlwe::Scratch,
-    shares::ShareEncoding,
-};
+use pronghorn_he::{RlweRing, SecretKey, rlwe, rlwe::Scratch, shares::ShareEncoding};
 use pronghorn_ring::{
     Word,
     random::{Prg, Seed},
@@ -109,7 +105,11 @@ impl<W: Word> CoefficientClient<W> {
             let positions: Vec<u32> = sites.iter().map(|site| site.position).collect();
             let elements: Vec<Option<usize>> = sites
                 .iter()
-                .map(|site| shape.layout.element(polynomial.tile, polynomial.index, site))
+                .map(|site| {
+                    shape
+                        .layout
+                        .element(polynomial.tile, polynomial.index, site)
+                })
                 .collect();
             let share = |image: usize, element: &Option<usize>| {
                 element.map_or(0, |element| input.row(element)[image])
@@ -142,7 +142,8 @@ impl<W: Word> CoefficientClient<W> {
         };
         let words = std::mem::take(&mut self.words);
         let (shape, ring, encoding) = (&self.shape, &self.ring, &self.encoding);
-        let (images, degree, dropped) = (shape.batch, shape.linear.degree, shape.linear.dropped_bits);
+        let (images, degree, dropped) =
+            (shape.batch, shape.linear.degree, shape.linear.dropped_bits);
         let (size, tiles) = (shape.positions() * images, shape.layout.tiles());
         let outputs: Vec<Vec<(usize, u32)>> = (0..tiles)
             .map(|tile| shape.layout.outputs(tile).collect())

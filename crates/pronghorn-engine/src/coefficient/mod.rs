@@ -182,7 +182,9 @@ impl Words {
             row: index,
             source,
         })?;
-        let largest = words.iter().fold(W::default(), |most, &word| most.max(word));
+        let largest = words
+            .iter()
+            .fold(W::default(), |most, &word| most.max(word));
         if largest.to_u64() <= self.most {
             return Ok(());
         }

@@ -135,10 +135,7 @@ impl Weights {
             .par_chunks(BLOCK)
             .map(|block| {
                 let width = block.len().next_multiple_of(LANES);
-                let (mut low, mut high) = (
-                    vec![0; self.taps * width],
-                    vec![0; self.taps * width],
-                );
+                let (mut low, mut high) = (vec![0; self.taps * width], vec![0; self.taps * width]);
                 for (tap, &offset) in offsets.iter().enumerate() {
                     let row = tap * width..tap * width + block.len();
                     let halves = low[row.clone()].iter_mut().zip(&mut high[row]);
@@ -149,7 +146,14 @@ impl Weights {
                 let mut sums = [vec![0; self.outputs * width], vec![0; self.outputs * width]];
                 let [sum_low, sum_high] = &mut sums;
                 simd::columns(
-                    level, &low, &high, width, weights, self.outputs, sum_low, sum_high,
+                    level,
+                    &low,
+                    &high,
+                    width,
+                    weights,
+                    self.outputs,
+                    sum_low,
+                    sum_high,
                 );
                 let mut out = Vec::with_capacity(self.outputs * block.len());
                 for (low, high) in sums[0].chunks_exact(width).zip(sums[1].chunks_exact(width)) {
@@ -212,10 +216,7 @@ impl Weights {
 #[inline(always)]
 fn halve<W: Word>(word: W) -> [i32; 2] {
     let word = word.to_u64();
-    [
-        (word & ((1 << HALF) - 1)) as i32,
-        (word >> HALF) as i32,
-    ]
+    [(word & ((1 << HALF) - 1)) as i32, (word >> HALF) as i32]
 }
 
 /// `low + 2^HALF high mod q`.
@@ -242,8 +243,7 @@ pub fn multiply_reference<W: Word>(
     for channel in 0..inputs {
         for y in 0..kernel[0] {
             for x in 0..kernel[1] {
-                let (polynomial, at) =
-                    layout.tap(output / outputs * inputs + channel, [y, x]);
+                let (polynomial, at) = layout.tap(output / outputs * inputs + channel, [y, x]);
                 let weight = row[(channel * kernel[0] + y) * kernel[1] + x];
                 let product = q.mul(word(polynomial, at + exponent), q.from_i64(weight.into()));
                 sum = q.add(sum, product);

@@ -326,9 +326,9 @@ impl PublicationClient {
         let mut rest = bytes;
         while reader.messages.current().is_some() {
             let expected = reader.messages.bytes();
-            let (message, after) = rest
-                .split_at_checked(expected)
-                .ok_or_else(|| length("the file", bytes.len(), bytes.len() + expected).unwrap_err())?;
+            let (message, after) = rest.split_at_checked(expected).ok_or_else(|| {
+                length("the file", bytes.len(), bytes.len() + expected).unwrap_err()
+            })?;
             reader.take(message)?;
             rest = after;
         }
@@ -474,8 +474,7 @@ impl Machine for PublicationClient {
                 length("the epoch", message.len(), NAME)?;
                 self.made.epoch.copy_from_slice(message);
                 let epoch = self.made.epoch;
-                self.stored
-                    .take_if(|(stored, _)| stored.epoch != epoch);
+                self.stored.take_if(|(stored, _)| stored.epoch != epoch);
                 self.state = ClientState::SendRequest;
             }
             ClientState::ReceiveRows => {
@@ -647,7 +646,13 @@ fn write_rows<W: Word>(
     out.resize(range.len() * rows.bytes(), 0);
     let room = || {
         let words = || vec![W::default(); linear.degree];
-        (words(), words(), words(), HideScratch::new(&ring), Vec::new())
+        (
+            words(),
+            words(),
+            words(),
+            HideScratch::new(&ring),
+            Vec::new(),
+        )
     };
     out.par_chunks_exact_mut(rows.bytes())
         .zip(range)

@@ -164,7 +164,12 @@ impl<W: Word> CoefficientServer<W> {
         let generator = publication::generator(&self.publication.seed, self.step);
         let (ring, layout) = (&self.layer.ring, &self.shape.layout);
         let mut a_0 = vec![W::default(); degree];
-        rlwe::expand_a(&generator, self.shape.hiding_row(), ring.modulus(), &mut a_0);
+        rlwe::expand_a(
+            &generator,
+            self.shape.hiding_row(),
+            ring.modulus(),
+            &mut a_0,
+        );
         let zeros = words.chunks_exact(self.shape.image_words());
         let zeros = zeros.flat_map(|image| &image[..degree]).copied().collect();
         let key = PublicKey::new(ring, a_0, zeros);
@@ -187,7 +192,8 @@ impl<W: Word> CoefficientServer<W> {
                     }
                 },
             );
-        let (encoding, hider, dropped) = (&self.encoding, &self.hider, self.shape.linear.dropped_bits);
+        let (encoding, hider, dropped) =
+            (&self.encoding, &self.hider, self.shape.linear.dropped_bits);
         answers
             .par_chunks_mut(degree)
             .zip(self.output.words_mut().par_chunks_mut(degree))
@@ -320,4 +326,3 @@ impl<W: Word> StepMachine for CoefficientServer<W> {
         Share::Words(self.output)
     }
 }
-
