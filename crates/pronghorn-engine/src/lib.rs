@@ -17,6 +17,7 @@ pub mod run;
 pub mod share;
 mod simd;
 
+pub use coefficient::publication::{ClientPublication, PublicationClient};
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
 pub use run::{

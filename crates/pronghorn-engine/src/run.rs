@@ -617,9 +617,12 @@ pub struct ServerModel {
     steps: Vec<Option<Prepared>>,
     /// What hides the model in what is published: of these weights alone.
     secret: Arc<Seed>,
+    /// Of plan and weights.
+    digest: Zeroizing<[u8; 32]>,
 }
 
 /// The secret half of a step, in the words its plan names.
+#[derive(Clone)]
 enum Prepared {
     LayerU32(Arc<PreparedLayer<u32>>),
     LayerU64(Arc<PreparedLayer<u64>>),
@@ -633,14 +636,7 @@ impl ServerModel {
     /// # Errors
     /// When weights and plan do not go together.
     pub fn new(built: &Built) -> Result<Self, EngineError> {
-        Self::with_secret(built, &Seed::from_os()?)
-    }
-
-    /// [`ServerModel::new`] with a secret that the server keeps: what it published to clients before is then still good, as long as the model is the same.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn with_secret(built: &Built, secret: &Seed) -> Result<Self, EngineError> {
+        let (secret, digest) = (Seed::from_os()?, Zeroizing::new(digest(built)));
         let plan = &built.plan;
         let prepared = |(index, step): (usize, &Step)| match (&step.kind, &built.computation) {
             (StepKind::Linear(linear), Computation::Shares { weights, .. }) => {
@@ -663,8 +659,20 @@ impl ServerModel {
         Ok(Self {
             plan: Arc::new(plan.clone()),
             steps,
-            secret: Arc::new(secret_of(built, secret)),
+            secret: Arc::new(secret_of(&digest, &secret)),
+            digest,
         })
+    }
+
+    /// The same model with a secret of publications that the server keeps: what it published to clients before is then still good, as long as the
+    /// model is the same.
+    pub fn with_secret(&self, secret: &Seed) -> Self {
+        Self {
+            plan: self.plan.clone(),
+            steps: self.steps.clone(),
+            secret: Arc::new(secret_of(&self.digest, secret)),
+            digest: self.digest.clone(),
+        }
     }
 
     /// The plan both parties follow.
@@ -673,21 +681,28 @@ impl ServerModel {
     }
 }
 
-/// A secret of this plan with these weights alone, from one of the server: publications of two models must not hide behind the same numbers.
-fn secret_of(built: &Built, secret: &Seed) -> Seed {
-    let mut hasher = blake3::Hasher::new_keyed(secret.as_bytes());
+/// A secret of one plan with its weights alone, from one of the server: publications of two models must not hide behind the same numbers.
+fn secret_of(digest: &[u8; 32], secret: &Seed) -> Seed {
+    Seed::from_bytes(*blake3::keyed_hash(secret.as_bytes(), digest).as_bytes())
+}
+
+/// Of a plan with its weights.
+fn digest(built: &Built) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 plan with its weights");
     hasher.update(&built.plan.hash());
     if let Computation::Shares { weights, .. } = &built.computation {
-        for layer in weights.iter().flatten() {
-            for numbers in [&layer.weights, &layer.bias] {
-                hasher.update(&(numbers.len() as u64).to_le_bytes());
-                numbers.iter().for_each(|number| {
-                    hasher.update(&number.to_le_bytes());
-                });
+        for numbers in weights
+            .iter()
+            .flatten()
+            .flat_map(|layer| [&layer.weights, &layer.bias])
+        {
+            hasher.update(&(numbers.len() as u64).to_le_bytes());
+            for number in numbers {
+                hasher.update(&number.to_le_bytes());
             }
         }
     }
-    Seed::from_bytes(*hasher.finalize().as_bytes())
+    *hasher.finalize().as_bytes()
 }
 
 /// A layer's weights, laid out.

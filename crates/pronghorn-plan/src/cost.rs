@@ -145,6 +145,9 @@ pub fn stream_bytes(words: usize, width: u32) -> u64 {
 /// cost of security is in the choice of moduli.
 pub const PUBLICATION_IMAGES: usize = 1 << 20;
 
+/// Images that a client counts for a connection when it names a publication; then it names one again.
+pub const PUBLICATION_GRANT: usize = PUBLICATION_IMAGES >> 6;
+
 /// Bytes of the polynomials that the server publishes to a client before its first batch, once for all its connections.
 pub fn publication(plan: &Plan) -> u64 {
     let bytes = |(_, _, linear): (usize, &Step, &LinearPlan)| {

@@ -24,7 +24,7 @@ use crate::{
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
     refill::Refill,
     server::foreign_peer,
-    store::{Bounds, Name, Owner, Store},
+    store::{Bounds, Name, Owner, Store, publication::PublicationFile},
     transport::Transport,
 };
 
@@ -82,6 +82,8 @@ pub struct Client {
     /// Of this connection, for plans whose keys serve all its batches.
     keys: ClientKeys,
     store: Arc<Store<ClientPrepared>>,
+    /// Where what the server publishes is kept.
+    published: Option<PublicationFile>,
     /// The server's store, and the batches it keeps for this client.
     server: Owner,
     prepared_batches: usize,
@@ -213,10 +215,13 @@ impl Client {
                 Some(shared) => shared,
                 None => Arc::new(open_store(options.store.as_deref(), &plan, &options)?),
             };
-            Ok((plan, hello, fits, store))
+            let directory = options.store.as_deref();
+            let published = directory.filter(|_| cost::publication(&plan) > 0);
+            let published = published.map(|path| PublicationFile::new(path, &hello.plan_hash));
+            Ok((plan, hello, fits, store, published))
         });
         match ready {
-            Ok((plan, hello, fits, store)) => Ok(Self {
+            Ok((plan, hello, fits, store, published)) => Ok(Self {
                 link,
                 max_batch: plan.max_batch().min(hello.max_batch as usize).min(fits),
                 max_memory: options.max_memory,
@@ -227,6 +232,7 @@ impl Client {
                 over: false,
                 keys: ClientKeys::default(),
                 store,
+                published,
                 server: hello.store,
                 prepared_batches: hello.prepared_batches as usize,
                 setup: None,
@@ -297,6 +303,7 @@ impl Client {
             stats.prepared_batches += u64::from(prepared.is_some());
             stats.lost_preparations += damaged + u64::from(named && prepared.is_none());
             self.want_prepared(images)?;
+            self.offer_published()?;
             let mut run = inputs.run(&self.keys, prepared)?;
             stats.clamped_inputs += run.clamped_inputs();
             self.guarded(|client| {
@@ -305,6 +312,7 @@ impl Client {
                 })
             })?;
             done += batch;
+            self.keep_published()?;
             stats.clamped_activations += run.clamped_activations();
             outputs.extend(run.finish()?);
             stats.batches += 1;
@@ -482,6 +490,25 @@ impl Client {
     /// What keeps batches prepared, where something does.
     pub fn refill(&self) -> Option<&Refill> {
         self.refill.as_ref()
+    }
+
+    /// Has the next batch use what the server published on an earlier connection, if it is the first of this one.
+    fn offer_published(&mut self) -> Result<(), SessionError> {
+        if let Some(file) = &mut self.published
+            && self.keys.publication().is_none()
+            && let Some((publication, images)) = file.take(&self.plan)?
+        {
+            self.keys.offer_publication(publication, images);
+        }
+        Ok(())
+    }
+
+    /// Keeps what the server has published on this connection, where the client has a store.
+    fn keep_published(&mut self) -> Result<(), SessionError> {
+        if let (Some(file), Some(publication)) = (&mut self.published, self.keys.publication()) {
+            file.keep(&self.plan, &publication)?;
+        }
+        Ok(())
     }
 
     /// Has batches prepared of the sizes that a prediction of `images` images has.

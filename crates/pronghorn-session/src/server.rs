@@ -18,6 +18,7 @@ use pronghorn_engine::{
     EngineError, Machine, ServerKeys, ServerModel, ServerPreparation, ServerPrepared, ServerRun,
 };
 use pronghorn_plan::{Plan, TrustLevel, cost};
+use pronghorn_ring::random::Seed;
 
 use crate::{
     drive::drive,
@@ -27,7 +28,7 @@ use crate::{
     link::{Link, Timeouts},
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
     quota::{ImageQuota, Pool, Taken, lock, network},
-    store::{Bounds, Name, Owner, Store},
+    store::{Bounds, Name, Owner, Store, publication::server_secret},
     text,
     transport::Transport,
 };
@@ -62,6 +63,9 @@ pub trait Service: Send + Sync {
     /// # Errors
     /// When it cannot begin, or nothing can be prepared.
     fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError>;
+
+    /// Takes the secret that what is published is made with, which stays the same for later runs of the server.
+    fn keep_secret(&mut self, _secret: &Seed) {}
 }
 
 /// The server's half of a preparation.
@@ -98,6 +102,10 @@ impl Service for ModelService {
 
     fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError> {
         Ok(Box::new(ServerPreparation::new(&self.0, batch, keys)?))
+    }
+
+    fn keep_secret(&mut self, secret: &Seed) {
+        self.0 = Arc::new(self.0.with_secret(secret));
     }
 }
 
@@ -186,14 +194,15 @@ impl Server {
         self
     }
 
-    /// Keeps its halves of prepared batches in a directory, for later runs of the server; in memory otherwise. Several servers may share
-    /// one.
+    /// Keeps its halves of prepared batches in a directory, for later runs of the server, and the secret of what it publishes; in memory otherwise.
+    /// Several servers may share one.
     ///
     /// # Errors
     /// When the file system refuses.
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
         let plan = Arc::new(self.service.plan().clone());
         self.store = Store::open(directory, plan, self.store.bounds())?;
+        self.service.keep_secret(&server_secret(directory)?);
         Ok(self)
     }
 

@@ -23,6 +23,7 @@
 
 mod disk;
 pub mod file;
+pub(crate) mod publication;
 #[cfg(test)]
 mod tests;
 

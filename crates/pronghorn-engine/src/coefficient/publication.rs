@@ -6,11 +6,11 @@
 //!
 //! Messages, in order:
 //! 1. server: 32 bytes, the epoch, which names its secret without telling it;
-//! 2. client: its seed (32 bytes), how many images it may serve from now on (4, little-endian), and whether the polynomials are to be sent (1: 0 or 1);
+//! 2. client: its seed (32 bytes), for how many images it names it now (4, little-endian), and whether the polynomials are to be sent (1: 0 or 1);
 //! 3. server, if so: the polynomials' coefficients without their dropped bits, some in each message, step by step.
 //!
-//! Each image takes a secret of its own with the same `a`; after [`PUBLICATION_IMAGES`] of them, which both parties count, there is a new
-//! publication.
+//! Each image takes a secret of its own with the same `a`. After the images of message 2, at most [`PUBLICATION_GRANT`], which both parties count, the
+//! exchange comes again, and the client names the same seed for [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES) at most.
 
 use std::{
     ops::Range,
@@ -21,7 +21,7 @@ use pronghorn_he::{
     RlweRing, rlwe,
     shares::{HideScratch, Rerandomiser},
 };
-use pronghorn_plan::{LinearPlan, Plan, WordSize, coefficient::Layout, cost::PUBLICATION_IMAGES};
+use pronghorn_plan::{LinearPlan, Plan, WordSize, coefficient::Layout, cost::PUBLICATION_GRANT};
 use pronghorn_ring::{
     Word, bits,
     random::{Prg, Seed},
@@ -359,7 +359,7 @@ impl PublicationClient {
         if self.messages.current().is_none() {
             let made = std::mem::replace(&mut self.made, Made::none());
             self.slot
-                .put(made.finish(), PUBLICATION_IMAGES - self.batch);
+                .put(made.finish(), PUBLICATION_GRANT - self.batch);
             self.state = ClientState::Done;
         }
     }
@@ -449,8 +449,8 @@ impl Machine for PublicationClient {
             return Err(NOT_NOW);
         };
         let (seed, images, wanted) = match &self.stored {
-            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_IMAGES), 0),
-            None => (self.made.seed, PUBLICATION_IMAGES, 1),
+            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_GRANT), 0),
+            None => (self.made.seed, PUBLICATION_GRANT, 1),
         };
         out.extend_from_slice(&seed);
         out.extend_from_slice(&(images as u32).to_le_bytes());
@@ -598,7 +598,7 @@ impl Machine for PublicationServer {
         let (seed, rest) = message.split_first_chunk().expect("the length was checked");
         let (images, wanted) = rest.split_first_chunk().expect("the length was checked");
         let images = u32::from_le_bytes(*images) as usize;
-        if images < self.batch || images > PUBLICATION_IMAGES || wanted[0] > 1 {
+        if images < self.batch || images > PUBLICATION_GRANT || wanted[0] > 1 {
             return Err(EngineError::Unsupported {
                 step: STEP.to_owned(),
                 reason: "the client counts fewer images than come next or more than one publication serves, or asks neither for polynomials nor for none",

@@ -42,7 +42,7 @@ impl Half for Number {
     }
 }
 
-fn plan(model: &str) -> Arc<Plan> {
+pub(super) fn plan(model: &str) -> Arc<Plan> {
     let value = ValueSpec {
         shape: vec![1],
         fraction_bits: 0,

@@ -1,0 +1,280 @@
+//! What is published to a client, kept by both parties in the directory of a store: by the client so that it comes once, by the server the secret
+//! that it is made with, so that it stays good.
+//!
+//! The client's file is named after the plan, and holds (little-endian)
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | `"PRONGPUB"` |
+//! | 2 | version |
+//! | 32 | hash of the plan |
+//! | 32 | epoch of the server's secret |
+//! | 32 | seed of all `a` |
+//! | rest | polynomials, as they came |
+//! | 32 | BLAKE3 of all before |
+//!
+//! A file beside it counts the images it serves: four bytes are appended, and on the disk, before a connection may use as many. The server's file, 32 bytes,
+//! is a secret.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use pronghorn_engine::{ClientPublication, PublicationClient};
+use pronghorn_plan::{
+    Plan,
+    cost::{PUBLICATION_GRANT, PUBLICATION_IMAGES},
+};
+use pronghorn_ring::random::Seed;
+
+use super::{
+    Name, StoreError,
+    disk::{Disk, Real},
+};
+use crate::text::hex;
+
+const MAGIC: [u8; 8] = *b"PRONGPUB";
+const VERSION: u16 = 1;
+const CONTEXT: &str = "pronghorn publication's file";
+const CHECK: usize = 32;
+const HEADER: usize = 8 + 2 + 3 * 32;
+/// The server's file.
+const SECRET: &str = "publication.secret";
+/// Longest file that is read.
+const MOST_BYTES: u64 = 8 << 30;
+
+/// A client's file of one plan.
+pub(crate) struct PublicationFile {
+    directory: PathBuf,
+    name: String,
+    /// The seed of what the file has, where that is known.
+    seed: Option<[u8; 32]>,
+}
+
+impl PublicationFile {
+    /// The file of a plan in a store's directory, which exists.
+    pub fn new(directory: &Path, plan_hash: &[u8; 32]) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            name: format!("publication-{}", hex(plan_hash)),
+            seed: None,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    fn counts(&self) -> PathBuf {
+        self.directory.join(format!("{}.images", self.name))
+    }
+
+    /// What is there, and how many images of it were set aside for this connection. A file that is damaged or used up is none.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn take(&mut self, plan: &Plan) -> Result<Option<(ClientPublication, usize)>, StoreError> {
+        let refused = |source| disk_error(&self.path(), source);
+        let bytes = match Real.read(&self.path(), 0, MOST_BYTES) {
+            Ok((bytes, _)) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(refused(error)),
+        };
+        let Some(publication) = read(plan, &bytes) else {
+            return Ok(None);
+        };
+        let left = PUBLICATION_IMAGES.saturating_sub(self.counted().map_err(refused)?);
+        let granted = left.min(PUBLICATION_GRANT);
+        if granted == 0 {
+            return Ok(None);
+        }
+        self.count(granted).map_err(refused)?;
+        self.seed = Some(publication.seed);
+        Ok(Some((publication, granted)))
+    }
+
+    /// Keeps what came on this connection, unless it was there before.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn keep(&mut self, plan: &Plan, publication: &ClientPublication) -> Result<(), StoreError> {
+        if self.seed == Some(publication.seed) {
+            return Ok(());
+        }
+        let refused = |source| disk_error(&self.path(), source);
+        let new = format!("{}.{}", self.name, Name::random()?);
+        let new = self.directory.join(new);
+        let replace = || {
+            Real.write_new(&new, &mut |_, file| {
+                let mut check = blake3::Hasher::new_derive_key(CONTEXT);
+                for part in [header(plan, publication).as_slice(), &publication.bytes] {
+                    check.update(part);
+                    file.write_all(part)?;
+                }
+                file.write_all(check.finalize().as_bytes())
+            })?;
+            match Real.remove(&self.counts()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => self.count(PUBLICATION_GRANT)?,
+            }
+            Real.rename(&new, &self.path())?;
+            Real.sync_directory(&self.directory)
+        };
+        replace().map_err(|error| {
+            // What is left of it is of no use.
+            let _ = fs::remove_file(&new);
+            refused(error)
+        })?;
+        self.seed = Some(publication.seed);
+        Ok(())
+    }
+
+    /// Images set aside so far.
+    fn counted(&self) -> io::Result<usize> {
+        match Real.read(&self.counts(), 0, 1 << 20) {
+            Ok((bytes, _)) => Ok(bytes
+                .chunks(4)
+                .map(|count| count.try_into().map_or(0, u32::from_le_bytes) as usize)
+                .sum()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn count(&self, images: usize) -> io::Result<()> {
+        Real.append(&self.counts(), &(images as u32).to_le_bytes())
+    }
+}
+
+fn disk_error(path: &Path, source: io::Error) -> StoreError {
+    let path = path.display().to_string();
+    StoreError::Disk { path, source }
+}
+
+fn header(plan: &Plan, publication: &ClientPublication) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER);
+    bytes.extend(MAGIC);
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(plan.hash());
+    bytes.extend(publication.epoch);
+    bytes.extend(publication.seed);
+    bytes
+}
+
+/// The publication in a file's bytes, if they are undamaged and of this plan.
+fn read(plan: &Plan, bytes: &[u8]) -> Option<ClientPublication> {
+    let (before, check) = bytes.split_last_chunk::<CHECK>()?;
+    let (header, polynomials) = before.split_at_checked(HEADER)?;
+    let (start, names) = header.split_at(10);
+    let (hash, names) = names.split_first_chunk::<32>()?;
+    let (epoch, seed) = names.split_first_chunk::<32>()?;
+    let fits = start[..8] == MAGIC && start[8..] == VERSION.to_le_bytes() && *hash == plan.hash();
+    if !fits || blake3::derive_key(CONTEXT, before) != *check {
+        return None;
+    }
+    let names = (*epoch, seed.try_into().ok()?);
+    PublicationClient::read(plan, names, polynomials).ok()
+}
+
+/// The secret that a server makes publications with, from its store's directory; made where it is missing.
+///
+/// # Errors
+/// When the file system refuses, or the file is none.
+pub(crate) fn server_secret(directory: &Path) -> Result<Seed, StoreError> {
+    let path = directory.join(SECRET);
+    let refused = |source| disk_error(&path, source);
+    let made = Seed::from_os().map_err(pronghorn_engine::EngineError::from)?;
+    let new = directory.join(format!("{SECRET}.{}", Name::random()?));
+    let write = || {
+        Real.write_new(&new, &mut |_, file| file.write_all(made.as_bytes()))?;
+        // Of several servers who begin at once, one makes it.
+        match fs::hard_link(&new, &path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Real.sync_directory(directory),
+        }
+    };
+    if !path.exists() {
+        let written = write();
+        let _ = fs::remove_file(&new);
+        written.map_err(refused)?;
+    }
+    let (bytes, _) = Real.read(&path, 0, 33).map_err(refused)?;
+    let seed = bytes.as_slice().try_into().map_err(|_| {
+        let damaged = "it is no secret of a server: remove it, and clients fetch what is published anew";
+        refused(io::Error::new(io::ErrorKind::InvalidData, damaged))
+    })?;
+    Ok(Seed::from_bytes(seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// One of which nothing is published.
+    fn plan() -> Arc<Plan> {
+        super::super::tests::plan("published")
+    }
+
+    fn publication(seed: u8) -> ClientPublication {
+        ClientPublication {
+            epoch: [7; 32],
+            seed: [seed; 32],
+            steps: vec![None; plan().steps.len()],
+            bytes: Arc::default(),
+        }
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("pronghorn-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Real.make_directory(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn serves_so_many_images_once() {
+        let (directory, plan) = (directory("publications"), plan());
+        let file = || PublicationFile::new(&directory, &plan.hash());
+        assert!(file().take(&plan).unwrap().is_none());
+        file().keep(&plan, &publication(1)).unwrap();
+        let mut granted = PUBLICATION_GRANT;
+        while let Some((found, images)) = file().take(&plan).unwrap() {
+            assert_eq!((found.seed, found.epoch), ([1; 32], [7; 32]));
+            granted += images;
+        }
+        assert_eq!(granted, PUBLICATION_IMAGES);
+        file().keep(&plan, &publication(2)).unwrap();
+        assert_eq!(file().take(&plan).unwrap().unwrap().0.seed, [2; 32]);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn damaged_files_are_none() {
+        let (directory, plan) = (directory("damaged-publications"), plan());
+        let mut file = PublicationFile::new(&directory, &plan.hash());
+        file.keep(&plan, &publication(1)).unwrap();
+        let good = fs::read(file.path()).unwrap();
+        for place in 0..good.len() {
+            let mut bytes = good.clone();
+            bytes[place] ^= 1;
+            assert!(read(&plan, &bytes).is_none() && read(&plan, &good[..place]).is_none());
+        }
+        assert!(read(&plan, &good).is_some());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn servers_keep_their_secret() {
+        let directory = directory("secrets");
+        let first = server_secret(&directory).unwrap();
+        let again = server_secret(&directory).unwrap();
+        assert!(first.as_bytes() == again.as_bytes());
+        fs::write(directory.join(SECRET), b"short").unwrap();
+        assert!(server_secret(&directory).is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
