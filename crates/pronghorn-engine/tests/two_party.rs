@@ -15,17 +15,22 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    ActivationPlan, BuildOptions, Built, Plan, Protocol, Step, StepKind, TrustLevel, build, cost,
-    plan::FORMAT,
+    ActivationPlan, BuildOptions, Built, Engine, Plan, Protocol, Step, StepKind, TrustLevel, build,
+    cost, plan::FORMAT,
 };
 use proptest::prelude::*;
 
 fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
+    built_in(None, seed, bits)
+}
+
+fn built_in(engine: Option<Engine>, seed: u64, bits: Option<(u32, u32)>) -> Built {
     let options = BuildOptions {
         trust: Some(TrustLevel::TwoParty),
         samples: Some(numbers(162 * 20, 77)),
         weight_bits: bits.map(|bits| bits.0),
         input_bits: bits.map(|bits| bits.1),
+        engine,
         ..BuildOptions::default()
     };
     build(&network(seed), &options).expect("the test network has a plan")
@@ -33,10 +38,12 @@ fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
 
 #[test]
 fn equals_the_oracle() {
-    let built = built(1, None);
-    assert_eq!(built.plan.tolerance(), 0);
-    for batch in [1, 7] {
-        check(&built, &numbers(162 * batch, 5), batch);
+    for engine in [Engine::Batch, Engine::Coefficient] {
+        let built = built_in(Some(engine), 1, None);
+        assert_eq!(built.plan.tolerance(), 0);
+        for batch in [1, 7] {
+            check(&built, &numbers(162 * batch, 5), batch);
+        }
     }
 }
 
@@ -50,12 +57,20 @@ proptest! {
     }
 }
 
-/// Rows of `a'` come with the first batch of a connection alone, and serve batches of any size exactly.
+/// What is published comes with the first batch of a connection alone, and serves batches of any size exactly.
 #[test]
 fn later_batches_exchange_b_alone() {
-    let built = built(3, None);
-    let published = cost::published(&built.plan);
-    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    for (engine, published) in [
+        (Engine::Batch, cost::published as fn(&Plan) -> u64),
+        (Engine::Coefficient, cost::publication),
+    ] {
+        let built = built_in(Some(engine), 3, None);
+        check_later_batches(&built, published(&built.plan));
+    }
+}
+
+fn check_later_batches(built: &Built, published: u64) {
+    let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
     let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
     let mut sizes = Vec::new();
     for (batch, seed) in [(2, 9), (2, 10), (5, 11), (1, 12), (2, 13)] {
@@ -247,14 +262,15 @@ fn what_cannot_be_prepared_is_refused() {
     ));
 }
 
-/// Nothing in the plan tells a range that is no power of two: of weights it says how many bits their sums take.
+/// Nothing in the plan tells a range that is no power of two, but for what rounding adds: of weights it says how many bits their sums take.
 #[test]
 fn plans_do_not_tell_sums_of_weights() {
     let plan = built(4, None).plan;
     for (_, step, linear) in plan.linear_steps() {
         let (low, high) = (i64::from(step.value.low), i64::from(step.value.high));
+        let rounding = -low - high;
         assert!(
-            (high + 2).count_ones() == 1 && low == -high,
+            (2 - low).count_ones() == 1 && (rounding == 0 || rounding.count_ones() == 1),
             "{}: {low}..={high}",
             step.name
         );

@@ -63,6 +63,9 @@ pub struct QuantiseOptions {
     pub wide_bits: u32,
     /// Bits of the model's input where no layer of weights reads it; 2 to 24.
     pub plain_input_bits: u32,
+    /// For values that are requantised in circuits, where each time costs: a value that layers read is brought to one precision for all its readers,
+    /// and is clamped at powers of two, which take fewer gates than others.
+    pub circuits: bool,
 }
 
 impl Default for QuantiseOptions {
@@ -71,6 +74,7 @@ impl Default for QuantiseOptions {
             margin: 1.0,
             wide_bits: 16,
             plain_input_bits: 8,
+            circuits: false,
         }
     }
 }
@@ -190,6 +194,7 @@ fn check_options(options: &QuantiseOptions) -> Result<(), QuantiseError> {
         margin,
         wide_bits,
         plain_input_bits,
+        circuits: _,
     } = *options;
     if !(1.0..=1e6).contains(&margin) {
         let found = margin.to_string();

@@ -267,6 +267,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let wanted = float::evaluate(&graph, tested, tests)?;
     let quantise_options = QuantiseOptions {
         margin,
+        circuits: trust == TrustLevel::TwoParty,
         ..QuantiseOptions::default()
     };
 
@@ -298,6 +299,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
             tolerance,
             weight_bits: options.weight_bits,
             input_bits: options.input_bits,
+            circuits: quantise_options.circuits,
         };
         let fixed = quantise::quantise(&graph, &profile, &budget, &quantise_options)?;
         let error = result_error(&fixed, tested, &wanted)?;

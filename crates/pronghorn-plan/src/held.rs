@@ -4,11 +4,14 @@
 //! guard bits and errors with them; an activation drops the guard bits inside its protocol and leaves exact shares again. Nothing of
 //! this is in the plan but the guard bits of linear steps: both parties derive the rest.
 
-use pronghorn_graph::fixed::{LocalOp, ValueSpec};
+use pronghorn_graph::fixed::{ActivationOp, LocalOp, ValueSpec};
 
-use pronghorn_mpc::circuit::signed_width;
+use pronghorn_mpc::circuit::{Rectifier, signed_width};
 
-use crate::plan::{Plan, Protocol, StepKind};
+use crate::{
+    garbled::Stage,
+    plan::{Plan, Protocol, StepKind},
+};
 
 /// How both parties hold a value `v`: as shares of `2^guard v + delta` modulo `2^bits`, where `|delta| <= error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +37,15 @@ pub const MAX_BITS: u32 = 32;
 /// Guard bits of a linear step where its answer goes straight to an activation.
 pub const LEAST_GUARD: u32 = 2;
 
-/// The range of a value whose limits tell no more than how many bits it takes, errors of guard bits included.
-pub(crate) fn power_of_two_range(value: &ValueSpec) -> ValueSpec {
+/// The range of a value whose limits tell no more than how many bits it takes, errors of guard bits included, and `rounding` above it if
+/// that takes no more.
+pub(crate) fn power_of_two_range(value: &ValueSpec, rounding: i32) -> ValueSpec {
     let bits = signed_width(i64::from(value.low) - 1, i64::from(value.high) + 1);
     // Two less than a word's range, for errors at either end.
-    let (low, high) = (2 - (1i64 << (bits - 1)), (1i64 << (bits - 1)) - 2);
+    let (low, mut high) = (2 - (1i64 << (bits - 1)), (1i64 << (bits - 1)) - 2);
+    if i64::from(value.high) <= high - i64::from(rounding) {
+        high -= i64::from(rounding);
+    }
     let fit = |x: i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     ValueSpec {
         low: fit(low).min(value.low),
@@ -99,6 +106,17 @@ fn value_bits(plan: &Plan) -> Vec<u32> {
             StepKind::Activation(activation) if activation.protocol == Protocol::Product => {
                 bits[index]
             }
+            StepKind::Activation(activation) => {
+                let input = &plan.steps[step.inputs[place]];
+                let high = input.value.high.saturating_add(rounding(&activation.ops));
+                width(
+                    &input.kind,
+                    &ValueSpec {
+                        high,
+                        ..input.value.clone()
+                    },
+                )
+            }
             _ => 0,
         };
         let wanted: Vec<u32> = (0..step.inputs.len()).map(wanted).collect();
@@ -107,6 +125,18 @@ fn value_bits(plan: &Plan) -> Vec<u32> {
         }
     }
     bits
+}
+
+/// What a chain of functions is to add before it drops bits so that it rounds: a value that has room for it takes one addition in a circuit, not two.
+pub(crate) fn rounding(ops: &[ActivationOp]) -> i32 {
+    match Stage::of(ops) {
+        Some(Stage {
+            rectifier: Rectifier::None | Rectifier::Relu,
+            requantisation: Some(last),
+            ..
+        }) => ((1i64 << last.shift) >> 1) as i32,
+        _ => 0,
+    }
 }
 
 /// Bits by which a local step shifts input number `place` up.

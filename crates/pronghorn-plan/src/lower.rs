@@ -292,7 +292,10 @@ fn widen_ranges(plan: &mut Plan) -> Result<(), BuildError> {
         let value = match &step.kind {
             StepKind::Input => Some(proven[index].clone()),
             StepKind::Linear(_) if kept[index] => Some(proven[index].clone()),
-            StepKind::Linear(_) => Some(held::power_of_two_range(&proven[index])),
+            StepKind::Linear(_) => {
+                let rounding = rounding_after(plan, index);
+                Some(held::power_of_two_range(&proven[index], rounding))
+            }
             _ => derived_range(plan, index)?,
         };
         match value {
@@ -312,6 +315,19 @@ fn widen_ranges(plan: &mut Plan) -> Result<(), BuildError> {
         }
     }
     Ok(())
+}
+
+/// The most that steps right after step `index` add to its value to round it.
+fn rounding_after(plan: &Plan, index: usize) -> i32 {
+    let readers = plan
+        .steps
+        .iter()
+        .filter(|step| step.inputs.contains(&index));
+    let rounding = readers.map(|step| match &step.kind {
+        StepKind::Activation(activation) => held::rounding(&activation.ops),
+        _ => 0,
+    });
+    rounding.max().unwrap_or(0)
 }
 
 /// The value of a step with the range that its inputs' ranges give; none where that takes more than 32 bits.

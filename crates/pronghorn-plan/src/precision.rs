@@ -205,6 +205,8 @@ pub struct ModulusBudget {
     pub weight_bits: Option<u32>,
     /// The user's choice of input bits, if any.
     pub input_bits: Option<u32>,
+    /// Whether answers go to circuits, where a bit of each costs more than anything else.
+    pub circuits: bool,
 }
 
 /// Precisions the planner tries.
@@ -224,8 +226,11 @@ impl ModulusBudget {
         for weight_bits in range(self.weight_bits, WEIGHT_BITS) {
             for input_bits in range(self.input_bits, INPUT_BITS) {
                 let candidate = layer.at(weight_bits, input_bits);
-                let bits = demand(&candidate, input_bits).modulus_bits();
-                let rank = if bits <= 31 {
+                let demand = demand(&candidate, input_bits);
+                let bits = demand.modulus_bits();
+                let rank = if self.circuits && bits <= MAX_U64_BITS {
+                    self.rank_in_circuits(demand.width.log2().ceil() as u32, candidate.error)
+                } else if bits <= 31 {
                     self.rank_narrow(bits, candidate.error)
                 } else if let Some(bits) = split_bits(layer, weight_bits, input_bits) {
                     self.rank_split(bits, candidate.error)
@@ -248,6 +253,15 @@ impl ModulusBudget {
             }
         }
         best.map(|(precision, _)| precision)
+    }
+
+    /// Lower is better. The fewest bits of an answer within the tolerance.
+    fn rank_in_circuits(&self, bits: u32, error: f64) -> (u32, u32, f64) {
+        if error <= self.tolerance {
+            (0, bits, error)
+        } else {
+            (5, 0, error)
+        }
     }
 
     /// Lower is better. In 32-bit words a smaller modulus saves traffic only: well within the tolerance

@@ -358,8 +358,7 @@ impl PublicationClient {
     fn finish_if_over(&mut self) {
         if self.messages.current().is_none() {
             let made = std::mem::replace(&mut self.made, Made::none());
-            self.slot
-                .put(made.finish(), PUBLICATION_GRANT - self.batch);
+            self.slot.put(made.finish(), PUBLICATION_GRANT - self.batch);
             self.state = ClientState::Done;
         }
     }

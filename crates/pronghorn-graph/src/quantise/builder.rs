@@ -17,6 +17,9 @@ use crate::{
 /// Fraction bits of the slope of a `LeakyRelu`.
 const SLOPE_BITS: u32 = 8;
 
+/// Fraction bits that a value has beyond what the layers that read it need, where others read it, too.
+const BESIDE_LAYERS: i32 = 1;
+
 /// Bits of the factors of an average, at worst and at best: a factor is off by up to half a unit, the
 /// same way everywhere.
 const AVERAGE_BITS: std::ops::RangeInclusive<u32> = 8..=10;
@@ -49,6 +52,9 @@ pub(super) fn build(
     for index in (0..=result).filter(|&index| needed[index]) {
         builder.current = index;
         builder.place[index] = builder.node(&graph.nodes[index])?;
+        if options.circuits {
+            builder.place[index] = builder.settle(index)?;
+        }
     }
     let finish = tail
         .iter()
@@ -272,11 +278,46 @@ impl<'a> Builder<'a> {
         let Some((layer, precision)) = self.layers[self.current].take() else {
             unreachable!("every layer that is needed has a precision")
         };
-        let wanted = layer.input_fraction(precision);
+        let mut wanted = layer.input_fraction(precision);
+        if self.options.circuits && !self.is_wide(input) {
+            wanted = wanted.max(self.value(input).fraction_bits);
+        }
         let value = self.requantise(self.place[input], wanted, layer.range())?;
         let fraction = self.nodes[value].value.fraction_bits;
         let (linear, result) = layer.integers(precision.weight_bits, fraction);
         self.push(FixedOp::Linear(linear), vec![value], result)
+    }
+
+    /// Whether a value of the float graph is no activation, which has been settled.
+    fn is_wide(&self, input: usize) -> bool {
+        !matches!(
+            self.nodes[self.place[input]].op,
+            FixedOp::Activation(ActivationOp::Requantise { .. })
+        )
+    }
+
+    /// The value of an activation at the one precision that all its readers get, where layers are among them: the finest that one asks for, and
+    /// [`BESIDE_LAYERS`] more for others.
+    fn settle(&mut self, index: usize) -> Result<usize, QuantiseError> {
+        let place = self.place[index];
+        if !matches!(self.nodes[place].op, FixedOp::Activation(_)) {
+            return Ok(place);
+        }
+        let readers = self.graph.nodes.iter().enumerate();
+        let readers = readers.filter(|(_, node)| node.inputs.contains(&index));
+        let (mut finest, mut others) = (None, 0);
+        for (reader, _) in readers {
+            match &self.layers[reader] {
+                Some((layer, precision)) => {
+                    finest = finest.max(Some(layer.input_fraction(*precision)));
+                }
+                None => others = BESIDE_LAYERS,
+            }
+        }
+        match finest {
+            Some(finest) => self.requantise(place, finest + others, self.ranges[index]),
+            None => Ok(place),
+        }
     }
 
     /// An activation at the scale of its input.
@@ -441,7 +482,10 @@ impl<'a> Builder<'a> {
         } = self.nodes[value].clone();
         let shift = (spec.fraction_bits - fraction).clamp(0, 31) as u32;
         let fraction = spec.fraction_bits - shift as i32;
-        let (low, high) = range.integers(fraction);
+        let (mut low, mut high) = range.integers(fraction);
+        if self.options.circuits {
+            (low, high) = scale::powers_of_two(low, high);
+        }
         if shift == 0 && low <= spec.low && spec.high <= high {
             return Ok(value);
         }

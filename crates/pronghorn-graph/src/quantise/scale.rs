@@ -59,6 +59,13 @@ impl Range {
     }
 }
 
+/// The narrowest range around this one whose ends are `-2^i` or 0, and `2^j - 1`.
+pub(super) fn powers_of_two(low: i32, high: i32) -> (i32, i32) {
+    let ones = |x: i32| u32::MAX.checked_shr(x.leading_zeros()).unwrap_or(0) as i32;
+    let low = if low < 0 { !ones(!low) } else { 0 };
+    (low, if high > 0 { ones(high) } else { high.max(low) })
+}
+
 /// The largest `f` with `reach * 2^f <= most`.
 pub(super) fn fraction(reach: f64, most: f64) -> i32 {
     let guess = (most / reach).log2().floor();
@@ -93,6 +100,22 @@ mod tests {
         assert_eq!(range(-127.0, 3.0).fraction(8), 0);
         assert_eq!(range(0.0, 3e9).fraction(2), -30);
         assert_eq!(range(0.0, 0.0).fraction(8), MAX_FRACTION);
+    }
+
+    #[test]
+    fn powers_of_two_enclose() {
+        for (given, wanted) in [
+            ((0, 376), (0, 511)),
+            ((0, 511), (0, 511)),
+            ((-1, 512), (-1, 1023)),
+            ((-128, 1), (-128, 1)),
+            ((-129, 0), (-256, 0)),
+            ((3, 5), (0, 7)),
+            ((-5, -3), (-8, -3)),
+            ((i32::MIN, i32::MAX), (i32::MIN, i32::MAX)),
+        ] {
+            assert_eq!(powers_of_two(given.0, given.1), wanted);
+        }
     }
 
     #[test]

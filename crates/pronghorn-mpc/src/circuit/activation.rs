@@ -89,13 +89,22 @@ impl Activation {
         let rest = self.requantisation.map_or(0, |each| each.apply(0));
         add_multiple(&mut sum, Bit::ONE, rest);
         let shares = input.reduces_to(output);
-        for piece in self.pooled(&mut builder, &inputs, offset, shares) {
+        // Rounding by an offset is a floor, which is monotone: bits are dropped before values are compared.
+        let cut = match self.requantisation {
+            Some(Requantisation { shift, .. }) if offset != 0 => shift,
+            _ => 0,
+        };
+        let requantisation = self.requantisation.map(|each| Requantisation {
+            shift: each.shift - cut,
+            ..each
+        });
+        for piece in self.pooled(&mut builder, &inputs, offset, cut, shares) {
             let linear = self.requantisation.is_none();
             for mut piece in self.rectifier.pieces(&mut builder, piece, linear) {
-                if let Some(requantisation) = self.requantisation {
+                if let Some(requantisation) = requantisation {
                     // Where nothing is selected the value is 0, and `rest` stays.
                     add_multiple(&mut sum, piece.select, -rest);
-                    piece = requantisation.piece(&mut builder, piece, offset != 0, &mut sum);
+                    piece = requantisation.piece(&mut builder, piece, &mut sum);
                 }
                 piece.add_to(&mut sum, &inputs[0]);
             }
@@ -159,26 +168,31 @@ impl Activation {
         }
     }
 
-    /// The largest input plus the offset: one word, or two of which one is selected. `shares`: the input's are shares in
-    /// the modulus of the output, too.
+    /// The largest input plus the offset, without its low `cut` bits: one word, or two of which one is selected. `shares`: the input's are
+    /// shares in the modulus of the output, too.
     fn pooled(
         &self,
         builder: &mut Builder,
         inputs: &[Shared],
         offset: i64,
+        cut: u32,
         shares: bool,
     ) -> Vec<Piece> {
         let words: Vec<_> = inputs
             .iter()
-            .map(|input| builder.reconstruct(input, offset))
+            .map(|input| {
+                let word = builder.reconstruct(input, offset);
+                let kept = (cut as usize).min(word.len() - 1);
+                word[kept..].to_vec()
+            })
             .collect();
         let (low, high) = inputs[0].range();
         let piece = |select, word: Vec<Bit>| Piece {
             select,
             sign: word.last().copied().unwrap_or(Bit::ZERO),
             word,
-            low: low + offset,
-            high: high + offset,
+            low: (low + offset) >> cut,
+            high: (high + offset) >> cut,
             scale: 1,
             whole: shares && inputs.len() == 1 && offset == 0,
         };
@@ -307,18 +321,9 @@ impl Requantisation {
     }
 
     /// The piece at the new precision where it is inside the bounds; the bounds are added to `sum` where it is not.
-    fn piece(self, builder: &mut Builder, piece: Piece, rounded: bool, sum: &mut Sum) -> Piece {
-        let half = if rounded {
-            0
-        } else {
-            (1i64 << self.shift) >> 1
-        };
-        let word = if rounded {
-            let kept = (self.shift as usize).min(piece.word.len() - 1);
-            piece.word[kept..].to_vec()
-        } else {
-            builder.round_shift(&piece.word, self.shift)
-        };
+    fn piece(self, builder: &mut Builder, piece: Piece, sum: &mut Sum) -> Piece {
+        let half = (1i64 << self.shift) >> 1;
+        let word = builder.round_shift(&piece.word, self.shift);
         let (low, high) = (
             (piece.low + half) >> self.shift,
             (piece.high + half) >> self.shift,

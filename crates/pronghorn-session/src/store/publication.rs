@@ -201,7 +201,8 @@ pub(crate) fn server_secret(directory: &Path) -> Result<Seed, StoreError> {
     }
     let (bytes, _) = Real.read(&path, 0, 33).map_err(refused)?;
     let seed = bytes.as_slice().try_into().map_err(|_| {
-        let damaged = "it is no secret of a server: remove it, and clients fetch what is published anew";
+        let damaged =
+            "it is no secret of a server: remove it, and clients fetch what is published anew";
         refused(io::Error::new(io::ErrorKind::InvalidData, damaged))
     })?;
     Ok(Seed::from_bytes(seed))
