@@ -1,16 +1,55 @@
 //! Steps each party does on its own share: sums, pools and rearrangements with public constants.
 //!
-//! Shares live modulo 2^32 and these functions are linear, so applying one to both shares gives shares of
-//! the result; all arithmetic wraps.
+//! These functions are linear, so applying one to both shares gives shares of the result, modulo 2^32, where all arithmetic wraps, or modulo a prime, where
+//! words are residues.
 
 use pronghorn_graph::{
     fixed::{LocalOp, ValueSpec},
     geometry::Window,
 };
-use pronghorn_ring::SimdLevel;
+use pronghorn_ring::{Prime, SimdLevel};
 use rayon::prelude::*;
 
 use crate::{share::Batch, simd};
+
+/// How words of shares are added up.
+#[derive(Clone, Copy)]
+pub(crate) enum Arithmetic {
+    /// Modulo 2^32.
+    Wrapping,
+    /// Modulo a prime of at most 31 bits.
+    Modulo(Prime<u64>),
+}
+
+impl Arithmetic {
+    /// `sum += words << left_shift`.
+    fn add_shifted(self, sum: &mut [i32], words: &[i32], left_shift: u32) {
+        match self {
+            Self::Wrapping => simd::add_shifted(SimdLevel::detect(), sum, words, left_shift),
+            Self::Modulo(t) => {
+                for (sum, &word) in sum.iter_mut().zip(words) {
+                    *sum = residue(&t, i64::from(*sum) + (i64::from(word) << left_shift));
+                }
+            }
+        }
+    }
+
+    /// `words *= factor`.
+    fn scale(self, words: &mut [i32], factor: i32) {
+        match self {
+            Self::Wrapping => simd::scale(SimdLevel::detect(), words, factor),
+            Self::Modulo(t) => {
+                for word in words {
+                    *word = residue(&t, i64::from(*word) * i64::from(factor));
+                }
+            }
+        }
+    }
+}
+
+fn residue(t: &Prime<u64>, value: i64) -> i32 {
+    t.from_i64(value) as i32
+}
 
 /// Applies `op` to the inputs, whose values are described by `specs`; `output` describes the result.
 pub(crate) fn apply(
@@ -18,17 +57,20 @@ pub(crate) fn apply(
     specs: &[&ValueSpec],
     inputs: &[Batch],
     output: &ValueSpec,
+    words: Arithmetic,
 ) -> Batch {
     match op {
-        LocalOp::Add { left_shift } => add(left_shift, inputs),
+        LocalOp::Add { left_shift } => add(left_shift, inputs, words),
         LocalOp::SumPool {
             window,
             multipliers,
-        } => sum_pool(window, multipliers, &specs[0].shape, &inputs[0]),
-        LocalOp::Concat { left_shift, .. } => rearrange(op, left_shift, specs, inputs, output),
+        } => sum_pool(window, multipliers, &specs[0].shape, &inputs[0], words),
+        LocalOp::Concat { left_shift, .. } => {
+            rearrange(op, left_shift, specs, inputs, output, words)
+        }
         LocalOp::Reshape => inputs[0].clone(),
         LocalOp::Pad { .. } | LocalOp::Transpose { .. } => {
-            rearrange(op, &[0], specs, inputs, output)
+            rearrange(op, &[0], specs, inputs, output, words)
         }
     }
 }
@@ -44,10 +86,10 @@ fn rows(elements: usize, images: usize, fill: impl Fn(usize, &mut [i32]) + Sync)
     batch
 }
 
-fn add(left_shift: &[u32; 2], inputs: &[Batch]) -> Batch {
+fn add(left_shift: &[u32; 2], inputs: &[Batch], words: Arithmetic) -> Batch {
     rows(inputs[0].elements(), inputs[0].images(), |element, row| {
         for (input, &shift) in inputs.iter().zip(left_shift) {
-            simd::add_shifted(SimdLevel::detect(), row, input.row(element), shift);
+            words.add_shifted(row, input.row(element), shift);
         }
     })
 }
@@ -58,34 +100,37 @@ fn rearrange(
     specs: &[&ValueSpec],
     inputs: &[Batch],
     output: &ValueSpec,
+    words: Arithmetic,
 ) -> Batch {
     let shapes: Vec<&[usize]> = specs.iter().map(|spec| spec.shape.as_slice()).collect();
     let sources = op.sources(&shapes).unwrap_or_default();
     rows(output.len(), inputs[0].images(), |element, row| {
         if let Some(source) = sources[element] {
-            simd::add_shifted(
-                SimdLevel::detect(),
-                row,
-                inputs[source.input].row(source.index),
-                left_shift[source.input],
-            );
+            let input = inputs[source.input].row(source.index);
+            words.add_shifted(row, input, left_shift[source.input]);
         }
     })
 }
 
-fn sum_pool(window: &Window, multipliers: &[i32], shape: &[usize], input: &Batch) -> Batch {
+fn sum_pool(
+    window: &Window,
+    multipliers: &[i32],
+    shape: &[usize],
+    input: &Batch,
+    words: Arithmetic,
+) -> Batch {
     let (pool, [height, width]) = Pool::new(window, shape);
     let positions = height * width;
     rows(pool.channels * positions, input.images(), |element, row| {
         for source in pool.sources(element) {
-            simd::add_shifted(SimdLevel::detect(), row, input.row(source), 0);
+            words.add_shifted(row, input.row(source), 0);
         }
         let multiplier = multipliers[if multipliers.len() == 1 {
             0
         } else {
             element % positions
         }];
-        simd::scale(SimdLevel::detect(), row, multiplier);
+        words.scale(row, multiplier);
     })
 }
 

@@ -16,7 +16,7 @@ use pronghorn_plan::{
     Built, Computation, Engine, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, cost,
     held::{self, Held},
 };
-use pronghorn_ring::{Word, random::Seed};
+use pronghorn_ring::{Prime, Word, random::Seed};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -37,7 +37,8 @@ use crate::{
     },
     encrypted::{self, Network, client::EncryptedClient, server::EncryptedServer},
     error::EngineError,
-    garbled, local,
+    garbled,
+    local::{self, Arithmetic},
     machine::{Machine, Progress, StepMachine, Want},
     reveal,
     share::{Batch, Share},
@@ -79,10 +80,16 @@ impl At<'_> {
     /// A local step on one party's shares.
     fn local(&self, op: &LocalOp, inputs: &[Batch]) -> Batch {
         let step = self.step();
+        let prime = self.held[self.index].prime.map(Prime::new);
+        let words = match prime {
+            Some(Ok(prime)) => Arithmetic::Modulo(prime),
+            // No plan that is validated has another number there.
+            Some(Err(_)) | None => Arithmetic::Wrapping,
+        };
         let of = |&input: &usize| (&self.plan.steps[input].value, self.held[input]);
         let (specs, held): (Vec<_>, Vec<_>) = step.inputs.iter().map(of).unzip();
         let op = held::with_guards(op, &held, self.held[self.index].guard);
-        local::apply(&op, &specs, inputs, &step.value)
+        local::apply(&op, &specs, inputs, &step.value, words)
     }
 }
 

@@ -6,7 +6,7 @@ use pronghorn_graph::{
     shape,
 };
 use pronghorn_mpc::circuit::{
-    Activation, Builder, Circuit, CircuitError, Modulus, Rectifier, Requantisation, signed_width,
+    Activation, Builder, Circuit, CircuitError, Rectifier, Requantisation, signed_width,
 };
 
 use crate::{
@@ -136,12 +136,7 @@ impl Stage {
             requantisation,
         };
         let (low, high) = lifted(spec, held, self.offset(held));
-        activation.circuit(
-            Modulus::power_of_two(held.bits)?,
-            low,
-            high,
-            Modulus::power_of_two(output.bits)?,
-        )
+        activation.circuit(held.modulus()?, low, high, output.modulus()?)
     }
 }
 
@@ -163,6 +158,12 @@ pub(crate) fn factor(ops: &[ActivationOp]) -> u64 {
     ops.iter().map(of).fold(1, u64::saturating_mul)
 }
 
+/// Whether it takes a circuit to open a value: one whose shares may not simply be added up, since guard bits tell of errors, and primes have no sums of
+/// bits.
+pub fn opens(held: &Held) -> bool {
+    held.guard > 0 || held.prime.is_some()
+}
+
 /// The circuit that opens a value with guard bits to the evaluator: rounded, so that nothing but the value shows.
 ///
 /// # Errors
@@ -170,7 +171,7 @@ pub(crate) fn factor(ops: &[ActivationOp]) -> u64 {
 pub fn open(spec: &ValueSpec, held: &Held) -> Result<Circuit, CircuitError> {
     let half = (1i64 << held.guard) >> 1;
     let (low, high) = lifted(spec, held, 0);
-    let modulus = Modulus::power_of_two(held.bits)?;
+    let modulus = held.modulus()?;
     let mut builder = Builder::new();
     let shared = builder.shared_input(modulus, low, high)?;
     let word = builder.reconstruct(&shared, half);

@@ -6,18 +6,21 @@
 
 use pronghorn_graph::fixed::{ActivationOp, LocalOp, ValueSpec};
 
-use pronghorn_mpc::circuit::{Rectifier, signed_width};
+use pronghorn_mpc::circuit::{Modulus, Rectifier, signed_width};
+use pronghorn_ring::ModulusError;
 
 use crate::{
     garbled::Stage,
-    plan::{Plan, Protocol, StepKind},
+    plan::{Plan, Protocol, Step, StepKind},
 };
 
-/// How both parties hold a value `v`: as shares of `2^guard v + delta` modulo `2^bits`, where `|delta| <= error`.
+/// How both parties hold a value `v`: as shares of `2^guard v + delta` modulo `2^bits`, where `|delta| <= error`; or as shares of `v` modulo a prime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The modulus is `2^bits`; what words hold above that is not said.
+    /// The modulus is `2^bits`, and what words hold above that is not said; or it is a prime of so many bits, and words are residues.
     pub bits: u32,
+    /// That prime.
+    pub prime: Option<u64>,
     /// Bits below the unit.
     pub guard: u32,
     /// Bound on the error.
@@ -25,6 +28,33 @@ pub struct Held {
 }
 
 impl Held {
+    fn exact(bits: u32) -> Self {
+        Self {
+            bits,
+            prime: None,
+            guard: 0,
+            error: 0,
+        }
+    }
+
+    fn modulo(prime: u64) -> Self {
+        Self {
+            prime: Some(prime),
+            ..Self::exact(u64::BITS - prime.leading_zeros())
+        }
+    }
+
+    /// The modulus of the shares.
+    ///
+    /// # Errors
+    /// When it is none: of a plan that is not validated.
+    pub fn modulus(&self) -> Result<Modulus, ModulusError> {
+        match self.prime {
+            Some(prime) => Modulus::prime(prime),
+            None => Modulus::power_of_two(self.bits),
+        }
+    }
+
     /// Bits without the guard bits.
     pub fn value_bits(&self) -> u32 {
         self.bits - self.guard
@@ -60,34 +90,64 @@ fn width(kind: &StepKind, value: &ValueSpec) -> u32 {
     signed_width(i64::from(value.low) - room, i64::from(value.high) + room)
 }
 
+/// Which values are shared modulo the primes of layers on slots, by step: what those layers read and make, what local steps make of it, and what circuits
+/// make for anything but squares, which are taken modulo powers of two.
+fn primes(plan: &Plan) -> Vec<Option<u64>> {
+    let slots = plan.steps.iter().find_map(|step| match &step.kind {
+        StepKind::Slots(slots) => Some(slots.t),
+        _ => None,
+    });
+    let mut primes: Vec<Option<u64>> = vec![None; plan.steps.len()];
+    let Some(t) = slots else {
+        return primes;
+    };
+    let is_product = |step: &Step| {
+        matches!(&step.kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product)
+    };
+    let mut readers = vec![[0usize; 2]; plan.steps.len()];
+    for step in &plan.steps {
+        let kind = usize::from(is_product(step));
+        step.inputs.iter().for_each(|&input| readers[input][kind] += 1);
+    }
+    for (index, step) in plan.steps.iter().enumerate() {
+        let is_prime = match &step.kind {
+            StepKind::Slots(_) => true,
+            StepKind::Local(_) => step.inputs.iter().all(|&input| primes[input].is_some()),
+            StepKind::Linear(_) | StepKind::Encrypted(_) | StepKind::Open => false,
+            StepKind::Activation(_) if is_product(step) => false,
+            StepKind::Input | StepKind::Activation(_) => !matches!(readers[index], [0, 1..]),
+        };
+        primes[index] = is_prime.then_some(t);
+    }
+    primes
+}
+
 /// Every step's value, by step.
 pub fn held(plan: &Plan) -> Vec<Held> {
-    let bits = value_bits(plan);
+    let (bits, primes) = (value_bits(plan), primes(plan));
     let mut held: Vec<Held> = Vec::with_capacity(plan.steps.len());
-    for (step, &bits) in plan.steps.iter().zip(&bits) {
-        let exact = Held {
-            bits,
-            guard: 0,
-            error: 0,
-        };
+    for ((step, &bits), prime) in plan.steps.iter().zip(&bits).zip(primes) {
+        let exact = Held::exact(bits);
         let of = match &step.kind {
             StepKind::Linear(linear) => linear.shares.map_or(exact, |shares| Held {
                 bits: bits.saturating_add(shares.guard_bits),
                 guard: shares.guard_bits,
                 error: 1,
+                ..exact
             }),
             StepKind::Local(op) => {
                 let inputs: Vec<Held> = step.inputs.iter().map(|&input| held[input]).collect();
                 let guard = inputs.iter().map(|input| input.guard).max().unwrap_or(0);
                 Held {
                     bits: bits.saturating_add(guard),
+                    prime: None,
                     guard,
                     error: local_error(op, &inputs, guard),
                 }
             }
             _ => exact,
         };
-        held.push(of);
+        held.push(prime.map_or(of, Held::modulo));
     }
     held
 }
@@ -216,6 +276,11 @@ pub enum Fault {
         /// Guard bits that would do.
         guard: u32,
     },
+    /// Its input is shared modulo another number than it takes: a prime or a power of two.
+    Modulus {
+        /// The step that makes the input.
+        input: usize,
+    },
     /// Its value takes more than 32 bits.
     Width {
         /// Bits that it takes.
@@ -230,6 +295,19 @@ pub fn fault(plan: &Plan, held: &[Held]) -> Option<(usize, Fault)> {
         if held[index].bits > MAX_BITS {
             let bits = held[index].bits;
             return Some(Fault::Width { bits });
+        }
+        let wanted = match &step.kind {
+            StepKind::Slots(_) => Some(true),
+            StepKind::Linear(_) => Some(false),
+            StepKind::Local(_) => Some(held[index].prime.is_some()),
+            StepKind::Activation(activation) if activation.protocol == Protocol::Product => {
+                Some(false)
+            }
+            _ => None,
+        };
+        let other = |&&input: &&usize| wanted.is_some_and(|wanted| held[input].prime.is_some() != wanted);
+        if let Some(&input) = step.inputs.iter().find(other) {
+            return Some(Fault::Modulus { input });
         }
         let factor = match &step.kind {
             StepKind::Linear(_) => None,

@@ -156,7 +156,7 @@ fn validate_shares(plan: &Plan) -> Result<(), (usize, String)> {
                 ));
             }
             StepKind::Activation(activation) => activation.protocol == Protocol::Garbled,
-            StepKind::Open => held[step.inputs[0]].guard > 0,
+            StepKind::Open => garbled::opens(&held[step.inputs[0]]),
             _ => false,
         };
         if garbled {

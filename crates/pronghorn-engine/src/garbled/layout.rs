@@ -103,9 +103,7 @@ impl Layout {
         }
         let mut openings = group.circuit.openings();
         let fits = match (openings.next(), self.output) {
-            (Some(Opening::Sum(Modulus::PowerOfTwo(modulus))), Output::Shares) => {
-                modulus.bits() <= MOST_BITS
-            }
+            (Some(Opening::Sum(modulus)), Output::Shares) => modulus.bits() <= MOST_BITS,
             (Some(Opening::Revealed), Output::Unsigned | Output::Signed { .. }) => true,
             _ => false,
         };

@@ -79,7 +79,7 @@ impl At<'_> {
                 }));
             }
             StepKind::Activation(activation) => Stage::of(&activation.ops),
-            _ if self.held[input].guard == 0 => {
+            _ if !circuits::opens(&self.held[input]) => {
                 return Ok(How::Open(Opened {
                     step: step.name.clone(),
                     elements: step.value.len(),
