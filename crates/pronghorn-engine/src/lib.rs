@@ -15,6 +15,7 @@ mod reveal;
 pub mod run;
 pub mod share;
 mod simd;
+pub mod slot;
 
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
