@@ -2,8 +2,8 @@
 
 use pronghorn_he::bfv::{
     Answer, BfvError, Ciphertext, Encryptor, EvaluationKeys, FLOOD_BITS, Factor, Hider, Multiplier,
-    Noise, ParameterError, Parameters, PublicKey, Rotation, SecretKey, Switching, Workload,
-    products, rotated_products,
+    Noise, ParameterError, Parameters, Products, PublicKey, Rotation, SecretKey, Switching, Workload,
+    rotated_products,
 };
 use pronghorn_ring::{
     Word,
@@ -238,11 +238,10 @@ fn operations_are_exact<W: Word>(parameters: Parameters<W>) {
     assert_eq!(setup.decrypt(&outputs[2]), vec![0; x.len()]);
 
     // The same inputs without rotations.
-    let terms = [
-        vec![(0, &plains[0]), (1, &plains[1]), (0, &plains[2])],
-        vec![],
-    ];
-    let outputs = products(&setup.parameters, &[&cx, &cy], &terms).unwrap();
+    let plain = |j: usize| setup.parameters.multiplier(&weights[j]).unwrap();
+    let terms = [vec![(0, plain(0)), (1, plain(1)), (0, plain(2))], vec![]];
+    let products = Products::new(&setup.parameters, &terms).unwrap();
+    let outputs = products.of(&[&cx, &cy]).unwrap();
     let term = |values: &[i32], j: usize| setup.with(values, &weights[j], |x, w| x * w);
     let two = setup.with(&term(&x, 0), &term(&y, 1), add);
     assert_eq!(
@@ -250,7 +249,7 @@ fn operations_are_exact<W: Word>(parameters: Parameters<W>) {
         setup.with(&two, &term(&x, 2), add)
     );
     assert_eq!(setup.decrypt(&outputs[1]), vec![0; x.len()]);
-    let none = products(&setup.parameters, &[&cx], &terms);
+    let none = products.of(&[&cx]);
     assert!(matches!(none, Err(BfvError::Shape { found: 1, .. })));
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pronghorn_he::bfv::{
-    Ciphertext, EvaluationKeys, Factor, Multiplier, Rotation, products, rotated_products,
+    Ciphertext, EvaluationKeys, Factor, Multiplier, Products, Rotation, rotated_products,
 };
 use rayon::prelude::*;
 
@@ -11,15 +11,23 @@ use super::{
     Packing, SlotError,
     axis::Row,
     cost::Counts,
-    layout::{Chain, InputChannel, Product},
+    layout::{Chain, InputChannel, Product, Sum},
     packing::count,
 };
 
 /// A layer whose weights are prepared for products.
 pub struct Layer {
     packing: Arc<Packing>,
-    /// `[band][output][swapped][sum][product]`.
-    weights: Vec<Vec<[Vec<Vec<Multiplier<u64>>>; 2]>>,
+    /// `[band][output]`.
+    weights: Vec<Vec<Weights>>,
+}
+
+/// Of an output: `[sum][product]`, those that are swapped last.
+enum Weights {
+    /// Of inputs as they are.
+    Still(Products<u64>),
+    /// Of rotations of inputs.
+    Rotated(Vec<Vec<Multiplier<u64>>>),
 }
 
 /// What an evaluation did.
@@ -42,7 +50,7 @@ impl Layer {
             .collect();
         let prepared: Vec<_> = every
             .into_par_iter()
-            .map(|(band, output)| packing.multipliers(band, output, &residues))
+            .map(|(band, output)| packing.weights(band, output, &residues))
             .collect::<Result<_, _>>()?;
         let mut prepared = prepared.into_iter();
         let weights = packing
@@ -62,7 +70,11 @@ impl Layer {
     /// Bytes that prepared weights take.
     pub fn bytes(&self) -> usize {
         let parameters = self.packing.parameters();
-        let words = parameters.ring().basis().limbs() * parameters.n();
+        let limbs = match self.packing.rotates_inputs() {
+            true => parameters.ring().basis().limbs(),
+            false => parameters.limbs(),
+        };
+        let words = limbs * parameters.n();
         self.packing.counts().products * words * size_of::<u64>()
     }
 
@@ -110,17 +122,16 @@ impl Layer {
     fn band(
         &self,
         inputs: &[Ciphertext<u64>],
-        weights: &[[Vec<Vec<Multiplier<u64>>>; 2]],
+        weights: &[Weights],
         keys: Option<&EvaluationKeys<u64>>,
     ) -> Result<(Vec<Ciphertext<u64>>, Done), SlotError> {
         let chains = &self.packing.chains;
         let mut done = Counts::default();
-        let rotations = self.packing.rotations();
-        let ahead = if rotations.iter().all(|&(_, step)| step == 0) {
-            None
-        } else {
+        let ahead = if self.packing.rotates_inputs() {
             let keys = keys.ok_or(SlotError::NoKeys)?;
-            Some(self.rotate_inputs(inputs, &rotations, weights, keys, &mut done)?)
+            Some(self.rotate_inputs(inputs, weights, keys, &mut done)?)
+        } else {
+            None
         };
         let inputs: Vec<&Ciphertext<u64>> = inputs.iter().collect();
         let finished: Vec<(Ciphertext<u64>, Done)> = match ahead {
@@ -155,15 +166,18 @@ impl Layer {
     fn rotate_inputs(
         &self,
         inputs: &[Ciphertext<u64>],
-        rotations: &[(usize, i64)],
-        weights: &[[Vec<Vec<Multiplier<u64>>>; 2]],
+        weights: &[Weights],
         keys: &EvaluationKeys<u64>,
         done: &mut Done,
     ) -> Result<Vec<[Vec<Ciphertext<u64>>; 2]>, SlotError> {
         let chains = &self.packing.chains;
+        let rotations = self.packing.rotations();
         let mut rows = Vec::new();
         for (chain, weights) in chains.iter().zip(weights) {
-            for (sum, weights) in chain.sums.iter().flatten().zip(weights.iter().flatten()) {
+            let Weights::Rotated(weights) = weights else {
+                continue;
+            };
+            for (sum, weights) in chain.sums.iter().flatten().zip(weights) {
                 let mut row = vec![Factor::Zero; rotations.len()];
                 for (product, weight) in sum.products.iter().zip(weights) {
                     let rotation = (product.input, self.packing.reduced(product.step));
@@ -176,7 +190,7 @@ impl Layer {
                 rows.push(row);
             }
         }
-        done.rotate_inputs(rotations);
+        done.rotate_inputs(&rotations);
         let inputs: Vec<&Ciphertext<u64>> = inputs.iter().collect();
         let every: Vec<Rotation> = rotations
             .iter()
@@ -195,18 +209,15 @@ impl Layer {
         &self,
         inputs: &[&Ciphertext<u64>],
         chain: &Chain,
-        weights: &[Vec<Vec<Multiplier<u64>>>; 2],
+        weights: &Weights,
         done: &mut Done,
     ) -> Result<[Vec<Ciphertext<u64>>; 2], SlotError> {
-        let sums = chain.sums.iter().flatten().zip(weights.iter().flatten());
-        let terms: Vec<Vec<_>> = sums
-            .map(|(sum, weights)| {
-                let inputs = sum.products.iter().map(|product| product.input);
-                inputs.zip(weights).collect()
-            })
-            .collect();
-        terms.iter().for_each(|terms| done.sum(terms.len()));
-        let mut sums = products(self.packing.parameters(), inputs, &terms)?;
+        let Weights::Still(products) = weights else {
+            return Err(SlotError::NoKeys);
+        };
+        let sums = chain.sums.iter().flatten();
+        sums.for_each(|sum| done.sum(sum.products.len()));
+        let mut sums = products.of(inputs)?;
         let swapped = sums.split_off(chain.sums[0].len());
         Ok([sums, swapped])
     }
@@ -247,7 +258,9 @@ impl Layer {
             }
             (Some(part), None) | (None, Some(part)) => part,
             // No weights at all.
-            (None, None) => products(self.packing.parameters(), &[], &[Vec::new()])?.swap_remove(0),
+            (None, None) => Products::new(self.packing.parameters(), &[Vec::new()])?
+                .of(&[])?
+                .swap_remove(0),
         };
         let (folds, swap) = self.packing.layout.folds();
         for step in folds {
@@ -307,25 +320,34 @@ impl Packing {
         rotations
     }
 
-    fn multipliers(
-        &self,
-        band: usize,
-        output: usize,
-        weights: &[u64],
-    ) -> Result<[Vec<Vec<Multiplier<u64>>>; 2], SlotError> {
-        let mut every = [Vec::new(), Vec::new()];
-        for (swapped, (sums, every)) in self.chains[output].sums.iter().zip(&mut every).enumerate()
-        {
-            for sum in sums {
-                let multipliers = sum.products.iter().map(|product| {
-                    let swapped = swapped == 1;
-                    let slots = self.slots(band, output, (swapped, sum.giant), product, weights);
-                    Ok(self.parameters.multiplier(&slots)?)
-                });
-                every.push(multipliers.collect::<Result<_, SlotError>>()?);
-            }
+    fn rotates_inputs(&self) -> bool {
+        self.counts().input_rotations > 0
+    }
+
+    /// Those of an output ciphertext.
+    fn weights(&self, band: usize, output: usize, weights: &[u64]) -> Result<Weights, SlotError> {
+        let [still, swapped] = &self.chains[output].sums;
+        let sums = still.iter().map(|sum| (false, sum));
+        let sums = sums.chain(swapped.iter().map(|sum| (true, sum)));
+        let multipliers = |(swapped, sum): (bool, &Sum)| {
+            let products = sum.products.iter();
+            let multipliers = products.map(|product| {
+                let slots = self.slots(band, output, (swapped, sum.giant), product, weights);
+                Ok((product.input, self.parameters.multiplier(&slots)?))
+            });
+            multipliers.collect::<Result<Vec<_>, SlotError>>()
+        };
+        let every = sums.map(multipliers).collect::<Result<Vec<_>, _>>()?;
+        if !self.rotates_inputs() {
+            return Ok(Weights::Still(Products::new(&self.parameters, &every)?));
         }
-        Ok(every)
+        let alone = |(_, multiplier)| multiplier;
+        let every = every.into_iter();
+        Ok(Weights::Rotated(
+            every
+                .map(|sum| sum.into_iter().map(alone).collect())
+                .collect(),
+        ))
     }
 
     /// What a product is multiplied with, slot by slot.

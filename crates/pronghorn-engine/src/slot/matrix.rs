@@ -29,9 +29,9 @@ fn dense(inputs: usize, outputs: usize, rows: Rows, baby: usize, fold: bool) -> 
     }
 }
 
-/// One output ciphertext an output, the input in both rows where it fits one: section V-A.
+/// One output ciphertext an output, half of the input in each row: section V-A.
 pub fn naive(inputs: usize, degree: usize) -> Variant {
-    dense(most(inputs, degree / 2), 1, Rows::Inputs, 1, true)
+    dense(most(inputs.div_ceil(2), degree / 2), 1, Rows::Inputs, 1, true)
 }
 
 /// As many outputs an output ciphertext as copies of the input fit: section V-C.

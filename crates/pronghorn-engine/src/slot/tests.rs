@@ -254,7 +254,9 @@ fn known_counts() {
         (counts.input_rotations, counts.output_rotations, counts.products)
     };
     assert_eq!(counts(2048, 1, &matrix::naive(2048, 2048)), (0, 11, 1));
-    assert_eq!(counts(1024, 128, &matrix::naive(1024, 2048)), (0, 11 * 128, 128));
+    assert_eq!(counts(1024, 128, &matrix::naive(1024, 2048)), (0, 1280, 128));
+    assert_eq!(counts(1024, 16, &matrix::naive(1024, 2048)), (0, 160, 16));
+    assert_eq!(counts(128, 16, &matrix::naive(128, 2048)), (0, 112, 16));
     assert_eq!(counts(1024, 128, &matrix::hybrid(1024, 128, 2048)), (63, 4, 64));
     assert_eq!(counts(1024, 16, &matrix::hybrid(1024, 16, 2048)), (7, 7, 8));
     assert_eq!(counts(128, 16, &matrix::hybrid(128, 16, 2048)), (0, 7, 1));

@@ -99,56 +99,7 @@ pub fn rotated_products<W: Word>(
     Ok(sums.run())
 }
 
-/// `outputs[o] = sum of x[i] p over the pairs (i, p) of terms[o]`: products without rotations, read by the chunk that fits the first caches, with one
-/// reduction a sum. An output without terms is zero.
-///
-/// # Errors
-/// When parameters differ, or a term is of an input that does not exist.
-pub fn products<W: Word>(
-    parameters: &Parameters<W>,
-    inputs: &[&Ciphertext<W>],
-    terms: &[Vec<(usize, &Multiplier<W>)>],
-) -> Result<Vec<Ciphertext<W>>, BfvError> {
-    for input in inputs {
-        parameters.ring().same(input.parameters().ring())?;
-    }
-    for &(input, plain) in terms.iter().flatten() {
-        parameters.ring().same(plain.parameters().ring())?;
-        check_input(input, inputs.len())?;
-    }
-    let (ring, n, limbs) = (parameters.ring(), parameters.n(), parameters.limbs());
-    let mut out: Vec<Vec<W>> = terms
-        .iter()
-        .map(|_| ring.pool().take_words(2 * limbs * n))
-        .collect();
-    let (mut plains, mut xs_b, mut xs_a) = (Vec::new(), Vec::new(), Vec::new());
-    for limb in 0..limbs {
-        let q = ring.basis().prime(limb);
-        for start in (0..n).step_by(CHUNK) {
-            let place = limb * n + start..limb * n + n.min(start + CHUNK);
-            for (terms, out) in terms.iter().zip(&mut out) {
-                plains.clear();
-                xs_b.clear();
-                xs_a.clear();
-                for &(input, plain) in terms {
-                    let input = inputs[input].inner();
-                    plains.push(&plain.chain()[place.clone()]);
-                    xs_b.push(&input.poly(0)[place.clone()]);
-                    xs_a.push(&input.poly(1)[place.clone()]);
-                }
-                let (out_b, out_a) = out.split_at_mut(limbs * n);
-                let out = [&mut out_b[place.clone()], &mut out_a[place.clone()]];
-                vector::inner_product_pair(q, &plains, [&xs_b, &xs_a], out);
-            }
-        }
-    }
-    Ok(out
-        .into_iter()
-        .map(|words| Ciphertext::from_words(parameters, words))
-        .collect())
-}
-
-fn check_input(found: usize, limit: usize) -> Result<(), BfvError> {
+pub(super) fn check_input(found: usize, limit: usize) -> Result<(), BfvError> {
     if found < limit {
         return Ok(());
     }

@@ -10,11 +10,13 @@ mod avx2;
 mod avx512;
 mod bits;
 mod counters;
+mod fetch;
 mod lanes;
 mod ntt;
 mod residues;
 pub(crate) mod vector;
 
+pub use fetch::fetch;
 pub(crate) use counters::{GROUP, PLANES, centred_sums};
 
 use crate::{Prime, SimdLevel};
