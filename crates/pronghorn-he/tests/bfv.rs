@@ -2,8 +2,8 @@
 
 use pronghorn_he::bfv::{
     Answer, BfvError, Ciphertext, Encryptor, EvaluationKeys, FLOOD_BITS, Factor, Hider, Multiplier,
-    Noise, ParameterError, Parameters, Products, PublicKey, Rotation, SecretKey, Switching, Workload,
-    rotated_products,
+    Noise, ParameterError, Parameters, Products, PublicKey, Rotation, SecretKey, Switching,
+    Workload, rotated_products,
 };
 use pronghorn_ring::{
     Word,

@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_he::bfv::{
-    BfvError, Ciphertext, EvaluationKeys, Hider, Parameters, PublicKey, SecretKey,
-    SeededCiphertext,
+    BfvError, Ciphertext, EvaluationKeys, Hider, Parameters, PublicKey, SecretKey, SeededCiphertext,
 };
 use pronghorn_ring::random::{Prg, Seed};
 
@@ -110,8 +109,8 @@ pub fn run(
     let keys = clocked(&mut run.key_generation, || {
         let (steps, swaps) = (packing.steps(), packing.swaps());
         let rotates = swaps || !steps.is_empty();
-        let keys = rotates
-            .then(|| EvaluationKeys::generate_from_seed(&key, &steps, swaps, &seed(3)));
+        let keys =
+            rotates.then(|| EvaluationKeys::generate_from_seed(&key, &steps, swaps, &seed(3)));
         keys.transpose()
     })?;
     let mut bytes = Vec::new();
@@ -179,7 +178,9 @@ impl Parties<'_> {
         let inputs: Vec<Ciphertext<u64>> = clocked(&mut run.expand, || {
             Ok::<_, SlotError>(sent.iter().map(SeededCiphertext::expand).collect())
         })?;
-        let outputs = clocked(&mut run.evaluate, || self.layer.evaluate(&inputs, self.keys))?;
+        let outputs = clocked(&mut run.evaluate, || {
+            self.layer.evaluate(&inputs, self.keys)
+        })?;
         let hider = Hider::new(&Seed::from_bytes([5; 32]));
         let (answers, server) = clocked(&mut run.hide, || {
             let rows = 0..outputs.len() as u64;

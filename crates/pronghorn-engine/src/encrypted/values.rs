@@ -4,7 +4,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pronghorn_ring::Word;
 
-
 /// Columns of a unit: words of one limb that are worked on together.
 pub use crate::batch::product::TILE;
 

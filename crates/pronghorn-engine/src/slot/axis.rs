@@ -85,9 +85,7 @@ impl Axis {
             Taps::Copies if offsets.len() > 1 => (outputs, offsets.len(), vec![0]),
             Taps::Copies => return None,
             Taps::RotateInputs if !moves => return None,
-            Taps::RotateInputs | Taps::RotateOutputs => {
-                (plane.max(outputs), phases.len(), shifts)
-            }
+            Taps::RotateInputs | Taps::RotateOutputs => (plane.max(outputs), phases.len(), shifts),
             Taps::Points { tile } => {
                 let span = (shifts[shifts.len() - 1] - shifts[0]) as usize + 1;
                 let points = tile + span - 1;
@@ -260,9 +258,7 @@ impl Axis {
         };
         Maps {
             input: (0..self.virtuals).map(|v| each(v, &input)).collect(),
-            weight: (0..self.virtuals)
-                .map(|v| vec![each(v, &weight)])
-                .collect(),
+            weight: (0..self.virtuals).map(|v| vec![each(v, &weight)]).collect(),
             output: (0..self.outputs).map(output).collect(),
         }
     }

@@ -48,11 +48,10 @@ pub(super) struct Depth {
 impl Counts {
     pub(super) fn of(layout: &Layout, chains: &[Chain]) -> Self {
         let mut band = Self::default();
-        let row = layout.row as i64;
         let mut rotations = Vec::new();
         for chain in chains {
             for product in chain.sums.iter().flatten().flat_map(|sum| &sum.products) {
-                rotations.push((product.input, product.step.rem_euclid(row)));
+                rotations.push((product.input, product.step));
             }
             band.chain(layout, chain);
         }
@@ -182,9 +181,9 @@ mod rates {
     /// Of a transform of `N` words, each of `N log2 N`.
     pub const TRANSFORM: f64 = 0.085;
     /// Of a word of a switching key: it comes from memory.
-    pub const KEY: f64 = 0.6;
+    pub const KEY: f64 = 0.7;
     /// Of a word of a product with a plaintext that comes from memory.
-    pub const PRODUCT: f64 = 0.35;
+    pub const PRODUCT: f64 = 0.55;
     /// Of a word added.
     pub const ADD: f64 = 0.2;
     /// Of a word of an answer that is hidden, transforms included.
@@ -325,7 +324,11 @@ impl Sizes {
             0.0 => 0.0,
             special => self.transform * 2.0 * (self.limbs + special),
         };
-        let limbs = if counts.hoistings > 0 { all } else { self.limbs };
+        let limbs = if counts.hoistings > 0 {
+            all
+        } else {
+            self.limbs
+        };
         let word = 2.0 * self.n;
         let ahead = counts.hoistings as f64 * raise + counts.input_rotations as f64 * switch;
         let divisions = match counts.hoistings {
@@ -335,7 +338,10 @@ impl Sizes {
         ahead
             + divisions
             + counts.products as f64 * rates::PRODUCT * word * limbs
-            + counts.additions.saturating_sub(counts.products) as f64 * rates::ADD * word * self.limbs
+            + counts.additions.saturating_sub(counts.products) as f64
+                * rates::ADD
+                * word
+                * self.limbs
             + counts.output_rotations as f64 * (raise + switch + divide)
     }
 }
@@ -394,12 +400,7 @@ pub fn choose(
             let Some((parameters, format)) = chains.fitting(&workload) else {
                 continue;
             };
-            let cost = Cost::of(
-                &layout,
-                Counts::of(&layout, &schedule),
-                parameters,
-                &format,
-            );
+            let cost = Cost::of(&layout, Counts::of(&layout, &schedule), parameters, &format);
             if most.is_none_or(|most| cost.total(objective) < most) {
                 best = Some((variant, cost, parameters.clone()));
             }
@@ -510,7 +511,9 @@ pub(super) fn variants(geometry: &ConvGeometry, degree: usize) -> Vec<Variant> {
             let smaller = [whole / 2, whole / 4, whole / 8];
             let still = !first.rotates() && !second.rotates();
             let wastes = positions % whole != 0;
-            let more = smaller.into_iter().filter(|&block| still && wastes && block > 0);
+            let more = smaller
+                .into_iter()
+                .filter(|&block| still && wastes && block > 0);
             for block in std::iter::once(whole).chain(more) {
                 let blocks = row / block;
                 for rows in [Rows::Outputs, Rows::Inputs, Rows::Swap] {

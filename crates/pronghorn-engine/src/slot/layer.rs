@@ -180,7 +180,7 @@ impl Layer {
             for (sum, weights) in chain.sums.iter().flatten().zip(weights) {
                 let mut row = vec![Factor::Zero; rotations.len()];
                 for (product, weight) in sum.products.iter().zip(weights) {
-                    let rotation = (product.input, self.packing.reduced(product.step));
+                    let rotation = (product.input, product.step);
                     let place = rotations
                         .binary_search(&rotation)
                         .expect("rotations are those of all products");
@@ -242,7 +242,9 @@ impl Layer {
                 last = Some((sum, giant));
             }
             parts.push(match last {
-                Some((sum, giant)) => Some(self.rotate(&sum, giant - chain.base, keys, &mut done)?),
+                Some((sum, giant)) => {
+                    Some(self.rotate(&sum, giant - chain.base, keys, &mut done)?)
+                }
                 None => None,
             });
         }
@@ -310,10 +312,13 @@ impl Packing {
 
     /// Of each input, by input and step.
     fn rotations(&self) -> Vec<(usize, i64)> {
-        let sums = self.chains.iter().flat_map(|chain| chain.sums.iter().flatten());
+        let sums = self
+            .chains
+            .iter()
+            .flat_map(|chain| chain.sums.iter().flatten());
         let products = sums.flat_map(|sum| &sum.products);
         let mut rotations: Vec<_> = products
-            .map(|product| (product.input, self.reduced(product.step)))
+            .map(|product| (product.input, product.step))
             .collect();
         rotations.sort_unstable();
         rotations.dedup();
@@ -361,21 +366,24 @@ impl Packing {
     ) -> Vec<i32> {
         let layout = &self.layout;
         let mut slots = vec![0; 2 * layout.row];
-        for place in 0..2 * layout.blocks {
-            let (row, block) = (place / layout.blocks, place % layout.blocks);
-            let Some((out, input)) = layout.pair(output, (row, block), swapped, product) else {
-                continue;
-            };
-            let geometry = &layout.geometry;
-            let channel = input.channel % (geometry.in_channels / geometry.groups);
-            let [height, width] = geometry.window.kernel;
-            let kernel =
-                &weights[out * geometry.row_len() + channel * height * width..][..height * width];
-            let row = (row ^ usize::from(swapped)) * layout.row;
-            let start = (block * layout.variant.block) as i64 + giant;
-            self.kernel_values(band, kernel, input, product.shifts, |slot, value| {
-                slots[row + self.reduced(start + slot as i64) as usize] = value;
-            });
+        for &part in &product.parts {
+            for place in 0..2 * layout.blocks {
+                let (row, block) = (place / layout.blocks, place % layout.blocks);
+                let found = layout.pair(output, (row, block), swapped, (product.input, part));
+                let Some((out, input)) = found else {
+                    continue;
+                };
+                let geometry = &layout.geometry;
+                let channel = input.channel % (geometry.in_channels / geometry.groups);
+                let [height, width] = geometry.window.kernel;
+                let first = out * geometry.row_len() + channel * height * width;
+                let kernel = &weights[first..][..height * width];
+                let row = (row ^ usize::from(swapped)) * layout.row;
+                let start = (block * layout.variant.block) as i64 + giant;
+                self.kernel_values(band, kernel, input, part.shifts, |slot, value| {
+                    slots[row + self.reduced(start + slot as i64) as usize] = value;
+                });
+            }
         }
         slots
     }
@@ -390,8 +398,8 @@ impl Packing {
         mut put: impl FnMut(usize, i32),
     ) {
         let (t, layout) = (&self.t, &self.layout);
-        let [down, across] = [0, 1]
-            .map(|axis| &self.maps[axis].weight[input.virtuals[axis]][shifts[axis]]);
+        let [down, across] =
+            [0, 1].map(|axis| &self.maps[axis].weight[input.virtuals[axis]][shifts[axis]]);
         let (positions, width) = (layout.axes[1].positions, layout.geometry.window.kernel[1]);
         let (mut line, mut of) = (vec![0; width], usize::MAX);
         for (slot, position) in layout.bands[band].clone().enumerate() {
@@ -405,7 +413,10 @@ impl Packing {
                     *out = combine(t, &down[y], |row| kernel[row * width + tap]);
                 }
             }
-            put(slot, t.centre(combine(t, &across[x], |tap| line[tap])) as i32);
+            put(
+                slot,
+                t.centre(combine(t, &across[x], |tap| line[tap])) as i32,
+            );
         }
     }
 }

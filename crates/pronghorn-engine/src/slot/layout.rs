@@ -11,7 +11,10 @@
 //! Partial sums stay where they are: both parties add up their shares of them. Gazelle rotates and adds
 //! ([`Variant::fold`]), which reveals no less, as every slot is masked.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use pronghorn_graph::geometry::ConvGeometry;
 
@@ -52,11 +55,18 @@ pub struct Variant {
 }
 
 /// A product of an input's rotation with weights.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Product {
     pub input: usize,
-    /// Slots to the left.
+    /// Slots to the left, in `0 .. row`.
     pub step: i64,
+    /// Taps and diagonals that this rotation serves, seldom more than one; no slot is of two.
+    pub parts: Vec<Part>,
+}
+
+/// A tap of a diagonal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
     /// By how many blocks inputs are to the right of outputs.
     pub blocks: usize,
     /// Which shift of each axis.
@@ -120,16 +130,15 @@ impl Layout {
     ) -> Result<Self, SlotError> {
         let output = geometry.output()?;
         let row = degree / 2;
-        let power = |field, value: usize, limit: usize| match value.is_power_of_two()
-            && value <= limit
-        {
-            true => Ok(value),
-            false => Err(SlotError::Variant {
-                field,
-                value,
-                limit,
-            }),
-        };
+        let power =
+            |field, value: usize, limit: usize| match value.is_power_of_two() && value <= limit {
+                true => Ok(value),
+                false => Err(SlotError::Variant {
+                    field,
+                    value,
+                    limit,
+                }),
+            };
         let block = power("block", variant.block, row)?;
         let blocks = row / block;
         power("inputs", variant.inputs, blocks)?;
@@ -275,22 +284,22 @@ impl Layout {
         let chain = |output: usize| {
             let sums = |swapped: bool| -> Vec<Sum> {
                 let sum = |&(giant, first, after): &(i64, usize, i64)| {
-                    let mut products = Vec::new();
+                    let mut products: Vec<Product> = Vec::new();
                     for input in 0..self.inputs {
+                        let mut steps = BTreeMap::new();
                         for diagonal in first..first + baby {
                             let blocks = diagonal * self.diagonal();
                             for &(_, before, shifts) in shifts.iter().filter(|s| s.0 == after) {
-                                let product = Product {
-                                    input,
-                                    step: (diagonal - first) as i64 * apart + before,
-                                    blocks,
-                                    shifts,
-                                };
-                                if self.meets(output, swapped, &product) {
-                                    products.push(product);
+                                let part = Part { blocks, shifts };
+                                if self.meets(output, swapped, input, part) {
+                                    let step = (diagonal - first) as i64 * apart + before;
+                                    let step = step.rem_euclid(self.row as i64);
+                                    steps.entry(step).or_insert_with(Vec::new).push(part);
                                 }
                             }
                         }
+                        let product = |(step, parts)| Product { input, step, parts };
+                        products.extend(steps.into_iter().map(product));
                     }
                     Sum { giant, products }
                 };
@@ -309,14 +318,13 @@ impl Layout {
     }
 
     /// Whether any weight is in a product.
-    fn meets(&self, output: usize, swapped: bool, product: &Product) -> bool {
+    fn meets(&self, output: usize, swapped: bool, input: usize, part: Part) -> bool {
         let mut places = (0..2).flat_map(|row| (0..self.blocks).map(move |block| (row, block)));
         places.any(|(row, block)| {
-            self.pair(output, (row, block), swapped, product)
+            self.pair(output, (row, block), swapped, (input, part))
                 .is_some_and(|(_, input)| {
-                    (0..2).all(|axis| {
-                        self.axes[axis].reads(input.virtuals[axis], product.shifts[axis])
-                    })
+                    (0..2)
+                        .all(|axis| self.axes[axis].reads(input.virtuals[axis], part.shifts[axis]))
                 })
         })
     }
@@ -327,11 +335,11 @@ impl Layout {
         output: usize,
         (row, block): (usize, usize),
         swapped: bool,
-        product: &Product,
+        (input, part): (usize, Part),
     ) -> Option<(usize, InputChannel)> {
         let out = self.output_channel(output, row, block)?;
-        let from = (block + product.blocks) % self.blocks;
-        let input = self.input_channel(product.input, row ^ usize::from(swapped), from)?;
+        let from = (block + part.blocks) % self.blocks;
+        let input = self.input_channel(input, row ^ usize::from(swapped), from)?;
         let ConvGeometry {
             in_channels,
             out_channels,

@@ -31,7 +31,13 @@ fn dense(inputs: usize, outputs: usize, rows: Rows, baby: usize, fold: bool) -> 
 
 /// One output ciphertext an output, half of the input in each row: section V-A.
 pub fn naive(inputs: usize, degree: usize) -> Variant {
-    dense(most(inputs.div_ceil(2), degree / 2), 1, Rows::Inputs, 1, true)
+    dense(
+        most(inputs.div_ceil(2), degree / 2),
+        1,
+        Rows::Inputs,
+        1,
+        true,
+    )
 }
 
 /// As many outputs an output ciphertext as copies of the input fit: section V-C.
@@ -61,12 +67,7 @@ pub fn hybrid(inputs: usize, outputs: usize, degree: usize) -> Variant {
 }
 
 /// Hybrid with `baby` rotations of the input and giant steps by Horner's rule, and partial sums left to the shares.
-pub fn baby_step_giant_step(
-    inputs: usize,
-    outputs: usize,
-    degree: usize,
-    baby: usize,
-) -> Variant {
+pub fn baby_step_giant_step(inputs: usize, outputs: usize, degree: usize, baby: usize) -> Variant {
     Variant {
         baby,
         fold: false,

@@ -56,7 +56,9 @@ pub enum SlotError {
     #[error(transparent)]
     Parameters(#[from] ParameterError),
     /// A field of a variant that does not go with the layer.
-    #[error("{field} is {value}; take a power of two of at most {limit} that the layer has room for")]
+    #[error(
+        "{field} is {value}; take a power of two of at most {limit} that the layer has room for"
+    )]
     Variant {
         /// Which field.
         field: &'static str,
@@ -87,7 +89,9 @@ pub enum SlotError {
     #[error("this variant rotates; give it keys for the steps that its packing lists")]
     NoKeys,
     /// Values that no plaintext modulus holds.
-    #[error("values of up to {largest} do not fit a plaintext modulus; requantise them to 30 bits at most")]
+    #[error(
+        "values of up to {largest} do not fit a plaintext modulus; requantise them to 30 bits at most"
+    )]
     Range {
         /// The largest absolute value.
         largest: u64,

@@ -53,7 +53,9 @@ mod tests {
     fn correlations_at_points() {
         let t = Prime::<u64>::new(40_961).unwrap();
         for (m, r) in [(1, 1), (2, 3), (4, 3), (16, 3), (5, 7), (60, 5)] {
-            let x: Vec<u64> = (0..m + r - 1).map(|i| (i * i * 7919 + 5) as u64 % 40_961).collect();
+            let x: Vec<u64> = (0..m + r - 1)
+                .map(|i| (i * i * 7919 + 5) as u64 % 40_961)
+                .collect();
             let w: Vec<u64> = (0..r).map(|i| (i * 31_337 + 11) as u64 % 40_961).collect();
             let dot = |x: &[u64], y: &[u64]| {
                 let pairs = x.iter().zip(y);

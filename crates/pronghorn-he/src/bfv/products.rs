@@ -3,7 +3,7 @@
 //! The weights of a layer are read once an evaluation and are larger than any cache, so that the time of a sum is that of reading them. They are kept in
 //! the order in which they are read, piece by piece: one stream, which the CPU fetches ahead and is helped with across pages.
 
-use pronghorn_ring::{Word, fetch, vector};
+use pronghorn_ring::{Word, vector};
 
 use super::{BfvError, Ciphertext, Multiplier, Parameters, rotation::check_input};
 use crate::ckks::wipe::wipe;
@@ -83,27 +83,32 @@ impl<W: Word> Products<W> {
             .map(|_| ring.pool().take_words(2 * limbs * n))
             .collect();
         let mut rest = self.words.as_slice();
-        let (mut plains, mut xs_b, mut xs_a) = (Vec::new(), Vec::new(), Vec::new());
+        // Inputs lie at like places of pages, which the first cache has few of: their pieces are copied beside each other.
+        let mut near = ring.pool().take(inputs.len() * 2 * PIECE);
         for limb in 0..limbs {
             let q = ring.basis().prime(limb);
             for start in (0..n).step_by(PIECE) {
                 let place = limb * n + start..limb * n + n.min(start + PIECE);
+                let length = place.len();
+                for (input, near) in inputs.iter().zip(near.chunks_exact_mut(2 * PIECE)) {
+                    for (poly, near) in near.chunks_exact_mut(PIECE).enumerate() {
+                        near[..length].copy_from_slice(&input.inner().poly(poly)[place.clone()]);
+                    }
+                }
+                let (mut plains, mut xs_b, mut xs_a) = (Vec::new(), Vec::new(), Vec::new());
                 for (products, out) in self.inputs.iter().zip(&mut out) {
-                    let (now, after) = rest.split_at(products.len() * place.len());
+                    let (now, after) = rest.split_at(products.len() * length);
                     rest = after;
-                    fetch(&after[..now.len().min(after.len())]);
                     plains.clear();
-                    plains.extend(now.chunks_exact(place.len()));
-                    let poly = |poly, xs: &mut Vec<_>| {
-                        let of = |&input: &usize| &inputs[input].inner().poly(poly)[place.clone()];
+                    plains.extend(now.chunks_exact(length));
+                    for (poly, xs) in [&mut xs_b, &mut xs_a].into_iter().enumerate() {
+                        let of = |&input: &usize| &near[(2 * input + poly) * PIECE..][..length];
                         xs.clear();
                         xs.extend(products.iter().map(of));
-                    };
-                    poly(0, &mut xs_b);
-                    poly(1, &mut xs_a);
+                    }
                     let (out_b, out_a) = out.split_at_mut(limbs * n);
                     let out = [&mut out_b[place.clone()], &mut out_a[place.clone()]];
-                    vector::inner_product_pair(q, &plains, [&xs_b, &xs_a], out);
+                    vector::inner_product_pair_streamed(q, &plains, [&xs_b, &xs_a], out);
                 }
             }
         }

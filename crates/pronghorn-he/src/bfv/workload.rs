@@ -117,10 +117,7 @@ impl<W: Word> Parameters<W> {
     }
 
     /// What [`for_workload`](Self::for_workload) tries, the fastest first, each made when it is asked for. None at other degrees.
-    pub fn candidates(
-        n: usize,
-        t_bits: u32,
-    ) -> impl Iterator<Item = Result<Self, ParameterError>> {
+    pub fn candidates(n: usize, t_bits: u32) -> impl Iterator<Item = Result<Self, ParameterError>> {
         let chains: &[Chain] = match n {
             4096 => &CHAINS_4096,
             8192 => &CHAINS_8192,

@@ -16,8 +16,8 @@ mod ntt;
 mod residues;
 pub(crate) mod vector;
 
-pub use fetch::fetch;
 pub(crate) use counters::{GROUP, PLANES, centred_sums};
+pub use fetch::fetch;
 
 use crate::{Prime, SimdLevel};
 use lanes::{Lanes, Scalar};
