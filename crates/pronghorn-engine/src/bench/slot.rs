@@ -1,12 +1,22 @@
 //! Linear layers on slots, both parties in one process, a clock for each step; and the operations of their encryption.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_he::bfv::{
-    BfvError, Ciphertext, EvaluationKeys, Hider, Parameters, PublicKey, SecretKey, SeededCiphertext,
+    BfvError, Ciphertext, EvaluationKeys, Hider, Multiplier, ParameterError, Parameters, PublicKey,
+    SecretKey, SeededCiphertext, Switching,
 };
-use pronghorn_ring::random::{Prg, Seed};
+use pronghorn_ring::{
+    modulus::largest_ntt_prime,
+    random::{Prg, Seed},
+    rns,
+    security::SecurityLevel,
+};
 
 use super::parties::clocked;
 use crate::slot::{
@@ -78,6 +88,8 @@ pub struct Run {
     pub predicted: f64,
     /// Degree, primes, plaintext modulus and variant in words.
     pub described: String,
+    /// The security level.
+    pub security: Option<SecurityLevel>,
 }
 
 /// Computes a layer whose values are below `2^(bits - 1)`, with made-up weights and values, and checks the result.
@@ -100,6 +112,7 @@ pub fn run(
     let mut run = Run {
         predicted,
         described: describe(&parameters, &variant),
+        security: parameters.security(),
         ..Run::default()
     };
     let layer = clocked(&mut run.setup, || Layer::prepare(packing.clone(), &weights))?;
@@ -307,4 +320,178 @@ fn plain(geometry: &ConvGeometry, weights: &[i32], values: &[i32], t: u64) -> Ve
         }
     }
     out
+}
+
+/// The encryption of slots and its operations, for Gazelle's Tables VI and VII.
+pub struct Operations {
+    parameters: Parameters<u64>,
+    key: SecretKey<u64>,
+    keys: EvaluationKeys<u64>,
+    ciphertext: Ciphertext<u64>,
+    multiplier: Multiplier<u64>,
+}
+
+/// What [`Operations::seconds`] measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// A secret key and its public key.
+    KeyGeneration,
+    /// Encoding and encryption.
+    Encrypt,
+    /// Decryption and decoding.
+    Decrypt,
+    /// A sum of ciphertexts.
+    Add,
+    /// A product with a plaintext.
+    Multiply,
+    /// The key of a rotation.
+    RotationKey,
+    /// A rotation.
+    Rotate,
+    /// [`HOISTED`] rotations of one ciphertext, and one more.
+    RotateMany,
+}
+
+/// Every operation by name.
+pub const SLOT_OPERATIONS: [(&str, Operation); 8] = [
+    ("key generation", Operation::KeyGeneration),
+    ("encrypt", Operation::Encrypt),
+    ("decrypt", Operation::Decrypt),
+    ("add", Operation::Add),
+    ("multiply", Operation::Multiply),
+    ("rotation key", Operation::RotationKey),
+    ("rotate", Operation::Rotate),
+    ("rotate many", Operation::RotateMany),
+];
+
+/// Rotations beside the first of [`Operation::RotateMany`].
+pub const HOISTED: usize = 16;
+
+impl Operations {
+    /// `N = 4096` with two primes of 50 bits and digits of `digit_bits`; or, `insecure`, the paper's `N = 2048` with a prime of 60 bits, which protects
+    /// nothing. Plaintext moduli have 20 bits.
+    ///
+    /// # Errors
+    /// When there are no such digits.
+    pub fn new(insecure: bool, digit_bits: u32) -> Result<Self, SlotError> {
+        const BITS: u32 = 20;
+        let parameters = if insecure {
+            const N: usize = 2048;
+            let primes = rns::primes(N, &[60]).map_err(ParameterError::from)?;
+            let none = ParameterError::PlaintextBits { bits: BITS, n: N };
+            let t = largest_ntt_prime(BITS, N).ok_or(none)?;
+            let digits = Switching::Digits(digit_bits);
+            Parameters::insecure_paper_parameters(N, &primes, digits, t)?
+        } else {
+            Parameters::with_bits(4096, &[50, 50], &[], digit_bits, BITS)?
+        };
+        let seed = |byte| Seed::from_bytes([byte; 32]);
+        let key = SecretKey::generate(&parameters, &seed(1));
+        let steps: Vec<i64> = (1..=HOISTED as i64 + 1).collect();
+        let keys = EvaluationKeys::generate_from_seed(&key, &steps, false, &seed(2))?;
+        let plain = parameters.encode(&draw(parameters.n(), 1000, 3))?;
+        let ciphertext = key.encryptor_from_seed(&seed(4)).encrypt(&plain)?.expand();
+        Ok(Self {
+            multiplier: plain.to_multiplier(),
+            parameters,
+            key,
+            keys,
+            ciphertext,
+        })
+    }
+
+    /// Seconds of one operation: the mean of `iterations`.
+    ///
+    /// # Errors
+    /// None that the parameters have not been checked for.
+    pub fn seconds(&self, operation: Operation, iterations: usize) -> Result<f64, SlotError> {
+        let (parameters, key) = (&self.parameters, &self.key);
+        let seed = |byte| Seed::from_bytes([byte; 32]);
+        let values = draw(parameters.n(), 1000, 5);
+        let mut encryptor = key.encryptor_from_seed(&seed(6));
+        let mut sum = self.ciphertext.clone();
+        let steps: Vec<i64> = (1..=HOISTED as i64 + 1).collect();
+        let start = Instant::now();
+        for _ in 0..iterations {
+            match operation {
+                Operation::KeyGeneration => {
+                    let key = SecretKey::generate(parameters, &seed(7));
+                    black_box(PublicKey::generate_from_seed(&key, &seed(8)));
+                }
+                Operation::Encrypt => {
+                    black_box(encryptor.encrypt(&parameters.encode(&values)?)?);
+                }
+                Operation::Decrypt => {
+                    black_box(parameters.decode(&key.decrypt(&self.ciphertext)?)?);
+                }
+                Operation::Add => sum.add_assign(&self.ciphertext)?,
+                Operation::Multiply => {
+                    black_box(self.ciphertext.mul_plain(&self.multiplier)?);
+                }
+                Operation::RotationKey => {
+                    let keys = EvaluationKeys::generate_from_seed(key, &[1], false, &seed(9))?;
+                    black_box(keys);
+                }
+                Operation::Rotate => {
+                    black_box(self.ciphertext.rotate(1, &self.keys)?);
+                }
+                Operation::RotateMany => {
+                    black_box(self.ciphertext.rotate_many(&steps, &self.keys)?);
+                }
+            }
+        }
+        Ok(start.elapsed().as_secs_f64() / iterations.max(1) as f64)
+    }
+
+    /// Bytes of the key of a rotation.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn key_bytes(&self) -> Result<usize, SlotError> {
+        let seed = Seed::from_bytes([9; 32]);
+        let keys = EvaluationKeys::generate_from_seed(&self.key, &[1], false, &seed)?;
+        let mut bytes = Vec::new();
+        keys.encode(&mut bytes);
+        Ok(bytes.len())
+    }
+
+    /// `log2` of the noise of a rotation, as measured.
+    ///
+    /// # Errors
+    /// When there are no keys.
+    pub fn log_noise(&self) -> Result<f64, SlotError> {
+        let rotated = self.ciphertext.rotate(1, &self.keys)?;
+        Ok(self.key.log_noise(&rotated)?)
+    }
+
+    /// The security level in bits; `None` for the paper's.
+    pub fn security(&self) -> Option<SecurityLevel> {
+        self.parameters.security()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_and_operation_is_measured() {
+        for (name, method) in METHODS {
+            let geometry = match name.ends_with("rotations") {
+                true => ConvGeometry::per_channel(2, [5, 5]),
+                false => ConvGeometry::dense(40, 3),
+            };
+            let run = run(&geometry, method, 18, 1).unwrap();
+            assert!(run.products > 0 && run.up > 0 && run.down > 0, "{name}");
+        }
+        for insecure in [false, true] {
+            let operations = Operations::new(insecure, 20).unwrap();
+            assert_eq!(operations.security().is_none(), insecure);
+            for (_, operation) in SLOT_OPERATIONS {
+                assert!(operations.seconds(operation, 1).unwrap() > 0.0);
+            }
+            assert!(operations.key_bytes().unwrap() > 0);
+            assert!(operations.log_noise().unwrap() > 10.0);
+        }
+    }
 }
