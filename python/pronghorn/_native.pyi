@@ -201,6 +201,34 @@ class ActivationBench:
     def rates(rounds: int) -> tuple[float, float, float, float]:
         """A second on one core: AND gates garbled, evaluated; OTs at the sender, at the receiver."""
 
+def bench_slot_layer(
+    channels: tuple[int, int],
+    input: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    method: str,
+    bits: int,
+    rounds: int,
+    threads: int,
+) -> dict[str, Any]:
+    """A linear layer on slots, both parties here: seconds of each step, bytes, operations, security_bits, described."""
+
+class SlotBench:
+    """The encryption of slots: N = 4096, two primes of 50 bits; or the paper's N = 2048, a prime of 60 bits, insecure."""
+    def __init__(self, insecure: bool, digit_bits: int) -> None: ...
+    @property
+    def security_bits(self) -> int | None:
+        """None for the paper's parameters."""
+    @property
+    def key_bytes(self) -> int:
+        """Of the key of a rotation."""
+    @property
+    def log_noise(self) -> float:
+        """Bits of the noise of a rotation, as measured."""
+    def seconds(self, operation: str, iterations: int) -> float:
+        """The mean; operations are those of Table VI, and `rotate many`, of seventeen."""
+
 def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
     """Kernel figures: case, metric, value, unit, parameters, security_bits, ceiling."""
 

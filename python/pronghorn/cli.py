@@ -29,6 +29,7 @@ from typer.core import TyperGroup
 import pronghorn
 from pronghorn import _bench, _native, _trust
 from pronghorn._bench import SUITES, Record
+from pronghorn._bench.gazelle import bench_gazelle
 from pronghorn._bench.two_party import Network, bench_networks
 from pronghorn._data import Loaded, Preprocessing, load_images, read_labels
 from pronghorn._demo import run_demo
@@ -580,6 +581,13 @@ def bench(
     data: Annotated[
         list[Path] | None, typer.Option(help="Its inputs with labels: npz or IDX; as often as --model.")
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-paper-parameters",
+            help="For the suite gazelle: Tables V to VII with the paper's parameters too, which are not secure.",
+        ),
+    ] = False,
 ) -> None:
     """Measure, beside published figures."""
     if suite not in SUITES:
@@ -589,6 +597,8 @@ def bench(
         raise InputError("--model and --data go together: give each network its inputs")
     if networks and suite != "two-party":
         raise InputError(f"--model and --data are for the suite two-party; {suite} has networks of its own")
+    if insecure and suite != "gazelle":
+        raise InputError(f"--insecure-paper-parameters is for the suite gazelle; {suite} has secure ones only")
     records: list[Record] = []
 
     def report(record: Record) -> None:
@@ -597,6 +607,8 @@ def bench(
 
     if networks:
         bench_networks(networks, report, quick)
+    elif insecure:
+        bench_gazelle(report, quick, insecure)
     else:
         SUITES[suite](report, quick)
     if as_json is not None:

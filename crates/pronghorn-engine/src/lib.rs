@@ -16,6 +16,7 @@ mod reveal;
 pub mod run;
 pub mod share;
 mod simd;
+pub mod slot;
 
 pub use coefficient::publication::{ClientPublication, PublicationClient};
 pub use error::EngineError;

@@ -9,7 +9,7 @@
 //! * [`Parameters`]: degree, primes, how keys are switched, `t`; at least 128 bits of security. [`Workload`]: which fit a task.
 //! * [`Plaintext`], [`Multiplier`]: values as polynomials.
 //! * [`SecretKey`], [`Encryptor`], [`PublicKey`], [`EvaluationKeys`]: keys, encryption, decryption.
-//! * [`Ciphertext`]: arithmetic; [`rotated_products`]: sums of products of rotations, which matrices are made of.
+//! * [`Ciphertext`]: arithmetic; [`rotated_products`], [`Products`]: sums of products of rotations, which matrices are made of.
 //! * [`Hider`], [`Answer`]: what makes a result safe and short to send to the owner of the key, who gets an additive share of it.
 //! * [`Noise`]: bounds, before anything is encrypted. [`wire`]: bytes.
 //!
@@ -22,6 +22,7 @@ pub mod hide;
 mod keys;
 pub mod noise;
 mod parameters;
+mod products;
 pub mod rotation;
 mod simd;
 pub mod wire;
@@ -34,5 +35,6 @@ pub use hide::{Answer, AnswerFormat, FLOOD_BITS, Hider};
 pub use keys::{Encryptor, EvaluationKeys, PublicKey, SecretKey, SeededCiphertext};
 pub use noise::Noise;
 pub use parameters::{ParameterError, Parameters, Switching};
+pub use products::Products;
 pub use rotation::{Factor, Rotation, rotated_products};
 pub use workload::Workload;

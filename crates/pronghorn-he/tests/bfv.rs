@@ -2,8 +2,8 @@
 
 use pronghorn_he::bfv::{
     Answer, BfvError, Ciphertext, Encryptor, EvaluationKeys, FLOOD_BITS, Factor, Hider, Multiplier,
-    Noise, ParameterError, Parameters, PublicKey, Rotation, SecretKey, Switching, Workload,
-    rotated_products,
+    Noise, ParameterError, Parameters, Products, PublicKey, Rotation, SecretKey, Switching,
+    Workload, rotated_products,
 };
 use pronghorn_ring::{
     Word,
@@ -236,6 +236,21 @@ fn operations_are_exact<W: Word>(parameters: Parameters<W>) {
     assert_eq!(setup.decrypt(&outputs[0]), sum(usize::MAX, &[]));
     assert_eq!(setup.decrypt(&outputs[1]), sum(2, &[1, 6, 7]));
     assert_eq!(setup.decrypt(&outputs[2]), vec![0; x.len()]);
+
+    // The same inputs without rotations.
+    let plain = |j: usize| setup.parameters.multiplier(&weights[j]).unwrap();
+    let terms = [vec![(0, plain(0)), (1, plain(1)), (0, plain(2))], vec![]];
+    let products = Products::new(&setup.parameters, &terms).unwrap();
+    let outputs = products.of(&[&cx, &cy]).unwrap();
+    let term = |values: &[i32], j: usize| setup.with(values, &weights[j], |x, w| x * w);
+    let two = setup.with(&term(&x, 0), &term(&y, 1), add);
+    assert_eq!(
+        setup.decrypt(&outputs[0]),
+        setup.with(&two, &term(&x, 2), add)
+    );
+    assert_eq!(setup.decrypt(&outputs[1]), vec![0; x.len()]);
+    let none = products.of(&[&cx]);
+    assert!(matches!(none, Err(BfvError::Shape { found: 1, .. })));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use pronghorn_engine::bench::{
     cryptonets::{self, Activation, Packing},
     ntt,
     parties::{Batch, Connection, Phase},
+    slot::{self, METHODS, SLOT_OPERATIONS},
 };
+use pronghorn_graph::geometry::{ConvGeometry, Window};
 use pronghorn_ring::{
     SimdLevel,
     security::{self, SecurityLevel},
@@ -370,4 +372,103 @@ fn phase<'py>(py: Python<'py>, phase: &Phase) -> PyResult<Bound<'py, PyDict>> {
     found.set_item("bytes_up", phase.bytes_up)?;
     found.set_item("bytes_down", phase.bytes_down)?;
     Ok(found)
+}
+
+/// A linear layer on slots, both parties in this process: what each step took, bytes, operations, and what was run.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn bench_slot_layer<'py>(
+    py: Python<'py>,
+    channels: (usize, usize),
+    input: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 4],
+    method: &str,
+    bits: u32,
+    rounds: usize,
+    threads: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let geometry = ConvGeometry {
+        in_channels: channels.0,
+        out_channels: channels.1,
+        input,
+        window: Window {
+            stride,
+            padding,
+            ..Window::plain(kernel)
+        },
+        groups: 1,
+    };
+    let known = METHODS.iter().find(|(name, _)| *name == method);
+    let (_, method) = known.ok_or_else(|| native(format!("there is no method {method:?} here")))?;
+    let pool = pool(Some(threads))?;
+    let run = py
+        .detach(|| pool.install(|| slot::run(&geometry, *method, bits, rounds)))
+        .map_err(native)?;
+    let found = PyDict::new(py);
+    let times = [
+        ("setup", run.setup),
+        ("key generation", run.key_generation),
+        ("encrypt", run.encrypt),
+        ("expand", run.expand),
+        ("evaluate", run.evaluate),
+        ("hide", run.hide),
+        ("decrypt", run.decrypt),
+    ];
+    for (name, time) in times {
+        found.set_item(name, time.as_secs_f64())?;
+    }
+    let counts = [
+        ("up", run.up),
+        ("down", run.down),
+        ("keys", run.keys),
+        ("weights", run.weights),
+        ("input rotations", run.input_rotations),
+        ("output rotations", run.output_rotations),
+        ("products", run.products),
+    ];
+    for (name, count) in counts {
+        found.set_item(name, count)?;
+    }
+    found.set_item("predicted", run.predicted / 1e6)?;
+    found.set_item("described", run.described)?;
+    found.set_item("security_bits", run.security.map(self::bits))?;
+    Ok(found)
+}
+
+/// Operations of the encryption of slots.
+#[pyclass(frozen)]
+pub struct SlotBench(slot::Operations);
+
+#[pymethods]
+impl SlotBench {
+    #[new]
+    fn new(py: Python<'_>, insecure: bool, digit_bits: u32) -> PyResult<Self> {
+        let made = py.detach(|| slot::Operations::new(insecure, digit_bits));
+        made.map(Self).map_err(native)
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn key_bytes(&self) -> PyResult<usize> {
+        self.0.key_bytes().map_err(native)
+    }
+
+    #[getter]
+    fn log_noise(&self) -> PyResult<f64> {
+        self.0.log_noise().map_err(native)
+    }
+
+    fn seconds(&self, py: Python<'_>, operation: &str, iterations: usize) -> PyResult<f64> {
+        let known = SLOT_OPERATIONS.iter().find(|(name, _)| *name == operation);
+        let (_, timed) =
+            known.ok_or_else(|| native(format!("there is no operation {operation:?} here")))?;
+        py.detach(|| self.0.seconds(*timed, iterations))
+            .map_err(native)
+    }
 }

@@ -128,7 +128,17 @@ pub fn inner_product_at<W: Word>(
 ) {
     check_inner_product(xs, ys, out);
     let (ys, out) = ([ys], [out]);
-    W::inner_product(level, InnerProducts { q, xs, ys, out });
+    let stream = false;
+    W::inner_product(
+        level,
+        InnerProducts {
+            stream,
+            q,
+            xs,
+            ys,
+            out,
+        },
+    );
 }
 
 fn check_inner_product<W>(xs: &[&[W]], ys: &[&[W]], out: &[W]) {
@@ -165,10 +175,42 @@ pub fn inner_product_pair_at<W: Word>(
     ys: [&[&[W]]; 2],
     out: [&mut [W]; 2],
 ) {
+    inner_products(level, q, (xs, false), ys, out);
+}
+
+/// [`inner_product_pair`] of `xs` that lie one after the other in memory and are read for the first time: they are asked for ahead.
+///
+/// # Panics
+/// As there.
+pub fn inner_product_pair_streamed<W: Word>(
+    q: &Prime<W>,
+    xs: &[&[W]],
+    ys: [&[&[W]]; 2],
+    out: [&mut [W]; 2],
+) {
+    inner_products(SimdLevel::detect(), q, (xs, true), ys, out);
+}
+
+fn inner_products<W: Word>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    (xs, stream): (&[&[W]], bool),
+    ys: [&[&[W]]; 2],
+    out: [&mut [W]; 2],
+) {
     for (ys, out) in ys.iter().zip(&out) {
         check_inner_product(xs, ys, out);
     }
-    W::inner_product_pair(level, InnerProducts { q, xs, ys, out });
+    W::inner_product_pair(
+        level,
+        InnerProducts {
+            stream,
+            q,
+            xs,
+            ys,
+            out,
+        },
+    );
 }
 
 /// The square of `x0 + x1 s` as a polynomial in `s`: `out0 = x0 x0`, `out1 = 2 x0 x1` and `out2 = x1 x1 mod q`, elementwise, reading
@@ -319,6 +361,13 @@ mod tests {
                         .map(|(x, y, z)| q.add(q.mul(x, y), q.mul(z, x)))
                         .collect();
                     assert!(other == expect, "the first inner product, {level:?}");
+                    let mut streamed = [z.clone(), z.clone()];
+                    let [first, second] = &mut streamed;
+                    inner_products(level, &q, (&xs, true), [&ys, &xs], [first, second]);
+                    assert!(
+                        streamed[0] == other && streamed[1] == *out,
+                        "streamed, {level:?}"
+                    );
                 },
                 &|x, _, z| q.add(q.mul(x, x), q.mul(z, z)),
             );

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pronghorn._bench.activations import bench_activations
 from pronghorn._bench.batch import bench_batch
 from pronghorn._bench.cryptonets import bench_cryptonets_relu
+from pronghorn._bench.gazelle import bench_gazelle
 from pronghorn._bench.ngraph_he2 import bench_ngraph_he2
 from pronghorn._bench.ntt import bench_ntt
 from pronghorn._bench.peers import bench_peers
@@ -20,6 +21,7 @@ SUITES: dict[str, Callable[[Report, bool], None]] = {
     "batch": bench_batch,
     "cryptonets-relu": bench_cryptonets_relu,
     "cryptonets-square": bench_cryptonets_square,
+    "gazelle": bench_gazelle,
     "ngraph-he2": bench_ngraph_he2,
     "ntt": bench_ntt,
     "peers": bench_peers,

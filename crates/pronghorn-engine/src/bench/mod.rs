@@ -7,5 +7,6 @@ pub mod cryptonets;
 mod kernels;
 pub mod ntt;
 pub mod parties;
+pub mod slot;
 
 pub use kernels::{Figure, batch};

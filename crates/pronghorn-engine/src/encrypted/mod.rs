@@ -19,7 +19,6 @@ pub mod client;
 mod network;
 mod request;
 pub mod server;
-mod simd;
 mod stage;
 mod values;
 

@@ -99,6 +99,18 @@ pub fn rotated_products<W: Word>(
     Ok(sums.run())
 }
 
+pub(super) fn check_input(found: usize, limit: usize) -> Result<(), BfvError> {
+    if found < limit {
+        return Ok(());
+    }
+    let field = "the input of a rotation";
+    Err(BfvError::Shape {
+        field,
+        found,
+        limit,
+    })
+}
+
 fn check_row<W: Word>(
     parameters: &Parameters<W>,
     row: &[Factor<'_, W>],
@@ -133,14 +145,7 @@ impl<'a, W: Word> Move<'a, W> {
         keys: &'a EvaluationKeys<W>,
     ) -> Result<Self, BfvError> {
         let input = rotation.input();
-        if input >= inputs {
-            let (field, found, limit) = ("the input of a rotation", input, inputs);
-            return Err(BfvError::Shape {
-                field,
-                found,
-                limit,
-            });
-        }
+        check_input(input, inputs)?;
         let key = match rotation {
             Rotation::Left { steps, .. } => keys.keys.rotation(steps)?,
             Rotation::Swap { .. } => Some(keys.keys.conjugation()?),

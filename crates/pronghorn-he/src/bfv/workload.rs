@@ -107,17 +107,24 @@ impl<W: Word> Parameters<W> {
     /// # Errors
     /// When none has, there is no such plaintext modulus, or the primes do not fit the words, which are `u64`.
     pub fn for_workload(n: usize, workload: &Workload) -> Result<Self, ParameterError> {
-        let chains: &[Chain] = match n {
-            4096 => &CHAINS_4096,
-            8192 => &CHAINS_8192,
-            _ => &[],
-        };
-        for &(primes, special, digit_bits) in chains {
-            let parameters = Self::with_bits(n, primes, special, digit_bits, workload.t_bits)?;
+        for parameters in Self::candidates(n, workload.t_bits) {
+            let parameters = parameters?;
             if workload.fits(&parameters) {
                 return Ok(parameters);
             }
         }
         Err(ParameterError::Workload { n })
+    }
+
+    /// What [`for_workload`](Self::for_workload) tries, the fastest first, each made when it is asked for. None at other degrees.
+    pub fn candidates(n: usize, t_bits: u32) -> impl Iterator<Item = Result<Self, ParameterError>> {
+        let chains: &[Chain] = match n {
+            4096 => &CHAINS_4096,
+            8192 => &CHAINS_8192,
+            _ => &[],
+        };
+        chains.iter().map(move |&(primes, special, digit_bits)| {
+            Self::with_bits(n, primes, special, digit_bits, t_bits)
+        })
     }
 }

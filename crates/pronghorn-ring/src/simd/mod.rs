@@ -10,12 +10,14 @@ mod avx2;
 mod avx512;
 mod bits;
 mod counters;
+mod fetch;
 mod lanes;
 mod ntt;
 mod residues;
 pub(crate) mod vector;
 
 pub(crate) use counters::{GROUP, PLANES, centred_sums};
+pub use fetch::fetch;
 
 use crate::{Prime, SimdLevel};
 use lanes::{Lanes, Scalar};

@@ -9,11 +9,14 @@ use crate::{Prime, SimdLevel, Word};
 const NARROW_BLOCK: usize = 64;
 const WIDE_BLOCK: usize = 4;
 
-/// How many bytes ahead of its use the second factor, which is read once, is asked for.
+/// How many bytes ahead of its use the factor that is read once is asked for: keys, and plaintexts that lie in the order in which they are read.
 const AHEAD: usize = 2048;
+const STREAM_AHEAD: usize = 8192;
 
 /// `out[p] = xs[0] * ys[p][0] + xs[1] * ys[p][1] + ... mod q`.
 pub struct InnerProducts<'a, W, const P: usize> {
+    /// Whether it is `xs` that are read once; otherwise it is `ys`.
+    pub stream: bool,
     pub q: &'a Prime<W>,
     pub xs: &'a [&'a [W]],
     pub ys: [&'a [&'a [W]]; P],
@@ -141,7 +144,13 @@ impl<W: Word, const P: usize> Routine<W> for InnerProducts<'_, W, P> {
 
     #[inline(always)]
     fn run<L: Lanes<Word = W>>(self, lanes: L) {
-        let Self { q, xs, ys, mut out } = self;
+        let Self {
+            stream,
+            q,
+            xs,
+            ys,
+            mut out,
+        } = self;
         let Some(length) = out.first().map(|out| out.len()) else {
             return;
         };
@@ -155,12 +164,17 @@ impl<W: Word, const P: usize> Routine<W> for InnerProducts<'_, W, P> {
             let sums = Fused::new(lanes, q, xs, ys);
             while length - done >= 4 * L::COUNT {
                 // SAFETY: all slices have four vectors from `done` on.
-                unsafe { sums.store::<4>(&mut out, done) };
+                unsafe {
+                    match stream {
+                        true => sums.store::<4, true>(&mut out, done),
+                        false => sums.store::<4, false>(&mut out, done),
+                    }
+                };
                 done += 4 * L::COUNT;
             }
             while length - done >= L::COUNT {
                 // SAFETY: all slices have a vector from `done` on.
-                unsafe { sums.store::<1>(&mut out, done) };
+                unsafe { sums.store::<1, false>(&mut out, done) };
                 done += L::COUNT;
             }
         }
@@ -218,7 +232,11 @@ impl<'a, L: Lanes, const P: usize> Fused<'a, L, P> {
     /// # Safety
     /// `out` and all factors must have as many words.
     #[inline(always)]
-    unsafe fn store<const K: usize>(&self, out: &mut [&mut [L::Word]; P], start: usize) {
+    unsafe fn store<const K: usize, const STREAM: bool>(
+        &self,
+        out: &mut [&mut [L::Word]; P],
+        start: usize,
+    ) {
         let lanes = self.lanes;
         let zero = lanes.splat(L::Word::default());
         let (mut low, mut high) = ([[zero; K]; P], [[zero; K]; P]);
@@ -228,11 +246,17 @@ impl<'a, L: Lanes, const P: usize> Fused<'a, L, P> {
             for term in first..end {
                 for k in 0..K {
                     let at = start + k * L::COUNT;
+                    let x = self.xs[term].as_ptr();
+                    if STREAM {
+                        lanes.prefetch(x.wrapping_add(at + STREAM_AHEAD / size_of::<L::Word>()));
+                    }
                     // SAFETY: by contract.
-                    let x = unsafe { lanes.load(self.xs[term].as_ptr().add(at)) };
+                    let x = unsafe { lanes.load(x.add(at)) };
                     for p in 0..P {
                         let y = self.ys[p][term].as_ptr();
-                        lanes.prefetch(y.wrapping_add(at + AHEAD / size_of::<L::Word>()));
+                        if !STREAM {
+                            lanes.prefetch(y.wrapping_add(at + AHEAD / size_of::<L::Word>()));
+                        }
                         // SAFETY: by contract.
                         let y = unsafe { lanes.load(y.add(at)) };
                         low[p][k] = lanes.mul_add_low(low[p][k], x, y);
