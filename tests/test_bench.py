@@ -111,9 +111,9 @@ def test_two_party(tmp_path: Path) -> None:
     # Garbled circuits go ahead; what is left are linear layers and a label for each bit of a share.
     assert values["at once, received an image"] > values["online, received an image"]
     assert values["at once, received an image"] > values["offline, received an image"]
-    # The rows of `a` come once a connection: eight times the rest, for a network of this size.
+    # What is published comes once a connection: about a megabyte for a network of this size.
     first, later = (f"one image alone, {which}, received an image" for which in ("first of a connection", "later"))
-    assert values[first] > 8 * values[later] > values["offline, received an image"]
+    assert values[first] - 5e5 > values[later] > values["offline, received an image"]
 
 
 def test_networks_of_the_two_party_suite_come_with_their_inputs() -> None:

@@ -8,6 +8,7 @@ use pronghorn_he::{
 };
 use pronghorn_mpc::{garble::GarbleError, ot::OtError};
 use pronghorn_ring::{bits::PackError, random::RandomError};
+use pronghorn_slot::SlotError;
 use thiserror::Error;
 
 use crate::batch::product::ProductError;
@@ -139,6 +140,14 @@ pub enum EngineError {
         step: String,
         /// What is wrong.
         source: ProductError,
+    },
+    /// A layer on slots that is refused.
+    #[error("step {step}: {source}")]
+    Slots {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: SlotError,
     },
     /// Oblivious transfers that failed.
     #[error("step {step}: {source}")]

@@ -16,7 +16,7 @@ mod reveal;
 pub mod run;
 pub mod share;
 mod simd;
-pub mod slot;
+pub mod slots;
 
 pub use coefficient::publication::{ClientPublication, PublicationClient};
 pub use error::EngineError;
@@ -25,3 +25,4 @@ pub use run::{
     ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, ClientRun, ServerKeys,
     ServerModel, ServerPreparation, ServerPrepared, ServerRun,
 };
+pub use slots::keys::KeyCache;

@@ -42,6 +42,12 @@ use crate::{
     machine::{Machine, Progress, StepMachine, Want},
     reveal,
     share::{Batch, Share},
+    slots::{
+        self,
+        client::SlotClient,
+        keys::{ClientSlotKeys, KeyCache, KeysClient, KeysServer, ServerSlotKeys},
+        server::{PreparedSlots, SlotServer},
+    },
 };
 
 mod ahead;
@@ -144,12 +150,17 @@ impl<R: Role> Run<R> {
         let coefficient =
             |index| coefficient::Shape::of(&plan, index, batch).map(|shape| shape.rows());
         let encrypted = |index| encrypted::Shape::of(&plan, index).map(|shape| shape.rows());
+        let on_slots = |index| {
+            let shape = slots::Shape::of(&plan, index, batch)?;
+            shape.ok().map(|shape| shape.rows())
+        };
         let on_shares = |index| two_party::rows(&plan, index);
         let rows = (0..plan.steps.len())
             .filter_map(|index| {
                 linear(index)
                     .or_else(|| coefficient(index))
                     .or_else(|| encrypted(index))
+                    .or_else(|| on_slots(index))
                     .or_else(|| on_shares(index))
             })
             .sum();
@@ -292,6 +303,8 @@ pub struct ClientKeys {
     published: Published<ClientPublished>,
     publication: Slot<ClientPublication>,
     stored: Slot<ClientPublication>,
+    slots: slots::keys::Slot<ClientSlotKeys>,
+    slot_seed: slots::keys::Slot<Seed>,
 }
 
 /// The server's side of them. Secret: no Debug.
@@ -301,9 +314,26 @@ pub struct ServerKeys {
     transfer: garbled::ServerOts,
     published: Published<ServerPublished>,
     publication: Slot<ServerPublication>,
+    slots: slots::keys::Slot<ServerSlotKeys>,
+    key_cache: KeyCache,
+}
+
+impl ServerKeys {
+    /// Of a connection, with the keys for slots of all connections.
+    pub fn sharing(key_cache: KeyCache) -> Self {
+        Self {
+            key_cache,
+            ..Self::default()
+        }
+    }
 }
 
 impl ClientKeys {
+    /// Has keys for slots made from a seed, which serves one plan alone: a server that got them on an earlier connection may have them still.
+    pub fn offer_slot_seed(&self, seed: Seed) {
+        self.slot_seed.put(Arc::new(seed));
+    }
+
     /// Offers a publication of an earlier connection, which may serve so many images more: it is taken where the server's secret is still the same.
     pub fn offer_publication(&self, publication: ClientPublication, images: usize) {
         self.stored.put(publication, images);
@@ -370,6 +400,12 @@ impl Role for Client {
             let machine = PublicationClient::new(plan, batch, stored, slot.clone())?;
             preludes.push_back(Box::new(machine));
         }
+        if on_slots(plan) && self.keys.slots.get().is_none() {
+            let offered = self.keys.slot_seed.get();
+            let seed = offered.map_or_else(|| Seed::from_os().map(Arc::new), Ok)?;
+            let machine = KeysClient::new(plan, &seed, self.keys.slots.clone())?;
+            preludes.push_back(Box::new(machine));
+        }
         Ok(preludes)
     }
 
@@ -412,6 +448,15 @@ impl Role for Client {
                     input,
                     self.keys.encrypted.clone(),
                 )?)));
+            }
+            StepKind::Slots(_) => {
+                let shape = slots::Shape::of(plan, index, batch)
+                    .ok_or_else(|| no_engine(step, "it is not on slots"))??;
+                let keys = self.keys.slots.get();
+                let key = keys.and_then(|keys| keys.secret(&shape.scheme));
+                let key = key.ok_or_else(|| no_engine(step, "its keys are missing"))?;
+                let machine = SlotClient::new(shape, key, words.swap_remove(0))?;
+                return Ok(Started::Machine(Box::new(machine)));
             }
             StepKind::Linear(linear) if linear.engine == Engine::Coefficient => {
                 let machine = self.coefficient(at, words.swap_remove(0))?;
@@ -461,6 +506,12 @@ impl Client {
             None => return Err(missing()),
         })
     }
+}
+
+/// Whether a plan has steps on slots.
+fn on_slots(plan: &Plan) -> bool {
+    let mut steps = plan.steps.iter();
+    steps.any(|step| matches!(step.kind, StepKind::Slots(_)))
 }
 
 /// Whether a plan has steps whose polynomials are published.
@@ -634,6 +685,7 @@ enum Prepared {
     LayerU32(Arc<PreparedLayer<u32>>),
     LayerU64(Arc<PreparedLayer<u64>>),
     Coefficient(Layer),
+    Slots(Arc<PreparedSlots>),
     Network(Arc<Network<u32>>),
 }
 
@@ -653,7 +705,13 @@ impl ServerModel {
                 let network = Network::new(encrypted, plan, step)?;
                 Ok(Some(Prepared::Network(Arc::new(network))))
             }
-            (StepKind::Linear(_) | StepKind::Encrypted(_), _) => {
+            (StepKind::Slots(plan), Computation::Shares { weights, .. }) => {
+                let weights = weights[index].as_ref();
+                let weights = weights.ok_or_else(|| no_engine(step, "its weights are missing"))?;
+                let prepared = PreparedSlots::new(weights, plan, step)?;
+                Ok(Some(Prepared::Slots(Arc::new(prepared))))
+            }
+            (StepKind::Linear(_) | StepKind::Slots(_) | StepKind::Encrypted(_), _) => {
                 Err(no_engine(step, "its weights are missing"))
             }
             (
@@ -685,6 +743,15 @@ impl ServerModel {
     /// The plan both parties follow.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// The layers on slots, by step.
+    fn on_slots(&self) -> Vec<Option<Arc<PreparedSlots>>> {
+        let layer = |step: &Option<Prepared>| match step {
+            Some(Prepared::Slots(layer)) => Some(layer.clone()),
+            _ => None,
+        };
+        self.steps.iter().map(layer).collect()
     }
 }
 
@@ -721,6 +788,7 @@ fn layer(
     let weights = weights.ok_or_else(|| no_engine(step, "its weights are missing"))?;
     use coefficient::server::PreparedLayer as Filters;
     Ok(match (linear.engine, linear.word) {
+        (Engine::Slot, _) => return Err(no_engine(step, "on slots it is a step of another kind")),
         (Engine::Batch, WordSize::U32) => {
             Prepared::LayerU32(Arc::new(PreparedLayer::new(weights, linear, step)?))
         }
@@ -757,6 +825,11 @@ impl Role for Server {
             let layers = self.model.steps.iter().map(layer).collect();
             let secret = self.model.secret.clone();
             let machine = PublicationServer::new(plan, batch, layers, secret, slot.clone());
+            preludes.push_back(Box::new(machine));
+        }
+        if on_slots(plan) && self.keys.slots.get().is_none() {
+            let (cache, slot) = (self.keys.key_cache.clone(), self.keys.slots.clone());
+            let machine = KeysServer::new(self.model.plan.clone(), cache, slot);
             preludes.push_back(Box::new(machine));
         }
         Ok(preludes)
@@ -820,6 +893,16 @@ impl Role for Server {
             (Some(Prepared::Coefficient(layer)), _) => {
                 let input = inputs.swap_remove(0);
                 Some(self.coefficient(at, layer, input, seed(ready))?)
+            }
+            (Some(Prepared::Slots(layer)), _) => {
+                let shape = slots::Shape::of(plan, index, batch)
+                    .ok_or_else(|| no_engine(step, "it is not on slots"))??;
+                let keys = self.keys.slots.get();
+                let keys = keys.and_then(|keys| keys.of(&shape.scheme));
+                let keys = keys.ok_or_else(|| no_engine(step, "the client's keys are missing"))?;
+                let input = inputs.swap_remove(0);
+                let machine = SlotServer::new(shape, layer.clone(), keys, input, seed(ready))?;
+                Some(Box::new(machine) as _)
             }
             (Some(Prepared::Network(network)), _) => {
                 encrypted::Shape::of(plan, index).map(|shape| {

@@ -38,7 +38,7 @@ fn built_in(engine: Option<Engine>, seed: u64, bits: Option<(u32, u32)>) -> Buil
 
 #[test]
 fn equals_the_oracle() {
-    for engine in [Engine::Batch, Engine::Coefficient] {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
         let built = built_in(Some(engine), 1, None);
         assert_eq!(built.plan.tolerance(), 0);
         for batch in [1, 7] {

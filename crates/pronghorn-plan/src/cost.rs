@@ -8,6 +8,7 @@ use crate::{
     garbled,
     held::{self, Held},
     plan::{Engine, LinearPlan, Plan, Protocol, Step, StepKind, WordSize},
+    slots,
     trust::TrustLevel,
 };
 
@@ -180,7 +181,7 @@ pub fn published(plan: &Plan) -> u64 {
         return 0;
     }
     let rows = |(_, step, linear): (usize, &Step, &LinearPlan)| match linear.engine {
-        Engine::Coefficient => 0,
+        Engine::Coefficient | Engine::Slot => 0,
         Engine::Batch => {
             (step.value.len() as u64).saturating_mul(linear.published_row_bytes() as u64)
         }
@@ -246,6 +247,12 @@ pub fn step(plan: &Plan, index: usize, batch: usize) -> StepCost {
     let memory = step_memory(plan, index, batch);
     let linear = match &step.kind {
         StepKind::Linear(linear) => linear,
+        StepKind::Slots(slots) => {
+            return StepCost {
+                memory,
+                ..slots.cost(batch)
+            };
+        }
         StepKind::Encrypted(encrypted) => {
             let inputs = values(&plan.steps[step.inputs[0]]);
             return StepCost {
@@ -338,6 +345,13 @@ fn step_memory(plan: &Plan, index: usize, batch: usize) -> Memory {
         _ => 0,
     };
     let server = match &step.kind {
+        StepKind::Slots(slots) => {
+            let bytes = 8 * slots.words(batch);
+            return Memory {
+                server: bytes + shares,
+                client: bytes + client,
+            };
+        }
         StepKind::Linear(linear) if linear.engine == Engine::Coefficient => {
             let words = linear
                 .layout()
@@ -476,6 +490,7 @@ fn key_memory(plan: &Plan) -> u64 {
     let keys = plan.steps.iter().map(of).fold(0, u64::saturating_add);
     keys.saturating_add(published(plan))
         .saturating_add(publication_memory(plan))
+        .saturating_add(2 * slots::key_bytes(plan))
 }
 
 /// Most images a client's batch may have so that its shares and results stay within `allowed` bytes; none where not

@@ -2,12 +2,16 @@
 
 use std::fmt;
 
-use pronghorn_graph::fixed::{ActivationOp, LocalOp};
+use pronghorn_graph::{
+    fixed::{ActivationOp, LocalOp},
+    geometry::ConvGeometry,
+};
 use pronghorn_ring::security::{self, SecurityLevel};
 
 use crate::{
     cost,
     plan::{Engine, LinearPlan, Plan, Protocol, Step, StepKind},
+    slots::{self, SlotPlan},
 };
 
 impl fmt::Display for Plan {
@@ -77,6 +81,18 @@ impl fmt::Display for Plan {
                 cost::PUBLICATION_IMAGES
             )?;
         }
+        let keys = slots::key_bytes(self);
+        if keys > 0 {
+            let rotations = slots::keys(self).map_or(0, |keys| {
+                let of = |keys: &slots::SlotKeys| keys.steps.len() + usize::from(keys.swap);
+                keys.iter().map(|(keys, _)| of(keys)).sum()
+            });
+            writeln!(
+                f,
+                "{:.3} MB of keys, those of {rotations} rotations among them, go up before the first batch, once a client and server",
+                keys as f64 / 1e6
+            )?;
+        }
         let published = cost::published(self);
         if published > 0 {
             writeln!(
@@ -121,6 +137,7 @@ fn what(step: &Step) -> String {
     match &step.kind {
         StepKind::Input => "input, client's".into(),
         StepKind::Linear(linear) => linear_name(linear),
+        StepKind::Slots(slots) => format!("slot engine, {}", layer_name(&slots.geometry)),
         StepKind::Local(op) => format!("{} on shares", local_name(op)),
         StepKind::Activation(activation) => {
             let names: Vec<String> = activation.ops.iter().map(activation_name).collect();
@@ -142,7 +159,20 @@ fn what(step: &Step) -> String {
 }
 
 fn linear_name(linear: &LinearPlan) -> String {
-    let geometry = &linear.geometry;
+    let parts = if linear.parts.len() > 1 {
+        ", two digits"
+    } else {
+        ""
+    };
+    let engine = match linear.engine {
+        Engine::Batch => "batch engine",
+        Engine::Coefficient => "coefficient engine",
+        Engine::Slot => "slot engine",
+    };
+    format!("{engine}, {}{parts}", layer_name(&linear.geometry))
+}
+
+fn layer_name(geometry: &ConvGeometry) -> String {
     let [kernel_h, kernel_w] = geometry.window.kernel;
     let name = if geometry.input == [1, 1] {
         format!(
@@ -160,16 +190,7 @@ fn linear_name(linear: &LinearPlan) -> String {
     } else {
         String::new()
     };
-    let parts = if linear.parts.len() > 1 {
-        ", two digits"
-    } else {
-        ""
-    };
-    let engine = match linear.engine {
-        Engine::Batch => "batch engine",
-        Engine::Coefficient => "coefficient engine",
-    };
-    format!("{engine}, {name}{groups}{parts}")
+    format!("{name}{groups}")
 }
 
 fn local_name(op: &LocalOp) -> &'static str {
@@ -216,6 +237,7 @@ fn parameters(step: &Step) -> String {
             linear.dropped_bits,
             security_of(linear.degree, linear.modulus_bits())
         ),
+        StepKind::Slots(slots) => slot_parameters(slots),
         StepKind::Encrypted(plan) => format!(
             "N {}, {} primes ({} bits), scale 2^{}, answers of {} polynomials and {} primes, flooded within 2^{} ({:.0} \
              bits at worst), error {:.1e}, {}",
@@ -232,6 +254,28 @@ fn parameters(step: &Step) -> String {
         ),
         _ => String::new(),
     }
+}
+
+fn slot_parameters(slots: &SlotPlan) -> String {
+    let Ok(packing) = slots.packing() else {
+        return String::new();
+    };
+    let (parameters, counts) = (packing.parameters(), packing.counts());
+    format!(
+        "N {}, q of {:.0} bits, t {}, {} and {} ciphertexts, {} and {} rotations of inputs and outputs, {} products, {}",
+        parameters.n(),
+        parameters.log_modulus(),
+        slots.t,
+        counts.inputs,
+        counts.outputs,
+        counts.input_rotations,
+        counts.output_rotations,
+        counts.products,
+        match parameters.security() {
+            Some(_) => "128-bit security",
+            None => "below 128-bit security",
+        }
+    )
 }
 
 fn security_of(degree: usize, modulus_bits: u32) -> &'static str {

@@ -101,13 +101,13 @@ fn primes(plan: &Plan) -> Vec<Option<u64>> {
     let Some(t) = slots else {
         return primes;
     };
-    let is_product = |step: &Step| {
-        matches!(&step.kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product)
-    };
+    let is_product = |step: &Step| matches!(&step.kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product);
     let mut readers = vec![[0usize; 2]; plan.steps.len()];
     for step in &plan.steps {
         let kind = usize::from(is_product(step));
-        step.inputs.iter().for_each(|&input| readers[input][kind] += 1);
+        step.inputs
+            .iter()
+            .for_each(|&input| readers[input][kind] += 1);
     }
     for (index, step) in plan.steps.iter().enumerate() {
         let is_prime = match &step.kind {
@@ -115,7 +115,10 @@ fn primes(plan: &Plan) -> Vec<Option<u64>> {
             StepKind::Local(_) => step.inputs.iter().all(|&input| primes[input].is_some()),
             StepKind::Linear(_) | StepKind::Encrypted(_) | StepKind::Open => false,
             StepKind::Activation(_) if is_product(step) => false,
-            StepKind::Input | StepKind::Activation(_) => !matches!(readers[index], [0, 1..]),
+            StepKind::Input | StepKind::Activation(_) => {
+                let [others, products] = readers[index];
+                others > 0 || products == 0
+            }
         };
         primes[index] = is_prime.then_some(t);
     }
@@ -161,7 +164,7 @@ fn value_bits(plan: &Plan) -> Vec<u32> {
         .collect();
     for (index, step) in plan.steps.iter().enumerate().rev() {
         let wanted = |place: usize| match &step.kind {
-            StepKind::Linear(_) => bits[index],
+            StepKind::Linear(_) | StepKind::Slots(_) => bits[index],
             StepKind::Local(op) => bits[index].saturating_sub(left_shift(op, place)),
             StepKind::Activation(activation) if activation.protocol == Protocol::Product => {
                 bits[index]
@@ -288,6 +291,26 @@ pub enum Fault {
     },
 }
 
+/// The first step that takes shares modulo another number than its input `(step, input)` is shared modulo.
+pub(crate) fn other_modulus(plan: &Plan, held: &[Held]) -> Option<(usize, usize)> {
+    (0..plan.steps.len())
+        .find_map(|index| Some((index, input_of_other_modulus(plan, held, index)?)))
+}
+
+fn input_of_other_modulus(plan: &Plan, held: &[Held], index: usize) -> Option<usize> {
+    let step = &plan.steps[index];
+    let is_prime = match &step.kind {
+        StepKind::Slots(_) => true,
+        StepKind::Linear(_) => false,
+        // A local step on values of either kind has them all modulo the prime.
+        StepKind::Local(_) => step.inputs.iter().any(|&input| held[input].prime.is_some()),
+        StepKind::Activation(activation) if activation.protocol == Protocol::Product => false,
+        _ => return None,
+    };
+    let mut inputs = step.inputs.iter().copied();
+    inputs.find(|&input| held[input].prime.is_some() != is_prime)
+}
+
 /// The first step, if any, whose shares do not work out.
 pub fn fault(plan: &Plan, held: &[Held]) -> Option<(usize, Fault)> {
     let of = |index: usize| {
@@ -296,17 +319,7 @@ pub fn fault(plan: &Plan, held: &[Held]) -> Option<(usize, Fault)> {
             let bits = held[index].bits;
             return Some(Fault::Width { bits });
         }
-        let wanted = match &step.kind {
-            StepKind::Slots(_) => Some(true),
-            StepKind::Linear(_) => Some(false),
-            StepKind::Local(_) => Some(held[index].prime.is_some()),
-            StepKind::Activation(activation) if activation.protocol == Protocol::Product => {
-                Some(false)
-            }
-            _ => None,
-        };
-        let other = |&&input: &&usize| wanted.is_some_and(|wanted| held[input].prime.is_some() != wanted);
-        if let Some(&input) = step.inputs.iter().find(other) {
+        if let Some(input) = input_of_other_modulus(plan, held, index) {
             return Some(Fault::Modulus { input });
         }
         let factor = match &step.kind {

@@ -13,6 +13,7 @@ pub mod held;
 mod lower;
 pub mod plan;
 pub mod precision;
+pub mod slots;
 pub mod trust;
 mod validate;
 
@@ -22,4 +23,5 @@ pub use plan::{
     ActivationPlan, Engine, LinearPlan, Part, Plan, PlanError, Protocol, ShareBits, Step, StepKind,
     WordSize,
 };
+pub use slots::SlotPlan;
 pub use trust::TrustLevel;

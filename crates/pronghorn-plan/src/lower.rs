@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 
 use pronghorn_graph::{
     fixed::{ActivationOp, Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
+    geometry::ConvGeometry,
     shape::OperatorError,
 };
+use pronghorn_slot::{common_modulus, cost::DEGREES, matrix};
 
 use crate::{
     build::BuildError,
@@ -18,6 +20,7 @@ use crate::{
         StepKind, WordSize,
     },
     precision::{self, Carrier, Demand},
+    slots::{SlotPlan, SlotScheme},
     trust::TrustLevel,
     validate,
 };
@@ -32,9 +35,11 @@ pub(crate) fn lower(
     // Layers whose answers are made exact at once, since guard bits up to the next activation are too many.
     let mut exact = BTreeSet::new();
     let (mut plan, sources) = loop {
-        let mut steps = Steps::new(trust);
+        let mut steps = Steps::new(trust, engine == Some(Engine::Slot));
         let output = steps.all(fixed, &exact)?;
-        let Steps { steps, sources, .. } = steps;
+        let Steps {
+            steps, mut sources, ..
+        } = steps;
         let mut plan = Plan {
             format: FORMAT,
             model: validate::printable(&fixed.name),
@@ -46,6 +51,8 @@ pub(crate) fn lower(
         };
         if trust == TrustLevel::TwoParty {
             widen_ranges(&mut plan)?;
+            convert(&mut plan, &mut sources);
+            settle_prime(&mut plan)?;
             if let Some((step, bits)) = settle_guards(&mut plan)? {
                 let layers = layers_before(&plan, step).chain([step]);
                 let nodes: Vec<usize> = layers.filter_map(|layer| sources[layer]).collect();
@@ -94,9 +101,64 @@ fn linear_of(node: &FixedNode) -> Option<(&FixedNode, &Linear)> {
     }
 }
 
+/// Puts a circuit wherever a step takes shares modulo another number than they are: a prime for layers on slots, a power of two for squares.
+fn convert(plan: &mut Plan, sources: &mut Vec<Option<usize>>) {
+    while let Some((reader, input)) = held::other_modulus(plan, &held::held(plan)) {
+        let moved = |index: usize| index + usize::from(index >= reader);
+        for step in &mut plan.steps[reader..] {
+            for read in &mut step.inputs {
+                *read = moved(*read);
+            }
+        }
+        for read in &mut plan.steps[reader].inputs {
+            if *read == input {
+                *read = reader;
+            }
+        }
+        plan.output = moved(plan.output);
+        let step = Step {
+            name: plan.steps[input].name.clone(),
+            kind: StepKind::Activation(ActivationPlan {
+                protocol: Protocol::Garbled,
+                ops: Vec::new(),
+            }),
+            inputs: vec![input],
+            value: plan.steps[input].value.clone(),
+        };
+        plan.steps.insert(reader, step);
+        sources.insert(reader, None);
+    }
+}
+
+/// The prime of all values that layers on slots read and make.
+fn settle_prime(plan: &mut Plan) -> Result<(), BuildError> {
+    let held = held::held(plan);
+    let of_prime = plan.steps.iter().zip(&held);
+    let reach = |value: &ValueSpec| value.low.unsigned_abs().max(value.high.unsigned_abs());
+    let largest = of_prime
+        .filter(|(_, held)| held.prime.is_some())
+        .map(|(step, _)| (u64::from(reach(&step.value)), &step.name))
+        .max();
+    let Some((largest, name)) = largest else {
+        return Ok(());
+    };
+    let t = common_modulus(largest).map_err(|error| BuildError::Layer {
+        layer: name.clone(),
+        reason: format!("{error} (--weight-bits, --input-bits, --error)"),
+    })?;
+    for step in &mut plan.steps {
+        if let StepKind::Slots(slots) = &mut step.kind {
+            slots.t = t;
+        }
+    }
+    Ok(())
+}
+
 /// The steps so far.
 struct Steps {
     trust: TrustLevel,
+    /// Whether layers run on slots.
+    slots: bool,
     steps: Vec<Step>,
     /// The node each comes from; none for those that shares need.
     sources: Vec<Option<usize>>,
@@ -107,9 +169,10 @@ struct Steps {
 }
 
 impl Steps {
-    fn new(trust: TrustLevel) -> Self {
+    fn new(trust: TrustLevel, slots: bool) -> Self {
         Self {
             trust,
+            slots,
             steps: Vec::new(),
             sources: Vec::new(),
             guarded: Vec::new(),
@@ -179,6 +242,9 @@ impl Steps {
         let shares = self.trust == TrustLevel::TwoParty;
         let kind = match &node.op {
             FixedOp::Input => StepKind::Input,
+            FixedOp::Linear(linear) if shares && self.slots => {
+                StepKind::Slots(unsettled_slots(&linear.geometry))
+            }
             FixedOp::Linear(linear) if shares => {
                 inputs[0] = self.exact(inputs[0]);
                 StepKind::Linear(unsettled(linear, &node.value))
@@ -280,6 +346,19 @@ fn unsettled(linear: &Linear, value: &ValueSpec) -> LinearPlan {
     }
 }
 
+/// The same on slots.
+fn unsettled_slots(geometry: &ConvGeometry) -> SlotPlan {
+    SlotPlan {
+        geometry: geometry.clone(),
+        variant: matrix::diagonal(DEGREES[0]),
+        scheme: SlotScheme {
+            degree: DEGREES[0],
+            chain: 0,
+        },
+        t: 0,
+    }
+}
+
 /// Replaces the ranges of linear steps, which tell sums of weights, by the powers of two around them, and derives the others
 /// anew: of a layer's weights the plan then tells nothing but a number of bits. Where what follows would not fit 32 bits (squares of wide
 /// values), the proven range stays.
@@ -291,8 +370,8 @@ fn widen_ranges(plan: &mut Plan) -> Result<(), BuildError> {
         let step = &plan.steps[index];
         let value = match &step.kind {
             StepKind::Input => Some(proven[index].clone()),
-            StepKind::Linear(_) if kept[index] => Some(proven[index].clone()),
-            StepKind::Linear(_) => {
+            StepKind::Linear(_) | StepKind::Slots(_) if kept[index] => Some(proven[index].clone()),
+            StepKind::Linear(_) | StepKind::Slots(_) => {
                 let rounding = rounding_after(plan, index);
                 Some(held::power_of_two_range(&proven[index], rounding))
             }
@@ -361,7 +440,7 @@ fn layers_before(plan: &Plan, index: usize) -> impl Iterator<Item = usize> {
     let (mut reached, mut layers) = (plan.steps[index].inputs.clone(), Vec::new());
     while let Some(index) = reached.pop() {
         match &plan.steps[index].kind {
-            StepKind::Linear(_) => layers.push(index),
+            StepKind::Linear(_) | StepKind::Slots(_) => layers.push(index),
             _ => reached.extend(&plan.steps[index].inputs),
         }
     }
@@ -374,10 +453,10 @@ fn settle_guards(plan: &mut Plan) -> Result<Option<(usize, u32)>, BuildError> {
         match fault {
             Fault::Error { input, guard } => raise_guards(plan, input, guard),
             Fault::Width { bits } => return Ok(Some((step, bits))),
-            Fault::Inexact { .. } => {
+            Fault::Inexact { .. } | Fault::Modulus { .. } => {
                 return Err(BuildError::Layer {
                     layer: plan.steps[step].name.clone(),
-                    reason: "its input is not exact".into(),
+                    reason: "its input is not shared as it takes it".into(),
                 });
             }
         }
@@ -400,8 +479,13 @@ fn settle_parameters(
                 guard_bits: held[index].guard,
             };
             let value = &plan.steps[index].value;
-            let settled = share_plan(node, linear, (&input, value), shares, engine)?;
-            plan.steps[index].kind = StepKind::Linear(settled);
+            plan.steps[index].kind = match &plan.steps[index].kind {
+                StepKind::Slots(slots) => StepKind::Slots(slot_plan(node, linear, slots.t)?),
+                _ => {
+                    let settled = share_plan(node, linear, (&input, value), shares, engine)?;
+                    StepKind::Linear(settled)
+                }
+            };
         }
     }
     Ok(())
@@ -422,6 +506,14 @@ fn raise_guards(plan: &mut Plan, value: usize, guard: u32) {
             _ => {}
         }
     }
+}
+
+/// Parameters of one linear step on slots.
+fn slot_plan(node: &FixedNode, linear: &Linear, t: u64) -> Result<SlotPlan, BuildError> {
+    SlotPlan::choose(&linear.geometry, t).map_err(|error| BuildError::Layer {
+        layer: node.name.clone(),
+        reason: error.to_string(),
+    })
 }
 
 /// Parameters of one linear step on shares, in the engine that was asked for, or the coefficient engine where the layer fits it.

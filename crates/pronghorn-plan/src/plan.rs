@@ -8,7 +8,9 @@ use pronghorn_he::{rlwe::Encoding, shares::ShareEncoding};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{coefficient::Layout, encrypted::EncryptedPlan, trust::TrustLevel, validate};
+use crate::{
+    coefficient::Layout, encrypted::EncryptedPlan, slots::SlotPlan, trust::TrustLevel, validate,
+};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
 pub const FORMAT: u16 = 4;
@@ -58,6 +60,8 @@ pub enum StepKind {
     Input,
     /// The server's weights meet the shares, in a linear engine.
     Linear(LinearPlan),
+    /// The same on slots, by packed homomorphic encryption.
+    Slots(SlotPlan),
     /// Each party works on its own share; nothing is sent.
     Local(LocalOp),
     /// A non-linear function by an activation protocol.
@@ -126,7 +130,7 @@ impl Part {
 /// Most parts of a linear step.
 pub const MAX_PARTS: usize = 2;
 
-/// The linear engines of this version.
+/// The linear engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
@@ -134,6 +138,8 @@ pub enum Engine {
     Batch,
     /// One ciphertext for many elements of an image, one coefficient an element: [`crate::coefficient`].
     Coefficient,
+    /// One ciphertext for many elements of an image, one slot an element: [`crate::slots`]. Such steps are [`StepKind::Slots`].
+    Slot,
 }
 
 /// Words that hold ciphertext residues.

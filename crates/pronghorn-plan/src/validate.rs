@@ -2,7 +2,7 @@
 
 use pronghorn_graph::{
     fixed::{ActivationOp, Interval, LocalOp, ValueSpec},
-    geometry::Window,
+    geometry::{ConvGeometry, Window},
     shape::{self, OperatorError},
 };
 use pronghorn_he::RlweRing;
@@ -15,6 +15,7 @@ use crate::{
         Engine, LinearPlan, MAX_PARTS, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize,
     },
     precision::{DEGREES, MAX_LOW_BITS},
+    slots::SlotPlan,
     trust::TrustLevel,
 };
 
@@ -139,6 +140,22 @@ fn validate_shares(plan: &Plan) -> Result<(), (usize, String)> {
         ));
     }
     check_windows(plan)?;
+    let mut primes = plan
+        .steps
+        .iter()
+        .enumerate()
+        .filter_map(|(index, step)| match &step.kind {
+            StepKind::Slots(slots) => Some((index, slots.t)),
+            _ => None,
+        });
+    if let Some((_, first)) = primes.next()
+        && let Some((index, _)) = primes.find(|&(_, t)| t != first)
+    {
+        return Err((
+            index,
+            "its prime is not that of the other steps on slots".into(),
+        ));
+    }
     let held = held::held(plan);
     if let Some((index, fault)) = held::fault(plan, &held) {
         return Err((index, format!("shares do not work out: {fault:?}")));
@@ -202,7 +219,7 @@ fn belongs(trust: TrustLevel, kind: &StepKind) -> Result<(), String> {
     let fits = match kind {
         StepKind::Input | StepKind::Local(_) => true,
         StepKind::Linear(linear) => linear.shares.is_some() == shares,
-        StepKind::Open => shares,
+        StepKind::Open | StepKind::Slots(_) => shares,
         StepKind::Encrypted(_) => !shares,
         StepKind::Activation(activation) => match activation.protocol {
             Protocol::Reveal => !shares,
@@ -259,11 +276,49 @@ fn validate_step(plan: &Plan, index: usize) -> Result<(), String> {
     }
     match &step.kind {
         StepKind::Linear(linear) => parameters(linear, inputs[0], value),
+        StepKind::Slots(slots) => slots_fit(slots, value),
         StepKind::Encrypted(encrypted) => {
             encrypted_plan::validate(encrypted, plan, inputs[0], value)
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that a layer's input and value have the elements that its geometry says; the declared range.
+fn layer_bounds(
+    geometry: &ConvGeometry,
+    inputs: &[&ValueSpec],
+    value: &ValueSpec,
+) -> Result<Interval, OperatorError> {
+    let [height, width] = geometry.output()?;
+    let [in_height, in_width] = geometry.input;
+    let sizes = [
+        (
+            "elements of the input",
+            shape::one(inputs)?,
+            geometry.in_channels * in_height * in_width,
+        ),
+        (
+            "elements of the result",
+            value,
+            geometry.out_channels * height * width,
+        ),
+    ];
+    for (field, value, expected) in sizes {
+        let found = shape::elements(&value.shape)?;
+        if found != expected {
+            let (found, expected) = (
+                found.to_string(),
+                format!("{expected}, by the layer's geometry"),
+            );
+            return Err(OperatorError::Parameter {
+                field,
+                found,
+                expected,
+            });
+        }
+    }
+    Ok(Interval::of(value))
 }
 
 /// The range of a step's value as its kind and inputs allow; of a linear step the declared one, since its weights
@@ -284,37 +339,8 @@ pub(crate) fn bounds(
                 found: inputs.len(),
             })
         }
-        StepKind::Linear(linear) => {
-            let [height, width] = linear.geometry.output()?;
-            let [in_height, in_width] = linear.geometry.input;
-            let sizes = [
-                (
-                    "elements of the input",
-                    shape::one(inputs)?,
-                    linear.geometry.in_channels * in_height * in_width,
-                ),
-                (
-                    "elements of the result",
-                    value,
-                    linear.geometry.out_channels * height * width,
-                ),
-            ];
-            for (field, value, expected) in sizes {
-                let found = shape::elements(&value.shape)?;
-                if found != expected {
-                    let (found, expected) = (
-                        found.to_string(),
-                        format!("{expected}, by the layer's geometry"),
-                    );
-                    return Err(OperatorError::Parameter {
-                        field,
-                        found,
-                        expected,
-                    });
-                }
-            }
-            Ok(Interval::of(value))
-        }
+        StepKind::Linear(linear) => layer_bounds(&linear.geometry, inputs, value),
+        StepKind::Slots(slots) => layer_bounds(&slots.geometry, inputs, value),
         StepKind::Encrypted(_) => {
             shape::elements(&value.shape)?;
             shape::one(inputs)?;
@@ -396,6 +422,7 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
         return match linear.engine {
             Engine::Batch => Ok(()),
             Engine::Coefficient => layout(linear),
+            Engine::Slot => Err("on slots it would be a step of another kind".into()),
         };
     }
     if linear.engine != Engine::Batch {
@@ -455,6 +482,21 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
         }
         _ => Err("its parts are neither its value nor a high and a low digit of it".into()),
     }
+}
+
+/// The parameters of a step on slots are secure and have room for its noise, and the prime holds its value.
+fn slots_fit(slots: &SlotPlan, value: &ValueSpec) -> Result<(), String> {
+    let most = value.low.unsigned_abs().max(value.high.unsigned_abs());
+    if slots.t >> 31 != 0 || u64::from(most) > slots.t / 2 {
+        return Err(format!(
+            "its values of up to {most} are not residues modulo {}, of at most 31 bits",
+            slots.t
+        ));
+    }
+    slots
+        .packing()
+        .map(|_| ())
+        .map_err(|error| error.to_string())
 }
 
 /// The layer fits polynomials, and takes no more of them than a plan may have values.

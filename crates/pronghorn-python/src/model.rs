@@ -72,11 +72,16 @@ fn describe(mut passes: Passes) -> String {
 }
 
 /// The engines of linear steps on shares that can be named, and what each is for.
-const ENGINES: [(&str, &str, Engine); 2] = [
+const ENGINES: [(&str, &str, Engine); 3] = [
     (
         "coefficient",
         "many values of an image in a polynomial",
         Engine::Coefficient,
+    ),
+    (
+        "slot",
+        "many values of an image in the slots of a ciphertext, with rotations",
+        Engine::Slot,
     ),
     ("batch", "one value of many images in a row", Engine::Batch),
 ];

@@ -14,7 +14,7 @@ use std::{
 use pronghorn_engine::{
     ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, Machine, Progress,
 };
-use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, trust};
+use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, slots, trust};
 
 use crate::{
     drive::drive,
@@ -24,7 +24,11 @@ use crate::{
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
     refill::Refill,
     server::foreign_peer,
-    store::{Bounds, Name, Owner, Store, publication::PublicationFile},
+    store::{
+        Bounds, Name, Owner, Store,
+        publication::{PublicationFile, secret},
+    },
+    text::hex,
     transport::Transport,
 };
 
@@ -218,10 +222,15 @@ impl Client {
             let directory = options.store.as_deref();
             let published = directory.filter(|_| cost::publication(&plan) > 0);
             let published = published.map(|path| PublicationFile::new(path, &hello.plan_hash));
-            Ok((plan, hello, fits, store, published))
+            let keys = ClientKeys::default();
+            if let Some(path) = directory.filter(|_| slots::key_bytes(&plan) > 0) {
+                let name = format!("slots-{}", hex(&hello.plan_hash));
+                keys.offer_slot_seed(secret(path, &name)?);
+            }
+            Ok((plan, hello, fits, store, published, keys))
         });
         match ready {
-            Ok((plan, hello, fits, store, published)) => Ok(Self {
+            Ok((plan, hello, fits, store, published, keys)) => Ok(Self {
                 link,
                 max_batch: plan.max_batch().min(hello.max_batch as usize).min(fits),
                 max_memory: options.max_memory,
@@ -230,7 +239,7 @@ impl Client {
                 images_left: hello.images_left,
                 cancel,
                 over: false,
-                keys: ClientKeys::default(),
+                keys,
                 store,
                 published,
                 server: hello.store,

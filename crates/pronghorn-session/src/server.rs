@@ -15,7 +15,8 @@ use std::{
 };
 
 use pronghorn_engine::{
-    EngineError, Machine, ServerKeys, ServerModel, ServerPreparation, ServerPrepared, ServerRun,
+    EngineError, KeyCache, Machine, ServerKeys, ServerModel, ServerPreparation, ServerPrepared,
+    ServerRun,
 };
 use pronghorn_plan::{Plan, TrustLevel, cost};
 use pronghorn_ring::random::Seed;
@@ -28,7 +29,10 @@ use crate::{
     link::{Link, Timeouts},
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
     quota::{ImageQuota, Pool, Taken, lock, network},
-    store::{Bounds, Name, Owner, Store, publication::server_secret},
+    store::{
+        Bounds, Name, Owner, Store,
+        publication::{SERVER_SECRET, secret},
+    },
     text,
     transport::Transport,
 };
@@ -128,6 +132,7 @@ pub struct Server {
     memory: Pool,
     images: ImageQuota,
     store: Store<ServerPrepared>,
+    key_cache: KeyCache,
     stopping: Arc<AtomicBool>,
     next_session: AtomicU64,
     sessions: Mutex<HashMap<u64, Box<dyn Transport>>>,
@@ -178,6 +183,7 @@ impl Server {
             memory: Pool::new(memory),
             images: ImageQuota::new(limits.max_images_per_client),
             store,
+            key_cache: KeyCache::default(),
             limits,
             stopping: Arc::default(),
             next_session: AtomicU64::new(1),
@@ -202,7 +208,7 @@ impl Server {
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
         let plan = Arc::new(self.service.plan().clone());
         self.store = Store::open(directory, plan, self.store.bounds())?;
-        self.service.keep_secret(&server_secret(directory)?);
+        self.service.keep_secret(&secret(directory, SERVER_SECRET)?);
         Ok(self)
     }
 
@@ -376,7 +382,7 @@ impl Server {
         let mut connection = Connection {
             server: self,
             client,
-            keys: ServerKeys::default(),
+            keys: ServerKeys::sharing(self.key_cache.clone()),
             setup: None,
         };
         let mut accept = vec![

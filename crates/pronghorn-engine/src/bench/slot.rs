@@ -19,7 +19,7 @@ use pronghorn_ring::{
 };
 
 use super::parties::clocked;
-use crate::slot::{
+use pronghorn_slot::{
     Layer, Objective, Packing, SlotError, Variant, choose, convolution, cost, matrix,
 };
 

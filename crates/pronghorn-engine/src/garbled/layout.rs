@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pronghorn_mpc::circuit::{Circuit, Modulus, Opening};
+use pronghorn_mpc::circuit::{Circuit, Opening};
 
 use crate::{error::EngineError, share::Share};
 

@@ -32,6 +32,7 @@ use crate::{
     },
     machine::{Machine, Progress, Want},
     share::{Batch, Share},
+    slots::{self, server::PreparedSlots},
 };
 
 /// What was prepared for a batch; `T` is one step's. Secret: no Debug.
@@ -108,7 +109,7 @@ impl Stored for ServerStep {
     }
 
     fn from_bytes(at: &At<'_>, bytes: &[u8]) -> Result<Option<Self>, EngineError> {
-        if let StepKind::Linear(_) = at.step().kind {
+        if let StepKind::Linear(_) | StepKind::Slots(_) = at.step().kind {
             let seed = bytes.try_into().map_err(|_| {
                 prepared_error(at.step(), "has a seed of another length than a seed has")
             })?;
@@ -482,7 +483,11 @@ impl ServerPreparation {
     /// # Errors
     /// As [`ClientPreparation::new`].
     pub fn new(model: &ServerModel, batch: usize, keys: &ServerKeys) -> Result<Self, EngineError> {
-        Preparation::new(ServerParty(keys.clone()), model.plan.clone(), batch).map(Self)
+        let party = ServerParty {
+            keys: keys.clone(),
+            layers: model.on_slots(),
+        };
+        Preparation::new(party, model.plan.clone(), batch).map(Self)
     }
 
     /// What was prepared.
@@ -524,20 +529,32 @@ impl Party for ClientParty {
     }
 }
 
-struct ServerParty(ServerKeys);
+struct ServerParty {
+    keys: ServerKeys,
+    /// Those on slots, by step.
+    layers: Vec<Option<Arc<PreparedSlots>>>,
+}
 
 impl Party for ServerParty {
     type Step = ServerStep;
 
     fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>> {
-        two_party::server_prelude(plan, &self.0.transfer)
+        two_party::server_prelude(plan, &self.keys.transfer)
     }
 
     fn start(&self, at: &At<'_>, mut inputs: Vec<Share>) -> Result<Next<ServerStep>, EngineError> {
-        let ots = self.0.transfer.clone();
+        let ots = self.keys.transfer.clone();
         match &at.step().kind {
             StepKind::Input => return Ok(Next::Made(None, Share::Zero)),
             StepKind::Local(op) => return Ok(Next::Made(None, server_local(at, op, inputs))),
+            StepKind::Slots(_) => {
+                let seed = Seed::from_os()?;
+                let missing = || no_engine(at.step(), "its weights are missing");
+                let layer = self.layers[at.index].as_ref().ok_or_else(missing)?;
+                let shape = slots::Shape::of(at.plan, at.index, at.batch).ok_or_else(missing)??;
+                let share = Share::Words(layer.shares(&shape, &seed)?);
+                return Ok(Next::Made(Some(ServerStep::Linear(seed)), share));
+            }
             StepKind::Linear(linear) => {
                 let seed = Seed::from_os()?;
                 let share = linear_share(at, linear, &seed)?;
@@ -558,7 +575,7 @@ impl Party for ServerParty {
     }
 
     fn setup(&self) -> Option<[u8; 32]> {
-        self.0.setup()
+        self.keys.setup()
     }
 }
 
@@ -582,7 +599,7 @@ fn masks<W: Word>(at: &At<'_>, linear: &LinearPlan, seed: &Seed) -> Result<Batch
     let row = match linear.engine {
         Engine::Batch => at.batch,
         // All of an answer in pieces of a polynomial's length.
-        Engine::Coefficient => linear.degree,
+        Engine::Coefficient | Engine::Slot => linear.degree,
     };
     if let Some(encoding) = linear.share_encoding() {
         Hider::new(seed).shares(&ring, &encoding, row, share.words_mut());

@@ -167,6 +167,21 @@ impl<W: Word> Parameters<W> {
         let t = largest_ntt_prime(t_bits.min(MAX_T_BITS), n)
             .filter(|t| t.ilog2() + 1 == t_bits)
             .ok_or(none)?;
+        Self::with_bits_modulo(n, bits, special_bits, digit_bits, t)
+    }
+
+    /// [`with_bits`](Self::with_bits) for a plaintext modulus that is known.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_bits_modulo(
+        n: usize,
+        bits: &[u32],
+        special_bits: &[u32],
+        digit_bits: u32,
+        t: u64,
+    ) -> Result<Self, ParameterError> {
+        let t_bits = u64::BITS - t.leading_zeros();
         // One more of the plaintext's size, in case the chain has primes of that size too.
         let all = [bits, special_bits].concat();
         let mut primes = rns::primes(n, &all)?;

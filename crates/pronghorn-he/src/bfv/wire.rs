@@ -19,6 +19,10 @@ use crate::ckks::{
     wire::{Reader, header, pack},
 };
 
+/// Version, kind, hash of the parameters.
+const HEADER: usize = 2 + 32;
+/// An automorphism's element.
+const ELEMENT: usize = 4;
 const CIPHERTEXT: u8 = 16;
 const SEEDED_CIPHERTEXT: u8 = 17;
 const ANSWER: u8 = 18;
@@ -69,6 +73,31 @@ impl<W: Word> SeededCiphertext<W> {
             number,
             b,
         })
+    }
+}
+
+impl<W: Word> SeededCiphertext<W> {
+    /// Bytes of a ciphertext.
+    pub fn encoded_len(parameters: &Parameters<W>) -> usize {
+        let ring = parameters.ring();
+        HEADER + 32 + 8 + ckks::wire::packed_len(ring, ring.limbs())
+    }
+}
+
+impl<W: Word> PublicKey<W> {
+    /// Bytes of a key.
+    pub fn encoded_len(parameters: &Parameters<W>) -> usize {
+        let ring = parameters.ring();
+        HEADER + 1 + 32 + ckks::wire::packed_len(ring, ring.limbs())
+    }
+}
+
+impl<W: Word> EvaluationKeys<W> {
+    /// Bytes of keys for so many rotations, the swap counted as one.
+    pub fn encoded_len(parameters: &Parameters<W>, rotations: usize) -> usize {
+        let ring = parameters.ring();
+        let key = ring.pieces().len() * ckks::wire::packed_len(ring, ring.basis().limbs());
+        HEADER + 32 + 1 + 4 + rotations * (ELEMENT + key)
     }
 }
 
@@ -139,7 +168,6 @@ impl<W: Word> Answer<W> {
 
     /// Bytes of an answer of this format.
     pub fn encoded_len(parameters: &Parameters<W>, format: &AnswerFormat) -> usize {
-        const HEADER: usize = 2 + 32;
         let limb = |limb: usize| -> usize {
             let widths = format.widths(parameters, limb);
             widths

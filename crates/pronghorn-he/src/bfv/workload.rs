@@ -100,6 +100,15 @@ impl Workload {
     }
 }
 
+/// What is tried at a degree.
+fn chains(n: usize) -> &'static [Chain] {
+    match n {
+        4096 => &CHAINS_4096,
+        8192 => &CHAINS_8192,
+        _ => &[],
+    }
+}
+
 impl<W: Word> Parameters<W> {
     /// The fastest of the chains that have room for a workload at degree 4096 or 8192, and a plaintext modulus of its size. At least 128 bits of
     /// security.
@@ -118,13 +127,18 @@ impl<W: Word> Parameters<W> {
 
     /// What [`for_workload`](Self::for_workload) tries, the fastest first, each made when it is asked for. None at other degrees.
     pub fn candidates(n: usize, t_bits: u32) -> impl Iterator<Item = Result<Self, ParameterError>> {
-        let chains: &[Chain] = match n {
-            4096 => &CHAINS_4096,
-            8192 => &CHAINS_8192,
-            _ => &[],
-        };
-        chains.iter().map(move |&(primes, special, digit_bits)| {
+        chains(n).iter().map(move |&(primes, special, digit_bits)| {
             Self::with_bits(n, primes, special, digit_bits, t_bits)
+        })
+    }
+
+    /// [`candidates`](Self::candidates) for a plaintext modulus that is known.
+    pub fn candidates_modulo(
+        n: usize,
+        t: u64,
+    ) -> impl Iterator<Item = Result<Self, ParameterError>> {
+        chains(n).iter().map(move |&(primes, special, digit_bits)| {
+            Self::with_bits_modulo(n, primes, special, digit_bits, t)
         })
     }
 }

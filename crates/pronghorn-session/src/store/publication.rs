@@ -40,7 +40,7 @@ const CONTEXT: &str = "pronghorn publication's file";
 const CHECK: usize = 32;
 const HEADER: usize = 8 + 2 + 3 * 32;
 /// The server's file.
-const SECRET: &str = "publication.secret";
+pub(crate) const SERVER_SECRET: &str = "publication.secret";
 /// Longest file that is read.
 const MOST_BYTES: u64 = 8 << 30;
 
@@ -177,15 +177,15 @@ fn read(plan: &Plan, bytes: &[u8]) -> Option<ClientPublication> {
     PublicationClient::read(plan, names, polynomials).ok()
 }
 
-/// The secret that a server makes publications with, from its store's directory; made where it is missing.
+/// A secret from a store's directory; made where it is missing. That which a server makes publications with, or which a client makes keys from.
 ///
 /// # Errors
 /// When the file system refuses, or the file is none.
-pub(crate) fn server_secret(directory: &Path) -> Result<Seed, StoreError> {
-    let path = directory.join(SECRET);
+pub(crate) fn secret(directory: &Path, name: &str) -> Result<Seed, StoreError> {
+    let path = directory.join(name);
     let refused = |source| disk_error(&path, source);
     let made = Seed::from_os().map_err(pronghorn_engine::EngineError::from)?;
-    let new = directory.join(format!("{SECRET}.{}", Name::random()?));
+    let new = directory.join(format!("{name}.{}", Name::random()?));
     let write = || {
         Real.write_new(&new, &mut |_, file| file.write_all(made.as_bytes()))?;
         // Of several servers who begin at once, one makes it.
@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn servers_keep_their_secret() {
+    fn secrets_are_kept() {
         let directory = directory("secrets");
-        let first = server_secret(&directory).unwrap();
-        let again = server_secret(&directory).unwrap();
+        let first = secret(&directory, SERVER_SECRET).unwrap();
+        let again = secret(&directory, SERVER_SECRET).unwrap();
         assert!(first.as_bytes() == again.as_bytes());
-        fs::write(directory.join(SECRET), b"short").unwrap();
-        assert!(server_secret(&directory).is_err());
+        fs::write(directory.join(SERVER_SECRET), b"short").unwrap();
+        assert!(secret(&directory, SERVER_SECRET).is_err());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         fs::remove_dir_all(directory).unwrap();
     }

@@ -17,6 +17,7 @@ use std::{
 };
 
 use pronghorn_graph::geometry::ConvGeometry;
+use serde::{Deserialize, Serialize};
 
 use super::{
     SlotError,
@@ -24,7 +25,8 @@ use super::{
 };
 
 /// What the two rows are for: rotations leave them apart, and only [`Rows::Swap`] swaps them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Rows {
     /// Inputs are in both rows; each row has outputs of its own.
     Outputs,
@@ -35,7 +37,8 @@ pub enum Rows {
 }
 
 /// One way of computing a layer.
-#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Variant {
     /// Slots of a block, a power of two of at most a row.
     pub block: usize,

@@ -7,11 +7,13 @@ use std::ops::Range;
 
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_ring::Prime;
+use serde::{Deserialize, Serialize};
 
 use super::points::{self, MOST_POINTS};
 
 /// How the taps of an axis meet the values they are multiplied with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Taps {
     /// The owner of the values packs a shifted copy for each tap: no rotations, more input ciphertexts.
     Copies,

@@ -383,10 +383,48 @@ pub fn choose(
     largest: u64,
     objective: &Objective,
 ) -> Result<Choice, SlotError> {
+    choose_among(geometry, objective, |degree| Chains::new(degree, largest))
+}
+
+/// [`choose`] for a plaintext modulus that is known, as where other layers have it too: a prime `= 1` modulo twice each of [`DEGREES`].
+///
+/// # Errors
+/// As there.
+pub fn choose_modulo(
+    geometry: &ConvGeometry,
+    t: u64,
+    objective: &Objective,
+) -> Result<Choice, SlotError> {
+    choose_among(geometry, objective, |degree| Ok(Chains::modulo(degree, t)))
+}
+
+/// Degrees that are tried.
+pub const DEGREES: [usize; 2] = [4096, 8192];
+
+/// The smallest plaintext modulus for [`choose_modulo`] that holds values of up to `largest` in absolute value with a bit to spare, so that a circuit takes
+/// less to add shares modulo it.
+///
+/// # Errors
+/// When there is none of 31 bits.
+pub fn common_modulus(largest: u64) -> Result<u64, SlotError> {
+    let degree = DEGREES[1];
+    let of = |bits| pronghorn_ring::modulus::largest_ntt_prime(bits, degree);
+    let holds = |&t: &u64| largest >> (t.ilog2() - 1) == 0;
+    let fits = ((degree as u64).ilog2() + 2..=31)
+        .filter_map(of)
+        .find(holds);
+    fits.ok_or(SlotError::Range { largest })
+}
+
+fn choose_among(
+    geometry: &ConvGeometry,
+    objective: &Objective,
+    chains_of: impl Fn(usize) -> Result<Chains, SlotError>,
+) -> Result<Choice, SlotError> {
     geometry.validate()?;
     let mut best: Option<(Variant, Cost, Parameters<u64>)> = None;
-    for degree in [4096, 8192] {
-        let chains = Chains::new(degree, largest)?;
+    for degree in DEGREES {
+        let chains = chains_of(degree)?;
         for variant in variants(geometry, degree) {
             let Ok(layout) = Layout::new(geometry, &variant, degree) else {
                 continue;
@@ -434,6 +472,8 @@ pub fn parameters(
 /// Parameters of a degree, made when they are asked for.
 struct Chains {
     t_bits: u32,
+    /// Where it is known.
+    t: Option<u64>,
     made: OnceCell<Vec<Parameters<u64>>>,
     degree: usize,
 }
@@ -449,15 +489,32 @@ impl Chains {
         let t_bits = (least..=31).find(holds);
         Ok(Self {
             t_bits: t_bits.ok_or(SlotError::Range { largest })?,
+            t: None,
             made: OnceCell::new(),
             degree,
         })
     }
 
+    fn modulo(degree: usize, t: u64) -> Self {
+        Self {
+            t_bits: u64::BITS - t.leading_zeros(),
+            t: Some(t),
+            made: OnceCell::new(),
+            degree,
+        }
+    }
+
     fn every(&self) -> &[Parameters<u64>] {
         self.made.get_or_init(|| {
-            let every = Parameters::candidates(self.degree, self.t_bits);
-            every.filter_map(Result::ok).collect()
+            let good = |every: Result<_, _>| every.ok();
+            match self.t {
+                Some(t) => Parameters::candidates_modulo(self.degree, t)
+                    .filter_map(good)
+                    .collect(),
+                None => Parameters::candidates(self.degree, self.t_bits)
+                    .filter_map(good)
+                    .collect(),
+            }
         })
     }
 

@@ -32,7 +32,7 @@ mod points;
 mod tests;
 
 pub use axis::Taps;
-pub use cost::{Choice, Cost, Counts, Objective, choose};
+pub use cost::{Choice, Cost, Counts, Objective, choose, choose_modulo, common_modulus};
 pub use layer::Layer;
 pub use layout::{Rows, Variant};
 pub use packing::Packing;
