@@ -16,7 +16,7 @@ use pronghorn_graph::{
     fixed::ValueSpec,
     graph::{Graph, Tensor},
 };
-use pronghorn_plan::{BuildOptions, Built, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT};
+use pronghorn_plan::{BuildOptions, Built, Engine, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, Limits, Preparing, Server, Service, SessionError,
     frame::{self, Kind, MAX_HANDSHAKE},
@@ -157,6 +157,10 @@ pub fn built() -> Built {
 
 /// The same with another activation.
 pub fn built_for(trust: TrustLevel, activation: &str) -> Built {
+    built_in(trust, activation, None)
+}
+
+pub fn built_in(trust: TrustLevel, activation: &str, engine: Option<Engine>) -> Built {
     let json = r#"{"name":"tiny","output":3,"nodes":[
         {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[6]},
         {"name":"fc1","op":{"kind":"dense","weight":"w1","bias":"b1"},"inputs":[0],"shape":[5]},
@@ -190,6 +194,7 @@ pub fn built_for(trust: TrustLevel, activation: &str) -> Built {
         &BuildOptions {
             trust: Some(trust),
             samples,
+            engine,
             ..BuildOptions::default()
         },
     )

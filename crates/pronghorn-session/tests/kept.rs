@@ -1,0 +1,123 @@
+//! What is exchanged once, over real sockets: published polynomials and keys, which later connections do not send again.
+
+mod common;
+
+use std::{fs, path::PathBuf, process, sync::Arc};
+
+use common::*;
+use pronghorn_engine::ServerModel;
+use pronghorn_plan::{Built, Engine, TrustLevel, cost, slots};
+use pronghorn_session::{Client, ConnectOptions, Server, in_process};
+
+/// A directory of a test's own.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("pronghorn-kept-{name}-{}", process::id()));
+        fs::create_dir_all(&path).expect("there is room");
+        Self(path)
+    }
+
+    /// The file whose name begins so.
+    fn file(&self, start: &str) -> Option<PathBuf> {
+        let files = fs::read_dir(&self.0).expect("it is there");
+        let mut names = files.map(|file| file.expect("it is there").path());
+        names.find(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(start) && !name.contains('.'))
+        })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Case {
+    built: Built,
+    ours: Scratch,
+    theirs: Scratch,
+}
+
+impl Case {
+    fn new(engine: Engine, name: &str) -> Self {
+        Self {
+            built: built_in(TrustLevel::TwoParty, "relu", Some(engine)),
+            ours: Scratch::new(&format!("{name}-client")),
+            theirs: Scratch::new(&format!("{name}-server")),
+        }
+    }
+
+    /// A new process of the server, as far as that can be told.
+    fn serve(&self, built: &Built) -> Running {
+        let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
+        let server = Server::bind("127.0.0.1:0", model, patient()).expect("a free port");
+        Running::start(server.with_store(&self.theirs.0).expect("it can be made"))
+    }
+
+    /// Connects and predicts; the bytes sent and received. What a set-up of oblivious transfer takes is among them, always the same.
+    fn predicts(&self, running: &Running) -> [u64; 2] {
+        let options = ConnectOptions {
+            trust: Some(TrustLevel::TwoParty),
+            store: Some(self.ours.0.clone()),
+            ..options()
+        };
+        let mut client =
+            Client::connect(&running.address().to_string(), options).expect("a good client");
+        let inputs = numbers(INPUTS * 2);
+        let found = client.predict(&inputs, 2, &mut |_| {}).expect("it is served");
+        let model = Arc::new(ServerModel::new(&self.built).expect("weights fit the plan"));
+        let wanted = in_process(&model, &inputs, 2).expect("the run succeeds");
+        assert_eq!(found.outputs, wanted.outputs(client.plan()));
+        [found.stats.bytes_sent, found.stats.bytes_received]
+    }
+}
+
+#[test]
+fn polynomials_are_published_once() {
+    let case = Case::new(Engine::Coefficient, "published");
+    let published = cost::publication(&case.built.plan);
+    let running = case.serve(&case.built);
+    let first = case.predicts(&running);
+    let second = case.predicts(&running);
+    assert!(published > 0 && first[1] > second[1] + published);
+    // Another process of the server, with its store.
+    drop(running);
+    let running = case.serve(&case.built);
+    assert_eq!(case.predicts(&running), second);
+    // What is damaged comes again.
+    let file = case.ours.file("publication-").expect("it was kept");
+    let mut bytes = fs::read(&file).expect("it is there");
+    let place = bytes.len() / 2;
+    bytes[place] ^= 1;
+    fs::write(&file, bytes).expect("there is room");
+    assert_eq!(case.predicts(&running), first);
+    assert_eq!(case.predicts(&running), second);
+    // A server that has lost its secret publishes anew, and the client sees that.
+    drop(running);
+    fs::remove_file(case.theirs.0.join("publication.secret")).expect("it is there");
+    let running = case.serve(&case.built);
+    assert_eq!(case.predicts(&running), first);
+    assert_eq!(case.predicts(&running), second);
+}
+
+#[test]
+fn keys_for_slots_are_sent_once() {
+    let case = Case::new(Engine::Slot, "keys");
+    let keys = slots::key_bytes(&case.built.plan);
+    let running = case.serve(&case.built);
+    let first = case.predicts(&running);
+    let second = case.predicts(&running);
+    assert!(keys > 0 && first[0] >= second[0] + keys);
+    // A server that starts anew has forgotten them.
+    drop(running);
+    let running = case.serve(&case.built);
+    assert_eq!(case.predicts(&running), first);
+    assert_eq!(case.predicts(&running), second);
+    // A client that has lost its seed has other keys.
+    fs::remove_file(case.ours.file("slots-").expect("it was kept")).expect("it is there");
+    assert_eq!(case.predicts(&running), first);
+}
