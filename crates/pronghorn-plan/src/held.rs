@@ -90,18 +90,13 @@ fn width(kind: &StepKind, value: &ValueSpec) -> u32 {
     signed_width(i64::from(value.low) - room, i64::from(value.high) + room)
 }
 
-/// Which values are shared modulo the primes of layers on slots, by step: what those layers read and make, what local steps make of it, and what circuits
-/// make for anything but squares, which are taken modulo powers of two.
+/// Which values are shared modulo the prime of layers on slots, by step: of those that the prime holds, what such layers read and make, what local steps make
+/// of it, and what circuits make for anything but squares, which are taken modulo powers of two. A circuit of no function goes from one to the other.
 fn primes(plan: &Plan) -> Vec<Option<u64>> {
-    let slots = plan.steps.iter().find_map(|step| match &step.kind {
-        StepKind::Slots(slots) => Some(slots.t),
-        _ => None,
-    });
     let mut primes: Vec<Option<u64>> = vec![None; plan.steps.len()];
-    let Some(t) = slots else {
+    let Some(t) = plan.slot_modulus() else {
         return primes;
     };
-    let is_product = |step: &Step| matches!(&step.kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product);
     let mut readers = vec![[0usize; 2]; plan.steps.len()];
     for step in &plan.steps {
         let kind = usize::from(is_product(step));
@@ -110,19 +105,31 @@ fn primes(plan: &Plan) -> Vec<Option<u64>> {
             .for_each(|&input| readers[input][kind] += 1);
     }
     for (index, step) in plan.steps.iter().enumerate() {
+        let of_prime = |&input: &usize| primes[input].is_some();
+        let [others, products] = readers[index];
         let is_prime = match &step.kind {
             StepKind::Slots(_) => true,
-            StepKind::Local(_) => step.inputs.iter().all(|&input| primes[input].is_some()),
+            StepKind::Local(_) => step.inputs.iter().all(of_prime),
             StepKind::Linear(_) | StepKind::Encrypted(_) | StepKind::Open => false,
             StepKind::Activation(_) if is_product(step) => false,
-            StepKind::Input | StepKind::Activation(_) => {
-                let [others, products] = readers[index];
-                others > 0 || products == 0
+            StepKind::Activation(activation) if activation.ops.is_empty() => {
+                !step.inputs.iter().all(of_prime)
             }
+            StepKind::Input | StepKind::Activation(_) => others > 0 || products == 0,
         };
-        primes[index] = is_prime.then_some(t);
+        let fits = u64::from(reach(&step.value)) <= t / 2;
+        primes[index] = (is_prime && fits).then_some(t);
     }
     primes
+}
+
+fn is_product(step: &Step) -> bool {
+    matches!(&step.kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product)
+}
+
+/// The largest absolute value.
+pub(crate) fn reach(value: &ValueSpec) -> u32 {
+    value.low.unsigned_abs().max(value.high.unsigned_abs())
 }
 
 /// Every step's value, by step.
@@ -302,8 +309,7 @@ fn input_of_other_modulus(plan: &Plan, held: &[Held], index: usize) -> Option<us
     let is_prime = match &step.kind {
         StepKind::Slots(_) => true,
         StepKind::Linear(_) => false,
-        // A local step on values of either kind has them all modulo the prime.
-        StepKind::Local(_) => step.inputs.iter().any(|&input| held[input].prime.is_some()),
+        StepKind::Local(_) => held[index].prime.is_some(),
         StepKind::Activation(activation) if activation.protocol == Protocol::Product => false,
         _ => return None,
     };

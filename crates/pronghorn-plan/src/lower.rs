@@ -51,8 +51,8 @@ pub(crate) fn lower(
         };
         if trust == TrustLevel::TwoParty {
             widen_ranges(&mut plan)?;
-            convert(&mut plan, &mut sources);
             settle_prime(&mut plan)?;
+            convert(&mut plan, &mut sources);
             if let Some((step, bits)) = settle_guards(&mut plan)? {
                 let layers = layers_before(&plan, step).chain([step]);
                 let nodes: Vec<usize> = layers.filter_map(|layer| sources[layer]).collect();
@@ -132,14 +132,13 @@ fn convert(plan: &mut Plan, sources: &mut Vec<Option<usize>>) {
 
 /// The prime of all values that layers on slots read and make.
 fn settle_prime(plan: &mut Plan) -> Result<(), BuildError> {
-    let held = held::held(plan);
-    let of_prime = plan.steps.iter().zip(&held);
-    let reach = |value: &ValueSpec| value.low.unsigned_abs().max(value.high.unsigned_abs());
-    let largest = of_prime
-        .filter(|(_, held)| held.prime.is_some())
-        .map(|(step, _)| (u64::from(reach(&step.value)), &step.name))
-        .max();
-    let Some((largest, name)) = largest else {
+    let on_slots = |step: &&Step| matches!(step.kind, StepKind::Slots(_));
+    let values = plan.steps.iter().filter(on_slots).map(|step| {
+        let read = step.inputs.iter().map(|&input| &plan.steps[input].value);
+        let reach = read.chain([&step.value]).map(held::reach).max();
+        (u64::from(reach.unwrap_or(0)), &step.name)
+    });
+    let Some((largest, name)) = values.max() else {
         return Ok(());
     };
     let t = common_modulus(largest).map_err(|error| BuildError::Layer {

@@ -372,6 +372,14 @@ impl Plan {
         self.output_shape().iter().product()
     }
 
+    /// The prime that shares are taken modulo where layers run on slots.
+    pub fn slot_modulus(&self) -> Option<u64> {
+        self.steps.iter().find_map(|step| match &step.kind {
+            StepKind::Slots(slots) => Some(slots.t),
+            _ => None,
+        })
+    }
+
     /// The linear steps with their plans.
     pub fn linear_steps(&self) -> impl Iterator<Item = (usize, &Step, &LinearPlan)> {
         self.steps

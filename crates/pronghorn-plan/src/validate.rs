@@ -486,7 +486,7 @@ fn parameters(linear: &LinearPlan, input: &ValueSpec, value: &ValueSpec) -> Resu
 
 /// The parameters of a step on slots are secure and have room for its noise, and the prime holds its value.
 fn slots_fit(slots: &SlotPlan, value: &ValueSpec) -> Result<(), String> {
-    let most = value.low.unsigned_abs().max(value.high.unsigned_abs());
+    let most = held::reach(value);
     if slots.t >> 31 != 0 || u64::from(most) > slots.t / 2 {
         return Err(format!(
             "its values of up to {most} are not residues modulo {}, of at most 31 bits",

@@ -68,7 +68,9 @@ impl Case {
         let mut client =
             Client::connect(&running.address().to_string(), options).expect("a good client");
         let inputs = numbers(INPUTS * 2);
-        let found = client.predict(&inputs, 2, &mut |_| {}).expect("it is served");
+        let found = client
+            .predict(&inputs, 2, &mut |_| {})
+            .expect("it is served");
         let model = Arc::new(ServerModel::new(&self.built).expect("weights fit the plan"));
         let wanted = in_process(&model, &inputs, 2).expect("the run succeeds");
         assert_eq!(found.outputs, wanted.outputs(client.plan()));

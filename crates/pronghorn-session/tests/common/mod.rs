@@ -16,7 +16,9 @@ use pronghorn_graph::{
     fixed::ValueSpec,
     graph::{Graph, Tensor},
 };
-use pronghorn_plan::{BuildOptions, Built, Engine, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT};
+use pronghorn_plan::{
+    BuildOptions, Built, Engine, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT,
+};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, Limits, Preparing, Server, Service, SessionError,
     frame::{self, Kind, MAX_HANDSHAKE},
