@@ -14,11 +14,11 @@ from pronghorn._bench.records import Report, Sheet, cores
 
 NETWORK = "convolution 7x7 stride 3 with 4 maps, square, dense 64, square, dense 10, on 28x28"
 # Channels in and out, height and width, kernel, stride.
-LAYERS = (
-    ("convolution", (1, 4), 28, 7, 3),
-    ("dense 64", (256, 64), 1, 1, 1),
-    ("dense 10", (64, 10), 1, 1, 1),
-)
+LAYERS: dict[str, tuple[tuple[int, int], int, int, int]] = {
+    "convolution": ((1, 4), 28, 7, 3),
+    "dense 64": ((256, 64), 1, 1, 1),
+    "dense 10": ((64, 10), 1, 1, 1),
+}
 SQUARES = (256, 64)
 BITS = 20
 ROUNDS, QUICK_ROUNDS = 10, 2
@@ -32,7 +32,7 @@ def bench_tutorial(report: Report, tenseal: ModuleType, quick: bool) -> None:
     theirs = _Theirs(tenseal)
     seconds = min(theirs.seconds() for _ in range(QUICK_ROUNDS))
     source = f"tenseal {importlib.metadata.version('tenseal')}, the same run"
-    found = {name: _run(*layer, rounds) for name, *layer in LAYERS}
+    found = {name: _run(*layer, rounds) for name, layer in LAYERS.items()}
     activations = _native.ActivationBench()
     squares = [_square(activations, outputs, rounds) for outputs in SQUARES]
     bits = min(layer["security_bits"] for layer in found.values())
