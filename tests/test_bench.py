@@ -60,12 +60,25 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
         "batch",
         "cryptonets-relu",
         "cryptonets-square",
+        "gazelle",
         "ngraph-he2",
         "ntt",
         "peers",
         "two-party",
         "words",
     }
+
+
+def test_gazelle(tmp_path: Path) -> None:
+    found = records("gazelle", tmp_path)
+    paper = "Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018)"
+    online = "online: products and rotations"
+    matrix = sources(found, "^tables VIII and IX, 1024 x 128, chosen", online)
+    assert matrix[f"{paper}, Table VIII, hybrid"] == 16.2
+    assert matrix[f"{paper}, Table IX"] == 14.2
+    convolution = sources(found, r"^table X, \(16x16, 128\) by \(3x3, 128\), chosen", online)
+    assert convolution == {f"{paper}, Table X, output rotations": 704, "goal: 10 times less than that": 70.4}
+    assert {record["security_bits"] for record in found if record["case"].startswith("table")} <= {128, 192, 256}
 
 
 def test_activations(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def bench_slot_layer(
     """A linear layer on slots, both parties here: seconds of each step, bytes, operations, security_bits, described."""
 
 class SlotBench:
-    """The encryption of slots: N = 4096, two primes of 50 bits; or the paper's N = 2048, a prime of 60 bits, insecure."""
+    """The encryption of slots: N = 4096, two primes of 50 bits; or N = 2048, a prime of 60 bits, insecure."""
     def __init__(self, insecure: bool, digit_bits: int) -> None: ...
     @property
     def security_bits(self) -> int | None:

@@ -23,6 +23,5 @@ mod word;
 pub use aligned::Aligned;
 pub use modulus::{Modulus, ModulusError, PowerOfTwo, Prime};
 pub use ntt::{Ntt, NttError};
-pub use simd::fetch;
 pub use simd_level::SimdLevel;
 pub use word::Word;

@@ -2,7 +2,7 @@
 //!
 //! Each function runs at the detected level; the `_at` forms take one, for tests and benchmarks.
 
-use crate::simd::{self, InnerProducts};
+use crate::simd::{self, InnerProducts, StreamedSums};
 use crate::{Prime, SimdLevel, Word};
 
 /// Defines a function at the detected level and its `_at` twin, which check that the slices named after the
@@ -128,17 +128,7 @@ pub fn inner_product_at<W: Word>(
 ) {
     check_inner_product(xs, ys, out);
     let (ys, out) = ([ys], [out]);
-    let stream = false;
-    W::inner_product(
-        level,
-        InnerProducts {
-            stream,
-            q,
-            xs,
-            ys,
-            out,
-        },
-    );
+    W::inner_product(level, InnerProducts { q, xs, ys, out });
 }
 
 fn check_inner_product<W>(xs: &[&[W]], ys: &[&[W]], out: &[W]) {
@@ -175,39 +165,65 @@ pub fn inner_product_pair_at<W: Word>(
     ys: [&[&[W]]; 2],
     out: [&mut [W]; 2],
 ) {
-    inner_products(level, q, (xs, false), ys, out);
-}
-
-/// [`inner_product_pair`] of `xs` that lie one after the other in memory and are read for the first time: they are asked for ahead.
-///
-/// # Panics
-/// As there.
-pub fn inner_product_pair_streamed<W: Word>(
-    q: &Prime<W>,
-    xs: &[&[W]],
-    ys: [&[&[W]]; 2],
-    out: [&mut [W]; 2],
-) {
-    inner_products(SimdLevel::detect(), q, (xs, true), ys, out);
-}
-
-fn inner_products<W: Word>(
-    level: SimdLevel,
-    q: &Prime<W>,
-    (xs, stream): (&[&[W]], bool),
-    ys: [&[&[W]]; 2],
-    out: [&mut [W]; 2],
-) {
     for (ys, out) in ys.iter().zip(&out) {
         check_inner_product(xs, ys, out);
     }
-    W::inner_product_pair(
+    W::inner_product_pair(level, InnerProducts { q, xs, ys, out });
+}
+
+/// Words of each factor that [`streamed_sums`] reads together.
+pub const STREAM_BLOCK: usize = simd::STREAM_BLOCK;
+
+/// `out[s][p] = sum over j of words[s][j] * inputs[sums[s][j]][p] mod q`, elementwise: products of two polynomials each with many more that come from
+/// memory, as one stream. `words` are all of them by block of [`STREAM_BLOCK`] words (or of all, of shorter inputs), then by sum, then by product.
+///
+/// # Panics
+/// Unless all inputs and outputs have one length, which blocks divide, every sum is of inputs that exist, and `words` are as many as its products.
+pub fn streamed_sums<W: Word>(
+    q: &Prime<W>,
+    sums: &[Vec<usize>],
+    words: &[W],
+    inputs: &[[&[W]; 2]],
+    out: &mut [[&mut [W]; 2]],
+) {
+    streamed_sums_at(SimdLevel::detect(), q, sums, words, inputs, out);
+}
+
+/// [`streamed_sums`] at `level`, or the best below it that the CPU has.
+///
+/// # Panics
+/// As there.
+pub fn streamed_sums_at<W: Word>(
+    level: SimdLevel,
+    q: &Prime<W>,
+    sums: &[Vec<usize>],
+    words: &[W],
+    inputs: &[[&[W]; 2]],
+    out: &mut [[&mut [W]; 2]],
+) {
+    let n = inputs.first().map_or(0, |input| input[0].len());
+    assert!(sums.len() == out.len(), "{UNEQUAL}");
+    assert!(inputs.iter().flatten().all(|x| x.len() == n), "{UNEQUAL}");
+    assert!(
+        out.iter()
+            .flatten()
+            .all(|x| x.len() == n || inputs.is_empty()),
+        "{UNEQUAL}"
+    );
+    assert!(n == 0 || n.is_multiple_of(STREAM_BLOCK.min(n)), "{UNEQUAL}");
+    let products: usize = sums.iter().map(Vec::len).sum();
+    assert!(words.len() == products * n, "{UNEQUAL}");
+    assert!(
+        sums.iter().flatten().all(|&input| input < inputs.len()),
+        "sums are of inputs that exist"
+    );
+    W::streamed_sums(
         level,
-        InnerProducts {
-            stream,
+        StreamedSums {
             q,
-            xs,
-            ys,
+            sums,
+            words,
+            inputs,
             out,
         },
     );
@@ -361,13 +377,6 @@ mod tests {
                         .map(|(x, y, z)| q.add(q.mul(x, y), q.mul(z, x)))
                         .collect();
                     assert!(other == expect, "the first inner product, {level:?}");
-                    let mut streamed = [z.clone(), z.clone()];
-                    let [first, second] = &mut streamed;
-                    inner_products(level, &q, (&xs, true), [&ys, &xs], [first, second]);
-                    assert!(
-                        streamed[0] == other && streamed[1] == *out,
-                        "streamed, {level:?}"
-                    );
                 },
                 &|x, _, z| q.add(q.mul(x, x), q.mul(z, z)),
             );
@@ -393,6 +402,58 @@ mod tests {
                 assert!(out == expect, "reduce_from {other} to {prime}, {level:?}");
             }
         }
+    }
+
+    #[test]
+    fn streamed_sums_at_every_level() {
+        fn check<W: Word>(prime: u64) {
+            let q = Prime::<W>::new(prime).unwrap();
+            for n in [8, 32, 128] {
+                let words = |from: u64, count: usize| -> Vec<W> {
+                    let word = |i: u64| {
+                        W::from_u64((i + from).wrapping_mul(0x9e37_79b9_7f4a_7c15) % prime)
+                    };
+                    (0..count as u64).map(word).collect()
+                };
+                let polys: Vec<Vec<W>> = (0..6).map(|poly| words(poly * 1000, n)).collect();
+                let inputs: Vec<[&[W]; 2]> =
+                    polys.chunks(2).map(|x| [&x[0][..], &x[1][..]]).collect();
+                // Some longer than what is summed up before a reduction.
+                let sums: Vec<Vec<usize>> =
+                    vec![vec![2, 0], vec![], (0..40).map(|j| j % 3).collect()];
+                let stream = words(7, 42 * n);
+                let block = n.min(STREAM_BLOCK);
+                let factor = |sum: usize, product: usize, at: usize| {
+                    let before: usize = sums[..sum].iter().map(Vec::len).sum();
+                    stream[(at / block * 42 + before + product) * block + at % block]
+                };
+                for level in SimdLevel::available() {
+                    let mut found = vec![vec![W::from_u64(1); n]; 6];
+                    let mut pairs: Vec<[&mut [W]; 2]> = Vec::new();
+                    for pair in found.chunks_mut(2) {
+                        let (first, second) = pair.split_at_mut(1);
+                        pairs.push([&mut first[0], &mut second[0]]);
+                    }
+                    streamed_sums_at(level, &q, &sums, &stream, &inputs, &mut pairs);
+                    for (place, found) in found.iter().enumerate() {
+                        let (sum, poly) = (place / 2, place % 2);
+                        for (at, &found) in found.iter().enumerate() {
+                            let terms = sums[sum].iter().enumerate();
+                            let expected = terms.fold(W::default(), |so_far, (product, &input)| {
+                                q.add(
+                                    so_far,
+                                    q.mul(factor(sum, product, at), inputs[input][poly][at]),
+                                )
+                            });
+                            assert!(found == expected, "{prime} {n} {place} {level:?}");
+                        }
+                    }
+                }
+            }
+        }
+        check::<u32>(1_073_741_789);
+        check::<u64>((1 << 50) - 27);
+        check::<u64>((1 << 62) - 57);
     }
 
     /// Moduli to reduce from.

@@ -118,6 +118,17 @@ impl Axis {
         }
     }
 
+    /// Products of a pair of channels at a position.
+    pub fn factors(&self) -> usize {
+        match self.taps {
+            Taps::Points { .. } => self.virtuals,
+            // Some lie in the padding at all positions.
+            _ => (0..self.offsets.len())
+                .filter(|&tap| self.inside(self.offsets[tap], 0..self.outputs))
+                .count(),
+        }
+    }
+
     /// Whether the server rotates along this axis.
     pub fn rotates(&self) -> bool {
         self.shifts.len() > 1

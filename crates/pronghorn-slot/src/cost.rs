@@ -543,7 +543,15 @@ impl Chains {
             _ => 0.0,
         };
         let switch = rates::KEY * 2.0 * sizes.digits * (sizes.limbs + sizes.special) * sizes.n;
-        inputs * words * rates::ENCRYPT + outputs * words * rates::HIDE + bytes + rotations * switch
+        let geometry = &layout.geometry;
+        let taps: usize = (0..2).map(|axis| layout.axes[axis].factors()).product();
+        let pairs = geometry.out_channels * (geometry.in_channels / geometry.groups) * taps;
+        let products = (bands * pairs) as f64 / (2 * layout.blocks) as f64;
+        products * rates::PRODUCT * 2.0 * words
+            + inputs * words * rates::ENCRYPT
+            + outputs * words * rates::HIDE
+            + bytes
+            + rotations * switch
     }
 }
 

@@ -3,7 +3,7 @@
 //! Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018), sections V to VII, on [`pronghorn_he::bfv`]. The owner of the key packs its
 //! values (or its share of them) into slots ([`Packing::pack`]) and encrypts; the server evaluates ([`Layer::evaluate`]), hides
 //! ([`pronghorn_he::bfv::Hider`]) and sends; each party reads its additive share modulo `t` from the slots ([`Packing::unpack`]). A layer is a
-//! [`ConvGeometry`], dense layers included. In reading order:
+//! [`ConvGeometry`](pronghorn_graph::geometry::ConvGeometry), dense layers included. In reading order:
 //!
 //! * [`Variant`], [`Taps`], [`Rows`]: how a layer can be computed. [`matrix`], [`convolution`]: those of the paper by name.
 //! * [`Packing`]: what both parties know, from sizes alone. [`Layer`]: with weights.
@@ -39,9 +39,6 @@ pub use packing::Packing;
 use pronghorn_graph::geometry::GeometryError;
 use pronghorn_he::bfv::{BfvError, ParameterError};
 use thiserror::Error;
-
-#[allow(unused_imports)] // for the documentation
-use pronghorn_graph::geometry::ConvGeometry;
 
 /// Why a layer is not computed.
 #[derive(Debug, Error)]

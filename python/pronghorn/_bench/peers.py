@@ -15,6 +15,7 @@ import numpy as np
 from pronghorn import _native, _processes
 from pronghorn._bench import chains, timing, vectors
 from pronghorn._bench.records import Report, Sheet
+from pronghorn._bench.tutorial import bench_tutorial
 from pronghorn._bench.vectors import DEGREES, Vectors, load_tenseal
 from pronghorn._bench.vectors import PACKAGE as TENSEAL
 from pronghorn.errors import InputError
@@ -56,7 +57,10 @@ def load_peer() -> ModuleType | None:
 
 
 def bench_peers(report: Report, quick: bool) -> None:
-    """One core: a peer with each of `chains.WIDE`; Pronghorn with the same primes, and as many bits in 32-bit words."""
+    """One core: a peer with each of `chains.WIDE`; Pronghorn with the same primes, and as many bits in 32-bit words.
+
+    Besides, TenSEAL's tutorial network.
+    """
     seal, tenseal = load_peer(), load_tenseal()
     missing = [name for name, found in ((PACKAGE, seal), (TENSEAL, tenseal)) if found is None]
     how = f"not installed: {', '.join(missing)}; to run it beside Pronghorn: pip install {' '.join(missing)}"
@@ -71,6 +75,7 @@ def bench_peers(report: Report, quick: bool) -> None:
         if tenseal is not None:
             for degree in DEGREES[: 1 if quick else None]:
                 _beside_tenseal(_Ours(report, degree, vectors.CALLED, quick), tenseal)
+            bench_tutorial(report, tenseal, quick)
 
 
 class _Ours:

@@ -19,6 +19,7 @@ pub mod client;
 mod network;
 mod request;
 pub mod server;
+mod simd;
 mod stage;
 mod values;
 

@@ -7,7 +7,7 @@ use pronghorn_ring::{
     random::Prg,
 };
 
-use super::{Shape, values::TILE};
+use super::{Shape, simd, values::TILE};
 use crate::error::EngineError;
 
 /// Columns that are unpacked and expanded together: blocks of the packing, chunks of `a`.
@@ -85,7 +85,7 @@ impl Request {
         for (element, row) in self.rows.chunks_exact(self.row_bytes).enumerate() {
             let ahead = (element + FETCH_AHEAD) * self.row_bytes + place;
             if let Some(bytes) = self.rows.get(ahead..ahead + block) {
-                pronghorn_ring::fetch(bytes);
+                simd::fetch(bytes);
             }
             let bytes = &row[place..][..block];
             bits::unpack(bytes, width, room).map_err(|source| EngineError::Packing {

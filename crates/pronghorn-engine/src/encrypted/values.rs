@@ -4,6 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pronghorn_ring::Word;
 
+use super::simd;
+
 /// Columns of a unit: words of one limb that are worked on together.
 pub use crate::batch::product::TILE;
 
@@ -68,7 +70,7 @@ impl<W: Word> Values<W> {
         let place = (poly * self.elements + element) * TILE;
         for (tile, out) in out.chunks_exact_mut(TILE).enumerate() {
             if tile + FETCH_AHEAD < self.tiles() {
-                pronghorn_ring::fetch(&self.unit(limb, tile + FETCH_AHEAD)[place..][..TILE]);
+                simd::fetch(&self.unit(limb, tile + FETCH_AHEAD)[place..][..TILE]);
             }
             out.copy_from_slice(&self.unit(limb, tile)[place..][..TILE]);
         }
@@ -80,7 +82,7 @@ impl<W: Word> Values<W> {
         for (tile, from) in from.chunks_exact(TILE).enumerate() {
             let place = (limb * tiles + tile) * length + (poly * self.elements + element) * TILE;
             if tile + FETCH_AHEAD < tiles {
-                pronghorn_ring::fetch(&self.words[place + FETCH_AHEAD * length..][..TILE]);
+                simd::fetch(&self.words[place + FETCH_AHEAD * length..][..TILE]);
             }
             self.words[place..][..TILE].copy_from_slice(from);
         }

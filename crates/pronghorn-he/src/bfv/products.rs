@@ -3,20 +3,20 @@
 //! The weights of a layer are read once an evaluation and are larger than any cache, so that the time of a sum is that of reading them. They are kept in
 //! the order in which they are read, piece by piece: one stream, which the CPU fetches ahead and is helped with across pages.
 
-use pronghorn_ring::{Word, vector};
+use pronghorn_ring::{
+    Word,
+    vector::{self, STREAM_BLOCK},
+};
 
 use super::{BfvError, Ciphertext, Multiplier, Parameters, rotation::check_input};
 use crate::ckks::wipe::wipe;
-
-/// Words of each factor that are read together.
-const PIECE: usize = 128;
 
 /// `outputs[o] = sum of inputs[i] p` over the pairs `(i, p)` of each output. Wiped on drop.
 pub struct Products<W: Word> {
     parameters: Parameters<W>,
     /// By output, the inputs of its products.
     inputs: Vec<Vec<usize>>,
-    /// `[limb][piece][output][product][PIECE]`.
+    /// `[limb][block][output][product][STREAM_BLOCK]`.
     words: Vec<W>,
 }
 
@@ -42,9 +42,9 @@ impl<W: Word> Products<W> {
         let count: usize = terms.iter().map(Vec::len).sum();
         let mut words = Vec::with_capacity(count * limbs * n);
         for limb in 0..limbs {
-            for start in (0..n).step_by(PIECE) {
+            for start in (0..n).step_by(STREAM_BLOCK) {
                 for (_, plain) in terms.iter().flatten() {
-                    words.extend_from_slice(&plain.limb(limb)[start..n.min(start + PIECE)]);
+                    words.extend_from_slice(&plain.limb(limb)[start..n.min(start + STREAM_BLOCK)]);
                 }
             }
         }
@@ -59,6 +59,11 @@ impl<W: Word> Products<W> {
     /// Bytes of the weights.
     pub fn bytes(&self) -> usize {
         size_of_val(self.words.as_slice())
+    }
+
+    fn zero(&self) -> Ciphertext<W> {
+        let words = vec![W::default(); 2 * self.parameters.limbs() * self.parameters.n()];
+        Ciphertext::from_words(&self.parameters, words)
     }
 
     /// All outputs. `2 l N` products of words a pair, one reduction a sum.
@@ -77,40 +82,31 @@ impl<W: Word> Products<W> {
             self.parameters.n(),
             self.parameters.limbs(),
         );
+        if inputs.is_empty() {
+            return Ok(self.inputs.iter().map(|_| self.zero()).collect());
+        }
         let mut out: Vec<Vec<W>> = self
             .inputs
             .iter()
             .map(|_| ring.pool().take_words(2 * limbs * n))
             .collect();
-        let mut rest = self.words.as_slice();
-        // Inputs lie at like places of pages, which the first cache has few of: their pieces are copied beside each other.
-        let mut near = ring.pool().take(inputs.len() * 2 * PIECE);
+        let each = self.words.len() / limbs;
         for limb in 0..limbs {
+            let place = limb * n..(limb + 1) * n;
+            let polys: Vec<[&[W]; 2]> = inputs
+                .iter()
+                .map(|input| [0, 1].map(|poly| &input.inner().poly(poly)[place.clone()]))
+                .collect();
+            let mut out: Vec<[&mut [W]; 2]> = out
+                .iter_mut()
+                .map(|out| {
+                    let (b, a) = out.split_at_mut(limbs * n);
+                    [&mut b[place.clone()], &mut a[place.clone()]]
+                })
+                .collect();
+            let words = &self.words[limb * each..][..each];
             let q = ring.basis().prime(limb);
-            for start in (0..n).step_by(PIECE) {
-                let place = limb * n + start..limb * n + n.min(start + PIECE);
-                let length = place.len();
-                for (input, near) in inputs.iter().zip(near.chunks_exact_mut(2 * PIECE)) {
-                    for (poly, near) in near.chunks_exact_mut(PIECE).enumerate() {
-                        near[..length].copy_from_slice(&input.inner().poly(poly)[place.clone()]);
-                    }
-                }
-                let (mut plains, mut xs_b, mut xs_a) = (Vec::new(), Vec::new(), Vec::new());
-                for (products, out) in self.inputs.iter().zip(&mut out) {
-                    let (now, after) = rest.split_at(products.len() * length);
-                    rest = after;
-                    plains.clear();
-                    plains.extend(now.chunks_exact(length));
-                    for (poly, xs) in [&mut xs_b, &mut xs_a].into_iter().enumerate() {
-                        let of = |&input: &usize| &near[(2 * input + poly) * PIECE..][..length];
-                        xs.clear();
-                        xs.extend(products.iter().map(of));
-                    }
-                    let (out_b, out_a) = out.split_at_mut(limbs * n);
-                    let out = [&mut out_b[place.clone()], &mut out_a[place.clone()]];
-                    vector::inner_product_pair_streamed(q, &plains, [&xs_b, &xs_a], out);
-                }
-            }
+            vector::streamed_sums(q, &self.inputs, words, &polys, &mut out);
         }
         Ok(out
             .into_iter()

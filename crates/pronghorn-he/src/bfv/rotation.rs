@@ -296,8 +296,14 @@ impl<W: Word> Sums<'_, W> {
     fn sum(&self, limb: usize, raised: &[W], rotated: &mut [W], sums: &mut [W]) {
         let (ring, n) = (self.parameters.ring(), self.parameters.n());
         let q = ring.basis().prime(limb);
-        sums.fill(W::default());
         let mut switched = ring.pool().take(2 * n);
+        if let ([rotation], [factors]) = (self.moves, self.factors)
+            && matches!(factors[..], [Factor::One])
+        {
+            // A rotation alone.
+            return self.rotate(limb, rotation, raised, &mut switched, sums);
+        }
+        sums.fill(W::default());
         for (group, moves) in self.moves.chunks(GROUP).enumerate() {
             for (rotation, rotated) in moves.iter().zip(rotated.chunks_exact_mut(2 * n)) {
                 self.rotate(limb, rotation, raised, &mut switched, rotated);

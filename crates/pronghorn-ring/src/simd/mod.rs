@@ -10,19 +10,17 @@ mod avx2;
 mod avx512;
 mod bits;
 mod counters;
-mod fetch;
 mod lanes;
 mod ntt;
 mod residues;
 pub(crate) mod vector;
 
 pub(crate) use counters::{GROUP, PLANES, centred_sums};
-pub use fetch::fetch;
 
 use crate::{Prime, SimdLevel};
 use lanes::{Lanes, Scalar};
 pub(crate) use ntt::{Direction, Source, Transform, Twiddles};
-pub(crate) use vector::{CentredFrom, InnerProducts, mask_and_largest};
+pub(crate) use vector::{CentredFrom, InnerProducts, STREAM_BLOCK, StreamedSums, mask_and_largest};
 
 /// Defines a function whose plain body is compiled for every level and run at the one its first
 /// argument names (or the best below it that the CPU has). The body is ordinary safe code; use it in
@@ -85,6 +83,9 @@ pub trait Kernels: Sized {
     /// The same of two with one factor in common.
     #[doc(hidden)]
     fn inner_product_pair(level: SimdLevel, sums: InnerProducts<'_, Self, 2>);
+    /// The same of many of them.
+    #[doc(hidden)]
+    fn streamed_sums(level: SimdLevel, sums: StreamedSums<'_, '_, Self>);
     /// Packs 512 words into `width * 64` bytes.
     #[doc(hidden)]
     fn pack_block(level: SimdLevel, words: &[Self], width: u32, bytes: &mut [u8]);
@@ -116,6 +117,10 @@ macro_rules! kernels {
 
             fn inner_product_pair(level: SimdLevel, sums: InnerProducts<'_, Self, 2>) {
                 sums.run(level);
+            }
+
+            fn streamed_sums(level: SimdLevel, sums: StreamedSums<'_, '_, Self>) {
+                Self::run(level, sums.q, sums);
             }
 
             fn pack_block(level: SimdLevel, words: &[Self], width: u32, bytes: &mut [u8]) {

@@ -15,7 +15,7 @@ use super::residues::{Product, Residues};
 use super::{Routine, vectorised};
 use crate::{Prime, SimdLevel, Word};
 
-pub use inner_product::InnerProducts;
+pub use inner_product::{InnerProducts, STREAM_BLOCK, StreamedSums};
 pub use square::square_linear;
 
 /// `out[i]` from itself and word `i` of each input.

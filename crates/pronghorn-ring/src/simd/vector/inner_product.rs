@@ -9,14 +9,11 @@ use crate::{Prime, SimdLevel, Word};
 const NARROW_BLOCK: usize = 64;
 const WIDE_BLOCK: usize = 4;
 
-/// How many bytes ahead of its use the factor that is read once is asked for: keys, and plaintexts that lie in the order in which they are read.
+/// How many bytes ahead of its use the second factor, which is read once, is asked for.
 const AHEAD: usize = 2048;
-const STREAM_AHEAD: usize = 8192;
 
 /// `out[p] = xs[0] * ys[p][0] + xs[1] * ys[p][1] + ... mod q`.
 pub struct InnerProducts<'a, W, const P: usize> {
-    /// Whether it is `xs` that are read once; otherwise it is `ys`.
-    pub stream: bool,
     pub q: &'a Prime<W>,
     pub xs: &'a [&'a [W]],
     pub ys: [&'a [&'a [W]]; P],
@@ -144,13 +141,7 @@ impl<W: Word, const P: usize> Routine<W> for InnerProducts<'_, W, P> {
 
     #[inline(always)]
     fn run<L: Lanes<Word = W>>(self, lanes: L) {
-        let Self {
-            stream,
-            q,
-            xs,
-            ys,
-            mut out,
-        } = self;
+        let Self { q, xs, ys, mut out } = self;
         let Some(length) = out.first().map(|out| out.len()) else {
             return;
         };
@@ -164,17 +155,12 @@ impl<W: Word, const P: usize> Routine<W> for InnerProducts<'_, W, P> {
             let sums = Fused::new(lanes, q, xs, ys);
             while length - done >= 4 * L::COUNT {
                 // SAFETY: all slices have four vectors from `done` on.
-                unsafe {
-                    match stream {
-                        true => sums.store::<4, true>(&mut out, done),
-                        false => sums.store::<4, false>(&mut out, done),
-                    }
-                };
+                unsafe { sums.store::<4>(&mut out, done) };
                 done += 4 * L::COUNT;
             }
             while length - done >= L::COUNT {
                 // SAFETY: all slices have a vector from `done` on.
-                unsafe { sums.store::<1, false>(&mut out, done) };
+                unsafe { sums.store::<1>(&mut out, done) };
                 done += L::COUNT;
             }
         }
@@ -232,11 +218,7 @@ impl<'a, L: Lanes, const P: usize> Fused<'a, L, P> {
     /// # Safety
     /// `out` and all factors must have as many words.
     #[inline(always)]
-    unsafe fn store<const K: usize, const STREAM: bool>(
-        &self,
-        out: &mut [&mut [L::Word]; P],
-        start: usize,
-    ) {
+    unsafe fn store<const K: usize>(&self, out: &mut [&mut [L::Word]; P], start: usize) {
         let lanes = self.lanes;
         let zero = lanes.splat(L::Word::default());
         let (mut low, mut high) = ([[zero; K]; P], [[zero; K]; P]);
@@ -246,17 +228,11 @@ impl<'a, L: Lanes, const P: usize> Fused<'a, L, P> {
             for term in first..end {
                 for k in 0..K {
                     let at = start + k * L::COUNT;
-                    let x = self.xs[term].as_ptr();
-                    if STREAM {
-                        lanes.prefetch(x.wrapping_add(at + STREAM_AHEAD / size_of::<L::Word>()));
-                    }
                     // SAFETY: by contract.
-                    let x = unsafe { lanes.load(x.add(at)) };
+                    let x = unsafe { lanes.load(self.xs[term].as_ptr().add(at)) };
                     for p in 0..P {
                         let y = self.ys[p][term].as_ptr();
-                        if !STREAM {
-                            lanes.prefetch(y.wrapping_add(at + AHEAD / size_of::<L::Word>()));
-                        }
+                        lanes.prefetch(y.wrapping_add(at + AHEAD / size_of::<L::Word>()));
                         // SAFETY: by contract.
                         let y = unsafe { lanes.load(y.add(at)) };
                         low[p][k] = lanes.mul_add_low(low[p][k], x, y);
@@ -287,5 +263,115 @@ impl<'a, L: Lanes, const P: usize> Fused<'a, L, P> {
         let high = self.lanes.add(high, carry);
         let upper = self.residues.mul_factor(high, self.radix);
         self.residues.add(upper, self.residues.reduce(low))
+    }
+}
+
+/// Words of a block of [`StreamedSums`]: four vectors of 64-bit words.
+pub const STREAM_BLOCK: usize = 32;
+
+/// How many bytes ahead of its use the stream is asked for.
+const STREAM_AHEAD: usize = 16384;
+
+/// `out[s][p] = sum over j of words[s][j] * inputs[sums[s][j]][p] mod q`, `words` being a stream that is read once: by block of
+/// [`STREAM_BLOCK`] words (or all, of shorter inputs), then by sum, then by product.
+pub struct StreamedSums<'a, 'b, W> {
+    pub q: &'a Prime<W>,
+    pub sums: &'a [Vec<usize>],
+    pub words: &'a [W],
+    pub inputs: &'a [[&'a [W]; 2]],
+    pub out: &'a mut [[&'b mut [W]; 2]],
+}
+
+impl<W: Word> Routine<W> for StreamedSums<'_, '_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes<Word = W>>(self, lanes: L) {
+        let Some(n) = self.inputs.first().map(|input| input[0].len()) else {
+            return;
+        };
+        let block = n.min(STREAM_BLOCK);
+        // Inputs lie at like places of pages, which the first cache has few of: their blocks are copied beside each other.
+        let mut near = vec![W::default(); self.inputs.len() * 2 * block];
+        let fused = Fused::<L, 2>::new(lanes, self.q, &[], [&[], &[]]);
+        let mut stream = self.words;
+        for start in (0..n).step_by(block) {
+            let polys = self.inputs.iter().flatten();
+            for (near, poly) in near.chunks_exact_mut(block).zip(polys) {
+                near.copy_from_slice(&poly[start..start + block]);
+            }
+            for (products, out) in self.sums.iter().zip(self.out.iter_mut()) {
+                let (words, rest) = stream.split_at(products.len() * block);
+                stream = rest;
+                let out = out.each_mut().map(|out| &mut out[start..start + block]);
+                if L::FUSED && block == 4 * L::COUNT {
+                    // SAFETY: the products' words, inputs that exist (the slice of them is checked), and both outputs are blocks.
+                    unsafe { fused.streamed(words, products, &near, out) };
+                    continue;
+                }
+                let xs: Vec<&[W]> = words.chunks_exact(block).collect();
+                for (poly, out) in out.into_iter().enumerate() {
+                    let of = |&input: &usize| &near[(2 * input + poly) * block..][..block];
+                    let ys: Vec<&[W]> = products.iter().map(of).collect();
+                    let sums = Plain::new(self.q, &xs, &ys);
+                    for (at, out) in out.iter_mut().enumerate() {
+                        *out = match W::BITS {
+                            32 => sums.narrow::<1>(at)[0],
+                            _ => sums.wide::<1>(at)[0],
+                        };
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<L: Lanes> Fused<'_, L, 2> {
+    /// A block of a sum of products of `words` with the blocks of `near`, `[input][poly]`.
+    ///
+    /// # Safety
+    /// Blocks must have four vectors, `words` as many blocks as there are products.
+    #[inline(always)]
+    unsafe fn streamed(
+        &self,
+        words: &[L::Word],
+        products: &[usize],
+        near: &[L::Word],
+        out: [&mut [L::Word]; 2],
+    ) {
+        const K: usize = 4;
+        let (lanes, block) = (self.lanes, K * L::COUNT);
+        let zero = lanes.splat(L::Word::default());
+        let (mut low, mut high) = ([[zero; K]; 2], [[zero; K]; 2]);
+        let mut x = words.as_ptr();
+        for products in products.chunks(self.most) {
+            for &input in products {
+                let y = near[2 * input * block..][..2 * block].as_ptr();
+                for k in 0..K {
+                    lanes.prefetch(x.wrapping_add(STREAM_AHEAD / size_of::<L::Word>()));
+                    // SAFETY: by contract.
+                    let factor = unsafe { lanes.load(x) };
+                    x = x.wrapping_add(L::COUNT);
+                    for p in 0..2 {
+                        // SAFETY: within the two blocks of the input.
+                        let y = unsafe { lanes.load(y.add(p * block + k * L::COUNT)) };
+                        low[p][k] = lanes.mul_add_low(low[p][k], factor, y);
+                        high[p][k] = lanes.mul_add_high(high[p][k], factor, lanes.high(y));
+                    }
+                }
+            }
+            for (low, high) in low.iter_mut().zip(&mut high) {
+                for (low, high) in low.iter_mut().zip(high) {
+                    *low = self.reduce(*low, *high);
+                    *high = zero;
+                }
+            }
+        }
+        for (out, low) in out.into_iter().zip(&low) {
+            for (out, &sum) in out.chunks_exact_mut(L::COUNT).zip(low) {
+                // SAFETY: a vector's words.
+                unsafe { lanes.store(out.as_mut_ptr(), sum) };
+            }
+        }
     }
 }

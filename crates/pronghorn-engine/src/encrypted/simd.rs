@@ -1,4 +1,5 @@
 //! Asking for memory before it is read.
+#![allow(unsafe_code)] // An instruction that reads nothing.
 
 /// Begins to load these words into the cache, where the CPU can be asked to: for pieces that are far apart, which it does not foresee.
 #[inline(always)]
