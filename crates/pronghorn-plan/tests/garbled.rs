@@ -39,6 +39,7 @@ fn through_circuit(
 ) -> i32 {
     let stage = Stage::of(ops).expect("the chain is one stage");
     let output = Held {
+        prime: None,
         bits: 32,
         guard: 0,
         error: 0,
@@ -100,7 +101,7 @@ proptest! {
             _ => 1,
         }).product();
         let (error, guard) = if exact { (0, 0) } else { (error, guard_for(error, factor)) };
-        let held = Held { bits: 13 + guard, guard, error };
+        let held = Held { bits: 13 + guard, prime: None, guard, error };
         let spec = ValueSpec { shape: vec![4], fraction_bits: 0, low, high };
         let pool = if ops.iter().any(|op| matches!(op, ActivationOp::MaxPool { .. })) { 4 } else { 1 };
         let values: Vec<_> = seeds[..pool].iter().map(|&(x, e, server)| {
@@ -119,7 +120,7 @@ proptest! {
     #[test]
     fn opening_rounds_errors_away(low in -5000i32..0, high in 1i32..5000, guard in 2u32..6, x: u32, e: u32, server: u64) {
         let error = (1u64 << (guard - 1)) - 1;
-        let held = Held { bits: 14 + guard, guard, error };
+        let held = Held { bits: 14 + guard, prime: None, guard, error };
         let spec = ValueSpec { shape: vec![1], fraction_bits: 0, low, high };
         let x = low + (x % (high - low + 1) as u32) as i32;
         let error = i64::from(e) % (2 * error as i64 + 1) - error as i64;
