@@ -96,7 +96,25 @@ def test_other_trust_levels_are_refused(cryptonets: pronghorn.Model, trust: Any)
 
 def test_other_objectives_are_refused(cryptonets: pronghorn.Model) -> None:
     with pytest.raises(InputError, match="throughput"):
-        cryptonets.plan(TRUST, "latency")
+        cryptonets.plan(TRUST, "beauty")
+
+
+def test_engines(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:
+    """Each engine gives the oracle's outputs, and each objective has a plan."""
+    images, labels = mnist
+    for engine in ("coefficient", "slot", "batch"):
+        plan = cryptonets.plan("two-party", engine=engine)
+        assert f"{engine} engine" in str(plan)
+        report = cryptonets.verify(images[:3], labels[:3], trust="two-party", engine=engine)
+        assert report.disagreements == 0
+        assert report.plan_hash == plan.hash
+    for objective in ("latency", "traffic"):
+        assert "coefficient engine" in str(cryptonets.plan("two-party", objective))
+    assert "engine" in str(cryptonets.plan("two-party", "throughput"))
+    with pytest.raises(InputError, match="coefficient, slot, batch"):
+        cryptonets.plan("two-party", engine="steam")
+    with pytest.raises(InputError, match="two-party only"):
+        cryptonets.plan(TRUST, engine="slot")
 
 
 def test_verify_on_all_test_images(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:

@@ -83,7 +83,8 @@ def test_errors_are_one_message_and_debug_shows_the_traceback(tmp_path: Path, mo
         ("--data", "absent.npy"),
         ("--output", "absent"),
         ("--out", "/absent/folder/plan"),
-        ("--objective", "latency"),
+        ("--objective", "beauty"),
+        ("--engine", "slot"),
         ("--scale", "0"),
     ],
 )

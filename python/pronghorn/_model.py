@@ -31,7 +31,7 @@ Progress = Callable[[float, int], None]
 """Called with images done and images in all, about 20 times a second, on the thread that waits. All images of a batch
 go through a layer together, so `done` grows by fractions of an image. An exception in it cancels the run."""
 
-OBJECTIVES = ("throughput",)
+OBJECTIVES = tuple(name for name, _ in _native.objectives())
 
 
 @contextmanager
@@ -347,7 +347,7 @@ class Model(Shaped):
     def plan(
         self,
         trust: str | None = None,
-        objective: str = "throughput",
+        objective: str = "latency",
         *,
         memory: int | None = None,
         without: Iterable[str] = (),
@@ -357,11 +357,13 @@ class Model(Shaped):
 
         Args:
             trust: the trust level; `two-party` where none is named.
-            objective: what to optimise; this version has `throughput`.
+            objective: what to choose the plan for, where there is a choice: `latency` (seconds of one image), `traffic`
+                (its bytes) or `throughput` (images a second of full batches).
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, to see what they bring: `lazy-rescaling`,
                 `lazy-relinearisation`.
-            engine: what linear layers on shares run in: `coefficient` or `batch`; the planner's choice where none is named.
+            engine: what linear layers on shares run in: `coefficient`, `slot` or `batch`; what `objective` makes best where
+                none is named.
 
         Raises:
             TrustLevelRequired: no level of this version was named; the error lists what each reveals.
@@ -373,7 +375,7 @@ class Model(Shaped):
     def compiled(
         self,
         trust: str | None,
-        objective: str = "throughput",
+        objective: str = "latency",
         *,
         memory: int | None = None,
         without: Iterable[str] = (),
@@ -382,7 +384,7 @@ class Model(Shaped):
         """The compiled plan with the server's half; made once for the same options."""
         level = require(trust)
         if objective not in OBJECTIVES:
-            raise InputError(f"objective {objective!r} is not in this version; it has {', '.join(OBJECTIVES)}")
+            raise InputError(f"there is no objective {objective!r}; there are {', '.join(OBJECTIVES)}")
         left_out = _check.passes(without, level)
         named = _check.engine(engine, level)
         if level == "encrypted" and self._precision.input_bits is not None:
@@ -390,11 +392,11 @@ class Model(Shaped):
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) away; "
                 "--weight-bits (weight_bits=) sets the precision there"
             )
-        options = (level, _check.memory(memory), left_out, named)
+        options = (level, _check.memory(memory), left_out, named, objective)
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(
-                    level, self._samples, self._input_range, memory, *self._precision, list(left_out), named
+                    level, self._samples, self._input_range, memory, *self._precision, list(left_out), named, objective
                 )
         return self._compiled[options]
 
@@ -409,6 +411,7 @@ class Model(Shaped):
         memory: int | None = None,
         without: Iterable[str] = (),
         engine: str | None = None,
+        objective: str = "latency",
         threads: int | None = None,
         progress: Progress | None = None,
         phase: Callable[[str], None] | None = None,
@@ -424,6 +427,7 @@ class Model(Shaped):
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, as in `plan`.
             engine: what linear layers on shares run in, as in `plan`.
+            objective: what to choose the plan for, as in `plan`.
             threads: threads to compute with; all cores where not given.
             progress: called with images done and images in all, from 0 in each phase.
             phase: called with the name of each phase before it begins.
@@ -442,6 +446,7 @@ class Model(Shaped):
                 memory=memory,
                 without=without,
                 engine=engine,
+                objective=objective,
                 threads=threads,
                 progress=progress,
                 phase=phase,
@@ -460,7 +465,7 @@ class Model(Shaped):
                 "leave the labels out, or say outputs='classes' (--outputs classes)"
             )
         enter("planning")
-        compiled = self.compiled(trust, memory=memory, without=without, engine=engine)
+        compiled = self.compiled(trust, objective, memory=memory, without=without, engine=engine)
         warn_of_scale(inputs, planned_range(compiled.plan_json()), stacklevel=2)
         enter("float model")
         expected, float_by = run_float(self._imported, self._native, inputs, progress)

@@ -36,8 +36,12 @@ class Model:
         error: float | None,
         without: list[str],
         engine: str | None,
+        objective: str,
     ) -> Compiled:
-        """Chooses fixed point, parameters and steps; `without`: names of `passes` to leave out; `engine`: one of `engines`."""
+        """Chooses fixed point, parameters and steps.
+
+        `without` are names of `passes` to leave out, `engine` is one of `engines`, `objective` one of `objectives`.
+        """
 
 class Compiled:
     """A plan, with the server's half and the oracle."""
@@ -234,6 +238,9 @@ def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
 
 def passes() -> list[tuple[str, str]]:
     """The passes over an encrypted network, each with what it does."""
+
+def objectives() -> list[tuple[str, str]]:
+    """What a plan can be chosen for, each with what it is."""
 
 def engines() -> list[tuple[str, str]]:
     """The engines of linear steps on shares, each with what it does."""

@@ -34,6 +34,7 @@ def serve(
     memory: int | None = None,
     without: Iterable[str] = (),
     engine: str | None = None,
+    objective: str = "latency",
     prepare: int = 16,
     prepare_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
@@ -52,6 +53,7 @@ def serve(
         memory: most bytes to use.
         without: passes over an encrypted network to leave out, as in `Model.plan`.
         engine: what linear layers on shares run in, as in `Model.plan`.
+        objective: what to choose the plan for, as in `Model.plan`.
         prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
         prepare_bytes: bytes that all of them may take; further ones replace the oldest, larger ones are refused.
         store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
@@ -75,7 +77,7 @@ def serve(
         _check.directory("store", store),
         _check.callback("log", log),
     )
-    compiled = model.compiled(trust, memory=memory, without=without, engine=engine)
+    compiled = model.compiled(trust, objective, memory=memory, without=without, engine=engine)
     with native_errors(RunError):
         native = _native.Server(compiled, listen, *arguments)
     return Server(native, compiled.plan_hash)

@@ -158,6 +158,7 @@ class _PlanOptions(TypedDict):
     memory: int | None
     without: Sequence[str]
     engine: str | None
+    objective: str
 
 
 @dataclass
@@ -197,6 +198,16 @@ class ModelOptions:
         ),
     ] = None
 
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="GOAL",
+            help="What the plan is chosen for, where there is a choice: "
+            + "; ".join(f"{name} ({what})" for name, what in _native.objectives())
+            + ".",
+        ),
+    ] = "latency"
+
     def load(self, path: Path, preparation: Preparation) -> Model:
         """The model, not calibrated: for inputs in the range given, or where bytes end up."""
         bounds = preparation.values().byte_range()
@@ -232,7 +243,12 @@ class ModelOptions:
 
     def of_plan(self) -> _PlanOptions:
         """What the planner takes."""
-        return {"memory": _size(self.memory), "without": self.without or (), "engine": self.engine}
+        return {
+            "memory": _size(self.memory),
+            "without": self.without or (),
+            "engine": self.engine,
+            "objective": self.objective,
+        }
 
 
 @dataclass
@@ -320,7 +336,6 @@ def plan(
     data: DataOption = None,
     preparation: Preparation,
     model_options: ModelOptions,
-    objective: Annotated[str, typer.Option(help="What to optimise: throughput.")] = "throughput",
     as_json: JsonOption = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan to this file, as it is hashed and sent.")] = None,
 ) -> None:
@@ -330,7 +345,7 @@ def plan(
         bar.phase("reading the model")
         loaded = model_options.calibrated(model, data, preparation)
         bar.phase("planning")
-        made = loaded.plan(trust, objective, **model_options.of_plan())
+        made = loaded.plan(trust, **model_options.of_plan())
     if out is not None:
         _write(out, lambda: made.save(out))
     print(made.to_json() if as_json else made)

@@ -12,6 +12,7 @@ use pronghorn_graph::{
 use thiserror::Error;
 
 use crate::{
+    cost::Objective,
     encrypted::{self, Encrypted, build::evaluate, schedule::Passes},
     lower::lower,
     plan::{Engine, Plan, PlanError},
@@ -38,8 +39,10 @@ pub struct BuildOptions {
     pub error: f64,
     /// Passes over an encrypted network.
     pub passes: Passes,
-    /// The engine of linear steps under `two-party`; none: the coefficient engine wherever a layer fits it.
+    /// The engine of linear steps under `two-party`; none: what `objective` makes best.
     pub engine: Option<Engine>,
+    /// What is to be least where there is a choice.
+    pub objective: Objective,
 }
 
 impl Default for BuildOptions {
@@ -54,6 +57,7 @@ impl Default for BuildOptions {
             error: RESULT_ERROR,
             passes: Passes::default(),
             engine: None,
+            objective: Objective::default(),
         }
     }
 }
@@ -314,12 +318,38 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     }
     let (fixed, result_error) = best.expect("the loop runs at least once");
     judge(&fixed.finish, options, result_error)?;
-    let (plan, weights) = lower(&fixed, trust, options.engine, options.memory)?;
+    let (plan, weights) = cheapest(&fixed, trust, options)?;
     Ok(Built {
         plan,
         computation: Computation::Shares { weights, fixed },
         result_error,
     })
+}
+
+/// The plan in the engine that was asked for, or in the one that is best for the objective.
+fn cheapest(
+    fixed: &FixedGraph,
+    trust: TrustLevel,
+    options: &BuildOptions,
+) -> Result<(Plan, Vec<Option<Linear>>), BuildError> {
+    let plan = |engine| lower(fixed, trust, engine, options.memory);
+    if trust != TrustLevel::TwoParty || options.engine.is_some() {
+        return plan(options.engine);
+    }
+    let mut best = plan(None)?;
+    for &engine in options.objective.engines() {
+        if options.objective.bound(&best.0, engine) >= options.objective.of(&best.0) {
+            continue;
+        }
+        // An engine that does not take the network is no choice.
+        let Ok(other) = plan(Some(engine)) else {
+            continue;
+        };
+        if options.objective.of(&other.0) < options.objective.of(&best.0) {
+            best = other;
+        }
+    }
+    Ok(best)
 }
 
 /// Refuses a result that is too far off. Bits the user named are the user's choice, and an index has no relative error.

@@ -80,6 +80,20 @@ pub struct StepCost {
     pub seconds: f64,
 }
 
+impl StepCost {
+    /// Of one step after another.
+    fn plus(self, other: Self) -> Self {
+        Self {
+            bytes_up: self.bytes_up + other.bytes_up,
+            bytes_down: self.bytes_down + other.bytes_down,
+            multiply_adds: self.multiply_adds.saturating_add(other.multiply_adds),
+            memory: self.memory.most(other.memory),
+            rounds: self.rounds + other.rounds,
+            seconds: self.seconds + other.seconds,
+        }
+    }
+}
+
 impl LinearPlan {
     /// Bytes of one element's `b` for a batch, client to server.
     pub fn request_row_bytes(&self, batch: usize) -> usize {
@@ -330,6 +344,85 @@ fn coefficient(linear: &LinearPlan, layout: &Layout, outputs: usize, batch: usiz
     }
 }
 
+/// What a plan is chosen for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// Images a second, of full batches.
+    Throughput,
+    /// Seconds of one image, on a network of [`LATENCY_NETWORK`].
+    #[default]
+    Latency,
+    /// Bytes of one image.
+    Traffic,
+}
+
+/// Bits a second and seconds a round of the network that [`Objective::Latency`] is about: 1 Gbit/s and 1 ms.
+pub const LATENCY_NETWORK: (f64, f64) = (1e9, 1e-3);
+
+/// Images over which bytes that come once for a client and model are spread.
+const ONCE_FOR: f64 = 100.0;
+
+/// Images of a batch that throughput is judged by, at most.
+const THROUGHPUT_BATCH: usize = 2048;
+
+impl Objective {
+    /// Engines that may be better than the coefficient engine.
+    pub(crate) fn engines(self) -> &'static [Engine] {
+        match self {
+            Self::Throughput => &[Engine::Batch],
+            Self::Latency | Self::Traffic => &[Engine::Slot],
+        }
+    }
+
+    /// What is to be least.
+    pub fn of(self, plan: &Plan) -> f64 {
+        if self == Self::Throughput {
+            let batch = plan.max_batch.min(THROUGHPUT_BATCH);
+            return total(plan, batch).seconds / batch as f64;
+        }
+        let once = publication(plan) + published(plan) + slots::key_bytes(plan);
+        self.of_one(&total(plan, 1), once as f64 / ONCE_FOR)
+    }
+
+    /// For one image.
+    fn of_one(self, one: &StepCost, once: f64) -> f64 {
+        let bytes = (one.bytes_up + one.bytes_down) as f64 + once;
+        match self {
+            Self::Traffic => bytes,
+            Self::Latency | Self::Throughput => {
+                let (bandwidth, round) = LATENCY_NETWORK;
+                one.seconds + 8.0 * bytes / bandwidth + f64::from(one.rounds) * round
+            }
+        }
+    }
+
+    /// Less than a plan takes that has other engines in place of a plan's linear steps: with slots, no less than the ciphertexts that hold the values, and no
+    /// time at all. Costs less to say than such a plan does to make.
+    pub(crate) fn bound(self, plan: &Plan, engine: Engine) -> f64 {
+        if engine != Engine::Slot || self == Self::Throughput {
+            return 0.0;
+        }
+        let mut one = StepCost::default();
+        for (index, of) in plan.steps.iter().enumerate() {
+            let cost = match &of.kind {
+                StepKind::Linear(_) => {
+                    let values = plan.steps[of.inputs[0]].value.len();
+                    let [up, down] = slots::least_bytes(values, of.value.len());
+                    StepCost {
+                        bytes_up: up,
+                        bytes_down: down,
+                        rounds: 1,
+                        ..StepCost::default()
+                    }
+                }
+                _ => step(plan, index, 1),
+            };
+            one = one.plus(cost);
+        }
+        self.of_one(&one, 0.0)
+    }
+}
+
 /// What step `index` holds for a batch. Needs no circuits, which cost far more to make than to count with.
 fn step_memory(plan: &Plan, index: usize, batch: usize) -> Memory {
     let step = &plan.steps[index];
@@ -446,14 +539,7 @@ fn server_words(inputs: u64, outputs: u64, degree: u64, batch: u64) -> u64 {
 pub fn total(plan: &Plan, batch: usize) -> StepCost {
     (0..plan.steps.len())
         .map(|index| step(plan, index, batch))
-        .fold(StepCost::default(), |sum, cost| StepCost {
-            bytes_up: sum.bytes_up + cost.bytes_up,
-            bytes_down: sum.bytes_down + cost.bytes_down,
-            multiply_adds: sum.multiply_adds.saturating_add(cost.multiply_adds),
-            memory: sum.memory.most(cost.memory),
-            rounds: sum.rounds + cost.rounds,
-            seconds: sum.seconds + cost.seconds,
-        })
+        .fold(StepCost::default(), StepCost::plus)
 }
 
 /// What the preparation of a batch costs: messages, and the bytes that each party then keeps.

@@ -175,6 +175,18 @@ pub fn key_bytes(plan: &Plan) -> u64 {
     })
 }
 
+/// Less than any step on slots sends and receives for so many values: the ciphertexts that hold them at degree 4096, two primes of 50 bits of `b` up, and two
+/// polynomials of 25 bits down at least.
+pub(crate) fn least_bytes(inputs: usize, outputs: usize) -> [u64; 2] {
+    const SLOTS: usize = 4096;
+    let ciphertexts = |values: usize| values.div_ceil(SLOTS) as u64;
+    let words = SLOTS as u64;
+    [
+        ciphertexts(inputs) * words * 100 / 8,
+        ciphertexts(outputs) * words * 50 / 8,
+    ]
+}
+
 /// Bytes of a message that holds an encrypted input, and of one that holds an answer.
 ///
 /// # Errors

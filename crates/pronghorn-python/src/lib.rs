@@ -44,6 +44,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(bench::bench_cryptonets, module)?)?;
     module.add_function(wrap_pyfunction!(model::passes, module)?)?;
     module.add_function(wrap_pyfunction!(model::engines, module)?)?;
+    module.add_function(wrap_pyfunction!(model::objectives, module)?)?;
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(machine::simd_level, module)?)?;
     module.add_function(wrap_pyfunction!(machine::trust_levels, module)?)?;

@@ -10,7 +10,7 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    BuildOptions, Built, Computation, Engine, TrustLevel, build, encrypted::schedule::Passes,
+    BuildOptions, Built, Computation, Engine, TrustLevel, build, cost::Objective, encrypted::schedule::Passes,
 };
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
@@ -99,6 +99,30 @@ fn engine_of(name: &str) -> PyResult<Engine> {
         .ok_or_else(|| native(format!("there is no engine {name:?}")))
 }
 
+/// What a plan can be chosen for.
+const OBJECTIVES: [(&str, &str, Objective); 3] = [
+    (
+        "throughput",
+        "images a second of full batches",
+        Objective::Throughput,
+    ),
+    ("latency", "seconds of one image", Objective::Latency),
+    ("traffic", "bytes of one image", Objective::Traffic),
+];
+
+/// The name of each objective, and what it is.
+#[pyfunction]
+pub fn objectives() -> Vec<(&'static str, &'static str)> {
+    OBJECTIVES.map(|(name, what, _)| (name, what)).to_vec()
+}
+
+fn objective_of(name: &str) -> PyResult<Objective> {
+    let found = OBJECTIVES.iter().find(|(known, _, _)| *known == name);
+    found
+        .map(|(_, _, objective)| *objective)
+        .ok_or_else(|| native(format!("there is no objective {name:?}")))
+}
+
 /// A float model.
 #[pyclass(frozen)]
 pub struct Model {
@@ -165,7 +189,7 @@ impl Model {
         array::array(py, result, images, &self.output_shape())
     }
 
-    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, error, without, engine))]
+    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, error, without, engine, objective))]
     #[allow(clippy::too_many_arguments)]
     fn compile(
         &self,
@@ -179,6 +203,7 @@ impl Model {
         error: Option<f64>,
         without: Vec<String>,
         engine: Option<&str>,
+        objective: &str,
     ) -> PyResult<Compiled> {
         let trust = trust
             .map(str::parse::<TrustLevel>)
@@ -199,6 +224,7 @@ impl Model {
             error: error.unwrap_or(defaults.error),
             passes,
             engine: engine.map(engine_of).transpose()?,
+            objective: objective_of(objective)?,
         };
         let graph = self.graph.clone();
         abandonable(py, move || {
