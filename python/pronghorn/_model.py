@@ -362,8 +362,8 @@ class Model(Shaped):
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, to see what they bring: `lazy-rescaling`,
                 `lazy-relinearisation`.
-            engine: what linear layers on shares run in: `coefficient`, `slot` or `batch`; what `objective` makes best where
-                none is named.
+            engine: what linear layers on shares run in: `coefficient`, `slot` or `batch`; what `objective` makes best
+                where none is named.
 
         Raises:
             TrustLevelRequired: no level of this version was named; the error lists what each reveals.
