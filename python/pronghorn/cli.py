@@ -29,6 +29,7 @@ from typer.core import TyperGroup
 import pronghorn
 from pronghorn import _bench, _native, _trust
 from pronghorn._bench import SUITES, Record
+from pronghorn._bench.rotation_free import bench_rotation_free
 from pronghorn._bench.two_party import Network, bench_networks
 from pronghorn._data import Loaded, Preprocessing, load_images, read_labels
 from pronghorn._demo import run_demo
@@ -580,6 +581,12 @@ def bench(
     data: Annotated[
         list[Path] | None, typer.Option(help="Its inputs with labels: npz or IDX; as often as --model.")
     ] = None,
+    insecure_paper_parameters: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-paper-parameters", help="For rotation-free: the paper's protocol too, which gives weights away."
+        ),
+    ] = False,
 ) -> None:
     """Measure, beside published figures."""
     if suite not in SUITES:
@@ -589,6 +596,8 @@ def bench(
         raise InputError("--model and --data go together: give each network its inputs")
     if networks and suite != "two-party":
         raise InputError(f"--model and --data are for the suite two-party; {suite} has networks of its own")
+    if insecure_paper_parameters and suite != "rotation-free":
+        raise InputError(f"--insecure-paper-parameters is for the suite rotation-free; {suite} has no such parameters")
     records: list[Record] = []
 
     def report(record: Record) -> None:
@@ -597,6 +606,8 @@ def bench(
 
     if networks:
         bench_networks(networks, report, quick)
+    elif insecure_paper_parameters:
+        bench_rotation_free(report, quick, insecure=True)
     else:
         SUITES[suite](report, quick)
     if as_json is not None:

@@ -37,9 +37,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bench::CkksBench>()?;
     module.add_class::<bench::NttBench>()?;
     module.add_class::<bench::ActivationBench>()?;
+    module.add_class::<bench::RotationFreeBench>()?;
     module.add_function(wrap_pyfunction!(bench::bench_batch, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_parties, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_cryptonets, module)?)?;
+    module.add_function(wrap_pyfunction!(bench::bench_rotation_free_paper, module)?)?;
     module.add_function(wrap_pyfunction!(model::passes, module)?)?;
     module.add_function(wrap_pyfunction!(model::engines, module)?)?;
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;

@@ -218,6 +218,11 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// The plan with its weights.
+    pub fn built(&self) -> Arc<Built> {
+        self.built.clone()
+    }
+
     /// The server's half.
     pub fn server(&self) -> Arc<ServerModel> {
         self.server.clone()

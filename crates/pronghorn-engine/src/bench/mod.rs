@@ -7,5 +7,6 @@ pub mod cryptonets;
 mod kernels;
 pub mod ntt;
 pub mod parties;
+pub mod rotation_free;
 
 pub use kernels::{Figure, batch};

@@ -130,7 +130,7 @@ fn step_seed(seed: &Seed, domain: &'static str, step: usize) -> Seed {
 }
 
 /// What expands the `a` of step `step`.
-pub(super) fn generator(seed: &[u8; NAME], step: usize) -> Prg {
+pub(crate) fn generator(seed: &[u8; NAME], step: usize) -> Prg {
     let seed = Seed::from_bytes(*seed);
     rlwe::a_generator(&step_seed(&seed, "pronghorn 2026 publication: steps", step))
 }
