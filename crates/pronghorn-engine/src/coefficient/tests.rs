@@ -75,11 +75,10 @@ fn words(seed: u64, count: usize) -> Vec<u64> {
     words.map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// Weights of which every row has the largest sum of absolute values that is allowed, or small ones.
+/// The largest weights that are allowed, or small ones.
 fn layer(geometry: &ConvGeometry, seed: u64, largest: bool) -> Linear {
-    let row = geometry.row_len();
     let most = match largest {
-        true => (u64::from(u32::MAX) / row as u64).min(i32::MAX as u64) as i32,
+        true => i16::MAX.into(),
         false => 127,
     };
     let weight = |word: u64| match (word % 4, largest) {
@@ -149,7 +148,8 @@ fn weights_that_may_overflow_are_refused() {
         };
         Weights::new(&linear, &layout).is_none()
     };
-    assert!(!refused([0, 0, 0, i32::MAX, i32::MIN + 1, 1]));
+    assert!(!refused([0, 0, 0, 0x7fff, -0x7fff, 1]));
+    assert!(refused([0, 0, 0, 0x7fff, -0x8000, 1]));
     assert!(refused([0, 0, 0, i32::MAX, i32::MIN, 1]));
     let other = ConvGeometry::dense(2, 3);
     assert!(Weights::new(&layer(&other, 1, false), &layout).is_none());
