@@ -417,6 +417,7 @@ impl RotationFreeBench {
         found.set_item("modulus", sample.modulus)?;
         found.set_item("a", sample.a)?;
         found.set_item("published", sample.published)?;
+        found.set_item("dropped_bits", sample.dropped_bits)?;
         found.set_item("weights", sample.weights)?;
         Ok(found)
     }

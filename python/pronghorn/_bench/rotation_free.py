@@ -69,7 +69,7 @@ class Plain:
         """With made-up weights: what a layer costs depends on none."""
         network = _Network((3, 32, 32))
         for layer in self.convolutions():
-            network.conv(*layer)
+            network.conv(layer)
             network.add("Relu")
         network.add("GlobalAveragePool")
         network.add("Flatten")
@@ -106,9 +106,9 @@ class _Network:
         self.nodes.append(helper.make_node(kind, [self.value, *tensors], [output], name=output, **attributes))
         self.value = output
 
-    def conv(self, inputs: int, outputs: int, size: int, kernel: int, stride: int) -> None:
+    def conv(self, layer: tuple[int, ...]) -> None:
         """A convolution that keeps the size of images but for the stride."""
-        del size
+        inputs, outputs, _, kernel, stride = layer
         names = self._weights((outputs, inputs, kernel, kernel))
         pad = kernel // 2
         self.add("Conv", *names, kernel_shape=[kernel] * 2, pads=[pad] * 4, strides=[stride] * 2)
@@ -196,7 +196,7 @@ class _Bench:
                 sheet.add(f"{party}, products modulo q", costs.sum(f"{party}_products"), "products")
             if costs.protocol == OURS:
                 sheet.add("server, 32-bit products", costs.sum("server_small_products"), "products")
-            sheet.add("rotations", 0, "rotations", [(0, source)])
+            sheet.add("rotations", 0, "rotations")
             kept = 0 if costs.protocol == OURS else costs.sum("published")
             sheet.add("server, polynomials kept", kept, "polynomials")
             sheet.add("client, polynomials kept", costs.sum("published"), "polynomials")
@@ -238,7 +238,7 @@ class _Bench:
         seconds: tuple[float, float, list[Reference]] | None = None,
     ) -> Sheet:
         sheet = self._sheet(case, costs)
-        of = dict.fromkeys(("server", "client", "both"), list[Reference]())
+        of = {key: list[Reference]() for key in ("server", "client", "both")}
         if seconds is not None:
             server, client, goal = seconds
             source = PAPER + "Table IV"
@@ -319,9 +319,9 @@ def _one(layer: tuple[int, ...]) -> onnx.ModelProto:
         network = _Network((inputs,))
         network.dense(inputs, outputs)
         return network.model("dense", (outputs,))
-    inputs, outputs, width, kernel, stride = layer
+    inputs, outputs, width, _, stride = layer
     network = _Network((inputs, width, width))
-    network.conv(inputs, outputs, width, kernel, stride)
+    network.conv(layer)
     return network.model("convolution", (outputs, width // stride, width // stride))
 
 

@@ -225,6 +225,8 @@ pub struct Sample {
     pub a: Vec<u64>,
     /// The published polynomial.
     pub published: Vec<u64>,
+    /// Low bits of it that are not sent, and made up.
+    pub dropped_bits: u32,
     /// The weights that meet the first input polynomial, and the exponents they are at minus of.
     pub weights: Vec<(usize, i32)>,
 }
@@ -263,6 +265,7 @@ impl Network {
             modulus,
             a,
             published,
+            dropped_bits: shape.linear.dropped_bits_a,
             weights: exponents.zip(layer.weights.iter().copied()).collect(),
         })
     }
