@@ -93,7 +93,7 @@ def lll(basis: list[list[int]]) -> None:
 
 
 def attack(samples: Samples) -> list[int] | None:
-    """The unknowns, by Kannan's embedding: a short vector `(errors, scaled unknowns, scale)`. None where there is none."""
+    """The unknowns, by Kannan's embedding: a short vector `(errors, unknowns, scale)`. None where there is none."""
     count, unknowns = len(samples.values), len(samples.rows[0])
     size = count + unknowns + 1
     # Errors and unknowns are made equally large.

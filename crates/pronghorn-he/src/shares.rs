@@ -35,7 +35,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
     noise,
-    rlwe::{RlweRing, Scratch, SecretKey},
+    rlwe::{self, RlweRing, Scratch, SecretKey},
 };
 
 /// How shares sit in words modulo `q`.
@@ -131,7 +131,7 @@ impl<W: Word> SecretKey<W> {
             self.draw_errors(row, block, errors);
             let noise = errors.iter().zip(mask);
             for ((b, (&error, &mask)), word) in b[range].iter_mut().zip(noise).zip(&mut words) {
-                *b = q.add(word, q.sub(q.from_i64(i64::from(error)), mask));
+                *b = q.add(word, q.sub(rlwe::small_residue(q, error), mask));
             }
         });
     }
@@ -161,7 +161,7 @@ impl<W: Word> SecretKey<W> {
                 let sites = positions.iter().zip(errors).zip(shares);
                 for (b, ((&position, error), &share)) in b.iter_mut().zip(sites) {
                     let word = W::from_u64(encoding.encode(share));
-                    let noise = q.from_i64(i64::from(*error));
+                    let noise = rlwe::small_residue(q, *error);
                     *b = q.add(word, q.sub(noise, mask[position as usize]));
                 }
             });
@@ -318,7 +318,7 @@ impl Rerandomiser {
 /// Small coefficients in the NTT domain.
 fn transform<W: Word>(ring: &RlweRing<W>, small: &[i8], words: &mut [W]) {
     for (word, &value) in words.iter_mut().zip(small) {
-        *word = ring.modulus().from_i64(i64::from(value));
+        *word = rlwe::small_residue(ring.modulus(), value);
     }
     ring.ntt().forward(words);
 }
