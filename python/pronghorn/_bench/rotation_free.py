@@ -195,7 +195,7 @@ class _Bench:
                 sheet.add(f"{party}, coefficients of products made use of", computed, "coefficients", references)
                 sheet.add(f"{party}, products modulo q", costs.sum(f"{party}_products"), "products")
             if costs.protocol == OURS:
-                sheet.add("server, 32-bit products", costs.sum("server_small_products"), "products")
+                sheet.add("server, products of a residue by a weight", costs.sum("server_small_products"), "products")
             sheet.add("rotations", 0, "rotations")
             kept = 0 if costs.protocol == OURS else costs.sum("published")
             sheet.add("server, polynomials kept", kept, "polynomials")

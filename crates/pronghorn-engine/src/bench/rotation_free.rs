@@ -33,7 +33,7 @@ pub mod paper;
 pub struct Work {
     /// Of residues modulo `q`; a butterfly has one.
     pub residues: u64,
-    /// Of a weight and half a residue, 32 bits each.
+    /// Of a residue by a weight of at most 16 bits, not reduced: each is done in limbs, two to four of 16 bits or two of 30.
     pub weights: u64,
 }
 
@@ -210,7 +210,7 @@ fn work(shape: &Shape) -> (Work, Work) {
     let server = Work {
         // The transform of `b_0`; then those of `u`, and `u b_0`.
         residues: transform + published * (degree + 2 * transform),
-        weights: 2 * layout.geometry().multiply_adds(),
+        weights: layout.geometry().multiply_adds(),
     };
     (client, server)
 }
