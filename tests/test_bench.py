@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
 from pronghorn import _bench, _native
-from pronghorn._bench import chains, ngraph_he2, packing, peers, timing, vectors
+from pronghorn._bench import chains, ngraph_he2, packing, peers, rotation_free, timing, vectors
 from pronghorn.cli import app
 
 FIELDS = {
@@ -64,6 +65,7 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
         "ngraph-he2",
         "ntt",
         "peers",
+        "rotation-free",
         "two-party",
         "words",
     }
@@ -127,6 +129,64 @@ def test_two_party(tmp_path: Path) -> None:
     # What is published comes once a connection: about a megabyte for a network of this size.
     first, later = (f"one image alone, {which}, received an image" for which in ("first of a connection", "later"))
     assert values[first] - 5e5 > values[later]
+
+
+def test_rotation_free(tmp_path: Path) -> None:
+    found = records("rotation-free", tmp_path)
+    assert all(record["security_bits"] >= 128 for record in found)
+    assert {record["case"].split(",")[0] for record in found} == {
+        "Table I",
+        "Table II",
+        "Table III",
+        "Table IV",
+        "Figure 7",
+    }
+    ours = {
+        record["metric"]: record
+        for record in found
+        if record["case"].startswith("Table IV, f3-d20-w1, coefficient engine") and record["reference"] is not None
+    }
+    assert set(sources(found, "^Table IV, f3-d20-w1, coefficient", "server").values()) == {3.7, 0.1}
+    assert set(sources(found, "^Table IV, f3-d20-w1, coefficient", "client").values()) == {2.8, 0.1}
+    assert ours["online traffic"]["reference"]["value"] == 3.14
+    assert ours["online traffic"]["value"] < 2
+    errors = [record["parameters"]["largest error"] for record in found if "masking" in record["case"]]
+    assert 0 < max(errors) < 0.05
+
+
+def test_the_papers_own_protocol_is_run_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "records.json"
+    options = ["--quick", "--insecure-paper-parameters", "--json", str(path)]
+    result = CliRunner().invoke(app, ["bench", "rotation-free", *options])
+    assert result.exit_code == 0, result.output
+    found = [record for record in json.loads(path.read_text()) if record["case"].count("(insecure)")]
+    assert found
+    assert all(record["security_bits"] is None for record in found)
+    traffic = [record for record in found if record["case"].startswith("Table II,") and record["unit"] == "MB"]
+    assert traffic[0]["ratio"] == pytest.approx(1, abs=0.02)
+    result = CliRunner().invoke(app, ["bench", "ntt", "--insecure-paper-parameters"])
+    assert result.exit_code != 0
+
+
+@pytest.mark.parametrize("plain", rotation_free.NETWORKS, ids=str)
+def test_plain_networks_are_those_of_the_files(plain: rotation_free.Plain, shared: Path) -> None:
+    path = shared / "untrained" / f"plain_{str(plain).replace('-', '_')}.onnx"
+    if not path.exists():
+        pytest.skip(f"no {path.name} here")
+    assert architecture(plain.network()) == architecture(onnx.load(path))
+
+
+def architecture(proto: onnx.ModelProto) -> list[tuple[Any, ...]]:
+    """Operators with the shapes of their weights and their windows."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}
+    found: list[tuple[Any, ...]] = []
+    for node in proto.graph.node:
+        if node.op_type == "Identity":
+            continue
+        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        window = [attributes.get(name) for name in ("kernel_shape", "pads", "strides")]
+        found.append((node.op_type, shapes.get(node.input[1]) if len(node.input) > 1 else None, window))
+    return found
 
 
 def test_networks_of_the_two_party_suite_come_with_their_inputs() -> None:

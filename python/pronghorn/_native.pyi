@@ -232,6 +232,24 @@ class SlotBench:
         """Bits of the noise of a rotation, as measured."""
     def seconds(self, operation: str, iterations: int) -> float:
         """The mean; operations are those of Table VI, and `rotate many`, of seventeen."""
+class RotationFreeBench:
+    """The linear steps of a plan in the coefficient engine, both parties here, published to the client."""
+    def __init__(self, compiled: Compiled, threads: int) -> None: ...
+    @property
+    def publication(self) -> dict[str, float]:
+        """client_seconds, server_seconds, bytes_up, bytes_down of publishing, once a client."""
+    def run(self, threads: int, checked: bool) -> list[dict[str, Any]]:
+        """One image on random shares; by step: name, client_seconds, server_seconds, bytes_up, bytes_down,
+        published (polynomials), coefficients, degree, modulus_bits, client_products, server_products and
+        server_small_products."""
+    def sample(self, step: int) -> dict[str, Any]:
+        """What a client sees of output channel 0: degree, modulus, a, published and dropped_bits; and weights, which
+        it is not to find there: pairs of an exponent and an integer."""
+
+def bench_rotation_free_paper(insecure: bool, sizes: list[int], degree: int, rounds: int) -> dict[str, Any]:
+    """The same of a layer in the paper's protocol, or with masking coefficients; and error, the largest of outputs
+    whose inputs are in +-1 and weights in +-1/2. `sizes`: input and output channels, width, kernel and stride, or
+    inputs and outputs."""
 
 def bench_batch(threads: int, quick: bool) -> list[dict[str, object]]:
     """Kernel figures: case, metric, value, unit, parameters, security_bits, ceiling."""

@@ -30,6 +30,7 @@ import pronghorn
 from pronghorn import _bench, _native, _trust
 from pronghorn._bench import SUITES, Record
 from pronghorn._bench.gazelle import bench_gazelle
+from pronghorn._bench.rotation_free import bench_rotation_free
 from pronghorn._bench.two_party import Network, bench_networks
 from pronghorn._data import Loaded, Preprocessing, load_images, read_labels
 from pronghorn._demo import run_demo
@@ -150,6 +151,10 @@ OutputsOption = Annotated[
     ),
 ]
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
+
+
+INSECURE = {"gazelle": bench_gazelle, "rotation-free": bench_rotation_free}
+"""Suites that can also run their paper's insecure parameters."""
 
 
 class _PlanOptions(TypedDict):
@@ -600,7 +605,7 @@ def bench(
         bool,
         typer.Option(
             "--insecure-paper-parameters",
-            help="For the suite gazelle: Tables V to VII with the paper's parameters too, which are not secure.",
+            help="Also what the papers ran, which is not secure: for gazelle Tables V to VII, for rotation-free the protocol.",
         ),
     ] = False,
 ) -> None:
@@ -612,8 +617,8 @@ def bench(
         raise InputError("--model and --data go together: give each network its inputs")
     if networks and suite != "two-party":
         raise InputError(f"--model and --data are for the suite two-party; {suite} has networks of its own")
-    if insecure and suite != "gazelle":
-        raise InputError(f"--insecure-paper-parameters is for the suite gazelle; {suite} has secure ones only")
+    if insecure and suite not in INSECURE:
+        raise InputError(f"--insecure-paper-parameters is for {' and '.join(INSECURE)}; {suite} has secure ones only")
     records: list[Record] = []
 
     def report(record: Record) -> None:
@@ -623,7 +628,7 @@ def bench(
     if networks:
         bench_networks(networks, report, quick)
     elif insecure:
-        bench_gazelle(report, quick, insecure)
+        INSECURE[suite](report, quick, True)
     else:
         SUITES[suite](report, quick)
     if as_json is not None:

@@ -123,6 +123,13 @@ pub fn a_generator(seed: &Seed) -> Prg {
     Prg::new(seed, "pronghorn 2026 RLWE public a")
 }
 
+/// The residue of a coefficient of a secret or an error, for a modulus above 128: without a multiplication, so that loops are vectorised.
+#[inline(always)]
+pub(crate) fn small_residue<W: Word>(q: &Prime<W>, value: i8) -> W {
+    let negative = i64::from(value >> 7);
+    W::from_u64((i64::from(value) + (negative & q.value() as i64)) as u64)
+}
+
 /// How a message is placed in a word, and what of the answer's word arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
@@ -179,7 +186,7 @@ impl<W: Word> SecretKey<W> {
         for (block, secret) in ntt.chunks_exact_mut(n).enumerate() {
             sample::ternary(&mut secrets.stream(block as u64), &mut ternary);
             for (word, &coefficient) in secret.iter_mut().zip(&ternary) {
-                *word = ring.modulus().from_i64(i64::from(coefficient));
+                *word = small_residue(ring.modulus(), coefficient);
             }
             ring.ntt.forward(secret);
         }
@@ -316,5 +323,29 @@ impl<W: Word> Drop for Scratch<W> {
     fn drop(&mut self) {
         self.words.zeroize();
         self.errors.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_residues_are_residues() {
+        fn check<W: Word>(primes: &[u64]) {
+            for &prime in primes {
+                let q = Prime::<W>::new(prime).unwrap();
+                for value in i8::MIN..=i8::MAX {
+                    let wanted = q.from_i64(value.into()).to_u64();
+                    assert_eq!(
+                        small_residue(&q, value).to_u64(),
+                        wanted,
+                        "{value} mod {prime}"
+                    );
+                }
+            }
+        }
+        check::<u32>(&[257, 12_289, 2_147_483_647]);
+        check::<u64>(&[257, 12_289, 2_147_483_647, 2_305_843_009_213_693_951]);
     }
 }

@@ -35,7 +35,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
     noise,
-    rlwe::{RlweRing, Scratch, SecretKey},
+    rlwe::{self, RlweRing, Scratch, SecretKey},
 };
 
 /// How shares sit in words modulo `q`.
@@ -131,7 +131,7 @@ impl<W: Word> SecretKey<W> {
             self.draw_errors(row, block, errors);
             let noise = errors.iter().zip(mask);
             for ((b, (&error, &mask)), word) in b[range].iter_mut().zip(noise).zip(&mut words) {
-                *b = q.add(word, q.sub(q.from_i64(i64::from(error)), mask));
+                *b = q.add(word, q.sub(rlwe::small_residue(q, error), mask));
             }
         });
     }
@@ -161,7 +161,7 @@ impl<W: Word> SecretKey<W> {
                 let sites = positions.iter().zip(errors).zip(shares);
                 for (b, ((&position, error), &share)) in b.iter_mut().zip(sites) {
                     let word = W::from_u64(encoding.encode(share));
-                    let noise = q.from_i64(i64::from(*error));
+                    let noise = rlwe::small_residue(q, *error);
                     *b = q.add(word, q.sub(noise, mask[position as usize]));
                 }
             });
@@ -235,24 +235,19 @@ impl<W: Word> PublicKey<W> {
         Self { ring, a, b }
     }
 
-    /// `b_0 u` of each block for the secret `u` of row `row`, in coefficients: what an answer whose `a` was
+    /// `b_0 u` of each block for the secret `u` of a row ([`Rerandomiser::secrets`]), in coefficients: what an answer whose `a` was
     /// [re-randomised](Rerandomiser::rerandomise) is to be added to.
     pub fn zeros(
         &self,
-        rerandomiser: &Rerandomiser,
-        row: u64,
+        secret: &[W],
         scratch: &mut HideScratch<W>,
         mut f: impl FnMut(usize, &[W]),
     ) {
-        rerandomiser.secret(&self.ring, row, scratch);
         let (n, q) = (self.ring.n(), self.ring.modulus());
-        let HideScratch {
-            secret, product, ..
-        } = scratch;
         for (block, public) in self.b.chunks_exact(n).enumerate() {
-            vector::mul(q, public, secret, product);
-            self.ring.ntt().inverse(product);
-            f(block, product);
+            vector::mul(q, public, secret, &mut scratch.product);
+            self.ring.ntt().inverse(&mut scratch.product);
+            f(block, &scratch.product);
         }
     }
 }
@@ -270,6 +265,15 @@ impl Rerandomiser {
         Self {
             secrets: Prg::new(seed, "pronghorn 2026 answers: ternary secrets"),
             errors: Prg::new(seed, "pronghorn 2026 answers: errors"),
+        }
+    }
+
+    /// The secrets `u` of rows `first..`, as many as there is room for, in the NTT domain.
+    pub fn secrets<W: Word>(&self, ring: &RlweRing<W>, first: u64, secrets: &mut [W]) {
+        let mut small = Zeroizing::new(vec![0; ring.n()]);
+        for (row, secret) in secrets.chunks_exact_mut(ring.n()).enumerate() {
+            sample::ternary(&mut self.secrets.stream(first + row as u64), &mut small);
+            transform(ring, &small, secret);
         }
     }
 
@@ -318,7 +322,7 @@ impl Rerandomiser {
 /// Small coefficients in the NTT domain.
 fn transform<W: Word>(ring: &RlweRing<W>, small: &[i8], words: &mut [W]) {
     for (word, &value) in words.iter_mut().zip(small) {
-        *word = ring.modulus().from_i64(i64::from(value));
+        *word = rlwe::small_residue(ring.modulus(), value);
     }
     ring.ntt().forward(words);
 }

@@ -172,7 +172,10 @@ pub fn publication(plan: &Plan) -> u64 {
     plan.linear_steps().map(bytes).fold(0, u64::saturating_add)
 }
 
-/// Bytes of published polynomials in memory, ready for use.
+/// Most bytes of the secrets behind published polynomials that a server keeps for a connection, ready for use; others are made for each batch.
+pub const MOST_SECRETS: u64 = 64 << 20;
+
+/// Bytes of published polynomials in memory, ready for use; the secrets behind them take as many.
 fn publication_memory(plan: &Plan) -> u64 {
     let bytes = |(_, _, linear): (usize, &Step, &LinearPlan)| {
         let published = linear.layout().map_or(0, |layout| layout.published());
@@ -471,9 +474,13 @@ fn step_memory(plan: &Plan, index: usize, batch: usize) -> Memory {
 
 /// What each party holds at most while a batch runs.
 pub fn memory(plan: &Plan, batch: usize) -> Memory {
-    (0..plan.steps.len())
+    let steps = (0..plan.steps.len())
         .map(|index| step_memory(plan, index, batch))
-        .fold(Memory::default(), Memory::most)
+        .fold(Memory::default(), Memory::most);
+    Memory {
+        server: steps.server + publication_memory(plan).min(MOST_SECRETS),
+        ..steps
+    }
 }
 
 /// Messages, work and rounds of an activation or an opening on shares; those of a client that has the values cost nothing here.

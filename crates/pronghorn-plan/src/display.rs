@@ -10,6 +10,7 @@ use pronghorn_ring::security::{self, SecurityLevel};
 
 use crate::{
     cost,
+    hiding::Hiding,
     plan::{Engine, LinearPlan, Plan, Protocol, Step, StepKind},
     slots::{self, SlotPlan},
 };
@@ -221,22 +222,24 @@ fn activation_name(op: &ActivationOp) -> String {
 
 fn parameters(step: &Step) -> String {
     match &step.kind {
-        StepKind::Linear(linear) => format!(
-            "N {}, q {} ({} bits), {}, -{} and -{} bits of a and b down, {}",
-            linear.degree,
-            linear.modulus,
-            linear.modulus_bits(),
-            linear.shares.map_or_else(
-                || format!("scale 2^{}", linear.scale_log),
-                |shares| format!(
-                    "shares of {} and {} guard bits",
-                    shares.value_bits, shares.guard_bits
-                )
-            ),
-            linear.dropped_bits_a,
-            linear.dropped_bits,
-            security_of(linear.degree, linear.modulus_bits())
-        ),
+        StepKind::Linear(linear) => {
+            format!(
+                "N {}, q {} ({} bits), {}, -{} and -{} bits of a and b down, {}",
+                linear.degree,
+                linear.modulus,
+                linear.modulus_bits(),
+                linear.shares.map_or_else(
+                    || format!("scale 2^{}", linear.scale_log),
+                    |shares| format!(
+                        "shares of {} and {} guard bits",
+                        shares.value_bits, shares.guard_bits
+                    )
+                ),
+                linear.dropped_bits_a,
+                linear.dropped_bits,
+                security_of(linear.degree, linear.modulus_bits())
+            ) + &hiding(linear)
+        }
         StepKind::Slots(slots) => slot_parameters(slots),
         StepKind::Encrypted(plan) => format!(
             "N {}, {} primes ({} bits), scale 2^{}, answers of {} polynomials and {} primes, flooded within 2^{} ({:.0} \
@@ -254,6 +257,16 @@ fn parameters(step: &Step) -> String {
         ),
         _ => String::new(),
     }
+}
+
+/// Bits that it takes to find the weights in what is published, by the primal attack; and in what the rotation-free paper would publish of the layer.
+fn hiding(linear: &LinearPlan) -> String {
+    Hiding::of(linear).map_or(String::new(), |hiding| {
+        format!(
+            ", published filters at {:.0} bits (as in the paper: {} unknowns, {:.0} bits)",
+            hiding.ours, hiding.paper_unknowns, hiding.paper
+        )
+    })
 }
 
 fn slot_parameters(slots: &SlotPlan) -> String {

@@ -10,6 +10,7 @@ mod display;
 pub mod encrypted;
 pub mod garbled;
 pub mod held;
+pub mod hiding;
 mod lower;
 pub mod plan;
 pub mod precision;

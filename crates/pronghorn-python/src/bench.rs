@@ -7,6 +7,10 @@ use pronghorn_engine::bench::{
     cryptonets::{self, Activation, Packing},
     ntt,
     parties::{Batch, Connection, Phase},
+    rotation_free::{
+        self, Network, Work,
+        paper::{self, Protocol},
+    },
     slot::{self, METHODS, SLOT_OPERATIONS},
 };
 use pronghorn_graph::geometry::{ConvGeometry, Window};
@@ -363,6 +367,118 @@ impl ActivationBench {
         let found = py.detach(|| activations::rates(rounds)).map_err(native)?;
         Ok([found.garbled, found.evaluated, found.sent, found.received])
     }
+}
+
+/// The linear steps of a plan in the coefficient engine, published.
+#[pyclass(frozen)]
+pub struct RotationFreeBench(Network);
+
+#[pymethods]
+impl RotationFreeBench {
+    #[new]
+    fn new(py: Python<'_>, compiled: &Compiled, threads: usize) -> PyResult<Self> {
+        let (built, pool) = (compiled.built(), pool(Some(threads))?);
+        py.detach(|| pool.install(|| Network::new(&built)))
+            .map(Self)
+            .map_err(native)
+    }
+
+    #[getter]
+    fn publication<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        phase(py, &self.0.publication)
+    }
+
+    /// One image, a dictionary for each step.
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        threads: usize,
+        checked: bool,
+    ) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let pool = pool(Some(threads))?;
+        let costs = py
+            .detach(|| pool.install(|| self.0.run(checked)))
+            .map_err(native)?;
+        let of = |cost: &rotation_free::Cost| {
+            let found = layer_cost(py, &cost.online, [cost.client, cost.server])?;
+            found.set_item("name", &cost.name)?;
+            found.set_item("published", cost.published)?;
+            found.set_item("coefficients", cost.outputs)?;
+            found.set_item("degree", cost.degree)?;
+            found.set_item("modulus_bits", cost.modulus_bits)?;
+            Ok(found)
+        };
+        costs.iter().map(of).collect()
+    }
+
+    /// What a client sees of the first output channel of a step, and the weights it is not to find there.
+    fn sample<'py>(&self, py: Python<'py>, step: usize) -> PyResult<Bound<'py, PyDict>> {
+        let sample = self.0.sample(step).map_err(native)?;
+        let found = PyDict::new(py);
+        found.set_item("degree", sample.degree)?;
+        found.set_item("modulus", sample.modulus)?;
+        found.set_item("a", sample.a)?;
+        found.set_item("published", sample.published)?;
+        found.set_item("dropped_bits", sample.dropped_bits)?;
+        found.set_item("weights", sample.weights)?;
+        Ok(found)
+    }
+}
+
+/// A layer in the rotation-free paper's protocol, or in that with masking coefficients: what one image costs, the least of `rounds`.
+/// `sizes` are input and output channels, width, kernel and stride of a convolution, or inputs and outputs of a dense layer.
+#[pyfunction]
+pub fn bench_rotation_free_paper(
+    py: Python<'_>,
+    insecure: bool,
+    sizes: Vec<usize>,
+    degree: usize,
+    rounds: usize,
+) -> PyResult<Bound<'_, PyDict>> {
+    let protocol = match insecure {
+        true => Protocol::Paper,
+        false => Protocol::Hardened,
+    };
+    let layer = match *sizes.as_slice() {
+        [ins, outs, width, kernel, stride] => paper::Layer::Conv {
+            channels: [ins, outs],
+            width,
+            kernel,
+            stride,
+        },
+        [ins, outs] => paper::Layer::Dense { sizes: [ins, outs] },
+        _ => return Err(native("a layer has five sizes or two")),
+    };
+    let pool = pool(Some(1))?;
+    let work = || {
+        let run = paper::Run::new(protocol, &layer, degree)?;
+        let mut best = run.run(true)?;
+        for _ in 1..rounds {
+            let next = run.run(false)?;
+            best.online.client = best.online.client.min(next.online.client);
+            best.online.server = best.online.server.min(next.online.server);
+        }
+        Ok::<_, pronghorn_engine::EngineError>(best)
+    };
+    let cost = py.detach(|| pool.install(work)).map_err(native)?;
+    let found = layer_cost(py, &cost.online, [cost.client, cost.server])?;
+    found.set_item("published", cost.published)?;
+    found.set_item("coefficients", cost.outputs)?;
+    found.set_item("error", cost.error)?;
+    Ok(found)
+}
+
+/// An image's exchange, and multiplications of client and server.
+fn layer_cost<'py>(
+    py: Python<'py>,
+    online: &Phase,
+    [client, server]: [Work; 2],
+) -> PyResult<Bound<'py, PyDict>> {
+    let found = phase(py, online)?;
+    found.set_item("client_products", client.residues)?;
+    found.set_item("server_products", server.residues)?;
+    found.set_item("server_small_products", server.weights)?;
+    Ok(found)
 }
 
 fn phase<'py>(py: Python<'py>, phase: &Phase) -> PyResult<Bound<'py, PyDict>> {

@@ -38,10 +38,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bench::NttBench>()?;
     module.add_class::<bench::ActivationBench>()?;
     module.add_class::<bench::SlotBench>()?;
+    module.add_class::<bench::RotationFreeBench>()?;
     module.add_function(wrap_pyfunction!(bench::bench_batch, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_parties, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_slot_layer, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_cryptonets, module)?)?;
+    module.add_function(wrap_pyfunction!(bench::bench_rotation_free_paper, module)?)?;
     module.add_function(wrap_pyfunction!(model::passes, module)?)?;
     module.add_function(wrap_pyfunction!(model::engines, module)?)?;
     module.add_function(wrap_pyfunction!(model::objectives, module)?)?;

@@ -10,7 +10,8 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    BuildOptions, Built, Computation, Engine, TrustLevel, build, cost::Objective, encrypted::schedule::Passes,
+    BuildOptions, Built, Computation, Engine, TrustLevel, build, cost::Objective,
+    encrypted::schedule::Passes,
 };
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
@@ -249,6 +250,11 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// The plan with its weights.
+    pub fn built(&self) -> Arc<Built> {
+        self.built.clone()
+    }
+
     /// The server's half.
     pub fn server(&self) -> Arc<ServerModel> {
         self.server.clone()

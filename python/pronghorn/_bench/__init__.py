@@ -12,6 +12,7 @@ from pronghorn._bench.ngraph_he2 import bench_ngraph_he2
 from pronghorn._bench.ntt import bench_ntt
 from pronghorn._bench.peers import bench_peers
 from pronghorn._bench.records import Record, Report, Sheet, core_counts, line, machine, security_bits
+from pronghorn._bench.rotation_free import bench_rotation_free
 from pronghorn._bench.squares import bench_cryptonets_square
 from pronghorn._bench.two_party import bench_two_party
 from pronghorn._bench.words import bench_words
@@ -25,6 +26,7 @@ SUITES: dict[str, Callable[[Report, bool], None]] = {
     "ngraph-he2": bench_ngraph_he2,
     "ntt": bench_ntt,
     "peers": bench_peers,
+    "rotation-free": bench_rotation_free,
     "two-party": bench_two_party,
     "words": bench_words,
 }

@@ -7,6 +7,7 @@ pub mod cryptonets;
 mod kernels;
 pub mod ntt;
 pub mod parties;
+pub mod rotation_free;
 pub mod slot;
 
 pub use kernels::{Figure, batch};

@@ -22,6 +22,8 @@ pub mod product;
 pub mod publication;
 pub mod server;
 mod simd;
+#[cfg(test)]
+mod tests;
 
 use pronghorn_plan::{
     LinearPlan, Plan, StepKind,

@@ -1,20 +1,25 @@
 //! Convolutions of words modulo `q` by small weights, at the coefficients of a [`Layout`].
 //!
-//! Words are below `2^60` and cut into two halves of 30 bits, whose products with weights are added up in 64 bits, exactly: a row of weights has
-//! `sum |w| < 2^32`. One reduction a coefficient comes at the end. A multiply-add of a word is two of 32-bit numbers.
+//! Where there are many coefficients, what the taps read is laid out row by row and multiplied as in the batch engine
+//! ([`crate::batch::product`]), in 16-bit limbs. Where there are few, as in dense layers, outputs go side by side: words, which are below `2^60`, are cut into
+//! two halves of 30 bits, whose products with weights are added up in 64 bits, exactly, since a row of weights has `sum |w| < 2^32`. One reduction a
+//! coefficient comes at the end.
 
-use pronghorn_graph::fixed::Linear;
+use std::ops::Range;
+
+use pronghorn_graph::{fixed::Linear, geometry::ConvGeometry};
 use pronghorn_plan::coefficient::Layout;
 use pronghorn_ring::{Prime, SimdLevel, Word};
 use rayon::prelude::*;
 
-use super::simd::{self, LANES};
+use super::simd;
+use crate::batch::product::{self, PackedWeights, Scratch, TILE};
 
 /// Bits of the low half of a word.
 const HALF: u32 = 30;
 
-/// Columns gathered at a time.
-const BLOCK: usize = 64;
+/// From so many columns on they are multiplied side by side.
+const MANY: usize = 8;
 
 /// Outputs of one column that a thread takes.
 const OUTPUTS: usize = 256;
@@ -28,6 +33,8 @@ pub struct Weights {
     taps: usize,
     /// `[group][tap][output]`.
     words: Vec<i32>,
+    /// The same of each group for the matrix product.
+    packed: Vec<PackedWeights>,
     /// By `[group][tap]`: where in an image's tile the output at exponent 0 reads.
     offsets: Vec<usize>,
     /// Words from a polynomial to the next.
@@ -37,7 +44,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Lays weights out. None where they are not as many as the geometry has, or a row's sum of absolute values reaches 2^32.
+    /// Lays weights out. None where they are not as many as the geometry has, one does not fit 16 bits, or a row's sum of absolute values reaches 2^32.
     pub fn new(layer: &Linear, layout: &Layout) -> Option<Self> {
         let geometry = layout.geometry();
         let taps = geometry.row_len();
@@ -50,8 +57,10 @@ impl Weights {
         }
         let ([outputs, inputs], groups) = (layout.group(), geometry.groups);
         let mut words = Vec::with_capacity(layer.weights.len());
+        let mut packed = Vec::with_capacity(groups);
         for group in layer.weights.chunks(outputs * taps) {
             words.extend((0..taps).flat_map(|tap| group.iter().skip(tap).step_by(taps)));
+            packed.push(PackedWeights::new(&ConvGeometry::dense(taps, outputs), group).ok()?);
         }
         let last = layout.sites(0).last()?.position as usize;
         let extent = last + 1;
@@ -67,6 +76,7 @@ impl Weights {
             outputs,
             taps,
             words,
+            packed,
             offsets: (0..all).map(offset).collect(),
             extent,
             polynomials: layout.polynomials(),
@@ -102,7 +112,7 @@ impl Weights {
             .chunks_exact_mut(self.outputs * columns.len())
             .enumerate()
         {
-            if columns.len() * 2 > LANES {
+            if columns.len() >= MANY {
                 self.group_columns(level, q, group, input, columns, all);
             } else {
                 self.group_outputs(level, q, group, input, columns, all);
@@ -130,45 +140,32 @@ impl Weights {
         columns: &[usize],
         all: &mut [W],
     ) {
-        let (weights, offsets) = self.group(group);
+        let (_, offsets) = self.group(group);
+        let room = || (Scratch::default(), vec![W::default(); self.taps * TILE]);
         let blocks: Vec<Vec<W>> = columns
-            .par_chunks(BLOCK)
-            .map(|block| {
-                let width = block.len().next_multiple_of(LANES);
-                let (mut low, mut high) = (vec![0; self.taps * width], vec![0; self.taps * width]);
-                for (tap, &offset) in offsets.iter().enumerate() {
-                    let row = tap * width..tap * width + block.len();
-                    let halves = low[row.clone()].iter_mut().zip(&mut high[row]);
-                    for ((low, high), &column) in halves.zip(block) {
-                        [*low, *high] = halve(input[column + offset]);
+            .par_chunks(TILE)
+            .map_init(room, |(scratch, rows), block| {
+                let runs = runs(block);
+                for (row, &offset) in rows.chunks_exact_mut(TILE).zip(offsets) {
+                    let mut rest = &mut row[..];
+                    for run in &runs {
+                        let (words, after) = rest.split_at_mut(run.len());
+                        words.copy_from_slice(&input[run.start + offset..run.end + offset]);
+                        rest = after;
                     }
                 }
-                let mut sums = [vec![0; self.outputs * width], vec![0; self.outputs * width]];
-                let [sum_low, sum_high] = &mut sums;
-                simd::columns(
-                    level,
-                    &low,
-                    &high,
-                    width,
-                    weights,
-                    self.outputs,
-                    sum_low,
-                    sum_high,
-                );
-                let mut out = Vec::with_capacity(self.outputs * block.len());
-                for (low, high) in sums[0].chunks_exact(width).zip(sums[1].chunks_exact(width)) {
-                    let sums = low.iter().zip(high).take(block.len());
-                    out.extend(sums.map(|(&low, &high)| reduce(q, low, high)));
-                }
+                let mut out = vec![W::default(); self.outputs * TILE];
+                let weights = &self.packed[group];
+                product::multiply_tile_at(level, weights, q, rows, None, &mut out, scratch);
                 out
             })
             .collect();
         all.par_chunks_exact_mut(columns.len())
             .enumerate()
             .for_each(|(output, row)| {
-                for (part, block) in row.chunks_mut(BLOCK).zip(&blocks) {
+                for (part, block) in row.chunks_mut(TILE).zip(&blocks) {
                     let width = part.len();
-                    part.copy_from_slice(&block[output * width..][..width]);
+                    part.copy_from_slice(&block[output * TILE..][..width]);
                 }
             });
     }
@@ -210,6 +207,18 @@ impl Weights {
                 });
         }
     }
+}
+
+/// Columns one after the other as ranges.
+fn runs(columns: &[usize]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for &column in columns {
+        match runs.last_mut() {
+            Some(run) if run.end == column => run.end += 1,
+            _ => runs.push(column..column + 1),
+        }
+    }
+    runs
 }
 
 /// A word below `2^60` as its low and its high bits.

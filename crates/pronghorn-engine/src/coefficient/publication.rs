@@ -13,6 +13,8 @@
 //! exchange comes again, and the client names the same seed for [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES) at most.
 
 use std::{
+    any::Any,
+    collections::BTreeMap,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -21,12 +23,17 @@ use pronghorn_he::{
     RlweRing, rlwe,
     shares::{HideScratch, Rerandomiser},
 };
-use pronghorn_plan::{LinearPlan, Plan, WordSize, coefficient::Layout, cost::PUBLICATION_GRANT};
+use pronghorn_plan::{
+    LinearPlan, Plan, WordSize,
+    coefficient::Layout,
+    cost::{MOST_SECRETS, PUBLICATION_GRANT},
+};
 use pronghorn_ring::{
     Word, bits,
     random::{Prg, Seed},
 };
 use rayon::prelude::*;
+use zeroize::Zeroize;
 
 use super::server::PreparedLayer;
 use crate::{
@@ -70,6 +77,30 @@ pub struct ServerPublication {
     /// The client's.
     pub seed: [u8; NAME],
     rerandomiser: Arc<Seed>,
+    secrets: Arc<Mutex<Kept>>,
+}
+
+/// Secrets of steps, as [`Secrets`] of their words, and the bytes of all.
+#[derive(Default)]
+struct Kept {
+    steps: BTreeMap<usize, Arc<dyn Any + Send + Sync>>,
+    bytes: u64,
+}
+
+/// The secrets `u` of a step in the NTT domain, `[published polynomial][coefficient]`; wiped on drop.
+pub(super) struct Secrets<W: Word>(pub Vec<W>);
+
+impl<W: Word> Drop for Secrets<W> {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl<W: Word> Secrets<W> {
+    /// Those of `rows` polynomials from `first` on.
+    pub fn rows(&self, degree: usize, first: usize, rows: usize) -> &[W] {
+        &self.0[first * degree..][..rows * degree]
+    }
 }
 
 /// A publication of a connection, and how many more images it serves. Clones share it.
@@ -130,7 +161,7 @@ fn step_seed(seed: &Seed, domain: &'static str, step: usize) -> Seed {
 }
 
 /// What expands the `a` of step `step`.
-pub(super) fn generator(seed: &[u8; NAME], step: usize) -> Prg {
+pub(crate) fn generator(seed: &[u8; NAME], step: usize) -> Prg {
     let seed = Seed::from_bytes(*seed);
     rlwe::a_generator(&step_seed(&seed, "pronghorn 2026 publication: steps", step))
 }
@@ -142,7 +173,36 @@ impl ServerPublication {
         Self {
             seed,
             rerandomiser: Arc::new(Seed::from_bytes(*rerandomiser.as_bytes())),
+            secrets: Arc::default(),
         }
+    }
+
+    /// The secrets of step `step`, which are kept for the batches to come; none where those of all steps would take more than [`MOST_SECRETS`].
+    pub(super) fn secrets<W: Word>(
+        &self,
+        step: usize,
+        ring: &RlweRing<W>,
+        count: usize,
+    ) -> Option<Arc<Secrets<W>>> {
+        let lock = || self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = (count * ring.n() * size_of::<W>()) as u64;
+        {
+            let mut kept = lock();
+            if let Some(found) = kept.steps.get(&step) {
+                return found.clone().downcast().ok();
+            }
+            let all = kept.bytes.checked_add(bytes);
+            kept.bytes = all.filter(|&all| all <= MOST_SECRETS)?;
+        }
+        let mut words = vec![W::default(); count * ring.n()];
+        let rerandomiser = self.rerandomiser(step);
+        words
+            .par_chunks_exact_mut(ring.n())
+            .enumerate()
+            .for_each(|(row, secret)| rerandomiser.secrets(ring, row as u64, secret));
+        let made = Arc::new(Secrets(words));
+        lock().steps.insert(step, made.clone());
+        Some(made)
     }
 
     /// What hides step `step`.

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::{
     REQUEST, Shape, Words,
     product::Weights,
-    publication::{self, ServerPublication},
+    publication::{self, Secrets, ServerPublication},
 };
 use crate::{
     error::EngineError,
@@ -173,25 +173,35 @@ impl<W: Word> CoefficientServer<W> {
         let zeros = words.chunks_exact(self.shape.image_words());
         let zeros = zeros.flat_map(|image| &image[..degree]).copied().collect();
         let key = PublicKey::new(ring, a_0, zeros);
-        let rerandomiser = self.publication.rerandomiser(self.step);
+        let (rerandomiser, published) =
+            (self.publication.rerandomiser(self.step), layout.published());
+        let kept = self.publication.secrets(self.step, ring, published);
         let (q, positions, tiles) = (ring.modulus(), self.shape.positions(), layout.tiles());
+        let room = || {
+            let secrets = vec![W::default(); tiles * degree];
+            (HideScratch::new(ring), Secrets(secrets))
+        };
         answers
             .par_chunks_exact_mut(positions * images)
             .enumerate()
-            .for_each_init(
-                || HideScratch::new(ring),
-                |scratch, (output, answers)| {
-                    for tile in 0..tiles {
-                        let row = (output * tiles + tile) as u64;
-                        key.zeros(&rerandomiser, row, scratch, |image, zeros| {
-                            for (position, exponent) in layout.outputs(tile) {
-                                let answer = &mut answers[position * images + image];
-                                *answer = q.add(*answer, zeros[exponent as usize]);
-                            }
-                        });
+            .for_each_init(room, |(scratch, made), (output, answers)| {
+                let first = output * tiles;
+                let secrets = match &kept {
+                    Some(kept) => kept.rows(degree, first, tiles),
+                    None => {
+                        rerandomiser.secrets(ring, first as u64, &mut made.0);
+                        &made.0
                     }
-                },
-            );
+                };
+                for (tile, secret) in secrets.chunks_exact(degree).enumerate() {
+                    key.zeros(secret, scratch, |image, zeros| {
+                        for (position, exponent) in layout.outputs(tile) {
+                            let answer = &mut answers[position * images + image];
+                            *answer = q.add(*answer, zeros[exponent as usize]);
+                        }
+                    });
+                }
+            });
         let (encoding, hider, dropped) =
             (&self.encoding, &self.hider, self.shape.linear.dropped_bits);
         answers

@@ -102,6 +102,31 @@ pub fn multiply_tile<W: Word>(
     output: &mut [W],
     scratch: &mut Scratch,
 ) {
+    multiply_tile_at(
+        SimdLevel::detect(),
+        weights,
+        q,
+        input,
+        addend,
+        output,
+        scratch,
+    );
+}
+
+/// [`multiply_tile`] on the instructions of `level`; a level this CPU lacks falls back to the portable form.
+///
+/// # Panics
+///
+/// As [`multiply`].
+pub fn multiply_tile_at<W: Word>(
+    level: SimdLevel,
+    weights: &PackedWeights,
+    q: &Prime<W>,
+    input: &[W],
+    addend: Option<&[W]>,
+    output: &mut [W],
+    scratch: &mut Scratch,
+) {
     assert_eq!(input.len(), weights.inputs() * TILE, "input words");
     assert_eq!(output.len(), weights.outputs() * TILE, "output words");
     if let Some(addend) = addend {
@@ -114,7 +139,7 @@ pub fn multiply_tile<W: Word>(
         columns: TILE,
         addend,
     };
-    Backend::new(SimdLevel::detect()).run(&job, 0, output, scratch);
+    Backend::new(level).run(&job, 0, output, scratch);
 }
 
 /// [`multiply`] on the instructions of `level`; a level this CPU lacks falls back to the

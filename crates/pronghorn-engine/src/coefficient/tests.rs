@@ -1,0 +1,633 @@
+//! Products at every SIMD level, hostile messages, and what publications have in common.
+
+use std::sync::Arc;
+
+use pronghorn_graph::{
+    fixed::{Linear, ValueSpec},
+    geometry::{ConvGeometry, Window},
+};
+use pronghorn_he::rlwe;
+use pronghorn_plan::{
+    Engine, LinearPlan, Part, Plan, ShareBits, Step, StepKind, TrustLevel, WordSize,
+    coefficient::Layout, cost::PUBLICATION_IMAGES, plan::FORMAT,
+};
+use pronghorn_ring::{
+    Prime, SimdLevel, Word, bits,
+    modulus::largest_ntt_prime,
+    random::{Prg, Seed},
+    vector,
+};
+use proptest::prelude::*;
+
+use super::{
+    Shape,
+    client::CoefficientClient,
+    product::{Weights, multiply_reference},
+    publication::{
+        self, ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
+        ServerPublication, Slot,
+    },
+    server::{CoefficientServer, PreparedLayer},
+};
+use crate::{
+    error::EngineError,
+    machine::{Machine, StepMachine, Want},
+    share::{Batch, Share},
+};
+
+fn geometries() -> impl Strategy<Value = ConvGeometry> {
+    let window = (
+        [1usize..4, 1..4],
+        [1usize..4, 1..4],
+        [1usize..3, 1..3],
+        [0usize..3, 0..3, 0..3, 0..3],
+    );
+    // Beyond four, eight and sixteen output channels, in which they are taken together.
+    let channels = (1usize..3, 1usize..4, 1usize..21);
+    (window, channels, [1usize..13, 1..13])
+        .prop_map(
+            |((kernel, stride, dilation, padding), (groups, ins, outs), input)| ConvGeometry {
+                in_channels: groups * ins,
+                out_channels: groups * outs,
+                input,
+                window: Window {
+                    kernel,
+                    stride,
+                    dilation,
+                    padding,
+                },
+                groups,
+            },
+        )
+        .prop_filter("the kernel fits", |geometry| geometry.output().is_ok())
+}
+
+fn words(seed: u64, count: usize) -> Vec<u64> {
+    let mut bytes = vec![0; 8 * count];
+    let mut seeds = [0; 32];
+    seeds[..8].copy_from_slice(&seed.to_le_bytes());
+    let prg = Prg::new(
+        &Seed::from_bytes(seeds),
+        "pronghorn test: coefficient engine",
+    );
+    prg.stream(0).fill(&mut bytes);
+    let words = bytes.as_chunks::<8>().0.iter();
+    words.map(|bytes| u64::from_le_bytes(*bytes)).collect()
+}
+
+/// The largest weights that are allowed, or small ones.
+fn layer(geometry: &ConvGeometry, seed: u64, largest: bool) -> Linear {
+    let most = match largest {
+        true => i16::MAX.into(),
+        false => 127,
+    };
+    let weight = |word: u64| match (word % 4, largest) {
+        (0 | 1, true) => most,
+        (2 | 3, true) => -most,
+        _ => (word >> 8) as i32 % most,
+    };
+    let random = words(seed, geometry.weights_len());
+    Linear {
+        geometry: geometry.clone(),
+        weights: random.into_iter().map(weight).collect(),
+        bias: vec![0; geometry.out_channels],
+    }
+}
+
+fn products<W: Word>(
+    geometry: &ConvGeometry,
+    (degree, prime): (usize, u32),
+    seed: u64,
+    largest: bool,
+) {
+    let Some(layout) = Layout::new(geometry, degree) else {
+        return;
+    };
+    let q = Prime::<W>::new(largest_ntt_prime(prime, 1 << 4).unwrap()).unwrap();
+    let linear = layer(geometry, seed, largest);
+    let weights = Weights::new(&linear, &layout).unwrap();
+    let input: Vec<W> = words(seed ^ 1, weights.tile_words())
+        .into_iter()
+        .map(|word| match word % 3 {
+            0 => q.value() - 1,
+            _ => (word >> 2) % q.value(),
+        })
+        .map(W::from_u64)
+        .collect();
+    let columns: Vec<usize> = layout.outputs(0).map(|(_, at)| at as usize).collect();
+    for columns in [&columns[..], &columns[..1]] {
+        for level in SimdLevel::available() {
+            let found = weights.multiply_at(level, &q, &input, columns);
+            for (output, row) in found.chunks_exact(columns.len()).enumerate() {
+                for (&found, &column) in row.iter().zip(columns) {
+                    let word = |polynomial, at| input[weights.polynomial(polynomial) + at];
+                    let wanted = multiply_reference(&linear, &layout, &q, word, column, output);
+                    assert_eq!(found.to_u64(), wanted.to_u64(), "{level:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn products_are_the_reference(geometry in geometries(), log in 4u32..9, seed: u64, largest: bool, narrow in 20u32..32, wide in 32u32..61) {
+        products::<u32>(&geometry, (1 << log, narrow), seed, largest);
+        products::<u64>(&geometry, (1 << log, wide.min(60)), seed, largest);
+    }
+}
+
+#[test]
+fn weights_that_may_overflow_are_refused() {
+    let geometry = ConvGeometry::dense(3, 2);
+    let layout = Layout::new(&geometry, 16).unwrap();
+    let refused = |weights: [i32; 6]| {
+        let linear = Linear {
+            weights: weights.to_vec(),
+            ..layer(&geometry, 1, false)
+        };
+        Weights::new(&linear, &layout).is_none()
+    };
+    assert!(!refused([0, 0, 0, 0x7fff, -0x7fff, 1]));
+    assert!(refused([0, 0, 0, 0x7fff, -0x8000, 1]));
+    assert!(refused([0, 0, 0, i32::MAX, i32::MIN, 1]));
+    let other = ConvGeometry::dense(2, 3);
+    assert!(Weights::new(&layer(&other, 1, false), &layout).is_none());
+}
+
+const VALUE_BITS: u32 = 20;
+const GUARD_BITS: u32 = 2;
+
+/// A plan of linear steps that all read the input, with shares of 20 bits and two guard bits.
+fn plan(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
+    let value = |shape: Vec<usize>| ValueSpec {
+        shape,
+        fraction_bits: 0,
+        low: -(1 << (VALUE_BITS - 1)),
+        high: (1 << (VALUE_BITS - 1)) - 1,
+    };
+    let [height, width] = geometry.output().unwrap();
+    let (input, output) = (
+        value(vec![
+            geometry.in_channels,
+            geometry.input[0],
+            geometry.input[1],
+        ]),
+        value(vec![geometry.out_channels, height, width]),
+    );
+    let (prime, degree) = match word {
+        WordSize::U32 => (30, 2048),
+        WordSize::U64 => (44, 2048),
+    };
+    let linear = LinearPlan {
+        engine: Engine::Coefficient,
+        geometry: geometry.clone(),
+        word,
+        degree,
+        modulus: largest_ntt_prime(prime, degree).unwrap(),
+        scale_log: 0,
+        dropped_bits: 1,
+        dropped_bits_a: 0,
+        parts: vec![Part {
+            left_shift: 0,
+            low: output.low,
+            high: output.high,
+        }],
+        shares: Some(ShareBits {
+            value_bits: match word {
+                WordSize::U32 => 8,
+                WordSize::U64 => VALUE_BITS,
+            },
+            guard_bits: GUARD_BITS,
+        }),
+    };
+    let first = Step {
+        name: "x".into(),
+        kind: StepKind::Input,
+        inputs: Vec::new(),
+        value: input,
+    };
+    let step = |index: usize| Step {
+        name: format!("layer {index}"),
+        kind: StepKind::Linear(linear.clone()),
+        inputs: vec![0],
+        value: output.clone(),
+    };
+    Plan {
+        format: FORMAT,
+        model: "test".into(),
+        trust: TrustLevel::TwoParty,
+        steps: std::iter::once(first)
+            .chain((1..=steps).map(step))
+            .collect(),
+        output: steps,
+        finish: Vec::new(),
+        max_batch: 16,
+    }
+}
+
+fn small_geometry() -> ConvGeometry {
+    ConvGeometry {
+        in_channels: 2,
+        out_channels: 3,
+        input: [5; 2],
+        window: Window {
+            padding: [1; 4],
+            ..Window::plain([3; 2])
+        },
+        groups: 1,
+    }
+}
+
+fn linear_of(plan: &Plan, index: usize) -> &LinearPlan {
+    match &plan.steps[index].kind {
+        StepKind::Linear(linear) => linear,
+        _ => panic!("step {index} is linear"),
+    }
+}
+
+fn prepared<W: Word>(plan: &Plan, index: usize, seed: u64) -> Arc<PreparedLayer<W>> {
+    let linear = linear_of(plan, index);
+    let weights = layer(&linear.geometry, seed, false);
+    Arc::new(PreparedLayer::new(&weights, linear, &plan.steps[index]).unwrap())
+}
+
+/// The layers of a plan, with weights of a seed.
+fn layers(plan: &Plan, seed: u64) -> Vec<Option<Layer>> {
+    let layer = |index: usize| {
+        let linear = (index > 0).then(|| linear_of(plan, index))?;
+        Some(match linear.word {
+            WordSize::U32 => Layer::U32(prepared(plan, index, seed)),
+            WordSize::U64 => Layer::U64(prepared(plan, index, seed)),
+        })
+    };
+    (0..plan.steps.len()).map(layer).collect()
+}
+
+struct Parties {
+    client: PublicationClient,
+    server: PublicationServer,
+    slots: (Slot<ClientPublication>, Slot<ServerPublication>),
+}
+
+fn parties(plan: &Plan, weights: u64, secret: [u8; 32]) -> Parties {
+    let slots = (Slot::default(), Slot::default());
+    Parties {
+        client: PublicationClient::new(plan, 2, None, slots.0.clone()).unwrap(),
+        server: PublicationServer::new(
+            plan,
+            2,
+            layers(plan, weights),
+            Arc::new(Seed::from_bytes(secret)),
+            slots.1.clone(),
+        ),
+        slots,
+    }
+}
+
+fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<(), EngineError> {
+    let mut message = Vec::new();
+    loop {
+        message.clear();
+        match (client.want(), server.want()) {
+            (Want::Send, Want::Receive) => {
+                client.send(&mut message)?;
+                assert!(message.len() <= server.max_incoming());
+                server.receive(&message)?;
+            }
+            (Want::Receive, Want::Send) => {
+                server.send(&mut message)?;
+                assert!(message.len() <= client.max_incoming());
+                client.receive(&message)?;
+            }
+            (Want::Done, Want::Done) => return Ok(()),
+            wants => panic!("stuck: {wants:?}"),
+        }
+    }
+}
+
+fn published(
+    plan: &Plan,
+    weights: u64,
+    secret: [u8; 32],
+) -> (ClientPublication, ServerPublication) {
+    let mut parties = parties(plan, weights, secret);
+    exchange(&mut parties.client, &mut parties.server).unwrap();
+    let (client, server) = parties.slots;
+    (client.get().unwrap(), server.get().unwrap())
+}
+
+fn words_of(polynomials: &Option<Polynomials>) -> Vec<u64> {
+    match polynomials {
+        Some(Polynomials::U32(words)) => words.iter().map(|&word| word.into()).collect(),
+        Some(Polynomials::U64(words)) => words.to_vec(),
+        None => Vec::new(),
+    }
+}
+
+#[test]
+fn publications_are_read_back_from_their_bytes() {
+    for word in [WordSize::U32, WordSize::U64] {
+        let plan = plan(&small_geometry(), word, 2);
+        let (client, server) = published(&plan, 1, [7; 32]);
+        assert_eq!(client.seed, server.seed);
+        let names = (client.epoch, client.seed);
+        let read = PublicationClient::read(&plan, names, &client.bytes).unwrap();
+        assert_eq!((read.epoch, read.seed), names);
+        assert_eq!(read.bytes, client.bytes);
+        for (read, made) in read.steps.iter().zip(&client.steps) {
+            assert_eq!(words_of(read), words_of(made));
+        }
+        assert!(client.steps[0].is_none() && client.steps[1].is_some());
+        let bytes = &client.bytes;
+        let longer = [&bytes[..], &[0]].concat();
+        for other in [&bytes[..bytes.len() - 1], &[], &longer] {
+            let error = PublicationClient::read(&plan, names, other).err();
+            assert!(
+                matches!(error, Some(EngineError::Length { .. })),
+                "{error:?}"
+            );
+        }
+        let error = PublicationClient::read(&plan, names, &vec![0xff; bytes.len()]).err();
+        assert!(matches!(error, Some(EngineError::Word { .. })), "{error:?}");
+    }
+}
+
+#[test]
+fn a_stored_publication_serves_where_the_secret_is_the_same() {
+    let plan = plan(&small_geometry(), WordSize::U64, 1);
+    let (stored, _) = published(&plan, 1, [7; 32]);
+    for (secret, sent) in [([7; 32], false), ([8; 32], true)] {
+        let mut parties = parties(&plan, 1, secret);
+        let offered = Some((stored.clone(), 5));
+        let slot = parties.slots.0.clone();
+        parties.client = PublicationClient::new(&plan, 2, offered, slot).unwrap();
+        exchange(&mut parties.client, &mut parties.server).unwrap();
+        let (client, server) = (
+            parties.slots.0.take().unwrap(),
+            parties.slots.1.take().unwrap(),
+        );
+        assert_eq!(client.0.seed != stored.seed, sent);
+        assert_eq!(client.0.seed, server.0.seed);
+        let left = if sent { PUBLICATION_IMAGES } else { 5 } - 2;
+        assert_eq!((client.1, server.1), (left, left));
+    }
+}
+
+/// What is left of the difference of two publications without `(f - f') a`: nothing where both hide behind the same numbers.
+fn difference(plan: &Plan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
+    let linear = linear_of(plan, 1);
+    let (layout, ring) = (
+        linear.layout().unwrap(),
+        publication::ring::<u64>(linear, "").unwrap(),
+    );
+    let (q, n) = (ring.modulus(), linear.degree);
+    let seed = [3; 32];
+    let mut sums = [0, 1].map(|which: usize| {
+        let weights = which as u64 + 1;
+        let publication = ServerPublication::new(&Seed::from_bytes(secrets[which]), seed);
+        let (mut server, names) = {
+            let slot = Slot::default();
+            let secret = Arc::new(Seed::from_bytes(secrets[which]));
+            (
+                PublicationServer::new(plan, 1, layers(plan, weights), secret, slot),
+                publication.seed,
+            )
+        };
+        let mut message = Vec::new();
+        server.send(&mut message).unwrap();
+        let request = [&names[..], &1u32.to_le_bytes(), &[1]].concat();
+        server.receive(&request).unwrap();
+        let mut bytes = Vec::new();
+        while server.want() == Want::Send {
+            message.clear();
+            server.send(&mut message).unwrap();
+            bytes.extend_from_slice(&message);
+        }
+        let read = PublicationClient::read(plan, ([0; 32], seed), &bytes).unwrap();
+        let mut sum = words_of(&read.steps[1])[..n].to_vec();
+        let (mut filter, mut a) = (vec![0; n], vec![0; n]);
+        prepared::<u64>(plan, 1, weights).filter(&layout, &ring, 0, 0, &mut filter);
+        rlwe::expand_a(&publication::generator(&seed, 1), 0, q, &mut a);
+        vector::mul_assign(q, &mut filter, &a);
+        vector::sub_assign(q, &mut sum, &filter);
+        sum
+    });
+    let [first, second] = &mut sums;
+    vector::sub_assign(q, first, second);
+    first.clone()
+}
+
+#[test]
+fn publications_of_other_secrets_hide_behind_other_numbers() {
+    let mut plan = plan(&small_geometry(), WordSize::U64, 1);
+    for step in &mut plan.steps {
+        if let StepKind::Linear(linear) = &mut step.kind {
+            linear.dropped_bits_a = 0;
+        }
+    }
+    // The control: one secret for two models is what must not be.
+    assert!(
+        difference(&plan, [[5; 32]; 2])
+            .iter()
+            .all(|&word| word == 0)
+    );
+    let other = difference(&plan, [[5; 32], [6; 32]]);
+    assert!(other.iter().filter(|&&word| word == 0).count() < 3);
+}
+
+#[test]
+fn hostile_requests_for_a_publication_are_refused() {
+    let plan = plan(&small_geometry(), WordSize::U64, 1);
+    let most = PUBLICATION_IMAGES as u32;
+    let request =
+        |images: u32, wanted: u8| [&[1; 32][..], &images.to_le_bytes(), &[wanted]].concat();
+    let fails = |message: &[u8]| {
+        let mut server = parties(&plan, 1, [7; 32]).server;
+        server.send(&mut Vec::new()).unwrap();
+        server.receive(message).err()
+    };
+    for (images, wanted) in [
+        (0, 1),
+        (1, 1),
+        (most + 1, 1),
+        (u32::MAX, 0),
+        (5, 2),
+        (5, 255),
+    ] {
+        let error = fails(&request(images, wanted));
+        assert!(
+            matches!(error, Some(EngineError::Unsupported { .. })),
+            "{images} {wanted}"
+        );
+    }
+    for (images, wanted) in [(2, 1), (most, 1), (2, 0)] {
+        assert!(fails(&request(images, wanted)).is_none());
+    }
+    for length in [0, 32, 36, 38, 1000] {
+        let error = fails(&vec![1; length]);
+        assert!(
+            matches!(error, Some(EngineError::Length { .. })),
+            "{length}"
+        );
+    }
+}
+
+#[test]
+fn publications_keep_turns() {
+    let plan = plan(&small_geometry(), WordSize::U64, 1);
+    let out_of_turn = |result: Result<(), EngineError>| {
+        assert!(
+            matches!(result, Err(EngineError::OutOfTurn { .. })),
+            "{result:?}"
+        );
+    };
+    let Parties {
+        mut client,
+        mut server,
+        ..
+    } = parties(&plan, 1, [7; 32]);
+    out_of_turn(server.receive(&[0; 37]));
+    out_of_turn(client.send(&mut Vec::new()));
+    let mut message = Vec::new();
+    server.send(&mut message).unwrap();
+    out_of_turn(server.send(&mut Vec::new()));
+    let error = client.receive(&message[1..]);
+    assert!(
+        matches!(error, Err(EngineError::Length { .. })),
+        "{error:?}"
+    );
+    client.receive(&message).unwrap();
+    out_of_turn(client.receive(&message));
+    message.clear();
+    client.send(&mut message).unwrap();
+    server.receive(&message).unwrap();
+    out_of_turn(server.receive(&message));
+    let rows = client.max_incoming();
+    for length in [0, rows - 1, rows + 1] {
+        let error = client.receive(&vec![0; length]);
+        assert!(
+            matches!(error, Err(EngineError::Length { .. })),
+            "{error:?}"
+        );
+    }
+    let error = client.receive(&vec![0xff; rows]);
+    assert!(matches!(error, Err(EngineError::Word { .. })), "{error:?}");
+    exchange(&mut client, &mut server).unwrap();
+    out_of_turn(server.send(&mut Vec::new()));
+    out_of_turn(client.receive(&[]));
+    assert_eq!((client.max_incoming(), server.max_incoming()), (0, 0));
+}
+
+#[test]
+fn machines_refuse_hostile_messages_and_then_go_on() {
+    let plan = plan(&small_geometry(), WordSize::U64, 1);
+    let images = 2;
+    let (of_client, of_server) = published(&plan, 1, [7; 32]);
+    let Some(Polynomials::U64(polynomials)) = of_client.steps[1].clone() else {
+        panic!("words have 64 bits");
+    };
+    let shape = Shape::of(&plan, 1, images).unwrap();
+    let share = |seed: u64| {
+        let mut share = Batch::zeros(50, images);
+        let words = words(seed, 50 * images);
+        let cells = share.words_mut().iter_mut().zip(words);
+        cells.for_each(|(cell, word)| *cell = word as i32);
+        share
+    };
+    let client = |polynomials| {
+        CoefficientClient::new(shape.clone(), 1, &of_client.seed, polynomials, share(1))
+    };
+    let shorter = Arc::new(polynomials[1..].to_vec());
+    assert!(matches!(
+        client(shorter),
+        Err(EngineError::Unsupported { .. })
+    ));
+    let mut client = client(polynomials).unwrap();
+    let prepared = prepared::<u64>(&plan, 1, 1);
+    let input = Share::Words(share(2));
+    let mut server =
+        CoefficientServer::new(shape.clone(), 1, prepared, of_server, input, None).unwrap();
+
+    let out_of_turn = |result: Result<(), EngineError>| {
+        assert!(
+            matches!(result, Err(EngineError::OutOfTurn { .. })),
+            "{result:?}"
+        );
+    };
+    out_of_turn(server.send(&mut Vec::new()));
+    out_of_turn(client.receive(&[]));
+    let hostile = |machine: &mut dyn Machine, width: u32, largest: u64| {
+        let length = machine.max_incoming();
+        for length in [0, length - 1, length + 1] {
+            let error = machine.receive(&vec![0; length]);
+            assert!(
+                matches!(error, Err(EngineError::Length { .. })),
+                "{error:?}"
+            );
+        }
+        let mut message = Vec::new();
+        bits::pack(
+            &vec![largest + 1; length * 8 / width as usize],
+            width,
+            &mut message,
+        );
+        message.resize(length, 0);
+        let error = machine.receive(&message);
+        assert!(matches!(error, Err(EngineError::Word { .. })), "{error:?}");
+    };
+    let linear = &shape.linear;
+    hostile(&mut server, linear.modulus_bits(), linear.modulus - 1);
+    let mut message = Vec::new();
+    while client.want() == Want::Send {
+        message.clear();
+        client.send(&mut message).unwrap();
+        server.receive(&message).unwrap();
+    }
+    out_of_turn(client.send(&mut Vec::new()));
+    out_of_turn(server.receive(&message));
+    hostile(
+        &mut client,
+        linear.answer_bits(),
+        (linear.modulus - 1) >> linear.dropped_bits,
+    );
+    exchange(&mut client, &mut server).unwrap();
+    out_of_turn(client.send(&mut Vec::new()));
+
+    // And the answer is the layer's.
+    let inputs: Vec<i32> = {
+        let (x, y) = (share(1), share(2));
+        x.words()
+            .iter()
+            .zip(y.words())
+            .map(|(x, y)| x.wrapping_add(*y))
+            .collect()
+    };
+    let (Share::Words(x), Share::Words(y)) =
+        (Box::new(client).into_share(), Box::new(server).into_share())
+    else {
+        panic!("both parties have words");
+    };
+    let weights = layer(&small_geometry(), 1, false).weights;
+    let unused = 32 - VALUE_BITS - GUARD_BITS;
+    for output in 0..75 {
+        for image in 0..images {
+            let (channel, row, column) = (output / 25, output / 5 % 5, output % 5);
+            let mut wanted = 0i32;
+            for (tap, weight) in weights[channel * 18..][..18].iter().enumerate() {
+                let (y, x) = (
+                    (row + tap / 3 % 3).wrapping_sub(1),
+                    (column + tap % 3).wrapping_sub(1),
+                );
+                if y < 5 && x < 5 {
+                    let element = tap / 9 * 25 + y * 5 + x;
+                    wanted =
+                        wanted.wrapping_add(weight.wrapping_mul(inputs[element * images + image]));
+                }
+            }
+            let found = x.row(output)[image].wrapping_add(y.row(output)[image]);
+            let error = found.wrapping_sub(wanted << GUARD_BITS) << unused >> unused;
+            assert!(error.abs() <= 1, "{output} {image}: {error}");
+        }
+    }
+}
