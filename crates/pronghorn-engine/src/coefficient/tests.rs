@@ -9,7 +9,7 @@ use pronghorn_graph::{
 use pronghorn_he::rlwe;
 use pronghorn_plan::{
     Engine, LinearPlan, Part, Plan, ShareBits, Step, StepKind, TrustLevel, WordSize,
-    coefficient::Layout, cost::PUBLICATION_IMAGES, plan::FORMAT,
+    coefficient::Layout, cost::PUBLICATION_GRANT, plan::FORMAT,
 };
 use pronghorn_ring::{
     Prime, SimdLevel, Word, bits,
@@ -369,7 +369,7 @@ fn a_stored_publication_serves_where_the_secret_is_the_same() {
         );
         assert_eq!(client.0.seed != stored.seed, sent);
         assert_eq!(client.0.seed, server.0.seed);
-        let left = if sent { PUBLICATION_IMAGES } else { 5 } - 2;
+        let left = if sent { PUBLICATION_GRANT } else { 5 } - 2;
         assert_eq!((client.1, server.1), (left, left));
     }
 }
@@ -439,7 +439,7 @@ fn publications_of_other_secrets_hide_behind_other_numbers() {
 #[test]
 fn hostile_requests_for_a_publication_are_refused() {
     let plan = plan(&small_geometry(), WordSize::U64, 1);
-    let most = PUBLICATION_IMAGES as u32;
+    let most = PUBLICATION_GRANT as u32;
     let request =
         |images: u32, wanted: u8| [&[1; 32][..], &images.to_le_bytes(), &[wanted]].concat();
     let fails = |message: &[u8]| {
