@@ -75,6 +75,12 @@ pub const RESULT_ERROR: f64 = 0.05;
 /// Above this error there is no plan: its answers would be wrong without a word.
 pub const WORST_RESULT: f64 = 0.5;
 
+/// The tolerance of a layer is divided by this until the measured error is small enough, so many times at most.
+const TIGHTENING: f64 = std::f64::consts::SQRT_2;
+const TIGHTENINGS: u32 = 12;
+/// After so many times without a smaller error it is not tried again.
+const PATIENCE: u32 = 2;
+
 /// Samples on which the planner measures that error, at most, and as many as take this many multiply-adds.
 const FIDELITY_IMAGES: usize = 64;
 const FIDELITY_WORK: u64 = 2_000_000_000;
@@ -247,7 +253,7 @@ pub enum BuildError {
 /// Builds the plan of `graph`: passes, ranges, precisions, parameters.
 ///
 /// The tolerance a layer is allowed is [`BuildOptions::error`] over the square root of the number of layers
-/// (errors of layers add up like noise), halved until the measured error of the result is small enough or
+/// (errors of layers add up like noise), lowered until the measured error of the result is small enough or
 /// stops falling.
 ///
 /// # Errors
@@ -298,7 +304,8 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         .count();
     let mut tolerance = options.error / (layers.max(1) as f64).sqrt();
     let mut best: Option<(FixedGraph, f64)> = None;
-    for _ in 0..6 {
+    let mut stalled = 0;
+    for _ in 0..TIGHTENINGS {
         let budget = ModulusBudget {
             tolerance,
             weight_bits: options.weight_bits,
@@ -311,10 +318,11 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         if better {
             best = Some((fixed, error));
         }
-        if !better || error <= options.error {
+        stalled = if better { 0 } else { stalled + 1 };
+        if stalled == PATIENCE || error <= options.error {
             break;
         }
-        tolerance /= 2.0;
+        tolerance /= TIGHTENING;
     }
     let (fixed, result_error) = best.expect("the loop runs at least once");
     judge(&fixed.finish, options, result_error)?;

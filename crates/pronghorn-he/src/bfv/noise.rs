@@ -39,6 +39,13 @@ impl Noise {
         Self { variance }
     }
 
+    /// Of a plaintext that is added: the rounding of `Q m / t`.
+    pub fn of_plaintext() -> Self {
+        Self {
+            variance: UNIFORM_VARIANCE,
+        }
+    }
+
     /// Of an encryption of zero with the public key: `e v + e_0 + e_1 s`, ternary `v` and `s` having norms of at most `sqrt(N)`.
     pub fn of_public_encryption(n: usize) -> Self {
         let variance = ERROR_VARIANCE * (2.0 * n as f64 + 1.0);

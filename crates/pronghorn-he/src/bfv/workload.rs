@@ -75,7 +75,8 @@ const CHAINS_8192: [Chain; 4] = [
 impl Workload {
     /// The noise of its answers before they are hidden.
     pub fn noise<W: Word>(&self, parameters: &Parameters<W>) -> Noise {
-        let fresh = Noise::of_secret_encryption();
+        // The server may add a plaintext of its own, its share, to what is fresh.
+        let fresh = Noise::of_secret_encryption() + Noise::of_plaintext();
         let products = if self.input_rotations {
             parameters.rotated_products_noise(fresh, self.products)
         } else {
