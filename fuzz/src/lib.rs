@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use pronghorn_graph::graph::{Graph, Tensor};
-use pronghorn_plan::{BuildOptions, Built, TrustLevel, build};
+use pronghorn_plan::{BuildOptions, Built, Engine, TrustLevel, build};
 
 /// A network with most kinds of steps, as JSON.
 pub const NETWORK: &str = r#"{"name":"tiny","output":11,"nodes":[
@@ -52,8 +52,21 @@ pub const SMALL_NETWORK: &str = r#"{"name":"small","output":3,"nodes":[
 
 /// The small network with its plan.
 pub fn small() -> Built {
+    small_with(&options())
+}
+
+/// The small network on shares, in an engine.
+pub fn small_in(engine: Engine) -> Built {
+    small_with(&BuildOptions {
+        trust: Some(TrustLevel::TwoParty),
+        engine: Some(engine),
+        ..BuildOptions::default()
+    })
+}
+
+fn small_with(options: &BuildOptions) -> Built {
     let graph = Graph::from_json(SMALL_NETWORK, small_tensors()).expect("the network is valid");
-    build(&graph, &options()).expect("the network has a plan")
+    build(&graph, options).expect("the network has a plan")
 }
 
 fn small_tensors() -> BTreeMap<String, Tensor> {

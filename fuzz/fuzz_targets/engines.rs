@@ -1,0 +1,58 @@
+//! Whole runs of a small network in the coefficient and the slot engine, one message of which a hostile peer has changed: an error, or a run that goes on.
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use libfuzzer_sys::{
+    arbitrary::{self, Arbitrary},
+    fuzz_target,
+};
+use pronghorn_engine::{ClientRun, Machine, ServerModel, ServerRun, Want};
+use pronghorn_fuzz::{Splice, edited, small_in};
+use pronghorn_plan::Engine;
+
+/// Messages of a run, at most.
+const MESSAGES: usize = 256;
+
+static MODELS: LazyLock<[Arc<ServerModel>; 2]> =
+    LazyLock::new(|| [Engine::Coefficient, Engine::Slot].map(model));
+
+static INPUT: [f32; 2] = [0.1, 0.9];
+
+fn model(engine: Engine) -> Arc<ServerModel> {
+    Arc::new(ServerModel::new(&small_in(engine)).expect("weights fit the plan"))
+}
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    slots: bool,
+    message: u8,
+    splices: Vec<Splice>,
+}
+
+fuzz_target!(|input: Input| {
+    let model = &MODELS[usize::from(input.slots)];
+    let mut client = ClientRun::new(model.plan().clone(), &INPUT, 1).expect("an image");
+    let mut server = ServerRun::new(model.clone(), 1).expect("a batch");
+    let mut message = Vec::new();
+    for count in 0..MESSAGES {
+        message.clear();
+        let (from, to): (&mut dyn Machine, &mut dyn Machine) = match (client.want(), server.want())
+        {
+            (Want::Send, Want::Receive) => (&mut client, &mut server),
+            (Want::Receive, Want::Send) => (&mut server, &mut client),
+            // The change has put the parties out of step.
+            _ => return,
+        };
+        if from.send(&mut message).is_err() {
+            return;
+        }
+        if count == usize::from(input.message) {
+            message = edited(&message, &input.splices);
+        }
+        // What is longer the session does not read.
+        if message.len() > to.max_incoming() || to.receive(&message).is_err() {
+            return;
+        }
+    }
+});
