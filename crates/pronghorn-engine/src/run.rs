@@ -30,8 +30,8 @@ use crate::{
         self,
         client::CoefficientClient,
         publication::{
-            ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
-            ServerPublication, Slot,
+            ClientPublication, Layer, PUBLICATION_VERSION, Polynomials, PublicationClient,
+            PublicationServer, ServerPublication, Slot,
         },
         server::CoefficientServer,
     },
@@ -573,10 +573,21 @@ impl ClientInputs {
             prepared: Ahead::of(prepared)?,
             ..Client::default()
         };
+        let mut share = self.share;
+        if let (Share::Words(words), Some(t)) = (&mut share, held::held(&self.plan)[0].prime) {
+            reduce(words, t);
+        }
         Ok(ClientRun {
-            run: Run::new(client, self.plan, self.batch, self.share)?,
+            run: Run::new(client, self.plan, self.batch, share)?,
             clamped: self.clamped,
         })
+    }
+}
+
+/// Values as residues modulo a prime of at most 31 bits.
+fn reduce(words: &mut Batch, t: u64) {
+    for word in words.words_mut() {
+        *word = i64::from(*word).rem_euclid(t as i64) as i32;
     }
 }
 
@@ -760,10 +771,19 @@ fn secret_of(digest: &[u8; 32], secret: &Seed) -> Seed {
     Seed::from_bytes(*blake3::keyed_hash(secret.as_bytes(), digest).as_bytes())
 }
 
-/// Of a plan with its weights.
+/// Of a plan with its weights, and of where this version of the code puts them.
 fn digest(built: &Built) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 plan with its weights");
     hasher.update(&built.plan.hash());
+    hasher.update(&PUBLICATION_VERSION.to_le_bytes());
+    for (index, _, linear) in built.plan.linear_steps() {
+        if let Some(layout) = linear.layout() {
+            hasher.update(&(index as u64).to_le_bytes());
+            for number in layout.numbers() {
+                hasher.update(&(number as u64).to_le_bytes());
+            }
+        }
+    }
     if let Computation::Shares { weights, .. } = &built.computation {
         for numbers in weights
             .iter()

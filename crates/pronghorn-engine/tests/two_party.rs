@@ -4,7 +4,7 @@ mod common;
 
 use std::{convert::Infallible, sync::Arc};
 
-use common::{check, exchange, exchange_with, network, numbers};
+use common::{check, exchange, exchange_with, network, numbers, tensors};
 use pronghorn_engine::{
     ClientKeys, ClientPreparation, ClientPrepared, ClientRun, EngineError, Machine, ServerKeys,
     ServerModel, ServerPreparation, ServerPrepared, ServerRun,
@@ -12,6 +12,7 @@ use pronghorn_engine::{
 use pronghorn_graph::{
     fixed::{ActivationOp, LocalOp, ValueSpec},
     geometry::Window,
+    graph::Graph,
     oracle,
 };
 use pronghorn_plan::{
@@ -44,6 +45,28 @@ fn equals_the_oracle() {
         for batch in [1, 7] {
             check(&built, &numbers(162 * batch, 5), batch);
         }
+    }
+}
+
+/// Circuits on the input itself, which may be negative.
+#[test]
+fn inputs_that_circuits_read_equal_the_oracle() {
+    let json = r#"{"name":"pool","output":3,"nodes":[
+        {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2,4,4]},
+        {"name":"mp","op":{"kind":"max_pool","window":{"kernel":[2,2],"stride":[2,2],"dilation":[1,1],"padding":[0,0,0,0]}},"inputs":[0],"shape":[2,2,2]},
+        {"name":"fl","op":{"kind":"reshape"},"inputs":[1],"shape":[8]},
+        {"name":"fc","op":{"kind":"dense","weight":"w","bias":"b"},"inputs":[2],"shape":[3]}]}"#;
+    let weights = tensors(&[("w", &[3, 8][..]), ("b", &[3])], 4);
+    let graph = Graph::from_json(json, weights).expect("the network is valid");
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        let options = BuildOptions {
+            trust: Some(TrustLevel::TwoParty),
+            samples: Some(numbers(32 * 20, 77)),
+            engine: Some(engine),
+            ..BuildOptions::default()
+        };
+        let built = build(&graph, &options).expect("the network has a plan");
+        check(&built, &numbers(32 * 3, 5), 3);
     }
 }
 

@@ -75,13 +75,16 @@ impl Layout {
     ) -> Option<Self> {
         let whole = |axis: usize, tile: usize| tile == output[axis];
         let columns = span(geometry, 1, width);
-        let pitch = columns - shared(geometry, 1, columns, whole(1, width));
+        // No output reads a coefficient under two taps: its error would count twice.
+        let pitch =
+            (columns - shared(geometry, 1, columns, whole(1, width))).max(span(geometry, 1, 1));
         let rows = degree.checked_sub(columns)? / pitch + 1;
         let fits = rows.checked_sub(span(geometry, 0, 1))? / geometry.window.stride[0] + 1;
         let down = output[0].div_ceil(fits);
         let height = output[0].div_ceil(down);
         let rows = span(geometry, 0, height);
-        let channel_rows = rows - shared(geometry, 0, rows, whole(0, height));
+        let channel_rows =
+            (rows - shared(geometry, 0, rows, whole(0, height))).max(span(geometry, 0, 1));
         let channel_pitch = channel_rows * pitch;
         let extent = (rows - 1) * pitch + columns;
         let channels = ((degree - extent) / channel_pitch + 1).min(geometry.in_channels);
@@ -225,6 +228,20 @@ impl Layout {
         ]
     }
 
+    /// All that the layout has decided, for digests.
+    pub fn numbers(&self) -> [usize; 7] {
+        let ([height, width], [down, right]) = (self.tile, self.tiles);
+        [
+            height,
+            width,
+            down,
+            right,
+            self.pitch,
+            self.channel_pitch,
+            self.channels,
+        ]
+    }
+
     /// The layer.
     pub fn geometry(&self) -> &ConvGeometry {
         &self.geometry
@@ -307,12 +324,13 @@ mod tests {
     ) -> BTreeSet<(usize, [usize; 2], Option<usize>)> {
         let [outs, ins] = layout.group();
         let kernel = layout.geometry().window.kernel;
-        let mut read = BTreeSet::new();
+        let (mut read, mut places) = (BTreeSet::new(), BTreeSet::new());
         for channel in (out / outs * ins..).take(ins) {
             for tap in (0..kernel[0]).flat_map(|y| (0..kernel[1]).map(move |x| [y, x])) {
                 let (polynomial, at) = layout.tap(channel, tap);
                 let position = exponent + at;
                 assert!(position < degree, "nothing wraps around");
+                assert!(places.insert((polynomial, position)), "one tap for each");
                 let site = layout
                     .sites(polynomial)
                     .find(|site| site.position as usize == position)

@@ -67,15 +67,12 @@ pub const MAX_BITS: u32 = 32;
 /// Guard bits of a linear step where its answer goes straight to an activation.
 pub const LEAST_GUARD: u32 = 2;
 
-/// The range of a value whose limits tell no more than how many bits it takes, errors of guard bits included, and `rounding` above it if
-/// that takes no more.
+/// The range of a value whose limits tell no more than how many bits it takes, with errors of guard bits and with what is added to round it.
 pub(crate) fn power_of_two_range(value: &ValueSpec, rounding: i32) -> ValueSpec {
-    let bits = signed_width(i64::from(value.low) - 1, i64::from(value.high) + 1);
+    let room = i64::from(rounding) + 2;
+    let bits = signed_width(i64::from(value.low) - 2, i64::from(value.high) + room);
     // Two less than a word's range, for errors at either end.
-    let (low, mut high) = (2 - (1i64 << (bits - 1)), (1i64 << (bits - 1)) - 2);
-    if i64::from(value.high) <= high - i64::from(rounding) {
-        high -= i64::from(rounding);
-    }
+    let (low, high) = (2 - (1i64 << (bits - 1)), (1i64 << (bits - 1)) - room);
     let fit = |x: i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     ValueSpec {
         low: fit(low).min(value.low),

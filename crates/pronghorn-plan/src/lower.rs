@@ -531,7 +531,7 @@ fn share_plan(
     if engine != Some(Engine::Batch) {
         plan.engine = Engine::Coefficient;
         let sizes = (input.len(), node.value.len());
-        let carrier = demand.share_carrier(shares, cost::PUBLICATION_IMAGES, sizes);
+        let carrier = demand.share_carrier(shares, Engine::Coefficient, sizes);
         let settled = carrier.map(|carrier| with_carrier(plan.clone(), carrier));
         if let Some(plan) = settled.filter(|plan| plan.layout().is_some()) {
             return Ok(plan);
@@ -545,7 +545,7 @@ fn share_plan(
         plan.engine = Engine::Batch;
     }
     let sizes = (input.len(), node.value.len());
-    let carrier = demand.share_carrier(shares, cost::PUBLISHED_BLOCKS, sizes);
+    let carrier = demand.share_carrier(shares, Engine::Batch, sizes);
     let carrier = carrier.ok_or_else(|| BuildError::Modulus {
         layer: node.name.clone(),
         width: f64::from(shares.value_bits + shares.guard_bits).exp2(),

@@ -17,7 +17,10 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use crate::plan::{ShareBits, WordSize};
+use crate::{
+    cost,
+    plan::{Engine, ShareBits, WordSize},
+};
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
@@ -67,6 +70,27 @@ fn secure_modulus(bits: u32, spare: u32) -> Option<(WordSize, usize, u64)> {
     };
     let degree = DEGREES.into_iter().find(fits)?;
     Some((word, degree, largest_ntt_prime(bits, degree)?))
+}
+
+/// Bits that a modulus keeps below the table's limit where one `a` serves so many secrets: of the rows of an answer, and of the blocks or images of a client. A hybrid
+/// costs log2 of their number in bits, and a bit of the modulus is worth 2.4 at N = 2048.
+fn spare_bits(secrets: usize) -> u32 {
+    (secrets.ilog2() + 1) * 5 / 12 + 1
+}
+
+/// Most secrets that one `a` serves in an engine on shares, for a layer of so many outputs.
+pub(crate) fn secrets(engine: Engine, outputs: usize) -> usize {
+    let clients = match engine {
+        Engine::Batch | Engine::Slot => cost::PUBLISHED_BLOCKS,
+        Engine::Coefficient => cost::PUBLICATION_IMAGES,
+    };
+    clients.max(outputs)
+}
+
+/// Whether a modulus of so many bits is as far below the table's limit as so many secrets take.
+pub(crate) fn has_margin(degree: usize, bits: u32, secrets: usize) -> bool {
+    max_log_q(degree, SecurityLevel::Bits128)
+        .is_some_and(|limit| bits + spare_bits(secrets) <= limit)
 }
 
 /// What a layer asks of its modulus.
@@ -121,24 +145,23 @@ impl Demand {
     }
 
     /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the guard bits, answers that are
-    /// re-randomised. `secrets` is how many one `a` serves at most.
+    /// re-randomised.
     pub fn share_carrier(
         &self,
         shares: ShareBits,
-        secrets: usize,
+        engine: Engine,
         (inputs, outputs): (usize, usize),
     ) -> Option<Carrier> {
         let bytes = |carrier: &Carrier| carrier.bits_sent(inputs, outputs);
+        let secrets = secrets(engine, outputs);
         (18..=MAX_U64_BITS - 1)
-            .filter_map(|bits| self.share_carrier_at(shares, bits, secrets.max(outputs)))
+            .filter_map(|bits| self.share_carrier_at(shares, bits, secrets))
             .take(4)
             .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
     }
 
     fn share_carrier_at(&self, shares: ShareBits, bits: u32, secrets: usize) -> Option<Carrier> {
-        // The rows of an answer share `a_0` under secrets of their own, and so do the blocks or images that one `a` serves: log2 of their number
-        // in bits by a hybrid, and a bit of the modulus is worth 2.4 at N = 2048.
-        let spare = (secrets.ilog2() + 1) * 5 / 12 + 1;
+        let spare = spare_bits(secrets);
         let (word, degree, modulus) = secure_modulus(bits, spare)?;
         let encoding = ShareEncoding::new(modulus, shares.value_bits, shares.guard_bits)?;
         // Both shares are encoded with errors of a half.

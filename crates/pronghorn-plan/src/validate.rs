@@ -14,7 +14,7 @@ use crate::{
     plan::{
         Engine, LinearPlan, MAX_PARTS, Part, Plan, PlanError, Protocol, Step, StepKind, WordSize,
     },
-    precision::{DEGREES, MAX_LOW_BITS},
+    precision::{self, DEGREES, MAX_LOW_BITS},
     slots::SlotPlan,
     trust::TrustLevel,
 };
@@ -532,6 +532,14 @@ fn share_parameters(linear: &LinearPlan, value: &ValueSpec) -> Result<(), String
     };
     if linear.parts != [whole] {
         return Err("shares of its value come in one part".into());
+    }
+    let secrets = precision::secrets(linear.engine, value.len());
+    if !precision::has_margin(linear.degree, linear.modulus_bits(), secrets) {
+        return Err(format!(
+            "its modulus of {} bits at degree {} leaves less than 128 bits of security for {secrets} secrets with one `a`",
+            linear.modulus_bits(),
+            linear.degree
+        ));
     }
     let dropped = linear.dropped_bits.max(linear.dropped_bits_a);
     if dropped >= linear.modulus_bits() - 1 {

@@ -24,6 +24,13 @@ use super::{
     axis::{Axis, Taps},
 };
 
+/// Most products of a layer in a variant.
+const MOST_PRODUCTS: u64 = 1 << 21;
+/// Most pairs of blocks that are looked at to find them.
+const MOST_LOOKS: u64 = 1 << 30;
+/// Most values of a channel along an axis, copies counted.
+const MOST_LINES: u64 = 1 << 22;
+
 /// What the two rows are for: rotations leave them apart, and only [`Rows::Swap`] swaps them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -181,7 +188,33 @@ impl Layout {
             variant: variant.clone(),
         };
         power("baby", variant.baby, layout.diagonals())?;
+        layout.check_work()?;
         Ok(layout)
+    }
+
+    /// Refuses what would take long to lay out, before it is: variants may come from a hostile peer.
+    fn check_work(&self) -> Result<(), SlotError> {
+        let product = |sizes: &[usize]| {
+            let product = sizes.iter().map(|&size| size as u64);
+            product.fold(1, u64::saturating_mul)
+        };
+        let shifts = self.axes[0].shifts.len() * self.axes[1].shifts.len();
+        let products = product(&[self.outputs, self.inputs, self.diagonals(), shifts]);
+        let looks = products.saturating_mul(product(&[shifts, 2 * self.blocks]));
+        let lines = self.axes.iter().map(|axis| axis.virtuals * axis.positions);
+        let checks = [
+            ("products", products, MOST_PRODUCTS),
+            ("looks at weights", looks, MOST_LOOKS),
+            (
+                "values of an axis",
+                lines.max().unwrap_or(0) as u64,
+                MOST_LINES,
+            ),
+        ];
+        match checks.into_iter().find(|&(_, found, most)| found > most) {
+            Some((what, found, most)) => Err(SlotError::TooLarge { what, found, most }),
+            None => Ok(()),
+        }
     }
 
     /// Rotations, none included, that bring each pair of channels together.

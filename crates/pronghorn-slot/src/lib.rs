@@ -72,6 +72,18 @@ pub enum SlotError {
         /// How its taps were to be dealt with.
         taps: Taps,
     },
+    /// A layer that takes too long in a variant.
+    #[error(
+        "this layer takes {found} {what} in this variant, more than {most}; take another variant, or another engine"
+    )]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        found: u64,
+        /// The most there may be.
+        most: u64,
+    },
     /// A number of values, weights or ciphertexts that is not the layer's.
     #[error("{found} {what} were given; this layer has {expected}")]
     Count {

@@ -42,6 +42,10 @@ use crate::{
     machine::{Machine, Progress, Want},
 };
 
+/// Of what is published for a plan and its weights. To be raised when the code makes something else of them, so that no secret of an earlier version hides
+/// two things behind the same numbers.
+pub(crate) const PUBLICATION_VERSION: u32 = 1;
+
 /// Bytes of an epoch, and of a seed.
 const NAME: usize = 32;
 /// Bytes of the client's message.

@@ -50,27 +50,33 @@ pub struct ClientSlotKeys {
 }
 
 impl ClientSlotKeys {
-    /// The keys that a plan needs, which follow from a seed that serves this plan alone. Some milliseconds a rotation.
+    /// The keys that a plan needs, which follow from a seed. Some milliseconds a rotation.
     ///
     /// # Errors
     /// When the plan is one that is not validated.
     pub fn generate(plan: &Plan, seed: &Seed) -> Result<Self, EngineError> {
-        let prg = Prg::new(seed, "pronghorn 2026 keys for slots: seeds");
-        let mut number = 0;
-        let mut next = || {
-            let mut bytes = [0; 32];
-            prg.stream(number).fill(&mut bytes);
-            number += 1;
-            Seed::from_bytes(bytes)
-        };
         let (mut secrets, mut bytes) = (BTreeMap::new(), Vec::new());
         let all = slots::keys(plan).map_err(|source| refused(STEP, source))?;
         for (keys, parameters) in all {
-            let secret = SecretKey::generate(&parameters, &next());
-            PublicKey::generate_from_seed(&secret, &next()).encode(&mut bytes);
-            let seed = next();
+            // Of exactly these keys: a version that needs others of the same plan must not use the same randomness for them.
+            let mut own = blake3::Hasher::new_keyed(seed.as_bytes());
+            own.update(&plan.hash());
+            own.update(parameters.hash());
+            own.update(&[u8::from(keys.swap)]);
+            for step in &keys.steps {
+                own.update(&step.to_le_bytes());
+            }
+            let own = Seed::from_bytes(*own.finalize().as_bytes());
+            let prg = Prg::new(&own, "pronghorn 2026 keys for slots: seeds");
+            let [secret, public, rotations] = [0, 1, 2].map(|number| {
+                let mut bytes = [0; 32];
+                prg.stream(number).fill(&mut bytes);
+                Seed::from_bytes(bytes)
+            });
+            let secret = SecretKey::generate(&parameters, &secret);
+            PublicKey::generate_from_seed(&secret, &public).encode(&mut bytes);
             if !keys.steps.is_empty() || keys.swap {
-                EvaluationKeys::generate_from_seed(&secret, &keys.steps, keys.swap, &seed)
+                EvaluationKeys::generate_from_seed(&secret, &keys.steps, keys.swap, &rotations)
                     .map_err(|source| refused(STEP, source.into()))?
                     .encode(&mut bytes);
             }

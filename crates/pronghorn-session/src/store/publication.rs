@@ -13,8 +13,8 @@
 //! | rest | polynomials, as they came |
 //! | 32 | BLAKE3 of all before |
 //!
-//! A file beside it counts the images it serves: four bytes are appended, and on the disk, before a connection may use as many. The server's file, 32 bytes,
-//! is a secret.
+//! A file beside it, which has part of the seed in its name, counts the images it serves: four bytes are appended, and on the disk, before a connection may use
+//! [`PUBLICATION_GRANT`] of them, and only the length of the file counts. The server's file, 32 bytes, is a secret.
 
 use std::{
     fs, io,
@@ -66,8 +66,10 @@ impl PublicationFile {
         self.directory.join(&self.name)
     }
 
-    fn counts(&self) -> PathBuf {
-        self.directory.join(format!("{}.images", self.name))
+    /// The file that counts images of a seed.
+    fn counts(&self, seed: &[u8; 32]) -> PathBuf {
+        let name = format!("{}.{}.images", self.name, hex(&seed[..8]));
+        self.directory.join(name)
     }
 
     /// What is there, and how many images of it were set aside for this connection. A file that is damaged or used up is none.
@@ -84,14 +86,13 @@ impl PublicationFile {
         let Some(publication) = read(plan, &bytes) else {
             return Ok(None);
         };
-        let left = PUBLICATION_IMAGES.saturating_sub(self.counted().map_err(refused)?);
-        let granted = left.min(PUBLICATION_GRANT);
-        if granted == 0 {
+        // Counted before it is looked at, so that processes that come together see each other.
+        self.count(&publication.seed).map_err(refused)?;
+        if self.counted(&publication.seed).map_err(refused)? > PUBLICATION_IMAGES {
             return Ok(None);
         }
-        self.count(granted).map_err(refused)?;
         self.seed = Some(publication.seed);
-        Ok(Some((publication, granted)))
+        Ok(Some((publication, PUBLICATION_GRANT)))
     }
 
     /// Keeps what came on this connection, unless it was there before.
@@ -114,10 +115,7 @@ impl PublicationFile {
                 }
                 file.write_all(check.finalize().as_bytes())
             })?;
-            match Real.remove(&self.counts()) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => self.count(PUBLICATION_GRANT)?,
-            }
+            self.count(&publication.seed)?;
             Real.rename(&new, &self.path())?;
             Real.sync_directory(&self.directory)
         };
@@ -127,25 +125,38 @@ impl PublicationFile {
             refused(error)
         })?;
         self.seed = Some(publication.seed);
+        self.forget_others(&publication.seed);
         Ok(())
     }
 
-    /// Images set aside so far.
-    fn counted(&self) -> io::Result<usize> {
-        match Real.read(&self.counts(), 0, 1 << 20) {
-            Ok((bytes, _)) => Ok(bytes
-                .chunks(4)
-                .map(|count| count.try_into().map_or(0, u32::from_le_bytes) as usize)
-                .sum()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(error),
+    /// Removes what counted images of earlier publications, which are of no use.
+    fn forget_others(&self, seed: &[u8; 32]) {
+        let (own, start) = (self.counts(seed), format!("{}.", self.name));
+        let Ok(files) = Real.list(&self.directory) else {
+            return;
+        };
+        for (name, _) in files {
+            let path = self.directory.join(&name);
+            if name.starts_with(&start) && name.ends_with(".images") && path != own {
+                // Another process may have been faster.
+                let _ = Real.remove(&path);
+            }
         }
     }
 
-    fn count(&self, images: usize) -> io::Result<()> {
-        Real.append(&self.counts(), &(images as u32).to_le_bytes())
+    /// Images set aside so far. A count that was cut short counts.
+    fn counted(&self, seed: &[u8; 32]) -> io::Result<usize> {
+        let (bytes, _) = Real.read(&self.counts(seed), 0, 1 << 20)?;
+        Ok(bytes.len().div_ceil(COUNT.len()) * PUBLICATION_GRANT)
+    }
+
+    fn count(&self, seed: &[u8; 32]) -> io::Result<()> {
+        Real.append(&self.counts(seed), &COUNT)
     }
 }
+
+/// Stands for one grant.
+const COUNT: [u8; 4] = (PUBLICATION_GRANT as u32).to_le_bytes();
 
 fn disk_error(path: &Path, source: io::Error) -> StoreError {
     let path = path.display().to_string();
