@@ -1,4 +1,4 @@
-"""A relay that makes a connection as slow as a network of some rate and delay: `python -m pronghorn._bench.shaper`.
+"""A relay that makes a connection as slow as a network of some rate and delay.
 
 Each direction is a line of its own, without loss and without TCP's slow start.
 """
@@ -19,6 +19,7 @@ from pronghorn.errors import RunError
 
 CHUNK = 16 << 10
 """Most bytes that are released at once: 1.3 ms at 100 Mbit/s."""
+PROGRAM = "import sys; from pronghorn._bench.shaper import main; main(*sys.argv[1:])"
 SEND_BUFFER = 4 << 20
 """Bytes that a sender's system takes beyond what is under way; further ones wait at the sender."""
 
@@ -57,7 +58,7 @@ class Line:
         """Bytes that may be between arrival and release."""
 
     def arrive(self, size: int, now: float) -> float:
-        """When the last of `size` bytes that arrive now are released: after those before them, at the line's rate, and the delay."""
+        """When `size` bytes that arrive now come out: after those before them, at the line's rate, and the delay."""
         self._free = max(self._free, now) + size * self._seconds_per_byte
         return self._free + self._delay
 
@@ -126,7 +127,7 @@ def shaped(address: str, network: Network | None) -> Iterator[str]:
         return
     settings = (address, str(network.bits_per_second), str(network.round_trip))
     process = subprocess.Popen(
-        [sys.executable, "-m", "pronghorn._bench.shaper", *settings],
+        [sys.executable, "-c", PROGRAM, *settings],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -150,7 +151,3 @@ def main(address: str, bits_per_second: str, round_trip: str) -> None:
     threading.Thread(target=relay, args=(listener, (host, int(port)), network), daemon=True).start()
     print(f"127.0.0.1:{listener.getsockname()[1]}", flush=True)
     sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
