@@ -12,7 +12,18 @@ import pytest
 from typer.testing import CliRunner
 
 from pronghorn import _bench, _native
-from pronghorn._bench import chains, ngraph_he2, packing, peers, rotation_free, timing, vectors
+from pronghorn._bench import (
+    chains,
+    gazelle_networks,
+    minionn,
+    ngraph_he2,
+    packing,
+    peers,
+    rotation_free,
+    shaper,
+    timing,
+    vectors,
+)
 from pronghorn.cli import app
 
 FIELDS = {
@@ -81,6 +92,53 @@ def test_gazelle(tmp_path: Path) -> None:
     convolution = sources(found, r"^table X, \(16x16, 128\) by \(3x3, 128\), chosen", online)
     assert convolution == {f"{paper}, Table X, output rotations": 704, "goal: 10 times less than that": 70.4}
     assert {record["security_bits"] for record in found if record["case"].startswith("table")} <= {128, 192, 256}
+    assert sources(found, "^table XI, relu, 1,000 outputs", "online")[f"{paper}, Table XI"] in (201, 1.68)
+    for engine in gazelle_networks.ENGINES:
+        for network in ("loopback", str(shaper.WAN)):
+            _check_network(found, f"table XII, C, {engine}, {network}, ", f"{paper}, Table XII, C, Gazelle")
+
+
+def _check_network(found: list[dict[str, Any]], case: str, paper: str) -> None:
+    """A row of Tables XII and XIII, whose run has compared outputs with the oracle's."""
+    rows = [record for record in found if record["case"].startswith(case)]
+    values = {(record["metric"], record["unit"]): record["value"] for record in rows}
+    for unit, gazelle in (("s", (0.15, 0.05, 0.20)), ("MB", (5.9, 2.1, 8.0))):
+        for phase, reference in zip(gazelle_networks.PHASES, gazelle, strict=True):
+            chosen = [record for record in rows if (record["metric"], record["unit"]) == (phase, unit)]
+            assert reference in [
+                record["reference"]["value"] for record in chosen if record["reference"]["source"] == paper
+            ]
+        assert values["total", unit] == pytest.approx(values["offline", unit] + values["online", unit])
+        assert values["once a connection", unit] >= 0
+    predicted = {record["metric"]: record["ratio"] for record in rows if "beside the plan's" in record["metric"]}
+    for metric in ("traffic at once", "once a client and model"):
+        if f"{metric}, beside the plan's" in predicted:
+            assert predicted[f"{metric}, beside the plan's"] == pytest.approx(1, abs=0.01)
+    assert predicted["traffic at once, beside the plan's"] > 0
+    assert predicted["time at once, beside the plan's"] > 0
+    if "loopback" in case:
+        assert values["accuracy, 8 images", "share"] == 1
+    else:
+        assert values["round trips that the delay at once makes", "round trips"] > 0
+
+
+def test_the_network_for_cifar10_is_the_paper_s(shared: Path) -> None:
+    def architecture(made: onnx.ModelProto) -> list[tuple[Any, ...]]:
+        shapes = {tensor.name: tuple(tensor.dims) for tensor in made.graph.initializer}
+        defaults = {"dilations": [1, 1], "group": 1, "ceil_mode": 0, "count_include_pad": 1, "alpha": 1.0, "beta": 1.0}
+        layers = []
+        for node in made.graph.node:
+            attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+            told = {name: value for name, value in attributes.items() if value != defaults.get(name)}
+            if not any(told.get("pads", [0])):
+                told.pop("pads", None)
+            if told.get("strides") == [1, 1]:
+                del told["strides"]
+            layers.append((node.op_type, told, [shapes[name] for name in node.input if name in shapes]))
+        return layers
+
+    wanted = onnx.load(shared / "untrained" / "gazelle_cifar10_a.onnx")
+    assert architecture(minionn.cifar10_network()) == architecture(wanted)
 
 
 def test_activations(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ fuzz_target!(|input: Input| {
             return;
         }
         if count == usize::from(input.message) {
-            message = edited(&message, &input.splices);
+            message = edited(std::mem::take(&mut message), &input.splices);
         }
         // What is longer the session does not read.
         if message.len() > to.max_incoming() || to.receive(&message).is_err() {

@@ -232,6 +232,7 @@ class SlotBench:
         """Bits of the noise of a rotation, as measured."""
     def seconds(self, operation: str, iterations: int) -> float:
         """The mean; operations are those of Table VI, and `rotate many`, of seventeen."""
+
 class RotationFreeBench:
     """The linear steps of a plan in the coefficient engine, both parties here, published to the client."""
     def __init__(self, compiled: Compiled, threads: int) -> None: ...

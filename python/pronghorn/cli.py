@@ -605,7 +605,7 @@ def bench(
         bool,
         typer.Option(
             "--insecure-paper-parameters",
-            help="Also what the papers ran, which is not secure: for gazelle Tables V to VII, for rotation-free the protocol.",
+            help="Also what the papers ran, not secure: of gazelle Tables V to VII, of rotation-free the protocol.",
         ),
     ] = False,
 ) -> None:

@@ -505,7 +505,7 @@ fn on_shares(plan: &Plan, index: usize, batch: usize) -> StepCost {
                 ..StepCost::default()
             }
         }
-        StepKind::Open if input.guard == 0 => StepCost {
+        StepKind::Open if !garbled::opens(&input) => StepCost {
             bytes_down: packed_len(values, of.bits) as u64,
             rounds: 1,
             ..StepCost::default()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pronghorn import _native, _processes
 from pronghorn._bench.records import Reference, Report, Sheet, core_counts, cores
 
+SUITE = "activations"
 PAPER = "Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018), Table XI"
 
 TABLE: dict[tuple[str, int], tuple[tuple[float, float], tuple[float, float]]] = {
@@ -34,33 +35,40 @@ OFFLINE, ONLINE, AT_ONCE = "offline", "online", "at once"
 def bench_activations(report: Report, quick: bool) -> None:
     """Both parties in one process, connected by memory and taking turns, on one core and on two."""
     available = _processes.available_cores()
-    rounds = QUICK_ROUNDS if quick else ROUNDS
     for threads in core_counts(quick):
         with _processes.pinned(available[:threads]):
-            bench = _native.ActivationBench()
-            _setup(report, bench, threads)
-            for function, outputs in TABLE:
-                if not quick or outputs < 10_000:
-                    _function(report, bench, (function, outputs), threads, rounds)
+            bench_functions(report, SUITE, threads, quick)
     with _processes.pinned(available[:1]):
-        _rates(report, rounds)
+        _rates(report, QUICK_ROUNDS if quick else ROUNDS)
 
 
-def _setup(report: Report, bench: _native.ActivationBench, threads: int) -> None:
-    sheet = Sheet(report, "activations", f"set-up of OTs, {cores(threads)}", "ML-KEM, once a connection", 128)
+def bench_functions(report: Report, suite: str, threads: int, quick: bool) -> None:
+    """The rows of Table XI, for a suite, on the cores that this process is pinned to."""
+    bench = _native.ActivationBench()
+    table = "" if suite == SUITE else "table XI, "
+    setup = f"{table}set-up of OTs, {cores(threads)}"
+    _setup(Sheet(report, suite, setup, "ML-KEM, once a connection", 128), bench)
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    for function, outputs in TABLE:
+        if quick and outputs >= 10_000:
+            continue
+        parameters = {
+            "values": "20 bits, shares modulo 2^20",
+            "window": "2x2" if function == "max pool" else None,
+            "timing": f"least of {rounds} runs, each phase; the parties take turns, so their times are added up",
+        }
+        case = f"{table}{function}, {outputs:,} outputs, {cores(threads)}"
+        _function(Sheet(report, suite, case, parameters, 128), bench, (function, outputs), threads, rounds)
+
+
+def _setup(sheet: Sheet, bench: _native.ActivationBench) -> None:
     sheet.add("time", _milliseconds(bench.setup), "ms")
     sheet.add("traffic", _megabytes(bench.setup), "MB")
 
 
-def _function(report: Report, bench: _native.ActivationBench, row: tuple[str, int], threads: int, rounds: int) -> None:
+def _function(sheet: Sheet, bench: _native.ActivationBench, row: tuple[str, int], threads: int, rounds: int) -> None:
     function, outputs = row
     runs = [bench.run(function, outputs, threads) for _ in range(rounds)]
-    parameters = {
-        "values": "20 bits, shares modulo 2^20",
-        "window": "2x2" if function == "max pool" else None,
-        "timing": f"least of {rounds} runs, each phase; the parties take turns, so their times are added up",
-    }
-    sheet = Sheet(report, "activations", f"{function}, {outputs:,} outputs, {cores(threads)}", parameters, 128)
     times, sizes = TABLE[row]
     time_goal, size_goal = GOALS.get(row, (None, None))
     phases = ((OFFLINE, times[0], sizes[0]), (ONLINE, times[1], sizes[1]), (AT_ONCE, sum(times), sum(sizes)))
@@ -87,7 +95,7 @@ def _references(paper: float, goal: float | None) -> list[Reference]:
 def _rates(report: Report, rounds: int) -> None:
     found = _native.ActivationBench.rates(rounds)
     parameters = f"in memory; the fastest message of {rounds} runs"
-    sheet = Sheet(report, "activations", f"rates, {cores(1)}", parameters, 128)
+    sheet = Sheet(report, SUITE, f"rates, {cores(1)}", parameters, 128)
     for (metric, goal), rate in zip(RATE_GOALS.items(), found, strict=True):
         sheet.add(metric, rate / 1e6, "M/s", [(goal / 1e6, "goal")])
 

@@ -1,4 +1,4 @@
-"""`pronghorn bench gazelle`: Tables V to X of Gazelle, row by row."""
+"""`pronghorn bench gazelle`: Tables V to XIII of Gazelle, row by row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from pronghorn import _native, _processes
 from pronghorn._bench import timing
+from pronghorn._bench.activations import bench_functions
+from pronghorn._bench.gazelle_networks import bench_gazelle_networks
 from pronghorn._bench.records import Reference, Report, Sheet, cores
 
 SUITE = "gazelle"
@@ -96,7 +98,10 @@ TABLE_10: dict[Conv, dict[str, tuple[float, float]]] = {
 
 
 def bench_gazelle(report: Report, quick: bool, insecure: bool = False) -> None:
-    """One core. `insecure`: Tables V to VII with the paper's parameters too, which are not secure."""
+    """Tables V to XI on one core, XII and XIII on all.
+
+    `insecure`: V to VII with the paper's parameters too, which are not secure.
+    """
     with _processes.pinned(_processes.available_cores()[:1]):
         for paper_parameters in (False, True) if insecure else (False,):
             _table_5(report, paper_parameters, quick)
@@ -106,6 +111,8 @@ def bench_gazelle(report: Report, quick: bool, insecure: bool = False) -> None:
             _matrix(report, sizes, rows, quick)
         for conv, methods in TABLE_10.items():
             _convolution(report, conv, methods, quick)
+        bench_functions(report, SUITE, 1, quick)
+    bench_gazelle_networks(report, quick)
 
 
 def _sheet(report: Report, table: str, case: str, insecure: bool, bits: int | None, quick: bool) -> Sheet:
