@@ -254,7 +254,7 @@ def load(
             them; chosen layer by layer where not given.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
         error: the error of results to aim at, as a part of their root mean square on the samples, 0.0001 to 0.5
-            (0.05 where not given). Less costs larger moduli; `verify` says what is reached.
+            (0.05 where not given, 0.02 under `two-party`). Less costs larger moduli; `verify` says what is reached.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.

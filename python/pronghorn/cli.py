@@ -182,7 +182,7 @@ class ModelOptions:
     input_bits: Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")] = None
     error: Annotated[
         float | None,
-        typer.Option(help="Error of results to aim at, 0.0001 to 0.5 of their root mean square (default: 0.05)."),
+        typer.Option(help="Error of results to aim at, 0.0001 to 0.5 of their rms (default 0.05; two-party 0.02)."),
     ] = None
     without: Annotated[
         list[str] | None,

@@ -222,7 +222,7 @@ impl Model {
             memory: memory_bytes.unwrap_or(defaults.memory),
             weight_bits,
             input_bits,
-            error: error.unwrap_or(defaults.error),
+            error,
             passes,
             engine: engine.map(engine_of).transpose()?,
             objective: objective_of(objective)?,

@@ -59,7 +59,7 @@ pub(crate) fn build(
 ) -> Result<(Plan, Encrypted, f64), BuildError> {
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
     let (graph, result_error) = precise_enough(source, options)?;
-    let tolerance = NOISE_SHARE * options.error;
+    let tolerance = NOISE_SHARE * options.aim(TrustLevel::Encrypted);
     let schedule = schedule::schedule(&graph, &samples, tolerance, options.passes);
     let schedule = schedule.ok_or_else(|| BuildError::TooDeep {
         products: schedule::products(&graph),
@@ -99,7 +99,10 @@ fn precise_enough(
     source: &Source<'_>,
     options: &BuildOptions,
 ) -> Result<(PolyGraph, f64), BuildError> {
-    let (layers, tolerance) = (source.graph.nodes.len(), WEIGHT_SHARE * options.error);
+    let (layers, tolerance) = (
+        source.graph.nodes.len(),
+        WEIGHT_SHARE * options.aim(TrustLevel::Encrypted),
+    );
     if let Some(bits) = options.weight_bits {
         return with_bits(source, &vec![bits; layers]);
     }
