@@ -115,6 +115,8 @@ def test_engines(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarra
         cryptonets.plan("two-party", engine="steam")
     with pytest.raises(InputError, match="two-party only"):
         cryptonets.plan(TRUST, engine="slot")
+    with pytest.raises(InputError, match="two-party only"):
+        cryptonets.plan(TRUST, "traffic")
 
 
 def test_verify_on_all_test_images(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:

@@ -32,6 +32,7 @@ Progress = Callable[[float, int], None]
 go through a layer together, so `done` grows by fractions of an image. An exception in it cancels the run."""
 
 OBJECTIVES = tuple(name for name, _ in _native.objectives())
+OBJECTIVE = "latency"
 
 
 @contextmanager
@@ -385,6 +386,11 @@ class Model(Shaped):
         level = require(trust)
         if objective not in OBJECTIVES:
             raise InputError(f"there is no objective {objective!r}; there are {', '.join(OBJECTIVES)}")
+        if objective != OBJECTIVE and level != _check.ENGINES_OF:
+            raise InputError(
+                f"there is a choice at trust level {_check.ENGINES_OF} only, not at {level}: "
+                "leave --objective (objective=) away"
+            )
         left_out = _check.passes(without, level)
         named = _check.engine(engine, level)
         if level == "encrypted" and self._precision.input_bits is not None:

@@ -134,7 +134,10 @@ TrustOption = Annotated[
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
-_KEPT = "Keep prepared batches in this directory, for later runs; in memory otherwise. They are secrets."
+_KEPT = (
+    "Keep here what later runs need not exchange again: prepared batches, published polynomials, seeds of keys. "
+    "In memory otherwise. They are secrets."
+)
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help=_KEPT)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[

@@ -1,7 +1,7 @@
 //! From a floating-point graph to a plan and the server's half.
 
 use pronghorn_graph::{
-    fixed::{Finish, FixedGraph, Linear},
+    fixed::{Finish, FixedGraph, FixedOp, Linear},
     float::{self, FloatError},
     graph::{Graph, Node, Op},
     oracle::{self, OracleError},
@@ -354,6 +354,21 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     })
 }
 
+/// Another engine than the coefficient engine is taken where it costs at most this part of it: predictions are no better than that.
+const WORTHWHILE: f64 = 0.9;
+
+/// Whether a network is small enough to be planned on slots unasked, which takes a second or so for each kind of layer: larger ones are where the coefficient engine
+/// wins by the most.
+fn is_small(fixed: &FixedGraph) -> bool {
+    const LAYERS: usize = 5;
+    const MULTIPLY_ADDS: u64 = 10_000_000;
+    let layers = fixed
+        .nodes
+        .iter()
+        .filter(|node| matches!(node.op, FixedOp::Linear(_)));
+    layers.count() <= LAYERS && fixed.multiply_adds() <= MULTIPLY_ADDS
+}
+
 /// The plan in the engine that was asked for, or in the one that is best for the objective.
 fn cheapest(
     fixed: &FixedGraph,
@@ -366,6 +381,9 @@ fn cheapest(
     }
     let mut best = plan(None)?;
     for &engine in options.objective.engines() {
+        if engine == Engine::Slot && !is_small(fixed) {
+            continue;
+        }
         if options.objective.bound(&best.0, engine) >= options.objective.of(&best.0) {
             continue;
         }
@@ -373,7 +391,7 @@ fn cheapest(
         let Ok(other) = plan(Some(engine)) else {
             continue;
         };
-        if options.objective.of(&other.0) < options.objective.of(&best.0) {
+        if options.objective.of(&other.0) < WORTHWHILE * options.objective.of(&best.0) {
             best = other;
         }
     }

@@ -13,6 +13,7 @@ use crate::{
     hiding::Hiding,
     plan::{Engine, LinearPlan, Plan, Protocol, Step, StepKind},
     slots::{self, SlotPlan},
+    trust::TrustLevel,
 };
 
 impl fmt::Display for Plan {
@@ -75,6 +76,12 @@ impl fmt::Display for Plan {
             one.rounds,
             one.seconds
         )?;
+        if self.trust == TrustLevel::TwoParty {
+            writeln!(
+                f,
+                "0.2 MB each way set up oblivious transfers, once a connection"
+            )?;
+        }
         let publication = cost::publication(self);
         if publication > 0 {
             writeln!(

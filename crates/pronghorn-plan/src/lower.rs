@@ -1,7 +1,7 @@
 //! Steps from fixed-point nodes: chains of activations become one step, linear nodes get parameters, and under `two-party`
 //! shares get their moduli and guard bits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use pronghorn_graph::{
     fixed::{ActivationOp, Digit, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
@@ -470,6 +470,8 @@ fn settle_parameters(
     engine: Option<Engine>,
 ) -> Result<(), BuildError> {
     let held = held::held(plan);
+    // Networks repeat their layers, and each takes a while to choose.
+    let mut chosen: HashMap<ConvGeometry, SlotPlan> = HashMap::new();
     for (index, source) in sources.iter().enumerate() {
         if let Some((node, linear)) = source {
             let input = plan.steps[plan.steps[index].inputs[0]].value.clone();
@@ -479,7 +481,14 @@ fn settle_parameters(
             };
             let value = &plan.steps[index].value;
             plan.steps[index].kind = match &plan.steps[index].kind {
-                StepKind::Slots(slots) => StepKind::Slots(slot_plan(node, linear, slots.t)?),
+                StepKind::Slots(slots) => {
+                    let plan = match chosen.get(&linear.geometry) {
+                        Some(plan) => plan.clone(),
+                        None => slot_plan(node, linear, slots.t)?,
+                    };
+                    chosen.insert(linear.geometry.clone(), plan.clone());
+                    StepKind::Slots(plan)
+                }
                 _ => {
                     let settled = share_plan(node, linear, (&input, value), shares, engine)?;
                     StepKind::Linear(settled)
