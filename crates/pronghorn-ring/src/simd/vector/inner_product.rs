@@ -293,7 +293,8 @@ impl<W: Word> Routine<W> for StreamedSums<'_, '_, W> {
         let block = n.min(STREAM_BLOCK);
         // Inputs lie at like places of pages, which the first cache has few of: their blocks are copied beside each other.
         let mut near = vec![W::default(); self.inputs.len() * 2 * block];
-        let fused = Fused::<L, 2>::new(lanes, self.q, &[], [&[], &[]]);
+        let fused = (L::FUSED && block == 4 * L::COUNT)
+            .then(|| Fused::<L, 2>::new(lanes, self.q, &[], [&[], &[]]));
         let mut stream = self.words;
         for start in (0..n).step_by(block) {
             let polys = self.inputs.iter().flatten();
@@ -304,7 +305,7 @@ impl<W: Word> Routine<W> for StreamedSums<'_, '_, W> {
                 let (words, rest) = stream.split_at(products.len() * block);
                 stream = rest;
                 let out = out.each_mut().map(|out| &mut out[start..start + block]);
-                if L::FUSED && block == 4 * L::COUNT {
+                if let Some(fused) = &fused {
                     // SAFETY: the products' words, inputs that exist (the slice of them is checked), and both outputs are blocks.
                     unsafe { fused.streamed(words, products, &near, out) };
                     continue;
