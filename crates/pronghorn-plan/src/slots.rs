@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pronghorn_graph::geometry::ConvGeometry;
-use pronghorn_he::bfv::{Answer, EvaluationKeys, Parameters, PublicKey, SeededCiphertext};
+use pronghorn_he::bfv::{
+    Answer, EvaluationKeys, Parameters, PublicKey, SeededCiphertext, workload::candidate_limbs,
+};
 use pronghorn_slot::{
-    Objective, Packing, SlotError, Variant, choose_modulo,
+    Objective, Packing, SlotError, Variant, choose_modulo, ciphertexts,
     cost::{DEGREES, cost},
 };
 use serde::{Deserialize, Serialize};
@@ -68,8 +70,7 @@ impl SlotPlan {
         if !DEGREES.contains(&self.scheme.degree) {
             return Err(SlotError::NoVariant);
         }
-        Parameters::candidates_modulo(self.scheme.degree, self.t)
-            .nth(self.scheme.chain.into())
+        Parameters::candidate_modulo(self.scheme.degree, self.scheme.chain.into(), self.t)
             .ok_or(SlotError::NoVariant)?
             .map_err(SlotError::from)
     }
@@ -104,10 +105,13 @@ impl SlotPlan {
 
     /// Words of 64 bits that the server holds for a batch: ciphertexts in and out.
     pub(crate) fn words(&self, batch: usize) -> u64 {
-        let words = self.packing().map_or(0, |packing| {
-            let limbs = 2 * packing.parameters().limbs() * packing.parameters().n();
-            (packing.inputs() + packing.outputs()) * limbs
-        });
+        let SlotScheme { degree, chain } = self.scheme;
+        let sizes = ciphertexts(&self.geometry, &self.variant, degree).ok();
+        let words = sizes
+            .zip(candidate_limbs(degree, chain.into()))
+            .map_or(0, |([inputs, outputs], limbs)| {
+                (inputs + outputs) * 2 * limbs * degree
+            });
         (batch as u64).saturating_mul(words as u64)
     }
 }

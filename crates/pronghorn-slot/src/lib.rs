@@ -35,7 +35,7 @@ pub use axis::Taps;
 pub use cost::{Choice, Cost, Counts, Objective, choose, choose_modulo, common_modulus};
 pub use layer::Layer;
 pub use layout::{Rows, Variant};
-pub use packing::Packing;
+pub use packing::{Packing, ciphertexts};
 use pronghorn_graph::geometry::GeometryError;
 use pronghorn_he::bfv::{BfvError, ParameterError};
 use thiserror::Error;

@@ -234,6 +234,19 @@ fn apply(t: &Prime<u64>, rows: &[Row], x: &[u64], length: usize) -> Zeroizing<Ve
     out
 }
 
+/// Ciphertexts of an input and of an output, from sizes alone.
+///
+/// # Errors
+/// As [`Packing::new`].
+pub fn ciphertexts(
+    geometry: &ConvGeometry,
+    variant: &Variant,
+    degree: usize,
+) -> Result<[usize; 2], SlotError> {
+    let layout = Layout::new(geometry, variant, degree)?;
+    Ok([layout.inputs, layout.outputs].map(|count| count * layout.bands.len()))
+}
+
 pub(super) fn count(what: &'static str, found: usize, expected: usize) -> Result<(), SlotError> {
     if found == expected {
         return Ok(());

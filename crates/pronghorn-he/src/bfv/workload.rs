@@ -110,6 +110,11 @@ fn chains(n: usize) -> &'static [Chain] {
     }
 }
 
+/// Limbs of a ciphertext under one of [`Parameters::candidates_modulo`], from the table alone.
+pub fn candidate_limbs(n: usize, index: usize) -> Option<usize> {
+    chains(n).get(index).map(|(primes, ..)| primes.len())
+}
+
 impl<W: Word> Parameters<W> {
     /// The fastest of the chains that have room for a workload at degree 4096 or 8192, and a plaintext modulus of its size. At least 128 bits of
     /// security.
@@ -138,8 +143,16 @@ impl<W: Word> Parameters<W> {
         n: usize,
         t: u64,
     ) -> impl Iterator<Item = Result<Self, ParameterError>> {
-        chains(n).iter().map(move |&(primes, special, digit_bits)| {
-            Self::with_bits_modulo(n, primes, special, digit_bits, t)
-        })
+        (0..chains(n).len()).filter_map(move |index| Self::candidate_modulo(n, index, t))
+    }
+
+    /// One of [`candidates_modulo`](Self::candidates_modulo), without those before it.
+    pub fn candidate_modulo(
+        n: usize,
+        index: usize,
+        t: u64,
+    ) -> Option<Result<Self, ParameterError>> {
+        let &(primes, special, digit_bits) = chains(n).get(index)?;
+        Some(Self::with_bits_modulo(n, primes, special, digit_bits, t))
     }
 }
