@@ -1,28 +1,28 @@
-//! The plan: what each step computes, with which protocol and parameters, and what it costs.
+//! The plan: the protocol and parameters of each step, and what they cost.
 //!
-//! A plan is data. It holds shapes, scales, ranges and parameters, never a weight; it prints itself,
-//! travels to the client, and both parties compare its hash before anything else happens.
+//! A plan is data ([`plan`]). It holds shapes, scales, ranges and parameters, never a weight. It
+//! prints itself, travels to the client, and both parties compare its hash before anything else.
+//! A [`CheckedPlan`] is a plan that was checked, with what all batches share. [`step`] says what a
+//! protocol knows of its steps, and [`steps`] holds the protocols.
 
-pub mod build;
-pub mod coefficient;
+pub mod checked;
 pub mod cost;
-mod display;
-pub mod encrypted;
-pub mod garbled;
-pub mod held;
-pub mod hiding;
-mod lower;
+pub mod objective;
 pub mod plan;
-pub mod precision;
-pub mod slots;
+pub mod planner;
+pub mod rlwe;
+pub mod share_form;
+pub mod step;
+pub mod steps;
+pub mod text;
 pub mod trust;
-mod validate;
 
-pub use build::{BuildError, BuildOptions, Built, Computation, build};
-pub use encrypted::EncryptedPlan;
-pub use plan::{
-    ActivationPlan, Engine, LinearPlan, Part, Plan, PlanError, Protocol, ShareBits, Step, StepKind,
-    WordSize,
+pub use checked::CheckedPlan;
+pub use plan::{Plan, PlanError, Step};
+pub use planner::{
+    BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Weights, build,
 };
-pub use slots::SlotPlan;
+pub use rlwe::{Rlwe, ShareBits, WordSize};
+pub use step::{Derived, StepKind};
+pub use steps::encrypted::EncryptedPlan;
 pub use trust::TrustLevel;

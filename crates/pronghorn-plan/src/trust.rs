@@ -34,6 +34,11 @@ impl TrustLevel {
         !matches!(self, Self::MultiKey)
     }
 
+    /// Whether values are shared between the parties: the server has shares that are not zero.
+    pub fn shares(self) -> bool {
+        self == Self::TwoParty
+    }
+
     /// The name users type.
     pub fn name(self) -> &'static str {
         match self {

@@ -11,10 +11,9 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use super::{FLOOD_BITS, MAX_LIMBS, MAX_POLYS, Program, ProgramNode, ProgramOp, modulus_bits};
-
-/// Degrees that are tried.
-pub const DEGREES: [usize; 4] = [1 << 12, 1 << 13, 1 << 14, 1 << 15];
+use crate::steps::encrypted::{
+    DEGREES, FLOOD_BITS, MAX_LIMBS, MAX_POLYS, Program, ProgramNode, ProgramOp, modulus_bits,
+};
 
 /// Sizes tried for the primes that rescaling divides by, in bits, for 32-bit words.
 const PRIME_BITS: std::ops::RangeInclusive<u32> = 20..=31;

@@ -2,7 +2,7 @@
 //!
 //! One ciphertext holds one tensor element of up to `N / 2` images, one a slot (nGraph-HE2, section 2.3.3). The server
 //! works through a [`Program`]: layers with small integer weights, products of ciphertexts, and rescaling where
-//! the [`schedule`] puts it. What the client needs to know is in [`EncryptedPlan`]: parameters and sizes, nothing of the
+//! the [`schedule`](crate::planner::schedule) puts it. What the client needs to know is in [`EncryptedPlan`]: parameters and sizes, nothing of the
 //! layers in between.
 //!
 //! * **Lazy relinearisation, to its end.** A product of ciphertexts of `i` and `j` polynomials has `i + j - 1`, and the
@@ -12,22 +12,33 @@
 //!   100 ciphertexts of CryptoNets and not 845; what is left between two rescalings acts on each word alone.
 //! * **Function privacy.** The answer is re-randomised and flooded ([`FLOOD_BITS`], [`EncryptedPlan::worst_flood_bits`]).
 
-pub mod build;
 pub mod program;
-pub mod schedule;
-pub(crate) mod validate;
+mod validate;
 
+use pronghorn_graph::{
+    fixed::{Interval, ValueSpec},
+    shape::{self, OperatorError},
+};
 use pronghorn_ring::bits::packed_len;
 use serde::{Deserialize, Serialize};
 
-pub use build::Encrypted;
 pub use program::{Program, ProgramNode, ProgramOp};
 
-use crate::plan::WordSize;
+use crate::{
+    cost::{Cost, Memory, Once, SEED_BYTES, StepCost, StepMemory},
+    rlwe::{WordSize, security_of},
+    share_form::ShareRules,
+    step::{Compiled, Place, StepPlan},
+    text::Description,
+    trust::TrustLevel,
+};
 
 /// Bits of statistical distance: the noise of an answer is hidden under a flood so wide that, for each coefficient of an
 /// answer, answers of two models with the same results are at most `2^-FLOOD_BITS` apart.
 pub const FLOOD_BITS: i32 = 40;
+
+/// Degrees of the ring.
+pub const DEGREES: [usize; 4] = [1 << 12, 1 << 13, 1 << 14, 1 << 15];
 
 /// Most polynomials of a ciphertext.
 pub const MAX_POLYS: usize = 9;
@@ -127,4 +138,77 @@ impl EncryptedPlan {
 pub fn modulus_bits(primes: &[u64]) -> u32 {
     let bits: f64 = primes.iter().map(|&prime| (prime as f64).log2()).sum();
     bits.ceil() as u32
+}
+
+impl ShareRules for EncryptedPlan {}
+
+impl StepPlan for EncryptedPlan {
+    fn trust(&self) -> &'static [TrustLevel] {
+        &[TrustLevel::Encrypted]
+    }
+
+    fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        shape::elements(&value.shape)?;
+        shape::one(inputs)?;
+        Ok(Interval::of(value))
+    }
+
+    fn check(&self, place: &Place<'_>) -> Result<(), String> {
+        validate::validate(self, place)
+    }
+
+    fn cost(&self, step: &Compiled<'_>, _batch: usize) -> Cost {
+        let (inputs, outputs) = (step.place.input().len(), step.place.value().len());
+        let keys = 2 * SEED_BYTES + self.public_key_bytes() + self.evaluation_key_bytes();
+        Cost::online(StepCost {
+            bytes_up: (keys + inputs * self.request_row_bytes()) as u64,
+            bytes_down: (outputs * self.answer_row_bytes()) as u64,
+            rounds: 1,
+            seconds: self.server_seconds,
+            ..StepCost::default()
+        })
+    }
+
+    fn once(&self, _step: &Compiled<'_>) -> Once {
+        Once {
+            keys: self.key_memory(),
+            ..Once::default()
+        }
+    }
+
+    fn memory(&self, _step: &Compiled<'_>, _batch: usize) -> StepMemory {
+        Memory {
+            server: self.server_memory,
+            client: 0,
+        }
+    }
+
+    fn describe(&self, _step: &Compiled<'_>) -> Description {
+        let (degree, bits) = (self.degree, self.modulus_bits());
+        let parameters = format!(
+            "N {degree}, {} primes ({bits} bits), scale 2^{}, answers of {} polynomials and {} \
+             primes, flooded within 2^{} ({:.0} bits at worst), error {:.1e}, {}",
+            self.primes.len(),
+            self.scale_log,
+            self.answer_polys,
+            self.answer_limbs,
+            self.flood_log,
+            self.worst_flood_bits,
+            self.error,
+            security_of(degree, bits)
+        );
+        Description {
+            what: "the whole network, on ciphertexts".into(),
+            ring: format!("N {degree}, {bits} bits"),
+            parameters,
+        }
+    }
+
+    fn error(&self) -> Option<f64> {
+        Some(self.error)
+    }
+
+    fn charged(&self, _batch: usize) -> usize {
+        self.slots()
+    }
 }

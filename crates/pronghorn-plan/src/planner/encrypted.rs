@@ -1,22 +1,24 @@
 //! From a floating-point graph to an encrypted plan and the server's program.
 
+use std::sync::Arc;
+
 use pronghorn_graph::{
     fixed::ValueSpec,
-    float::Profile,
-    graph::Graph,
     oracle,
     polynomial::{self, PolyGraph, PolyNode},
 };
 
 use super::{
-    EncryptedPlan, Program,
+    BuildError, BuildOptions, Built, Encrypted, Method, Source, Weights, judge, relative_error,
     schedule::{self, HEADROOM, Schedule},
 };
 use crate::{
-    build::{BuildError, BuildOptions, relative_error},
-    plan::{FORMAT, Plan, Step, StepKind, WordSize},
+    checked::{CheckedPlan, printable},
+    plan::{FORMAT, Plan, Step},
+    rlwe::WordSize,
+    step::StepKind,
+    steps::encrypted::EncryptedPlan,
     trust::TrustLevel,
-    validate::{self, printable},
 };
 
 /// How much of the error that is small enough may come from rounding weights, and how much from noise and flood.
@@ -29,38 +31,16 @@ const INPUT_BITS: i32 = 20;
 /// Integers of the result have this many bits, sign included.
 const RESULT_BITS: i32 = 30;
 
-/// What an encrypted network is built from.
-pub(crate) struct Source<'a> {
-    /// After the passes.
-    pub graph: &'a Graph,
-    /// Of that graph.
-    pub profile: &'a Profile,
-    /// Factor on the ranges of the profile.
-    pub margin: f32,
-    /// Inputs to measure the error on.
-    pub tested: &'a [f32],
-    /// What the float network makes of them.
-    pub wanted: &'a [f32],
-}
-
-/// What the server keeps to itself; no Debug, it holds the weights.
-#[derive(Clone)]
-pub struct Encrypted {
-    /// The network, and the oracle.
-    pub graph: PolyGraph,
-    /// What the server does.
-    pub program: Program,
-}
-
 /// The plan, the server's half, and the relative error of the result without noise.
-pub(crate) fn build(
+pub(super) fn build(
     source: &Source<'_>,
+    method: &Method,
     options: &BuildOptions,
-) -> Result<(Plan, Encrypted, f64), BuildError> {
+) -> Result<Built, BuildError> {
+    let aim = options.error.unwrap_or(method.aim);
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
-    let (graph, result_error) = precise_enough(source, options)?;
-    let tolerance = NOISE_SHARE * options.aim(TrustLevel::Encrypted);
-    let schedule = schedule::schedule(&graph, &samples, tolerance, options.passes);
+    let (graph, result_error) = precise_enough(source, WEIGHT_SHARE * aim, options)?;
+    let schedule = schedule::schedule(&graph, &samples, NOISE_SHARE * aim, options.passes);
     let schedule = schedule.ok_or_else(|| BuildError::TooDeep {
         products: schedule::products(&graph),
     })?;
@@ -72,8 +52,8 @@ pub(crate) fn build(
                     .into(),
         });
     }
-    let plan = plan(&graph, &schedule);
-    let needed = encrypted_of(&plan).map_or(0, |encrypted| encrypted.server_memory);
+    let encrypted = step(&graph, &schedule);
+    let needed = encrypted.server_memory;
     if needed > options.memory {
         return Err(BuildError::Memory {
             step: "the encrypted network".into(),
@@ -81,15 +61,18 @@ pub(crate) fn build(
             allowed: options.memory,
         });
     }
-    validate::validate(&plan).map_err(BuildError::Refused)?;
-    let program = schedule.program;
-    Ok((plan, Encrypted { graph, program }, result_error))
-}
-
-fn encrypted_of(plan: &Plan) -> Option<&EncryptedPlan> {
-    plan.steps.iter().find_map(|step| match &step.kind {
-        StepKind::Encrypted(encrypted) => Some(encrypted),
-        _ => None,
+    let plan = plan(&graph, encrypted);
+    let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
+    judge(&plan.finish, options, result_error)?;
+    let network = Encrypted {
+        graph,
+        program: schedule.program,
+    };
+    Ok(Built {
+        plan,
+        weights: vec![Weights::None, Weights::Network(network.clone())],
+        computation: Arc::new(network),
+        result_error,
     })
 }
 
@@ -97,12 +80,10 @@ fn encrypted_of(plan: &Plan) -> Option<&EncryptedPlan> {
 /// bits everywhere; then fewer, layer by layer, in their order: what comes before a product counts twice in the scale.
 fn precise_enough(
     source: &Source<'_>,
+    tolerance: f64,
     options: &BuildOptions,
 ) -> Result<(PolyGraph, f64), BuildError> {
-    let (layers, tolerance) = (
-        source.graph.nodes.len(),
-        WEIGHT_SHARE * options.aim(TrustLevel::Encrypted),
-    );
+    let layers = source.graph.nodes.len();
     if let Some(bits) = options.weight_bits {
         return with_bits(source, &vec![bits; layers]);
     }
@@ -181,10 +162,10 @@ pub fn specs(graph: &PolyGraph) -> (ValueSpec, ValueSpec) {
     )
 }
 
-fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
-    let (input, result) = specs(graph);
+/// The step, with its memory.
+fn step(graph: &PolyGraph, schedule: &Schedule) -> EncryptedPlan {
     let output = &schedule.program.nodes[schedule.program.output];
-    let mut encrypted = EncryptedPlan {
+    let encrypted = EncryptedPlan {
         word: WordSize::U32,
         degree: schedule.degree,
         primes: schedule.primes.clone(),
@@ -202,9 +183,16 @@ fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
         server_seconds: power_of_two_above(schedule.seconds),
         server_memory: 0,
     };
-    let request = (input.len() * encrypted.request_row_bytes()) as u64;
-    encrypted.server_memory =
-        schedule.program.memory(schedule.degree, request) + encrypted.key_memory();
+    let request = (specs(graph).0.len() * encrypted.request_row_bytes()) as u64;
+    let memory = schedule.program.memory(schedule.degree, request) + encrypted.key_memory();
+    EncryptedPlan {
+        server_memory: memory,
+        ..encrypted
+    }
+}
+
+fn plan(graph: &PolyGraph, encrypted: EncryptedPlan) -> Plan {
+    let (input, result) = specs(graph);
     let max_batch = encrypted.slots();
     let step = |name: &str, kind, inputs, value| Step {
         name: printable(name),
@@ -212,18 +200,14 @@ fn plan(graph: &PolyGraph, schedule: &Schedule) -> Plan {
         inputs,
         value,
     };
+    let (first, last) = (&graph.nodes[0].name, &graph.result().name);
     Plan {
         format: FORMAT,
         model: printable(&graph.name),
         trust: TrustLevel::Encrypted,
         steps: vec![
-            step(&graph.nodes[0].name, StepKind::Input, vec![], input),
-            step(
-                &graph.result().name,
-                StepKind::Encrypted(encrypted),
-                vec![0],
-                result,
-            ),
+            step(first, StepKind::Input, vec![], input),
+            step(last, StepKind::Encrypted(encrypted), vec![0], result),
         ],
         output: 1,
         finish: graph.finish.clone(),

@@ -3,27 +3,16 @@
 use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_ring::{Ntt, Prime, security};
 
-use super::{EncryptedPlan, MAX_LIMBS, MAX_POLYS, schedule::DEGREES};
-use crate::{
-    plan::{Plan, StepKind, WordSize},
-    trust::TrustLevel,
-};
+use super::{DEGREES, EncryptedPlan, MAX_LIMBS, MAX_POLYS};
+use crate::{rlwe::WordSize, step::Place};
 
 /// Largest flood, as an exponent of two.
 const MAX_FLOOD_LOG: u32 = 200;
 
 /// Parameters are secure, carry what the client encrypts, and make an answer the client can decrypt.
-pub(crate) fn validate(
-    encrypted: &EncryptedPlan,
-    plan: &Plan,
-    input: &ValueSpec,
-    result: &ValueSpec,
-) -> Result<(), String> {
-    if plan.trust != TrustLevel::Encrypted
-        || plan.steps.len() != 2
-        || plan.output != 1
-        || plan.steps[0].kind != StepKind::Input
-    {
+pub(crate) fn validate(encrypted: &EncryptedPlan, place: &Place<'_>) -> Result<(), String> {
+    let (plan, input, result) = (place.plan, place.input(), place.value());
+    if plan.steps.len() != 2 || plan.output != 1 || place.index != 1 {
         return Err(
             "an encrypted network is the only step of a plan of trust level encrypted".into(),
         );

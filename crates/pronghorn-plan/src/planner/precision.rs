@@ -17,10 +17,7 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use crate::{
-    cost,
-    plan::{Engine, ShareBits, WordSize},
-};
+use crate::rlwe::{DEGREES, Rlwe, ShareBits, WordSize, spare_bits};
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
@@ -29,33 +26,10 @@ const MAX_U64_BITS: u32 = 60;
 /// security by a hybrid over them; at N = 2048 a bit of the modulus is worth 128 / 53 = 2.4.
 const SHARED_A_BITS: u32 = 2;
 
-/// Degrees the planner tries, smallest first.
-pub(crate) const DEGREES: [usize; 2] = [2048, 4096];
-
-/// The RLWE parameters of one linear step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carrier {
-    /// Words.
-    pub word: WordSize,
-    /// Degree of the ring.
-    pub degree: usize,
-    /// Modulus.
-    pub modulus: u64,
-    /// Position of the message.
-    pub scale_log: u32,
-    /// Bits dropped from `b` of the answer.
-    pub dropped_bits: u32,
-    /// Bits dropped from `a` of the answer.
-    pub dropped_bits_a: u32,
-}
-
-impl Carrier {
-    /// Bits on the wire an image, where `a` of the answer counts like `b`.
-    fn bits_sent(&self, inputs: usize, outputs: usize) -> u64 {
-        let bits = u64::BITS - self.modulus.leading_zeros();
-        (inputs + 2 * outputs) as u64 * u64::from(bits)
-            - outputs as u64 * u64::from(self.dropped_bits + self.dropped_bits_a)
-    }
+/// Bits on the wire an image, where `a` of the answer counts like `b`.
+fn bits_sent(rlwe: &Rlwe, inputs: usize, outputs: usize) -> u64 {
+    (inputs + 2 * outputs) as u64 * u64::from(rlwe.modulus_bits())
+        - outputs as u64 * u64::from(rlwe.dropped_bits + rlwe.dropped_bits_a)
 }
 
 /// Words, the smallest degree that is secure with `spare` bits to the table's limit, and the largest prime of `bits` bits.
@@ -70,27 +44,6 @@ fn secure_modulus(bits: u32, spare: u32) -> Option<(WordSize, usize, u64)> {
     };
     let degree = DEGREES.into_iter().find(fits)?;
     Some((word, degree, largest_ntt_prime(bits, degree)?))
-}
-
-/// Bits that a modulus keeps below the table's limit where one `a` serves so many secrets: of the rows of an answer, and of the blocks or images of a client. A hybrid
-/// costs log2 of their number in bits, and a bit of the modulus is worth 2.4 at N = 2048.
-fn spare_bits(secrets: usize) -> u32 {
-    (secrets.ilog2() + 1) * 5 / 12 + 1
-}
-
-/// Most secrets that one `a` serves in an engine on shares, for a layer of so many outputs.
-pub(crate) fn secrets(engine: Engine, outputs: usize) -> usize {
-    let clients = match engine {
-        Engine::Batch | Engine::Slot => cost::PUBLISHED_BLOCKS,
-        Engine::Coefficient => cost::PUBLICATION_IMAGES,
-    };
-    clients.max(outputs)
-}
-
-/// Whether a modulus of so many bits is as far below the table's limit as so many secrets take.
-pub(crate) fn has_margin(degree: usize, bits: u32, secrets: usize) -> bool {
-    max_log_q(degree, SecurityLevel::Bits128)
-        .is_some_and(|limit| bits + spare_bits(secrets) <= limit)
 }
 
 /// What a layer asks of its modulus.
@@ -134,35 +87,32 @@ impl Demand {
         (self.messages().log2() + f64::from(scale_log)).ceil() as u32
     }
 
-    /// The cheapest parameters on the wire, by words up (`inputs`) and down (`outputs`) and the `a` of
-    /// the answer; `None` when no word is wide enough at 128 bits of security.
-    pub fn carrier(&self, inputs: usize, outputs: usize) -> Option<Carrier> {
+    /// The cheapest parameters on the wire and the position of messages, by words up (`inputs`) and
+    /// down (`outputs`) and the `a` of the answer; `None` where no word is wide enough at 128 bits of
+    /// security.
+    pub fn carrier(&self, inputs: usize, outputs: usize) -> Option<(Rlwe, u32)> {
         let least = self.modulus_bits().max(18);
-        let bytes = |carrier: &Carrier| carrier.bits_sent(inputs, outputs);
         (least..least + 4)
             .filter_map(|bits| self.carrier_at(bits))
-            .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
+            .min_by_key(|(rlwe, _)| (rlwe.word as u8, bits_sent(rlwe, inputs, outputs)))
     }
 
-    /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the guard bits, answers that are
-    /// re-randomised.
+    /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the
+    /// guard bits, answers that are re-randomised, `secrets` secrets for one `a`.
     pub fn share_carrier(
         &self,
         shares: ShareBits,
-        engine: Engine,
+        secrets: usize,
         (inputs, outputs): (usize, usize),
-    ) -> Option<Carrier> {
-        let bytes = |carrier: &Carrier| carrier.bits_sent(inputs, outputs);
-        let secrets = secrets(engine, outputs);
+    ) -> Option<Rlwe> {
         (18..=MAX_U64_BITS - 1)
             .filter_map(|bits| self.share_carrier_at(shares, bits, secrets))
             .take(4)
-            .min_by_key(|carrier| (carrier.word as u8, bytes(carrier)))
+            .min_by_key(|rlwe| (rlwe.word as u8, bits_sent(rlwe, inputs, outputs)))
     }
 
-    fn share_carrier_at(&self, shares: ShareBits, bits: u32, secrets: usize) -> Option<Carrier> {
-        let spare = spare_bits(secrets);
-        let (word, degree, modulus) = secure_modulus(bits, spare)?;
+    fn share_carrier_at(&self, shares: ShareBits, bits: u32, secrets: usize) -> Option<Rlwe> {
+        let (word, degree, modulus) = secure_modulus(bits, spare_bits(secrets))?;
         let encoding = ShareEncoding::new(modulus, shares.value_bits, shares.guard_bits)?;
         // Both shares are encoded with errors of a half.
         let rounding = self.norm1.ceil() as u64;
@@ -171,31 +121,27 @@ impl Demand {
             .saturating_add(rounding)
             .saturating_add(zero_bound(degree));
         let room = encoding.noise_room().checked_sub(noise.saturating_add(1))?;
-        let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);
-        Some(Carrier {
-            word,
-            degree,
-            modulus,
-            scale_log: (modulus >> shares.value_bits).ilog2(),
-            dropped_bits,
-            dropped_bits_a,
-        })
+        Some(with_room(word, degree, modulus, room))
     }
 
-    /// Parameters with a modulus of `bits` bits.
-    fn carrier_at(&self, bits: u32) -> Option<Carrier> {
+    /// Parameters with a modulus of `bits` bits, and the position of messages.
+    fn carrier_at(&self, bits: u32) -> Option<(Rlwe, u32)> {
         let (word, degree, modulus) = secure_modulus(bits, SHARED_A_BITS)?;
         let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
         let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
-        let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);
-        Some(Carrier {
-            word,
-            degree,
-            modulus,
-            scale_log,
-            dropped_bits,
-            dropped_bits_a,
-        })
+        Some((with_room(word, degree, modulus, room), scale_log))
+    }
+}
+
+/// Parameters whose dropped bits make noise of at most `room`.
+fn with_room(word: WordSize, degree: usize, modulus: u64, room: u64) -> Rlwe {
+    let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);
+    Rlwe {
+        word,
+        degree,
+        modulus,
+        dropped_bits,
+        dropped_bits_a,
     }
 }
 
@@ -367,19 +313,15 @@ mod tests {
                     norm1: norm2 * 20.0,
                     norm2,
                 };
-                let Some(carrier) = demand.carrier(845, 100) else {
+                let Some((carrier, scale_log)) = demand.carrier(845, 100) else {
                     continue;
                 };
-                let bits = u64::BITS - carrier.modulus.leading_zeros();
-                assert!(security::check(carrier.degree, bits).is_ok());
+                assert!(security::check(carrier.degree, carrier.modulus_bits()).is_ok());
                 let error = demand.noise()
                     + ((1u64 << carrier.dropped_bits) >> 1)
                     + noise::dropped_a_bound(carrier.degree, carrier.dropped_bits_a);
-                assert!(
-                    error < 1u64 << (carrier.scale_log - 1),
-                    "{demand:?} {carrier:?}"
-                );
-                let span = (width / 2.0 + 1.0) * 2f64.powi(carrier.scale_log as i32);
+                assert!(error < 1u64 << (scale_log - 1), "{demand:?} {carrier:?}");
+                let span = (width / 2.0 + 1.0) * 2f64.powi(scale_log as i32);
                 assert!(
                     span + error as f64 <= carrier.modulus as f64 / 2.0,
                     "{demand:?} {carrier:?}"

@@ -16,7 +16,8 @@ use pronghorn_ring::{
     security::{self, SecurityLevel},
 };
 
-use crate::{coefficient::Layout, plan::LinearPlan};
+use super::layout::Layout;
+use crate::rlwe::Rlwe;
 
 /// Samples of LWE.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -172,18 +173,17 @@ fn log_root_hermite(block: usize) -> f64 {
 }
 
 impl Hiding {
-    /// Of a linear step of the coefficient engine; none of another, or where its parameters are none of the table.
-    pub fn of(linear: &LinearPlan) -> Option<Self> {
-        let layout = linear.layout()?;
-        let table = security::check(linear.degree, linear.modulus_bits()).ok()?;
-        let log_q = (linear.modulus as f64).log2();
+    /// Of a layer of the coefficient engine; `None` where its parameters are not in the table.
+    pub fn of(rlwe: &Rlwe, layout: &Layout) -> Option<Self> {
+        let table = security::check(rlwe.degree, rlwe.modulus_bits()).ok()?;
+        let log_q = (rlwe.modulus as f64).log2();
         // All published polynomials have one `a_0`, each a secret of its own: a hybrid over them.
         let secrets = (layout.published() as f64).log2();
-        let paper_unknowns = paper_unknowns(&layout);
+        let paper_unknowns = paper_unknowns(layout);
         Some(Self {
             paper_unknowns,
             paper: Lwe::paper(paper_unknowns).bits(),
-            ours: Lwe::ternary(linear.degree, log_q).bits() - secrets,
+            ours: Lwe::ternary(rlwe.degree, log_q).bits() - secrets,
             table,
         })
     }
@@ -208,7 +208,7 @@ mod tests {
     use pronghorn_ring::modulus::largest_ntt_prime;
 
     use super::*;
-    use crate::plan::{Engine, WordSize};
+    use crate::rlwe::WordSize;
 
     /// The measured attacks of the security notes, of which 27 unknowns take LLL 5 seconds and 72 three minutes.
     #[test]
@@ -247,38 +247,28 @@ mod tests {
         for (channels, input, kernel) in
             [(1, 8, 3), (3, 32, 3), (16, 32, 3), (64, 8, 3), (64, 1, 1)]
         {
-            let linear = LinearPlan {
-                engine: Engine::Coefficient,
-                geometry: ConvGeometry {
-                    in_channels: channels,
-                    out_channels: 10,
-                    input: [input; 2],
-                    window: Window {
-                        padding: [kernel / 2; 4],
-                        ..Window::plain([kernel; 2])
-                    },
-                    groups: 1,
+            let geometry = ConvGeometry {
+                in_channels: channels,
+                out_channels: 10,
+                input: [input; 2],
+                window: Window {
+                    padding: [kernel / 2; 4],
+                    ..Window::plain([kernel; 2])
                 },
+                groups: 1,
+            };
+            let rlwe = Rlwe {
                 word: WordSize::U64,
                 degree: 2048,
                 modulus: largest_ntt_prime(44, 2048).unwrap(),
-                scale_log: 0,
                 dropped_bits: 0,
                 dropped_bits_a: 0,
-                parts: Vec::new(),
-                shares: None,
             };
-            let hiding = Hiding::of(&linear).unwrap();
+            let layout = Layout::new(&geometry, rlwe.degree).unwrap();
+            let hiding = Hiding::of(&rlwe, &layout).unwrap();
             assert_eq!(hiding.table, SecurityLevel::Bits128);
             assert!(hiding.ours > 140.0, "{hiding:?}");
             assert!(hiding.paper < 90.0, "{hiding:?}");
-            assert!(
-                Hiding::of(&LinearPlan {
-                    engine: Engine::Batch,
-                    ..linear
-                })
-                .is_none()
-            );
         }
     }
 

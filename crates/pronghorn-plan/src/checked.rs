@@ -1,0 +1,374 @@
+//! Checked, compiled plans: what the planner and [`Plan::from_bytes`] return, and all that engine
+//! and session accept.
+//!
+//! A check derives everything in a plan anew: shapes, ranges, share forms, security. What it derives
+//! for that stays: layouts, packings and circuits, made once for all batches and all clients.
+
+use std::{ops::Deref, sync::Arc};
+
+use pronghorn_graph::fixed::{Interval, ValueSpec};
+use pronghorn_he::bfv::Parameters;
+
+use crate::{
+    cost::{Cost, MAX_BATCH, Memory, Once},
+    plan::{Plan, PlanError, Step},
+    share_form::{self, Node, ShareForm},
+    step::{Compiled, Derived, Place, StepPlan},
+    steps::linear::slots::{self, SlotKeys},
+};
+
+/// Most steps of a plan.
+const MAX_STEPS: usize = 1 << 14;
+
+/// Most elements of all values of one image together.
+const MAX_ELEMENTS: usize = 1 << 27;
+
+/// Most values that all circuits of a plan together take, windows of one size in a step counted once.
+const MAX_CIRCUIT_VALUES: usize = 1 << 12;
+
+/// Most additions or comparisons of all pools of one image.
+const MAX_POOLED: usize = 1 << 32;
+
+/// Most functions after the result.
+const MAX_FINISH: usize = 16;
+
+/// Longest name, in bytes.
+pub(crate) const MAX_NAME: usize = 256;
+
+/// Largest absolute scale exponent of a value.
+const MAX_FRACTION_BITS: u32 = 64;
+
+/// A plan that was checked, with what all batches share. Clones share it.
+#[derive(Clone)]
+pub struct CheckedPlan(Arc<Parts>);
+
+struct Parts {
+    plan: Plan,
+    hash: [u8; 32],
+    forms: Vec<ShareForm>,
+    derived: Vec<Derived>,
+    once: Once,
+    slot_keys: Vec<(SlotKeys, Parameters<u64>)>,
+    slot_key_bytes: u64,
+}
+
+impl Deref for CheckedPlan {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.0.plan
+    }
+}
+
+impl std::fmt::Debug for CheckedPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.plan.fmt(f)
+    }
+}
+
+impl PartialEq for CheckedPlan {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.plan == other.0.plan
+    }
+}
+
+impl CheckedPlan {
+    /// Checks and compiles a plan. Takes milliseconds for small networks, and up to seconds for
+    /// large pools and layers on slots.
+    ///
+    /// # Errors
+    /// A field is out of bounds, or does not go with the others.
+    pub fn new(plan: Plan) -> Result<Self, PlanError> {
+        check_sizes(&plan)?;
+        for index in 0..plan.steps.len() {
+            check_step(&plan, index).map_err(|reason| refusal(&plan, index, reason))?;
+        }
+        let forms = share_form::share_forms(&nodes(&plan));
+        if plan.trust.shares() {
+            check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
+        }
+        let derived = compile(&plan, &forms)?;
+        Ok(Self(Arc::new(Parts::new(plan, forms, derived))))
+    }
+
+    /// The plan itself, to be changed and checked again.
+    pub fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    /// The same plan for batches of up to `max_batch` images, 1 to [`MAX_BATCH`].
+    pub(crate) fn with_batch(&self, max_batch: usize) -> Self {
+        let parts = &self.0;
+        let plan = Plan {
+            max_batch,
+            ..parts.plan.clone()
+        };
+        Self(Arc::new(Parts {
+            hash: plan.hash(),
+            plan,
+            forms: parts.forms.clone(),
+            derived: parts.derived.clone(),
+            once: parts.once,
+            slot_keys: parts.slot_keys.clone(),
+            slot_key_bytes: parts.slot_key_bytes,
+        }))
+    }
+
+    /// BLAKE3 of [`Plan::to_bytes`]: what the parties compare.
+    pub fn hash(&self) -> [u8; 32] {
+        self.0.hash
+    }
+
+    /// How the value of each step is shared, by step.
+    pub fn forms(&self) -> &[ShareForm] {
+        &self.0.forms
+    }
+
+    /// Step `index` within the plan.
+    pub fn place(&self, index: usize) -> Place<'_> {
+        Place {
+            plan: &self.0.plan,
+            forms: &self.0.forms,
+            index,
+        }
+    }
+
+    /// Step `index`, compiled.
+    pub fn compiled(&self, index: usize) -> Compiled<'_> {
+        Compiled {
+            place: self.place(index),
+            derived: &self.0.derived[index],
+        }
+    }
+
+    /// What the protocol of step `index` derived.
+    pub fn derived(&self, index: usize) -> &Derived {
+        &self.0.derived[index]
+    }
+
+    fn protocol(&self, index: usize) -> &dyn StepPlan {
+        self.steps[index].kind.as_step()
+    }
+
+    /// The cost of step `index` for a batch. Its memory is in [`crate::cost::step`].
+    pub fn cost(&self, index: usize, batch: usize) -> Cost {
+        self.protocol(index).cost(&self.compiled(index), batch)
+    }
+
+    /// What the protocol of step `index` holds while it runs, beyond shares.
+    pub(crate) fn protocol_memory(&self, index: usize, batch: usize) -> Memory {
+        self.protocol(index).memory(&self.compiled(index), batch)
+    }
+
+    /// What a connection exchanges once, over all steps.
+    pub fn once(&self) -> Once {
+        self.0.once
+    }
+
+    /// The keys that the layers on slots need, with their parameters, in the order of both parties.
+    pub fn slot_keys(&self) -> &[(SlotKeys, Parameters<u64>)] {
+        &self.0.slot_keys
+    }
+
+    /// Bytes of these keys, which a client sends once for all its connections.
+    pub fn slot_key_bytes(&self) -> u64 {
+        self.0.slot_key_bytes
+    }
+}
+
+impl Parts {
+    fn new(plan: Plan, forms: Vec<ShareForm>, derived: Vec<Derived>) -> Self {
+        let slot_keys = slots::keys(derived.iter().filter_map(|derived| match derived {
+            Derived::Slots { scheme, packing } => Some((*scheme, packing.as_ref())),
+            _ => None,
+        }));
+        let bytes = |(keys, parameters): &(SlotKeys, Parameters<u64>)| {
+            keys.bytes(parameters).iter().sum::<usize>() as u64
+        };
+        let once = |(index, derived): (usize, &Derived)| {
+            let place = Place {
+                plan: &plan,
+                forms: &forms,
+                index,
+            };
+            place
+                .step()
+                .kind
+                .as_step()
+                .once(&Compiled { place, derived })
+        };
+        let once = derived.iter().enumerate().map(once);
+        Self {
+            once: once.fold(Once::default(), Once::plus),
+            hash: plan.hash(),
+            slot_key_bytes: slot_keys.iter().map(bytes).sum(),
+            slot_keys,
+            plan,
+            forms,
+            derived,
+        }
+    }
+}
+
+fn refusal(plan: &Plan, index: usize, reason: String) -> PlanError {
+    PlanError::Step {
+        step: index,
+        name: printable(&plan.steps[index].name),
+        reason,
+    }
+}
+
+fn nodes(plan: &Plan) -> Vec<Node<'_>> {
+    plan.steps.iter().map(Node::of).collect()
+}
+
+/// Bounds on numbers of steps, images, names and values: before any work.
+fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
+    let field = |field, reason: String| Err(PlanError::Field { field, reason });
+    let steps = plan.steps.len();
+    if steps == 0 || steps > MAX_STEPS {
+        return field("steps", format!("there are {steps}, not 1 to {MAX_STEPS}"));
+    }
+    if plan.output >= steps {
+        return field("output", format!("step {} does not exist", plan.output));
+    }
+    if !(1..=MAX_BATCH).contains(&plan.max_batch) {
+        let reason = format!("{} is not 1 to {MAX_BATCH}", plan.max_batch);
+        return field("max_batch", reason);
+    }
+    if !is_name(&plan.model) {
+        let reason = format!("a name has at most {MAX_NAME} bytes and no control characters");
+        return field("model", reason);
+    }
+    if plan.finish.len() > MAX_FINISH {
+        let reason = format!(
+            "it has {} functions, more than {MAX_FINISH}",
+            plan.finish.len()
+        );
+        return field("finish", reason);
+    }
+    let sum = |of: fn(&Step) -> usize| plan.steps.iter().map(of).fold(0, usize::saturating_add);
+    let all = sum(elements);
+    if all > MAX_ELEMENTS {
+        let reason = format!("their values have {all} elements an image, more than {MAX_ELEMENTS}");
+        return field("steps", reason);
+    }
+    let pooled = sum(|step| step.kind.as_step().pooled(elements(step)));
+    if pooled > MAX_POOLED {
+        let reason = format!("their pools take {pooled} values an image, more than {MAX_POOLED}");
+        return field("steps", reason);
+    }
+    Ok(())
+}
+
+/// Elements of a step's value, of a shape not yet checked.
+fn elements(step: &Step) -> usize {
+    let shape = step.value.shape.iter();
+    shape.fold(1, |product, &size| product.saturating_mul(size))
+}
+
+/// Whether a name may be printed as it is.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.len() <= MAX_NAME && !name.chars().any(char::is_control)
+}
+
+/// Name, inputs, trust level and range of a step. Steps before it were checked.
+fn check_step(plan: &Plan, index: usize) -> Result<(), String> {
+    let step = &plan.steps[index];
+    if !is_name(&step.name) {
+        return Err(format!(
+            "a name has at most {MAX_NAME} bytes and no control characters"
+        ));
+    }
+    if (index == 0) != (step.kind == crate::StepKind::Input) {
+        return Err("the first step must be the input, and no other".into());
+    }
+    if let Some(input) = step.inputs.iter().find(|&&input| input >= index) {
+        return Err(format!(
+            "it reads value {input}, but only values before it exist"
+        ));
+    }
+    let protocol = step.kind.as_step();
+    if !protocol.trust().contains(&plan.trust) {
+        return Err(format!(
+            "this kind of step does not belong to trust level {}",
+            plan.trust
+        ));
+    }
+    let value = &step.value;
+    if value.low > value.high || value.fraction_bits.unsigned_abs() > MAX_FRACTION_BITS {
+        return Err(format!(
+            "its value has range {}..={} and {} fraction bits",
+            value.low, value.high, value.fraction_bits
+        ));
+    }
+    let inputs: Vec<&ValueSpec> = step
+        .inputs
+        .iter()
+        .map(|&input| &plan.steps[input].value)
+        .collect();
+    let found = protocol
+        .range(&inputs, value)
+        .map_err(|error| error.to_string())?;
+    if !Interval::of(value).contains(found) {
+        return Err(format!(
+            "its values are in {}..={}, outside its range {}..={}",
+            found.low, found.high, value.low, value.high
+        ));
+    }
+    Ok(())
+}
+
+/// What holds between the steps of a plan on shares: the result is opened and nothing else, circuits
+/// are small and few, and every step takes the share forms of its inputs.
+fn check_shares(plan: &Plan, forms: &[ShareForm]) -> Result<(), (usize, String)> {
+    let opens = |step: &Step| step.kind.as_step().opens();
+    let opened = plan.steps.iter().filter(|step| opens(step)).count();
+    if !opens(&plan.steps[plan.output]) || opened != 1 {
+        let reason = "the result must be opened, and nothing else".into();
+        return Err((plan.output, reason));
+    }
+    let (mut windows, mut circuits) = (0usize, 0usize);
+    for (index, step) in plan.steps.iter().enumerate() {
+        let place = Place { plan, forms, index };
+        let values = step.kind.as_step().circuit_values(&place);
+        let [in_circuits, in_windows] = values.map_err(|reason| (index, reason))?;
+        windows = windows.saturating_add(in_windows);
+        circuits = circuits.saturating_add(in_circuits);
+        if windows > MAX_ELEMENTS || circuits > MAX_CIRCUIT_VALUES {
+            let reason = format!(
+                "the windows up to here have {windows} values, {circuits} of them in circuits of \
+                 their own: more than {MAX_ELEMENTS} or {MAX_CIRCUIT_VALUES}"
+            );
+            return Err((index, reason));
+        }
+    }
+    match share_form::fault(&nodes(plan), forms) {
+        Some((index, fault)) => Err((index, format!("shares do not work out: {fault:?}"))),
+        None => Ok(()),
+    }
+}
+
+/// The fields of each step, and what it derives.
+fn compile(plan: &Plan, forms: &[ShareForm]) -> Result<Vec<Derived>, PlanError> {
+    let compile = |index: usize| {
+        let place = Place { plan, forms, index };
+        let protocol = plan.steps[index].kind.as_step();
+        protocol
+            .check(&place)
+            .and_then(|()| protocol.compile(&place))
+            .map_err(|reason| refusal(plan, index, reason))
+    };
+    (0..plan.steps.len()).map(compile).collect()
+}
+
+/// A name shortened and without control characters.
+pub(crate) fn printable(name: &str) -> String {
+    let kept = name.chars().map(|c| if c.is_control() { '?' } else { c });
+    let mut length = 0;
+    let fits = |c: &char| {
+        length += c.len_utf8();
+        length <= MAX_NAME
+    };
+    kept.take_while(fits).collect()
+}

@@ -1,0 +1,150 @@
+//! A plan with the server's half.
+
+use std::sync::Arc;
+
+use pronghorn_graph::{
+    fixed::{FixedGraph, Linear},
+    oracle::{self, OracleError},
+    polynomial::PolyGraph,
+};
+
+use super::encrypted::evaluate;
+use crate::{checked::CheckedPlan, steps::encrypted::Program};
+
+/// A plan and the server's secrets; no Debug, it holds the weights.
+#[derive(Clone)]
+pub struct Built {
+    /// For both parties.
+    pub plan: CheckedPlan,
+    /// The server's half of each step.
+    pub weights: Vec<Weights>,
+    /// The whole network, for the oracle. The server's secret.
+    pub computation: Arc<dyn Computation>,
+    /// Relative rms error of the fixed-point result on the samples.
+    pub result_error: f64,
+}
+
+/// The server's half of a step; no Debug.
+#[derive(Clone)]
+pub enum Weights {
+    /// A step without weights.
+    None,
+    /// Those of a linear layer.
+    Layer(Linear),
+    /// A network on ciphertexts.
+    Network(Encrypted),
+}
+
+impl From<Option<Linear>> for Weights {
+    fn from(weights: Option<Linear>) -> Self {
+        weights.map_or(Self::None, Self::Layer)
+    }
+}
+
+/// A polynomial network and the server's program for it; no Debug, it holds the weights.
+#[derive(Clone)]
+pub struct Encrypted {
+    /// The network, and the oracle.
+    pub graph: PolyGraph,
+    /// The server's program.
+    pub program: Program,
+}
+
+/// A whole network in integers: the oracle.
+pub trait Computation: Send + Sync {
+    /// The result's integers for integers of `images` images, one after the other.
+    ///
+    /// # Errors
+    /// `integers` does not hold so many images, or a value leaves its proven range.
+    fn evaluate(
+        &self,
+        plan: &CheckedPlan,
+        integers: &[i32],
+        images: usize,
+    ) -> Result<Vec<i32>, OracleError>;
+
+    /// Multiplications by weights that one image takes.
+    fn multiply_adds(&self) -> u64;
+
+    /// What only the server knows of the plan's steps, as text.
+    fn secret_text(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Computation for FixedGraph {
+    fn evaluate(
+        &self,
+        _plan: &CheckedPlan,
+        integers: &[i32],
+        images: usize,
+    ) -> Result<Vec<i32>, OracleError> {
+        oracle::evaluate(self, integers, images)
+    }
+
+    fn multiply_adds(&self) -> u64 {
+        FixedGraph::multiply_adds(self)
+    }
+}
+
+impl Computation for Encrypted {
+    fn evaluate(
+        &self,
+        plan: &CheckedPlan,
+        integers: &[i32],
+        images: usize,
+    ) -> Result<Vec<i32>, OracleError> {
+        let (input, result) = (plan.input(), plan.result());
+        if input.len().checked_mul(images) != Some(integers.len()) {
+            return Err(OracleError::Inputs {
+                found: integers.len(),
+                images,
+                shape: input.shape.clone(),
+            });
+        }
+        Ok(evaluate(&self.graph, input, result, integers))
+    }
+
+    fn multiply_adds(&self) -> u64 {
+        self.graph.multiply_adds()
+    }
+
+    fn secret_text(&self) -> Option<String> {
+        Some(self.program.display(&self.graph).to_string())
+    }
+}
+
+impl Built {
+    /// The oracle: the result's integers for integers of `images` images, one after the other. A
+    /// secure run gives exactly these, or on ciphertexts these within [`Built::tolerance`].
+    ///
+    /// # Errors
+    /// `integers` does not hold so many images, or a value leaves its proven range.
+    pub fn oracle(&self, integers: &[i32], images: usize) -> Result<Vec<i32>, OracleError> {
+        self.computation.evaluate(&self.plan, integers, images)
+    }
+
+    /// The plan as text, and what only the server knows of its steps. `details`: with all parameters.
+    pub fn text(&self, details: bool) -> String {
+        let plan = match details {
+            true => format!("{:#}", self.plan),
+            false => self.plan.to_string(),
+        };
+        match self.computation.secret_text().filter(|_| details) {
+            Some(secret) => {
+                format!("{plan}\nthe server's program, which clients do not see:\n{secret}")
+            }
+            None => plan,
+        }
+    }
+
+    /// By how many units a result's integer may differ from the oracle's.
+    pub fn tolerance(&self) -> i32 {
+        self.plan.tolerance()
+    }
+
+    /// Multiplications by weights that one image takes.
+    pub fn multiply_adds(&self) -> u64 {
+        self.computation.multiply_adds()
+    }
+}

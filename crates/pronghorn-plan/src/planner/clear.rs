@@ -1,0 +1,64 @@
+//! Steps of a plan whose values the client sees (`client-aided`), from fixed-point nodes.
+
+use pronghorn_graph::fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, ValueSpec};
+
+use super::{BuildError, Lowered, consumers, parameters};
+use crate::{checked::printable, plan::Step, step::StepKind, steps::activation::reveal::Reveal};
+
+/// The steps of a fixed-point graph. A chain of activations becomes one step.
+pub(super) fn lower(fixed: &FixedGraph) -> Result<Lowered, BuildError> {
+    let consumers = consumers(fixed);
+    let (mut steps, mut weights) = (Vec::new(), Vec::new());
+    let mut step_of = vec![0usize; fixed.nodes.len()];
+    for (index, node) in fixed.nodes.iter().enumerate() {
+        let inputs: Vec<usize> = node.inputs.iter().map(|&input| step_of[input]).collect();
+        if let FixedOp::Activation(op) = &node.op
+            && consumers[node.inputs[0]] == 1
+            && join(&mut steps[inputs[0]], op, &node.value)
+        {
+            step_of[index] = inputs[0];
+            continue;
+        }
+        step_of[index] = steps.len();
+        let kind = kind(node, inputs.first().map(|&input| &steps[input].value))?;
+        weights.push(match &node.op {
+            FixedOp::Linear(linear) => Some(linear.clone()),
+            _ => None,
+        });
+        steps.push(Step {
+            name: printable(&node.name),
+            kind,
+            inputs,
+            value: node.value.clone(),
+        });
+    }
+    Ok(Lowered {
+        steps,
+        output: step_of[fixed.output],
+        weights,
+    })
+}
+
+/// Adds a function to a step that is a chain of functions.
+fn join(step: &mut Step, op: &ActivationOp, value: &ValueSpec) -> bool {
+    let StepKind::Reveal(chain) = &mut step.kind else {
+        return false;
+    };
+    chain.ops.push(op.clone());
+    step.value = value.clone();
+    true
+}
+
+fn kind(node: &FixedNode, input: Option<&ValueSpec>) -> Result<StepKind, BuildError> {
+    Ok(match &node.op {
+        FixedOp::Input => StepKind::Input,
+        FixedOp::Linear(linear) => {
+            let input = input.unwrap_or(&node.value);
+            StepKind::ClearLinear(parameters::clear(node, linear, input)?)
+        }
+        FixedOp::Local(op) => StepKind::Local(op.clone()),
+        FixedOp::Activation(op) => StepKind::Reveal(Reveal {
+            ops: vec![op.clone()],
+        }),
+    })
+}

@@ -1,0 +1,52 @@
+//! The plan on shares in the engine that is best for the objective.
+
+use pronghorn_graph::fixed::{FixedGraph, FixedOp, Linear};
+
+use super::{BuildError, BuildOptions, Engine, shares};
+use crate::{checked::CheckedPlan, trust::TrustLevel};
+
+/// Another engine than the coefficient engine is taken where it costs at most this part of it:
+/// predictions are no better than that.
+const WORTHWHILE: f64 = 0.9;
+
+/// The plan in the engine that was asked for, or in the one that is best for the objective.
+pub(super) fn cheapest(
+    fixed: &FixedGraph,
+    options: &BuildOptions,
+) -> Result<(CheckedPlan, Vec<Option<Linear>>), BuildError> {
+    let plan = |engine| {
+        let lowered = shares::lower(fixed, engine)?;
+        lowered.plan(fixed, TrustLevel::TwoParty, options.memory)
+    };
+    if options.engine.is_some() {
+        return plan(options.engine);
+    }
+    let objective = options.objective;
+    let (mut best, mut weights) = plan(None)?;
+    for &engine in objective.engines() {
+        if engine == Engine::Slot
+            && (!is_small(fixed)
+                || objective.bound_on_slots(&best, &weights) >= objective.of(&best))
+        {
+            continue;
+        }
+        // An engine that does not take the network is no choice.
+        let Ok((other, other_weights)) = plan(Some(engine)) else {
+            continue;
+        };
+        if objective.of(&other) < WORTHWHILE * objective.of(&best) {
+            (best, weights) = (other, other_weights);
+        }
+    }
+    Ok((best, weights))
+}
+
+/// Whether a network is small enough to be planned on slots unasked, which takes a second or so for
+/// each kind of layer. On larger ones the coefficient engine wins by the most.
+fn is_small(fixed: &FixedGraph) -> bool {
+    const LAYERS: usize = 5;
+    const MULTIPLY_ADDS: u64 = 10_000_000;
+    let is_layer = |op: &FixedOp| matches!(op, FixedOp::Linear(_));
+    let layers = fixed.nodes.iter().filter(|node| is_layer(&node.op));
+    layers.count() <= LAYERS && fixed.multiply_adds() <= MULTIPLY_ADDS
+}

@@ -1,0 +1,95 @@
+//! Why there is no plan.
+
+use pronghorn_graph::{
+    float::FloatError, oracle::OracleError, polynomial::PolynomialError, quantise::QuantiseError,
+};
+use thiserror::Error;
+
+use crate::{plan::PlanError, trust::TrustError};
+
+/// Why there is no plan.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// See there.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The float model does not run.
+    #[error(transparent)]
+    Float(#[from] FloatError),
+    /// Some range, scale or modulus does not work out.
+    #[error(transparent)]
+    Quantise(#[from] QuantiseError),
+    /// The fixed-point model does not run on the samples.
+    #[error(transparent)]
+    Oracle(#[from] OracleError),
+    /// The samples are not images of this model.
+    #[error(
+        "the samples have {found} values, which is no positive multiple of the {expected} that an input of shape {shape:?} has"
+    )]
+    Samples {
+        /// Values given.
+        found: usize,
+        /// Elements of one input.
+        expected: usize,
+        /// Shape of one input.
+        shape: Vec<usize>,
+    },
+    /// Not even one image fits.
+    #[error(
+        "one image needs {needed} bytes on the server at step {step}, and {allowed} are allowed: raise --memory, or use a smaller input"
+    )]
+    Memory {
+        /// The step that needs most.
+        step: String,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        allowed: u64,
+    },
+    /// The plan is one that clients would refuse.
+    #[error(
+        "{0}: the model's numbers are out of proportion (weights or ranges that are too large or too small by many powers of two)"
+    )]
+    Refused(#[source] PlanError),
+    /// The fixed-point model does not compute what the float model does.
+    #[error(
+        "the fixed-point model is off by {:.0} % of the result on the samples: give samples that represent the inputs, \
+         more --weight-bits and --input-bits, or rescale weights that are tiny or huge", 100.0 * error
+    )]
+    Imprecise {
+        /// Relative rms error of the result.
+        error: f64,
+    },
+    /// Not a polynomial network.
+    #[error(transparent)]
+    Polynomial(#[from] PolynomialError),
+    /// No parameters carry so many products in a row.
+    #[error(
+        "no parameters of this version carry this network on ciphertexts at 128 bits of security: it multiplies values \
+         by values {products} times. Use fewer or wider layers, fewer --weight-bits, or another trust level"
+    )]
+    TooDeep {
+        /// Squares and products of the network.
+        products: u32,
+    },
+    /// A layer whose numbers do not go together.
+    #[error("{layer}: {reason}")]
+    Layer {
+        /// The node.
+        layer: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The layer's answer is too wide for any modulus.
+    #[error(
+        "{layer}: its integer result spans {width} values with noise below {noise}, which no modulus of this version carries at 128 bits of security: lower --weight-bits or --input-bits"
+    )]
+    Modulus {
+        /// The node.
+        layer: String,
+        /// Largest minus smallest result.
+        width: f64,
+        /// Noise bound.
+        noise: u64,
+    },
+}

@@ -1,0 +1,69 @@
+//! What the model's owner decides.
+
+use serde::{Deserialize, Serialize};
+
+use super::schedule::Passes;
+use crate::{objective::Objective, trust::TrustLevel};
+
+/// The linear engines, as a choice of the model's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// One ciphertext row an element, one coefficient an image.
+    Batch,
+    /// One ciphertext for many elements of an image, one coefficient an element.
+    Coefficient,
+    /// One ciphertext for many elements of an image, one slot an element.
+    Slot,
+}
+
+/// What the model's owner decides; no Debug, samples may be secret.
+#[derive(Clone)]
+pub struct BuildOptions {
+    /// None: [`TrustLevel::TwoParty`].
+    pub trust: Option<TrustLevel>,
+    /// Inputs to choose ranges from, `images * elements` values; none: see
+    /// [`SYNTHETIC_IMAGES`](super::SYNTHETIC_IMAGES).
+    pub samples: Option<Vec<f32>>,
+    /// Smallest and largest input where there are no samples.
+    pub input_range: (f32, f32),
+    /// What the server may use for one batch, in bytes.
+    pub memory: u64,
+    /// Bits of every layer's weights; none: chosen layer by layer.
+    pub weight_bits: Option<u32>,
+    /// Bits of every layer's input; none: chosen layer by layer.
+    pub input_bits: Option<u32>,
+    /// Relative rms error of the result, against the float model on the samples, that the planner aims at; none: [`RESULT_ERROR`], or under
+    /// `two-party` [`SHARES_ERROR`].
+    pub error: Option<f64>,
+    /// Passes over an encrypted network.
+    pub passes: Passes,
+    /// The engine of linear steps under `two-party`; none: what `objective` makes best.
+    pub engine: Option<Engine>,
+    /// What is to be least where there is a choice.
+    pub objective: Objective,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            trust: None,
+            samples: None,
+            input_range: (0.0, 1.0),
+            memory: 4 << 30,
+            weight_bits: None,
+            input_bits: None,
+            error: None,
+            passes: Passes::default(),
+            engine: None,
+            objective: Objective::default(),
+        }
+    }
+}
+
+/// The error to aim at where none is named.
+pub const RESULT_ERROR: f64 = 0.05;
+
+/// The same on shares, where precision costs a few percent of the bytes. With 0.05 one image in 300 of
+/// Gazelle's network A changes its class.
+pub const SHARES_ERROR: f64 = 0.02;

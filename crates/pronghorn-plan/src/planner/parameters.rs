@@ -1,0 +1,154 @@
+//! Parameters of linear layers from their actual integer weights.
+
+use pronghorn_graph::fixed::{Digit, FixedNode, Linear, ValueSpec};
+
+use super::{
+    BuildError, Engine,
+    precision::{Demand, MAX_LOW_BITS},
+    shares::Layer,
+};
+use crate::{
+    rlwe::{ShareBits, WordSize},
+    step::StepKind,
+    steps::linear::{
+        clear::{ClearLinear, Part},
+        coefficient::{self, CoefficientLinear},
+        shared::{self, SharedLinear},
+    },
+};
+
+/// A layer on shares in the engine that was asked for, or in the coefficient engine where it fits.
+pub(super) fn on_shares(
+    layer: &Layer<'_>,
+    input: &ValueSpec,
+    value: &ValueSpec,
+    shares: ShareBits,
+    engine: Option<Engine>,
+) -> Result<StepKind, BuildError> {
+    let (node, linear) = (layer.node, layer.linear);
+    let demand = demand(linear, input, &Part::whole(value));
+    let sizes = (input.len(), node.value.len());
+    let geometry = || linear.geometry.clone();
+    if engine != Some(Engine::Batch) {
+        let secrets = coefficient::secrets(node.value.len());
+        let step = demand
+            .share_carrier(shares, secrets, sizes)
+            .map(|rlwe| CoefficientLinear {
+                geometry: geometry(),
+                rlwe,
+                shares,
+            });
+        if let Some(step) = step.filter(|step| step.layout().is_some()) {
+            return Ok(StepKind::CoefficientLinear(step));
+        }
+        if engine.is_some() {
+            return Err(BuildError::Layer {
+                layer: node.name.clone(),
+                reason: "the inputs of one output do not fit a polynomial, or its values no \
+                         modulus: use --engine batch"
+                    .into(),
+            });
+        }
+    }
+    let rlwe = demand
+        .share_carrier(shares, shared::secrets(node.value.len()), sizes)
+        .ok_or_else(|| BuildError::Modulus {
+            layer: node.name.clone(),
+            width: f64::from(shares.value_bits + shares.guard_bits).exp2(),
+            noise: demand.noise(),
+        })?;
+    Ok(StepKind::SharedLinear(SharedLinear {
+        geometry: geometry(),
+        rlwe,
+        shares,
+    }))
+}
+
+/// A layer whose answer the client decrypts: in one part if 32-bit words carry it, else in two
+/// digits if they carry those, else in one part in 64-bit words.
+pub(super) fn clear(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &ValueSpec,
+) -> Result<ClearLinear, BuildError> {
+    let step = |digits: &[Digit]| in_parts(node, linear, input, digits);
+    let is_narrow = |step: &ClearLinear| step.rlwe.word == WordSize::U32;
+    let whole = step(&[Digit::Whole]);
+    if whole.as_ref().is_ok_and(is_narrow) {
+        return whole;
+    }
+    let narrow = (1..MAX_LOW_BITS)
+        .filter_map(|bits| step(&[Digit::High(bits), Digit::Low(bits)]).ok())
+        .filter(is_narrow);
+    narrow
+        .min_by_key(|step| step.rlwe.modulus_bits())
+        .map_or(whole, Ok)
+}
+
+/// Parameters when the answer has these parts.
+fn in_parts(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &ValueSpec,
+    digits: &[Digit],
+) -> Result<ClearLinear, BuildError> {
+    let (mut parts, mut demands) = (Vec::new(), Vec::new());
+    for &digit in digits {
+        let layer = linear.digit(digit);
+        let error = |reason: String| BuildError::Layer {
+            layer: node.name.clone(),
+            reason,
+        };
+        let bounds = layer
+            .bounds(input, &node.value.shape)
+            .map_err(|source| error(source.to_string()))?;
+        let range = match digit {
+            Digit::Whole => Some((node.value.low, node.value.high)),
+            _ => bounds.fit(),
+        };
+        let (low, high) = range.ok_or_else(|| error("a part exceeds 32 bits".into()))?;
+        let part = Part {
+            left_shift: digit.left_shift(),
+            low,
+            high,
+        };
+        demands.push(demand(&layer, input, &part));
+        parts.push(part);
+    }
+    let demand = Demand::all(&demands);
+    let answers = digits.len() * node.value.len();
+    let (rlwe, scale_log) =
+        demand
+            .carrier(input.len(), answers)
+            .ok_or_else(|| BuildError::Modulus {
+                layer: node.name.clone(),
+                width: demand.width,
+                noise: demand.noise(),
+            })?;
+    Ok(ClearLinear {
+        geometry: linear.geometry.clone(),
+        rlwe,
+        scale_log,
+        parts,
+    })
+}
+
+/// What one part asks of the modulus.
+fn demand(layer: &Linear, input: &ValueSpec, part: &Part) -> Demand {
+    let rows = layer.weights.chunks(layer.geometry.row_len());
+    let norms = rows.map(|row| {
+        let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(f64::from(w))).sum::<f64>();
+        (sum(f64::abs), sum(|w| w * w).sqrt())
+    });
+    let (norm1, norm2) = norms.fold((0f64, 0f64), |most, row| {
+        (most.0.max(row.0), most.1.max(row.1))
+    });
+    let reach = (i64::from(part.high) - part.centre()).max(part.centre() - i64::from(part.low));
+    let input = f64::from(input.low.unsigned_abs().max(input.high.unsigned_abs()));
+    Demand {
+        width: 2.0 * reach as f64,
+        input,
+        norm1,
+        norm2,
+    }
+}

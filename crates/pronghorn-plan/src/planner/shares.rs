@@ -1,0 +1,415 @@
+//! Steps on shares (`two-party`) from fixed-point nodes.
+//!
+//! Moduli, guard bits and the prime of a layer depend on the steps after it. So nodes become drafts
+//! first: layers without parameters, chains of activations as one step each. Then ranges, prime,
+//! conversions and guard bits are settled, in this order, and every draft becomes a complete step.
+
+use std::collections::{BTreeSet, HashMap};
+
+use pronghorn_graph::{
+    fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
+    geometry::ConvGeometry,
+};
+
+use super::{BuildError, Engine, Lowered, consumers, guards, parameters, ranges};
+use crate::{
+    checked::printable,
+    plan::Step,
+    rlwe::ShareBits,
+    share_form::{
+        self, Fault, LEAST_GUARD, MAX_BITS, Node, Readers, ShareForm, ShareRules, Takes, Tolerates,
+        share_forms,
+    },
+    step::{StepKind, StepPlan},
+    steps::{
+        activation::garbled::{Garbled, Stage},
+        linear::slots::SlotLinear,
+    },
+};
+
+/// A step before its parameters are known.
+#[derive(Clone)]
+pub(super) struct Draft<'a> {
+    pub name: String,
+    pub op: Op<'a>,
+    pub inputs: Vec<usize>,
+    pub value: ValueSpec,
+}
+
+/// What a draft does.
+#[derive(Clone)]
+pub(super) enum Op<'a> {
+    /// A linear layer.
+    Layer(Layer<'a>),
+    /// A chain of functions in a garbled circuit.
+    Chain(Garbled),
+    /// A step that has no parameters.
+    Ready(StepKind),
+}
+
+/// A linear layer before its parameters are known.
+#[derive(Clone)]
+pub(super) struct Layer<'a> {
+    /// Number of the node.
+    pub index: usize,
+    pub node: &'a FixedNode,
+    pub linear: &'a Linear,
+    /// Whether it runs on slots; the prime, once it is settled.
+    pub slots: Option<Option<u64>>,
+    /// Guard bits of the answer's shares.
+    pub guard: u32,
+}
+
+impl ShareRules for Layer<'_> {
+    fn prime(&self) -> Option<u64> {
+        self.slots.flatten()
+    }
+
+    fn makes_residues(&self, _inputs: bool, _readers: Readers) -> bool {
+        self.slots.is_some()
+    }
+
+    fn takes(&self) -> Takes {
+        self.slots.map_or(Takes::PowerOfTwo, |_| Takes::Prime)
+    }
+
+    fn tolerates(&self) -> Tolerates {
+        self.slots
+            .map_or(Tolerates::Nothing, |_| Tolerates::Everything)
+    }
+
+    fn margin(&self) -> i64 {
+        i64::from(self.slots.is_none())
+    }
+
+    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
+        bits
+    }
+
+    fn form(&self, bits: u32, _inputs: &[ShareForm]) -> ShareForm {
+        match self.slots {
+            Some(_) => ShareForm::exact(bits),
+            None => ShareForm::guarded(bits, self.guard, 1),
+        }
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// Its protocol's rules for shares.
+    pub fn rules(&self) -> &(dyn ShareRules + '_) {
+        match &self.op {
+            Op::Layer(layer) => layer,
+            Op::Chain(chain) => chain,
+            Op::Ready(kind) => kind.as_step(),
+        }
+    }
+
+    /// Its protocol, unless it is a layer.
+    pub fn protocol(&self) -> Option<&dyn StepPlan> {
+        match &self.op {
+            Op::Layer(_) => None,
+            Op::Chain(chain) => Some(chain),
+            Op::Ready(kind) => Some(kind.as_step()),
+        }
+    }
+
+    /// The layer, if it is one.
+    pub fn layer(&self) -> Option<&Layer<'a>> {
+        match &self.op {
+            Op::Layer(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    fn error(&self, reason: impl Into<String>) -> BuildError {
+        BuildError::Layer {
+            layer: self.name.clone(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The drafts as the rules of shares see them.
+pub(super) fn nodes<'d>(drafts: &'d [Draft<'_>]) -> Vec<Node<'d>> {
+    let node = |draft: &'d Draft<'_>| Node {
+        rules: draft.rules(),
+        inputs: &draft.inputs,
+        value: &draft.value,
+    };
+    drafts.iter().map(node).collect()
+}
+
+/// The steps of a fixed-point graph on shares. `engine`: that of all layers, or for each layer the
+/// coefficient engine where it fits.
+pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowered, BuildError> {
+    // Layers whose answers are made exact at once: guard bits up to the next activation are too many.
+    let mut exact = BTreeSet::new();
+    let (drafts, output) = loop {
+        let mut drafts = Drafts::new(engine == Some(Engine::Slot));
+        let mut output = drafts.all(fixed, &exact)?;
+        let mut drafts = drafts.drafts;
+        ranges::widen(&mut drafts)?;
+        guards::settle_prime(&mut drafts)?;
+        convert(&mut drafts, &mut output);
+        let Some((step, bits)) = settle_guards(&mut drafts)? else {
+            break (drafts, output);
+        };
+        let layers = ranges::layers_before(&drafts, step).chain([step]);
+        let before = exact.len();
+        exact.extend(layers.filter_map(|layer| drafts[layer].layer().map(|layer| layer.index)));
+        if exact.len() == before {
+            return Err(drafts[step].error(format!(
+                "shares of its values take {bits} bits, more than {MAX_BITS}: lower --weight-bits \
+                 or --input-bits, or raise --error"
+            )));
+        }
+    };
+    finish(drafts, output, engine)
+}
+
+/// The drafts so far.
+struct Drafts<'a> {
+    /// Whether layers run on slots.
+    on_slots: bool,
+    drafts: Vec<Draft<'a>>,
+    /// Whether shares of the value have guard bits.
+    guarded: Vec<bool>,
+    /// The draft that makes exact shares of the value.
+    exact: Vec<Option<usize>>,
+}
+
+impl<'a> Drafts<'a> {
+    fn new(on_slots: bool) -> Self {
+        Self {
+            on_slots,
+            drafts: Vec::new(),
+            guarded: Vec::new(),
+            exact: Vec::new(),
+        }
+    }
+
+    /// All nodes, with exact shares right after those of `exact`, and the opening of the result.
+    fn all(&mut self, fixed: &'a FixedGraph, exact: &BTreeSet<usize>) -> Result<usize, BuildError> {
+        let consumers = consumers(fixed);
+        let mut draft_of = vec![0usize; fixed.nodes.len()];
+        for (index, node) in fixed.nodes.iter().enumerate() {
+            let inputs: Vec<usize> = node.inputs.iter().map(|&input| draft_of[input]).collect();
+            draft_of[index] = match &node.op {
+                FixedOp::Activation(op)
+                    if consumers[node.inputs[0]] == 1 && self.join(inputs[0], op, &node.value) =>
+                {
+                    inputs[0]
+                }
+                _ => self.node(index, node, inputs)?,
+            };
+            if exact.contains(&index) {
+                draft_of[index] = self.exact(draft_of[index]);
+            }
+        }
+        let result = draft_of[fixed.output];
+        let value = self.drafts[result].value.clone();
+        let open = Op::Ready(StepKind::Open);
+        Ok(self.push("result".into(), open, vec![result], value))
+    }
+
+    /// Adds a function to the chain of draft `before`, if that is one that takes it.
+    fn join(&mut self, before: usize, op: &ActivationOp, value: &ValueSpec) -> bool {
+        let draft = &mut self.drafts[before];
+        let Op::Chain(chain) = &mut draft.op else {
+            return false;
+        };
+        // A slope would multiply the errors of shares that were to be exact.
+        if chain.ops.is_empty() && matches!(op, ActivationOp::LeakyRelu { .. }) {
+            return false;
+        }
+        chain.ops.push(op.clone());
+        let joins = Stage::of(&chain.ops).is_some();
+        if joins {
+            draft.value = value.clone();
+        } else {
+            chain.ops.pop();
+        }
+        joins
+    }
+
+    fn node(
+        &mut self,
+        index: usize,
+        node: &'a FixedNode,
+        mut inputs: Vec<usize>,
+    ) -> Result<usize, BuildError> {
+        let name = printable(&node.name);
+        let op = match &node.op {
+            FixedOp::Input => Op::Ready(StepKind::Input),
+            FixedOp::Local(op) => Op::Ready(StepKind::Local(op.clone())),
+            FixedOp::Linear(linear) => {
+                if !self.on_slots {
+                    inputs[0] = self.exact(inputs[0]);
+                }
+                Op::Layer(Layer {
+                    index,
+                    node,
+                    linear,
+                    slots: self.on_slots.then_some(None),
+                    guard: LEAST_GUARD,
+                })
+            }
+            FixedOp::Activation(ActivationOp::Square) => {
+                inputs[0] = self.exact(inputs[0]);
+                Op::Ready(StepKind::Square)
+            }
+            FixedOp::Activation(op) => {
+                let ops = vec![op.clone()];
+                if Stage::of(&ops).is_none() {
+                    return Err(BuildError::Layer {
+                        layer: node.name.clone(),
+                        reason: "no circuit computes a leaky ReLU with a negative slope: use \
+                                 --trust client-aided"
+                            .into(),
+                    });
+                }
+                Op::Chain(Garbled { ops })
+            }
+        };
+        Ok(self.push(name, op, inputs, node.value.clone()))
+    }
+
+    /// The draft itself, or the one that makes its shares exact.
+    fn exact(&mut self, draft: usize) -> usize {
+        if !self.guarded[draft] {
+            return draft;
+        }
+        if let Some(exact) = self.exact[draft] {
+            return exact;
+        }
+        let (name, value) = (
+            self.drafts[draft].name.clone(),
+            self.drafts[draft].value.clone(),
+        );
+        let chain = Op::Chain(Garbled { ops: Vec::new() });
+        let exact = self.push(name, chain, vec![draft], value);
+        self.exact[draft] = Some(exact);
+        exact
+    }
+
+    fn push(&mut self, name: String, op: Op<'a>, inputs: Vec<usize>, value: ValueSpec) -> usize {
+        let draft = Draft {
+            name,
+            op,
+            inputs,
+            value,
+        };
+        let passes_on = draft.rules().takes() == Takes::Same
+            && draft.inputs.iter().any(|&input| self.guarded[input]);
+        let guarded = draft.layer().is_some_and(|layer| layer.slots.is_none());
+        self.guarded.push(guarded || passes_on);
+        self.exact.push(None);
+        self.drafts.push(draft);
+        self.drafts.len() - 1
+    }
+}
+
+/// Puts a circuit wherever a step takes shares modulo another number than its input's: a prime for
+/// layers on slots, a power of two for squares.
+fn convert(drafts: &mut Vec<Draft<'_>>, output: &mut usize) {
+    loop {
+        let all = nodes(drafts);
+        let Some((reader, input)) = share_form::other_modulus(&all, &share_forms(&all)) else {
+            return;
+        };
+        let moved = |index: usize| index + usize::from(index >= reader);
+        for draft in &mut drafts[reader..] {
+            for read in &mut draft.inputs {
+                *read = moved(*read);
+            }
+        }
+        for read in &mut drafts[reader].inputs {
+            if *read == input {
+                *read = reader;
+            }
+        }
+        *output = moved(*output);
+        let draft = Draft {
+            name: drafts[input].name.clone(),
+            op: Op::Chain(Garbled { ops: Vec::new() }),
+            inputs: vec![input],
+            value: drafts[input].value.clone(),
+        };
+        drafts.insert(reader, draft);
+    }
+}
+
+/// Chooses guard bits. The draft, if any, whose shares then take too many bits, and how many.
+fn settle_guards(drafts: &mut [Draft<'_>]) -> Result<Option<(usize, u32)>, BuildError> {
+    loop {
+        let all = nodes(drafts);
+        match share_form::fault(&all, &share_forms(&all)) {
+            None => return Ok(None),
+            Some((_, Fault::Error { input, guard })) => guards::raise(drafts, input, guard),
+            Some((draft, Fault::Width { bits })) => return Ok(Some((draft, bits))),
+            Some((draft, Fault::Inexact { .. } | Fault::Modulus { .. })) => {
+                return Err(drafts[draft].error("its input is not shared as it takes it"));
+            }
+        }
+    }
+}
+
+/// Complete steps.
+fn finish(
+    drafts: Vec<Draft<'_>>,
+    output: usize,
+    engine: Option<Engine>,
+) -> Result<Lowered, BuildError> {
+    let forms = share_forms(&nodes(&drafts));
+    // Networks repeat their layers, and each takes a while to choose.
+    let mut chosen: HashMap<ConvGeometry, SlotLinear> = HashMap::new();
+    let (mut steps, mut weights): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
+    for (draft, form) in drafts.iter().zip(&forms) {
+        let layer = draft.layer();
+        let kind = match &draft.op {
+            Op::Ready(kind) => kind.clone(),
+            Op::Chain(chain) => StepKind::Garbled(chain.clone()),
+            Op::Layer(layer) => match layer.prime() {
+                Some(t) => StepKind::SlotLinear(on_slots(layer, t, &mut chosen)?),
+                None => {
+                    let shares = ShareBits {
+                        value_bits: form.value_bits(),
+                        guard_bits: form.guard,
+                    };
+                    let input = &drafts[draft.inputs[0]].value;
+                    parameters::on_shares(layer, input, &draft.value, shares, engine)?
+                }
+            },
+        };
+        weights.push(layer.map(|layer| layer.linear.clone()));
+        steps.push(Step {
+            name: draft.name.clone(),
+            kind,
+            inputs: draft.inputs.clone(),
+            value: draft.value.clone(),
+        });
+    }
+    Ok(Lowered {
+        steps,
+        output,
+        weights,
+    })
+}
+
+/// Parameters of a layer on slots.
+fn on_slots(
+    layer: &Layer<'_>,
+    t: u64,
+    chosen: &mut HashMap<ConvGeometry, SlotLinear>,
+) -> Result<SlotLinear, BuildError> {
+    let geometry = &layer.linear.geometry;
+    if let Some(found) = chosen.get(geometry) {
+        return Ok(found.clone());
+    }
+    let found = SlotLinear::choose(geometry, t).map_err(|error| BuildError::Layer {
+        layer: layer.node.name.clone(),
+        reason: error.to_string(),
+    })?;
+    chosen.insert(geometry.clone(), found.clone());
+    Ok(found)
+}

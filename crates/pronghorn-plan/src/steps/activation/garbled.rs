@@ -1,0 +1,488 @@
+//! Activations on shares, in garbled circuits: the server garbles, the client evaluates.
+//!
+//! A chain of functions becomes one [`Stage`], and that a circuit for each size of window. The
+//! client's share goes in by oblivious transfer, a label a bit. Neither party learns anything.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use pronghorn_graph::{
+    fixed::{ActivationOp, Interval, ValueSpec},
+    geometry::Window,
+    shape::{self, OperatorError},
+};
+use pronghorn_mpc::{
+    circuit::{Activation, Circuit, CircuitError, Rectifier, Requantisation},
+    ot::{OtParameters, extension},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{names, pooled, range};
+use crate::{
+    cost::{Cost, Memory, StepCost, rate},
+    share_form::{Node, Readers, ShareForm, ShareRules, Tolerates},
+    step::{Compiled, Derived, Place, StepPlan},
+    text::Description,
+    trust::TrustLevel,
+};
+
+/// Most values in a window of a garbled pool.
+pub const MAX_WINDOW: usize = 1 << 10;
+
+/// Functions in a garbled circuit. Without functions: the same value, in exact shares modulo the
+/// number that its readers take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Garbled {
+    /// Applied in order, each to the result of the one before.
+    pub ops: Vec<ActivationOp>,
+}
+
+/// A chain of functions as one circuit has it: the largest of a window, a rectifier, a change of precision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    /// The pool, if any.
+    pub window: Option<Window>,
+    /// What happens below zero.
+    pub rectifier: Rectifier,
+    /// The change of precision, if any.
+    pub requantisation: Option<Requantisation>,
+}
+
+impl Stage {
+    /// The chain, where it fits one circuit. All of these functions but squares are monotone, so that a maximum
+    /// may be taken first.
+    pub fn of(ops: &[ActivationOp]) -> Option<Self> {
+        let nothing = Self {
+            window: None,
+            rectifier: Rectifier::None,
+            requantisation: None,
+        };
+        ops.iter().try_fold(nothing, Self::then)
+    }
+
+    fn then(mut self, op: &ActivationOp) -> Option<Self> {
+        match *op {
+            ActivationOp::MaxPool { ref window } if self.window.is_none() => {
+                self.window = Some(window.clone());
+            }
+            ActivationOp::Relu => match (&mut self.requantisation, self.rectifier) {
+                (Some(last), _) => {
+                    last.low = last.low.max(0);
+                    last.high = last.high.max(0);
+                }
+                (None, Rectifier::None | Rectifier::Relu) => self.rectifier = Rectifier::Relu,
+                (None, Rectifier::Leaky { .. }) => return None,
+            },
+            ActivationOp::Clip { low, high } => return self.requantised(0, low, high),
+            ActivationOp::Requantise { shift, low, high } => {
+                return self.requantised(shift, low, high);
+            }
+            ActivationOp::LeakyRelu { slope, shift }
+                if slope >= 0
+                    && self.requantisation.is_none()
+                    && self.rectifier == Rectifier::None =>
+            {
+                self.rectifier = Rectifier::Leaky { slope, shift };
+            }
+            ActivationOp::LeakyRelu { .. }
+            | ActivationOp::MaxPool { .. }
+            | ActivationOp::Square => {
+                return None;
+            }
+        }
+        Some(self)
+    }
+
+    /// `clamp(round(x / 2^shift), low, high)` after it.
+    fn requantised(mut self, shift: u32, low: i32, high: i32) -> Option<Self> {
+        let next = |x: i32| {
+            let rounded = (i64::from(x) + ((1i64 << shift) >> 1)) >> shift;
+            rounded.max(low.into()).min(high.into()) as i32
+        };
+        self.requantisation = Some(match self.requantisation {
+            None => Requantisation { shift, low, high },
+            // Clamps before a monotone function are clamps after it.
+            Some(first) if first.shift == 0 || shift == 0 => Requantisation {
+                shift: first.shift + shift,
+                low: next(first.low),
+                high: next(first.high),
+            },
+            Some(_) => return None,
+        });
+        Some(self)
+    }
+
+    /// Bits dropped in the end, guard bits not counted.
+    fn shift(&self) -> u32 {
+        self.requantisation.map_or(0, |last| last.shift)
+    }
+
+    /// What the server adds to its share of each input so that errors do not change what is rounded.
+    pub fn offset(&self, input: &ShareForm) -> i64 {
+        // Without a shift, dropping the guard bits rounds to nearest.
+        if self.shift() > 0 {
+            input.error as i64
+        } else {
+            0
+        }
+    }
+
+    /// The circuit for windows of `pool` values.
+    ///
+    /// # Errors
+    /// Ranges, forms and functions do not go together.
+    pub fn circuit(
+        &self,
+        pool: usize,
+        input: (&ValueSpec, &ShareForm),
+        output: &ShareForm,
+    ) -> Result<Circuit, CircuitError> {
+        let (value, form) = input;
+        let requantisation = match self.requantisation {
+            None if form.guard == 0 => None,
+            None => Some(Requantisation {
+                shift: form.guard,
+                low: i32::MIN,
+                high: i32::MAX,
+            }),
+            Some(last) => Some(Requantisation {
+                shift: last.shift + form.guard,
+                ..last
+            }),
+        };
+        let activation = Activation {
+            pool,
+            rectifier: self.rectifier,
+            requantisation,
+        };
+        let (low, high) = form.lifted(value, self.offset(form));
+        activation.circuit(form.modulus()?, low, high, output.modulus()?)
+    }
+
+    /// Units that a value's range needs above it so that the circuit rounds in one addition.
+    fn rounding(&self) -> i32 {
+        match (self.rectifier, self.requantisation) {
+            (Rectifier::None | Rectifier::Relu, Some(last)) => ((1i64 << last.shift) >> 1) as i32,
+            _ => 0,
+        }
+    }
+}
+
+/// The largest factor by which a chain multiplies its input's error.
+fn factor(ops: &[ActivationOp]) -> u64 {
+    let of = |op: &ActivationOp| match *op {
+        ActivationOp::LeakyRelu { slope, shift } => {
+            u64::from(slope.unsigned_abs()).max(1u64.checked_shl(shift).unwrap_or(u64::MAX))
+        }
+        _ => 1,
+    };
+    ops.iter().map(of).fold(1, u64::saturating_mul)
+}
+
+/// What becomes of a circuit's output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// The parties keep shares modulo a number, as the circuit says.
+    Shares,
+    /// The client learns it, a word without a sign.
+    Unsigned,
+    /// The client learns it, a word in two's complement.
+    Signed {
+        /// Bits of the word.
+        bits: u32,
+    },
+}
+
+/// The circuits of a garbled step. Both parties have the same ones, from the plan.
+pub struct Circuits {
+    /// The elements of the output by circuit: each of them is in one group, once.
+    pub groups: Vec<Group>,
+    /// Added to every input: the server adds it to its share, so that errors do not change what is
+    /// rounded.
+    pub offset: i64,
+    /// What becomes of the circuits' outputs.
+    pub output: Output,
+}
+
+/// Elements of the output that share a circuit. Windows at a border have fewer values than others,
+/// so a pool may have several groups.
+#[derive(Clone)]
+pub struct Group {
+    /// One output. As many words of the garbler's (the server's shares) as of the evaluator's (the
+    /// client's), word by word of the same width.
+    pub circuit: Arc<Circuit>,
+    /// Elements of the output.
+    pub elements: Indices,
+    /// Elements of the input that go into each of these, in the order of the circuit's words,
+    /// element by element.
+    pub sources: Indices,
+}
+
+/// Numbers of elements, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Indices {
+    /// `0..n`: no list of a large layer's elements is kept.
+    All(usize),
+    /// These.
+    Listed(Arc<[u32]>),
+}
+
+impl Indices {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::All(count) => *count,
+            Self::Listed(indices) => indices.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The index at a place below [`len`](Self::len).
+    pub fn get(&self, place: usize) -> usize {
+        match self {
+            Self::All(_) => place,
+            Self::Listed(indices) => indices[place] as usize,
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len()).map(|place| self.get(place))
+    }
+}
+
+impl FromIterator<usize> for Indices {
+    fn from_iter<I: IntoIterator<Item = usize>>(indices: I) -> Self {
+        Self::Listed(indices.into_iter().map(|index| index as u32).collect())
+    }
+}
+
+/// Output elements with windows of one size.
+struct Windows {
+    elements: Vec<usize>,
+    sources: Vec<usize>,
+}
+
+impl Circuits {
+    /// The circuits for each size of `window`, or for single values. `circuit` makes that of a size.
+    ///
+    /// # Errors
+    /// A window is empty or too large, or there is no such circuit.
+    pub(crate) fn new(
+        window: Option<&Window>,
+        input: &ValueSpec,
+        offset: i64,
+        output: Output,
+        circuit: impl Fn(usize) -> Result<Circuit, CircuitError>,
+    ) -> Result<Self, String> {
+        let make = |pool| {
+            circuit(pool)
+                .map(Arc::new)
+                .map_err(|error| error.to_string())
+        };
+        let groups = match window {
+            None => vec![Group {
+                circuit: make(1)?,
+                elements: Indices::All(input.len()),
+                sources: Indices::All(input.len()),
+            }],
+            Some(window) => {
+                let sizes = windows(window, input).ok_or_else(|| {
+                    format!("its window is empty somewhere, or has more than {MAX_WINDOW} values")
+                })?;
+                let group = |(pool, windows): (usize, Windows)| {
+                    Ok(Group {
+                        circuit: make(pool)?,
+                        elements: windows.elements.into_iter().collect(),
+                        sources: windows.sources.into_iter().collect(),
+                    })
+                };
+                sizes
+                    .into_iter()
+                    .map(group)
+                    .collect::<Result<_, String>>()?
+            }
+        };
+        Ok(Self {
+            groups,
+            offset,
+            output,
+        })
+    }
+
+    /// Bytes of tables, and bits of the client's shares, for a batch.
+    fn sizes(&self, batch: usize) -> (u64, usize) {
+        self.groups.iter().fold((0, 0), |(tables, bits), group| {
+            let instances = group.elements.len() * batch;
+            (
+                tables + group.circuit.table_bytes(instances) as u64,
+                bits + group.circuit.labelled_bits() * instances,
+            )
+        })
+    }
+}
+
+/// The output elements by the size of their windows; `None` where a window is empty or too large, or
+/// the shape has no rows and columns.
+fn windows(window: &Window, input: &ValueSpec) -> Option<BTreeMap<usize, Windows>> {
+    let (channels, size) = shape::image(&input.shape).ok()?;
+    let output = window.pool_output(size).ok()?;
+    let mut groups = BTreeMap::new();
+    for element in 0..channels * output[0] * output[1] {
+        let sources: Vec<usize> = window.pooled(size, output, element).collect();
+        if sources.is_empty() || sources.len() > MAX_WINDOW {
+            return None;
+        }
+        let group = groups.entry(sources.len()).or_insert_with(|| Windows {
+            elements: Vec::new(),
+            sources: Vec::new(),
+        });
+        group.elements.push(element);
+        group.sources.extend(sources);
+    }
+    Some(groups)
+}
+
+/// Values in all windows of a pool, and the sum of the sizes that windows have, each counted once: from sizes alone, before anything is
+/// made. `None` where the shape is not one that can be pooled.
+fn window_sizes(window: &Window, input: &ValueSpec) -> Option<(usize, usize)> {
+    let (channels, size) = shape::image(&input.shape).ok()?;
+    let output = window.pool_output(size).ok()?;
+    let taps =
+        |axis: usize| (0..output[axis]).map(move |at| window.taps(axis, at, size[axis]).len());
+    let sums = [0, 1].map(|axis| taps(axis).fold(0, usize::saturating_add));
+    let distinct = [0, 1].map(|axis| taps(axis).collect::<BTreeSet<_>>());
+    let sizes: BTreeSet<usize> = distinct[0]
+        .iter()
+        .flat_map(|height| {
+            distinct[1]
+                .iter()
+                .map(move |width| height.saturating_mul(*width))
+        })
+        .collect();
+    let values = channels.saturating_mul(sums[0]).saturating_mul(sums[1]);
+    Some((values, sizes.into_iter().fold(0, usize::saturating_add)))
+}
+
+/// Bytes of so many correlated OTs.
+pub(crate) fn ot_bytes(count: usize) -> u64 {
+    extension::message_bytes(count, OtParameters::default().width()) as u64
+}
+
+/// A garbled step all at once: choices up, tables and labels down.
+pub(crate) fn at_once(circuits: &Circuits, batch: usize) -> StepCost {
+    let (tables, bits) = circuits.sizes(batch);
+    let cost = StepCost {
+        bytes_up: ot_bytes(bits),
+        bytes_down: tables,
+        rounds: 1,
+        seconds: tables as f64 * rate::TABLE_BYTE + bits as f64 * rate::TRANSFER,
+        ..StepCost::default()
+    };
+    cost.with_waits()
+}
+
+impl ShareRules for Garbled {
+    fn makes_residues(&self, inputs: bool, readers: Readers) -> bool {
+        if self.ops.is_empty() {
+            return !inputs;
+        }
+        readers.others > 0 || readers.powers_of_two == 0
+    }
+
+    fn tolerates(&self) -> Tolerates {
+        Tolerates::Factor(factor(&self.ops))
+    }
+
+    fn input_bits(&self, _bits: u32, _place: usize, input: &Node<'_>) -> u32 {
+        input.width(self.rounding())
+    }
+}
+
+impl Garbled {
+    /// Units that the input's range needs above it so that the circuit rounds in one addition.
+    pub(crate) fn rounding(&self) -> i32 {
+        Stage::of(&self.ops).map_or(0, |stage| stage.rounding())
+    }
+
+    fn stage(&self) -> Result<Stage, String> {
+        Stage::of(&self.ops).ok_or_else(|| "its functions do not fit one circuit".into())
+    }
+}
+
+impl StepPlan for Garbled {
+    fn trust(&self) -> &'static [TrustLevel] {
+        &[TrustLevel::TwoParty]
+    }
+
+    fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        range(&self.ops, inputs, value)
+    }
+
+    fn pooled(&self, outputs: usize) -> usize {
+        pooled(&self.ops, outputs)
+    }
+
+    fn circuit_values(&self, place: &Place<'_>) -> Result<[usize; 2], String> {
+        let input = place.input();
+        match self.stage()?.window {
+            None => Ok([1, input.len()]),
+            Some(window) => window_sizes(&window, input)
+                .map(|(values, sizes)| [sizes, values])
+                .ok_or_else(|| "its window is empty somewhere".into()),
+        }
+    }
+
+    fn compile(&self, place: &Place<'_>) -> Result<Derived, String> {
+        let stage = self.stage()?;
+        let (input, form) = (place.input(), place.input_form());
+        let offset = stage.offset(form);
+        let circuit = |pool| stage.circuit(pool, (input, form), place.form());
+        let window = stage.window.as_ref();
+        Circuits::new(window, input, offset, Output::Shares, circuit).map(Derived::from)
+    }
+
+    fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
+        let Derived::Circuits(circuits) = step.derived else {
+            return Cost::default();
+        };
+        let (tables, bits) = circuits.sizes(batch);
+        let at_once = at_once(circuits, batch);
+        let seconds = at_once.seconds;
+        // The extension sends `128 / width` bits for an OT, which is a block at either party.
+        let blocks = at_once
+            .bytes_up
+            .saturating_mul(OtParameters::default().width() as u64);
+        let offline = StepCost {
+            seconds: seconds * rate::OFFLINE,
+            memory: Memory {
+                server: blocks,
+                client: blocks + tables,
+            },
+            ..at_once
+        };
+        let online = StepCost {
+            bytes_up: bits.div_ceil(8) as u64,
+            bytes_down: 16 * bits as u64,
+            rounds: 1,
+            seconds: seconds * rate::ONLINE,
+            ..StepCost::default()
+        };
+        Cost {
+            at_once,
+            offline,
+            online,
+        }
+    }
+
+    fn describe(&self, _step: &Compiled<'_>) -> Description {
+        Description::of(format!("{} by garbled circuit", names(&self.ops)))
+    }
+}

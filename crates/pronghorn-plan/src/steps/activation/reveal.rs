@@ -1,0 +1,46 @@
+//! Activations by the client, in the clear (`client-aided`; nGraph-HE2, section 4.4).
+//!
+//! No message: the client has the value. It learns every value before an activation, and with them
+//! the weights.
+
+use pronghorn_graph::{
+    fixed::{ActivationOp, Interval, ValueSpec},
+    shape::OperatorError,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{names, pooled, range};
+use crate::{
+    share_form::ShareRules,
+    step::{Compiled, StepPlan},
+    text::Description,
+    trust::TrustLevel,
+};
+
+/// Functions that the client computes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reveal {
+    /// Applied in order, each to the result of the one before.
+    pub ops: Vec<ActivationOp>,
+}
+
+impl ShareRules for Reveal {}
+
+impl StepPlan for Reveal {
+    fn trust(&self) -> &'static [TrustLevel] {
+        &[TrustLevel::ClientAided]
+    }
+
+    fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        range(&self.ops, inputs, value)
+    }
+
+    fn pooled(&self, outputs: usize) -> usize {
+        pooled(&self.ops, outputs)
+    }
+
+    fn describe(&self, _step: &Compiled<'_>) -> Description {
+        Description::of(format!("{} by the client", names(&self.ops)))
+    }
+}

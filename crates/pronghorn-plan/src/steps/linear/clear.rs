@@ -1,0 +1,250 @@
+//! A linear layer whose answer the client decrypts, in the batch engine (`client-aided`).
+//!
+//! One ciphertext row an element, one coefficient an image. What the client learns: the layer's
+//! value, and with it the weights. The server learns nothing.
+
+use pronghorn_graph::{
+    fixed::{Interval, ValueSpec},
+    geometry::ConvGeometry,
+    shape::OperatorError,
+};
+use pronghorn_he::rlwe::Encoding;
+use serde::{Deserialize, Serialize};
+
+use super::{Rows, describe, range};
+use crate::{
+    checked::CheckedPlan,
+    cost::{Cost, StepMemory, rate},
+    planner::precision::MAX_LOW_BITS,
+    rlwe::{Rlwe, WordSize},
+    share_form::{Node, ShareRules, Takes, Tolerates},
+    step::{Compiled, Place, StepKind, StepPlan},
+    text::Description,
+    trust::TrustLevel,
+};
+
+/// A linear layer whose answer the client decrypts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearLinear {
+    /// Sizes of the convolution or dense layer.
+    pub geometry: ConvGeometry,
+    /// Ring, modulus and dropped bits.
+    pub rlwe: Rlwe,
+    /// A message `m` is `m << scale_log` in a coefficient.
+    pub scale_log: u32,
+    /// The answers of each element: one, or two for weights cut into a high and a low digit.
+    pub parts: Vec<Part>,
+}
+
+/// One answer of a linear step. The element is the sum of its parts, each shifted up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Bits by which it is shifted up.
+    pub left_shift: u32,
+    /// Smallest integer it can be.
+    pub low: i32,
+    /// Largest integer it can be.
+    pub high: i32,
+}
+
+impl Part {
+    /// The part that is a whole value.
+    pub fn whole(value: &ValueSpec) -> Self {
+        Self {
+            left_shift: 0,
+            low: value.low,
+            high: value.high,
+        }
+    }
+
+    /// The middle of its range. Answers hold `message - centre`.
+    pub fn centre(&self) -> i64 {
+        (i64::from(self.low) + i64::from(self.high)).div_euclid(2)
+    }
+}
+
+/// Most parts of a linear step.
+pub const MAX_PARTS: usize = 2;
+
+impl ClearLinear {
+    /// How messages sit in the words of one part of the answer.
+    pub fn encoding(&self, part: &Part) -> Encoding {
+        Encoding {
+            scale_log: self.scale_log,
+            dropped_bits: self.rlwe.dropped_bits,
+            centre: part.centre(),
+            low: part.low,
+            high: part.high,
+        }
+    }
+
+    fn rows(&self, place: &Place<'_>) -> Rows {
+        Rows {
+            inputs: place.input().len(),
+            outputs: place.value().len(),
+            parts: self.parts.len(),
+        }
+    }
+
+    fn check_messages(&self, place: &Place<'_>) -> Result<(), String> {
+        let modulus = self.rlwe.modulus;
+        let fits = |messages: i64| (i128::from(messages) << self.scale_log) < i128::from(modulus);
+        let input = place.input();
+        let reach = 2 * i64::from(input.low.unsigned_abs().max(input.high.unsigned_abs())) + 1;
+        if !fits(reach) {
+            return Err(format!(
+                "its inputs, {reach} at scale 2^{}, exceed the modulus {modulus}",
+                self.scale_log
+            ));
+        }
+        for part in &self.parts {
+            if part.low > part.high || part.left_shift > 31 {
+                return Err(format!(
+                    "a part has range {}..={}, shifted by {}",
+                    part.low, part.high, part.left_shift
+                ));
+            }
+            let width = i64::from(part.high) - i64::from(part.low) + 2;
+            if !fits(width) {
+                return Err(format!(
+                    "its answers, {width} at scale 2^{}, exceed the modulus {modulus}",
+                    self.scale_log
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ShareRules for ClearLinear {
+    fn takes(&self) -> Takes {
+        Takes::PowerOfTwo
+    }
+
+    fn tolerates(&self) -> Tolerates {
+        Tolerates::Nothing
+    }
+
+    fn margin(&self) -> i64 {
+        1
+    }
+
+    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
+        bits
+    }
+}
+
+impl StepPlan for ClearLinear {
+    fn trust(&self) -> &'static [TrustLevel] {
+        &[TrustLevel::ClientAided]
+    }
+
+    fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        range(&self.geometry, inputs, value)
+    }
+
+    fn check(&self, place: &Place<'_>) -> Result<(), String> {
+        self.rlwe.check()?;
+        let (bits, dropped) = (self.rlwe.modulus_bits(), self.rlwe.dropped_bits);
+        let dropped_a = self.rlwe.dropped_bits_a;
+        if self.scale_log == 0 || self.scale_log >= bits || dropped.max(dropped_a) >= self.scale_log
+        {
+            return Err(format!(
+                "scale 2^{} and {dropped_a} or {dropped} dropped bits do not go with a modulus of \
+                 {bits} bits",
+                self.scale_log
+            ));
+        }
+        if !(1..=MAX_PARTS).contains(&self.parts.len()) {
+            return Err(format!(
+                "its answer has {} parts, not 1 to {MAX_PARTS}",
+                self.parts.len()
+            ));
+        }
+        self.check_messages(place)?;
+        match self.parts.as_slice() {
+            [part] if *part == Part::whole(place.value()) => Ok(()),
+            [high, low] if low.left_shift == 0 && (1..MAX_LOW_BITS).contains(&high.left_shift) => {
+                Ok(())
+            }
+            _ => Err("its parts are neither its value nor a high and a low digit of it".into()),
+        }
+    }
+
+    fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
+        let rows = self.rows(&step.place);
+        Cost::online(rows.cost(&self.rlwe, &self.geometry, batch))
+    }
+
+    fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
+        self.rows(&step.place).memory(&self.rlwe, batch)
+    }
+
+    fn describe(&self, _step: &Compiled<'_>) -> Description {
+        let parts = if self.parts.len() > 1 {
+            ", two digits"
+        } else {
+            ""
+        };
+        let parameters = format!("scale 2^{}, {}", self.scale_log, self.rlwe.describe());
+        Description {
+            what: describe("batch engine", &self.geometry) + parts,
+            ..Description::with_ring(&self.rlwe, parameters)
+        }
+    }
+
+    fn block(&self) -> usize {
+        self.rlwe.degree
+    }
+}
+
+/// A client-aided plan with values in the slots of CKKS, two in each by complex packing (nGraph-HE2,
+/// section 4.3), beside the coefficients that it takes. Both hold `N` values in a polynomial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlotForm {
+    /// Bits of the largest modulus.
+    pub modulus_bits: u32,
+    /// Bytes both ways, as a multiple of those of coefficients.
+    pub bytes: f64,
+    /// Predicted seconds on one core, both parties added, as a multiple of those of coefficients.
+    pub seconds: f64,
+}
+
+/// The slot form of a client-aided plan, for a batch. A slot is a sum of `N` coefficients with
+/// factors of absolute value 1, so its noise is `sqrt(N)` times theirs, and the modulus half of
+/// `log2 N` bits wider. Each row takes an FFT at the client, in and out. `None` without linear steps
+/// whose values the client sees.
+pub fn slot_form(plan: &CheckedPlan, batch: usize) -> Option<SlotForm> {
+    let (mut bits, mut bytes, mut seconds) = (0, [0f64; 2], [0f64; 2]);
+    for index in 0..plan.steps.len() {
+        let StepKind::ClearLinear(linear) = &plan.steps[index].kind else {
+            continue;
+        };
+        let cost = plan.cost(index, batch).at_once;
+        let rlwe = &linear.rlwe;
+        let now = rlwe.modulus_bits();
+        let wide = now + rlwe.degree.ilog2().div_ceil(2) + 1;
+        bits = bits.max(wide);
+        let both = (cost.bytes_up + cost.bytes_down) as f64;
+        bytes[0] += both;
+        bytes[1] += both * f64::from(wide) / f64::from(now);
+        let rows = linear.rows(&plan.place(index));
+        let blocks = (rows.inputs as u64 + rows.answers()) * batch.div_ceil(rlwe.degree) as u64;
+        let fft = rlwe.degree as f64 * f64::from(rlwe.degree.ilog2()) * rate::BUTTERFLY;
+        // Beyond 31 bits words have 64.
+        let words = if now <= 31 && wide > 31 {
+            WordSize::U32.rates().product / WordSize::U64.rates().product
+        } else {
+            1.0
+        };
+        seconds[0] += cost.seconds;
+        seconds[1] += cost.seconds * words + blocks as f64 * fft;
+    }
+    (bits > 0).then(|| SlotForm {
+        modulus_bits: bits,
+        bytes: bytes[1] / bytes[0],
+        seconds: seconds[1] / seconds[0],
+    })
+}

@@ -1,0 +1,185 @@
+//! A linear layer on shares in the coefficient engine (`two-party`): single images, no keys.
+//!
+//! One ciphertext for many elements of an image, one coefficient an element ([`Layout`]). The server
+//! publishes polynomials that hide the weights, once a client ([`hiding`](super::hiding)).
+
+use pronghorn_graph::{
+    fixed::{Interval, ValueSpec},
+    geometry::ConvGeometry,
+    shape::OperatorError,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+pub use super::layout::{Layout, Site};
+use super::{describe, hiding::Hiding, range};
+use crate::{
+    cost::{Cost, Memory, Once, PUBLICATION_IMAGES, StepCost, StepMemory, rate},
+    rlwe::{Rlwe, ShareBits, stream_bytes},
+    share_form::{Node, ShareForm, ShareRules, Takes, Tolerates},
+    step::{Compiled, Derived, Place, StepPlan},
+    text::Description,
+    trust::TrustLevel,
+};
+
+/// Most coefficients of all polynomials that one layer publishes or reads.
+const MAX_PUBLISHED_WORDS: usize = 1 << 28;
+
+/// A linear layer on shares in the coefficient engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoefficientLinear {
+    /// Sizes of the convolution or dense layer.
+    pub geometry: ConvGeometry,
+    /// Ring, modulus and dropped bits.
+    pub rlwe: Rlwe,
+    /// The modulus of the answer's shares.
+    pub shares: ShareBits,
+}
+
+/// Most secrets that one `a` serves, for a layer of so many outputs.
+pub(crate) fn secrets(outputs: usize) -> usize {
+    PUBLICATION_IMAGES.max(outputs)
+}
+
+impl CoefficientLinear {
+    /// Where values sit in polynomials; `None` where an output reads more than a polynomial holds.
+    pub fn layout(&self) -> Option<Layout> {
+        Layout::new(&self.geometry, self.rlwe.degree)
+    }
+
+    /// Words that a client sends for a batch: for each image a polynomial that hides answers, and
+    /// the coefficients that are read.
+    pub fn request_words(&self, layout: &Layout, batch: usize) -> usize {
+        batch.saturating_mul(layout.words().saturating_add(self.rlwe.degree))
+    }
+
+    fn derived<'a>(&self, step: &'a Compiled<'_>) -> Option<&'a Arc<Layout>> {
+        match step.derived {
+            Derived::Polynomials(layout) => Some(layout),
+            _ => None,
+        }
+    }
+
+    fn work(&self, layout: &Layout, outputs: usize, batch: usize) -> StepCost {
+        let words = self.request_words(layout, batch);
+        let answers = batch * outputs;
+        let multiply_adds = self.geometry.multiply_adds().saturating_mul(batch as u64);
+        // Of an image, one polynomial hides its answers. For each published one, both parties make
+        // a product.
+        let polynomials = 1 + layout.tiles() * layout.polynomials() + 2 * layout.published();
+        let transforms = (batch * polynomials * self.rlwe.degree) as f64 * rate::TRANSFORM_WORD;
+        StepCost {
+            bytes_up: stream_bytes(words, self.rlwe.modulus_bits()),
+            bytes_down: stream_bytes(answers, self.rlwe.answer_bits()),
+            multiply_adds,
+            rounds: 1,
+            seconds: multiply_adds as f64 / rate::DIRECT_PRODUCT
+                + transforms
+                + (words + answers) as f64 * rate::SENT_WORD,
+            ..StepCost::default()
+        }
+    }
+}
+
+impl ShareRules for CoefficientLinear {
+    fn takes(&self) -> Takes {
+        Takes::PowerOfTwo
+    }
+
+    fn tolerates(&self) -> Tolerates {
+        Tolerates::Nothing
+    }
+
+    fn margin(&self) -> i64 {
+        1
+    }
+
+    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
+        bits
+    }
+
+    fn form(&self, bits: u32, _inputs: &[ShareForm]) -> ShareForm {
+        ShareForm::guarded(bits, self.shares.guard_bits, 1)
+    }
+}
+
+impl StepPlan for CoefficientLinear {
+    fn trust(&self) -> &'static [TrustLevel] {
+        &[TrustLevel::TwoParty]
+    }
+
+    fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        range(&self.geometry, inputs, value)
+    }
+
+    fn check(&self, place: &Place<'_>) -> Result<(), String> {
+        let secrets = secrets(place.value().len());
+        self.rlwe.check_shares(self.shares, place.form(), secrets)
+    }
+
+    fn compile(&self, _place: &Place<'_>) -> Result<Derived, String> {
+        let layout = self
+            .layout()
+            .ok_or("the inputs of one output do not fit a polynomial")?;
+        let read = layout.polynomials().saturating_mul(layout.tiles());
+        let published = layout.published().max(read);
+        let words = published.saturating_mul(self.rlwe.degree);
+        if words.max(layout.words()) > MAX_PUBLISHED_WORDS {
+            return Err(format!(
+                "its polynomials have {words} coefficients, more than {MAX_PUBLISHED_WORDS}"
+            ));
+        }
+        Ok(Derived::Polynomials(Arc::new(layout)))
+    }
+
+    fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
+        let outputs = step.place.value().len();
+        let work = |layout: &Arc<Layout>| self.work(layout, outputs, batch).with_waits();
+        self.derived(step)
+            .map_or_else(Cost::default, |layout| Cost::online(work(layout)))
+    }
+
+    fn once(&self, step: &Compiled<'_>) -> Once {
+        let published = self.derived(step).map_or(0, |layout| layout.published()) as u64;
+        let words = published.saturating_mul(self.rlwe.degree as u64);
+        let secrets = words.saturating_mul(self.rlwe.word.rates().bytes);
+        Once {
+            publication: published.saturating_mul(self.rlwe.answer_bytes_a() as u64),
+            secrets,
+            ..Once::default()
+        }
+    }
+
+    fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
+        let words = self
+            .derived(step)
+            .map_or(0, |layout| self.request_words(layout, batch));
+        let answers = 2 * step.place.value().len() as u64 * batch as u64;
+        let words = (words as u64).saturating_add(answers);
+        Memory::both(words.saturating_mul(self.rlwe.word.rates().bytes))
+    }
+
+    fn describe(&self, step: &Compiled<'_>) -> Description {
+        let ShareBits {
+            value_bits,
+            guard_bits,
+        } = self.shares;
+        let rlwe = self.rlwe.describe();
+        let hiding = self
+            .derived(step)
+            .and_then(|layout| Hiding::of(&self.rlwe, layout));
+        let hiding = hiding.map_or_else(String::new, |hiding| {
+            format!(
+                ", published filters at {:.0} bits (as in the paper: {} unknowns, {:.0} bits)",
+                hiding.ours, hiding.paper_unknowns, hiding.paper
+            )
+        });
+        let parameters =
+            format!("shares of {value_bits} and {guard_bits} guard bits, {rlwe}{hiding}");
+        Description {
+            what: describe("coefficient engine", &self.geometry),
+            ..Description::with_ring(&self.rlwe, parameters)
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Linear layers: the server's weights meet the client's values or both parties' shares.
+
+pub mod clear;
+pub mod coefficient;
+pub mod hiding;
+mod layout;
+pub mod shared;
+pub mod slots;
+
+use pronghorn_graph::{
+    fixed::{Interval, ValueSpec},
+    geometry::ConvGeometry,
+    shape::{self, OperatorError},
+};
+
+use crate::{
+    cost::{Memory, SEED_BYTES, StepCost, rate},
+    rlwe::Rlwe,
+};
+
+/// Checks that a layer's input and value have the elements of its geometry. The declared range.
+pub(crate) fn range(
+    geometry: &ConvGeometry,
+    inputs: &[&ValueSpec],
+    value: &ValueSpec,
+) -> Result<Interval, OperatorError> {
+    let [height, width] = geometry.output()?;
+    let [in_height, in_width] = geometry.input;
+    let sizes = [
+        (
+            "elements of the input",
+            shape::one(inputs)?,
+            geometry.in_channels * in_height * in_width,
+        ),
+        (
+            "elements of the result",
+            value,
+            geometry.out_channels * height * width,
+        ),
+    ];
+    for (field, value, expected) in sizes {
+        let found = shape::elements(&value.shape)?;
+        if found != expected {
+            return Err(OperatorError::Parameter {
+                field,
+                found: found.to_string(),
+                expected: format!("{expected}, by the layer's geometry"),
+            });
+        }
+    }
+    Ok(Interval::of(value))
+}
+
+/// The layer's name for people.
+pub(crate) fn describe(engine: &str, geometry: &ConvGeometry) -> String {
+    let (from, to) = (geometry.in_channels, geometry.out_channels);
+    let [height, width] = geometry.window.kernel;
+    let name = match geometry.input {
+        [1, 1] => format!("dense {from} to {to}"),
+        _ => format!("conv {height}x{width}, {from} to {to}"),
+    };
+    let groups = match geometry.groups {
+        0 | 1 => String::new(),
+        groups => format!(", {groups} groups"),
+    };
+    format!("{engine}, {name}{groups}")
+}
+
+/// Rows of a layer in the batch engine.
+pub(crate) struct Rows {
+    /// Elements of the input.
+    pub inputs: usize,
+    /// Elements of the value.
+    pub outputs: usize,
+    /// Answers of each.
+    pub parts: usize,
+}
+
+impl Rows {
+    fn answers(&self) -> u64 {
+        (self.outputs * self.parts) as u64
+    }
+
+    /// A layer in the batch engine, for a batch.
+    fn cost(&self, rlwe: &Rlwe, geometry: &ConvGeometry, batch: usize) -> StepCost {
+        let (inputs, answers) = (self.inputs as u64, self.answers());
+        let columns = (rlwe.degree + batch) as u64;
+        let multiply_adds = geometry
+            .multiply_adds()
+            .saturating_mul(columns * self.parts as u64);
+        let rates = rlwe.word.rates();
+        let row = batch as f64 * rates.value + rlwe.degree as f64 * rate::PUBLIC;
+        let answer = (rlwe.answer_bytes_a() + rlwe.answer_bytes_b(batch)) as u64;
+        StepCost {
+            bytes_up: SEED_BYTES as u64 + inputs * rlwe.request_row_bytes(batch) as u64,
+            bytes_down: answers * answer,
+            multiply_adds,
+            rounds: 1,
+            seconds: multiply_adds as f64 / rates.product + (inputs + answers) as f64 * row,
+            ..StepCost::default()
+        }
+    }
+
+    /// The server's words: first the rows of `a` and of `a'`, then `a'` with the rows of `b`, `b'`.
+    fn memory(&self, rlwe: &Rlwe, batch: usize) -> Memory {
+        let (inputs, answers) = (self.inputs as u64, self.answers());
+        let (degree, batch) = (rlwe.degree as u64, batch as u64);
+        let first = (inputs + answers) * degree;
+        let then = answers * degree + (inputs + answers) * batch;
+        Memory {
+            server: first.max(then) * rlwe.word.rates().bytes,
+            client: 0,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The plan as text, for people: a table that fits 120 columns, and details on request.
+
+use std::fmt;
+
+use crate::{checked::CheckedPlan, cost, rlwe::Rlwe, steps::linear::clear::slot_form};
+
+/// Widest cell of a protocol.
+const WIDEST: usize = 36;
+
+/// A step in words and numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// What happens, in a few words.
+    pub what: String,
+    /// Degree and modulus; empty for a step without ciphertexts.
+    pub ring: String,
+    /// All parameters; empty for a step without any.
+    pub parameters: String,
+}
+
+impl Description {
+    /// Of a step without parameters.
+    pub fn of(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Of a step with these ring and parameters.
+    pub(crate) fn with_ring(rlwe: &Rlwe, parameters: String) -> Self {
+        Self {
+            what: String::new(),
+            ring: format!("N {}, {} bits", rlwe.degree, rlwe.modulus_bits()),
+            parameters,
+        }
+    }
+}
+
+impl fmt::Display for CheckedPlan {
+    /// The plan in lines of at most 120 columns. `{:#}` has details: ranges and all parameters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        head(f, self)?;
+        steps(f, self)?;
+        if f.alternate() {
+            details(f, self)?;
+        }
+        writeln!(f)?;
+        totals(f, self)
+    }
+}
+
+fn head(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+    let (format, hash) = (plan.format, plan.hash_hex());
+    writeln!(f, "plan of {}, format {format}", plan.model)?;
+    writeln!(f, "hash {hash}")?;
+    writeln!(f, "trust level {}: {}", plan.trust, plan.trust.reveals())?;
+    writeln!(f, "batches of up to {} images", plan.max_batch)?;
+    writeln!(f)
+}
+
+/// Bytes with three figures and a unit; nothing for 0.
+fn size(bytes: f64) -> String {
+    match bytes {
+        0.0 => String::new(),
+        _ if bytes >= 1e9 => format!("{:.3} GB", bytes / 1e9),
+        _ if bytes >= 1e6 => format!("{:.3} MB", bytes / 1e6),
+        _ => format!("{:.3} kB", bytes / 1e3),
+    }
+}
+
+fn shape(shape: &[usize]) -> String {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    sizes.join("x")
+}
+
+/// Cut to so many characters.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most - 1).collect();
+    kept + "…"
+}
+
+fn steps(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+    let batch = if plan.trust.shares() {
+        1
+    } else {
+        plan.max_batch
+    };
+    writeln!(f, "bytes of an image, in batches of {batch}:")?;
+    let columns = ["step", "protocol", "shape", "ring", "up", "down"];
+    let mut rows = vec![columns.map(str::to_owned)];
+    for (index, step) in plan.steps.iter().enumerate() {
+        let cost = cost::step(plan, index, batch);
+        let description = step.kind.as_step().describe(&plan.compiled(index));
+        let each = |bytes: u64| size(bytes as f64 / batch as f64);
+        rows.push([
+            cut(&format!("{index} {}", step.name), 22),
+            cut(&description.what, WIDEST),
+            cut(&shape(&step.value.shape), 12),
+            description.ring,
+            each(cost.bytes_up),
+            each(cost.bytes_down),
+        ]);
+    }
+    table(f, &rows)
+}
+
+fn details(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+    writeln!(f)?;
+    writeln!(f, "details:")?;
+    for (index, step) in plan.steps.iter().enumerate() {
+        let description = step.kind.as_step().describe(&plan.compiled(index));
+        let (value, form) = (&step.value, &plan.forms()[index]);
+        writeln!(f, "{index} {}: {}", step.name, description.what)?;
+        writeln!(
+            f,
+            "    {}, {}..{} /2^{}",
+            shape(&value.shape),
+            value.low,
+            value.high,
+            value.fraction_bits
+        )?;
+        if plan.trust.shares() {
+            let modulus = match form.prime {
+                Some(prime) => prime.to_string(),
+                None => format!("2^{}", form.bits),
+            };
+            writeln!(f, "    shares modulo {modulus}, {} guard bits", form.guard)?;
+        }
+        let adds = cost::step(plan, index, 1).multiply_adds;
+        if adds > 0 {
+            writeln!(f, "    {:.3} M multiply-adds", adds as f64 / 1e6)?;
+        }
+        if !description.parameters.is_empty() {
+            writeln!(f, "    {}", description.parameters)?;
+        }
+    }
+    Ok(())
+}
+
+fn totals(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+    let mut rows = vec![["", "up", "down", "rounds", "seconds, one core"].map(str::to_owned)];
+    let mut row = |name: &str, cost: &cost::StepCost, images: usize| {
+        let each = |bytes: u64| size(bytes as f64 / images as f64);
+        rows.push([
+            name.to_owned(),
+            each(cost.bytes_up),
+            each(cost.bytes_down),
+            cost.rounds.to_string(),
+            format!("{:.4}", cost.seconds / images as f64),
+        ]);
+    };
+    let (batch, prepared) = (plan.max_batch, cost::prepared(plan, 1));
+    row("one image alone", &cost::total(plan, 1), 1);
+    if prepared.rounds > 0 {
+        row("  prepared: offline", &prepared, 1);
+        row("  prepared: online", &cost::online(plan, 1), 1);
+    }
+    if batch > 1 {
+        let name = format!("an image of a batch of {batch}");
+        row(&name, &cost::total(plan, batch), batch);
+    }
+    table(f, &rows)?;
+    once(f, plan)?;
+    let memory = cost::memory(plan, batch);
+    writeln!(
+        f,
+        "memory of a full batch: server {}, client shares {}",
+        size(memory.server as f64),
+        size(memory.client as f64)
+    )?;
+    if !f.alternate() {
+        return Ok(());
+    }
+    let Some(slots) = slot_form(plan, batch) else {
+        return Ok(());
+    };
+    writeln!(
+        f,
+        "in slots of CKKS with complex packing: q of up to {} bits, {:.2} times the bytes, {:.1} \
+         times the seconds",
+        slots.modulus_bits, slots.bytes, slots.seconds
+    )
+}
+
+/// What comes once for a connection or a client.
+fn once(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+    let mut line = |what: &str, bytes: u64, whom: &str| match bytes {
+        0 => Ok(()),
+        _ => writeln!(f, "once a {whom}: {} {what}", size(bytes as f64)),
+    };
+    line(
+        "each way to set up oblivious transfers",
+        if plan.trust.shares() { 200_000 } else { 0 },
+        "connection",
+    )?;
+    line(
+        "down, published polynomials",
+        cost::publication(plan),
+        "client and model",
+    )?;
+    line(
+        "up, keys for rotations",
+        plan.slot_key_bytes(),
+        "client and server",
+    )?;
+    line(
+        "down, rows of `a` of the first batch",
+        cost::published(plan),
+        "connection",
+    )
+}
+
+/// Left-aligned columns, two spaces apart.
+fn table<const COLUMNS: usize>(
+    f: &mut fmt::Formatter<'_>,
+    rows: &[[String; COLUMNS]],
+) -> fmt::Result {
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    });
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        writeln!(f, "{}", cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}
