@@ -5,7 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock .cargo/config.toml pyproject.toml
+SOURCES := $(shell find benchmarks crates -name '*.rs' -o -name Cargo.toml -o -name pyproject.toml) Cargo.toml Cargo.lock .cargo/config.toml pyproject.toml
 
 .PHONY: setup demo test lint fuzz clean
 
@@ -17,20 +17,21 @@ $(VENV)/.built: $(SOURCES)
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: apt install python3-venv"; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check 'maturin>=1.16,<2'
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet --extras dev
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet --manifest-path benchmarks/Cargo.toml
 	touch $@
 
 demo: setup
 	$(BIN)/pronghorn demo
 
 test: setup
-	cargo test --workspace --exclude pronghorn-python --quiet
+	cargo test --workspace --exclude pronghorn-python --exclude pronghorn-bench-python --quiet
 	$(BIN)/pytest -q
 
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	$(BIN)/ruff format --check python tests
-	$(BIN)/ruff check python tests
+	$(BIN)/ruff format --check benchmarks/python python tests
+	$(BIN)/ruff check benchmarks/python python tests
 	$(BIN)/mypy
 
 # Needs the nightly toolchain and cargo-fuzz; a minute a target.

@@ -11,9 +11,16 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from pronghorn import _bench, _native
-from pronghorn._bench import (
+import pronghorn_bench
+from pronghorn import _native
+from pronghorn.cli import app
+from pronghorn_bench import (
+    SUITES,
+    Record,
+    Sheet,
+    _core,
     chains,
+    core_counts,
     gazelle_networks,
     minionn,
     ngraph_he2,
@@ -24,7 +31,6 @@ from pronghorn._bench import (
     timing,
     vectors,
 )
-from pronghorn.cli import app
 
 FIELDS = {
     "suite",
@@ -38,7 +44,7 @@ FIELDS = {
     "reference",
     "ratio",
 }
-MOST = _bench.core_counts()[-1]
+MOST = core_counts()[-1]
 
 
 def records(suite: str, folder: Path) -> list[dict[str, Any]]:
@@ -67,7 +73,7 @@ def sources(found: list[dict[str, Any]], case: str, metric: str) -> dict[str, fl
 
 
 def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
-    assert set(_bench.SUITES) == {
+    assert set(SUITES) == {
         "activations",
         "batch",
         "cryptonets-relu",
@@ -295,7 +301,7 @@ def test_ngraph_he2(tmp_path: Path) -> None:
 def test_ntt(tmp_path: Path) -> None:
     found = records("ntt", tmp_path)
     for word, bits in ((64, 60), (64, 50), (64, 30), (32, 30)):
-        levels = _native.NttBench(word, 4096, bits).levels
+        levels = _core.NttBench(word, 4096, bits).levels
         assert levels[0] == "portable"
         assert _native.simd_level() in [*levels, "avx512ifma"]
         for level in levels:
@@ -346,10 +352,10 @@ def test_absent_peers_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_lines_say_how_figures_compare() -> None:
     def line(value: float, unit: str, reference: float | None) -> str:
-        made: list[_bench.Record] = []
-        sheet = _bench.Sheet(made.append, "suite", "case", None, 128)
+        made: list[Record] = []
+        sheet = Sheet(made.append, "suite", "case", None, 128)
         sheet.add("metric", value, unit, [] if reference is None else [(reference, "paper")])
-        return _bench.line(made[0])
+        return pronghorn_bench.line(made[0])
 
     assert line(2.0, "µs", None) == "case: metric: 2 µs"
     assert line(2.0, "µs", 5.0) == "case: metric: 2 µs (2.50 times as fast as 5, paper)"
@@ -388,14 +394,14 @@ def test_parameters_are_within_the_security_table(chain: chains.Chain) -> None:
 
 
 def test_the_core_refuses_what_cannot_be_measured() -> None:
-    bench = _native.NttBench(32, 1024, 30)
-    with pytest.raises(_native.NativeError, match="no level"):
+    bench = _core.NttBench(32, 1024, 30)
+    with pytest.raises(_core.NativeError, match="no level"):
         bench.seconds(False, 1, "avx512ifma")
-    with pytest.raises(_native.NativeError, match="iteration"):
+    with pytest.raises(_core.NativeError, match="iteration"):
         bench.seconds(False, 0)
-    with pytest.raises(_native.NativeError, match="32 or 64"):
-        _native.NttBench(16, 1024, 14)
-    with pytest.raises(_native.NativeError, match="no operation"):
+    with pytest.raises(_core.NativeError, match="32 or 64"):
+        _core.NttBench(16, 1024, 14)
+    with pytest.raises(_core.NativeError, match="no operation"):
         chains.WIDE[4096].make().seconds("nothing", 1)
-    with pytest.raises(_native.NativeError, match="real and imaginary"):
-        _native.bench_cryptonets(32, 1024, [29] * 7, 30, 29, None, True, False, 50, 1)
+    with pytest.raises(_core.NativeError, match="real and imaginary"):
+        _core.bench_cryptonets(32, 1024, [29] * 7, 30, 29, None, True, False, 50, 1)

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from conftest import EXAMPLE
 from helpers import floats, model, node
-from pronghorn import _bench, _processes
+from pronghorn import _processes
 from pronghorn.cli import _shape, _size, app
 from pronghorn.errors import InputError, RunError
+from pronghorn_bench import machine
 
 MODEL = str(EXAMPLE / "cryptonets_relu.onnx")
 DATA = str(EXAMPLE / "t10k-images-idx3-ubyte.gz")
@@ -326,7 +327,7 @@ def test_pinning_is_undone() -> None:
     with _processes.pinned(before[:1]):
         assert _processes.available_cores() == before[:1]
     assert _processes.available_cores() == before
-    assert _bench.machine()["cores"] == len(before)
+    assert machine()["cores"] == len(before)
 
 
 def test_version_and_help() -> None:

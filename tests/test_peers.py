@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pronghorn import _native
-from pronghorn._bench import peers
+from pronghorn_bench import _core, peers
 
 seal = peers.load_peer()
 needs_seal = pytest.mark.skipif(
@@ -108,7 +107,7 @@ class Peer:
 
     seal: Any
     folder: Path
-    ours: _native.CkksBench
+    ours: _core.CkksBench
 
     def __post_init__(self) -> None:
         parameters = self.seal.EncryptionParameters(self.seal.scheme_type.ckks)
@@ -165,7 +164,7 @@ class Peer:
 
 @pytest.fixture(params=[32, 64])
 def peer(request: pytest.FixtureRequest, tmp_path: Path) -> Peer:
-    return Peer(seal, tmp_path, _native.CkksBench(request.param, N, BITS, SPECIAL_BITS))
+    return Peer(seal, tmp_path, _core.CkksBench(request.param, N, BITS, SPECIAL_BITS))
 
 
 def values() -> Complex:
@@ -174,14 +173,14 @@ def values() -> Complex:
     return np.cos(0.7 * slots) * (1 + slots / N) + 1j * (slots / 100 - np.sin(slots))
 
 
-def decoded(ours: _native.CkksBench, words: Words) -> Complex:
+def decoded(ours: _core.CkksBench, words: Words) -> Complex:
     re, im = ours.decode(words, SCALE)
     return re + 1j * im
 
 
 @pytest.mark.parametrize("word_bits", [32, 64])
 def test_transforms_evaluate_polynomials(word_bits: int) -> None:
-    ours = _native.CkksBench(word_bits, N, BITS, SPECIAL_BITS)
+    ours = _core.CkksBench(word_bits, N, BITS, SPECIAL_BITS)
     random = np.random.default_rng(5)
     coefficients = [int(x) for x in random.integers(-(2**40), 2**40, N)]
     # Residues in order, which are no polynomial's transform yet.
@@ -195,7 +194,7 @@ def test_transforms_evaluate_polynomials(word_bits: int) -> None:
 @pytest.mark.parametrize("word_bits", [32, 64])
 def test_slots_are_values_at_powers_of_five(word_bits: int) -> None:
     """The canonical embedding by its definition: slot `k` is the polynomial at `exp(i pi 5^k / N)`, over the scale."""
-    ours = _native.CkksBench(word_bits, N, BITS, SPECIAL_BITS)
+    ours = _core.CkksBench(word_bits, N, BITS, SPECIAL_BITS)
     slots = values()
     coefficients = integers(ours.encode(slots.real.copy(), slots.imag.copy(), SCALE), ours.primes, ours.roots)
     exponents = np.array([pow(OUR_GENERATOR, k, 2 * N) for k in range(N // 2)])

@@ -14,7 +14,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import pronghorn
-from pronghorn import _native
+from pronghorn_bench import _core
+from pronghorn_bench.compiled import compile_in_core
 
 DEGREE = 1 << 13
 MODULUS = (1 << 104) - 17
@@ -155,8 +156,8 @@ def ours() -> tuple[Samples, Samples, list[int]]:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     # Bits of weights and inputs for which the planner takes a modulus of 64-bit words.
     model = pronghorn.load(proto, weight_bits=12, input_bits=16)
-    compiled = model.compiled("two-party", engine="coefficient")
-    found = _native.RotationFreeBench(compiled, 1).sample(1)
+    compiled = compile_in_core(model, "two-party", engine="coefficient")
+    found = _core.RotationFreeBench(compiled, 1).sample(1)
     degree, modulus, a = found["degree"], found["modulus"], found["a"]
     exponents, secret = (list(values) for values in zip(*found["weights"], strict=True))
     assert len(secret) == FILTER * FILTER

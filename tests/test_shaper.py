@@ -8,8 +8,8 @@ from time import monotonic
 
 import pytest
 
-from pronghorn._bench import shaper
-from pronghorn._bench.shaper import CHUNK, LAN, WAN, Line, Network
+from pronghorn_bench import shaper
+from pronghorn_bench.shaper import CHUNK, LAN, WAN, Line, Network
 
 NETWORKS = [LAN, WAN]
 

@@ -27,11 +27,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import pronghorn
-from pronghorn import _bench, _native, _trust
-from pronghorn._bench import SUITES, Record
-from pronghorn._bench.gazelle import bench_gazelle
-from pronghorn._bench.rotation_free import bench_rotation_free
-from pronghorn._bench.two_party import Network, bench_networks
+from pronghorn import _native, _trust
+from pronghorn._benchmarks import run_benchmarks
 from pronghorn._data import Loaded, Preprocessing, load_images, read_labels
 from pronghorn._demo import run_demo
 from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part
@@ -39,9 +36,12 @@ from pronghorn._model import Model, Stats, load, speed
 from pronghorn._model import Progress as ProgressCallback
 from pronghorn._network import Client
 from pronghorn._outputs import Predictions, kind_of
+from pronghorn._security import security_bits
 from pronghorn.errors import InputError, InputWarning, PrepareWarning, PronghornError, RunError
 
 errors = Console(stderr=True)
+
+Record = dict[str, Any]
 
 SHOWN = 20
 """Most images whose result is printed one by one."""
@@ -154,10 +154,6 @@ OutputsOption = Annotated[
     ),
 ]
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
-
-
-INSECURE = {"gazelle": bench_gazelle, "rotation-free": bench_rotation_free}
-"""Suites that can also run their paper's insecure parameters."""
 
 
 class _PlanOptions(TypedDict):
@@ -580,7 +576,7 @@ def predict(
         "clamped_activations": runs[-1].clamped_activations,
         "peak_memory_bytes": _native.peak_memory_bytes(),
         **results.json(),
-        **({"plan": plan_json, "security_bits": _bench.security_bits(plan_text)} if with_plan else {}),
+        **({"plan": plan_json, "security_bits": security_bits(plan_text)} if with_plan else {}),
     }
     print(json.dumps(summary))
 
@@ -591,51 +587,10 @@ def demo(images: Annotated[int, typer.Option(min=1, max=10_000, help="How many M
     print(run_demo(images))
 
 
-@app.command()
-def bench(
-    suite: Annotated[str, typer.Argument(help=f"One of: {', '.join(SUITES)}.", metavar="SUITE")],
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the records to this file.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats; for trying it out.")] = False,
-    model: Annotated[
-        list[Path] | None, typer.Option(help="Another network, for the suite two-party; may be given again.")
-    ] = None,
-    data: Annotated[
-        list[Path] | None, typer.Option(help="Its inputs with labels: npz or IDX; as often as --model.")
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure-paper-parameters",
-            help="Also what the papers ran, not secure: of gazelle Tables V to VII, of rotation-free the protocol.",
-        ),
-    ] = False,
-) -> None:
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench(context: typer.Context) -> None:
     """Measure, beside published figures."""
-    if suite not in SUITES:
-        raise InputError(f"there is no suite {suite!r}; there are {', '.join(SUITES)}")
-    networks = [Network(*pair) for pair in zip(model or [], data or [], strict=False)]
-    if len(networks) != max(len(model or []), len(data or [])):
-        raise InputError("--model and --data go together: give each network its inputs")
-    if networks and suite != "two-party":
-        raise InputError(f"--model and --data are for the suite two-party; {suite} has networks of its own")
-    if insecure and suite not in INSECURE:
-        raise InputError(f"--insecure-paper-parameters is for {' and '.join(INSECURE)}; {suite} has secure ones only")
-    records: list[Record] = []
-
-    def report(record: Record) -> None:
-        records.append(record)
-        print(_bench.line(record), flush=True)
-
-    if networks:
-        bench_networks(networks, report, quick)
-    elif insecure:
-        INSECURE[suite](report, quick, True)
-    else:
-        SUITES[suite](report, quick)
-    if as_json is not None:
-        _write(as_json, lambda: as_json.write_text(json.dumps(records, indent=1) + "\n"))
+    run_benchmarks(context.args)
 
 
 # What users type, as values.

@@ -5,7 +5,6 @@
 //! string the steps of a plan together; sessions move the bytes.
 
 pub mod batch;
-pub mod bench;
 pub mod coefficient;
 pub mod encrypted;
 mod error;

@@ -28,12 +28,10 @@ use crate::{
     },
     coefficient::{
         self,
-        client::CoefficientClient,
         publication::{
-            ClientPublication, Layer, PUBLICATION_VERSION, Polynomials, PublicationClient,
-            PublicationServer, ServerPublication, Slot,
+            ClientPublication, Layer, PUBLICATION_VERSION, PublicationClient, PublicationServer,
+            ServerPublication, Slot,
         },
-        server::CoefficientServer,
     },
     encrypted::{self, Network, client::EncryptedClient, server::EncryptedServer},
     error::EngineError,
@@ -459,7 +457,10 @@ impl Role for Client {
                 return Ok(Started::Machine(Box::new(machine)));
             }
             StepKind::Linear(linear) if linear.engine == Engine::Coefficient => {
-                let machine = self.coefficient(at, words.swap_remove(0))?;
+                let place = (at.plan, at.index, at.batch);
+                let published = self.keys.publication.get();
+                let input = words.swap_remove(0);
+                let machine = coefficient::step::client(place, published.as_ref(), input)?;
                 return Ok(Started::Machine(machine));
             }
             StepKind::Linear(linear) => {
@@ -477,34 +478,6 @@ impl Role for Client {
 
     fn count_saturated(&self, values: u64) {
         self.saturated.fetch_add(values, Ordering::Relaxed);
-    }
-}
-
-impl Client {
-    /// A linear step of the coefficient engine.
-    fn coefficient(&self, at: &At<'_>, input: Batch) -> Result<Box<dyn StepMachine>, EngineError> {
-        let (step, index) = (at.step(), at.index);
-        let shape = coefficient::Shape::of(at.plan, index, at.batch)
-            .ok_or_else(|| no_engine(step, "it is of another engine"))?;
-        let missing = || no_engine(step, "its published polynomials are missing");
-        let publication = self.keys.publication.get().ok_or_else(missing)?;
-        Ok(match publication.steps.get(index).cloned().flatten() {
-            Some(Polynomials::U32(words)) => Box::new(CoefficientClient::new(
-                shape,
-                index,
-                &publication.seed,
-                words,
-                input,
-            )?),
-            Some(Polynomials::U64(words)) => Box::new(CoefficientClient::new(
-                shape,
-                index,
-                &publication.seed,
-                words,
-                input,
-            )?),
-            None => return Err(missing()),
-        })
     }
 }
 
@@ -911,8 +884,16 @@ impl Role for Server {
                 at.place(&self.keys.published),
             )?,
             (Some(Prepared::Coefficient(layer)), _) => {
+                let place = (plan, index, batch);
+                let published = self.keys.publication.get();
                 let input = inputs.swap_remove(0);
-                Some(self.coefficient(at, layer, input, seed(ready))?)
+                Some(coefficient::step::server(
+                    place,
+                    layer,
+                    published,
+                    input,
+                    seed(ready),
+                )?)
             }
             (Some(Prepared::Slots(layer)), _) => {
                 let shape = slots::Shape::of(plan, index, batch)
@@ -936,42 +917,6 @@ impl Role for Server {
         };
         let machine = machine.ok_or_else(|| no_engine(step, "its weights are of another step"))?;
         Ok(Started::Machine(machine))
-    }
-}
-
-impl Server {
-    /// A linear step of the coefficient engine.
-    fn coefficient(
-        &self,
-        at: &At<'_>,
-        layer: &Layer,
-        input: Share,
-        masks: Option<Seed>,
-    ) -> Result<Box<dyn StepMachine>, EngineError> {
-        let (step, index) = (at.step(), at.index);
-        let shape = coefficient::Shape::of(at.plan, index, at.batch)
-            .ok_or_else(|| no_engine(step, "it is of another engine"))?;
-        let publication = self.keys.publication.get();
-        let publication = publication
-            .ok_or_else(|| no_engine(step, "its polynomials have not been published"))?;
-        Ok(match layer {
-            Layer::U32(layer) => Box::new(CoefficientServer::new(
-                shape,
-                index,
-                layer.clone(),
-                publication,
-                input,
-                masks,
-            )?),
-            Layer::U64(layer) => Box::new(CoefficientServer::new(
-                shape,
-                index,
-                layer.clone(),
-                publication,
-                input,
-                masks,
-            )?),
-        })
     }
 }
 

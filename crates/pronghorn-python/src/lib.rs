@@ -1,10 +1,9 @@
 //! Python bindings: numpy arrays in and out, errors as text, the GIL released while computing.
 //! Users meet `python/pronghorn`; `_native.pyi` there documents what is here.
 
-mod array;
-mod bench;
-mod machine;
-mod model;
+pub mod array;
+pub mod machine;
+pub mod model;
 mod network;
 mod watch;
 
@@ -23,7 +22,7 @@ pyo3::create_exception!(
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Any typed error of the core, as its message.
-fn native(error: impl std::fmt::Display) -> PyErr {
+pub fn native(error: impl std::fmt::Display) -> PyErr {
     NativeError::new_err(error.to_string())
 }
 
@@ -34,16 +33,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::Compiled>()?;
     module.add_class::<network::Server>()?;
     module.add_class::<network::Client>()?;
-    module.add_class::<bench::CkksBench>()?;
-    module.add_class::<bench::NttBench>()?;
-    module.add_class::<bench::ActivationBench>()?;
-    module.add_class::<bench::SlotBench>()?;
-    module.add_class::<bench::RotationFreeBench>()?;
-    module.add_function(wrap_pyfunction!(bench::bench_batch, module)?)?;
-    module.add_function(wrap_pyfunction!(bench::bench_parties, module)?)?;
-    module.add_function(wrap_pyfunction!(bench::bench_slot_layer, module)?)?;
-    module.add_function(wrap_pyfunction!(bench::bench_cryptonets, module)?)?;
-    module.add_function(wrap_pyfunction!(bench::bench_rotation_free_paper, module)?)?;
     module.add_function(wrap_pyfunction!(model::passes, module)?)?;
     module.add_function(wrap_pyfunction!(model::engines, module)?)?;
     module.add_function(wrap_pyfunction!(model::objectives, module)?)?;

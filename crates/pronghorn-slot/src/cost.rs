@@ -175,7 +175,7 @@ impl Depth {
     }
 }
 
-/// Nanoseconds on one core of what operations are made of. From `cargo run --release -p pronghorn-he --example bfv_bench` on a Xeon with AVX-512 IFMA at
+/// Nanoseconds on one core of what operations are made of. From `cargo run --release -p pronghorn-bench --example bfv_bench` on a Xeon with AVX-512 IFMA at
 /// 2.6 GHz; other machines are slower or faster at all of them, and the choice is about their proportions.
 mod rates {
     /// Of a transform of `N` words, each of `N log2 N`.

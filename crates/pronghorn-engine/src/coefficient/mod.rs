@@ -22,6 +22,7 @@ pub mod product;
 pub mod publication;
 pub mod server;
 mod simd;
+pub mod step;
 #[cfg(test)]
 mod tests;
 

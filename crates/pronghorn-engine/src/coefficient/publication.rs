@@ -164,8 +164,9 @@ fn step_seed(seed: &Seed, domain: &'static str, step: usize) -> Seed {
     Seed::from_bytes(bytes)
 }
 
-/// What expands the `a` of step `step`.
-pub(crate) fn generator(seed: &[u8; NAME], step: usize) -> Prg {
+/// What expands the `a` of step `step`. Public for the attack that tests run on what is published.
+#[doc(hidden)]
+pub fn generator(seed: &[u8; NAME], step: usize) -> Prg {
     let seed = Seed::from_bytes(*seed);
     rlwe::a_generator(&step_seed(&seed, "pronghorn 2026 publication: steps", step))
 }

@@ -117,7 +117,7 @@ impl OtParameters {
 impl Default for OtParameters {
     /// ML-KEM, and the width that takes least time in all, work of both parties and traffic, where the
     /// network has about 1 Gbit/s and the CPU AVX-512 (narrower is better on faster networks, wider on slower
-    /// ones; see the example `ot_bench`).
+    /// ones; see the example `ot_bench` of `pronghorn-bench`).
     fn default() -> Self {
         Self {
             base: BaseOt::MlKem,

@@ -218,7 +218,7 @@ struct Work {
 }
 
 /// Rates of one core, for predictions, measured on a Sapphire Rapids at 3 GHz with `pronghorn bench batch` and the
-/// example `ring_bench`.
+/// example `ring_bench` of `pronghorn-bench`.
 mod rate {
     /// Word multiply-adds by weights a second.
     pub const MULTIPLY_ADDS: f64 = 45e9;

@@ -1,0 +1,110 @@
+"""Figures as records."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pronghorn import _native, _processes
+from pronghorn._security import security_bits as security_bits
+
+Record = dict[str, Any]
+Report = Callable[[Record], None]
+Reference = tuple[float, str]
+"""What a figure is compared with, and where that is from."""
+
+TIMES = ("ns", "µs", "ms", "s")
+"""Units, or their first words, of which less is better: they are compared as how many times as fast."""
+
+
+def machine() -> Record:
+    """What the figures were measured on."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(_processes.available_cores()),
+        "simd": _native.simd_level(),
+        "system": platform.platform(),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def record(
+    suite: str,
+    case: str,
+    metric: str,
+    value: float,
+    unit: str,
+    parameters: object,
+    security_bits: int | None,
+    reference: Reference | None,
+) -> Record:
+    """One figure; `ratio` is value over reference."""
+    return {
+        "suite": suite,
+        "case": case,
+        "metric": metric,
+        "value": value,
+        "unit": unit,
+        "parameters": parameters,
+        "security_bits": security_bits,
+        "machine": machine(),
+        "reference": None if reference is None else {"value": reference[0], "source": reference[1]},
+        "ratio": None if reference is None or not reference[0] else value / reference[0],
+    }
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Reports figures that have a suite, a case and parameters in common."""
+
+    report: Report
+    suite: str
+    case: str
+    parameters: object
+    security_bits: int | None
+
+    def add(self, metric: str, value: float, unit: str, references: Iterable[Reference] = ()) -> None:
+        """A record for each reference; one without where there is none."""
+        every: list[Reference | None] = [*references] or [None]
+        for reference in every:
+            made = record(self.suite, self.case, metric, value, unit, self.parameters, self.security_bits, reference)
+            self.report(made)
+
+
+def line(record: Record) -> str:
+    """A record for people."""
+    value, unit = record["value"], record["unit"]
+    number = f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
+    text = f"{record['case']}: {record['metric']}: {number} {unit}".rstrip()
+    ratio = record["ratio"]
+    if ratio is None:
+        return text
+    is_time = unit.split()[0] in TIMES and ratio
+    compared = f"{_number(1 / ratio)} times as fast as" if is_time else f"{_number(ratio)} of"
+    return f"{text} ({compared} {record['reference']['value']:,.6g}, {record['reference']['source']})"
+
+
+def _number(value: float) -> str:
+    """With two places, or three digits."""
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def cores(count: int) -> str:
+    """A number of cores in words."""
+    return "1 core" if count == 1 else f"{count} cores"
+
+
+def core_counts(quick: bool = False) -> list[int]:
+    """One core, and two where there are two; the latter alone where it is to be quick."""
+    counts = sorted({1, min(2, len(_processes.available_cores()))})
+    return counts[-1:] if quick else counts

@@ -1,0 +1,428 @@
+//! Activations on shares, both parties in one process connected by memory, and what they are made of.
+
+use std::{sync::Arc, time::Duration};
+
+use pronghorn_mpc::{
+    Block,
+    circuit::{Activation, Builder, Circuit, Modulus, Rectifier},
+    garble::{Delta, Evaluator, Garbler},
+    machine::{Machine as _, Want as MpcWant},
+    ot::{CotReceiver, CotSender, OtError, OtParameters, extension::MOST_OF_BATCH},
+};
+use pronghorn_ring::random::{Prg, Seed};
+use zeroize::Zeroizing;
+
+use crate::parties::{Phase, clocked, exchange};
+use pronghorn_engine::{
+    EngineError,
+    garbled::{
+        ClientOts, GarbledClient, GarbledServer, Group, Layout, OnlineClient, OnlineServer,
+        OnlineSquareClient, OnlineSquareServer, Output, PrepareClient, PrepareServer,
+        PrepareSquareClient, PrepareSquareServer, ServerOts, SetupClient, SetupServer,
+        SquareClient, SquareServer, Squares,
+    },
+    machine::{Machine, StepMachine},
+    share::{Batch, Share},
+};
+
+/// Bits of the values, as in Gazelle.
+pub const BITS: u32 = 20;
+
+/// What is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Function {
+    /// `x^2`.
+    Square,
+    /// `max(x, 0)`.
+    Relu,
+    /// The largest of four.
+    MaxPool,
+}
+
+/// A function of some outputs: made ahead and then used, and at once.
+#[derive(Default)]
+pub struct Run {
+    /// What needs no input of the client's.
+    pub offline: Phase,
+    /// The rest.
+    pub online: Phase,
+    /// Both in one.
+    pub at_once: Phase,
+}
+
+/// The OTs of a connection.
+pub struct Connection {
+    client: ClientOts,
+    server: ServerOts,
+    /// What they cost.
+    pub setup: Phase,
+}
+
+impl Connection {
+    /// Sets up OTs with the default parameters.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn new() -> Result<Self, EngineError> {
+        let (client, server) = (ClientOts::default(), ServerOts::default());
+        let parameters = OtParameters::default();
+        let mut setup = Phase::default();
+        exchange(
+            &mut SetupClient::new(parameters, client.clone()),
+            &mut SetupServer::new(parameters, server.clone()),
+            &mut setup,
+        )?;
+        Ok(Self {
+            client,
+            server,
+            setup,
+        })
+    }
+
+    /// Computes `outputs` values of a function of random ones, on rayon's current threads.
+    ///
+    /// # Errors
+    /// When there are too many, or a result is wrong.
+    pub fn run(&self, function: Function, outputs: usize) -> Result<Run, EngineError> {
+        let pool = match function {
+            Function::MaxPool => 4,
+            Function::Square | Function::Relu => 1,
+        };
+        let (values, client, server) = shares(pool * outputs)?;
+        let squares = Squares {
+            step: "square".to_owned(),
+            elements: outputs,
+            images: 1,
+            bits: BITS,
+        };
+        let layout = Arc::new(layout(function, pool, outputs)?);
+        let runs = match function {
+            Function::Square => self.squares(&squares, client, server)?,
+            Function::Relu | Function::MaxPool => self.garbled(&layout, client, server)?,
+        };
+        let expected: Vec<i64> = values
+            .chunks(pool)
+            .map(|values| match function {
+                Function::Square => values[0].wrapping_mul(values[0]),
+                Function::Relu => values[0].max(0),
+                Function::MaxPool => values.iter().copied().max().unwrap_or(0),
+            })
+            .collect();
+        for shares in &runs.shares {
+            check(&expected, shares)?;
+        }
+        Ok(runs.run)
+    }
+
+    fn squares(
+        &self,
+        squares: &Squares,
+        client: Share,
+        server: Share,
+    ) -> Result<Shared, EngineError> {
+        let ots = || (self.client.clone(), self.server.clone());
+        let (of, share) = (|| squares.clone(), client.clone());
+        measure(
+            (
+                || PrepareSquareClient::new(of(), ots().0),
+                || PrepareSquareServer::new(of(), server.clone(), ots().1),
+            ),
+            (
+                |made: PrepareSquareClient| OnlineSquareClient::new(made.into_prepared()?, share),
+                |made: PrepareSquareServer| Ok(OnlineSquareServer::new(made.into_prepared()?)),
+            ),
+            (
+                || SquareClient::new(of(), client, ots().0),
+                || SquareServer::new(of(), server.clone(), ots().1),
+            ),
+        )
+    }
+
+    fn garbled(
+        &self,
+        layout: &Arc<Layout>,
+        client: Share,
+        server: Share,
+    ) -> Result<Shared, EngineError> {
+        let ots = || (self.client.clone(), self.server.clone());
+        let (of, share) = (|| layout.clone(), client.clone());
+        measure(
+            (
+                || PrepareClient::new(of(), ots().0),
+                || PrepareServer::new(of(), server.clone(), ots().1),
+            ),
+            (
+                |made: PrepareClient| OnlineClient::new(made.into_prepared()?, share),
+                |made: PrepareServer| Ok(OnlineServer::new(made.into_prepared()?)),
+            ),
+            (
+                || GarbledClient::new(of(), client, ots().0),
+                || GarbledServer::new(of(), server.clone(), ots().1),
+            ),
+        )
+    }
+}
+
+/// How a machine is made, timed like its work.
+trait Make<T>: FnOnce() -> Result<T, EngineError> {}
+
+impl<T, F: FnOnce() -> Result<T, EngineError>> Make<T> for F {}
+
+/// Runs client and server of a preparation, of what uses it, and of both in one.
+fn measure<
+    PC: Machine,
+    PS: Machine,
+    OC: StepMachine,
+    OS: StepMachine,
+    C: StepMachine,
+    S: StepMachine,
+>(
+    prepare: (impl Make<PC>, impl Make<PS>),
+    online: (
+        impl FnOnce(PC) -> Result<OC, EngineError>,
+        impl FnOnce(PS) -> Result<OS, EngineError>,
+    ),
+    at_once: (impl Make<C>, impl Make<S>),
+) -> Result<Shared, EngineError> {
+    let mut run = Run::default();
+    let phase = &mut run.offline;
+    let mut client = clocked(&mut phase.client, prepare.0)?;
+    let mut server = clocked(&mut phase.server, prepare.1)?;
+    exchange(&mut client, &mut server, phase)?;
+    let phase = &mut run.online;
+    let client = clocked(&mut phase.client, || online.0(client))?;
+    let server = clocked(&mut phase.server, || online.1(server))?;
+    let two_phases = step(client, server, phase)?;
+    let phase = &mut run.at_once;
+    let client = clocked(&mut phase.client, at_once.0)?;
+    let server = clocked(&mut phase.server, at_once.1)?;
+    let one_phase = step(client, server, phase)?;
+    let shares = [two_phases, one_phase];
+    Ok(Shared { run, shares })
+}
+
+/// A run, and the shares that both ways left.
+struct Shared {
+    run: Run,
+    shares: [[Share; 2]; 2],
+}
+
+/// Random values, and the parties' shares of them.
+fn shares(count: usize) -> Result<(Vec<i64>, Share, Share), EngineError> {
+    let mut words = vec![0; 8 * count];
+    let prg = Prg::new(&Seed::from_os()?, "pronghorn bench activations");
+    prg.stream(0).fill(&mut words);
+    let unused = u32::BITS - BITS;
+    let (mut client, mut server) = (Batch::zeros(count, 1), Batch::zeros(count, 1));
+    let mut values = Vec::with_capacity(count);
+    let cells = client.words_mut().iter_mut().zip(server.words_mut());
+    for ((client, server), bytes) in cells.zip(words.as_chunks::<8>().0) {
+        let [value, mask] = [0, 4]
+            .map(|at| i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+        let value = value >> unused;
+        values.push(i64::from(value));
+        *server = mask;
+        *client = value.wrapping_sub(mask);
+    }
+    Ok((values, Share::Words(client), Share::Words(server)))
+}
+
+fn layout(function: Function, pool: usize, outputs: usize) -> Result<Layout, EngineError> {
+    let activation = Activation {
+        pool,
+        rectifier: match function {
+            Function::Relu => Rectifier::Relu,
+            Function::Square | Function::MaxPool => Rectifier::None,
+        },
+        requantisation: None,
+    };
+    let refused = |reason| EngineError::Unsupported {
+        step: "activation".to_owned(),
+        reason,
+    };
+    let modulus = Modulus::power_of_two(BITS).map_err(|_| refused("there is no such modulus"))?;
+    let (low, high) = (-modulus.largest() - 1, modulus.largest());
+    let circuit = activation.circuit(modulus, low, high, modulus);
+    Ok(Layout {
+        step: "activation".to_owned(),
+        inputs: pool * outputs,
+        outputs,
+        images: 1,
+        groups: vec![Group {
+            circuit: Arc::new(circuit.map_err(|_| refused("there is no such circuit"))?),
+            elements: (0..outputs).collect(),
+            sources: (0..pool * outputs).collect(),
+        }],
+        offset: 0,
+        output: Output::Shares,
+    })
+}
+
+/// That shares are of what is expected.
+fn check(expected: &[i64], shares: &[Share; 2]) -> Result<(), EngineError> {
+    let words = shares.each_ref().map(|share| match share {
+        Share::Words(words) => words.words(),
+        Share::Zero => &[],
+    });
+    let unused = u32::BITS - BITS;
+    let sums = words[0].iter().zip(words[1]);
+    let opened = sums.map(|(client, server)| client.wrapping_add(*server) << unused >> unused);
+    let modulo = expected.iter().map(|&x| (x as i32) << unused >> unused);
+    match opened.eq(modulo) {
+        true => Ok(()),
+        false => Err(EngineError::Unsupported {
+            step: "activation".to_owned(),
+            reason: "the result is wrong",
+        }),
+    }
+}
+
+/// Runs a step, and leaves both shares.
+fn step(
+    mut client: impl StepMachine,
+    mut server: impl StepMachine,
+    phase: &mut Phase,
+) -> Result<[Share; 2], EngineError> {
+    exchange(&mut client, &mut server, phase)?;
+    Ok([Box::new(client).into_share(), Box::new(server).into_share()])
+}
+
+/// What activations are made of, on one core and in memory, a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    /// AND gates garbled.
+    pub garbled: f64,
+    /// AND gates evaluated.
+    pub evaluated: f64,
+    /// OTs at the sender.
+    pub sent: f64,
+    /// OTs at the receiver.
+    pub received: f64,
+}
+
+/// AND gates of the circuit whose garbling is measured, one after the other.
+const GATES: usize = 10_000;
+/// Instances of it.
+const INSTANCES: usize = 256;
+
+/// The rates of the message that went fastest.
+///
+/// # Errors
+/// When the system gives no randomness.
+pub fn rates(rounds: usize) -> Result<Rates, EngineError> {
+    let step = || "rates".to_owned();
+    let garble = |source| EngineError::Garble {
+        step: step(),
+        source,
+    };
+    let ot = |source| EngineError::Ot {
+        step: step(),
+        source,
+    };
+    let mut extensions = extensions(&Connection::new()?).map_err(ot)?;
+    let circuit = Arc::new(chain());
+    let mut rates = Rates::default();
+    for _ in 0..rounds.max(1) {
+        garbling(&circuit, &mut rates).map_err(garble)?;
+        transfers(&mut extensions, &mut rates).map_err(ot)?;
+    }
+    Ok(rates)
+}
+
+/// The next `x[i]` is `x[i] and not x[i + 1]`, over and over: each needs the last.
+fn chain() -> Circuit {
+    let mut builder = Builder::new();
+    let mut word = builder.evaluator_input(64);
+    for gate in 0..GATES {
+        let flipped = builder.not(word[(gate + 1) % 64]);
+        word[gate % 64] = builder.and(word[gate % 64], flipped);
+    }
+    builder.output_revealed(&word);
+    builder.finish()
+}
+
+fn garbling(
+    circuit: &Arc<Circuit>,
+    rates: &mut Rates,
+) -> Result<(), pronghorn_mpc::garble::GarbleError> {
+    // Speed depends on no value.
+    let labels = Zeroizing::new(vec![Block::ONES; circuit.labelled_bits() * INSTANCES]);
+    let (delta, start) = (Delta::new(Block::ONES), Block::ONES);
+    let (none, values) = (
+        Zeroizing::new(Vec::new()),
+        Zeroizing::new(vec![0; INSTANCES]),
+    );
+    let mut garbler = Garbler::new(
+        circuit.clone(),
+        INSTANCES,
+        &delta,
+        start,
+        none,
+        labels.clone(),
+    )?;
+    let mut evaluator = Evaluator::new(circuit.clone(), INSTANCES, values, labels)?;
+    let bytes_of_gate = 2.0 * Block::BYTES as f64;
+    let mut message = Vec::new();
+    while garbler.want() == MpcWant::Send {
+        message.clear();
+        let [mut garbled, mut evaluated] = [Duration::ZERO; 2];
+        clocked(&mut garbled, || garbler.send(&mut message))?;
+        clocked(&mut evaluated, || evaluator.receive(&message))?;
+        let gates = message.len() as f64 / bytes_of_gate;
+        rates.garbled = rates.garbled.max(gates / garbled.as_secs_f64());
+        rates.evaluated = rates.evaluated.max(gates / evaluated.as_secs_f64());
+    }
+    Ok(())
+}
+
+/// Both parties' OT extensions on a further connection.
+fn extensions(connection: &Connection) -> Result<(CotSender, CotReceiver), OtError> {
+    let setups = connection.server.setup().zip(connection.client.setup());
+    let (sender, receiver) = setups.expect("a connection is made with both");
+    let (mut sender, mut receiver) = (sender.connect()?, receiver.connect()?);
+    let mut message = Vec::new();
+    sender.send(&mut message)?;
+    receiver.receive(&message)?;
+    message.clear();
+    receiver.send(&mut message)?;
+    sender.receive(&message)?;
+    Ok((sender.into_sender()?, receiver.into_receiver()?))
+}
+
+fn transfers(
+    (sender, receiver): &mut (CotSender, CotReceiver),
+    rates: &mut Rates,
+) -> Result<(), OtError> {
+    const COUNT: usize = 4 * MOST_OF_BATCH;
+    let choices = vec![0x5a; COUNT / 8];
+    let (mut t, mut q) = (vec![Block::ZERO; COUNT], vec![Block::ZERO; COUNT]);
+    let mut message = Vec::new();
+    let [mut sent, mut received] = [Duration::ZERO; 2];
+    clocked(&mut received, || {
+        receiver.extend(&choices, &mut t, &mut message)
+    })?;
+    clocked(&mut sent, || sender.extend(&message, &mut q))?;
+    rates.sent = rates.sent.max(COUNT as f64 / sent.as_secs_f64());
+    rates.received = rates.received.max(COUNT as f64 / received.as_secs_f64());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_is_measured() {
+        let connection = Connection::new().unwrap();
+        assert!(connection.setup.bytes_up > 0 && connection.setup.bytes_down > 0);
+        for function in [Function::Square, Function::Relu, Function::MaxPool] {
+            let run = connection.run(function, 50).unwrap();
+            let total = |phase: &Phase| phase.bytes_up + phase.bytes_down;
+            assert!(total(&run.online) < total(&run.offline));
+            assert!(total(&run.at_once) < total(&run.offline) + total(&run.online));
+        }
+        let rates = rates(1).unwrap();
+        assert!(rates.garbled > 0.0 && rates.evaluated > 0.0);
+        assert!(rates.sent > 0.0 && rates.received > 0.0);
+    }
+}

@@ -1,0 +1,339 @@
+//! Linear layers of the coefficient engine, both parties in one process connected by memory; the rotation-free paper's protocol beside it is in [`paper`].
+
+use std::sync::Arc;
+
+use pronghorn_engine::{
+    EngineError,
+    coefficient::{
+        publication::{
+            ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
+            ServerPublication, Slot, generator,
+        },
+        server::PreparedLayer,
+        step,
+    },
+    share::{Batch, Share},
+};
+use pronghorn_graph::fixed::Linear;
+use pronghorn_he::rlwe;
+use pronghorn_plan::{
+    Built, Computation, Engine, LinearPlan, Plan, Step, WordSize, coefficient::Layout,
+};
+use pronghorn_ring::{
+    Ntt, Prime,
+    random::{Prg, Seed},
+};
+
+use crate::parties::{Phase, clocked, exchange};
+
+pub mod paper;
+
+/// Multiplications of one image at one party.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Of residues modulo `q`; a butterfly has one.
+    pub residues: u64,
+    /// Of a residue by a weight of at most 16 bits, not reduced: each is done in limbs, two to four of 16 bits or two of 30.
+    pub weights: u64,
+}
+
+/// What a layer cost.
+pub struct Cost {
+    /// The step's name.
+    pub name: String,
+    /// One image.
+    pub online: Phase,
+    /// The client's multiplications.
+    pub client: Work,
+    /// The server's.
+    pub server: Work,
+    /// Polynomials that the server publishes, and keeps none of; the client keeps all.
+    pub published: u64,
+    /// Output elements: the coefficients of products that each party makes use of.
+    pub outputs: u64,
+    /// Degree of the ring.
+    pub degree: usize,
+    /// Bits of its modulus.
+    pub modulus_bits: u32,
+}
+
+/// All linear steps of a plan, published.
+pub struct Network {
+    plan: Arc<Plan>,
+    layers: Vec<Option<(Layer, Linear)>>,
+    client: ClientPublication,
+    server: ServerPublication,
+    /// What publishing cost, once a client.
+    pub publication: Phase,
+}
+
+impl Network {
+    /// Publishes the linear steps of a built model.
+    ///
+    /// # Errors
+    /// When a linear step is of another engine than the coefficient engine.
+    pub fn new(built: &Built) -> Result<Self, EngineError> {
+        let Computation::Shares { weights, .. } = &built.computation else {
+            return Err(refused("the network", "it is not on shares"));
+        };
+        let plan = Arc::new(built.plan.clone());
+        let mut layers = vec![None; plan.steps.len()];
+        for (index, step, linear) in plan.linear_steps() {
+            let layer = weights[index]
+                .as_ref()
+                .filter(|_| linear.engine == Engine::Coefficient);
+            let layer = layer.ok_or_else(|| refused(&step.name, "it is of another engine"))?;
+            let prepared = match linear.word {
+                WordSize::U32 => Layer::U32(Arc::new(PreparedLayer::new(layer, linear, step)?)),
+                WordSize::U64 => Layer::U64(Arc::new(PreparedLayer::new(layer, linear, step)?)),
+            };
+            layers[index] = Some((prepared, layer.clone()));
+        }
+        let (to_client, to_server) = (Slot::default(), Slot::default());
+        let of_layers = layers.iter();
+        let prepared = of_layers.map(|layer| layer.as_ref().map(|(layer, _)| layer.clone()));
+        let mut client = PublicationClient::new(&plan, 0, None, to_client.clone())?;
+        let secret = Arc::new(Seed::from_os()?);
+        let mut server =
+            PublicationServer::new(&plan, 0, prepared.collect(), secret, to_server.clone());
+        let mut publication = Phase::default();
+        exchange(&mut client, &mut server, &mut publication)?;
+        let missing = || refused("the network", "nothing was published");
+        Ok(Self {
+            plan,
+            layers,
+            client: to_client.get().ok_or_else(missing)?,
+            server: to_server.get().ok_or_else(missing)?,
+            publication,
+        })
+    }
+
+    /// Runs every linear step once on shares of random values, on rayon's current threads; the results are compared with the layer in integers where
+    /// that is asked for.
+    ///
+    /// # Errors
+    /// When a machine fails, or a result is wrong.
+    pub fn run(&self, checked: bool) -> Result<Vec<Cost>, EngineError> {
+        let steps = self.layers.iter().enumerate();
+        let layers = steps.filter_map(|(index, layer)| Some((index, layer.as_ref()?)));
+        layers
+            .map(|(index, (layer, linear))| self.layer(index, layer, linear, checked))
+            .collect()
+    }
+
+    fn layer(
+        &self,
+        index: usize,
+        layer: &Layer,
+        linear: &Linear,
+        checked: bool,
+    ) -> Result<Cost, EngineError> {
+        let step = &self.plan.steps[index];
+        let plan = step_plan(&self.plan, index)?;
+        let layout = layout(step, plan)?;
+        let inputs = self.plan.steps[step.inputs[0]].value.len();
+        let [of_client, of_server] = [0, 1].map(|party| random_share(inputs, party));
+        let [of_client, of_server] = [of_client?, of_server?];
+        let sum = checked.then(|| sums(of_client.words(), of_server.words()));
+        let (place, mut online) = ((&*self.plan, index, 1), Phase::default());
+        let mut client = clocked(&mut online.client, || {
+            step::client(place, Some(&self.client), of_client)
+        })?;
+        let mut server = clocked(&mut online.server, || {
+            let published = Some(self.server.clone());
+            step::server(place, layer, published, Share::Words(of_server), None)
+        })?;
+        exchange(&mut *client, &mut *server, &mut online)?;
+        let shares = [client.into_share(), server.into_share()];
+        if let Some(sum) = sum {
+            check(step, plan, linear, &sum, &shares)?;
+        }
+        let (client, server) = work(plan.degree as u64, &layout);
+        Ok(Cost {
+            name: step.name.clone(),
+            online,
+            client,
+            server,
+            published: layout.published() as u64,
+            outputs: step.value.len() as u64,
+            degree: plan.degree,
+            modulus_bits: plan.modulus_bits(),
+        })
+    }
+}
+
+/// The plan of a linear step.
+fn step_plan(plan: &Plan, index: usize) -> Result<&LinearPlan, EngineError> {
+    let mut steps = plan.linear_steps();
+    let found = steps.find(|(at, ..)| *at == index);
+    found
+        .map(|(_, _, linear)| linear)
+        .ok_or_else(|| refused("the network", "it has no such linear step"))
+}
+
+/// Where the values of a step sit.
+fn layout(step: &Step, plan: &LinearPlan) -> Result<Layout, EngineError> {
+    let other = || refused(&step.name, "it is of another engine");
+    plan.layout().ok_or_else(other)
+}
+
+/// The multiplications that the machines do for an image: [`pronghorn_engine::coefficient`] says which.
+fn work(degree: u64, layout: &Layout) -> (Work, Work) {
+    let transform = degree / 2 * u64::from(degree.ilog2());
+    let published = layout.published() as u64;
+    let inputs = (layout.tiles() * layout.polynomials()) as u64 + 1;
+    let client = Work {
+        // The secret's transform; then `a s` for each input and for what hides, and `p s` for each published polynomial.
+        residues: transform + (inputs + published) * (degree + transform),
+        weights: 0,
+    };
+    let server = Work {
+        // The transform of `b_0`; then those of `u`, and `u b_0`.
+        residues: transform + published * (degree + 2 * transform),
+        weights: layout.geometry().multiply_adds(),
+    };
+    (client, server)
+}
+
+/// What a client sees of one output channel of a layer, and what it is not to find there.
+pub struct Sample {
+    /// Degree of the ring.
+    pub degree: usize,
+    /// Its modulus.
+    pub modulus: u64,
+    /// The public `a` that meets the first input polynomial, coefficient by coefficient.
+    pub a: Vec<u64>,
+    /// The published polynomial.
+    pub published: Vec<u64>,
+    /// Low bits of it that are not sent, and made up.
+    pub dropped_bits: u32,
+    /// The weights that meet the first input polynomial, and the exponents they are at minus of.
+    pub weights: Vec<(usize, i32)>,
+}
+
+impl Network {
+    /// Of output channel 0 of step `index`, whose first polynomial is all of its input, in one tile.
+    ///
+    /// # Errors
+    /// When the step is none of the coefficient engine, in 64-bit words.
+    pub fn sample(&self, index: usize) -> Result<Sample, EngineError> {
+        let missing = || refused("the network", "it has no such step in 64-bit words");
+        let published = self.client.steps.get(index).and_then(Option::as_ref);
+        let (Some(Polynomials::U64(words)), Some(Some((_, layer)))) =
+            (published, self.layers.get(index))
+        else {
+            return Err(missing());
+        };
+        let step = step_plan(&self.plan, index)?;
+        let layout = layout(&self.plan.steps[index], step)?;
+        let (degree, modulus) = (step.degree, step.modulus);
+        let prime = Prime::new(modulus).map_err(|_| missing())?;
+        let ntt = Ntt::new(degree, prime).map_err(|_| missing())?;
+        let mut published = words[..degree].to_vec();
+        let mut a = vec![0; degree];
+        rlwe::expand_a(&generator(&self.client.seed, index), 0, &prime, &mut a);
+        ntt.inverse(&mut published);
+        ntt.inverse(&mut a);
+        let [_, inputs] = layout.group();
+        let [height, width] = layer.geometry.window.kernel;
+        let taps = (0..inputs).flat_map(|channel| {
+            let cells = (0..height).flat_map(move |y| (0..width).map(move |x| [y, x]));
+            cells.map(move |tap| (channel, tap))
+        });
+        let exponents = taps.map(|(channel, tap)| layout.tap(channel, tap).1);
+        Ok(Sample {
+            degree,
+            modulus,
+            a,
+            published,
+            dropped_bits: step.dropped_bits_a,
+            weights: exponents.zip(layer.weights.iter().copied()).collect(),
+        })
+    }
+}
+
+/// Uniform words.
+fn random_share(elements: usize, party: u64) -> Result<Batch, EngineError> {
+    let prg = Prg::new(&Seed::from_os()?, "pronghorn bench rotation-free: shares");
+    let (mut bytes, mut share) = (vec![0; 4 * elements], Batch::zeros(elements, 1));
+    prg.stream(party).fill(&mut bytes);
+    let words = share.words_mut().iter_mut();
+    for (word, bytes) in words.zip(bytes.as_chunks::<4>().0) {
+        *word = i32::from_le_bytes(*bytes);
+    }
+    Ok(share)
+}
+
+fn sums(x: &[i32], y: &[i32]) -> Vec<i32> {
+    x.iter().zip(y).map(|(x, y)| x.wrapping_add(*y)).collect()
+}
+
+/// That shares with guard bits are of the layer's outputs, to a unit of their last place.
+fn check(
+    step: &Step,
+    plan: &LinearPlan,
+    linear: &Linear,
+    inputs: &[i32],
+    shares: &[Share; 2],
+) -> Result<(), EngineError> {
+    let words = shares.each_ref().map(|share| match share {
+        Share::Words(words) => words.words(),
+        Share::Zero => &[],
+    });
+    let (value_bits, guard) = plan
+        .shares
+        .map_or((0, 0), |bits| (bits.value_bits, bits.guard_bits));
+    let bits = value_bits + guard;
+    let unused = u32::BITS - bits;
+    let found = sums(words[0], words[1]);
+    let wrong = found
+        .iter()
+        .zip(convolve(linear, inputs))
+        .any(|(found, wanted)| {
+            let error = found.wrapping_sub(wanted.wrapping_shl(guard));
+            (error << unused >> unused).abs() > 1
+        });
+    if wrong || found.len() != step.value.len() {
+        return Err(refused(&step.name, "the result is wrong"));
+    }
+    Ok(())
+}
+
+/// The layer modulo `2^32`.
+fn convolve(linear: &Linear, inputs: &[i32]) -> Vec<i32> {
+    let geometry = &linear.geometry;
+    let ([height, width], window) = (geometry.input, &geometry.window);
+    let positions: Vec<[usize; 2]> = geometry.output().map_or(Vec::new(), |[rows, columns]| {
+        let cells = (0..rows).flat_map(|y| (0..columns).map(move |x| [y, x]));
+        cells.collect()
+    });
+    let channels = geometry.in_channels / geometry.groups;
+    let of_group = geometry.out_channels / geometry.groups;
+    let mut outputs = Vec::with_capacity(geometry.out_channels * positions.len());
+    for output in 0..geometry.out_channels {
+        let weights = &linear.weights[output * geometry.row_len()..];
+        let first = output / of_group * channels;
+        for &[y, x] in &positions {
+            let mut sum = linear.bias[output];
+            for channel in 0..channels {
+                for ky in window.taps(0, y, height) {
+                    for kx in window.taps(1, x, width) {
+                        let at = (first + channel) * height + window.index(0, y, ky);
+                        let input = inputs[at * width + window.index(1, x, kx)];
+                        let tap = (channel * window.kernel[0] + ky) * window.kernel[1] + kx;
+                        sum = sum.wrapping_add(weights[tap].wrapping_mul(input));
+                    }
+                }
+            }
+            outputs.push(sum);
+        }
+    }
+    outputs
+}
+
+fn refused(step: &str, reason: &'static str) -> EngineError {
+    EngineError::Unsupported {
+        step: step.to_owned(),
+        reason,
+    }
+}
