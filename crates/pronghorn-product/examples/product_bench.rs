@@ -1,13 +1,13 @@
 //! Rates of the matrix product on CryptoNets' two layers, at every instruction level, on one and
 //! two threads, beside the ceiling of the bare micro-kernel measured in the same run.
 //!
-//! `cargo run --release -p pronghorn-engine --example product_bench [rounds [columns]]`
+//! `cargo run --release -p pronghorn-product --example product_bench [rounds [columns]]`
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use pronghorn_engine::batch::product::{PackedWeights, Tiles, ceiling, multiply_at};
 use pronghorn_graph::geometry::{ConvGeometry, Window};
+use pronghorn_product::{PackedWeights, Tiles, ceiling, multiply_at};
 use pronghorn_ring::{Prime, SimdLevel, Word};
 
 fn main() {
