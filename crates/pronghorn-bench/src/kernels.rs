@@ -11,6 +11,7 @@ use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, Encoding, Scratch},
 };
+use pronghorn_product::{PackedWeights, Tiles};
 use pronghorn_ring::{
     Prime, SimdLevel, Word, bits,
     modulus::largest_ntt_prime,
@@ -101,7 +102,7 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
     let columns = 4 * N;
     // Measured just before, one thread; a word of more limbs takes that much longer.
     let per_word = 2.0 / f64::from(modulus_bits.div_ceil(16));
-    let ceiling = product::ceiling(level, 10 * repetitions)
+    let ceiling = pronghorn_product::ceiling(level, 10 * repetitions)
         .map_or(0.0, |ceiling| ceiling.rate * per_word / 1e9);
     let measure = |(name, geometry): (&str, ConvGeometry)| {
         let count = geometry.out_channels
@@ -114,7 +115,7 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
         let input: Vec<W> = (0..packed.inputs() * columns).map(words).collect();
         let mut output = Tiles::new(packed.outputs(), columns);
         let seconds = median(repetitions, || {
-            product::multiply_at(level, &packed, &q, &input, columns, None, &mut output);
+            pronghorn_product::multiply_at(level, &packed, &q, &input, columns, None, &mut output);
             black_box(&mut output);
         });
         Figure {

@@ -7,11 +7,10 @@ use pronghorn_he::{
     rlwe::{OutOfRange, TooLarge},
 };
 use pronghorn_mpc::{garble::GarbleError, ot::OtError};
+use pronghorn_product::ProductError;
 use pronghorn_ring::{bits::PackError, random::RandomError};
 use pronghorn_slot::SlotError;
 use thiserror::Error;
-
-use crate::batch::product::ProductError;
 
 /// Why a batch ended early. Never holds a weight, an input, a share or a key.
 #[derive(Debug, Error)]

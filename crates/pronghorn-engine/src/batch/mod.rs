@@ -24,7 +24,6 @@
 //! the input, re-randomises the answer and hides it behind uniform masks ([`pronghorn_he::shares`]).
 
 pub mod client;
-pub mod product;
 pub mod published;
 pub mod server;
 mod shares;

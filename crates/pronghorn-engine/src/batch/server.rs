@@ -14,6 +14,7 @@ use pronghorn_plan::{
     cost::SEED_BYTES,
     plan::{LinearPlan, Part, Step},
 };
+use pronghorn_product::{PackedWeights, Tiles};
 use pronghorn_ring::{
     Word, bits,
     random::{Prg, Seed},
@@ -23,7 +24,6 @@ use zeroize::Zeroizing;
 
 use super::{
     Shape,
-    product::{self, PackedWeights, Tiles},
     published::{Place, ServerPublished},
     shares::ServerShares,
 };
@@ -249,7 +249,7 @@ impl<W: Word> LinearServer<W> {
             .enumerate()
             .for_each(|(row, a)| rlwe::expand_a(&generator, row as u64, q, a));
         self.a = Tiles::new(self.shape.answers(), n);
-        product::multiply(&self.layer.weights, q, &rows, n, None, &mut self.a);
+        pronghorn_product::multiply(&self.layer.weights, q, &rows, n, None, &mut self.a);
         self.expect_rows(seed);
     }
 
@@ -274,7 +274,7 @@ impl<W: Word> LinearServer<W> {
         }
         let (batch, addend) = (self.shape.batch, &self.layer.addend);
         self.b = Tiles::new(self.shape.answers(), batch);
-        product::multiply(
+        pronghorn_product::multiply(
             &self.layer.weights,
             self.layer.ring.modulus(),
             &rows,

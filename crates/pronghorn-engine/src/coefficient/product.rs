@@ -1,7 +1,7 @@
 //! Convolutions of words modulo `q` by small weights, at the coefficients of a [`Layout`].
 //!
 //! Where there are many coefficients, what the taps read is laid out row by row and multiplied as in the batch engine
-//! ([`crate::batch::product`]), in 16-bit limbs. Where there are few, as in dense layers, outputs go side by side: words, which are below `2^60`, are cut into
+//! ([`pronghorn_product`]), in 16-bit limbs. Where there are few, as in dense layers, outputs go side by side: words, which are below `2^60`, are cut into
 //! two halves of 30 bits, whose products with weights are added up in 64 bits, exactly, since a row of weights has `sum |w| < 2^32`. One reduction a
 //! coefficient comes at the end.
 
@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use pronghorn_graph::{fixed::Linear, geometry::ConvGeometry};
 use pronghorn_plan::coefficient::Layout;
+use pronghorn_product::{PackedWeights, Scratch, TILE};
 use pronghorn_ring::{Prime, SimdLevel, Word};
 use rayon::prelude::*;
 
 use super::simd;
-use crate::batch::product::{self, PackedWeights, Scratch, TILE};
 
 /// Bits of the low half of a word.
 const HALF: u32 = 30;
@@ -156,7 +156,9 @@ impl Weights {
                 }
                 let mut out = vec![W::default(); self.outputs * TILE];
                 let weights = &self.packed[group];
-                product::multiply_tile_at(level, weights, q, rows, None, &mut out, scratch);
+                pronghorn_product::multiply_tile_at(
+                    level, weights, q, rows, None, &mut out, scratch,
+                );
                 out
             })
             .collect();

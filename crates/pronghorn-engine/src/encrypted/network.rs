@@ -9,6 +9,7 @@ use pronghorn_plan::{
     EncryptedPlan, Step,
     encrypted::{Encrypted, ProgramNode, ProgramOp},
 };
+use pronghorn_product::PackedWeights;
 use pronghorn_ring::{
     Prime, Word,
     rns::{Division, RnsBasis},
@@ -18,7 +19,7 @@ use super::{
     parameters,
     values::{Pool, Values},
 };
-use crate::{batch::product::PackedWeights, error::EngineError};
+use crate::error::EngineError;
 
 /// A polynomial network prepared for any number of batches. The server's secret: no Debug.
 pub struct Network<W: Word> {

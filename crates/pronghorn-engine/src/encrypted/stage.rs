@@ -5,6 +5,7 @@
 //! stored: of CryptoNets' 845 squares not one.
 
 use pronghorn_he::ckks::{CkksError, EvaluationKeys};
+use pronghorn_product::Scratch as ProductScratch;
 use pronghorn_ring::{Prime, SimdLevel, Word, rns::Division, vector};
 use rayon::prelude::*;
 
@@ -14,7 +15,7 @@ use super::{
     request::{CHUNK, Request},
     values::{TILE, Values},
 };
-use crate::{batch::product, error::EngineError, simd};
+use crate::{error::EngineError, simd};
 
 /// Elements that a rescaling handles together, for each thread.
 const RESCALED_TOGETHER: usize = 32;
@@ -90,7 +91,7 @@ struct Room<W: Word> {
     values: Vec<Option<Vec<W>>>,
     spare: Vec<Vec<W>>,
     /// A product's.
-    product: product::Scratch,
+    product: ProductScratch,
 }
 
 impl<W: Word> Default for Room<W> {
@@ -100,7 +101,7 @@ impl<W: Word> Default for Room<W> {
             chunk: Vec::new(),
             values: Vec::new(),
             spare: Vec::new(),
-            product: product::Scratch::default(),
+            product: ProductScratch::default(),
         }
     }
 }
@@ -297,7 +298,7 @@ fn apply<W: Word>(
     limb: usize,
     inputs: &[Operand<'_, W>],
     out: &mut [W],
-    scratch: &mut product::Scratch,
+    scratch: &mut ProductScratch,
 ) {
     let poly_len = node.elements * TILE;
     match op {
@@ -308,7 +309,14 @@ fn apply<W: Word>(
         Op::Linear { weights, addends } => {
             for (poly, out) in out.chunks_exact_mut(poly_len).enumerate() {
                 let addend = (poly == 0).then_some(addends[limb].as_slice());
-                product::multiply_tile(weights, q, inputs[0].poly(poly), addend, out, scratch);
+                pronghorn_product::multiply_tile(
+                    weights,
+                    q,
+                    inputs[0].poly(poly),
+                    addend,
+                    out,
+                    scratch,
+                );
             }
         }
         Op::Factor { factors, addends } => {

@@ -7,7 +7,7 @@ use pronghorn_ring::Word;
 use super::simd;
 
 /// Columns of a unit: words of one limb that are worked on together.
-pub use crate::batch::product::TILE;
+pub use pronghorn_product::TILE;
 
 /// How many tiles before a word is read or written its place is asked for.
 const FETCH_AHEAD: usize = 6;

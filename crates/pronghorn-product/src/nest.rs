@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use pronghorn_ring::Word;
 
-use super::TILE;
-use super::kernel::{Kernel, Offsets, SUMS, Steps, Sums};
-use super::lanes::{self, Modulus};
-use super::simd::TileScratch;
-use super::weights::{Block, PackedWeights, split};
+use crate::TILE;
+use crate::kernel::{Kernel, Offsets, SUMS, Steps, Sums};
+use crate::lanes::{self, Modulus};
+use crate::simd::TileScratch;
+use crate::weights::{Block, PackedWeights, split};
 
 /// Weights beyond this many words are walked once for each row of output positions instead of
 /// once for each position: they would not stay in the cache in between.
@@ -20,12 +20,12 @@ const CACHED_WEIGHTS: usize = 128 * 1024;
 const FETCH_AHEAD: usize = 4;
 
 /// What all tiles of one product share.
-pub(super) struct Job<'a, W> {
-    pub(super) weights: &'a PackedWeights,
-    pub(super) modulus: Modulus,
-    pub(super) input: &'a [W],
-    pub(super) columns: usize,
-    pub(super) addend: Option<&'a [W]>,
+pub(crate) struct Job<'a, W> {
+    pub(crate) weights: &'a PackedWeights,
+    pub(crate) modulus: Modulus,
+    pub(crate) input: &'a [W],
+    pub(crate) columns: usize,
+    pub(crate) addend: Option<&'a [W]>,
 }
 
 /// Memory for one tile, reused by the next.
@@ -39,12 +39,12 @@ pub struct Scratch {
     /// For each output column where its offsets begin in `border`, none in the interior.
     borders: Vec<Option<usize>>,
     /// Of products of bytes.
-    pub(super) tiles: TileScratch,
+    pub(crate) tiles: TileScratch,
 }
 
 /// Computes all output rows of one tile: `output` is `[row][TILE]`.
 #[inline(always)]
-pub(super) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
+pub(crate) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
     kernel: K,
     job: &Job<'_, W>,
     tile: usize,

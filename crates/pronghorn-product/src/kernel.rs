@@ -3,32 +3,35 @@
 use std::ops::Range;
 
 /// Vector registers' worth of sums that any kernel keeps, times lanes.
-pub(super) const SUMS: usize = 24 * 16;
+pub(crate) const SUMS: usize = 24 * 16;
 
 /// The 32-bit sums of one kernel call: `[output][vector][lane]`.
 #[repr(align(64))]
-pub(super) struct Sums(pub(super) [i32; SUMS]);
+pub(crate) struct Sums(pub(crate) [i32; SUMS]);
 
 /// Offsets into packed data, in words. Remembers how far they reach, so that a kernel can check
 /// all of them at once.
 #[derive(Default)]
-pub(super) struct Offsets {
+pub(crate) struct Offsets {
     offsets: Vec<u32>,
     largest: u32,
 }
 
 impl Offsets {
-    pub(super) fn clear(&mut self) {
+    #[inline]
+    pub(crate) fn clear(&mut self) {
         self.offsets.clear();
         self.largest = 0;
     }
 
-    pub(super) fn push(&mut self, offset: u32) {
+    #[inline]
+    pub(crate) fn push(&mut self, offset: u32) {
         self.offsets.push(offset);
         self.largest = self.largest.max(offset);
     }
 
-    pub(super) fn len(&self) -> usize {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
         self.offsets.len()
     }
 }
@@ -37,7 +40,7 @@ impl Offsets {
 /// `vectors` vectors at an offset of `data`, and
 /// `rows` pairs of weights of the `stride` that `weights` has for each step.
 #[derive(Clone, Copy)]
-pub(super) struct Steps<'a, const N: usize> {
+pub(crate) struct Steps<'a, const N: usize> {
     offsets: &'a [u32],
     data: &'a [u32],
     weights: &'a [u32],
@@ -56,7 +59,7 @@ impl<'a, const N: usize> Steps<'a, N> {
     /// weights are too few.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn new(
+    pub(crate) fn new(
         offsets: &'a Offsets,
         range: Range<usize>,
         data: &'a [u32],
@@ -84,7 +87,7 @@ impl<'a, const N: usize> Steps<'a, N> {
 
     /// Outputs and vectors: the shape of the register block.
     #[inline(always)]
-    pub(super) fn block(&self) -> (usize, usize) {
+    pub(crate) fn block(&self) -> (usize, usize) {
         (self.rows, self.vectors)
     }
 
@@ -92,14 +95,14 @@ impl<'a, const N: usize> Steps<'a, N> {
     /// `vectors * N` words of data at each offset and `rows` weights at each multiple of the
     /// stride, counted from the first weights, exist.
     #[inline(always)]
-    pub(super) fn operands(&self) -> (&'a [u32], &'a [u32], &'a [u32], usize) {
+    pub(crate) fn operands(&self) -> (&'a [u32], &'a [u32], &'a [u32], usize) {
         let weights = self.weights.get(self.first..).unwrap_or_default();
         (self.offsets, self.data, weights, self.stride)
     }
 }
 
 /// A micro-kernel with `N` lanes of 32 bits in a vector.
-pub(super) trait Kernel<const N: usize>: Copy {
+pub(crate) trait Kernel<const N: usize>: Copy {
     /// Most outputs it computes at once with so many vectors of data; at least 1 for 2, 3 and 4
     /// vectors, 0 where it has no block so wide.
     fn most_rows(self, vectors: usize) -> usize;
@@ -123,14 +126,14 @@ macro_rules! with_block {
     };
 }
 #[cfg(target_arch = "x86_64")]
-pub(super) use with_block;
+pub(crate) use with_block;
 
 /// The kernel in plain Rust, for any CPU.
 #[derive(Clone, Copy)]
-pub(super) struct Portable;
+pub(crate) struct Portable;
 
 /// Lanes of the portable kernel.
-pub(super) const PORTABLE: usize = 8;
+pub(crate) const PORTABLE: usize = 8;
 
 impl Kernel<PORTABLE> for Portable {
     fn most_rows(self, vectors: usize) -> usize {

@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use pronghorn_graph::geometry::{ConvGeometry, GeometryError};
 
-use super::bytes::ByteWeights;
+use crate::bytes::ByteWeights;
 
 /// Outputs computed together from one list of pair rows, at most.
-pub(super) const BLOCK: usize = 12;
+pub(crate) const BLOCK: usize = 12;
 
 /// The largest magnitude of a weight.
 const LARGEST: u32 = (1 << 15) - 1;
 
 /// Largest `sum |w|` of a chunk: with limbs of at most 2^15, and another 2^15 for the addend's
 /// limb, sums stay below 2^31. One pair of weights always fits.
-pub(super) const CHUNK: u32 = (1 << 16) - 2;
+pub(crate) const CHUNK: u32 = (1 << 16) - 2;
 
 /// Most pair rows under one kernel: their offsets, times 64 words, fit 32 bits.
 const MOST_PAIRS: usize = 1 << 25;
@@ -56,20 +56,20 @@ pub enum ProductError {
 
 /// Weights of one layer laid out for the kernels, for any modulus and instruction level.
 pub struct PackedWeights {
-    pub(super) shape: Shape,
-    pub(super) blocks: Vec<Block>,
+    pub(crate) shape: Shape,
+    pub(crate) blocks: Vec<Block>,
     /// For each block `[pair][output of the block]`: the pair's two weights as 16-bit numbers.
-    pub(super) words: Vec<u32>,
+    pub(crate) words: Vec<u32>,
     /// The weights as bytes, where that is of use.
-    pub(super) bytes: Option<Box<ByteWeights>>,
+    pub(crate) bytes: Option<Box<ByteWeights>>,
 }
 
 /// Up to [`BLOCK`] outputs of one group.
-pub(super) struct Block {
-    pub(super) group: usize,
+pub(crate) struct Block {
+    pub(crate) group: usize,
     /// First output channel.
-    pub(super) first: usize,
-    pub(super) size: usize,
+    pub(crate) first: usize,
+    pub(crate) size: usize,
     /// Where its weights begin in [`PackedWeights::words`].
     start: usize,
     /// Ends of the chunks of pairs whose sums fit 32 bits; the last is the number of pairs.
@@ -171,7 +171,7 @@ impl PackedWeights {
 
     /// The weights of `block` for `pairs`.
     #[inline(always)]
-    pub(super) fn block_words(&self, block: &Block, pairs: &Range<usize>) -> &[u32] {
+    pub(crate) fn block_words(&self, block: &Block, pairs: &Range<usize>) -> &[u32] {
         &self.words[block.start..][pairs.start * block.size..pairs.end * block.size]
     }
 }
@@ -179,12 +179,12 @@ impl PackedWeights {
 impl Block {
     /// True if all sums of this block fit 32 bits.
     #[inline(always)]
-    pub(super) fn is_one_chunk(&self) -> bool {
+    pub(crate) fn is_one_chunk(&self) -> bool {
         self.chunks.len() == 1
     }
 
     /// The chunks that make up `pairs`.
-    pub(super) fn chunks(&self, pairs: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    pub(crate) fn chunks(&self, pairs: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (mut start, pairs) = (pairs.start, pairs.clone());
         self.chunks.iter().filter_map(move |&end| {
             let chunk = start..end.min(pairs.end);
@@ -214,14 +214,14 @@ fn check_weights(geometry: &ConvGeometry, weights: &[i32]) -> Result<(), Product
 }
 
 /// Cuts `0..size` into as few ranges of at most `most` as possible, as equal as possible.
-pub(super) fn split(size: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn split(size: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let parts = size.div_ceil(most);
     (0..parts).map(move |part| part * size / parts..(part + 1) * size / parts)
 }
 
 /// What makes up the two halves of a pair row.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pairing {
+pub(crate) enum Pairing {
     /// Channels `2c` and `2c + 1` of one pixel.
     Channels,
     /// Pixels `x` and `x + dilation` of one channel.
@@ -235,21 +235,21 @@ pub(super) enum Pairing {
 /// A *pixel* is all pair rows at one position; pixels of a packed image row are numbered by `x`,
 /// followed, where pixels are paired and the left is padded, by those whose first half is
 /// padding, numbered by their second half's `x`.
-pub(super) struct Shape {
-    pub(super) geometry: ConvGeometry,
+pub(crate) struct Shape {
+    pub(crate) geometry: ConvGeometry,
     /// Output height and width.
-    pub(super) output: [usize; 2],
-    pub(super) pairing: Pairing,
+    pub(crate) output: [usize; 2],
+    pub(crate) pairing: Pairing,
     /// Pair rows of one group at one pixel.
-    pub(super) group_pairs: usize,
+    pub(crate) group_pairs: usize,
     /// The pair rows of one pixel, all groups.
-    pub(super) pixel_pairs: Vec<PairOf>,
+    pub(crate) pixel_pairs: Vec<PairOf>,
     /// Pixels in a packed image row.
-    pub(super) row_pixels: usize,
+    pub(crate) row_pixels: usize,
     /// Image rows that a kernel reaches over, at most.
-    pub(super) band_rows: usize,
+    pub(crate) band_rows: usize,
     /// Horizontal taps, pairs of pixels counting as one.
-    pub(super) taps_w: usize,
+    pub(crate) taps_w: usize,
 }
 
 impl Shape {
@@ -292,25 +292,25 @@ impl Shape {
 
     /// Pixels of a packed band of image rows, with one that is all zero at the end where windows
     /// reach into padding.
-    pub(super) fn band_pixels(&self) -> usize {
+    pub(crate) fn band_pixels(&self) -> usize {
         self.band_rows * self.row_pixels + usize::from(self.has_zero_pixel())
     }
 
     /// True if there is padding on the left or right.
-    pub(super) fn has_zero_pixel(&self) -> bool {
+    pub(crate) fn has_zero_pixel(&self) -> bool {
         let [_, left, _, right] = self.geometry.window.padding;
         left > 0 || right > 0
     }
 
     /// The kernel rows that meet the image at a row of output positions.
-    pub(super) fn kernel_rows(&self, out_y: usize) -> Range<usize> {
+    pub(crate) fn kernel_rows(&self, out_y: usize) -> Range<usize> {
         let taps = self.geometry.window.taps(0, out_y, self.geometry.input[0]);
         if taps.is_empty() { 0..0 } else { taps }
     }
 
     /// The image rows that a kernel reaches over at a row of output positions, from where its
     /// window begins.
-    pub(super) fn image_rows(&self, out_y: usize) -> Range<usize> {
+    pub(crate) fn image_rows(&self, out_y: usize) -> Range<usize> {
         let window = &self.geometry.window;
         let begin = (out_y * window.stride[0]).saturating_sub(window.padding[0]);
         match self.kernel_rows(out_y).last() {
@@ -321,20 +321,20 @@ impl Shape {
 
     /// Where the window of an output column begins in the input; may be negative.
     #[inline(always)]
-    pub(super) fn start(&self, out_x: usize) -> i64 {
+    pub(crate) fn start(&self, out_x: usize) -> i64 {
         let window = &self.geometry.window;
         out_x as i64 * window.stride[1] as i64 - window.padding[1] as i64
     }
 
     /// True if no tap of a window beginning at column `start` falls into padding.
-    pub(super) fn is_interior(&self, start: i64) -> bool {
+    pub(crate) fn is_interior(&self, start: i64) -> bool {
         let last = (self.geometry.window.kernel[1] - 1) * self.geometry.window.dilation[1];
         start >= 0 && start + (last as i64) < self.geometry.input[1] as i64
     }
 
     /// The packed pixel whose halves lie under horizontal tap (pair) `tap` of a window beginning
     /// at column `start`; none where all of it is padding.
-    pub(super) fn pixel(&self, start: i64, tap: usize) -> Option<usize> {
+    pub(crate) fn pixel(&self, start: i64, tap: usize) -> Option<usize> {
         let width = self.geometry.input[1];
         let inside = |tap: usize| {
             let x = start + (tap * self.geometry.window.dilation[1]) as i64;
@@ -347,7 +347,7 @@ impl Shape {
     }
 
     /// Pairs of weights under one row of the kernel.
-    pub(super) fn kernel_row_pairs(&self) -> usize {
+    pub(crate) fn kernel_row_pairs(&self) -> usize {
         self.taps_w * self.group_pairs
     }
 
@@ -374,7 +374,7 @@ impl Shape {
 
     /// The input rows that make up a pair row of image row `y`.
     #[inline(always)]
-    pub(super) fn sources(&self, y: usize, pixel: usize, pair: PairOf) -> [Option<usize>; 2] {
+    pub(crate) fn sources(&self, y: usize, pixel: usize, pair: PairOf) -> [Option<usize>; 2] {
         let [height, width] = self.geometry.input;
         let row = |channel: usize, x: usize| (channel * height + y) * width + x;
         let channel = pair.channel;
@@ -396,7 +396,7 @@ impl Shape {
 
 /// Which channels one pair row of a pixel holds.
 #[derive(Clone, Copy)]
-pub(super) struct PairOf {
+pub(crate) struct PairOf {
     /// The first channel.
     channel: usize,
     /// True if the group has no channel after the first.

@@ -12,13 +12,13 @@
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Only there is such a unit known.
 
-use super::weights::{CHUNK, Shape};
+use crate::weights::{CHUNK, Shape};
 
 /// Outputs, quads and columns of a tile.
-pub(super) const SIDE: usize = 16;
+pub(crate) const SIDE: usize = 16;
 
 /// No input row, but zeros: padding.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Most quads of a layer: those of a tile of columns take 2 KiB each.
 const MOST_QUADS: usize = 4096;
@@ -29,33 +29,33 @@ const MOST_POSITIONS: usize = 16;
 /// A row of a tile.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub(super) struct Line(pub(super) [i8; 64]);
+pub(crate) struct Line(pub(crate) [i8; 64]);
 
 /// Weights of a layer as tiles of bytes.
-pub(super) struct ByteWeights {
+pub(crate) struct ByteWeights {
     /// The input rows of each quad, `[group][image row][quad of a run]`.
-    pub(super) quads: Vec<[u32; 4]>,
+    pub(crate) quads: Vec<[u32; 4]>,
     /// Quads of a run.
     run: usize,
     /// Image rows that are read, padding included.
     image_rows: usize,
     /// Groups in an output row.
-    pub(super) groups: usize,
+    pub(crate) groups: usize,
     /// Positions in a group.
     positions: usize,
     /// The outputs of a group.
-    pub(super) places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
     /// Tiles of quads under a kernel.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// `[tile of outputs][tile of quads][output]`.
-    pub(super) tiles: Vec<Line>,
+    pub(crate) tiles: Vec<Line>,
     stride: usize,
     output: [usize; 2],
 }
 
 /// An output of a group.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Its output row, if the group is the first of the first row of positions.
     row: usize,
     /// Its position in the group.
@@ -100,7 +100,7 @@ impl Grouping {
 impl ByteWeights {
     /// Lays out the weights, given in ONNX order; none where they do not fit bytes or their sums 32 bits, or the layer is of a form
     /// that this is not for.
-    pub(super) fn new(shape: &Shape, weights: &[i32]) -> Option<Self> {
+    pub(crate) fn new(shape: &Shape, weights: &[i32]) -> Option<Self> {
         let (geometry, window) = (&shape.geometry, &shape.geometry.window);
         let fits = weights.iter().all(|&weight| i8::try_from(weight).is_ok());
         let per_output = weights.len() / geometry.out_channels;
@@ -146,7 +146,7 @@ impl ByteWeights {
 
     /// Whether products of tiles, some of whose weights are zero, are faster than instructions on vectors: two of those a cycle
     /// multiply 32 words. Not where few outputs share what is packed: a first convolution with 5 maps is a fifth slower.
-    pub(super) fn is_worthwhile(&self, shape: &Shape) -> bool {
+    pub(crate) fn is_worthwhile(&self, shape: &Shape) -> bool {
         let (geometry, window) = (&shape.geometry, &shape.geometry.window);
         let per_output = window.kernel.iter().product::<usize>() * geometry.in_channels;
         let vectors = self.output[1] * geometry.out_channels * per_output / 2;
@@ -154,30 +154,30 @@ impl ByteWeights {
     }
 
     /// Tiles of outputs of a group.
-    pub(super) fn output_tiles(&self) -> usize {
+    pub(crate) fn output_tiles(&self) -> usize {
         self.places.len().div_ceil(SIDE)
     }
 
     /// The weights of a tile of outputs.
-    pub(super) fn tile_of_outputs(&self, tile: usize) -> &[Line] {
+    pub(crate) fn tile_of_outputs(&self, tile: usize) -> &[Line] {
         &self.tiles[tile * self.depth * SIDE..][..self.depth * SIDE]
     }
 
     /// The first quad under the kernel for a group of an output row.
-    pub(super) fn first_quad(&self, out_y: usize, group: usize) -> usize {
+    pub(crate) fn first_quad(&self, out_y: usize, group: usize) -> usize {
         (group * self.image_rows + out_y * self.stride) * self.run
     }
 
     /// The output row of an output of a group; none beyond the last position.
     #[inline(always)]
-    pub(super) fn output_row(&self, out_y: usize, group: usize, output: Place) -> Option<usize> {
+    pub(crate) fn output_row(&self, out_y: usize, group: usize, output: Place) -> Option<usize> {
         let start = group * self.positions;
         let [_, width] = self.output;
         (start + output.position < width).then_some(output.row + out_y * width + start)
     }
 
     /// Output rows in all positions.
-    pub(super) fn output_height(&self) -> usize {
+    pub(crate) fn output_height(&self) -> usize {
         self.output[0]
     }
 

@@ -58,7 +58,7 @@ impl<W: Word> Tiles<W> {
     }
 
     /// The tiles with their numbers, for as many threads as there are.
-    pub(super) fn par_tiles_mut(
+    pub(crate) fn par_tiles_mut(
         &mut self,
     ) -> impl IndexedParallelIterator<Item = (usize, &mut [W])> {
         // With no rows there are no words and so no tiles, whatever the chunk size.

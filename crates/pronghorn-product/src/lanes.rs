@@ -1,17 +1,17 @@
 //! From residues to signed 16-bit limbs and back, on arrays as long as a vector.
 //!
-//! Plain loops over arrays: inlined into the entry points of [`simd`](super::simd), the compiler
+//! Plain loops over arrays: inlined into the entry points of [`simd`](crate::simd), the compiler
 //! turns them into the vector instructions of each level.
 
 use pronghorn_ring::{Prime, Word};
 
 /// What packing and reduction need to know about the modulus.
-pub(super) struct Modulus {
+pub(crate) struct Modulus {
     q: u64,
     /// The largest residue that stands for itself; larger ones stand for `residue - q`.
     largest: u64,
     /// Limbs a centred residue needs: 2, 3 or 4.
-    pub(super) limbs: usize,
+    pub(crate) limbs: usize,
     /// `2^(16 j) / q`.
     quotient: [f64; 4],
 }
@@ -24,7 +24,7 @@ impl Modulus {
     /// # Panics
     ///
     /// If `q` is 2^31 or more for 32-bit words, 2^62 or more for 64-bit words.
-    pub(super) fn new<W: Word>(q: &Prime<W>) -> Self {
+    pub(crate) fn new<W: Word>(q: &Prime<W>) -> Self {
         let q = q.value();
         let bound = if W::BITS == 32 { 1 << 31 } else { 1 << 62 };
         assert!(
@@ -44,7 +44,7 @@ impl Modulus {
     }
 
     /// The modulus itself.
-    pub(super) fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.q
     }
 
@@ -72,7 +72,7 @@ impl Modulus {
 
     /// The limbs of one residue, lowest first: `residue = sum_j limb_j * 2^(16 j) mod q`.
     #[inline(always)]
-    pub(super) fn limbs<const L: usize>(&self, residue: u64) -> [i32; L] {
+    pub(crate) fn limbs<const L: usize>(&self, residue: u64) -> [i32; L] {
         let fields = fields64(self.centre(residue));
         std::array::from_fn(|j| i32::from((fields >> (16 * j)) as i16))
     }
@@ -94,7 +94,7 @@ fn fields32(value: i32) -> i32 {
 /// Packs `N` words of two rows into `L` vectors of `N` lanes, one vector a limb: `first`'s limb
 /// in the low half of a lane, `second`'s in the high half.
 #[inline(always)]
-pub(super) fn pack<W: Word, const L: usize, const N: usize>(
+pub(crate) fn pack<W: Word, const L: usize, const N: usize>(
     modulus: &Modulus,
     first: &[W; N],
     second: &[W; N],
@@ -125,7 +125,7 @@ pub(super) fn pack<W: Word, const L: usize, const N: usize>(
 /// than 0.03; the limbs of a centred residue are at most `q` in total), so after rounding the
 /// remainder lies within 0.53 q of zero and its low word is all of it.
 #[inline(always)]
-pub(super) fn reduce<W: Word, const L: usize, const N: usize>(
+pub(crate) fn reduce<W: Word, const L: usize, const N: usize>(
     modulus: &Modulus,
     sums: &[[i32; N]],
     addend: &[i32; L],
@@ -154,7 +154,7 @@ pub(super) fn reduce<W: Word, const L: usize, const N: usize>(
 
 /// [`reduce`] for sums over several chunks, below 2^53 in magnitude.
 #[inline(always)]
-pub(super) fn reduce_chunks<W: Word, const L: usize, const N: usize>(
+pub(crate) fn reduce_chunks<W: Word, const L: usize, const N: usize>(
     modulus: &Modulus,
     sums: &[[i64; N]],
     addend: &[i32; L],

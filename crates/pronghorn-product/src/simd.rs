@@ -3,15 +3,15 @@
 
 use pronghorn_ring::{SimdLevel, Word};
 
-use super::kernel::{PORTABLE, Portable};
-use super::nest::{self, Job, Scratch};
+use crate::kernel::{PORTABLE, Portable};
+use crate::nest::{self, Job, Scratch};
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
 
 /// A set of instructions that this CPU was seen to have.
 #[derive(Clone, Copy)]
-pub(super) enum Backend {
+pub(crate) enum Backend {
     /// Plain Rust.
     Portable,
     /// `pmaddwd` on 128 bits, which all x86-64 CPUs have: the portable level there.
@@ -33,14 +33,14 @@ pub(super) enum Backend {
 
 /// Memory of one back end for one tile.
 #[cfg(target_arch = "x86_64")]
-pub(super) type TileScratch = amx::Scratch;
+pub(crate) type TileScratch = amx::Scratch;
 /// Memory of one back end for one tile.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) type TileScratch = ();
+pub(crate) type TileScratch = ();
 
 impl Backend {
     /// The fastest back end of a level, or the portable one where the CPU has less.
-    pub(super) fn new(level: SimdLevel) -> Self {
+    pub(crate) fn new(level: SimdLevel) -> Self {
         let portable = || Self::all(SimdLevel::Portable).pop();
         Self::all(level)
             .pop()
@@ -49,7 +49,7 @@ impl Backend {
     }
 
     /// The back ends of a level that this CPU has, the fastest last.
-    pub(super) fn all(level: SimdLevel) -> Vec<Self> {
+    pub(crate) fn all(level: SimdLevel) -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
         return match level {
             SimdLevel::Portable => vec![Self::Portable, Self::Sse2(x86::Sse2)],
@@ -68,7 +68,7 @@ impl Backend {
     }
 
     /// Computes one tile of the output.
-    pub(super) fn run<W: Word>(
+    pub(crate) fn run<W: Word>(
         self,
         job: &Job<'_, W>,
         tile: usize,
@@ -124,33 +124,33 @@ mod x86 {
 
     use pronghorn_ring::Word;
 
-    use super::super::kernel::{Kernel, SUMS, Steps, Sums, with_block};
-    use super::super::nest::{self, Job, Scratch};
+    use crate::kernel::{Kernel, SUMS, Steps, Sums, with_block};
+    use crate::nest::{self, Job, Scratch};
 
     /// SSE2 is part of x86-64.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Sse2;
+    pub(crate) struct Sse2;
 
     /// Proof that the CPU has AVX2.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx2(());
+    pub(crate) struct Avx2(());
 
     /// Proof that the CPU has AVX-512 F, BW, DQ and VL.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx512(());
+    pub(crate) struct Avx512(());
 
     /// Proof that the CPU has, besides, AVX-512 VNNI.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Vnni(());
+    pub(crate) struct Vnni(());
 
     impl Avx2 {
-        pub(super) fn detect() -> Option<Self> {
+        pub(crate) fn detect() -> Option<Self> {
             is_x86_feature_detected!("avx2").then_some(Self(()))
         }
     }
 
     impl Avx512 {
-        pub(super) fn detect() -> Option<Self> {
+        pub(crate) fn detect() -> Option<Self> {
             let all = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
@@ -160,14 +160,14 @@ mod x86 {
     }
 
     impl Vnni {
-        pub(super) fn detect() -> Option<Self> {
+        pub(crate) fn detect() -> Option<Self> {
             Avx512::detect()?;
             is_x86_feature_detected!("avx512vnni").then_some(Self(()))
         }
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn tile_avx2<W: Word, const L: usize>(
+    pub(crate) fn tile_avx2<W: Word, const L: usize>(
         cpu: Avx2,
         job: &Job<'_, W>,
         tile: usize,
@@ -178,7 +178,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn tile_avx512<W: Word, K: Kernel<16>, const L: usize>(
+    pub(crate) fn tile_avx512<W: Word, K: Kernel<16>, const L: usize>(
         cpu: K,
         job: &Job<'_, W>,
         tile: usize,

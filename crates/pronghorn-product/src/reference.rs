@@ -5,7 +5,7 @@ use pronghorn_ring::{Prime, Word};
 
 /// `out[o][x] = addend[o] + sum_i w[o][i] * in[i][x] mod q`, row-major, for a valid `geometry`,
 /// weights in ONNX order `[out_channels][in_channels / groups][kernel_h][kernel_w]` and the
-/// layouts of [`multiply`](super::multiply).
+/// layouts of [`multiply`](crate::multiply).
 ///
 /// # Panics
 ///

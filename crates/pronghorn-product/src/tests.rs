@@ -4,9 +4,9 @@ use pronghorn_graph::geometry::{ConvGeometry, Window};
 use pronghorn_ring::{Prime, SimdLevel, Word};
 use proptest::prelude::*;
 
-use super::bytes::ByteWeights;
-use super::simd::Backend;
-use super::{
+use crate::bytes::ByteWeights;
+use crate::simd::Backend;
+use crate::{
     PackedWeights, ProductError, Tiles, ceiling, multiply, multiply_on, multiply_reference,
 };
 

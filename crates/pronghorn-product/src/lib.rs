@@ -1,7 +1,8 @@
-//! The integer matrix product under every linear layer of the batch engine.
+//! Products of small integer matrices with words modulo a prime: the work of every linear layer on
+//! ciphertexts that hold values in coefficients.
 //!
-//! One ciphertext holds one tensor element of many images, so a layer with public-shape, private
-//! integer weights is `out[o][x] = addend[o] + sum_i w[o][i] * in[i][x] mod q` for every column
+//! A row of words is one tensor element, under encryption, of many images or positions. A layer of
+//! public shape with private integer weights is `out[o][x] = addend[o] + sum_i w[o][i] * in[i][x] mod q` for every column
 //! `x`, a column being one ciphertext coefficient (Boemer, Costache, Cammarota, Wierzynski,
 //! "nGraph-HE2", batch-axis packing with scalar encoding). Weights are small signed integers,
 //! not residues, and the same for every column.

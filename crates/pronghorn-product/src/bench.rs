@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use pronghorn_ring::SimdLevel;
 
-use super::kernel::{Kernel, Offsets, SUMS, Steps, Sums};
-use super::simd::Backend;
+use crate::kernel::{Kernel, Offsets, SUMS, Steps, Sums};
+use crate::simd::Backend;
 
 /// Steps of one kernel call.
 const STEPS: usize = 128;
@@ -24,12 +24,12 @@ pub struct Ceiling {
 }
 
 /// Measures the micro-kernel of a level on one thread, with operands in the first-level cache,
-/// for two-limb words and full register blocks: the ceiling of [`multiply_at`](super::multiply_at).
+/// for two-limb words and full register blocks: the ceiling of [`multiply_at`](crate::multiply_at).
 ///
 /// The best of `rounds` rounds of about a millisecond each; none for a level this CPU lacks.
 pub fn ceiling(level: SimdLevel, rounds: usize) -> Option<Ceiling> {
     match Backend::all(level).pop()? {
-        Backend::Portable => Some(measure("portable", super::kernel::Portable, rounds)),
+        Backend::Portable => Some(measure("portable", crate::kernel::Portable, rounds)),
         #[cfg(target_arch = "x86_64")]
         Backend::Sse2(cpu) => Some(measure("pmaddwd xmm", cpu, rounds)),
         #[cfg(target_arch = "x86_64")]

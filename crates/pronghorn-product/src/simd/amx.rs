@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 use pronghorn_ring::Word;
 
-use super::super::TILE;
-use super::super::bytes::{ByteWeights, Line, NONE, SIDE};
-use super::super::nest::Job;
 use super::x86::Vnni;
+use crate::TILE;
+use crate::bytes::{ByteWeights, Line, NONE, SIDE};
+use crate::nest::Job;
 
 /// Bytes of a word.
 const BYTES: usize = 4;
@@ -34,7 +34,7 @@ const LEAST_PRIME: u64 = 1 << 20;
 
 /// Proof that the CPU has AMX for bytes beside [`Vnni`], and that this process may use it.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Amx(pub(super) Vnni);
+pub(crate) struct Amx(pub(super) Vnni);
 
 impl Amx {
     pub(super) fn detect() -> Option<Self> {
@@ -73,7 +73,7 @@ impl Amx {
 impl Amx {
     /// Multiplies tiles in the first-level cache `calls` times; how many words were multiplied with a weight and added, four bytes being
     /// one word.
-    pub(in super::super) fn multiply_tiles(self, steps: usize, calls: usize) -> usize {
+    pub(crate) fn multiply_tiles(self, steps: usize, calls: usize) -> usize {
         let depth = steps.min(8);
         let weights = vec![Line([1; 64]); depth * SIDE];
         let columns = vec![Line([1; 64]); depth * SIDE * QUAD_LINES];
@@ -127,7 +127,7 @@ fn permit() -> bool {
 
 /// Memory for one tile of columns.
 #[derive(Default)]
-pub(in super::super) struct Scratch {
+pub(crate) struct Scratch {
     /// `[quad][tile of columns][byte]`.
     packed: Vec<Line>,
     /// Those of two items.
