@@ -9,6 +9,7 @@ pub mod bench;
 pub mod coefficient;
 pub mod encrypted;
 mod error;
+pub mod exchange;
 pub mod garbled;
 mod local;
 pub mod machine;
