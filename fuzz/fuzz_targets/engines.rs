@@ -37,7 +37,7 @@ fuzz_target!(|input: Input| {
     let mut message = Vec::new();
     for count in 0..MESSAGES {
         message.clear();
-        let (from, to): (&mut dyn Machine, &mut dyn Machine) = match (client.want(), server.want())
+        let (from, to): (&mut dyn Machine<Error = EngineError>, &mut dyn Machine<Error = EngineError>) = match (client.want(), server.want())
         {
             (Want::Send, Want::Receive) => (&mut client, &mut server),
             (Want::Receive, Want::Send) => (&mut server, &mut client),

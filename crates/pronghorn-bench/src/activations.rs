@@ -7,7 +7,7 @@ use pronghorn_mpc::{
     circuit::{Activation, Builder, Circuit, Modulus, Rectifier},
     garble::{Delta, Evaluator, Garbler},
     machine::{Machine as _, Want as MpcWant},
-    ot::{CotReceiver, CotSender, OtError, OtParameters, extension::MOST_OF_BATCH},
+    ot::{OtParameters, extension::MOST_OF_BATCH},
 };
 use pronghorn_ring::random::{Prg, Seed};
 use zeroize::Zeroizing;
@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use crate::parties::{Phase, clocked, exchange};
 use pronghorn_engine::{
     EngineError,
+    exchange::Exchange,
     garbled::{
         ClientOts, GarbledClient, GarbledServer, Group, Layout, OnlineClient, OnlineServer,
         OnlineSquareClient, OnlineSquareServer, Output, PrepareClient, PrepareServer,
@@ -128,8 +129,12 @@ impl Connection {
                 || PrepareSquareServer::new(of(), server.clone(), ots().1),
             ),
             (
-                |made: PrepareSquareClient| OnlineSquareClient::new(made.into_prepared()?, share),
-                |made: PrepareSquareServer| Ok(OnlineSquareServer::new(made.into_prepared()?)),
+                |made: Exchange<PrepareSquareClient>| {
+                    OnlineSquareClient::new(made.into_prepared()?, share)
+                },
+                |made: Exchange<PrepareSquareServer>| {
+                    Ok(OnlineSquareServer::new(made.into_prepared()?))
+                },
             ),
             (
                 || SquareClient::new(of(), client, ots().0),
@@ -152,8 +157,8 @@ impl Connection {
                 || PrepareServer::new(of(), server.clone(), ots().1),
             ),
             (
-                |made: PrepareClient| OnlineClient::new(made.into_prepared()?, share),
-                |made: PrepareServer| Ok(OnlineServer::new(made.into_prepared()?)),
+                |made: Exchange<PrepareClient>| OnlineClient::new(made.into_prepared()?, share),
+                |made: Exchange<PrepareServer>| Ok(OnlineServer::new(made.into_prepared()?)),
             ),
             (
                 || GarbledClient::new(of(), client, ots().0),
@@ -170,8 +175,8 @@ impl<T, F: FnOnce() -> Result<T, EngineError>> Make<T> for F {}
 
 /// Runs client and server of a preparation, of what uses it, and of both in one.
 fn measure<
-    PC: Machine,
-    PS: Machine,
+    PC: Machine<Error = EngineError>,
+    PS: Machine<Error = EngineError>,
     OC: StepMachine,
     OS: StepMachine,
     C: StepMachine,

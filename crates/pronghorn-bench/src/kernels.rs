@@ -2,16 +2,13 @@
 
 use std::{hint::black_box, time::Instant};
 
-use pronghorn_engine::{
-    EngineError,
-    batch::product::{self, PackedWeights, Tiles},
-};
+use pronghorn_engine::EngineError;
 use pronghorn_graph::geometry::{ConvGeometry, Window};
 use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, Encoding, Scratch},
 };
-use pronghorn_product::{PackedWeights, Tiles};
+use pronghorn_product::{self as product, PackedWeights, Tiles};
 use pronghorn_ring::{
     Prime, SimdLevel, Word, bits,
     modulus::largest_ntt_prime,

@@ -64,8 +64,8 @@ impl Connection {
 
 /// Runs both machines to the end.
 pub(crate) fn exchange(
-    client: &mut dyn Machine,
-    server: &mut dyn Machine,
+    client: &mut dyn Machine<Error = EngineError>,
+    server: &mut dyn Machine<Error = EngineError>,
     phase: &mut Phase,
 ) -> Result<(), EngineError> {
     let mut message = Vec::new();

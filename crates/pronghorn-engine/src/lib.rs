@@ -8,6 +8,7 @@ pub mod batch;
 pub mod coefficient;
 pub mod encrypted;
 mod error;
+pub mod exchange;
 pub mod garbled;
 mod local;
 pub mod machine;

@@ -98,7 +98,7 @@ impl At<'_> {
 }
 
 /// Exchanges before the first step.
-type Preludes = VecDeque<Box<dyn Machine + Send>>;
+type Preludes = VecDeque<Box<dyn Machine<Error = EngineError> + Send>>;
 
 /// How one party starts steps; everything else is the same for both.
 trait Role {
@@ -236,7 +236,7 @@ impl<R: Role> Run<R> {
     }
 
     /// The machine whose turn it is.
-    fn machine(&self) -> Option<&dyn Machine> {
+    fn machine(&self) -> Option<&dyn Machine<Error = EngineError>> {
         match (self.preludes.front(), &self.machine) {
             (Some(prelude), _) => Some(prelude.as_ref()),
             (None, Some(machine)) => Some(machine.as_ref()),
@@ -244,7 +244,7 @@ impl<R: Role> Run<R> {
         }
     }
 
-    fn machine_mut(&mut self) -> Result<&mut dyn Machine, EngineError> {
+    fn machine_mut(&mut self) -> Result<&mut dyn Machine<Error = EngineError>, EngineError> {
         match (self.preludes.front_mut(), &mut self.machine) {
             (Some(prelude), _) => Ok(prelude.as_mut()),
             (None, Some(machine)) => Ok(machine.as_mut()),
@@ -254,6 +254,8 @@ impl<R: Role> Run<R> {
 }
 
 impl<R: Role> Machine for Run<R> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         self.machine().map_or(Want::Done, Machine::want)
     }
@@ -991,6 +993,8 @@ impl ServerRun {
 macro_rules! delegate_machine {
     ($wrapper:ty, $field:tt) => {
         impl Machine for $wrapper {
+            type Error = EngineError;
+
             fn want(&self) -> Want {
                 self.$field.want()
             }

@@ -11,6 +11,15 @@ pub enum Want {
     Done,
 }
 
+/// How far a machine is, in rows of ciphertext made or read, or another unit of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Rows done.
+    pub done: u64,
+    /// Rows in all.
+    pub total: u64,
+}
+
 /// One party's half of a protocol.
 pub trait Machine {
     /// What can go wrong in it.
@@ -33,4 +42,9 @@ pub trait Machine {
 
     /// The longest message it would take next, in bytes: the bound before anything is allocated.
     fn max_incoming(&self) -> usize;
+
+    /// How far it is. Machines of a few short messages report nothing.
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
 }

@@ -533,7 +533,7 @@ impl Client {
     ///
     /// # Errors
     /// When the session fails; the server is told the category, and the client is of no further use.
-    pub fn run<M: Machine + ?Sized>(
+    pub fn run<M: Machine<Error = EngineError> + ?Sized>(
         &mut self,
         machine: &mut M,
         batch: usize,
@@ -591,7 +591,7 @@ impl Client {
     }
 
     /// Runs a machine to its end.
-    fn complete<M: Machine + ?Sized>(
+    fn complete<M: Machine<Error = EngineError> + ?Sized>(
         &mut self,
         machine: &mut M,
         batch: usize,

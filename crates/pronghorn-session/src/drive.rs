@@ -5,7 +5,7 @@ use pronghorn_engine::{Machine, Progress, Want};
 use crate::{error::SessionError, frame::Kind, link::Link};
 
 /// Sends and receives for `machine` until it is done; calls `on_progress` after every message.
-pub(crate) fn drive<M: Machine + ?Sized>(
+pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
     machine: &mut M,
     link: &mut Link,
     on_progress: &mut dyn FnMut(Progress),

@@ -83,8 +83,8 @@ pub fn in_process_watched(
 
 /// Hands messages between two machines until both are done or `after_message` fails; the bytes each way.
 fn exchange(
-    client: &mut dyn Machine,
-    server: &mut dyn Machine,
+    client: &mut dyn Machine<Error = EngineError>,
+    server: &mut dyn Machine<Error = EngineError>,
     after_message: &mut dyn FnMut(Progress) -> Result<(), SessionError>,
 ) -> Result<(u64, u64), SessionError> {
     let (mut up, mut down) = (0, 0);
@@ -101,8 +101,8 @@ fn exchange(
 }
 
 fn hand_over(
-    from: &mut dyn Machine,
-    to: &mut dyn Machine,
+    from: &mut dyn Machine<Error = EngineError>,
+    to: &mut dyn Machine<Error = EngineError>,
     message: &mut Vec<u8>,
 ) -> Result<u64, SessionError> {
     message.clear();

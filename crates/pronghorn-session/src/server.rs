@@ -60,7 +60,7 @@ pub trait Service: Send + Sync {
         batch: usize,
         keys: &ServerKeys,
         prepared: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine>, EngineError>;
+    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError>;
 
     /// The server's half of the preparation of such a batch.
     ///
@@ -73,7 +73,7 @@ pub trait Service: Send + Sync {
 }
 
 /// The server's half of a preparation.
-pub trait Preparing: Machine {
+pub trait Preparing: Machine<Error = EngineError> {
     /// What was prepared.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Service for ModelService {
         batch: usize,
         keys: &ServerKeys,
         prepared: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine>, EngineError> {
+    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError> {
         let run = ServerRun::with_prepared(self.0.clone(), batch, keys, prepared)?;
         Ok(Box::new(run))
     }

@@ -344,6 +344,8 @@ fn read_answer<W: Word>(
 }
 
 impl<W: Word> Machine for LinearClient<W> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::SendSeed | State::SendKey | State::SendRows { .. } => Want::Send,

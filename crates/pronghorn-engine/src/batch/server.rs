@@ -445,6 +445,8 @@ fn residues<W: Word>(
 }
 
 impl<W: Word> Machine for LinearServer<W> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::ReceiveSeed | State::ReceiveKey | State::ReceiveRows { .. } => Want::Receive,

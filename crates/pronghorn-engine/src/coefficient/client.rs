@@ -180,6 +180,8 @@ impl<W: Word> CoefficientClient<W> {
 }
 
 impl<W: Word> Machine for CoefficientClient<W> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::Send(_) => Want::Send,

@@ -500,6 +500,8 @@ pub(super) fn ring<W: Word>(linear: &LinearPlan, step: &str) -> Result<RlweRing<
 }
 
 impl Machine for PublicationClient {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             ClientState::ReceiveEpoch | ClientState::ReceiveRows => Want::Receive,
@@ -621,6 +623,8 @@ impl PublicationServer {
 }
 
 impl Machine for PublicationServer {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             ServerState::SendEpoch | ServerState::SendRows => Want::Send,

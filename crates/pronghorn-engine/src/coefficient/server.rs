@@ -271,6 +271,8 @@ impl<W: Word> CoefficientServer<W> {
 }
 
 impl<W: Word> Machine for CoefficientServer<W> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::Receive(_) => Want::Receive,

@@ -285,7 +285,10 @@ fn parties(plan: &Plan, weights: u64, secret: [u8; 32]) -> Parties {
     }
 }
 
-fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<(), EngineError> {
+fn exchange(
+    client: &mut dyn Machine<Error = EngineError>,
+    server: &mut dyn Machine<Error = EngineError>,
+) -> Result<(), EngineError> {
     let mut message = Vec::new();
     loop {
         message.clear();
@@ -557,7 +560,7 @@ fn machines_refuse_hostile_messages_and_then_go_on() {
     };
     out_of_turn(server.send(&mut Vec::new()));
     out_of_turn(client.receive(&[]));
-    let hostile = |machine: &mut dyn Machine, width: u32, largest: u64| {
+    let hostile = |machine: &mut dyn Machine<Error = EngineError>, width: u32, largest: u64| {
         let length = machine.max_incoming();
         for length in [0, length - 1, length + 1] {
             let error = machine.receive(&vec![0; length]);

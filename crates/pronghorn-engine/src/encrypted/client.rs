@@ -241,6 +241,8 @@ fn decrypt_row<W: Word>(
 }
 
 impl<W: Word> Machine for EncryptedClient<W> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::SendKeys | State::SendEvaluationKeys | State::SendRows { .. } => Want::Send,

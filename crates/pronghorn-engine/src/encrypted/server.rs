@@ -171,6 +171,8 @@ impl<W: Word> EncryptedServer<W> {
 }
 
 impl<W: Word> Machine for EncryptedServer<W> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::ReceiveKeys | State::ReceiveEvaluationKeys | State::ReceiveRows { .. } => {

@@ -6,21 +6,21 @@ use pronghorn_mpc::Block;
 use zeroize::Zeroizing;
 
 use super::{
-    ClientOts, check_length,
+    ClientOts,
     layout::Layout,
-    schedule::{Limits, Schedule, Turn},
+    schedule::{Chunk, Limits},
     work::Work,
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     share::{Batch, Share},
 };
 
 /// Sends OTs with the bits of its share as choices, receives tables, evaluates.
 pub struct GarbledClient {
     work: Work,
-    schedule: Schedule,
+    chunks: Vec<Chunk>,
     share: Share,
     ots: ClientOts,
     /// The labels of the chunks of this window.
@@ -37,7 +37,7 @@ impl GarbledClient {
         layout: impl Into<Arc<Layout>>,
         share: Share,
         ots: ClientOts,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), share, ots, &Limits::DEFAULT)
     }
 
@@ -46,71 +46,42 @@ impl GarbledClient {
         share: Share,
         ots: ClientOts,
         limits: &Limits,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         layout.check_input(&share)?;
-        let (work, schedule) = Work::new(layout, limits)?;
-        Ok(Self {
+        let (work, chunks) = Work::new(layout, limits)?;
+        let messages = work.messages(&chunks, limits, |count| ots.message_bytes(count));
+        let client = Self {
             output: work.output(),
             work,
-            schedule,
+            chunks,
             share,
             ots,
             labels: VecDeque::new(),
-        })
+        };
+        Ok(Exchange::new(messages, client))
     }
 }
 
-impl Machine for GarbledClient {
-    fn want(&self) -> Want {
-        self.schedule.client_wants()
-    }
+impl Protocol for GarbledClient {
+    const PARTY: Party = Party::Client;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let Turn::Ots(index) = self.schedule.turn() else {
-            let state = "waits for the server's tables, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let chunk = self.schedule.chunk(index);
-        let choices = self.work.choices(chunk, &self.share);
-        let mut labels = Zeroizing::new(vec![Block::ZERO; chunk.ots]);
-        let step = &self.work.layout.step;
-        self.ots
-            .with(step, |ots| ots.extend(&choices, &mut labels, out))?;
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let choices = self.work.choices(&self.chunks[turn.index], &self.share);
+        let (_, labels) = self.ots.send(&self.work.layout.step, &choices, out)?;
         self.labels.push_back(labels);
-        self.schedule.advance();
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let state = "is at the client's turn, or is over";
-        let Turn::Answer(index) = self.schedule.turn() else {
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let chunk = self.schedule.chunk(index);
-        let step = &self.work.layout.step;
-        check_length(step, "the garbled tables", message.len(), chunk.answer)?;
-        let labels = self.labels.pop_front();
-        let labels = labels.ok_or(EngineError::OutOfTurn { state })?;
-        let (work, share, output) = (&self.work, &self.share, &mut self.output);
-        work.evaluate(chunk, share, &labels, message, output)?;
-        self.schedule.advance();
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.schedule.turn() {
-            Turn::Answer(index) => self.schedule.chunk(index).answer,
-            Turn::Ots(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.schedule.progress(self.work.layout.rows())
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let labels = self.labels.pop_front().ok_or_else(|| turn.unknown())?;
+        let (chunk, output) = (&self.chunks[turn.index], &mut self.output);
+        self.work
+            .evaluate(chunk, &self.share, &labels, message, output)
     }
 }
 
-impl StepMachine for GarbledClient {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for GarbledClient {
+    fn into_share(self) -> Share {
         Share::Words(self.output)
     }
 }

@@ -34,9 +34,16 @@
 //! # Memory and messages
 //!
 //! The instances of a step are cut into *pieces*, garbled side by side on the cores there are; pieces into *chunks*, one message
-//! each way; and chunks into *windows*: the client sends the OTs of all chunks of a window, then the server sends their
-//! tables, so that a round trip is paid once a window of 16 MiB of labels. All lengths follow from the [`Layout`]:
-//! neither party allocates what the other asks for.
+//! each way; and chunks into *windows*, so that a round trip is paid once a window of 16 MiB of labels. All lengths
+//! follow from the [`Layout`]: neither party allocates what the other asks for. The messages of a garbled step, at once or
+//! ahead, are for each window:
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the oblivious transfers of each chunk of the window | client | 26 an OT at width 5 |
+//! | the garbled tables of each chunk of the window | server | those of its circuits |
+//!
+//! The modules `setup`, `online`, `open`, `square` and `square_ahead` list the messages of the other machines.
 
 mod client;
 mod layout;
@@ -69,23 +76,3 @@ pub use square_ahead::{
 
 #[cfg(test)]
 mod tests;
-
-use crate::error::EngineError;
-
-/// Checks the length of a message.
-fn check_length(
-    step: &str,
-    message: &'static str,
-    found: usize,
-    expected: usize,
-) -> Result<(), EngineError> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(EngineError::Length {
-        step: step.to_owned(),
-        message,
-        found,
-        expected,
-    })
-}

@@ -1,19 +1,23 @@
 //! The opening of a result: the server sends its shares, the client adds them up.
-
-use std::ops::Range;
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the server's shares, at most 2^20 words in each message | server | `bits` bits a word |
 
 use pronghorn_ring::bits;
 use zeroize::Zeroizing;
 
-use super::{check_length, layout::check_shape};
+use super::layout::check_shape;
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
     share::{Batch, Share},
 };
 
 /// Words of a message: at most 4 MiB.
 const MESSAGE_WORDS: usize = 1 << 20;
+
+const SHARES: &str = "the server's shares";
 
 /// A value that the client learns, as shares that are exact. Both parties have the same, from the plan.
 #[derive(Clone)]
@@ -39,28 +43,22 @@ impl Opened {
         Ok(())
     }
 
-    fn words(&self) -> usize {
-        self.elements * self.images
-    }
-
-    /// The words of the message that begins with word `done`.
-    fn range(&self, done: usize) -> Range<usize> {
-        done..self.words().min(done + MESSAGE_WORDS)
-    }
-
-    fn want(&self, done: usize, turn: Want) -> Want {
-        if done < self.words() {
-            turn
-        } else {
-            Want::Done
+    /// The words of each message.
+    fn parts(&self) -> Parts {
+        Parts {
+            items: self.elements * self.images,
+            most: MESSAGE_WORDS,
         }
     }
 
-    fn progress(&self, done: usize) -> Progress {
-        Progress {
-            done: (done / self.images) as u64,
-            total: self.elements as u64,
-        }
+    fn messages(&self) -> Messages {
+        let shares = self.parts().ranges().map(|range| {
+            let bytes = bits::packed_len(range.len(), self.bits);
+            Message::server(SHARES, bytes).rows(range.len())
+        });
+        Messages::new(&self.step)
+            .in_rows(self.elements)
+            .with_all(shares)
     }
 }
 
@@ -82,7 +80,6 @@ pub(super) fn check_bits(step: &str, bits: u32) -> Result<(), EngineError> {
 pub struct OpenServer {
     opened: Opened,
     share: Share,
-    done: usize,
 }
 
 impl OpenServer {
@@ -90,54 +87,31 @@ impl OpenServer {
     ///
     /// # Errors
     /// When it is not of the shape.
-    pub fn new(opened: Opened, share: Share) -> Result<Self, EngineError> {
+    pub fn new(opened: Opened, share: Share) -> Result<Exchange<Self>, EngineError> {
         opened.check(&share)?;
-        Ok(Self {
-            opened,
-            share,
-            done: 0,
-        })
+        Ok(Exchange::new(opened.messages(), Self { opened, share }))
     }
 }
 
-impl Machine for OpenServer {
-    fn want(&self) -> Want {
-        self.opened.want(self.done, Want::Send)
-    }
+impl Protocol for OpenServer {
+    const PARTY: Party = Party::Server;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        if self.want() != Want::Send {
-            return Err(EngineError::OutOfTurn { state: "is over" });
-        }
-        let range = self.opened.range(self.done);
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let range = self.opened.parts().range(turn.index);
         let mask = u32::MAX >> (u32::BITS - self.opened.bits);
         let mut words = Zeroizing::new(vec![0; range.len()]);
         if let Share::Words(share) = &self.share {
-            for (word, &share) in words.iter_mut().zip(&share.words()[range.clone()]) {
+            for (word, &share) in words.iter_mut().zip(&share.words()[range]) {
                 *word = share as u32 & mask;
             }
         }
         bits::pack(&words, self.opened.bits, out);
-        self.done = range.end;
         Ok(())
-    }
-
-    fn receive(&mut self, _message: &[u8]) -> Result<(), EngineError> {
-        let state = "is at the server's turn, or is over";
-        Err(EngineError::OutOfTurn { state })
-    }
-
-    fn max_incoming(&self) -> usize {
-        0
-    }
-
-    fn progress(&self) -> Progress {
-        self.opened.progress(self.done)
     }
 }
 
-impl StepMachine for OpenServer {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for OpenServer {
+    fn into_share(self) -> Share {
         Share::Zero
     }
 }
@@ -147,7 +121,6 @@ pub struct OpenClient {
     opened: Opened,
     /// The share, then the value.
     words: Batch,
-    done: usize,
 }
 
 impl OpenClient {
@@ -155,36 +128,21 @@ impl OpenClient {
     ///
     /// # Errors
     /// When it is not of the shape.
-    pub fn new(opened: Opened, share: Share) -> Result<Self, EngineError> {
+    pub fn new(opened: Opened, share: Share) -> Result<Exchange<Self>, EngineError> {
         opened.check(&share)?;
         let words = match share {
             Share::Words(words) => words,
             Share::Zero => Batch::zeros(opened.elements, opened.images),
         };
-        Ok(Self {
-            opened,
-            words,
-            done: 0,
-        })
+        Ok(Exchange::new(opened.messages(), Self { opened, words }))
     }
 }
 
-impl Machine for OpenClient {
-    fn want(&self) -> Want {
-        self.opened.want(self.done, Want::Receive)
-    }
+impl Protocol for OpenClient {
+    const PARTY: Party = Party::Client;
 
-    fn send(&mut self, _out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let state = "waits for the server's shares, or is over";
-        Err(EngineError::OutOfTurn { state })
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        const MESSAGE: &str = "the server's shares";
-        if self.want() != Want::Receive {
-            return Err(EngineError::OutOfTurn { state: "is over" });
-        }
-        let range = self.opened.range(self.done);
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let range = self.opened.parts().range(turn.index);
         let Opened {
             step,
             bits,
@@ -192,11 +150,10 @@ impl Machine for OpenClient {
             high,
             ..
         } = &self.opened;
-        check_length(step, MESSAGE, message.len(), self.max_incoming())?;
         let mut shares = Zeroizing::new(vec![0u32; range.len()]);
         bits::unpack(message, *bits, &mut shares).map_err(|source| EngineError::Packing {
             step: step.clone(),
-            message: MESSAGE,
+            message: SHARES,
             row: range.start / self.opened.images,
             source,
         })?;
@@ -207,33 +164,21 @@ impl Machine for OpenClient {
             *word = word.wrapping_add(share as i32) << unused >> unused;
             outside |= (*word < *low) | (*word > *high);
         }
-        if outside {
-            let index = words
-                .iter()
-                .position(|word| !(low..=high).contains(&word))
-                .unwrap_or_default();
-            return Err(EngineError::Opened {
-                step: step.clone(),
-                index: range.start + index,
-                low: *low,
-                high: *high,
-            });
+        if !outside {
+            return Ok(());
         }
-        self.done = range.end;
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        bits::packed_len(self.opened.range(self.done).len(), self.opened.bits)
-    }
-
-    fn progress(&self) -> Progress {
-        self.opened.progress(self.done)
+        let first = words.iter().position(|word| !(low..=high).contains(&word));
+        Err(EngineError::Opened {
+            step: step.clone(),
+            index: range.start + first.unwrap_or_default(),
+            low: *low,
+            high: *high,
+        })
     }
 }
 
-impl StepMachine for OpenClient {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for OpenClient {
+    fn into_share(self) -> Share {
         Share::Words(self.words)
     }
 }

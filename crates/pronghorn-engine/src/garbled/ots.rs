@@ -2,7 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pronghorn_mpc::ot::{CotReceiver, CotSender, OtError, ReceiverSetup, SenderSetup};
+use pronghorn_mpc::{
+    Block,
+    ot::{CotReceiver, CotSender, OtError, ReceiverSetup, SenderSetup},
+};
+use zeroize::Zeroizing;
 
 use crate::error::EngineError;
 
@@ -79,6 +83,13 @@ macro_rules! slot {
                 *self.0.lock() = Some((setup, extension));
             }
 
+            /// Bytes of the client's message for so many OTs; 0 where there are none.
+            pub(super) fn message_bytes(&self, count: usize) -> usize {
+                let slot = self.0.lock();
+                let extension = slot.as_ref().map(|(_, extension)| extension);
+                extension.map_or(0, |extension| extension.message_bytes(count))
+            }
+
             /// Something done with them, in a step of this name.
             ///
             /// # Errors
@@ -97,11 +108,39 @@ macro_rules! slot {
 slot!(ClientOts, ReceiverSetup, CotReceiver);
 slot!(ServerOts, SenderSetup, CotSender);
 
+/// New OTs: the number of the first, and a block each.
+pub(super) type Ots = (u64, Zeroizing<Vec<Block>>);
+
+impl ClientOts {
+    /// New OTs with these choices, a bit each in whole bytes; appends the message to the server.
+    ///
+    /// # Errors
+    /// When there is no set-up, or it is used up.
+    pub(super) fn send(
+        &self,
+        step: &str,
+        choices: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Ots, EngineError> {
+        let mut blocks = Zeroizing::new(vec![Block::ZERO; 8 * choices.len()]);
+        let first = self.with(step, |ots| ots.extend(choices, &mut blocks, out))?;
+        Ok((first, blocks))
+    }
+}
+
 impl ServerOts {
-    /// Bytes of the client's message for so many OTs; 0 where there are none.
-    pub(super) fn message_bytes(&self, count: usize) -> usize {
-        let slot = self.0.lock();
-        slot.as_ref()
-            .map_or(0, |(_, sender)| sender.message_bytes(count))
+    /// `count` new OTs of the client's message.
+    ///
+    /// # Errors
+    /// When there is no set-up, or the message is refused: one that fails the check destroys the set-up.
+    pub(super) fn receive(
+        &self,
+        step: &str,
+        message: &[u8],
+        count: usize,
+    ) -> Result<Ots, EngineError> {
+        let mut blocks = Zeroizing::new(vec![Block::ZERO; count]);
+        let first = self.with(step, |ots| ots.extend(message, &mut blocks))?;
+        Ok((first, blocks))
     }
 }

@@ -14,23 +14,23 @@ use pronghorn_ring::random::{Prg, Seed};
 use zeroize::Zeroizing;
 
 use super::{
-    ClientOts, PreparedClient, PreparedServer, ServerOts, check_length,
+    ClientOts, PreparedClient, PreparedServer, ServerOts,
     layout::Layout,
     prepared::{ClientChunk, Name},
-    schedule::{Limits, Schedule, Turn},
+    schedule::{Chunk, Limits},
     server::{delta, share_of, starts},
     work::{Buffers, Work},
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, Want},
+    exchange::{Exchange, Party, Protocol, Turn},
     share::{Batch, Share},
 };
 
 /// The client's half: makes OTs with random choices, receives tables and keeps them.
 pub struct PrepareClient {
     work: Work,
-    schedule: Schedule,
+    chunks: Vec<Chunk>,
     ots: ClientOts,
     random: Prg,
     /// By chunk; the tables come later.
@@ -42,7 +42,10 @@ impl PrepareClient {
     ///
     /// # Errors
     /// When the layout is none, or the system gives no randomness.
-    pub fn new(layout: impl Into<Arc<Layout>>, ots: ClientOts) -> Result<Self, EngineError> {
+    pub fn new(
+        layout: impl Into<Arc<Layout>>,
+        ots: ClientOts,
+    ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), ots, &Limits::DEFAULT)
     }
 
@@ -50,91 +53,58 @@ impl PrepareClient {
         layout: Arc<Layout>,
         ots: ClientOts,
         limits: &Limits,
-    ) -> Result<Self, EngineError> {
-        let (work, schedule) = Work::new(layout, limits)?;
-        Ok(Self {
+    ) -> Result<Exchange<Self>, EngineError> {
+        let (work, chunks) = Work::new(layout, limits)?;
+        let messages = work.messages(&chunks, limits, |count| ots.message_bytes(count));
+        let client = Self {
             work,
-            schedule,
+            chunks,
             ots,
             random: Prg::new(&Seed::from_os()?, "pronghorn engine choices made ahead"),
             held: VecDeque::new(),
-        })
+        };
+        Ok(Exchange::new(messages, client))
     }
+}
 
+impl Exchange<PrepareClient> {
     /// What was prepared.
     ///
     /// # Errors
     /// When the machine is not done.
     pub fn into_prepared(self) -> Result<PreparedClient, EngineError> {
-        if self.want() != Want::Done {
-            return Err(NOT_DONE);
-        }
-        Ok(PreparedClient {
-            work: self.work,
-            chunks: self.schedule.chunks().to_vec(),
-            held: self.held,
-        })
+        let PrepareClient {
+            work, chunks, held, ..
+        } = self.finish()?;
+        Ok(PreparedClient { work, chunks, held })
     }
 }
 
-const NOT_DONE: EngineError = EngineError::OutOfTurn {
-    state: "has not finished what it makes ahead",
-};
+impl Protocol for PrepareClient {
+    const PARTY: Party = Party::Client;
 
-impl Machine for PrepareClient {
-    fn want(&self) -> Want {
-        self.schedule.client_wants()
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let Turn::Ots(index) = self.schedule.turn() else {
-            let state = "waits for the server's tables, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let ots = self.schedule.chunk(index).ots;
-        let mut choices = Zeroizing::new(vec![0; ots / 8]);
-        self.random.stream(index as u64).fill(&mut choices);
-        let mut labels = Zeroizing::new(vec![Block::ZERO; ots]);
-        let step = &self.work.layout.step;
-        self.ots
-            .with(step, |ots| ots.extend(&choices, &mut labels, out))?;
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let mut choices = Zeroizing::new(vec![0; self.chunks[turn.index].ots / 8]);
+        self.random.stream(turn.index as u64).fill(&mut choices);
+        let (_, labels) = self.ots.send(&self.work.layout.step, &choices, out)?;
         self.held.push_back(ClientChunk {
             choices,
             labels,
             tables: Vec::new(),
         });
-        self.schedule.advance();
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let Turn::Answer(index) = self.schedule.turn() else {
-            let state = "is at the client's turn, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let (step, chunk) = (&self.work.layout.step, self.schedule.chunk(index));
-        check_length(step, "the garbled tables", message.len(), chunk.answer)?;
-        self.held[index].tables = message.to_vec();
-        self.schedule.advance();
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        self.held[turn.index].tables = message.to_vec();
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.schedule.turn() {
-            Turn::Answer(index) => self.schedule.chunk(index).answer,
-            Turn::Ots(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.schedule.progress(self.work.layout.rows())
     }
 }
 
 /// The server's half: garbles with labels of its own.
 pub struct PrepareServer {
     work: Work,
-    schedule: Schedule,
+    chunks: Vec<Chunk>,
     share: Share,
     ots: ServerOts,
     starts: Prg,
@@ -155,7 +125,7 @@ impl PrepareServer {
         layout: impl Into<Arc<Layout>>,
         share: Share,
         ots: ServerOts,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), share, ots, &Limits::DEFAULT)
     }
 
@@ -164,13 +134,14 @@ impl PrepareServer {
         share: Share,
         ots: ServerOts,
         limits: &Limits,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         layout.check_input(&share)?;
-        let (work, schedule) = Work::new(layout, limits)?;
-        Ok(Self {
+        let (work, chunks) = Work::new(layout, limits)?;
+        let messages = work.messages(&chunks, limits, |count| ots.message_bytes(count));
+        let server = Self {
             output: work.output(),
             work,
-            schedule,
+            chunks,
             share,
             ots,
             starts: starts()?,
@@ -178,31 +149,13 @@ impl PrepareServer {
             name: Name::default(),
             blocks: VecDeque::new(),
             buffers: Buffers::new(),
-        })
-    }
-
-    /// What was prepared.
-    ///
-    /// # Errors
-    /// When the machine is not done.
-    pub fn into_prepared(self) -> Result<PreparedServer, EngineError> {
-        if self.want() != Want::Done {
-            return Err(NOT_DONE);
-        }
-        let delta = delta(&self.ots, &self.work.layout.step)?;
-        Ok(PreparedServer {
-            share: share_of(&self.work.layout, self.output),
-            layout: self.work.layout,
-            chunks: self.schedule.chunks().to_vec(),
-            name: self.name,
-            delta,
-            corrections: self.blocks,
-        })
+        };
+        Ok(Exchange::new(messages, server))
     }
 
     /// Fresh labels of 0 for a chunk.
     fn labels_of(&self, index: usize) -> Zeroizing<Vec<Block>> {
-        let mut labels = Zeroizing::new(vec![Block::ZERO; self.schedule.chunk(index).ots]);
+        let mut labels = Zeroizing::new(vec![Block::ZERO; self.chunks[index].ots]);
         let mut stream = self.zero_labels.stream(index as u64);
         let mut bytes = Zeroizing::new([0; 256 * Block::BYTES]);
         for labels in labels.chunks_mut(256) {
@@ -215,60 +168,54 @@ impl PrepareServer {
     }
 }
 
-impl Machine for PrepareServer {
-    fn want(&self) -> Want {
-        self.schedule.server_wants()
+impl Exchange<PrepareServer> {
+    /// What was prepared.
+    ///
+    /// # Errors
+    /// When the machine is not done.
+    pub fn into_prepared(self) -> Result<PreparedServer, EngineError> {
+        let server = self.finish()?;
+        let delta = delta(&server.ots, &server.work.layout.step)?;
+        Ok(PreparedServer {
+            share: share_of(&server.work.layout, server.output),
+            layout: server.work.layout,
+            chunks: server.chunks,
+            name: server.name,
+            delta,
+            corrections: server.blocks,
+        })
+    }
+}
+
+impl Protocol for PrepareServer {
+    const PARTY: Party = Party::Server;
+
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let (step, count) = (&self.work.layout.step, self.chunks[turn.index].ots);
+        let (_, blocks) = self.ots.receive(step, message, count)?;
+        self.blocks.push_back(blocks);
+        Ok(())
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let Turn::Answer(index) = self.schedule.turn() else {
-            let state = "waits for the client's oblivious transfers, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let delta = delta(&self.ots, &self.work.layout.step)?;
-        let labels = self.labels_of(index);
+        let labels = self.labels_of(turn.index);
         let start = out.len();
         self.work.garble(
-            self.schedule.chunk(index),
+            &self.chunks[turn.index],
             &self.share,
             (&delta, &self.starts),
             &labels,
             &mut self.buffers,
             (out, &mut self.output),
         )?;
-        if let (0, Some(name)) = (index, out[start..].first_chunk()) {
+        if let (0, Some(name)) = (turn.index, out[start..].first_chunk()) {
             self.name = *name;
         }
-        let blocks = self.blocks[index].iter_mut();
+        let blocks = self.blocks[turn.index].iter_mut();
         blocks
             .zip(labels.iter())
             .for_each(|(block, label)| *block ^= *label);
-        self.schedule.advance();
         Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let Turn::Ots(index) = self.schedule.turn() else {
-            let state = "is at the server's turn, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let step = &self.work.layout.step;
-        let mut blocks = Zeroizing::new(vec![Block::ZERO; self.schedule.chunk(index).ots]);
-        self.ots
-            .with(step, |ots| ots.extend(message, &mut blocks))?;
-        self.blocks.push_back(blocks);
-        self.schedule.advance();
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.schedule.turn() {
-            Turn::Ots(index) => self.ots.message_bytes(self.schedule.chunk(index).ots),
-            Turn::Answer(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.schedule.progress(self.work.layout.rows())
     }
 }

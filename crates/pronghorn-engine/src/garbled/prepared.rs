@@ -121,8 +121,8 @@ impl PreparedClient {
         bytes: &[u8],
         limits: &Limits,
     ) -> Result<Self, EngineError> {
-        let (work, schedule) = Work::new(layout, limits)?;
-        let (step, chunks) = (&work.layout.step, schedule.chunks().to_vec());
+        let (work, chunks) = Work::new(layout, limits)?;
+        let step = &work.layout.step;
         let (name, mut bytes) = read_header(step, CLIENT, totals(&chunks), bytes)?;
         let mut held = VecDeque::with_capacity(chunks.len());
         for chunk in &chunks {
@@ -184,8 +184,8 @@ impl PreparedServer {
         bytes: &[u8],
         limits: &Limits,
     ) -> Result<Self, EngineError> {
-        let (work, schedule) = Work::new(layout, limits)?;
-        let (step, chunks) = (&work.layout.step, schedule.chunks().to_vec());
+        let (work, chunks) = Work::new(layout, limits)?;
+        let step = &work.layout.step;
         let mut share = share_of(&work.layout, work.output());
         let words = match &mut share {
             Share::Words(share) => share.words_mut(),

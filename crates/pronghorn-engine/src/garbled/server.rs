@@ -9,19 +9,19 @@ use zeroize::Zeroizing;
 use super::{
     ServerOts,
     layout::{Layout, Output},
-    schedule::{Limits, Schedule, Turn},
+    schedule::{Chunk, Limits},
     work::{Buffers, Work},
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     share::{Batch, Share},
 };
 
 /// Receives OTs, garbles with its blocks of them as labels, sends tables.
 pub struct GarbledServer {
     work: Work,
-    schedule: Schedule,
+    chunks: Vec<Chunk>,
     share: Share,
     ots: ServerOts,
     starts: Prg,
@@ -61,7 +61,7 @@ impl GarbledServer {
         layout: impl Into<Arc<Layout>>,
         share: Share,
         ots: ServerOts,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), share, ots, &Limits::DEFAULT)
     }
 
@@ -70,75 +70,50 @@ impl GarbledServer {
         share: Share,
         ots: ServerOts,
         limits: &Limits,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         layout.check_input(&share)?;
-        let (work, schedule) = Work::new(layout, limits)?;
-        Ok(Self {
+        let (work, chunks) = Work::new(layout, limits)?;
+        let messages = work.messages(&chunks, limits, |count| ots.message_bytes(count));
+        let server = Self {
             output: work.output(),
             work,
-            schedule,
+            chunks,
             share,
             ots,
             starts: starts()?,
             labels: VecDeque::new(),
             buffers: Buffers::new(),
-        })
+        };
+        Ok(Exchange::new(messages, server))
     }
 }
 
-impl Machine for GarbledServer {
-    fn want(&self) -> Want {
-        self.schedule.server_wants()
+impl Protocol for GarbledServer {
+    const PARTY: Party = Party::Server;
+
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let (step, count) = (&self.work.layout.step, self.chunks[turn.index].ots);
+        let (_, labels) = self.ots.receive(step, message, count)?;
+        self.labels.push_back(labels);
+        Ok(())
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let state = "waits for the client's oblivious transfers, or is over";
-        let Turn::Answer(index) = self.schedule.turn() else {
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let labels = self.labels.pop_front();
-        let labels = labels.ok_or(EngineError::OutOfTurn { state })?;
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let labels = self.labels.pop_front().ok_or_else(|| turn.unknown())?;
         let delta = delta(&self.ots, &self.work.layout.step)?;
         self.work.garble(
-            self.schedule.chunk(index),
+            &self.chunks[turn.index],
             &self.share,
             (&delta, &self.starts),
             &labels,
             &mut self.buffers,
             (out, &mut self.output),
-        )?;
-        self.schedule.advance();
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let Turn::Ots(index) = self.schedule.turn() else {
-            let state = "is at the server's turn, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let step = &self.work.layout.step;
-        let mut labels = Zeroizing::new(vec![Block::ZERO; self.schedule.chunk(index).ots]);
-        self.ots
-            .with(step, |ots| ots.extend(message, &mut labels))?;
-        self.labels.push_back(labels);
-        self.schedule.advance();
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.schedule.turn() {
-            Turn::Ots(index) => self.ots.message_bytes(self.schedule.chunk(index).ots),
-            Turn::Answer(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.schedule.progress(self.work.layout.rows())
+        )
     }
 }
 
-impl StepMachine for GarbledServer {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for GarbledServer {
+    fn into_share(self) -> Share {
         share_of(&self.work.layout, self.output)
     }
 }

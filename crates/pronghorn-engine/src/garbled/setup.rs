@@ -1,8 +1,15 @@
 //! The oblivious transfers of a connection, set up.
 //!
-//! A new set-up takes five messages: the client's nonce; the server's, and its keys of the base OTs; the
-//! client's answer; and one from each side that connects ([`pronghorn_mpc::ot::setup`]). One that is resumed takes the
-//! last two. The base OTs are bound to both nonces, so no party can repeat an earlier session by itself.
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the client's nonce | client | 16 |
+//! | the server's keys, behind its nonce | server | 16 + [`OtParameters::sender_bytes`] |
+//! | the client's keys | client | [`OtParameters::receiver_bytes`] |
+//! | the server's part of the connection | server | 64 |
+//! | the client's part of the connection | client | 64 |
+//!
+//! A set-up that is resumed takes the last two. The base OTs are bound to both nonces, so no party can repeat an earlier
+//! session by itself ([`pronghorn_mpc::ot::setup`]).
 
 use std::sync::Arc;
 
@@ -15,20 +22,45 @@ use pronghorn_mpc::{
 };
 use pronghorn_ring::random::Seed;
 
-use super::{ClientOts, ServerOts, check_length};
+use super::{ClientOts, ServerOts};
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, Want},
+    exchange::{Exchange, Message, Messages, Party, Protocol, Turn},
 };
 
 /// Stands for the step in errors.
 const STEP: &str = "the set-up of oblivious transfers";
 /// Bytes of a party's part of the session's name.
-const NONCE: usize = 16;
+const NONCE_BYTES: usize = 16;
 /// Bytes of a message that connects.
-const CONNECT: usize = 64;
+const CONNECT_BYTES: usize = 64;
 
-type Nonce = [u8; NONCE];
+const NONCE: &str = "the client's nonce";
+const SERVER_KEYS: &str = "the server's keys";
+const CLIENT_KEYS: &str = "the client's keys";
+const SERVER_CONNECTS: &str = "the server's part of the connection";
+const CLIENT_CONNECTS: &str = "the client's part of the connection";
+
+/// The messages of a new set-up.
+fn new_setup(parameters: &OtParameters) -> Messages {
+    let keys = [
+        NONCE_BYTES + parameters.sender_bytes(),
+        parameters.receiver_bytes(),
+    ];
+    Messages::new(STEP)
+        .with(Message::client(NONCE, NONCE_BYTES).rows(1))
+        .with(Message::server(SERVER_KEYS, keys[0]).rows(1))
+        .with(Message::client(CLIENT_KEYS, keys[1]).rows(1))
+        .with_all(CONNECTION)
+}
+
+/// The messages of one that is resumed, and the last of a new one.
+const CONNECTION: [Message; 2] = [
+    Message::server(SERVER_CONNECTS, CONNECT_BYTES).rows(1),
+    Message::client(CLIENT_CONNECTS, CONNECT_BYTES).rows(1),
+];
+
+type Nonce = [u8; NONCE_BYTES];
 
 fn nonce() -> Result<Nonce, EngineError> {
     let seed = Seed::from_os()?;
@@ -40,8 +72,8 @@ fn nonce() -> Result<Nonce, EngineError> {
 
 fn session(client: &Nonce, server: &Nonce) -> [u8; 32] {
     let mut session = [0; 32];
-    session[..NONCE].copy_from_slice(client);
-    session[NONCE..].copy_from_slice(server);
+    session[..NONCE_BYTES].copy_from_slice(client);
+    session[NONCE_BYTES..].copy_from_slice(server);
     session
 }
 
@@ -52,149 +84,100 @@ fn ot(source: OtError) -> EngineError {
     }
 }
 
-const NOT_OURS: EngineError = EngineError::OutOfTurn {
-    state: "waits for the peer's part of the set-up of oblivious transfers",
-};
-const NOT_THEIRS: EngineError = EngineError::OutOfTurn {
-    state: "is at this party's turn in the set-up of oblivious transfers",
-};
+/// What the message before left; a refused message leaves nothing.
+fn left<T>(place: &mut Option<T>) -> Result<T, EngineError> {
+    place.take().ok_or(EngineError::OutOfTurn {
+        state: "has failed at the set-up of oblivious transfers",
+    })
+}
 
 /// The client's half: the receiver of OTs. A new set-up with ML-KEM takes 205 KB up, 201 KB down, and some milliseconds of
 /// each party's work; to resume one takes 128 bytes.
 pub struct SetupClient {
     parameters: OtParameters,
     ots: ClientOts,
-    state: ClientState,
-    messages: u64,
-    total: u64,
-}
-
-enum ClientState {
-    SendNonce,
-    ReceiveKeys(Nonce),
-    SendKeys(Box<SetupReceiver>),
-    ReceiveConnect(Arc<ReceiverSetup>),
-    SendConnect(Vec<u8>, Box<(Arc<ReceiverSetup>, CotReceiver)>),
-    Done,
-    Failed,
+    nonce: Nonce,
+    receiver: Option<SetupReceiver>,
+    setup: Option<Arc<ReceiverSetup>>,
+    /// The answer that connects, and what it makes.
+    connected: Option<(Vec<u8>, Arc<ReceiverSetup>, CotReceiver)>,
 }
 
 impl SetupClient {
     /// Makes a new set-up; the server must do the same, with the same parameters. Fills `ots`.
-    pub fn new(parameters: OtParameters, ots: ClientOts) -> Self {
-        Self {
-            parameters,
-            ots,
-            state: ClientState::SendNonce,
-            messages: 0,
-            total: 5,
-        }
+    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
+    pub fn new(parameters: OtParameters, ots: ClientOts) -> Exchange<Self> {
+        let messages = new_setup(&parameters);
+        Exchange::new(messages, Self::with(parameters, None, ots))
     }
 
     /// Resumes from one that was made with the same server ([`ClientOts::setup`]); the server must do the same.
-    pub fn resume(setup: Arc<ReceiverSetup>, ots: ClientOts) -> Self {
+    pub fn resume(setup: Arc<ReceiverSetup>, ots: ClientOts) -> Exchange<Self> {
+        let client = Self::with(OtParameters::default(), Some(setup), ots);
+        Exchange::new(Messages::new(STEP).with_all(CONNECTION), client)
+    }
+
+    fn with(parameters: OtParameters, setup: Option<Arc<ReceiverSetup>>, ots: ClientOts) -> Self {
         Self {
-            parameters: OtParameters::default(),
+            parameters,
             ots,
-            state: ClientState::ReceiveConnect(setup),
-            messages: 0,
-            total: 2,
+            nonce: Nonce::default(),
+            receiver: None,
+            setup,
+            connected: None,
         }
     }
 
-    fn answer_keys(&self, own: &Nonce, message: &[u8]) -> Result<ClientState, EngineError> {
-        let expected = NONCE + keys_bytes(&self.parameters);
-        check_length(STEP, "the server's keys", message.len(), expected)?;
+    fn take_keys(&mut self, message: &[u8]) -> Result<(), EngineError> {
         let (peer, keys) = message.split_first_chunk().expect("the length was checked");
-        let (session, seed) = (session(own, peer), Seed::from_os()?);
+        let (session, seed) = (session(&self.nonce, peer), Seed::from_os()?);
         let mut receiver = SetupReceiver::new(self.parameters, session, &seed);
         receiver.receive(keys).map_err(ot)?;
-        Ok(ClientState::SendKeys(Box::new(receiver)))
+        self.receiver = Some(receiver);
+        Ok(())
     }
 
-    fn answer_connect(
-        setup: Arc<ReceiverSetup>,
-        message: &[u8],
-    ) -> Result<ClientState, EngineError> {
+    fn connect(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let setup = left(&mut self.setup)?;
         let mut connect = setup.connect().map_err(ot)?;
         connect.receive(message).map_err(ot)?;
         let mut answer = Vec::new();
         connect.send(&mut answer).map_err(ot)?;
         let receiver = connect.into_receiver().map_err(ot)?;
-        Ok(ClientState::SendConnect(
-            answer,
-            Box::new((setup, receiver)),
-        ))
+        self.connected = Some((answer, setup, receiver));
+        Ok(())
     }
 }
 
-/// Bytes of the server's keys of the base OTs.
-fn keys_bytes(parameters: &OtParameters) -> usize {
-    SetupReceiver::new(*parameters, [0; 32], &Seed::from_bytes([0; 32])).max_incoming()
-}
+impl Protocol for SetupClient {
+    const PARTY: Party = Party::Client;
 
-impl Machine for SetupClient {
-    fn want(&self) -> Want {
-        match self.state {
-            ClientState::SendNonce | ClientState::SendKeys(_) | ClientState::SendConnect(..) => {
-                Want::Send
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            NONCE => {
+                self.nonce = nonce()?;
+                out.extend_from_slice(&self.nonce);
             }
-            ClientState::ReceiveKeys(_) | ClientState::ReceiveConnect(_) => Want::Receive,
-            ClientState::Done | ClientState::Failed => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        if self.want() != Want::Send {
-            return Err(NOT_OURS);
-        }
-        self.state = match std::mem::replace(&mut self.state, ClientState::Failed) {
-            ClientState::SendNonce => {
-                let nonce = nonce()?;
-                out.extend_from_slice(&nonce);
-                ClientState::ReceiveKeys(nonce)
-            }
-            ClientState::SendKeys(mut receiver) => {
+            CLIENT_KEYS => {
+                let mut receiver = left(&mut self.receiver)?;
                 receiver.send(out).map_err(ot)?;
-                ClientState::ReceiveConnect(Arc::new(receiver.into_setup().map_err(ot)?))
+                self.setup = Some(Arc::new(receiver.into_setup().map_err(ot)?));
             }
-            ClientState::SendConnect(answer, made) => {
+            CLIENT_CONNECTS => {
+                let (answer, setup, receiver) = left(&mut self.connected)?;
                 out.extend_from_slice(&answer);
-                let (setup, receiver) = *made;
                 self.ots.fill(setup, receiver);
-                ClientState::Done
             }
-            _ => return Err(NOT_OURS),
-        };
-        self.messages += 1;
+            _ => return Err(turn.unknown()),
+        }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        if self.want() != Want::Receive {
-            return Err(NOT_THEIRS);
-        }
-        self.state = match std::mem::replace(&mut self.state, ClientState::Failed) {
-            ClientState::ReceiveKeys(own) => self.answer_keys(&own, message)?,
-            ClientState::ReceiveConnect(setup) => Self::answer_connect(setup, message)?,
-            _ => return Err(NOT_THEIRS),
-        };
-        self.messages += 1;
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            ClientState::ReceiveKeys(_) => NONCE + keys_bytes(&self.parameters),
-            ClientState::ReceiveConnect(_) => CONNECT,
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        Progress {
-            done: self.messages,
-            total: self.total,
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            SERVER_KEYS => self.take_keys(message),
+            SERVER_CONNECTS => self.connect(message),
+            _ => Err(turn.unknown()),
         }
     }
 }
@@ -203,121 +186,81 @@ impl Machine for SetupClient {
 pub struct SetupServer {
     parameters: OtParameters,
     ots: ServerOts,
-    state: ServerState,
-    messages: u64,
-    total: u64,
-}
-
-enum ServerState {
-    ReceiveNonce,
-    SendKeys(Nonce),
-    ReceiveKeys(Box<SetupSender>),
-    SendConnect(Arc<SenderSetup>),
-    ReceiveConnect(Box<(Arc<SenderSetup>, ConnectSender)>),
-    Done,
-    Failed,
+    nonce: Nonce,
+    sender: Option<SetupSender>,
+    setup: Option<Arc<SenderSetup>>,
+    connecting: Option<(Arc<SenderSetup>, ConnectSender)>,
 }
 
 impl SetupServer {
     /// Makes a new set-up; see [`SetupClient::new`].
-    pub fn new(parameters: OtParameters, ots: ServerOts) -> Self {
-        Self {
-            parameters,
-            ots,
-            state: ServerState::ReceiveNonce,
-            messages: 0,
-            total: 5,
-        }
+    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
+    pub fn new(parameters: OtParameters, ots: ServerOts) -> Exchange<Self> {
+        let messages = new_setup(&parameters);
+        Exchange::new(messages, Self::with(parameters, None, ots))
     }
 
     /// Resumes from one that was made with the same client ([`ServerOts::setup`]). One value should serve all
     /// connections with that client, so that a failed check on one of them ends all.
-    pub fn resume(setup: Arc<SenderSetup>, ots: ServerOts) -> Self {
+    pub fn resume(setup: Arc<SenderSetup>, ots: ServerOts) -> Exchange<Self> {
+        let server = Self::with(OtParameters::default(), Some(setup), ots);
+        Exchange::new(Messages::new(STEP).with_all(CONNECTION), server)
+    }
+
+    fn with(parameters: OtParameters, setup: Option<Arc<SenderSetup>>, ots: ServerOts) -> Self {
         Self {
-            parameters: OtParameters::default(),
+            parameters,
             ots,
-            state: ServerState::SendConnect(setup),
-            messages: 0,
-            total: 2,
+            nonce: Nonce::default(),
+            sender: None,
+            setup,
+            connecting: None,
         }
     }
 
-    fn send_keys(&self, peer: &Nonce, out: &mut Vec<u8>) -> Result<ServerState, EngineError> {
+    fn send_keys(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let own = nonce()?;
         out.extend_from_slice(&own);
-        let (session, seed) = (session(peer, &own), Seed::from_os()?);
+        let (session, seed) = (session(&self.nonce, &own), Seed::from_os()?);
         let mut sender = SetupSender::new(self.parameters, session, &seed);
         sender.send(out).map_err(ot)?;
-        Ok(ServerState::ReceiveKeys(Box::new(sender)))
+        self.sender = Some(sender);
+        Ok(())
     }
 }
 
-impl Machine for SetupServer {
-    fn want(&self) -> Want {
-        match self.state {
-            ServerState::SendKeys(_) | ServerState::SendConnect(_) => Want::Send,
-            ServerState::ReceiveNonce
-            | ServerState::ReceiveKeys(_)
-            | ServerState::ReceiveConnect(_) => Want::Receive,
-            ServerState::Done | ServerState::Failed => Want::Done,
-        }
-    }
+impl Protocol for SetupServer {
+    const PARTY: Party = Party::Server;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        if self.want() != Want::Send {
-            return Err(NOT_OURS);
-        }
-        self.state = match std::mem::replace(&mut self.state, ServerState::Failed) {
-            ServerState::SendKeys(peer) => self.send_keys(&peer, out)?,
-            ServerState::SendConnect(setup) => {
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            SERVER_KEYS => self.send_keys(out)?,
+            SERVER_CONNECTS => {
+                let setup = left(&mut self.setup)?;
                 let mut connect = setup.connect().map_err(ot)?;
                 connect.send(out).map_err(ot)?;
-                ServerState::ReceiveConnect(Box::new((setup, connect)))
+                self.connecting = Some((setup, connect));
             }
-            _ => return Err(NOT_OURS),
-        };
-        self.messages += 1;
+            _ => return Err(turn.unknown()),
+        }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        if self.want() != Want::Receive {
-            return Err(NOT_THEIRS);
-        }
-        self.state = match std::mem::replace(&mut self.state, ServerState::Failed) {
-            ServerState::ReceiveNonce => {
-                check_length(STEP, "the client's nonce", message.len(), NONCE)?;
-                ServerState::SendKeys(message.try_into().expect("the length was checked"))
-            }
-            ServerState::ReceiveKeys(mut sender) => {
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            NONCE => self.nonce.copy_from_slice(message),
+            CLIENT_KEYS => {
+                let mut sender = left(&mut self.sender)?;
                 sender.receive(message).map_err(ot)?;
-                ServerState::SendConnect(Arc::new(sender.into_setup().map_err(ot)?))
+                self.setup = Some(Arc::new(sender.into_setup().map_err(ot)?));
             }
-            ServerState::ReceiveConnect(connecting) => {
-                let (setup, mut connect) = *connecting;
+            CLIENT_CONNECTS => {
+                let (setup, mut connect) = left(&mut self.connecting)?;
                 connect.receive(message).map_err(ot)?;
                 self.ots.fill(setup, connect.into_sender().map_err(ot)?);
-                ServerState::Done
             }
-            _ => return Err(NOT_THEIRS),
-        };
-        self.messages += 1;
+            _ => return Err(turn.unknown()),
+        }
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match &self.state {
-            ServerState::ReceiveNonce => NONCE,
-            ServerState::ReceiveKeys(sender) => sender.max_incoming(),
-            ServerState::ReceiveConnect(_) => CONNECT,
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        Progress {
-            done: self.messages,
-            total: self.total,
-        }
     }
 }

@@ -7,6 +7,11 @@
 //! is a sum of products of a number of the server's and a bit of the client's, each an OT that gives them shares modulo
 //! `2^(k-1-i)` (Gilboa, CRYPTO 1999; [`transfer`]). The top bit of `b` takes no part. For each square: `k - 1` OTs, and `k (k - 1) / 2` bits
 //! of corrections from the server. At `k = 20` and OTs of width 5: 63 and 24 bytes.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the oblivious transfers of each chunk of a window | client | 26 an OT at width 5 |
+//! | the corrections of products of each chunk of the window | server | `k (k - 1) / 2` bits a square |
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -19,14 +24,15 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    ClientOts, ServerOts, check_length,
+    ClientOts, ServerOts,
     layout::check_shape,
     open::check_bits,
-    schedule::{Chunk, Limits, Schedule, Turn},
+    ots::Ots,
+    schedule::{self, Chunk, Limits},
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Messages, Party, Protocol, StepProtocol, Turn},
     share::{Batch, Share},
 };
 
@@ -44,7 +50,8 @@ pub struct Squares {
 }
 
 impl Squares {
-    fn schedule(&self, share: &Share, limits: &Limits) -> Result<Schedule, EngineError> {
+    /// Chunks that cover all words of the share.
+    fn chunks(&self, share: &Share, limits: &Limits) -> Result<Vec<Chunk>, EngineError> {
         check_bits(&self.step, self.bits)?;
         let words = check_shape(&self.step, share, self.elements, self.images)?;
         let ots = self.moduli().len();
@@ -62,7 +69,21 @@ impl Squares {
                 });
             }
         }
-        Ok(Schedule::new(chunks, limits.window / Block::BYTES))
+        Ok(chunks)
+    }
+
+    /// The messages of the chunks, where one of `n` OTs has `bytes(n)` bytes.
+    fn messages(
+        &self,
+        chunks: &[Chunk],
+        limits: &Limits,
+        bytes: impl Fn(usize) -> usize,
+    ) -> Messages {
+        let (step, window) = (
+            (self.step.as_str(), self.elements),
+            limits.window / Block::BYTES,
+        );
+        schedule::messages(step, chunks, window, "the corrections of products", bytes)
     }
 
     /// The modulus of the products with each bit but the last.
@@ -113,18 +134,15 @@ fn by_bit(first: u64, padded: usize, blocks: &[Block]) -> Vec<(u64, &[Block])> {
     firsts.zip(blocks.chunks(padded.max(1))).collect()
 }
 
-/// OTs of a chunk: the number of the first, and the blocks.
-type Ots = (u64, Zeroizing<Vec<Block>>);
-
 /// The client's half: the receiver.
 pub struct SquareClient {
     squares: Squares,
-    schedule: Schedule,
+    chunks: Vec<Chunk>,
     share: Share,
     ots: ClientOts,
     /// Of this window, with the choices.
     held: VecDeque<(Ots, Zeroizing<Vec<u8>>)>,
-    output: Batch,
+    pub(super) output: Batch,
 }
 
 impl SquareClient {
@@ -132,7 +150,11 @@ impl SquareClient {
     ///
     /// # Errors
     /// When it is not of the shape.
-    pub fn new(squares: Squares, share: Share, ots: ClientOts) -> Result<Self, EngineError> {
+    pub fn new(
+        squares: Squares,
+        share: Share,
+        ots: ClientOts,
+    ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(squares, share, ots, &Limits::DEFAULT)
     }
 
@@ -141,15 +163,29 @@ impl SquareClient {
         share: Share,
         ots: ClientOts,
         limits: &Limits,
-    ) -> Result<Self, EngineError> {
-        Ok(Self {
-            schedule: squares.schedule(&share, limits)?,
+    ) -> Result<Exchange<Self>, EngineError> {
+        let (messages, party) = Self::with_messages(squares, share, ots, limits)?;
+        Ok(Exchange::new(messages, party))
+    }
+
+    /// The party, and its messages.
+    pub(super) fn with_messages(
+        squares: Squares,
+        share: Share,
+        ots: ClientOts,
+        limits: &Limits,
+    ) -> Result<(Messages, Self), EngineError> {
+        let chunks = squares.chunks(&share, limits)?;
+        let messages = squares.messages(&chunks, limits, |count| ots.message_bytes(count));
+        let party = Self {
             output: squares.own(&share),
+            chunks,
             squares,
             share,
             ots,
             held: VecDeque::new(),
-        })
+        };
+        Ok((messages, party))
     }
 
     /// The bits of the share's words, by bit, then by word.
@@ -192,65 +228,30 @@ fn receive_bits(
         .collect()
 }
 
-impl Machine for SquareClient {
-    fn want(&self) -> Want {
-        self.schedule.client_wants()
-    }
+impl Protocol for SquareClient {
+    const PARTY: Party = Party::Client;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let Turn::Ots(index) = self.schedule.turn() else {
-            let state = "waits for the server's corrections, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let chunk = self.schedule.chunk(index);
-        let choices = self.choices(chunk.range.clone());
-        let mut blocks = Zeroizing::new(vec![Block::ZERO; chunk.ots]);
-        let first = self.ots.with(&self.squares.step, |ots| {
-            ots.extend(&choices, &mut blocks, out)
-        })?;
-        self.held.push_back(((first, blocks), choices));
-        self.schedule.advance();
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let choices = self.choices(self.chunks[turn.index].range.clone());
+        let ots = self.ots.send(&self.squares.step, &choices, out)?;
+        self.held.push_back((ots, choices));
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let state = "is at the client's turn, or is over";
-        let Turn::Answer(index) = self.schedule.turn() else {
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let (squares, chunk) = (&self.squares, self.schedule.chunk(index));
-        check_length(
-            &squares.step,
-            "the corrections of products",
-            message.len(),
-            chunk.answer,
-        )?;
-        let held = self.held.pop_front();
-        let held = held.ok_or(EngineError::OutOfTurn { state })?;
-        let padded = chunk.range.len().next_multiple_of(8);
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let held = self.held.pop_front().ok_or_else(|| turn.unknown())?;
+        let (squares, range) = (&self.squares, self.chunks[turn.index].range.clone());
+        let padded = range.len().next_multiple_of(8);
         let products = self.ots.with(&squares.step, |ots| {
             receive_bits(ots, squares, &held, padded, message)
         })?;
-        let range = chunk.range.clone();
         add_products(&products, &mut self.output.words_mut()[range]);
-        self.schedule.advance();
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.schedule.turn() {
-            Turn::Answer(index) => self.schedule.chunk(index).answer,
-            Turn::Ots(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.schedule.progress(self.squares.elements)
     }
 }
 
-impl StepMachine for SquareClient {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for SquareClient {
+    fn into_share(self) -> Share {
         Share::Words(self.output)
     }
 }
@@ -258,12 +259,12 @@ impl StepMachine for SquareClient {
 /// The server's half: the sender.
 pub struct SquareServer {
     squares: Squares,
-    schedule: Schedule,
+    chunks: Vec<Chunk>,
     share: Share,
     ots: ServerOts,
     /// Of this window.
     held: VecDeque<Ots>,
-    output: Batch,
+    pub(super) output: Batch,
 }
 
 impl SquareServer {
@@ -271,7 +272,11 @@ impl SquareServer {
     ///
     /// # Errors
     /// When it is not of the shape.
-    pub fn new(squares: Squares, share: Share, ots: ServerOts) -> Result<Self, EngineError> {
+    pub fn new(
+        squares: Squares,
+        share: Share,
+        ots: ServerOts,
+    ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(squares, share, ots, &Limits::DEFAULT)
     }
 
@@ -280,15 +285,29 @@ impl SquareServer {
         share: Share,
         ots: ServerOts,
         limits: &Limits,
-    ) -> Result<Self, EngineError> {
-        Ok(Self {
-            schedule: squares.schedule(&share, limits)?,
+    ) -> Result<Exchange<Self>, EngineError> {
+        let (messages, party) = Self::with_messages(squares, share, ots, limits)?;
+        Ok(Exchange::new(messages, party))
+    }
+
+    /// The party, and its messages.
+    pub(super) fn with_messages(
+        squares: Squares,
+        share: Share,
+        ots: ServerOts,
+        limits: &Limits,
+    ) -> Result<(Messages, Self), EngineError> {
+        let chunks = squares.chunks(&share, limits)?;
+        let messages = squares.messages(&chunks, limits, |count| ots.message_bytes(count));
+        let party = Self {
             output: squares.own(&share),
+            chunks,
             squares,
             share,
             ots,
             held: VecDeque::new(),
-        })
+        };
+        Ok((messages, party))
     }
 
     /// The share's words in a range, padded with zeros.
@@ -331,19 +350,18 @@ fn send_bits(
         .collect()
 }
 
-impl Machine for SquareServer {
-    fn want(&self) -> Want {
-        self.schedule.server_wants()
+impl Protocol for SquareServer {
+    const PARTY: Party = Party::Server;
+
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let (step, count) = (&self.squares.step, self.chunks[turn.index].ots);
+        self.held.push_back(self.ots.receive(step, message, count)?);
+        Ok(())
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let state = "waits for the client's oblivious transfers, or is over";
-        let Turn::Answer(index) = self.schedule.turn() else {
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let held = self.held.pop_front();
-        let held = held.ok_or(EngineError::OutOfTurn { state })?;
-        let (squares, range) = (&self.squares, self.schedule.chunk(index).range.clone());
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let held = self.held.pop_front().ok_or_else(|| turn.unknown())?;
+        let (squares, range) = (&self.squares, self.chunks[turn.index].range.clone());
         let factors = self.factors(range.clone(), range.len().next_multiple_of(8));
         let made = self.ots.with(&squares.step, |ots| {
             send_bits(ots, squares, &held, &factors)
@@ -353,38 +371,12 @@ impl Machine for SquareServer {
             .iter()
             .for_each(|message| out.extend_from_slice(message));
         add_products(&products, &mut self.output.words_mut()[range]);
-        self.schedule.advance();
         Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let Turn::Ots(index) = self.schedule.turn() else {
-            let state = "is at the server's turn, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let mut blocks = Zeroizing::new(vec![Block::ZERO; self.schedule.chunk(index).ots]);
-        let first = self
-            .ots
-            .with(&self.squares.step, |ots| ots.extend(message, &mut blocks))?;
-        self.held.push_back((first, blocks));
-        self.schedule.advance();
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.schedule.turn() {
-            Turn::Ots(index) => self.ots.message_bytes(self.schedule.chunk(index).ots),
-            Turn::Answer(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.schedule.progress(self.squares.elements)
     }
 }
 
-impl StepMachine for SquareServer {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for SquareServer {
+    fn into_share(self) -> Share {
         Share::Words(self.output)
     }
 }

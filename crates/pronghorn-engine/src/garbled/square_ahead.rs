@@ -10,8 +10,13 @@
 //! the client's share is `v + b^2 - c^2` and that. `2k` bits online for each square, one round trip; the server's share is known ahead, so that
 //! what follows can be made ahead too. What is made ahead is used once, as with garblings: two differences would tell the server by how much
 //! the client's shares differ, two answers the client what `a` is.
-
-use std::ops::Range;
+//!
+//! Ahead the messages are those of [`super::square`]; online they are
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the differences of shares, at most 2^20 in each message; the squares' name is in front of the first | client | `k` bits each, and 16 |
+//! | the answer to differences of shares, in as many messages | server | `k` bits each |
 
 use pronghorn_ring::{
     bits,
@@ -20,7 +25,7 @@ use pronghorn_ring::{
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::{
-    ClientOts, ServerOts, SquareClient, SquareServer, Squares, check_length,
+    ClientOts, ServerOts, SquareClient, SquareServer, Squares,
     layout::check_shape,
     open::check_bits,
     prepared::{
@@ -31,7 +36,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
     share::{Batch, Share},
 };
 
@@ -39,7 +44,7 @@ use crate::{
 pub struct PrepareSquareClient {
     squares: Squares,
     random: Batch,
-    machine: SquareClient,
+    inner: SquareClient,
     name: Option<Name>,
 }
 
@@ -48,7 +53,7 @@ pub struct PrepareSquareServer {
     squares: Squares,
     share: Batch,
     output: Batch,
-    machine: SquareServer,
+    inner: SquareServer,
     name: Option<Name>,
 }
 
@@ -80,7 +85,7 @@ impl PrepareSquareClient {
     ///
     /// # Errors
     /// When their numbers are out of range, or the system gives no randomness.
-    pub fn new(squares: Squares, ots: ClientOts) -> Result<Self, EngineError> {
+    pub fn new(squares: Squares, ots: ClientOts) -> Result<Exchange<Self>, EngineError> {
         check_shape(
             &squares.step,
             &Share::Zero,
@@ -89,23 +94,29 @@ impl PrepareSquareClient {
         )?;
         let random = random_words(&squares)?;
         let share = Share::Words(random.clone());
-        Ok(Self {
-            machine: SquareClient::new(squares.clone(), share, ots)?,
+        let (messages, inner) =
+            SquareClient::with_messages(squares.clone(), share, ots, &Limits::DEFAULT)?;
+        let client = Self {
+            inner,
             name: None,
             squares,
             random,
-        })
+        };
+        Ok(Exchange::new(messages, client))
     }
+}
 
+impl Exchange<PrepareSquareClient> {
     /// What was prepared.
     ///
     /// # Errors
     /// When the machine is not done.
     pub fn into_prepared(self) -> Result<PreparedSquareClient, EngineError> {
+        let client = self.finish()?;
         Ok(PreparedSquareClient {
-            words: [self.random, output_of(Box::new(self.machine))?],
-            name: self.name.unwrap_or_default(),
-            squares: self.squares,
+            words: [client.random, client.inner.output],
+            name: client.name.unwrap_or_default(),
+            squares: client.squares,
         })
     }
 }
@@ -115,30 +126,40 @@ impl PrepareSquareServer {
     ///
     /// # Errors
     /// When it is not of the shape, or the system gives no randomness.
-    pub fn new(squares: Squares, share: Share, ots: ServerOts) -> Result<Self, EngineError> {
-        Ok(Self {
-            machine: SquareServer::new(squares.clone(), share.clone(), ots)?,
+    pub fn new(
+        squares: Squares,
+        share: Share,
+        ots: ServerOts,
+    ) -> Result<Exchange<Self>, EngineError> {
+        let (messages, inner) =
+            SquareServer::with_messages(squares.clone(), share.clone(), ots, &Limits::DEFAULT)?;
+        let server = Self {
+            inner,
             name: None,
             share: words_of(&squares, share),
             output: random_words(&squares)?,
             squares,
-        })
+        };
+        Ok(Exchange::new(messages, server))
     }
+}
 
+impl Exchange<PrepareSquareServer> {
     /// What was prepared.
     ///
     /// # Errors
     /// When the machine is not done.
     pub fn into_prepared(self) -> Result<PreparedSquareServer, EngineError> {
-        let mut rest = output_of(Box::new(self.machine))?;
-        let own = self.output.words().iter();
+        let server = self.finish()?;
+        let mut rest = server.inner.output;
+        let own = server.output.words().iter();
         for (rest, own) in rest.words_mut().iter_mut().zip(own) {
             *rest = rest.wrapping_sub(*own);
         }
         Ok(PreparedSquareServer {
-            words: [self.share, rest, self.output],
-            name: self.name.unwrap_or_default(),
-            squares: self.squares,
+            words: [server.share, rest, server.output],
+            name: server.name.unwrap_or_default(),
+            squares: server.squares,
         })
     }
 }
@@ -170,66 +191,37 @@ fn words_of(squares: &Squares, share: Share) -> Batch {
     }
 }
 
-fn output_of(machine: Box<dyn StepMachine>) -> Result<Batch, EngineError> {
-    match (machine.want(), machine.into_share()) {
-        (Want::Done, Share::Words(output)) => Ok(output),
-        _ => Err(EngineError::OutOfTurn {
-            state: "has not finished what it makes ahead",
-        }),
-    }
-}
-
 /// Squares are called by the end of the first message of OTs, which is as good as random.
 fn name_by(name: &mut Option<Name>, message: &[u8]) {
     *name = name.or(message.last_chunk().copied());
 }
 
-impl Machine for PrepareSquareClient {
-    fn want(&self) -> Want {
-        self.machine.want()
-    }
+impl Protocol for PrepareSquareClient {
+    const PARTY: Party = Party::Client;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let start = out.len();
-        self.machine.send(out)?;
+        self.inner.make(turn, out)?;
         name_by(&mut self.name, &out[start..]);
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        self.machine.receive(message)
-    }
-
-    fn max_incoming(&self) -> usize {
-        self.machine.max_incoming()
-    }
-
-    fn progress(&self) -> Progress {
-        self.machine.progress()
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        self.inner.take(turn, message)
     }
 }
 
-impl Machine for PrepareSquareServer {
-    fn want(&self) -> Want {
-        self.machine.want()
-    }
+impl Protocol for PrepareSquareServer {
+    const PARTY: Party = Party::Server;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        self.machine.send(out)
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        self.machine.receive(message)?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        self.inner.take(turn, message)?;
         name_by(&mut self.name, message);
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        self.machine.max_incoming()
-    }
-
-    fn progress(&self) -> Progress {
-        self.machine.progress()
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.inner.make(turn, out)
     }
 }
 
@@ -304,52 +296,47 @@ macro_rules! stored {
 stored!(PreparedSquareClient, SQUARE_CLIENT);
 stored!(PreparedSquareServer, SQUARE_SERVER);
 
-#[derive(Clone, Copy)]
-enum Turn {
-    /// The client sends differences, from this word on.
-    Differences(usize),
-    /// The server answers, from this word on.
-    Answers(usize),
-    Over,
-}
+const DIFFERENCES: &str = "the differences of shares";
+const ANSWER: &str = "the answer to differences of shares";
 
-/// Both parties' view of how far squares are.
+/// Both parties' view of squares that are used.
 struct Online {
     squares: Squares,
     name: Name,
-    turn: Turn,
-    /// Words of a message.
-    most: usize,
+    /// The words of each message.
+    parts: Parts,
 }
 
 impl Online {
     fn new(squares: Squares, name: Name, limits: &Limits) -> Self {
-        let turn = match sizes(&squares) {
-            [0, _] => Turn::Over,
-            _ => Turn::Differences(0),
-        };
+        let [items, _] = sizes(&squares);
         Self {
+            parts: Parts {
+                items,
+                most: limits.words,
+            },
             squares,
             name,
-            turn,
-            most: limits.words,
         }
     }
 
-    /// The words of the message that begins with word `first`.
-    fn range(&self, first: usize) -> Range<usize> {
-        let [words, _] = sizes(&self.squares);
-        first..words.min(first + self.most)
+    fn messages(&self) -> Messages {
+        let bytes = |words: usize| bits::packed_len(words, self.squares.bits);
+        let name = |index: usize| Self::name_bytes(index);
+        let differences = self.parts.ranges().enumerate();
+        let differences = differences
+            .map(|(index, range)| Message::client(DIFFERENCES, name(index) + bytes(range.len())));
+        let answers = self.parts.ranges().map(|range| range.len());
+        let answers = answers.map(|words| Message::server(ANSWER, bytes(words)).rows(words));
+        Messages::new(&self.squares.step)
+            .in_rows(self.squares.elements)
+            .with_all(differences)
+            .with_all(answers)
     }
 
-    /// Bytes of its words.
-    fn bytes(&self, first: usize) -> usize {
-        bits::packed_len(self.range(first).len(), self.squares.bits)
-    }
-
-    /// Bytes before them: the name is in front of the first differences.
-    fn name_bytes(first: usize) -> usize {
-        if first == 0 { size_of::<Name>() } else { 0 }
+    /// Bytes before the words of message `index`: the name is in front of the first differences.
+    fn name_bytes(index: usize) -> usize {
+        if index == 0 { size_of::<Name>() } else { 0 }
     }
 
     fn pack(&self, words: &[i32], out: &mut Vec<u8>) {
@@ -358,49 +345,18 @@ impl Online {
         bits::pack(&words, self.squares.bits, out);
     }
 
-    fn unpack(
-        &self,
-        first: usize,
-        message: &'static str,
-        bytes: &[u8],
-    ) -> Result<Vec<u32>, EngineError> {
-        let mut words = vec![0; self.range(first).len()];
+    fn unpack(&self, turn: Turn, bytes: &[u8]) -> Result<Vec<u32>, EngineError> {
+        let range = self.parts.range(turn.index);
+        let mut words = vec![0; range.len()];
         bits::unpack(bytes, self.squares.bits, &mut words).map_err(|source| {
             EngineError::Packing {
                 step: self.squares.step.clone(),
-                message,
-                row: first / self.squares.images,
+                message: turn.name,
+                row: range.start / self.squares.images,
                 source,
             }
         })?;
         Ok(words)
-    }
-
-    fn advance(&mut self) {
-        let [words, _] = sizes(&self.squares);
-        self.turn = match self.turn {
-            Turn::Differences(first) => match self.range(first).end {
-                end if end < words => Turn::Differences(end),
-                _ => Turn::Answers(0),
-            },
-            Turn::Answers(first) => match self.range(first).end {
-                end if end < words => Turn::Answers(end),
-                _ => Turn::Over,
-            },
-            Turn::Over => Turn::Over,
-        };
-    }
-
-    fn progress(&self) -> Progress {
-        let done = match self.turn {
-            Turn::Differences(_) => 0,
-            Turn::Answers(first) => first / self.squares.images,
-            Turn::Over => self.squares.elements,
-        };
-        Progress {
-            done: done as u64,
-            total: self.squares.elements as u64,
-        }
     }
 }
 
@@ -416,7 +372,10 @@ impl OnlineSquareClient {
     ///
     /// # Errors
     /// When it is not of the shape.
-    pub fn new(prepared: PreparedSquareClient, share: Share) -> Result<Self, EngineError> {
+    pub fn new(
+        prepared: PreparedSquareClient,
+        share: Share,
+    ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(prepared, share, &Limits::DEFAULT)
     }
 
@@ -424,7 +383,7 @@ impl OnlineSquareClient {
         prepared: PreparedSquareClient,
         share: Share,
         limits: &Limits,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let PreparedSquareClient {
             squares,
             name,
@@ -438,66 +397,39 @@ impl OnlineSquareClient {
             *word = word.wrapping_add(change);
             *c = b.wrapping_sub(*c);
         }
-        Ok(Self {
-            online: Online::new(squares, name, limits),
+        let online = Online::new(squares, name, limits);
+        let messages = online.messages();
+        let client = Self {
+            online,
             differences: random,
             output,
-        })
+        };
+        Ok(Exchange::new(messages, client))
     }
 }
 
-impl Machine for OnlineSquareClient {
-    fn want(&self) -> Want {
-        match self.online.turn {
-            Turn::Differences(_) => Want::Send,
-            Turn::Answers(_) => Want::Receive,
-            Turn::Over => Want::Done,
-        }
-    }
+impl Protocol for OnlineSquareClient {
+    const PARTY: Party = Party::Client;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let Turn::Differences(first) = self.online.turn else {
-            let state = "waits for the server's answer, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        out.extend_from_slice(&self.online.name[..Online::name_bytes(first)]);
-        let words = &self.differences.words()[self.online.range(first)];
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        out.extend_from_slice(&self.online.name[..Online::name_bytes(turn.index)]);
+        let words = &self.differences.words()[self.online.parts.range(turn.index)];
         self.online.pack(words, out);
-        self.online.advance();
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        const MESSAGE: &str = "the answer to differences of shares";
-        let Turn::Answers(first) = self.online.turn else {
-            let state = "is at the client's turn, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let step = &self.online.squares.step;
-        check_length(step, MESSAGE, message.len(), self.max_incoming())?;
-        let answers = self.online.unpack(first, MESSAGE, message)?;
-        let output = &mut self.output.words_mut()[self.online.range(first)];
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let answers = self.online.unpack(turn, message)?;
+        let output = &mut self.output.words_mut()[self.online.parts.range(turn.index)];
         for (word, answer) in output.iter_mut().zip(answers) {
             *word = word.wrapping_add(answer as i32);
         }
-        self.online.advance();
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.online.turn {
-            Turn::Answers(first) => self.online.bytes(first),
-            Turn::Differences(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.online.progress()
     }
 }
 
-impl StepMachine for OnlineSquareClient {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for OnlineSquareClient {
+    fn into_share(self) -> Share {
         Share::Words(self.output)
     }
 }
@@ -512,82 +444,57 @@ pub struct OnlineSquareServer {
 
 impl OnlineSquareServer {
     /// Uses up what was prepared; its share went into that.
-    pub fn new(prepared: PreparedSquareServer) -> Self {
+    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
+    pub fn new(prepared: PreparedSquareServer) -> Exchange<Self> {
         Self::with_limits(prepared, &Limits::DEFAULT)
     }
 
-    pub(super) fn with_limits(prepared: PreparedSquareServer, limits: &Limits) -> Self {
+    pub(super) fn with_limits(prepared: PreparedSquareServer, limits: &Limits) -> Exchange<Self> {
         let PreparedSquareServer {
             squares,
             name,
             words: [share, answers, output],
         } = prepared;
-        Self {
-            online: Online::new(squares, name, limits),
+        let online = Online::new(squares, name, limits);
+        let messages = online.messages();
+        let server = Self {
+            online,
             share,
             answers,
             output,
-        }
+        };
+        Exchange::new(messages, server)
     }
 }
 
-impl Machine for OnlineSquareServer {
-    fn want(&self) -> Want {
-        match self.online.turn {
-            Turn::Differences(_) => Want::Receive,
-            Turn::Answers(_) => Want::Send,
-            Turn::Over => Want::Done,
-        }
-    }
+impl Protocol for OnlineSquareServer {
+    const PARTY: Party = Party::Server;
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let Turn::Answers(first) = self.online.turn else {
-            let state = "waits for the client's differences, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let words = &self.answers.words()[self.online.range(first)];
-        self.online.pack(words, out);
-        self.online.advance();
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        const MESSAGE: &str = "the differences of shares";
-        let Turn::Differences(first) = self.online.turn else {
-            let state = "is at the server's turn, or is over";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        let step = &self.online.squares.step;
-        check_length(step, MESSAGE, message.len(), self.max_incoming())?;
-        let (name, packed) = message.split_at(Online::name_bytes(first));
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let (name, packed) = message.split_at(Online::name_bytes(turn.index));
         if !self.online.name.starts_with(name) {
+            let step = &self.online.squares.step;
             return Err(damaged(step, "is not the one that the client uses"));
         }
-        let differences = self.online.unpack(first, MESSAGE, packed)?;
-        let range = self.online.range(first);
+        let differences = self.online.unpack(turn, packed)?;
+        let range = self.online.parts.range(turn.index);
         let cells = self.share.words()[range.clone()].iter().zip(differences);
         let answers = &mut self.answers.words_mut()[range];
         for (answer, (&a, d)) in answers.iter_mut().zip(cells) {
             *answer = answer.wrapping_add(a.wrapping_mul(d as i32).wrapping_mul(2));
         }
-        self.online.advance();
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.online.turn {
-            Turn::Differences(first) => Online::name_bytes(first) + self.online.bytes(first),
-            Turn::Answers(_) | Turn::Over => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.online.progress()
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let words = &self.answers.words()[self.online.parts.range(turn.index)];
+        self.online.pack(words, out);
+        Ok(())
     }
 }
 
-impl StepMachine for OnlineSquareServer {
-    fn into_share(self: Box<Self>) -> Share {
+impl StepProtocol for OnlineSquareServer {
+    fn into_share(self) -> Share {
         Share::Words(self.output)
     }
 }

@@ -14,10 +14,11 @@ use zeroize::Zeroizing;
 
 use super::{
     layout::{Group, Layout, Output},
-    schedule::{Chunk, Limits, Schedule},
+    schedule::{self, Chunk, Limits},
 };
 use crate::{
     error::EngineError,
+    exchange::Messages,
     share::{Batch, Share},
 };
 
@@ -46,7 +47,7 @@ pub(super) type Buffers = Vec<Vec<u8>>;
 
 impl Work {
     /// Checks a layout and cuts it into pieces and chunks.
-    pub fn new(layout: Arc<Layout>, limits: &Limits) -> Result<(Self, Schedule), EngineError> {
+    pub fn new(layout: Arc<Layout>, limits: &Limits) -> Result<(Self, Vec<Chunk>), EngineError> {
         layout.check()?;
         let mut pieces = Vec::new();
         for (index, group) in layout.groups.iter().enumerate() {
@@ -58,8 +59,20 @@ impl Work {
                 pieces.push(Piece::new(index, group, first..all.min(first + step)));
             }
         }
-        let schedule = Schedule::new(chunks(&pieces, limits), limits.window / Block::BYTES);
-        Ok((Self { layout, pieces }, schedule))
+        let chunks = chunks(&pieces, limits);
+        Ok((Self { layout, pieces }, chunks))
+    }
+
+    /// The messages of its chunks, where one of `n` OTs has `bytes(n)` bytes.
+    pub fn messages(
+        &self,
+        chunks: &[Chunk],
+        limits: &Limits,
+        bytes: impl Fn(usize) -> usize,
+    ) -> Messages {
+        let step = (self.layout.step.as_str(), self.layout.rows());
+        let window = limits.window / Block::BYTES;
+        schedule::messages(step, chunks, window, "the garbled tables", bytes)
     }
 
     /// A batch for the outputs.

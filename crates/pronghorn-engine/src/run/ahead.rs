@@ -26,6 +26,7 @@ use zeroize::{ZeroizeOnDrop, Zeroizing};
 use super::{At, ClientKeys, ServerKeys, ServerModel, no_engine, server_local, two_party};
 use crate::{
     error::EngineError,
+    exchange::Exchange,
     garbled::{
         PrepareClient, PrepareServer, PrepareSquareClient, PrepareSquareServer, PreparedClient,
         PreparedServer, PreparedSquareClient, PreparedSquareServer,
@@ -259,24 +260,24 @@ fn check_preparable(plan: &Plan, batch: usize) -> Result<(), EngineError> {
 }
 
 /// A step's preparation under way.
-trait Prepares<T>: Machine + Send {
+trait Prepares<T>: Machine<Error = EngineError> + Send {
     /// What it has made, once it is done, and this party's share of the step's value.
     fn finish(self: Box<Self>) -> Result<(T, Share), EngineError>;
 }
 
-impl Prepares<ClientStep> for PrepareClient {
+impl Prepares<ClientStep> for Exchange<PrepareClient> {
     fn finish(self: Box<Self>) -> Result<(ClientStep, Share), EngineError> {
         Ok((ClientStep::Garbled(self.into_prepared()?), Share::Zero))
     }
 }
 
-impl Prepares<ClientStep> for PrepareSquareClient {
+impl Prepares<ClientStep> for Exchange<PrepareSquareClient> {
     fn finish(self: Box<Self>) -> Result<(ClientStep, Share), EngineError> {
         Ok((ClientStep::Square(self.into_prepared()?), Share::Zero))
     }
 }
 
-impl Prepares<ServerStep> for PrepareServer {
+impl Prepares<ServerStep> for Exchange<PrepareServer> {
     fn finish(self: Box<Self>) -> Result<(ServerStep, Share), EngineError> {
         let prepared = self.into_prepared()?;
         let share = prepared.share().clone();
@@ -284,7 +285,7 @@ impl Prepares<ServerStep> for PrepareServer {
     }
 }
 
-impl Prepares<ServerStep> for PrepareSquareServer {
+impl Prepares<ServerStep> for Exchange<PrepareSquareServer> {
     fn finish(self: Box<Self>) -> Result<(ServerStep, Share), EngineError> {
         let prepared = self.into_prepared()?;
         let share = prepared.share();
@@ -302,7 +303,7 @@ enum Next<T> {
 trait Party {
     type Step;
 
-    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>>;
+    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine<Error = EngineError> + Send>>;
 
     fn start(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next<Self::Step>, EngineError>;
 
@@ -315,7 +316,7 @@ struct Preparation<P: Party> {
     plan: Arc<Plan>,
     held: Vec<Held>,
     batch: usize,
-    prelude: Option<Box<dyn Machine + Send>>,
+    prelude: Option<Box<dyn Machine<Error = EngineError> + Send>>,
     machine: Option<Box<dyn Prepares<P::Step>>>,
     shares: Vec<Share>,
     steps: Vec<Option<P::Step>>,
@@ -408,7 +409,7 @@ impl<P: Party> Preparation<P> {
         }
     }
 
-    fn current(&self) -> Option<&dyn Machine> {
+    fn current(&self) -> Option<&dyn Machine<Error = EngineError>> {
         match (&self.prelude, &self.machine) {
             (Some(prelude), _) => Some(prelude.as_ref()),
             (None, Some(machine)) => Some(machine.as_ref()),
@@ -416,7 +417,7 @@ impl<P: Party> Preparation<P> {
         }
     }
 
-    fn current_mut(&mut self) -> Result<&mut dyn Machine, EngineError> {
+    fn current_mut(&mut self) -> Result<&mut dyn Machine<Error = EngineError>, EngineError> {
         match (&mut self.prelude, &mut self.machine) {
             (Some(prelude), _) => Ok(prelude.as_mut()),
             (None, Some(machine)) => Ok(machine.as_mut()),
@@ -426,6 +427,8 @@ impl<P: Party> Preparation<P> {
 }
 
 impl<P: Party> Machine for Preparation<P> {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         self.current().map_or(Want::Done, Machine::want)
     }
@@ -507,7 +510,7 @@ struct ClientParty(ClientKeys);
 impl Party for ClientParty {
     type Step = ClientStep;
 
-    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>> {
+    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine<Error = EngineError> + Send>> {
         two_party::client_prelude(plan, &self.0.transfer)
     }
 
@@ -538,7 +541,7 @@ struct ServerParty {
 impl Party for ServerParty {
     type Step = ServerStep;
 
-    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine + Send>> {
+    fn prelude(&self, plan: &Plan) -> Option<Box<dyn Machine<Error = EngineError> + Send>> {
         two_party::server_prelude(plan, &self.keys.transfer)
     }
 

@@ -24,13 +24,19 @@ use crate::{
 };
 
 /// The machine that sets oblivious transfer up, where the connection has none yet.
-pub(super) fn client_prelude(plan: &Plan, ots: &ClientOts) -> Option<Box<dyn Machine + Send>> {
+pub(super) fn client_prelude(
+    plan: &Plan,
+    ots: &ClientOts,
+) -> Option<Box<dyn Machine<Error = EngineError> + Send>> {
     let missing = plan.trust == TrustLevel::TwoParty && !ots.is_ready();
     missing.then(|| Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _)
 }
 
 /// The server's side of it.
-pub(super) fn server_prelude(plan: &Plan, ots: &ServerOts) -> Option<Box<dyn Machine + Send>> {
+pub(super) fn server_prelude(
+    plan: &Plan,
+    ots: &ServerOts,
+) -> Option<Box<dyn Machine<Error = EngineError> + Send>> {
     let missing = plan.trust == TrustLevel::TwoParty && !ots.is_ready();
     missing.then(|| Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _)
 }

@@ -52,6 +52,8 @@ impl SlotClient {
 }
 
 impl Machine for SlotClient {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         let [up, down] = self.shape.messages();
         match self.done {

@@ -268,6 +268,8 @@ impl KeysClient {
 }
 
 impl Machine for KeysClient {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::Digest | State::Pieces(_) => Want::Send,
@@ -375,6 +377,8 @@ impl KeysServer {
 }
 
 impl Machine for KeysServer {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         match self.state {
             State::Digest | State::Pieces(_) => Want::Receive,

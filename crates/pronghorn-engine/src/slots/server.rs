@@ -119,6 +119,8 @@ impl SlotServer {
 }
 
 impl Machine for SlotServer {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         let [up, down] = self.shape.messages();
         match self.done {

@@ -43,21 +43,26 @@ pub fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tenso
 }
 
 /// Drives both machines against each other until both are done; how many messages that took.
-pub fn exchange(client: &mut dyn Machine, server: &mut dyn Machine) -> Result<usize, EngineError> {
+pub fn exchange(
+    client: &mut dyn Machine<Error = EngineError>,
+    server: &mut dyn Machine<Error = EngineError>,
+) -> Result<usize, EngineError> {
     exchange_with(client, server, |_, _| {})
 }
 
 /// The same, with `on_the_way` given the number of each message and the message, which it may change.
 pub fn exchange_with(
-    client: &mut dyn Machine,
-    server: &mut dyn Machine,
+    client: &mut dyn Machine<Error = EngineError>,
+    server: &mut dyn Machine<Error = EngineError>,
     mut on_the_way: impl FnMut(usize, &mut Vec<u8>),
 ) -> Result<usize, EngineError> {
     let mut message = Vec::new();
     for count in 0.. {
         message.clear();
-        let (from, to): (&mut dyn Machine, &mut dyn Machine) = match (client.want(), server.want())
-        {
+        let (from, to): (
+            &mut dyn Machine<Error = EngineError>,
+            &mut dyn Machine<Error = EngineError>,
+        ) = match (client.want(), server.want()) {
             (Want::Send, Want::Receive) => (client, server),
             (Want::Receive, Want::Send) => (server, client),
             (Want::Done, Want::Done) => return Ok(count),

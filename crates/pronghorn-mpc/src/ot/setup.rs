@@ -105,11 +105,13 @@ impl OtParameters {
         Ok(())
     }
 
-    fn sender_bytes(&self) -> usize {
+    /// Bytes of the sender's message of a set-up, the first.
+    pub fn sender_bytes(&self) -> usize {
         HEADER + self.base.receiver_bytes()
     }
 
-    fn receiver_bytes(&self) -> usize {
+    /// Bytes of the receiver's answer to it.
+    pub fn receiver_bytes(&self) -> usize {
         self.base.sender_bytes() + SUMS
     }
 }

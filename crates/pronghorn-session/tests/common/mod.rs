@@ -266,7 +266,7 @@ impl Service for Mock {
         batch: usize,
         _: &ServerKeys,
         _: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine>, EngineError> {
+    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
     }
 
@@ -321,6 +321,8 @@ impl PingPong {
 }
 
 impl Machine for PingPong {
+    type Error = EngineError;
+
     fn want(&self) -> Want {
         let from_server = (self.done / RUN) % 2 == 1;
         match self.done == 2 * ROUNDS * RUN {

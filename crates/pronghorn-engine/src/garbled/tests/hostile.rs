@@ -4,8 +4,8 @@ use super::*;
 use crate::garbled::{GarbledClient, GarbledServer};
 
 struct Parties {
-    client: GarbledClient,
-    server: GarbledServer,
+    client: Exchange<GarbledClient>,
+    server: Exchange<GarbledServer>,
     ots: (ClientOts, ServerOts),
 }
 
@@ -20,7 +20,7 @@ fn parties() -> Parties {
     }
 }
 
-fn sent(machine: &mut dyn Machine) -> Vec<u8> {
+fn sent(machine: &mut dyn Machine<Error = EngineError>) -> Vec<u8> {
     let mut message = Vec::new();
     machine.send(&mut message).unwrap();
     message
@@ -116,7 +116,9 @@ fn false_tables_are_errors_or_wrong_values() {
     let longer = [&tables[..], &[0]].concat();
     assert!(client.receive(&longer).is_err());
     client.receive(&vec![0x5a; tables.len()]).unwrap();
-    let (mut client, mut server): (Box<dyn Machine>, Box<dyn Machine>) =
-        (Box::new(client), Box::new(server));
+    let (mut client, mut server): (
+        Box<dyn Machine<Error = EngineError>>,
+        Box<dyn Machine<Error = EngineError>>,
+    ) = (Box::new(client), Box::new(server));
     run(&mut *client, &mut *server).unwrap();
 }

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
+    exchange::Exchange,
     machine::{Machine, StepMachine, Want},
     share::{Batch, Share},
 };
@@ -107,8 +108,8 @@ pub struct Traffic {
 
 /// Runs both to the end. Exactly one of them sends at a time, and the bounds of what is received are exact.
 pub fn run<'a>(
-    client: &'a mut (dyn Machine + 'a),
-    server: &'a mut (dyn Machine + 'a),
+    client: &'a mut (dyn Machine<Error = EngineError> + 'a),
+    server: &'a mut (dyn Machine<Error = EngineError> + 'a),
 ) -> Result<Traffic, EngineError> {
     let (mut traffic, mut message, mut last) = (Traffic::default(), Vec::new(), None);
     let mut done = [client.progress().done, server.progress().done];
@@ -119,7 +120,10 @@ pub fn run<'a>(
             [Want::Done, Want::Done] => break,
             wants => panic!("{wants:?}"),
         };
-        let (from, to): (&mut dyn Machine, &mut dyn Machine) = match up {
+        let (from, to): (
+            &mut dyn Machine<Error = EngineError>,
+            &mut dyn Machine<Error = EngineError>,
+        ) = match up {
             true => (&mut *client, &mut *server),
             false => (&mut *server, &mut *client),
         };

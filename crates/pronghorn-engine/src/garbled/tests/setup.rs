@@ -7,7 +7,14 @@ fn parameters(base: BaseOt) -> OtParameters {
     OtParameters::new(base, 4).unwrap()
 }
 
-fn machines(base: BaseOt) -> (SetupClient, SetupServer, ClientOts, ServerOts) {
+fn machines(
+    base: BaseOt,
+) -> (
+    Exchange<SetupClient>,
+    Exchange<SetupServer>,
+    ClientOts,
+    ServerOts,
+) {
     let (client, server) = (ClientOts::default(), ServerOts::default());
     (
         SetupClient::new(parameters(base), client.clone()),
@@ -99,7 +106,10 @@ fn hostile_messages() {
             for index in 0..=spoilt {
                 let up = index % 2 == 0 && index < 4;
                 let up = up || index == 4;
-                let (from, to): (&mut dyn Machine, &mut dyn Machine) = match up {
+                let (from, to): (
+                    &mut dyn Machine<Error = EngineError>,
+                    &mut dyn Machine<Error = EngineError>,
+                ) = match up {
                     true => (&mut client, &mut server),
                     false => (&mut server, &mut client),
                 };

@@ -1,0 +1,497 @@
+//! A protocol as the list of its messages.
+//!
+//! Both parties of a protocol know its messages before the first is sent: who sends each of them, in what
+//! order, and how long it is. All of that follows from the plan. So a protocol here is
+//! * a list, [`Messages`], which both parties make from the same numbers;
+//! * two functions for each party, [`Protocol::make`] and [`Protocol::take`], which write this party's
+//!   messages and read the peer's.
+//!
+//! [`Exchange`] turns both into a [`Machine`]. It gives the turns to the parties, refuses every message of
+//! another length, bounds a message before memory is allocated for it, and counts progress. A party that
+//! refuses a message stays where it is.
+//!
+//! # Example
+//!
+//! A step of the coefficient engine has two kinds of messages. For one image of a layer with 70,000 words in and
+//! 10,000 words out, at 33 and 21 bits a word, its list is
+//!
+//! ```
+//! use pronghorn_engine::exchange::{Message, Messages};
+//!
+//! let list = Messages::new("conv1")
+//!     .with(Message::client("the encrypted input", 270_336).rows(1))
+//!     .with(Message::client("the encrypted input", 18_414).rows(1))
+//!     .with(Message::server("the encrypted answer", 26_250).rows(1));
+//! assert_eq!(
+//!     list.to_string(),
+//!     "\
+//! client  1 x the encrypted input, 270336 bytes
+//! client  1 x the encrypted input, 18414 bytes
+//! server  1 x the encrypted answer, 26250 bytes
+//! "
+//! );
+//! ```
+//!
+//! The client's `make` packs part `turn.index` of the input, and its `take` unpacks a part of the answer. Where
+//! `turn.last` says that all parts have come, `take` decrypts them.
+//!
+//! # Where a list is not enough
+//!
+//! * A length that its reader alone can check, such as that of evaluation keys: [`Message::open`] makes the
+//!   listed length an upper bound.
+//! * A message that depends on what was said before it, such as keys that the server may have already:
+//!   [`Message::optional`] asks [`Protocol::is_due`] when its turn comes.
+
+use std::{fmt, ops::Range};
+
+use crate::{
+    error::EngineError,
+    machine::{Machine, Progress, StepMachine, Want},
+    share::Share,
+};
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// The data owner.
+    Client,
+    /// The model owner.
+    Server,
+}
+
+/// Bytes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// As many.
+    Exactly(usize),
+    /// As many or fewer; the reader checks the rest.
+    AtMost(usize),
+}
+
+impl Length {
+    /// The bound of what is allocated.
+    fn most(self) -> usize {
+        match self {
+            Self::Exactly(bytes) | Self::AtMost(bytes) => bytes,
+        }
+    }
+}
+
+/// A message of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its sender.
+    pub from: Party,
+    /// Its name, for both parties and for errors. Messages of one kind share it.
+    pub name: &'static str,
+    /// Its bytes.
+    pub length: Length,
+    /// The progress it counts for.
+    pub rows: u64,
+    /// Whether the parties decide on it when they come to it.
+    pub optional: bool,
+}
+
+impl Message {
+    /// A message of the client's.
+    pub const fn client(name: &'static str, bytes: usize) -> Self {
+        Self::new(Party::Client, name, bytes)
+    }
+
+    /// A message of the server's.
+    pub const fn server(name: &'static str, bytes: usize) -> Self {
+        Self::new(Party::Server, name, bytes)
+    }
+
+    const fn new(from: Party, name: &'static str, bytes: usize) -> Self {
+        Self {
+            from,
+            name,
+            length: Length::Exactly(bytes),
+            rows: 0,
+            optional: false,
+        }
+    }
+
+    /// The same message, counted for `rows` of progress.
+    pub const fn rows(self, rows: usize) -> Self {
+        let rows = rows as u64;
+        Self { rows, ..self }
+    }
+
+    /// The same message with its length as an upper bound.
+    pub const fn open(self) -> Self {
+        let (Length::Exactly(bytes) | Length::AtMost(bytes)) = self.length;
+        Self {
+            length: Length::AtMost(bytes),
+            ..self
+        }
+    }
+
+    /// The same message, exchanged where [`Protocol::is_due`] says so.
+    pub const fn optional(self) -> Self {
+        Self {
+            optional: true,
+            ..self
+        }
+    }
+}
+
+/// Items cut into messages: as many in each as fit, and in the last what is left.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// Items in all.
+    pub items: usize,
+    /// Items of a message, at least one.
+    pub most: usize,
+}
+
+impl Parts {
+    /// The items of message `index`.
+    pub fn range(&self, index: usize) -> Range<usize> {
+        let first = index * self.most;
+        first..self.items.min(first + self.most)
+    }
+
+    /// Messages.
+    pub fn count(&self) -> usize {
+        self.items.div_ceil(self.most)
+    }
+
+    /// The items of each message, in order.
+    pub fn ranges(self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.count()).map(move |index| self.range(index))
+    }
+}
+
+/// The messages of a protocol, in order.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    step: String,
+    /// Equal neighbours are one run, so that thousands of messages take no memory.
+    runs: Vec<Run>,
+    /// Progress at the end, where that is not the sum of the messages' rows.
+    total: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    message: Message,
+    count: usize,
+    /// How many messages of the same name are before it.
+    first: usize,
+    /// Whether no later run has its name.
+    last: bool,
+}
+
+impl Messages {
+    /// No messages yet, of a step of this name.
+    pub fn new(step: impl Into<String>) -> Self {
+        Self {
+            step: step.into(),
+            runs: Vec::new(),
+            total: None,
+        }
+    }
+
+    /// With one more.
+    pub fn with(self, message: Message) -> Self {
+        self.with_all([message])
+    }
+
+    /// With more.
+    pub fn with_all(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
+        messages.into_iter().for_each(|message| self.push(message));
+        self
+    }
+
+    fn push(&mut self, message: Message) {
+        if let Some(run) = self.runs.last_mut()
+            && run.message == message
+        {
+            run.count += 1;
+            return;
+        }
+        let mut earlier = self.runs.iter_mut().rev();
+        let earlier = earlier.find(|run| run.message.name == message.name);
+        let first = earlier.map_or(0, |run| {
+            run.last = false;
+            run.first + run.count
+        });
+        self.runs.push(Run {
+            message,
+            count: 1,
+            first,
+            last: true,
+        });
+    }
+
+    /// Counts progress in `rows` in all, of which each message has a part in proportion to its own.
+    pub fn in_rows(self, rows: usize) -> Self {
+        let total = Some(rows as u64);
+        Self { total, ..self }
+    }
+
+    /// Progress at the end, and the sum of the messages' rows.
+    fn totals(&self) -> [u64; 2] {
+        let runs = self.runs.iter();
+        let sum = runs.map(|run| run.count as u64 * run.message.rows).sum();
+        [self.total.unwrap_or(sum), sum]
+    }
+}
+
+/// A line for each run of equal messages, as in the module's example.
+impl fmt::Display for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Run { message, count, .. } in &self.runs {
+            let from = match message.from {
+                Party::Client => "client",
+                Party::Server => "server",
+            };
+            let (bound, bytes) = match message.length {
+                Length::Exactly(bytes) => ("", bytes),
+                Length::AtMost(bytes) => ("at most ", bytes),
+            };
+            let optional = if message.optional { ", if due" } else { "" };
+            let name = message.name;
+            writeln!(
+                f,
+                "{from}  {count} x {name}, {bound}{bytes} bytes{optional}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The message whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its name.
+    pub name: &'static str,
+    /// How many of its name come before it.
+    pub index: usize,
+    /// Whether none of its name comes after it.
+    pub last: bool,
+}
+
+impl Turn {
+    /// What a party says of a message that it does not know.
+    pub(crate) fn unknown(self) -> EngineError {
+        EngineError::OutOfTurn {
+            state: "has no such message",
+        }
+    }
+}
+
+/// One party's half of a protocol: what it does with each message of its list.
+pub trait Protocol {
+    /// The party.
+    const PARTY: Party;
+
+    /// Appends this party's message to `out`.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn make(&mut self, turn: Turn, _out: &mut Vec<u8>) -> Result<(), EngineError> {
+        Err(turn.unknown())
+    }
+
+    /// Takes the peer's message, whose length is that of the list. Where it returns an error, the party must still be
+    /// able to take another message in its place, or to refuse it.
+    ///
+    /// # Errors
+    /// When its content is refused.
+    fn take(&mut self, turn: Turn, _message: &[u8]) -> Result<(), EngineError> {
+        Err(turn.unknown())
+    }
+
+    /// Whether optional messages of this name are exchanged; asked when their turn comes.
+    fn is_due(&self, _name: &'static str) -> bool {
+        true
+    }
+}
+
+/// One party's half of the protocol of a plan step.
+pub trait StepProtocol: Protocol {
+    /// As [`StepMachine::saturated`].
+    fn saturated(&self) -> u64 {
+        0
+    }
+
+    /// This party's share of the step's value, at the end.
+    fn into_share(self) -> Share;
+}
+
+/// The machine of one party's half of a protocol.
+pub struct Exchange<P> {
+    protocol: P,
+    messages: Messages,
+    /// The run of messages that is under way, and how many of it are through.
+    run: usize,
+    within: usize,
+    /// Rows of the messages that are through.
+    rows: u64,
+}
+
+impl<P: Protocol> Exchange<P> {
+    /// At the first message.
+    pub fn new(messages: Messages, protocol: P) -> Self {
+        let mut exchange = Self {
+            protocol,
+            messages,
+            run: 0,
+            within: 0,
+            rows: 0,
+        };
+        exchange.skip();
+        exchange
+    }
+
+    /// The party's half, when all messages are through.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfTurn`] before that.
+    pub fn finish(self) -> Result<P, EngineError> {
+        match self.current() {
+            None => Ok(self.protocol),
+            Some(_) => Err(EngineError::OutOfTurn {
+                state: "has not finished",
+            }),
+        }
+    }
+
+    /// All messages.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    fn current(&self) -> Option<&Run> {
+        self.messages.runs.get(self.run)
+    }
+
+    /// The next message, if it goes this way.
+    fn turn(&self, way: Want) -> Result<(Turn, Length), EngineError> {
+        match self.current() {
+            Some(run) if self.want() == way => {
+                let turn = Turn {
+                    name: run.message.name,
+                    index: run.first + self.within,
+                    last: run.last && self.within + 1 == run.count,
+                };
+                Ok((turn, run.message.length))
+            }
+            Some(run) => {
+                let state = match (way, run.message.from) {
+                    (Want::Send, Party::Client) => "waits for the client's message",
+                    (Want::Send, Party::Server) => "waits for the server's message",
+                    (_, Party::Client) => "is at the client's turn",
+                    (_, Party::Server) => "is at the server's turn",
+                };
+                Err(EngineError::OutOfTurn { state })
+            }
+            None => Err(EngineError::OutOfTurn { state: "is over" }),
+        }
+    }
+
+    /// Goes on to the next message.
+    fn advance(&mut self) {
+        let Some(run) = self.messages.runs.get(self.run) else {
+            return;
+        };
+        self.rows += run.message.rows;
+        self.within += 1;
+        if self.within == run.count {
+            (self.run, self.within) = (self.run + 1, 0);
+            self.skip();
+        }
+    }
+
+    /// Passes over messages that are not due.
+    fn skip(&mut self) {
+        while let Some(Run { message, count, .. }) = self.messages.runs.get(self.run)
+            && message.optional
+            && !self.protocol.is_due(message.name)
+        {
+            self.rows += *count as u64 * message.rows;
+            self.run += 1;
+        }
+    }
+}
+
+impl<P: Protocol> Machine for Exchange<P> {
+    type Error = EngineError;
+
+    fn want(&self) -> Want {
+        match self.current() {
+            Some(run) if run.message.from == P::PARTY => Want::Send,
+            Some(_) => Want::Receive,
+            None => Want::Done,
+        }
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let (turn, length) = self.turn(Want::Send)?;
+        let start = out.len();
+        self.protocol.make(turn, out)?;
+        debug_assert!(
+            match length {
+                Length::Exactly(bytes) => out.len() - start == bytes,
+                Length::AtMost(bytes) => out.len() - start <= bytes,
+            },
+            "step {}: {} {} has {} bytes, and {length:?} by its list",
+            self.messages.step,
+            turn.name,
+            turn.index,
+            out.len() - start
+        );
+        self.advance();
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let (turn, length) = self.turn(Want::Receive)?;
+        if let Length::Exactly(expected) = length
+            && expected != message.len()
+        {
+            return Err(EngineError::Length {
+                step: self.messages.step.clone(),
+                message: turn.name,
+                found: message.len(),
+                expected,
+            });
+        }
+        self.protocol.take(turn, message)?;
+        self.advance();
+        Ok(())
+    }
+
+    fn max_incoming(&self) -> usize {
+        match self.turn(Want::Receive) {
+            Ok((_, length)) => length.most(),
+            Err(_) => 0,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let [total, sum] = self.messages.totals();
+        let done = u128::from(total) * u128::from(self.rows) / u128::from(sum.max(1));
+        Progress {
+            done: if self.current().is_some() {
+                done as u64
+            } else {
+                total
+            },
+            total,
+        }
+    }
+}
+
+impl<P: StepProtocol + Send> StepMachine for Exchange<P> {
+    fn saturated(&self) -> u64 {
+        self.protocol.saturated()
+    }
+
+    fn into_share(self: Box<Self>) -> Share {
+        self.protocol.into_share()
+    }
+}
