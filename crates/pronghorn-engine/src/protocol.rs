@@ -1,0 +1,212 @@
+//! A step's protocol: one object a step for each party, compiled from the checked plan.
+//!
+//! [`Side`] is what a party does for a step, in any batch. [`Compile`] makes both parties' sides.
+//! [`of`] is the one place that tells protocols apart: a new protocol is a folder with a `Compile`,
+//! and a line there. Word sizes are erased in `Compile`, so nothing after it knows of them.
+
+use std::{
+    any::Any,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use pronghorn_plan::{CheckedPlan, StepKind, Weights, step::Compiled};
+use zeroize::Zeroizing;
+
+use crate::{
+    activation::Square,
+    connection::{Connection, Shelf},
+    error::EngineError,
+    local::Input,
+    machine::{Machine, StepMachine},
+    open::Open,
+    share::Share,
+};
+
+/// Makes both parties' sides of a step.
+pub(crate) trait Compile {
+    /// The data owner's side.
+    ///
+    /// # Errors
+    /// The step is not one to follow.
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError>;
+
+    /// The model owner's side. What the model's preludes need of it goes on the `shelf`.
+    ///
+    /// # Errors
+    /// The weights are of another step, or missing.
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        weights: &Weights,
+        shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError>;
+}
+
+/// The protocol of a step.
+pub(crate) fn of(kind: &StepKind) -> &dyn Compile {
+    match kind {
+        StepKind::Input => &Input,
+        StepKind::ClearLinear(linear) => linear,
+        StepKind::SharedLinear(linear) => linear,
+        StepKind::CoefficientLinear(linear) => linear,
+        StepKind::SlotLinear(linear) => linear,
+        StepKind::Local(op) => op,
+        StepKind::Reveal(reveal) => reveal,
+        StepKind::Garbled(garbled) => garbled,
+        StepKind::Square => &Square,
+        StepKind::Open => &Open,
+        StepKind::Encrypted(encrypted) => encrypted,
+    }
+}
+
+/// One party's side of a step. It serves all batches.
+pub(crate) trait Side: Send + Sync {
+    /// Rows of progress of a batch.
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    /// The step with this party's shares of its inputs, and with what was prepared for it.
+    ///
+    /// # Errors
+    /// A share or a key is missing, or memory for the step.
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError>;
+
+    /// The part of the step that needs no input of the client's. Gives this party's share of the
+    /// value, as far as it depends on nothing else.
+    ///
+    /// # Errors
+    /// As [`Side::online`].
+    fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
+        let _ = at;
+        Ok(Next::Made(Made::share(
+            inputs.into_iter().next().unwrap_or(Share::Zero),
+        )))
+    }
+
+    /// Whether the offline part has messages: rows of progress then count.
+    fn has_offline(&self) -> bool {
+        false
+    }
+
+    /// Reads what [`PreparedStep::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// The bytes are not of this step.
+    fn read_prepared(
+        &self,
+        batch: usize,
+        bytes: &[u8],
+    ) -> Result<Option<Prepared>, EngineError> {
+        let _ = batch;
+        match bytes {
+            [] => Ok(None),
+            _ => Err(EngineError::Prepared {
+                step: String::new(),
+                reason: "is of a step that has nothing to prepare",
+            }),
+        }
+    }
+}
+
+/// A step's half of a prepared batch. Wiped on drop; no Debug.
+pub(crate) trait PreparedStep: Any + Send {
+    /// For a store that hands it out once.
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
+}
+
+/// A step's half of a prepared batch.
+pub(crate) type Prepared = Box<dyn PreparedStep>;
+
+/// The half of type `T`, if there is one and it is of this type.
+pub(crate) fn prepared_as<T: PreparedStep>(prepared: Option<Prepared>) -> Option<Box<T>> {
+    let prepared: Box<dyn Any> = prepared?;
+    prepared.downcast().ok()
+}
+
+/// What a step made.
+pub(crate) struct Made {
+    /// This party's share of the value.
+    pub share: Share,
+    /// Its half of what was prepared.
+    pub prepared: Option<Prepared>,
+    /// Values that were beyond the range of the plan, and were brought to its border.
+    pub saturated: u64,
+}
+
+impl Made {
+    /// A share alone.
+    pub fn share(share: Share) -> Self {
+        Self {
+            share,
+            prepared: None,
+            saturated: 0,
+        }
+    }
+}
+
+/// What a party does for a step: an exchange with the peer, or its share at once.
+pub(crate) enum Next {
+    Machine(Box<dyn StepMachine>),
+    Made(Made),
+}
+
+/// A batch of a connection.
+pub(crate) struct At<'a> {
+    pub connection: &'a Connection,
+    /// Images.
+    pub batch: usize,
+    /// Counts values that were brought to the border of their range.
+    pub saturated: &'a AtomicU64,
+}
+
+impl At<'_> {
+    pub fn count_saturated(&self, values: u64) {
+        self.saturated.fetch_add(values, Ordering::Relaxed);
+    }
+}
+
+/// An exchange before the first step, for what a connection keeps.
+pub(crate) trait Prelude: Send + Sync {
+    /// The exchange, unless the connection has it already and it serves `batch` more images.
+    ///
+    /// # Errors
+    /// The system gives no randomness, or memory.
+    fn start(
+        &self,
+        connection: &Connection,
+        batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError>;
+
+    /// Whether the offline part needs it, too.
+    fn is_offline(&self) -> bool {
+        false
+    }
+}
+
+/// All sides of a plan's steps.
+pub(crate) type Sides = std::sync::Arc<[Box<dyn Side>]>;
+
+/// The client's sides.
+pub(crate) fn client_sides(plan: &CheckedPlan) -> Result<Sides, EngineError> {
+    let side = |index: usize| of(&plan.steps[index].kind).client(&plan.compiled(index));
+    (0..plan.steps.len()).map(side).collect()
+}
+
+/// The server's sides.
+pub(crate) fn server_sides(
+    plan: &CheckedPlan,
+    weights: &[Weights],
+    shelf: &Shelf,
+) -> Result<Sides, EngineError> {
+    let side = |index: usize| {
+        let weights = weights.get(index).unwrap_or(&Weights::None);
+        of(&plan.steps[index].kind).server(&plan.compiled(index), weights, shelf)
+    };
+    (0..plan.steps.len()).map(side).collect()
+}
