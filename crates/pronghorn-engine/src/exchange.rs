@@ -162,6 +162,17 @@ impl Parts {
     pub fn ranges(self) -> impl Iterator<Item = Range<usize>> {
         (0..self.count()).map(move |index| self.range(index))
     }
+
+    /// A message for each part: so many bytes an item, and each item a row of progress.
+    pub fn messages(
+        self,
+        from: Party,
+        name: &'static str,
+        item_bytes: usize,
+    ) -> impl Iterator<Item = Message> {
+        let counts = self.ranges().map(|items| items.len());
+        counts.map(move |items| Message::new(from, name, items * item_bytes).rows(items))
+    }
 }
 
 /// The messages of a protocol, in order.

@@ -1,6 +1,6 @@
 //! The data owner's half of a linear step.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pronghorn_he::{
     RlweRing, SecretKey,
@@ -16,12 +16,12 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    Shape,
+    ANSWER, INPUT, PUBLIC_KEY, SEED, Shape,
     published::{ClientPublished, Place},
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     share::{Batch, Share},
     simd,
 };
@@ -37,7 +37,6 @@ pub struct LinearClient<W: Word> {
     output: Batch,
     encoding: Option<ShareEncoding>,
     publication: Option<Publication>,
-    state: State,
 }
 
 /// Rows of `a'` that serve several batches.
@@ -51,15 +50,6 @@ enum Publication {
     },
 }
 
-#[derive(Clone, Copy)]
-enum State {
-    SendSeed,
-    SendKey,
-    SendRows { done: usize },
-    ReceiveRows { done: usize },
-    Done,
-}
-
 impl<W: Word> LinearClient<W> {
     /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes that of an earlier batch, where `place`
     /// keeps the rows of `a'` that serve several.
@@ -67,7 +57,7 @@ impl<W: Word> LinearClient<W> {
         shape: Shape,
         input: Batch,
         place: Option<Place<ClientPublished>>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let ring = RlweRing::new(shape.linear.degree, shape.linear.modulus).map_err(|source| {
             EngineError::Parameters {
                 step: shape.step.clone(),
@@ -82,14 +72,14 @@ impl<W: Word> LinearClient<W> {
                 place,
             },
         });
-        let (public_seed, state) = match &publication {
-            Some(Publication::Known(known)) => (Seed::from_bytes(known.seed), State::SendKey),
-            _ => (Seed::from_os()?, State::SendSeed),
+        let public_seed = match &publication {
+            Some(Publication::Known(known)) => Seed::from_bytes(known.seed),
+            _ => Seed::from_os()?,
         };
         let public = rlwe::a_generator(&public_seed);
         let output = Batch::zeros(shape.outputs, shape.batch);
         let encoding = shape.linear.share_encoding();
-        Ok(Self {
+        let client = Self {
             shape,
             ring,
             key,
@@ -99,14 +89,16 @@ impl<W: Word> LinearClient<W> {
             output,
             encoding,
             publication,
-            state,
-        })
+        };
+        Ok(Exchange::new(
+            client.shape.messages(client.is_known()),
+            client,
+        ))
     }
 
-    /// The answer message that starts at row `done`: its rows, and its bytes.
-    fn answer(&self, done: usize) -> (usize, usize) {
-        let known = matches!(self.publication, Some(Publication::Known(_)));
-        self.shape.answer(done, known)
+    /// Whether an earlier batch brought the rows of `a'`.
+    fn is_known(&self) -> bool {
+        matches!(self.publication, Some(Publication::Known(_)))
     }
 
     /// Keeps the rows of `a'` of an answer message for later batches.
@@ -132,8 +124,8 @@ impl<W: Word> LinearClient<W> {
         }
     }
 
-    /// Encrypts and packs rows `done..done + rows`.
-    fn encrypt(&self, done: usize, rows: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
+    /// Encrypts and packs rows.
+    fn encrypt(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let Self {
             shape,
             ring,
@@ -144,13 +136,15 @@ impl<W: Word> LinearClient<W> {
             ..
         } = self;
         let row_bytes = shape.linear.request_row_bytes(shape.batch);
-        out.resize(rows * row_bytes, 0);
-        out.par_chunks_mut(row_bytes).enumerate().try_for_each_init(
+        let start = out.len();
+        out.resize(start + rows.len() * row_bytes, 0);
+        let packed = out[start..].par_chunks_mut(row_bytes);
+        packed.zip(rows).try_for_each_init(
             || Workspace::new(ring, shape.batch),
-            |work, (index, bytes)| {
-                let row = (done + index) as u64;
+            |work, (bytes, index)| {
+                let row = index as u64;
                 rlwe::expand_a(public, row, ring.modulus(), &mut work.a);
-                let (messages, scale_log) = (input.row(done + index), shape.linear.scale_log);
+                let (messages, scale_log) = (input.row(index), shape.linear.scale_log);
                 let Workspace { a, b, scratch, .. } = work;
                 match encoding {
                     Some(encoding) => {
@@ -182,7 +176,7 @@ impl<W: Word> LinearClient<W> {
     }
 
     /// Unpacks and decrypts the elements of one answer message.
-    fn decrypt(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
+    fn decrypt(&mut self, rows: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
         let Self {
             shape,
             ring,
@@ -198,15 +192,15 @@ impl<W: Word> LinearClient<W> {
             Some(Publication::Known(known)) => Some(known.rows.as_slice()),
             _ => None,
         };
-        output.words_mut()[done * batch..][..rows * batch]
+        output.words_mut()[rows.start * batch..rows.end * batch]
             .par_chunks_mut(batch)
             .zip(message.par_chunks(shape.answer_row_bytes(known.is_some())))
-            .enumerate()
+            .zip(rows)
             .try_for_each_init(
                 || Workspace::new(ring, batch),
-                |work, (index, (element, bytes))| match encoding {
+                |work, ((element, bytes), row)| match encoding {
                     Some(encoding) => {
-                        let (row, dropped) = (done + index, shape.linear.dropped_bits);
+                        let dropped = shape.linear.dropped_bits;
                         let length = shape.linear.published_row_bytes();
                         let parts = match known {
                             Some(known) => (&known[row * length..][..length], bytes),
@@ -217,7 +211,7 @@ impl<W: Word> LinearClient<W> {
                         key.decrypt_shares(a, b, dropped, encoding, scratch, element);
                         Ok(())
                     }
-                    None => decrypt_element(shape, ring, key, done + index, bytes, work, element),
+                    None => decrypt_element(shape, ring, key, row, bytes, work, element),
                 },
             )
     }
@@ -308,7 +302,6 @@ fn read_answer<W: Word>(
     (a, b): (&[u8], &[u8]),
     work: &mut Workspace<W>,
 ) -> Result<(), EngineError> {
-    const MESSAGE: &str = "the encrypted answer";
     let linear = &shape.linear;
     for (bytes, width, words) in [
         (a, linear.answer_bits_a(), &mut work.a),
@@ -316,7 +309,7 @@ fn read_answer<W: Word>(
     ] {
         bits::unpack(bytes, width, words).map_err(|source| EngineError::Packing {
             step: shape.step.clone(),
-            message: MESSAGE,
+            message: ANSWER,
             row,
             source,
         })?;
@@ -337,111 +330,38 @@ fn read_answer<W: Word>(
     }
     Err(EngineError::Word {
         step: shape.step.clone(),
-        message: MESSAGE,
+        message: ANSWER,
         row,
         modulus: linear.modulus,
     })
 }
 
-impl<W: Word> Machine for LinearClient<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for LinearClient<W> {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::SendSeed | State::SendKey | State::SendRows { .. } => Want::Send,
-            State::ReceiveRows { .. } => Want::Receive,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        match self.state {
-            State::SendSeed => {
-                out.extend_from_slice(self.public_seed.as_bytes());
-                self.state = match self.encoding {
-                    Some(_) => State::SendKey,
-                    None => State::SendRows { done: 0 },
-                };
-            }
-            State::SendKey => {
-                self.public_key(out);
-                self.state = State::SendRows { done: 0 };
-            }
-            State::SendRows { done } => {
-                let (rows, _) = self.shape.request(done);
-                self.encrypt(done, rows, out)?;
-                let done = done + rows;
-                self.state = if done == self.shape.inputs {
-                    State::ReceiveRows { done: 0 }
-                } else {
-                    State::SendRows { done }
-                };
-            }
-            State::ReceiveRows { .. } => {
-                return Err(EngineError::OutOfTurn {
-                    state: "waits for the server's answer",
-                });
-            }
-            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            SEED => out.extend_from_slice(self.public_seed.as_bytes()),
+            PUBLIC_KEY => self.public_key(out),
+            INPUT => self.encrypt(self.shape.request().range(turn.index), out)?,
+            _ => return Err(turn.unknown()),
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let State::ReceiveRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the client's turn",
-            });
-        };
-        let (rows, expected) = self.answer(done);
-        if message.len() != expected {
-            let (step, message, found) = (
-                self.shape.step.clone(),
-                "the encrypted answer",
-                message.len(),
-            );
-            return Err(EngineError::Length {
-                step,
-                message,
-                found,
-                expected,
-            });
-        }
-        self.decrypt(done, rows, message)?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let rows = self.shape.answer(self.is_known()).range(turn.index);
+        self.decrypt(rows, message)?;
         self.keep(message);
-        let done = done + rows;
-        self.state = if done == self.shape.outputs {
+        if turn.last {
             self.publish();
-            State::Done
-        } else {
-            State::ReceiveRows { done }
-        };
+        }
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::ReceiveRows { done } => self.answer(done).1,
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let done = match self.state {
-            State::SendSeed | State::SendKey => 0,
-            State::SendRows { done } => done,
-            State::ReceiveRows { done } => self.shape.inputs + done,
-            State::Done => self.shape.inputs + self.shape.outputs,
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
     }
 }
 
-impl<W: Word> StepMachine for LinearClient<W> {
-    fn into_share(self: Box<Self>) -> Share {
+impl<W: Word> StepProtocol for LinearClient<W> {
+    fn into_share(self) -> Share {
         Share::Words(self.output)
     }
 }

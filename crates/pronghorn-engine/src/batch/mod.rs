@@ -7,10 +7,13 @@
 //! it stands, of `a'` from its coefficients.
 //!
 //! Messages of one step, in order (all lengths follow from the plan and the batch):
-//! 1. client: 32 bytes, the seed of `a`;
-//! 2. client, on shares: its public key, a row of `b` in whole blocks;
-//! 3. client: rows of `b`, [`rows_per_message`] at a time;
-//! 4. server: rows of `a'` and `b'`, [`rows_per_message`] at a time.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the seed of a | client | 32 |
+//! | the public key, on shares alone | client | a row of `b` in whole blocks |
+//! | the encrypted input, [`rows_per_message`] in each message | client | rows of `b` |
+//! | the encrypted answer, [`rows_per_message`] in each message | server | rows of `a'` and `b'` |
 //!
 //! On shares the first message and the rows of `a'` come with the first batch of a connection alone, if the plan
 //! [publishes](pronghorn_plan::cost::published) them.
@@ -29,7 +32,17 @@ pub mod published;
 pub mod server;
 mod shares;
 
-use pronghorn_plan::plan::{Engine, LinearPlan, Plan, StepKind};
+use pronghorn_plan::{
+    cost::SEED_BYTES,
+    plan::{Engine, LinearPlan, Plan, StepKind},
+};
+
+use crate::exchange::{Message, Messages, Parts, Party};
+
+const SEED: &str = "the seed of a";
+const PUBLIC_KEY: &str = "the public key";
+const INPUT: &str = "the encrypted input";
+const ANSWER: &str = "the encrypted answer";
 
 /// Messages hold as many rows as fit in this many bytes, and at least one.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -37,6 +50,14 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// Rows of `row_bytes` bytes in one message.
 pub fn rows_per_message(row_bytes: usize) -> usize {
     (MESSAGE_BYTES / row_bytes).max(1)
+}
+
+/// Rows of `row_bytes` bytes cut into messages.
+pub(crate) fn cut_rows(rows: usize, row_bytes: usize) -> Parts {
+    Parts {
+        items: rows,
+        most: rows_per_message(row_bytes),
+    }
 }
 
 /// The sizes both parties' machines share.
@@ -92,18 +113,30 @@ impl Shape {
         (0..parts).map(move |part| (channel * parts + part) * positions + position)
     }
 
-    /// Rows and bytes of the request message that starts at row `done`.
-    pub fn request(&self, done: usize) -> (usize, usize) {
-        let row = self.linear.request_row_bytes(self.batch);
-        let rows = rows_per_message(row).min(self.inputs - done);
-        (rows, rows * row)
+    /// The rows of each message of the request.
+    pub fn request(&self) -> Parts {
+        cut_rows(self.inputs, self.linear.request_row_bytes(self.batch))
     }
 
-    /// Rows and bytes of the answer message that starts at row `done`; `published`: its rows of `a'` are known.
-    pub fn answer(&self, done: usize, published: bool) -> (usize, usize) {
-        let row = self.answer_row_bytes(published);
-        let rows = rows_per_message(row).min(self.outputs - done);
-        (rows, rows * row)
+    /// The rows of each message of the answer; `published`: their `a'` are known.
+    pub fn answer(&self, published: bool) -> Parts {
+        cut_rows(self.outputs, self.answer_row_bytes(published))
+    }
+
+    /// All messages of a batch; `published`: an earlier one brought the seed and the rows of `a'`.
+    pub fn messages(&self, published: bool) -> Messages {
+        let seed = Message::client(SEED, SEED_BYTES);
+        let key = Message::client(PUBLIC_KEY, self.linear.public_key_bytes(self.batch));
+        let rows = [
+            self.linear.request_row_bytes(self.batch),
+            self.answer_row_bytes(published),
+        ];
+        let answer = self.answer(published);
+        Messages::new(&self.step)
+            .with_all((!published).then_some(seed))
+            .with_all(self.linear.share_encoding().map(|_| key))
+            .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
+            .with_all(answer.messages(Party::Server, ANSWER, rows[1]))
     }
 
     /// Bytes of an element's answer, with or without its `a'`.

@@ -1,6 +1,6 @@
 //! The model owner's half of a linear step.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pronghorn_graph::{
     fixed::{Digit, Linear},
@@ -22,14 +22,14 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    Shape,
+    INPUT, PUBLIC_KEY, SEED, Shape,
     product::{self, PackedWeights, Tiles},
     published::{Place, ServerPublished},
     shares::ServerShares,
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     share::Share,
 };
 
@@ -144,7 +144,6 @@ pub struct LinearServer<W: Word> {
     generator: Option<Prg>,
     shares: Option<ServerShares<W>>,
     publication: Option<Publication>,
-    state: State,
 }
 
 /// Rows of `a'` that serve several batches.
@@ -159,15 +158,6 @@ enum Publication {
     },
 }
 
-#[derive(Clone, Copy)]
-enum State {
-    ReceiveSeed,
-    ReceiveKey,
-    ReceiveRows { done: usize },
-    SendRows { done: usize },
-    Done,
-}
-
 impl<W: Word> LinearServer<W> {
     /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares where they were made
     /// ahead, and is used once; `place` is where rows of `a'` are kept that serve several batches.
@@ -177,7 +167,7 @@ impl<W: Word> LinearServer<W> {
         input: Share,
         masks: Option<Seed>,
         place: Option<Place<ServerPublished>>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let mut server = Self {
             shape,
             layer,
@@ -187,7 +177,6 @@ impl<W: Word> LinearServer<W> {
             generator: None,
             shares: None,
             publication: None,
-            state: State::ReceiveSeed,
         };
         match server.shape.linear.share_encoding() {
             Some(encoding) => server.share(encoding, input, masks, place)?,
@@ -199,7 +188,10 @@ impl<W: Word> LinearServer<W> {
             }
             None => {}
         }
-        Ok(server)
+        Ok(Exchange::new(
+            server.shape.messages(server.is_published()),
+            server,
+        ))
     }
 
     /// Makes ready for a step on shares.
@@ -217,7 +209,6 @@ impl<W: Word> LinearServer<W> {
             self.shares = Some(shares(&sent.rerandomiser));
             self.publication = Some(Publication::Sent);
             self.expect_rows(&sent.seed);
-            self.state = State::ReceiveKey;
             return Ok(());
         }
         let rerandomiser = Seed::from_os()?;
@@ -285,8 +276,7 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// Unpacks the rows of one request message and checks that they are residues.
-    fn unpack(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
-        const MESSAGE: &str = "the encrypted input";
+    fn unpack(&mut self, rows: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
         let Shape {
             step,
             linear,
@@ -294,12 +284,12 @@ impl<W: Word> LinearServer<W> {
             ..
         } = &self.shape;
         let row_bytes = linear.request_row_bytes(*batch);
-        self.rows[done * batch..][..rows * batch]
+        self.rows[rows.start * batch..rows.end * batch]
             .par_chunks_mut(*batch)
             .zip(message.par_chunks(row_bytes))
-            .enumerate()
-            .try_for_each(|(index, (words, bytes))| {
-                residues(step, linear, (MESSAGE, done + index), bytes, words)
+            .zip(rows)
+            .try_for_each(|((words, bytes), row)| {
+                residues(step, linear, (INPUT, row), bytes, words)
             })
     }
 
@@ -320,19 +310,21 @@ impl<W: Word> LinearServer<W> {
         Ok(())
     }
 
-    /// Packs rows `done..done + rows` of the answer.
-    fn pack(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) {
+    /// Packs rows of the answer.
+    fn pack(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
         if self.shares.is_some() {
-            return self.pack_hidden(done, rows, out);
+            return self.pack_hidden(rows, out);
         }
         let Shape { linear, batch, .. } = &self.shape;
         let row_bytes = linear.answer_row_bytes(*batch);
-        out.resize(rows * row_bytes, 0);
-        out.par_chunks_mut(row_bytes).enumerate().for_each_init(
+        let start = out.len();
+        out.resize(start + rows.len() * row_bytes, 0);
+        let places = out[start..].par_chunks_mut(row_bytes);
+        places.zip(rows).for_each_init(
             || (vec![W::default(); linear.degree.max(*batch)], Vec::new()),
-            |(words, packed), (index, bytes)| {
+            |(words, packed), (bytes, row)| {
                 packed.clear();
-                for answer in self.shape.answers_of(done + index) {
+                for answer in self.shape.answers_of(row) {
                     let a = &mut words[..linear.degree];
                     self.a.read_row(answer, a);
                     pack_a(&self.layer.ring, linear, a, packed);
@@ -346,7 +338,7 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// The same for an answer that nobody may read, which leaves the server its shares.
-    fn pack_hidden(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) {
+    fn pack_hidden(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
         let published = self.is_published();
         let Shape { linear, batch, .. } = &self.shape;
         let (ring, a_tiles, b_tiles) = (&self.layer.ring, &self.a, &self.b);
@@ -354,7 +346,8 @@ impl<W: Word> LinearServer<W> {
             return;
         };
         let row_bytes = self.shape.answer_row_bytes(published);
-        out.resize(rows * row_bytes, 0);
+        let start = out.len();
+        out.resize(start + rows.len() * row_bytes, 0);
         let room = || {
             let words = |count| vec![W::default(); count];
             (
@@ -364,11 +357,11 @@ impl<W: Word> LinearServer<W> {
                 Vec::new(),
             )
         };
-        out.par_chunks_mut(row_bytes)
-            .zip(output.words_mut()[done * batch..].par_chunks_mut(*batch))
-            .enumerate()
-            .for_each_init(room, |(a, b, scratch, packed), (index, (bytes, share))| {
-                let row = done + index;
+        out[start..]
+            .par_chunks_mut(row_bytes)
+            .zip(output.words_mut()[rows.start * batch..].par_chunks_mut(*batch))
+            .zip(rows)
+            .for_each_init(room, |(a, b, scratch, packed), ((bytes, share), row)| {
                 packed.clear();
                 b_tiles.read_row(row, b);
                 if published {
@@ -382,26 +375,7 @@ impl<W: Word> LinearServer<W> {
                 bytes.copy_from_slice(packed);
             });
     }
-
-    fn length(
-        &self,
-        message: &'static str,
-        found: usize,
-        expected: usize,
-    ) -> Result<(), EngineError> {
-        if found == expected {
-            return Ok(());
-        }
-        Err(EngineError::Length {
-            step: self.shape.step.clone(),
-            message,
-            found,
-            expected,
-        })
-    }
 }
-
-const PUBLIC_KEY: &str = "the public key";
 
 /// Switches the modulus of an answer's `a`, and packs it.
 fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &LinearPlan, a: &mut [W], packed: &mut Vec<u8>) {
@@ -444,102 +418,44 @@ fn residues<W: Word>(
     })
 }
 
-impl<W: Word> Machine for LinearServer<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for LinearServer<W> {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::ReceiveSeed | State::ReceiveKey | State::ReceiveRows { .. } => Want::Receive,
-            State::SendRows { .. } => Want::Send,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let State::SendRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is not at the server's turn",
-            });
-        };
-        let (rows, _) = self.shape.answer(done, self.is_published());
-        self.pack(done, rows, out);
-        let done = done + rows;
-        self.state = if done == self.shape.outputs {
-            self.publish();
-            State::Done
-        } else {
-            State::SendRows { done }
-        };
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        match self.state {
-            State::ReceiveSeed => {
-                self.length("the seed of a", message.len(), SEED_BYTES)?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            SEED => {
                 let found = message.try_into().expect("the length was checked");
                 self.multiply_a(&found);
                 if let Some(Publication::Due { seed, .. }) = &mut self.publication {
                     *seed = found;
                 }
-                self.state = if self.shares.is_some() {
-                    State::ReceiveKey
-                } else {
-                    State::ReceiveRows { done: 0 }
-                };
             }
-            State::ReceiveKey => {
-                let expected = self.shape.linear.public_key_bytes(self.shape.batch);
-                self.length(PUBLIC_KEY, message.len(), expected)?;
-                self.take_key(message)?;
-                self.state = State::ReceiveRows { done: 0 };
-            }
-            State::ReceiveRows { done } => {
-                let (rows, expected) = self.shape.request(done);
-                self.length("the encrypted input", message.len(), expected)?;
-                self.unpack(done, rows, message)?;
-                let done = done + rows;
-                self.state = State::ReceiveRows { done };
-                if done == self.shape.inputs {
+            PUBLIC_KEY => self.take_key(message)?,
+            INPUT => {
+                self.unpack(self.shape.request().range(turn.index), message)?;
+                if turn.last {
                     self.multiply_b();
-                    self.state = State::SendRows { done: 0 };
                 }
             }
-            State::SendRows { .. } => {
-                return Err(EngineError::OutOfTurn {
-                    state: "is at the server's turn",
-                });
-            }
-            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
+            _ => return Err(turn.unknown()),
         }
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::ReceiveSeed => SEED_BYTES,
-            State::ReceiveKey => self.shape.linear.public_key_bytes(self.shape.batch),
-            State::ReceiveRows { done } => self.shape.request(done).1,
-            _ => 0,
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.pack(
+            self.shape.answer(self.is_published()).range(turn.index),
+            out,
+        );
+        if turn.last {
+            self.publish();
         }
-    }
-
-    fn progress(&self) -> Progress {
-        let done = match self.state {
-            State::ReceiveSeed | State::ReceiveKey => 0,
-            State::ReceiveRows { done } => done,
-            State::SendRows { done } => self.shape.inputs + done,
-            State::Done => self.shape.inputs + self.shape.outputs,
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
+        Ok(())
     }
 }
 
-impl<W: Word> StepMachine for LinearServer<W> {
-    fn into_share(self: Box<Self>) -> Share {
+impl<W: Word> StepProtocol for LinearServer<W> {
+    fn into_share(self) -> Share {
         self.shares.map_or(Share::Zero, ServerShares::into_share)
     }
 }

@@ -10,10 +10,10 @@ use pronghorn_ring::{
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{ANSWER, Polynomial, Shape, Words, publication};
+use super::{Polynomial, Shape, publication};
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     share::{Batch, Share},
 };
 
@@ -30,14 +30,6 @@ pub struct CoefficientClient<W: Word> {
     /// What is to be sent, then what came.
     words: Vec<W>,
     output: Batch,
-    state: State,
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    Send(usize),
-    Receive(usize),
-    Done,
 }
 
 impl<W: Word> CoefficientClient<W> {
@@ -48,7 +40,7 @@ impl<W: Word> CoefficientClient<W> {
         seed: &[u8; 32],
         published: Arc<Vec<W>>,
         input: Batch,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let refused = |reason| EngineError::Unsupported {
             step: shape.step.clone(),
             reason,
@@ -60,7 +52,7 @@ impl<W: Word> CoefficientClient<W> {
         let encoding = encoding.ok_or_else(|| refused("its modulus does not hold its shares"))?;
         let ring = publication::ring(&shape.linear, &shape.step)?;
         let key = SecretKey::generate(&ring, shape.batch, &Seed::from_os()?);
-        Ok(Self {
+        let client = Self {
             output: Batch::zeros(shape.outputs, shape.batch),
             shape,
             ring,
@@ -70,8 +62,8 @@ impl<W: Word> CoefficientClient<W> {
             published,
             input: Some(input),
             words: Vec::new(),
-            state: State::Send(0),
-        })
+        };
+        Ok(Exchange::new(client.shape.messages(), client))
     }
 
     /// All words of the request, image by image.
@@ -179,75 +171,32 @@ impl<W: Word> CoefficientClient<W> {
     }
 }
 
-impl<W: Word> Machine for CoefficientClient<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for CoefficientClient<W> {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::Send(_) => Want::Send,
-            State::Receive(_) => Want::Receive,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let State::Send(message) = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is not at the client's turn",
-            });
-        };
-        if message == 0 {
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        if turn.index == 0 {
             self.encrypt();
         }
-        let request = self.shape.request();
-        request.pack(message, &self.words, out);
-        self.state = State::Send(message + 1);
-        if message + 1 == request.messages() {
+        self.shape.request().pack(turn.index, &self.words, out);
+        if turn.last {
             self.words = vec![W::default(); self.shape.answer().count];
-            self.state = State::Receive(0);
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let State::Receive(index) = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the client's turn",
-            });
-        };
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         let answer = self.shape.answer();
-        answer.unpack((&self.shape.step, ANSWER), index, message, &mut self.words)?;
-        self.state = State::Receive(index + 1);
-        if index + 1 == answer.messages() {
+        answer.unpack(&self.shape.step, turn, message, &mut self.words)?;
+        if turn.last {
             self.decrypt();
-            self.state = State::Done;
         }
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::Receive(index) => self.shape.answer().bytes(index),
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let [request, answer]: [Words; 2] = [self.shape.request(), self.shape.answer()];
-        let done = match self.state {
-            State::Send(index) => index,
-            State::Receive(index) => request.messages() + index,
-            State::Done => request.messages() + answer.messages(),
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
     }
 }
 
-impl<W: Word> StepMachine for CoefficientClient<W> {
-    fn into_share(self: Box<Self>) -> Share {
+impl<W: Word> StepProtocol for CoefficientClient<W> {
+    fn into_share(self) -> Share {
         Share::Words(self.output)
     }
 }

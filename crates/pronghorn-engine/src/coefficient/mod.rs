@@ -2,11 +2,15 @@
 //! each way).
 //!
 //! A linear step is a product of polynomials whose wanted coefficients are the layer's outputs ([`pronghorn_plan::coefficient`] says where values sit).
-//! With published `p = sum_i f_i a_i + u a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image:
+//! With published `p = sum_i f_i a_i + u a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image,
+//! the messages of a step are, both as one stream of words cut into messages of [`WORDS_PER_MESSAGE`]:
 //!
-//! 1. client: `b_0 = e_0 - a_0 s` and, in the coefficients that are read, `b_i = m_i + e_i - a_i s`;
-//! 2. server: in the coefficients that are outputs, `sum_i f_i b_i + u b_0`, plus its share's part, the bias and a uniform mask;
-//! 3. client: adds `p s` there, and has its share.
+//! | message | from | words |
+//! |---|---|---|
+//! | the encrypted input, image by image | client | `b_0 = e_0 - a_0 s` and, in the coefficients that are read, `b_i = m_i + e_i - a_i s` |
+//! | the encrypted answer, `[output][image]` | server | in the coefficients that are outputs, `sum_i f_i b_i + u b_0`, plus its share's part, the bias and a uniform mask |
+//!
+//! The client adds `p s` there, and has its share. What the server publishes comes before ([`publication`]).
 //!
 //! The server's sum is over `b` where it stands, a convolution of words by small weights ([`product`]); it transforms nothing but `u b_0`. All
 //! polynomials `a` and the published ones are the same for all images ([`publication`]).
@@ -25,6 +29,8 @@ mod simd;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use pronghorn_plan::{
     LinearPlan, Plan, StepKind,
     coefficient::Layout,
@@ -32,7 +38,13 @@ use pronghorn_plan::{
 };
 use pronghorn_ring::{Word, bits};
 
-use crate::error::EngineError;
+use crate::{
+    error::EngineError,
+    exchange::{Message, Messages, Parts, Turn},
+};
+
+const REQUEST: &str = "the encrypted input";
+const ANSWER: &str = "the encrypted answer";
 
 /// The sizes both parties' machines share.
 #[derive(Clone)]
@@ -116,9 +128,19 @@ impl Shape {
         }
     }
 
+    /// All messages of a batch, each a row of progress.
+    fn messages(&self) -> Messages {
+        let (request, answer) = (self.request(), self.answer());
+        let requests = request.parts().ranges();
+        let answers = answer.parts().ranges();
+        Messages::new(&self.step)
+            .with_all(requests.map(|words| Message::client(REQUEST, request.bytes(&words)).rows(1)))
+            .with_all(answers.map(|words| Message::server(ANSWER, answer.bytes(&words)).rows(1)))
+    }
+
     /// The step's share of the progress.
     pub fn rows(&self) -> u64 {
-        (self.request().messages() + self.answer().messages()) as u64
+        (self.request().parts().count() + self.answer().parts().count()) as u64
     }
 }
 
@@ -139,45 +161,33 @@ struct Words {
 }
 
 impl Words {
-    /// Messages.
-    fn messages(&self) -> usize {
-        self.count.div_ceil(WORDS_PER_MESSAGE)
+    /// The words of each message.
+    fn parts(&self) -> Parts {
+        Parts {
+            items: self.count,
+            most: WORDS_PER_MESSAGE,
+        }
     }
 
-    /// The words of message `index`.
-    fn range(&self, index: usize) -> std::ops::Range<usize> {
-        let first = index * WORDS_PER_MESSAGE;
-        first..self.count.min(first + WORDS_PER_MESSAGE)
-    }
-
-    /// Bytes of message `index`.
-    fn bytes(&self, index: usize) -> usize {
-        stream_bytes(self.range(index).len(), self.width) as usize
+    /// Bytes of a message of these words.
+    fn bytes(&self, words: &Range<usize>) -> usize {
+        stream_bytes(words.len(), self.width) as usize
     }
 
     fn pack<W: Word>(&self, index: usize, words: &[W], out: &mut Vec<u8>) {
-        bits::pack(&words[self.range(index)], self.width, out);
+        bits::pack(&words[self.parts().range(index)], self.width, out);
     }
 
-    /// Unpacks message `index` to its place in `words`, and checks it.
+    /// Unpacks a message to its place in `words`, and checks it.
     fn unpack<W: Word>(
         &self,
-        (step, message): (&str, &'static str),
-        index: usize,
+        step: &str,
+        turn: Turn,
         bytes: &[u8],
         words: &mut [W],
     ) -> Result<(), EngineError> {
-        let expected = self.bytes(index);
-        if bytes.len() != expected {
-            let (step, found) = (step.to_owned(), bytes.len());
-            return Err(EngineError::Length {
-                step,
-                message,
-                found,
-                expected,
-            });
-        }
-        let words = &mut words[self.range(index)];
+        let (message, index) = (turn.name, turn.index);
+        let words = &mut words[self.parts().range(index)];
         bits::unpack(bytes, self.width, words).map_err(|source| EngineError::Packing {
             step: step.to_owned(),
             message,
@@ -198,6 +208,3 @@ impl Words {
         })
     }
 }
-
-const REQUEST: &str = "the encrypted input";
-const ANSWER: &str = "the encrypted answer";

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
+    exchange::Exchange,
     machine::{Machine, StepMachine, Want},
     share::{Batch, Share},
 };
@@ -265,8 +266,8 @@ fn layers(plan: &Plan, seed: u64) -> Vec<Option<Layer>> {
 }
 
 struct Parties {
-    client: PublicationClient,
-    server: PublicationServer,
+    client: Exchange<PublicationClient>,
+    server: Exchange<PublicationServer>,
     slots: (Slot<ClientPublication>, Slot<ServerPublication>),
 }
 

@@ -1,10 +1,13 @@
 //! Polynomial networks on CKKS ciphertexts, without interaction (nGraph-HE2, section 3; trust level `encrypted`).
 //!
 //! Messages, in order (all lengths follow from the plan, whatever the number of images):
-//! 1. client, once a connection: the seed of every `a`, the seed of its public key's uniform half, and the public key's
-//!    other half; then, where the plan relinearises, its evaluation keys;
-//! 2. client: rows of `b`, one an element of the input, [`rows_per_message`] at a time;
-//! 3. server: rows of the answer, one an element of the result, as many polynomials as its degree in the secret, plus one.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the public key, once a connection: the seed of every `a`, the seed of the key's uniform half, and its other half | client | 64 and some limbs |
+//! | the evaluation keys, once a connection, where the plan relinearises | client | at most those of the plan and their header |
+//! | the encrypted input, one row an element, [`rows_per_message`](crate::batch::rows_per_message) in each message | client | rows of `b` |
+//! | the encrypted answer, one row an element, as many in each message | server | rows of as many polynomials as the degree in the secret, plus one |
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client its results and what the plan says: sizes,
 //! parameters, scales. The answer is an encryption of the result and noise; the noise depends on the weights, and is hidden
@@ -35,7 +38,16 @@ use pronghorn_plan::{
 };
 use pronghorn_ring::Word;
 
-use crate::{batch::rows_per_message, error::EngineError};
+use crate::{
+    batch::cut_rows,
+    error::EngineError,
+    exchange::{Message, Messages, Parts, Party},
+};
+
+const PUBLIC_KEY: &str = "the public key";
+const EVALUATION_KEYS: &str = "the evaluation keys";
+const INPUT: &str = "the encrypted input";
+const ANSWER: &str = "the encrypted answer";
 
 /// More than the header of evaluation keys.
 const KEY_HEADER_BYTES: usize = 256;
@@ -91,28 +103,32 @@ impl Shape {
         (self.inputs + self.outputs) as u64
     }
 
-    /// Bytes of the first message.
-    fn keys_bytes(&self) -> usize {
-        2 * SEED_BYTES + self.encrypted.public_key_bytes()
+    /// The rows of each message of the request.
+    fn request(&self) -> Parts {
+        cut_rows(self.inputs, self.encrypted.request_row_bytes())
     }
 
-    /// Most bytes of the second message: the keys and what names them.
-    fn evaluation_keys_bytes(&self) -> usize {
-        self.encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES
+    /// The rows of each message of the answer.
+    fn answer(&self) -> Parts {
+        cut_rows(self.outputs, self.encrypted.answer_row_bytes())
     }
 
-    /// Rows and bytes of the request message that starts at row `done`.
-    fn request(&self, done: usize) -> (usize, usize) {
-        let row = self.encrypted.request_row_bytes();
-        let rows = rows_per_message(row).min(self.inputs - done);
-        (rows, rows * row)
-    }
-
-    /// Rows and bytes of the answer message that starts at row `done`.
-    fn answer(&self, done: usize) -> (usize, usize) {
-        let row = self.encrypted.answer_row_bytes();
-        let rows = rows_per_message(row).min(self.outputs - done);
-        (rows, rows * row)
+    /// All messages of a batch; `known`: an earlier one brought the keys.
+    fn messages(&self, known: bool) -> Messages {
+        let encrypted = &self.encrypted;
+        let public = 2 * SEED_BYTES + encrypted.public_key_bytes();
+        let evaluation = encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES;
+        let keys = [
+            Some(Message::client(PUBLIC_KEY, public)),
+            (encrypted.key_power > 1)
+                .then_some(Message::client(EVALUATION_KEYS, evaluation).open()),
+        ];
+        let keys = keys.into_iter().flatten().filter(|_| !known);
+        let rows = [encrypted.request_row_bytes(), encrypted.answer_row_bytes()];
+        Messages::new(&self.step)
+            .with_all(keys)
+            .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
+            .with_all(self.answer().messages(Party::Server, ANSWER, rows[1]))
     }
 
     /// The ring and the modulus.
@@ -134,23 +150,6 @@ impl Shape {
             step: self.step.clone(),
             source,
         }
-    }
-
-    fn length(
-        &self,
-        message: &'static str,
-        found: usize,
-        expected: usize,
-    ) -> Result<(), EngineError> {
-        if found == expected {
-            return Ok(());
-        }
-        Err(EngineError::Length {
-            step: self.step.clone(),
-            message,
-            found,
-            expected,
-        })
     }
 }
 

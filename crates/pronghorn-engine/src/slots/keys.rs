@@ -1,9 +1,12 @@
 //! The client's keys for steps on slots: made from a seed that the client may keep, sent once, and kept by the server under their digest.
 //!
 //! Messages before the first batch of a connection:
-//! 1. client: the digest of its keys (32 bytes);
-//! 2. server: 1 if it wants them, 0 if it has keys of this digest (one byte);
-//! 3. client, if so: the keys, a piece in each message; the server checks that they have the digest.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the digest of the keys | client | 32 |
+//! | the server's wish: 1 if it wants the keys, 0 if it has keys of this digest | server | 1 |
+//! | a piece of the keys, if it wants them; it checks that they have the digest | client | 1 MiB, the last one less |
 //!
 //! One secret for each set of parameters, and the same for all batches, each value under fresh randomness.
 
@@ -25,7 +28,7 @@ use pronghorn_ring::random::{Prg, Seed};
 use super::refused;
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, Want},
+    exchange::{Exchange, Message, Messages, Parts, Party, Protocol, Turn},
 };
 
 /// Bytes of a digest.
@@ -34,6 +37,26 @@ const DIGEST: usize = 32;
 const PIECE: usize = 1 << 20;
 /// Stands for the step in errors.
 const STEP: &str = "the client's keys for slots";
+
+const DIGEST_OF_KEYS: &str = "the digest of the keys";
+const WISH: &str = "the server's wish";
+const KEYS: &str = "a piece of the keys";
+
+/// Keys of so many bytes, in pieces.
+fn pieces(bytes: usize) -> Parts {
+    Parts {
+        items: bytes,
+        most: PIECE,
+    }
+}
+
+fn messages(key_bytes: usize) -> Messages {
+    let pieces = pieces(key_bytes).messages(Party::Client, KEYS, 1);
+    Messages::new(STEP)
+        .with(Message::client(DIGEST_OF_KEYS, DIGEST))
+        .with(Message::server(WISH, 1))
+        .with_all(pieces.map(Message::optional))
+}
 
 fn digest(plan_hash: &[u8; DIGEST], bytes: &[u8]) -> [u8; DIGEST] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 keys for slots");
@@ -122,7 +145,12 @@ impl ServerSlotKeys {
             let [public, rotations] = keys.bytes(parameters);
             let expected = public + rotations;
             let Some((own, rest)) = bytes.split_at_checked(expected) else {
-                return Err(length("the keys", bytes.len(), expected));
+                return Err(EngineError::Length {
+                    step: STEP.to_owned(),
+                    message: "the keys",
+                    found: bytes.len(),
+                    expected,
+                });
             };
             bytes = rest;
             let (public, rotations) = own.split_at(public);
@@ -223,34 +251,11 @@ impl<T> Slot<T> {
     }
 }
 
-fn length(message: &'static str, found: usize, expected: usize) -> EngineError {
-    let step = STEP.to_owned();
-    EngineError::Length {
-        step,
-        message,
-        found,
-        expected,
-    }
-}
-
-const NOT_NOW: EngineError = EngineError::OutOfTurn {
-    state: "is at another message of the keys",
-};
-
 /// The client's half: fills its slot.
 pub struct KeysClient {
     keys: Arc<ClientSlotKeys>,
     slot: Slot<ClientSlotKeys>,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    Digest,
-    Wanted,
-    /// So many bytes are through.
-    Pieces(usize),
-    Done,
+    wanted: bool,
 }
 
 impl KeysClient {
@@ -258,78 +263,57 @@ impl KeysClient {
     ///
     /// # Errors
     /// As [`ClientSlotKeys::generate`].
-    pub fn new(plan: &Plan, seed: &Seed, slot: Slot<ClientSlotKeys>) -> Result<Self, EngineError> {
-        Ok(Self {
-            keys: Arc::new(ClientSlotKeys::generate(plan, seed)?),
+    pub fn new(
+        plan: &Plan,
+        seed: &Seed,
+        slot: Slot<ClientSlotKeys>,
+    ) -> Result<Exchange<Self>, EngineError> {
+        let keys = Arc::new(ClientSlotKeys::generate(plan, seed)?);
+        let messages = messages(keys.bytes.len());
+        let client = Self {
+            keys,
             slot,
-            state: State::Digest,
-        })
+            wanted: false,
+        };
+        Ok(Exchange::new(messages, client))
     }
 }
 
-impl Machine for KeysClient {
-    type Error = EngineError;
+impl Protocol for KeysClient {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::Digest | State::Pieces(_) => Want::Send,
-            State::Wanted => Want::Receive,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        match self.state {
-            State::Digest => {
-                out.extend_from_slice(&self.keys.digest);
-                self.state = State::Wanted;
-            }
-            State::Pieces(done) => {
-                let end = self.keys.bytes.len().min(done + PIECE);
-                out.extend_from_slice(&self.keys.bytes[done..end]);
-                self.state = State::Pieces(end);
-                if end == self.keys.bytes.len() {
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            DIGEST_OF_KEYS => out.extend_from_slice(&self.keys.digest),
+            KEYS => {
+                let bytes = &self.keys.bytes;
+                out.extend_from_slice(&bytes[pieces(bytes.len()).range(turn.index)]);
+                if turn.last {
                     self.slot.put(self.keys.clone());
-                    self.state = State::Done;
                 }
             }
-            State::Wanted | State::Done => return Err(NOT_NOW),
+            _ => return Err(turn.unknown()),
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        if self.state != State::Wanted {
-            return Err(NOT_NOW);
-        }
-        self.state = match message {
-            [0] => {
-                self.slot.put(self.keys.clone());
-                State::Done
+    fn take(&mut self, _turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match message {
+            [0] => self.slot.put(self.keys.clone()),
+            [1] => self.wanted = true,
+            _ => {
+                return Err(EngineError::Unsupported {
+                    step: STEP.to_owned(),
+                    reason: "the server says neither that it wants them nor that it has them",
+                });
             }
-            [1] => State::Pieces(0),
-            _ => return Err(length("the server's wish", message.len(), 1)),
-        };
+        }
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        usize::from(self.state == State::Wanted)
+    fn is_due(&self, _name: &'static str) -> bool {
+        self.wanted
     }
-
-    fn progress(&self) -> Progress {
-        progress(self.state, self.keys.bytes.len())
-    }
-}
-
-fn progress(state: State, total: usize) -> Progress {
-    let done = match state {
-        State::Digest | State::Wanted => 0,
-        State::Pieces(done) => done,
-        State::Done => total,
-    };
-    let (done, total) = (done as u64, total as u64);
-    Progress { done, total }
 }
 
 /// The server's half: fills its slot, from the cache or with what comes.
@@ -339,103 +323,68 @@ pub struct KeysServer {
     slot: Slot<ServerSlotKeys>,
     digest: [u8; DIGEST],
     bytes: Vec<u8>,
-    expected: usize,
     wanted: bool,
-    state: State,
 }
 
 impl KeysServer {
     /// For a plan.
-    pub fn new(plan: Arc<Plan>, cache: KeyCache, slot: Slot<ServerSlotKeys>) -> Self {
-        Self {
-            expected: slots::key_bytes(&plan) as usize,
+    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
+    pub fn new(plan: Arc<Plan>, cache: KeyCache, slot: Slot<ServerSlotKeys>) -> Exchange<Self> {
+        let messages = messages(slots::key_bytes(&plan) as usize);
+        let server = Self {
             plan,
             cache,
             slot,
             digest: [0; DIGEST],
             bytes: Vec::new(),
             wanted: true,
-            state: State::Digest,
-        }
+        };
+        Exchange::new(messages, server)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        if digest(&self.plan.hash(), &self.bytes) != self.digest {
+        let bytes = std::mem::take(&mut self.bytes);
+        if digest(&self.plan.hash(), &bytes) != self.digest {
             return Err(EngineError::Unsupported {
                 step: STEP.to_owned(),
                 reason: "they are not those that the client named",
             });
         }
-        let keys = Arc::new(ServerSlotKeys::decode(&self.plan, &self.bytes)?);
+        let keys = Arc::new(ServerSlotKeys::decode(&self.plan, &bytes)?);
         self.cache
-            .put(self.digest, self.bytes.len() as u64, keys.clone());
+            .put(self.digest, bytes.len() as u64, keys.clone());
         self.slot.put(keys);
-        self.bytes = Vec::new();
-        self.state = State::Done;
         Ok(())
     }
 }
 
-impl Machine for KeysServer {
-    type Error = EngineError;
+impl Protocol for KeysServer {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::Digest | State::Pieces(_) => Want::Receive,
-            State::Wanted => Want::Send,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        if self.state != State::Wanted {
-            return Err(NOT_NOW);
-        }
-        out.push(u8::from(self.wanted));
-        self.state = match self.wanted {
-            true => State::Pieces(0),
-            false => State::Done,
-        };
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        match self.state {
-            State::Digest => {
-                let found = message.len();
-                let digest = message.try_into();
-                self.digest = digest.map_err(|_| length("the digest", found, DIGEST))?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            DIGEST_OF_KEYS => {
+                self.digest.copy_from_slice(message);
                 if let Some(keys) = self.cache.get(&self.digest) {
                     self.slot.put(keys);
                     self.wanted = false;
                 }
-                self.state = State::Wanted;
+                Ok(())
             }
-            State::Pieces(done) => {
-                let expected = self.max_incoming();
-                if message.len() != expected {
-                    return Err(length("a piece of the keys", message.len(), expected));
-                }
+            KEYS => {
                 self.bytes.extend_from_slice(message);
-                self.state = State::Pieces(done + expected);
-                if self.bytes.len() == self.expected {
-                    self.finish()?;
-                }
+                if turn.last { self.finish() } else { Ok(()) }
             }
-            State::Wanted | State::Done => return Err(NOT_NOW),
+            _ => Err(turn.unknown()),
         }
+    }
+
+    fn make(&mut self, _turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        out.push(u8::from(self.wanted));
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::Digest => DIGEST,
-            State::Pieces(done) => PIECE.min(self.expected - done),
-            State::Wanted | State::Done => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        progress(self.state, self.expected)
+    fn is_due(&self, _name: &'static str) -> bool {
+        self.wanted
     }
 }
