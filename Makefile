@@ -29,6 +29,7 @@ test: setup
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	! cargo tree --package pronghorn-python --edges normal,build,features | grep test-seed
 	$(BIN)/ruff format --check python tests
 	$(BIN)/ruff check python tests
 	$(BIN)/mypy

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{exchange, numbers, tensors};
+use common::{exchange, networks::deep, numbers, tensors};
 use pronghorn_engine::{
     ClientKeys, ClientRun, EngineError, Machine, ServerKeys, ServerModel, ServerRun, Want,
 };
@@ -154,36 +154,6 @@ fn passes_change_the_program_and_not_the_result() {
     let (found, stated) = difference(&eager, &numbers(INPUTS * 9, 4), 9);
     assert!(found <= stated, "{found} of {stated}");
     assert_ne!(eager.text(), built(Passes::default()).text());
-}
-
-/// A chain of squares: too deep to do without relinearisation.
-fn deep(squares: usize) -> Graph {
-    let mut nodes =
-        vec![r#"{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[4]}"#.to_owned()];
-    let mut shapes: Vec<(String, [usize; 2])> = Vec::new();
-    for layer in 0..=squares {
-        nodes.push(format!(
-            r#"{{"name":"fc{layer}","op":{{"kind":"dense","weight":"w{layer}","bias":null}},"inputs":[{}],"shape":[4]}}"#,
-            nodes.len() - 1
-        ));
-        shapes.push((format!("w{layer}"), [4, 4]));
-        if layer < squares {
-            nodes.push(format!(
-                r#"{{"name":"square{layer}","op":{{"kind":"square"}},"inputs":[{}],"shape":[4]}}"#,
-                nodes.len() - 1
-            ));
-        }
-    }
-    let shapes: Vec<(&str, &[usize])> = shapes
-        .iter()
-        .map(|(name, shape)| (name.as_str(), shape.as_slice()))
-        .collect();
-    let json = format!(
-        r#"{{"name":"deep","nodes":[{}],"output":{}}}"#,
-        nodes.join(","),
-        nodes.len() - 1
-    );
-    Graph::from_json(&json, tensors(&shapes, 3)).expect("the test network is valid")
 }
 
 fn built_deep(squares: usize, passes: Passes) -> Built {

@@ -17,6 +17,8 @@ pub mod sample;
 pub mod security;
 mod simd;
 mod simd_level;
+#[cfg(feature = "test-seed")]
+pub mod test_seed;
 pub mod vector;
 mod word;
 

@@ -3,6 +3,9 @@
 // Each test file uses some of these.
 #![allow(dead_code)]
 
+pub mod networks;
+pub mod transcript;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};

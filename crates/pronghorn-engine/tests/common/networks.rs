@@ -1,0 +1,182 @@
+//! Small networks, each with one kind of step between two layers.
+
+use pronghorn_graph::graph::Graph;
+
+use super::tensors;
+
+/// Elements of the input of [`around`].
+pub const INPUTS: usize = 2 * 4 * 4;
+
+/// A node of the graph's JSON; `op` is what stands in its braces.
+fn node(name: &str, op: &str, inputs: &str, shape: &str) -> String {
+    format!(r#"{{"name":"{name}","op":{{{op}}},"inputs":[{inputs}],"shape":[{shape}]}}"#)
+}
+
+/// A square window in the graph's JSON.
+fn window(kernel: usize, stride: usize, padding: usize) -> String {
+    let (k, s, p) = (kernel, stride, padding);
+    format!(
+        r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#
+    )
+}
+
+/// What stands between the layers of [`around`].
+#[derive(Clone, Copy)]
+pub enum Middle {
+    Square,
+    Relu,
+    LeakyRelu,
+    /// Windows of four values.
+    MaxPool,
+    /// Windows of several sizes, after a ReLU.
+    PaddedMaxPool,
+    AveragePool,
+    /// A ReLU, a second convolution, and the sum of both.
+    Residual,
+    /// The layer's value beside its square.
+    Concat,
+}
+
+impl Middle {
+    /// The nodes after node 1, and the shape of the last.
+    fn nodes(self) -> (Vec<String>, [usize; 3]) {
+        let (whole, half) = ([3, 4, 4], [3, 2, 2]);
+        let one =
+            |op: &str, shape: [usize; 3]| (vec![node("middle", op, "1", &text(shape))], shape);
+        let pool = |kind: &str, padding: usize| {
+            let (kernel, stride) = if padding > 0 { (3, 2) } else { (2, 2) };
+            format!(r#""kind":"{kind}",{}"#, window(kernel, stride, padding))
+        };
+        let relu = node("relu", r#""kind":"relu""#, "1", &text(whole));
+        match self {
+            Self::Square => one(r#""kind":"square""#, whole),
+            Self::Relu => one(r#""kind":"relu""#, whole),
+            Self::LeakyRelu => one(r#""kind":"leaky_relu","alpha":0.1"#, whole),
+            Self::MaxPool => one(&pool("max_pool", 0), half),
+            Self::PaddedMaxPool => {
+                let pool = node("pool", &pool("max_pool", 1), "2", &text(half));
+                (vec![relu, pool], half)
+            }
+            Self::AveragePool => {
+                let op = format!(r#"{},"count_include_pad":true"#, pool("average_pool", 0));
+                one(&op, half)
+            }
+            Self::Residual => {
+                let op = conv("second");
+                let second = node("second", &op, "2", &text(whole));
+                let sum = node("sum", r#""kind":"add""#, "3,2", &text(whole));
+                (vec![relu, second, sum], whole)
+            }
+            Self::Concat => {
+                let square = node("square", r#""kind":"square""#, "1", &text(whole));
+                let both = [6, 4, 4];
+                let op = r#""kind":"concat","axis":0"#;
+                (vec![square, node("both", op, "1,2", &text(both))], both)
+            }
+        }
+    }
+}
+
+/// The attributes of a convolution that keeps a shape.
+fn conv(name: &str) -> String {
+    let window = window(3, 1, 1);
+    format!(r#""kind":"conv",{window},"groups":1,"weight":"{name}.w","bias":"{name}.b""#)
+}
+
+fn text(shape: [usize; 3]) -> String {
+    shape.map(|size| size.to_string()).join(",")
+}
+
+/// A convolution, what stands in the middle, and a dense layer.
+pub fn around(middle: Middle) -> Graph {
+    let (between, shape) = middle.nodes();
+    let mut nodes = vec![
+        node("x", r#""kind":"input""#, "", "2,4,4"),
+        node("first", &conv("first"), "0", "3,4,4"),
+    ];
+    nodes.extend(between);
+    let (last, elements) = (nodes.len() - 1, shape.iter().product::<usize>());
+    nodes.push(node(
+        "flat",
+        r#""kind":"reshape""#,
+        &last.to_string(),
+        &elements.to_string(),
+    ));
+    let dense = r#""kind":"dense","weight":"dense.w","bias":"dense.b""#;
+    nodes.push(node("dense", dense, &(last + 1).to_string(), "4"));
+    graph(
+        &nodes,
+        &[
+            ("first.w", &[3, 2, 3, 3]),
+            ("first.b", &[3]),
+            ("second.w", &[3, 3, 3, 3]),
+            ("second.b", &[3]),
+            ("dense.w", &[4, elements]),
+            ("dense.b", &[4]),
+        ],
+    )
+}
+
+/// A dense layer of 6 values to 4, and its `activation` if one is named.
+pub fn dense(activation: Option<&str>) -> Graph {
+    let layer = r#""kind":"dense","weight":"dense.w","bias":"dense.b""#;
+    let mut nodes = vec![
+        node("x", r#""kind":"input""#, "", "6"),
+        node("dense", layer, "0", "4"),
+    ];
+    nodes.extend(activation.map(|kind| node("last", &format!(r#""kind":"{kind}""#), "1", "4")));
+    graph(&nodes, &[("dense.w", &[4, 6]), ("dense.b", &[4])])
+}
+
+/// A max-pool of the input itself, and a dense layer.
+pub fn pooled_input() -> Graph {
+    let pool = format!(r#""kind":"max_pool",{}"#, window(2, 2, 0));
+    let dense = r#""kind":"dense","weight":"dense.w","bias":"dense.b""#;
+    let nodes = [
+        node("x", r#""kind":"input""#, "", "2,4,4"),
+        node("pool", &pool, "0", "2,2,2"),
+        node("flat", r#""kind":"reshape""#, "1", "8"),
+        node("dense", dense, "2", "3"),
+    ];
+    graph(&nodes, &[("dense.w", &[3, 8]), ("dense.b", &[3])])
+}
+
+/// The graph of these nodes, the last of which is the result.
+fn graph(nodes: &[String], weights: &[(&str, &[usize])]) -> Graph {
+    let json = format!(
+        r#"{{"name":"small","nodes":[{}],"output":{}}}"#,
+        nodes.join(","),
+        nodes.len() - 1
+    );
+    Graph::from_json(&json, tensors(weights, 21)).expect("the test network is valid")
+}
+
+/// A chain of squares: too deep to do without relinearisation.
+pub fn deep(squares: usize) -> Graph {
+    let mut nodes =
+        vec![r#"{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[4]}"#.to_owned()];
+    let mut shapes: Vec<(String, [usize; 2])> = Vec::new();
+    for layer in 0..=squares {
+        nodes.push(format!(
+            r#"{{"name":"fc{layer}","op":{{"kind":"dense","weight":"w{layer}","bias":null}},"inputs":[{}],"shape":[4]}}"#,
+            nodes.len() - 1
+        ));
+        shapes.push((format!("w{layer}"), [4, 4]));
+        if layer < squares {
+            nodes.push(format!(
+                r#"{{"name":"square{layer}","op":{{"kind":"square"}},"inputs":[{}],"shape":[4]}}"#,
+                nodes.len() - 1
+            ));
+        }
+    }
+    let shapes: Vec<(&str, &[usize])> = shapes
+        .iter()
+        .map(|(name, shape)| (name.as_str(), shape.as_slice()))
+        .collect();
+    let json = format!(
+        r#"{{"name":"deep","nodes":[{}],"output":{}}}"#,
+        nodes.join(","),
+        nodes.len() - 1
+    );
+    Graph::from_json(&json, tensors(&shapes, 3)).expect("the test network is valid")
+}

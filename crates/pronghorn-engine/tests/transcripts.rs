@@ -1,0 +1,196 @@
+//! The wire format, held still: what both parties send in runs on fixed seeds equals golden files.
+//!
+//! `golden/README.md` says what the files hold and when one may change.
+
+mod common;
+
+use std::{collections::BTreeSet, env, fs, process::Command};
+
+use common::{
+    network,
+    networks::{Middle, around, deep, dense, pooled_input},
+    numbers,
+    transcript::{
+        self,
+        Act::{self, Batch, Online, Prepare, Reconnect},
+    },
+};
+use pronghorn_graph::graph::Graph;
+use pronghorn_plan::{
+    BuildOptions, Built, Engine, TrustLevel, WordSize, build, encrypted::schedule::Passes,
+};
+use pronghorn_ring::SimdLevel;
+
+/// Several batches on one connection, then one whose offline part comes first.
+const TWO_PARTY: &[Act] = &[Batch(2), Batch(2), Batch(3), Prepare(2), Online(2)];
+
+/// An offline part that sets the connection up, its online part, and a batch without one.
+const AHEAD: &[Act] = &[Prepare(1), Online(1), Batch(1)];
+
+/// What is kept serves a second connection.
+const KEPT: &[Act] = &[Batch(1), Prepare(1), Reconnect, Online(1), Batch(1)];
+
+fn options(trust: TrustLevel) -> BuildOptions {
+    BuildOptions {
+        trust: Some(trust),
+        ..BuildOptions::default()
+    }
+}
+
+fn plan(graph: &Graph, options: BuildOptions) -> Built {
+    let elements: usize = graph.nodes[0].shape.iter().product();
+    let options = BuildOptions {
+        samples: Some(numbers(elements * 20, 77)),
+        ..options
+    };
+    build(graph, &options).expect("the network has a plan")
+}
+
+/// A network on shares in this engine, with bits of weights and inputs.
+fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        engine: Some(engine),
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        ..options(TrustLevel::TwoParty)
+    };
+    plan(graph, options)
+}
+
+/// All kinds of steps at once, client-aided.
+fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        ..options(TrustLevel::ClientAided)
+    };
+    plan(&network(seed), options)
+}
+
+fn has_words(built: &Built, word: WordSize) -> bool {
+    let mut steps = built.plan.linear_steps();
+    steps.any(|(_, _, linear)| linear.word == word)
+}
+
+/// One test a case, and the names of all cases.
+macro_rules! cases {
+    ($($name:ident: $built:expr, $script:expr;)*) => {
+        /// The cases, which are the golden files.
+        const CASES: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            #[test]
+            fn $name() {
+                let (case, built) = (stringify!($name), $built);
+                let records = transcript::record(case, &built, $script);
+                transcript::compare(case, &built.plan, &records);
+            }
+        )*
+    };
+}
+
+cases! {
+    // All kinds of steps in each engine.
+    two_party_batch: shared(&network(1), Engine::Batch, None), TWO_PARTY;
+    two_party_coefficient: shared(&network(1), Engine::Coefficient, None), TWO_PARTY;
+    two_party_slot: shared(&network(1), Engine::Slot, None), TWO_PARTY;
+    client_aided: aided(1, None), &[Batch(2), Batch(2), Batch(5)];
+
+    // Words of 64 bits.
+    two_party_batch_u64: wide(Engine::Batch), AHEAD;
+    two_party_coefficient_u64: wide(Engine::Coefficient), AHEAD;
+    client_aided_u64: {
+        let built = aided(2, Some((10, 14)));
+        assert!(has_words(&built, WordSize::U64));
+        built
+    }, &[Batch(2)];
+
+    // Weights in two digits.
+    client_aided_two_digits: {
+        let built = aided(4, Some((11, 9)));
+        let is_split = |linear: &pronghorn_plan::LinearPlan| linear.parts.len() == 2;
+        assert!(built.plan.linear_steps().any(|(_, _, linear)| is_split(linear)));
+        built
+    }, &[Batch(2)];
+
+    // One kind of step at a time.
+    step_square: shared(&around(Middle::Square), Engine::Coefficient, None), AHEAD;
+    step_relu: shared(&around(Middle::Relu), Engine::Coefficient, None), AHEAD;
+    step_leaky_relu: shared(&around(Middle::LeakyRelu), Engine::Coefficient, None), AHEAD;
+    step_max_pool: shared(&around(Middle::MaxPool), Engine::Coefficient, None), AHEAD;
+    step_padded_max_pool: shared(&around(Middle::PaddedMaxPool), Engine::Coefficient, None), AHEAD;
+    step_average_pool: shared(&around(Middle::AveragePool), Engine::Coefficient, None), AHEAD;
+    step_residual: shared(&around(Middle::Residual), Engine::Coefficient, None), AHEAD;
+    step_concat: shared(&around(Middle::Concat), Engine::Coefficient, None), AHEAD;
+    step_on_the_input: shared(&pooled_input(), Engine::Batch, None), AHEAD;
+    // Squares take shares modulo a power of two, layers on slots shares modulo a prime.
+    slot_square: shared(&around(Middle::Square), Engine::Slot, None), AHEAD;
+    slot_residual: shared(&around(Middle::Residual), Engine::Slot, None), AHEAD;
+
+    // The three ways to open a result.
+    open_shares: shared(&dense(Some("relu")), Engine::Coefficient, None), AHEAD;
+    open_guard_bits: shared(&dense(None), Engine::Coefficient, None), AHEAD;
+    open_modulo_a_prime: shared(&dense(None), Engine::Slot, None), AHEAD;
+
+    // What a party keeps between connections.
+    kept_publication: shared(&around(Middle::Relu), Engine::Coefficient, None), KEPT;
+    kept_slot_keys: shared(&around(Middle::Relu), Engine::Slot, None), KEPT;
+
+    // More images than a block has.
+    blocks_two_party: shared(&dense(Some("relu")), Engine::Batch, None), &[Batch(2100), Batch(3)];
+    blocks_client_aided: plan(&dense(Some("relu")), options(TrustLevel::ClientAided)), &[Batch(2100)];
+
+    // Networks on ciphertexts, without keys and with them.
+    encrypted: plan(&deep(2), options(TrustLevel::Encrypted)), &[Batch(3), Batch(1)];
+    encrypted_relinearised: {
+        let passes = Passes { lazy_relinearisation: false, ..Passes::default() };
+        plan(&deep(2), BuildOptions { passes, ..options(TrustLevel::Encrypted) })
+    }, &[Batch(3), Batch(1)];
+    encrypted_deep: plan(&deep(3), options(TrustLevel::Encrypted)), &[Batch(2), Batch(2)];
+}
+
+/// Layers on shares in words of 64 bits.
+fn wide(engine: Engine) -> Built {
+    let built = shared(&around(Middle::Relu), engine, Some((11, 11)));
+    assert!(has_words(&built, WordSize::U64));
+    built
+}
+
+#[test]
+fn every_golden_file_is_of_a_case() {
+    if transcript::blesses() {
+        return;
+    }
+    let files = fs::read_dir(transcript::directory()).expect("there are golden files");
+    let names = files.map(|file| file.expect("it has a name").file_name());
+    let names: BTreeSet<String> = names
+        .filter_map(|name| Some(name.to_str()?.strip_suffix(".txt")?.to_owned()))
+        .collect();
+    assert_eq!(names, CASES.iter().map(|&name| name.to_owned()).collect());
+}
+
+/// No instruction set and no number of threads changes a byte. Each is fixed once in a process, so
+/// this runs other processes.
+#[test]
+fn machines_make_no_difference() {
+    if transcript::blesses() {
+        return;
+    }
+    let slower = SimdLevel::available().into_iter().rev().skip(1);
+    let names = slower.map(|level| format!("{level:?}").to_lowercase());
+    for (name, threads) in names.zip(["1", "3", "5"]) {
+        let output = Command::new(env::current_exe().expect("this test has a path"))
+            .args(CASES)
+            .arg("--exact")
+            .env("PRONGHORN_SIMD", &name)
+            .env("RAYON_NUM_THREADS", threads)
+            .output()
+            .expect("this test runs again");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let passed = text.contains(&format!("{} passed", CASES.len()));
+        assert!(
+            output.status.success() && passed,
+            "{name}, {threads} threads:\n{text}"
+        );
+    }
+}
