@@ -30,6 +30,7 @@ test: setup
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	! cargo tree --package pronghorn-python --edges normal,build,features | grep test-seed
 	$(BIN)/ruff format --check benchmarks/python python tests
 	$(BIN)/ruff check benchmarks/python python tests
 	$(BIN)/mypy

@@ -46,8 +46,7 @@ use std::{fmt, ops::Range};
 
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
-    share::Share,
+    machine::{Machine, Made, Progress, StepMachine, Want},
 };
 
 /// One of the two.
@@ -161,6 +160,17 @@ impl Parts {
     /// The items of each message, in order.
     pub fn ranges(self) -> impl Iterator<Item = Range<usize>> {
         (0..self.count()).map(move |index| self.range(index))
+    }
+
+    /// A message for each part: so many bytes an item, and each item a row of progress.
+    pub fn messages(
+        self,
+        from: Party,
+        name: &'static str,
+        item_bytes: usize,
+    ) -> impl Iterator<Item = Message> {
+        let counts = self.ranges().map(|items| items.len());
+        counts.map(move |items| Message::new(from, name, items * item_bytes).rows(items))
     }
 }
 
@@ -313,13 +323,11 @@ pub trait Protocol {
 
 /// One party's half of the protocol of a plan step.
 pub trait StepProtocol: Protocol {
-    /// As [`StepMachine::saturated`].
-    fn saturated(&self) -> u64 {
-        0
-    }
-
-    /// This party's share of the step's value, at the end.
-    fn into_share(self) -> Share;
+    /// What the party has at the end.
+    ///
+    /// # Errors
+    /// A check at the end fails.
+    fn into_made(self) -> Result<Made, EngineError>;
 }
 
 /// The machine of one party's half of a protocol.
@@ -487,11 +495,7 @@ impl<P: Protocol> Machine for Exchange<P> {
 }
 
 impl<P: StepProtocol + Send> StepMachine for Exchange<P> {
-    fn saturated(&self) -> u64 {
-        self.protocol.saturated()
-    }
-
-    fn into_share(self: Box<Self>) -> Share {
-        self.protocol.into_share()
+    fn into_made(self: Box<Self>) -> Result<Made, EngineError> {
+        self.finish()?.into_made()
     }
 }

@@ -1,17 +1,22 @@
-//! Engines and activation protocols: what the steps of a plan do, both parties, without I/O.
+//! Engines and activation protocols: both parties' halves of the steps of a plan, without I/O.
 //!
-//! Each step is a [`machine::StepMachine`]: it takes one party's additive shares, turns messages into
-//! messages, and leaves that party's share of the step's value. [`run::ClientRun`] and [`run::ServerRun`]
-//! string the steps of a plan together; sessions move the bytes.
+//! [`ClientModel`] and [`ServerModel`] are a checked plan compiled for one party: an object a step
+//! ([`protocol`]). [`ClientRun`] and [`ServerRun`] are one batch, [`prepared`] its offline part. A step
+//! is a [`machine::StepMachine`]: shares in, messages out and in, a share out. Its messages are a list
+//! ([`exchange`]). What outlives a batch is in a [`Connection`]. Sessions move the bytes.
 
 pub mod batch;
 pub mod coefficient;
+pub mod connection;
 pub mod encrypted;
 mod error;
 pub mod exchange;
 pub mod garbled;
 mod local;
 pub mod machine;
+mod model;
+pub mod prepared;
+pub(crate) mod protocol;
 mod reveal;
 pub mod run;
 pub mod share;
@@ -19,10 +24,9 @@ mod simd;
 pub mod slots;
 
 pub use coefficient::publication::{ClientPublication, PublicationClient};
+pub use connection::{Connection, Connections};
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
-pub use run::{
-    ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, ClientRun, ServerKeys,
-    ServerModel, ServerPreparation, ServerPrepared, ServerRun,
-};
-pub use slots::keys::KeyCache;
+pub use model::{ClientModel, ServerModel};
+pub use prepared::{ClientPreparation, ClientPrepared, ServerPreparation, ServerPrepared};
+pub use run::{ClientInputs, ClientRun, ServerRun};

@@ -7,10 +7,136 @@ use pronghorn_graph::{
     fixed::{LocalOp, ValueSpec},
     geometry::Window,
 };
+use pronghorn_plan::{Weights, step::Compiled, steps::local::with_guards};
 use pronghorn_ring::{Prime, SimdLevel};
 use rayon::prelude::*;
 
-use crate::{share::Batch, simd};
+use crate::{
+    connection::Shelf,
+    error::EngineError,
+    machine::{Made, Prepared},
+    protocol::{At, Compile, Next, Side},
+    share::{Batch, Share},
+    simd,
+};
+
+impl Compile for LocalOp {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(LocalSide::new(self, step)))
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        _weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(LocalSide::new(self, step)))
+    }
+}
+
+/// A local step, the same for both parties.
+struct LocalSide {
+    op: LocalOp,
+    inputs: Vec<ValueSpec>,
+    value: ValueSpec,
+    arithmetic: Arithmetic,
+}
+
+impl LocalSide {
+    fn new(op: &LocalOp, step: &Compiled<'_>) -> Self {
+        let place = &step.place;
+        let forms: Vec<_> = place
+            .step()
+            .inputs
+            .iter()
+            .map(|&input| place.forms[input])
+            .collect();
+        let prime = place.form().prime.map(Prime::new);
+        Self {
+            op: with_guards(op, &forms, place.form().guard),
+            inputs: place.inputs().cloned().collect(),
+            value: place.value().clone(),
+            arithmetic: match prime {
+                Some(Ok(prime)) => Arithmetic::Modulo(prime),
+                // No checked plan has another number there.
+                Some(Err(_)) | None => Arithmetic::Wrapping,
+            },
+        }
+    }
+
+    /// On one party's shares. Zeros stay zeros.
+    fn on(&self, shares: Vec<Share>, batch: usize) -> Share {
+        if shares.iter().all(|share| matches!(share, Share::Zero)) {
+            return Share::Zero;
+        }
+        let words = shares
+            .into_iter()
+            .zip(&self.inputs)
+            .map(|(share, value)| match share {
+                Share::Words(words) => words,
+                Share::Zero => Batch::zeros(value.len(), batch),
+            });
+        let words: Vec<Batch> = words.collect();
+        let specs: Vec<&ValueSpec> = self.inputs.iter().collect();
+        Share::Words(apply(
+            &self.op,
+            &specs,
+            &words,
+            &self.value,
+            self.arithmetic,
+        ))
+    }
+}
+
+impl Side for LocalSide {
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        Ok(Next::Made(Made::share(self.on(inputs, at.batch))))
+    }
+
+    fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
+        Ok(Next::Made(Made::share(self.on(inputs, at.batch))))
+    }
+}
+
+/// The input's protocol: a run begins with its shares.
+pub(crate) struct Input;
+
+impl Compile for Input {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(InputSide(step.place.step().name.clone())))
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        _weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        self.client(step)
+    }
+}
+
+struct InputSide(String);
+
+impl Side for InputSide {
+    fn online(
+        &self,
+        _at: &At<'_>,
+        _inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        Err(EngineError::Unsupported {
+            step: self.0.clone(),
+            reason: "a plan has one input, its first step",
+        })
+    }
+}
 
 /// How words of shares are added up.
 #[derive(Clone, Copy)]

@@ -1,16 +1,53 @@
 //! Protocols as state machines: messages in, messages out, no sockets.
 
+use std::any::Any;
+
 pub use pronghorn_mpc::machine::{Machine, Progress, Want};
+use zeroize::Zeroizing;
 
 use crate::{error::EngineError, share::Share};
 
 /// One party's half of one plan step: shares in at construction, a share out at the end.
 pub trait StepMachine: Machine<Error = EngineError> + Send {
-    /// Values so far that lay beyond the range the plan expects, and were brought to its border.
-    fn saturated(&self) -> u64 {
-        0
-    }
+    /// What this party has, once [`Machine::want`] says [`Want::Done`].
+    ///
+    /// # Errors
+    /// It is not done, or a check at the end fails.
+    fn into_made(self: Box<Self>) -> Result<Made, EngineError>;
+}
 
-    /// This party's share of the step's value, once [`Machine::want`] says [`Want::Done`].
-    fn into_share(self: Box<Self>) -> Share;
+/// What a step made for one party. Secret: no Debug.
+pub struct Made {
+    /// Its share of the value.
+    pub share: Share,
+    /// Its half of what was prepared, by the offline part of a step.
+    pub prepared: Option<Prepared>,
+    /// Values that were beyond the range of the plan, and were brought to its border.
+    pub saturated: u64,
+}
+
+impl Made {
+    /// A share alone.
+    pub fn share(share: Share) -> Self {
+        Self {
+            share,
+            prepared: None,
+            saturated: 0,
+        }
+    }
+}
+
+/// A step's half of a prepared batch. Wiped on drop; no Debug.
+pub trait PreparedStep: Any + Send {
+    /// For a store that hands it out once.
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
+}
+
+/// A step's half of a prepared batch, of any protocol.
+pub type Prepared = Box<dyn PreparedStep>;
+
+/// The half of type `T`, if there is one and it is of this type.
+pub(crate) fn prepared_as<T: PreparedStep>(prepared: Option<Prepared>) -> Option<T> {
+    let prepared: Box<dyn Any> = prepared?;
+    prepared.downcast().ok().map(|prepared| *prepared)
 }

@@ -20,8 +20,9 @@ use zeroize::ZeroizeOnDrop;
 use crate::{
     connection::Connection,
     error::EngineError,
+    machine::Prepared,
     model::{ClientModel, ServerModel},
-    protocol::{Prepared, Sides},
+    protocol::Sides,
     run::{Phase, Run, delegate_machine},
 };
 
@@ -62,7 +63,10 @@ impl Steps {
 
     fn write<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         for step in &self.steps {
-            let bytes = step.as_ref().map(|step| step.to_bytes()).unwrap_or_default();
+            let bytes = step
+                .as_ref()
+                .map(|step| step.to_bytes())
+                .unwrap_or_default();
             sink(&(bytes.len() as u64).to_le_bytes())?;
             sink(&bytes)?;
         }
@@ -86,7 +90,15 @@ impl Steps {
                 .and_then(|length| rest.split_at_checked(length))
                 .ok_or_else(cut)?;
             bytes = rest;
-            steps.push(side.read_prepared(batch, own)?);
+            let step = side.read_prepared(batch, own)?;
+            if step.is_none() && !own.is_empty() {
+                return Err(error(
+                    plan,
+                    index,
+                    "is of a step that has nothing to prepare",
+                ));
+            }
+            steps.push(step);
         }
         if !bytes.is_empty() {
             return Err(error(plan, plan.output, "has something behind its end"));

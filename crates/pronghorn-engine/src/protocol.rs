@@ -4,21 +4,16 @@
 //! [`of`] is the one place that tells protocols apart: a new protocol is a folder with a `Compile`,
 //! and a line there. Word sizes are erased in `Compile`, so nothing after it knows of them.
 
-use std::{
-    any::Any,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, atomic::AtomicU64};
 
-use pronghorn_plan::{CheckedPlan, StepKind, Weights, step::Compiled};
-use zeroize::Zeroizing;
+use pronghorn_plan::{CheckedPlan, Step, StepKind, Weights, step::Compiled};
 
 use crate::{
-    activation::Square,
     connection::{Connection, Shelf},
     error::EngineError,
+    garbled::sides::{Open, Square},
     local::Input,
-    machine::{Machine, StepMachine},
-    open::Open,
+    machine::{Machine, Made, Prepared, StepMachine},
     share::Share,
 };
 
@@ -62,7 +57,8 @@ pub(crate) fn of(kind: &StepKind) -> &dyn Compile {
 /// One party's side of a step. It serves all batches.
 pub(crate) trait Side: Send + Sync {
     /// Rows of progress of a batch.
-    fn rows(&self) -> u64 {
+    fn rows(&self, batch: usize) -> u64 {
+        let _ = batch;
         0
     }
 
@@ -94,59 +90,14 @@ pub(crate) trait Side: Send + Sync {
         false
     }
 
-    /// Reads what [`PreparedStep::to_bytes`] wrote.
+    /// Reads what [`PreparedStep::to_bytes`](crate::machine::PreparedStep::to_bytes) wrote; `None` for
+    /// a step that has nothing to prepare.
     ///
     /// # Errors
     /// The bytes are not of this step.
-    fn read_prepared(
-        &self,
-        batch: usize,
-        bytes: &[u8],
-    ) -> Result<Option<Prepared>, EngineError> {
-        let _ = batch;
-        match bytes {
-            [] => Ok(None),
-            _ => Err(EngineError::Prepared {
-                step: String::new(),
-                reason: "is of a step that has nothing to prepare",
-            }),
-        }
-    }
-}
-
-/// A step's half of a prepared batch. Wiped on drop; no Debug.
-pub(crate) trait PreparedStep: Any + Send {
-    /// For a store that hands it out once.
-    fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
-}
-
-/// A step's half of a prepared batch.
-pub(crate) type Prepared = Box<dyn PreparedStep>;
-
-/// The half of type `T`, if there is one and it is of this type.
-pub(crate) fn prepared_as<T: PreparedStep>(prepared: Option<Prepared>) -> Option<Box<T>> {
-    let prepared: Box<dyn Any> = prepared?;
-    prepared.downcast().ok()
-}
-
-/// What a step made.
-pub(crate) struct Made {
-    /// This party's share of the value.
-    pub share: Share,
-    /// Its half of what was prepared.
-    pub prepared: Option<Prepared>,
-    /// Values that were beyond the range of the plan, and were brought to its border.
-    pub saturated: u64,
-}
-
-impl Made {
-    /// A share alone.
-    pub fn share(share: Share) -> Self {
-        Self {
-            share,
-            prepared: None,
-            saturated: 0,
-        }
+    fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        let _ = (batch, bytes);
+        Ok(None)
     }
 }
 
@@ -158,17 +109,12 @@ pub(crate) enum Next {
 
 /// A batch of a connection.
 pub(crate) struct At<'a> {
+    pub plan: &'a CheckedPlan,
     pub connection: &'a Connection,
     /// Images.
     pub batch: usize,
     /// Counts values that were brought to the border of their range.
     pub saturated: &'a AtomicU64,
-}
-
-impl At<'_> {
-    pub fn count_saturated(&self, values: u64) {
-        self.saturated.fetch_add(values, Ordering::Relaxed);
-    }
 }
 
 /// An exchange before the first step, for what a connection keeps.
@@ -190,7 +136,7 @@ pub(crate) trait Prelude: Send + Sync {
 }
 
 /// All sides of a plan's steps.
-pub(crate) type Sides = std::sync::Arc<[Box<dyn Side>]>;
+pub(crate) type Sides = Arc<[Box<dyn Side>]>;
 
 /// The client's sides.
 pub(crate) fn client_sides(plan: &CheckedPlan) -> Result<Sides, EngineError> {
@@ -210,3 +156,33 @@ pub(crate) fn server_sides(
     };
     (0..plan.steps.len()).map(side).collect()
 }
+
+/// A step that a party cannot follow, which both parties know without asking the other.
+pub(crate) fn unsupported(step: &Step, reason: &'static str) -> EngineError {
+    EngineError::Unsupported {
+        step: step.name.clone(),
+        reason,
+    }
+}
+
+/// The first share that a step reads.
+pub(crate) fn first(inputs: Vec<Share>) -> Share {
+    inputs.into_iter().next().unwrap_or(Share::Zero)
+}
+
+/// Runs an expression with the word type of a plan.
+macro_rules! with_word {
+    ($word:expr, $W:ident => $body:expr) => {
+        match $word {
+            pronghorn_plan::WordSize::U32 => {
+                type $W = u32;
+                $body
+            }
+            pronghorn_plan::WordSize::U64 => {
+                type $W = u64;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_word;

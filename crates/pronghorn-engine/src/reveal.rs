@@ -4,21 +4,78 @@
 //! The linear engine already leaves the whole value with the client (the server's share is zero), so no message is
 //! sent. What the client learns: every pre-activation value, and with it the weights.
 
-use pronghorn_graph::fixed::{ActivationOp, ValueSpec};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pronghorn_graph::fixed::{ActivationOp, ValueSpec};
+use pronghorn_plan::{Weights, step::Compiled, steps::activation::reveal::Reveal};
 use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 
-use crate::{local, share::Batch, simd};
+use crate::{
+    connection::Shelf,
+    error::EngineError,
+    local,
+    machine::{Made, Prepared},
+    protocol::{At, Compile, Next, Side, first},
+    share::{Batch, Share},
+    simd,
+};
 
-/// Applies `ops` in order to a value that `spec` describes; counts words brought to a bound that the samples set.
-pub(crate) fn apply(
-    ops: &[ActivationOp],
-    spec: &ValueSpec,
-    mut value: Batch,
-    saturated: &AtomicU64,
-) -> Batch {
+impl Compile for Reveal {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(ClientSide {
+            step: step.place.step().name.clone(),
+            ops: self.ops.clone(),
+            input: step.place.input().clone(),
+        }))
+    }
+
+    fn server(
+        &self,
+        _step: &Compiled<'_>,
+        _weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(ServerSide))
+    }
+}
+
+struct ClientSide {
+    step: String,
+    ops: Vec<ActivationOp>,
+    input: ValueSpec,
+}
+
+impl Side for ClientSide {
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        let value = first(inputs).into_words(&self.step)?;
+        let value = apply(&self.ops, &self.input, value, at.saturated);
+        Ok(Next::Made(Made::share(Share::Words(value))))
+    }
+}
+
+/// Its share is zero, before and after.
+struct ServerSide;
+
+impl Side for ServerSide {
+    fn online(
+        &self,
+        _at: &At<'_>,
+        _inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        Ok(Next::Made(Made::share(Share::Zero)))
+    }
+}
+
+/// Applies `ops` in order to a value that `spec` describes. Counts words brought to a bound that the
+/// samples set.
+fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch, saturated: &AtomicU64) -> Batch {
     let mut shape = spec.shape.clone();
     for chain in ops.chunk_by(|a, b| is_elementwise(a) && is_elementwise(b)) {
         if let [ActivationOp::MaxPool { window }] = chain {

@@ -18,10 +18,10 @@ use zeroize::Zeroizing;
 use crate::{
     connection::Connection,
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    machine::{Machine, Made, Prepared, Progress, StepMachine, Want},
     model::{ClientModel, ServerModel},
     prepared::{ClientPrepared, ServerPrepared, Steps},
-    protocol::{At, Made, Next, Prelude, Prepared, Sides},
+    protocol::{At, Next, Prelude, Sides},
     share::{Batch, Share},
 };
 
@@ -80,12 +80,15 @@ impl Run {
             Phase::Online(input, prepared) => (input, Some(prepared)),
             Phase::Offline => (Share::Zero, None),
         };
-        let counted = task.sides.iter().filter(|side| !offline || side.has_offline());
+        let counted = task
+            .sides
+            .iter()
+            .filter(|side| !offline || side.has_offline());
         let mut shares = vec![None; plan.steps.len()];
         shares[0] = Some(input);
         let mut run = Self {
             preludes: preludes(task, offline)?,
-            rows: counted.map(|side| side.rows()).sum(),
+            rows: counted.map(|side| side.rows(batch)).sum(),
             last_reader: last_readers(plan),
             plan: plan.clone(),
             sides: task.sides.clone(),
@@ -119,7 +122,7 @@ impl Run {
             }
             if let Some(machine) = self.machine.take() {
                 self.rows_before += machine.progress().total;
-                let made = machine.finish()?;
+                let made = machine.into_made()?;
                 self.keep(made);
             }
             if self.step == self.plan.steps.len() {
@@ -136,6 +139,7 @@ impl Run {
     fn start(&mut self) -> Result<Next, EngineError> {
         let inputs = self.take_inputs();
         let at = At {
+            plan: &self.plan,
             connection: &self.connection,
             batch: self.batch,
             saturated: &self.saturated,
@@ -210,7 +214,10 @@ impl Run {
 
 /// The exchanges that the connection still lacks.
 fn preludes(task: &Task<'_>, offline: bool) -> Result<VecDeque<Exchanging>, EngineError> {
-    let due = task.preludes.iter().filter(|prelude| !offline || prelude.is_offline());
+    let due = task
+        .preludes
+        .iter()
+        .filter(|prelude| !offline || prelude.is_offline());
     let started = due.map(|prelude| prelude.start(task.connection, task.batch));
     started.filter_map(Result::transpose).collect()
 }
@@ -267,11 +274,7 @@ impl ClientInputs {
     ///
     /// # Errors
     /// The inputs are not `batch` images of numbers, or the plan does not take so many.
-    pub fn new(
-        model: Arc<ClientModel>,
-        inputs: &[f32],
-        batch: usize,
-    ) -> Result<Self, EngineError> {
+    pub fn new(model: Arc<ClientModel>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
         let plan = model.plan();
         let elements = plan.input_len();
         if batch == 0 || batch > plan.max_batch {
@@ -395,7 +398,12 @@ impl ClientRun {
     pub fn finish(self) -> Result<Vec<f32>, EngineError> {
         let (plan, batch) = (self.run.plan.clone(), self.run.batch);
         let integers = self.finish_integers()?;
-        Ok(oracle::finish(&plan.finish, plan.result(), &integers, batch))
+        Ok(oracle::finish(
+            &plan.finish,
+            plan.result(),
+            &integers,
+            batch,
+        ))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use zeroize::Zeroizing;
 
+use crate::error::EngineError;
+
 /// One party's additive share of a value, for a whole batch: the parties' shares add up to the value.
 ///
 /// Values are proven to fit in 32 bits, so shares live modulo 2^32. Under `client-aided` the
@@ -12,6 +14,22 @@ pub enum Share {
     Zero,
     /// One word an element and image; wiped on drop.
     Words(Batch),
+}
+
+impl Share {
+    /// The words of the client's share, which is never zero.
+    ///
+    /// # Errors
+    /// It is.
+    pub(crate) fn into_words(self, step: &str) -> Result<Batch, EngineError> {
+        match self {
+            Self::Words(words) => Ok(words),
+            Self::Zero => Err(EngineError::Unsupported {
+                step: step.to_owned(),
+                reason: "the client's share is missing",
+            }),
+        }
+    }
 }
 
 /// Words of a batch, `[element][image]`: a row holds one element of every image, which is also

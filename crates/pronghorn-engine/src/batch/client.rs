@@ -1,12 +1,12 @@
 //! The data owner's half of a linear step.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, OutOfRange, Scratch},
-    shares::ShareEncoding,
 };
+use pronghorn_plan::steps::linear::clear::ClearLinear;
 use pronghorn_ring::SimdLevel;
 use pronghorn_ring::{
     Word, bits,
@@ -16,12 +16,13 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    Shape,
+    ANSWER, Answers, INPUT, PUBLIC_KEY, SEED, Shape,
     published::{ClientPublished, Place},
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
     simd,
 };
@@ -35,9 +36,7 @@ pub struct LinearClient<W: Word> {
     public: Prg,
     input: Batch,
     output: Batch,
-    encoding: Option<ShareEncoding>,
     publication: Option<Publication>,
-    state: State,
 }
 
 /// Rows of `a'` that serve several batches.
@@ -51,15 +50,6 @@ enum Publication {
     },
 }
 
-#[derive(Clone, Copy)]
-enum State {
-    SendSeed,
-    SendKey,
-    SendRows { done: usize },
-    ReceiveRows { done: usize },
-    Done,
-}
-
 impl<W: Word> LinearClient<W> {
     /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes that of an earlier batch, where `place`
     /// keeps the rows of `a'` that serve several.
@@ -67,13 +57,13 @@ impl<W: Word> LinearClient<W> {
         shape: Shape,
         input: Batch,
         place: Option<Place<ClientPublished>>,
-    ) -> Result<Self, EngineError> {
-        let ring = RlweRing::new(shape.linear.degree, shape.linear.modulus).map_err(|source| {
-            EngineError::Parameters {
+    ) -> Result<Exchange<Self>, EngineError> {
+        let ring = RlweRing::new(shape.linear.rlwe.degree, shape.linear.rlwe.modulus).map_err(
+            |source| EngineError::Parameters {
                 step: shape.step.clone(),
                 source,
-            }
-        })?;
+            },
+        )?;
         let key = SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?);
         let publication = place.map(|place| match place.get() {
             Some(known) => Publication::Known(known),
@@ -82,14 +72,13 @@ impl<W: Word> LinearClient<W> {
                 place,
             },
         });
-        let (public_seed, state) = match &publication {
-            Some(Publication::Known(known)) => (Seed::from_bytes(known.seed), State::SendKey),
-            _ => (Seed::from_os()?, State::SendSeed),
+        let public_seed = match &publication {
+            Some(Publication::Known(known)) => Seed::from_bytes(known.seed),
+            _ => Seed::from_os()?,
         };
         let public = rlwe::a_generator(&public_seed);
         let output = Batch::zeros(shape.outputs, shape.batch);
-        let encoding = shape.linear.share_encoding();
-        Ok(Self {
+        let client = Self {
             shape,
             ring,
             key,
@@ -97,16 +86,17 @@ impl<W: Word> LinearClient<W> {
             public,
             input,
             output,
-            encoding,
             publication,
-            state,
-        })
+        };
+        Ok(Exchange::new(
+            client.shape.messages(client.is_known()),
+            client,
+        ))
     }
 
-    /// The answer message that starts at row `done`: its rows, and its bytes.
-    fn answer(&self, done: usize) -> (usize, usize) {
-        let known = matches!(self.publication, Some(Publication::Known(_)));
-        self.shape.answer(done, known)
+    /// Whether an earlier batch brought the rows of `a'`.
+    fn is_known(&self) -> bool {
+        matches!(self.publication, Some(Publication::Known(_)))
     }
 
     /// Keeps the rows of `a'` of an answer message for later batches.
@@ -132,39 +122,40 @@ impl<W: Word> LinearClient<W> {
         }
     }
 
-    /// Encrypts and packs rows `done..done + rows`.
-    fn encrypt(&self, done: usize, rows: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
+    /// Encrypts and packs rows.
+    fn encrypt(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let Self {
             shape,
             ring,
             key,
             public,
             input,
-            encoding,
             ..
         } = self;
-        let row_bytes = shape.linear.request_row_bytes(shape.batch);
-        out.resize(rows * row_bytes, 0);
-        out.par_chunks_mut(row_bytes).enumerate().try_for_each_init(
+        let row_bytes = shape.linear.rlwe.request_row_bytes(shape.batch);
+        let start = out.len();
+        out.resize(start + rows.len() * row_bytes, 0);
+        let packed = out[start..].par_chunks_mut(row_bytes);
+        packed.zip(rows).try_for_each_init(
             || Workspace::new(ring, shape.batch),
-            |work, (index, bytes)| {
-                let row = (done + index) as u64;
+            |work, (bytes, index)| {
+                let row = index as u64;
                 rlwe::expand_a(public, row, ring.modulus(), &mut work.a);
-                let (messages, scale_log) = (input.row(done + index), shape.linear.scale_log);
+                let messages = input.row(index);
                 let Workspace { a, b, scratch, .. } = work;
-                match encoding {
-                    Some(encoding) => {
+                match &shape.linear.answers {
+                    Answers::Shares(encoding) => {
                         key.encrypt_shares(row, a, messages, encoding, scratch, b);
                     }
-                    None => key
-                        .encrypt_row(row, a, messages, scale_log, scratch, b)
+                    Answers::Values(clear) => key
+                        .encrypt_row(row, a, messages, clear.scale_log, scratch, b)
                         .map_err(|source| EngineError::Encryption {
                             step: shape.step.clone(),
                             source,
                         })?,
                 }
                 work.packed.clear();
-                bits::pack(&work.b, shape.linear.modulus_bits(), &mut work.packed);
+                bits::pack(&work.b, shape.linear.rlwe.modulus_bits(), &mut work.packed);
                 bytes.copy_from_slice(&work.packed);
                 Ok(())
             },
@@ -178,35 +169,34 @@ impl<W: Word> LinearClient<W> {
         rlwe::expand_a(&self.public, row, self.ring.modulus(), &mut work.a);
         self.key
             .encrypt_zeros(row, &work.a, &mut work.scratch, &mut work.b);
-        bits::pack(&work.b, self.shape.linear.modulus_bits(), out);
+        bits::pack(&work.b, self.shape.linear.rlwe.modulus_bits(), out);
     }
 
     /// Unpacks and decrypts the elements of one answer message.
-    fn decrypt(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
+    fn decrypt(&mut self, rows: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
         let Self {
             shape,
             ring,
             key,
             output,
-            encoding,
             publication,
             ..
         } = self;
         let (shape, ring, key) = (&*shape, &*ring, &*key);
-        let (encoding, batch) = (encoding.as_ref(), shape.batch);
+        let batch = shape.batch;
         let known = match publication {
             Some(Publication::Known(known)) => Some(known.rows.as_slice()),
             _ => None,
         };
-        output.words_mut()[done * batch..][..rows * batch]
+        output.words_mut()[rows.start * batch..rows.end * batch]
             .par_chunks_mut(batch)
             .zip(message.par_chunks(shape.answer_row_bytes(known.is_some())))
-            .enumerate()
+            .zip(rows)
             .try_for_each_init(
                 || Workspace::new(ring, batch),
-                |work, (index, (element, bytes))| match encoding {
-                    Some(encoding) => {
-                        let (row, dropped) = (done + index, shape.linear.dropped_bits);
+                |work, ((element, bytes), row)| match &shape.linear.answers {
+                    Answers::Shares(encoding) => {
+                        let dropped = shape.linear.rlwe.dropped_bits;
                         let length = shape.linear.published_row_bytes();
                         let parts = match known {
                             Some(known) => (&known[row * length..][..length], bytes),
@@ -217,7 +207,9 @@ impl<W: Word> LinearClient<W> {
                         key.decrypt_shares(a, b, dropped, encoding, scratch, element);
                         Ok(())
                     }
-                    None => decrypt_element(shape, ring, key, done + index, bytes, work, element),
+                    Answers::Values(clear) => {
+                        decrypt_element((shape, clear), (ring, key), row, bytes, work, element)
+                    }
                 },
             )
     }
@@ -226,9 +218,8 @@ impl<W: Word> LinearClient<W> {
 /// Decrypts the parts of one element and adds them up; the sum must be in the range of the step's value, whatever the
 /// parts' ranges are, since the next step's ciphertexts rely on it.
 fn decrypt_element<W: Word>(
-    shape: &Shape,
-    ring: &RlweRing<W>,
-    key: &SecretKey<W>,
+    (shape, clear): (&Shape, &ClearLinear),
+    (ring, key): (&RlweRing<W>, &SecretKey<W>),
     row: usize,
     bytes: &[u8],
     work: &mut Workspace<W>,
@@ -238,14 +229,10 @@ fn decrypt_element<W: Word>(
         step: shape.step.clone(),
         source,
     };
-    for (index, (part, bytes)) in shape
-        .linear
-        .parts
-        .iter()
-        .zip(bytes.chunks(bytes.len() / shape.linear.parts.len()))
-        .enumerate()
-    {
-        let length = bits::packed_len(shape.linear.degree, shape.linear.answer_bits_a());
+    let parts = clear.parts.iter();
+    let bytes = bytes.chunks(bytes.len() / clear.parts.len());
+    for (index, (part, bytes)) in parts.zip(bytes).enumerate() {
+        let length = clear.rlwe.answer_bytes_a();
         read_answer(shape, ring, row, bytes.split_at(length), work)?;
         let Workspace {
             a,
@@ -259,10 +246,10 @@ fn decrypt_element<W: Word>(
         } else {
             messages.as_mut_slice()
         };
-        key.decrypt_row(a, b, &shape.linear.encoding(part), scratch, target)
+        key.decrypt_row(a, b, &clear.encoding(part), scratch, target)
             .map_err(outside)?;
         if index > 0 {
-            let shifts = [shape.linear.parts[0].left_shift, part.left_shift];
+            let shifts = [clear.parts[0].left_shift, part.left_shift];
             if !simd::add_parts(
                 SimdLevel::detect(),
                 element,
@@ -308,15 +295,14 @@ fn read_answer<W: Word>(
     (a, b): (&[u8], &[u8]),
     work: &mut Workspace<W>,
 ) -> Result<(), EngineError> {
-    const MESSAGE: &str = "the encrypted answer";
     let linear = &shape.linear;
     for (bytes, width, words) in [
-        (a, linear.answer_bits_a(), &mut work.a),
-        (b, linear.answer_bits(), &mut work.b),
+        (a, linear.rlwe.answer_bits_a(), &mut work.a),
+        (b, linear.rlwe.answer_bits(), &mut work.b),
     ] {
         bits::unpack(bytes, width, words).map_err(|source| EngineError::Packing {
             step: shape.step.clone(),
-            message: MESSAGE,
+            message: ANSWER,
             row,
             source,
         })?;
@@ -328,120 +314,47 @@ fn read_answer<W: Word>(
             .to_u64()
             <= most
     };
-    let most = linear.modulus - 1;
-    if within(&work.a, most >> linear.dropped_bits_a)
-        && within(&work.b, most >> linear.dropped_bits)
+    let most = linear.rlwe.modulus - 1;
+    if within(&work.a, most >> linear.rlwe.dropped_bits_a)
+        && within(&work.b, most >> linear.rlwe.dropped_bits)
     {
-        ring.restore_low_bits_public(&mut work.a, linear.dropped_bits_a);
+        ring.restore_low_bits_public(&mut work.a, linear.rlwe.dropped_bits_a);
         return Ok(());
     }
     Err(EngineError::Word {
         step: shape.step.clone(),
-        message: MESSAGE,
+        message: ANSWER,
         row,
-        modulus: linear.modulus,
+        modulus: linear.rlwe.modulus,
     })
 }
 
-impl<W: Word> Machine for LinearClient<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for LinearClient<W> {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::SendSeed | State::SendKey | State::SendRows { .. } => Want::Send,
-            State::ReceiveRows { .. } => Want::Receive,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        match self.state {
-            State::SendSeed => {
-                out.extend_from_slice(self.public_seed.as_bytes());
-                self.state = match self.encoding {
-                    Some(_) => State::SendKey,
-                    None => State::SendRows { done: 0 },
-                };
-            }
-            State::SendKey => {
-                self.public_key(out);
-                self.state = State::SendRows { done: 0 };
-            }
-            State::SendRows { done } => {
-                let (rows, _) = self.shape.request(done);
-                self.encrypt(done, rows, out)?;
-                let done = done + rows;
-                self.state = if done == self.shape.inputs {
-                    State::ReceiveRows { done: 0 }
-                } else {
-                    State::SendRows { done }
-                };
-            }
-            State::ReceiveRows { .. } => {
-                return Err(EngineError::OutOfTurn {
-                    state: "waits for the server's answer",
-                });
-            }
-            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            SEED => out.extend_from_slice(self.public_seed.as_bytes()),
+            PUBLIC_KEY => self.public_key(out),
+            INPUT => self.encrypt(self.shape.request().range(turn.index), out)?,
+            _ => return Err(turn.unknown()),
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let State::ReceiveRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the client's turn",
-            });
-        };
-        let (rows, expected) = self.answer(done);
-        if message.len() != expected {
-            let (step, message, found) = (
-                self.shape.step.clone(),
-                "the encrypted answer",
-                message.len(),
-            );
-            return Err(EngineError::Length {
-                step,
-                message,
-                found,
-                expected,
-            });
-        }
-        self.decrypt(done, rows, message)?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let rows = self.shape.answer(self.is_known()).range(turn.index);
+        self.decrypt(rows, message)?;
         self.keep(message);
-        let done = done + rows;
-        self.state = if done == self.shape.outputs {
+        if turn.last {
             self.publish();
-            State::Done
-        } else {
-            State::ReceiveRows { done }
-        };
+        }
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::ReceiveRows { done } => self.answer(done).1,
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let done = match self.state {
-            State::SendSeed | State::SendKey => 0,
-            State::SendRows { done } => done,
-            State::ReceiveRows { done } => self.shape.inputs + done,
-            State::Done => self.shape.inputs + self.shape.outputs,
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
     }
 }
 
-impl<W: Word> StepMachine for LinearClient<W> {
-    fn into_share(self: Box<Self>) -> Share {
-        Share::Words(self.output)
+impl<W: Word> StepProtocol for LinearClient<W> {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

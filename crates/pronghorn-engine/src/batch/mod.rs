@@ -7,10 +7,13 @@
 //! it stands, of `a'` from its coefficients.
 //!
 //! Messages of one step, in order (all lengths follow from the plan and the batch):
-//! 1. client: 32 bytes, the seed of `a`;
-//! 2. client, on shares: its public key, a row of `b` in whole blocks;
-//! 3. client: rows of `b`, [`rows_per_message`] at a time;
-//! 4. server: rows of `a'` and `b'`, [`rows_per_message`] at a time.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the seed of a | client | 32 |
+//! | the public key, on shares alone | client | a row of `b` in whole blocks |
+//! | the encrypted input, [`rows_per_message`] in each message | client | rows of `b` |
+//! | the encrypted answer, [`rows_per_message`] in each message | server | rows of `a'` and `b'` |
 //!
 //! On shares the first message and the rows of `a'` come with the first batch of a connection alone, if the plan
 //! [publishes](pronghorn_plan::cost::published) them.
@@ -27,8 +30,18 @@ pub mod client;
 pub mod published;
 pub mod server;
 mod shares;
+pub(crate) mod sides;
 
-use pronghorn_plan::plan::{Engine, LinearPlan, Plan, StepKind};
+use pronghorn_graph::geometry::ConvGeometry;
+use pronghorn_he::shares::ShareEncoding;
+use pronghorn_plan::{Rlwe, cost::SEED_BYTES, step::Place, steps::linear::clear::ClearLinear};
+
+use crate::exchange::{Message, Messages, Parts, Party};
+
+const SEED: &str = "the seed of a";
+const PUBLIC_KEY: &str = "the public key";
+const INPUT: &str = "the encrypted input";
+const ANSWER: &str = "the encrypted answer";
 
 /// Messages hold as many rows as fit in this many bytes, and at least one.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -38,13 +51,69 @@ pub fn rows_per_message(row_bytes: usize) -> usize {
     (MESSAGE_BYTES / row_bytes).max(1)
 }
 
+/// Rows of `row_bytes` bytes cut into messages.
+pub(crate) fn cut_rows(rows: usize, row_bytes: usize) -> Parts {
+    Parts {
+        items: rows,
+        most: rows_per_message(row_bytes),
+    }
+}
+
+/// A layer in the batch engine, of either protocol.
+#[derive(Clone)]
+pub(crate) struct Layer {
+    /// Sizes of the convolution or dense layer.
+    pub geometry: ConvGeometry,
+    /// Ring, modulus and dropped bits.
+    pub rlwe: Rlwe,
+    /// What answers are.
+    pub answers: Answers,
+}
+
+/// What the answers of a layer are.
+#[derive(Clone)]
+pub(crate) enum Answers {
+    /// Values that the client decrypts, in one part or two.
+    Values(ClearLinear),
+    /// Shares.
+    Shares(ShareEncoding),
+}
+
+impl Layer {
+    /// Answers of an element.
+    pub fn parts(&self) -> usize {
+        match &self.answers {
+            Answers::Values(clear) => clear.parts.len(),
+            Answers::Shares(_) => 1,
+        }
+    }
+
+    /// How shares sit in words, for answers that are shares.
+    pub fn share_encoding(&self) -> Option<ShareEncoding> {
+        match &self.answers {
+            Answers::Values(_) => None,
+            Answers::Shares(encoding) => Some(encoding.clone()),
+        }
+    }
+
+    /// Bytes of one element's `a'`, all parts: no batch changes them.
+    pub fn published_row_bytes(&self) -> usize {
+        self.parts() * self.rlwe.answer_bytes_a()
+    }
+
+    /// Bytes of one element's answer for a batch, all parts.
+    pub fn answer_row_bytes(&self, batch: usize) -> usize {
+        self.published_row_bytes() + self.parts() * self.rlwe.answer_bytes_b(batch)
+    }
+}
+
 /// The sizes both parties' machines share.
 #[derive(Clone)]
 pub(crate) struct Shape {
     /// Name of the step, for messages.
     pub step: String,
-    /// Engine parameters.
-    pub linear: LinearPlan,
+    /// The layer.
+    pub linear: Layer,
     /// Rows in.
     pub inputs: usize,
     /// Rows out.
@@ -58,51 +127,65 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of linear step `index`; `None` when that step is none of this engine.
-    pub fn of(plan: &Plan, index: usize, batch: usize) -> Option<Self> {
-        let step = &plan.steps[index];
-        let StepKind::Linear(linear) = &step.kind else {
-            return None;
-        };
-        if linear.engine != Engine::Batch {
-            return None;
+    /// The shape of a layer in its plan, for batches of one image.
+    pub fn new(place: &Place<'_>, linear: Layer) -> Self {
+        let value = place.value();
+        Self {
+            step: place.step().name.clone(),
+            linear,
+            inputs: place.input().len(),
+            outputs: value.len(),
+            batch: 1,
+            low: value.low,
+            high: value.high,
         }
-        Some(Self {
-            step: step.name.clone(),
-            linear: linear.clone(),
-            inputs: plan.steps[step.inputs[0]].value.len(),
-            outputs: step.value.len(),
+    }
+
+    /// The same for a batch.
+    pub fn for_batch(&self, batch: usize) -> Self {
+        Self {
             batch,
-            low: step.value.low,
-            high: step.value.high,
-        })
+            ..self.clone()
+        }
     }
 
     /// Rows the product makes: one a part and element.
     pub fn answers(&self) -> usize {
-        self.outputs * self.linear.parts.len()
+        self.outputs * self.linear.parts()
     }
 
     /// The product's rows for the parts of one element: parts of a channel are channels of their own, side by side.
     pub fn answers_of(&self, element: usize) -> impl Iterator<Item = usize> + use<> {
         let positions = self.outputs / self.linear.geometry.out_channels;
-        let parts = self.linear.parts.len();
+        let parts = self.linear.parts();
         let (channel, position) = (element / positions, element % positions);
         (0..parts).map(move |part| (channel * parts + part) * positions + position)
     }
 
-    /// Rows and bytes of the request message that starts at row `done`.
-    pub fn request(&self, done: usize) -> (usize, usize) {
-        let row = self.linear.request_row_bytes(self.batch);
-        let rows = rows_per_message(row).min(self.inputs - done);
-        (rows, rows * row)
+    /// The rows of each message of the request.
+    pub fn request(&self) -> Parts {
+        cut_rows(self.inputs, self.linear.rlwe.request_row_bytes(self.batch))
     }
 
-    /// Rows and bytes of the answer message that starts at row `done`; `published`: its rows of `a'` are known.
-    pub fn answer(&self, done: usize, published: bool) -> (usize, usize) {
-        let row = self.answer_row_bytes(published);
-        let rows = rows_per_message(row).min(self.outputs - done);
-        (rows, rows * row)
+    /// The rows of each message of the answer; `published`: their `a'` are known.
+    pub fn answer(&self, published: bool) -> Parts {
+        cut_rows(self.outputs, self.answer_row_bytes(published))
+    }
+
+    /// All messages of a batch; `published`: an earlier one brought the seed and the rows of `a'`.
+    pub fn messages(&self, published: bool) -> Messages {
+        let seed = Message::client(SEED, SEED_BYTES);
+        let key = Message::client(PUBLIC_KEY, self.linear.rlwe.public_key_bytes(self.batch));
+        let rows = [
+            self.linear.rlwe.request_row_bytes(self.batch),
+            self.answer_row_bytes(published),
+        ];
+        let answer = self.answer(published);
+        Messages::new(&self.step)
+            .with_all((!published).then_some(seed))
+            .with_all(self.linear.share_encoding().map(|_| key))
+            .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
+            .with_all(answer.messages(Party::Server, ANSWER, rows[1]))
     }
 
     /// Bytes of an element's answer, with or without its `a'`.

@@ -2,74 +2,36 @@
 //! publishes with the first batch (see [`pronghorn_he::shares`]). Later batches exchange `b` alone, until [`PUBLISHED_BLOCKS`] are through:
 //! both parties count them alike, since the batches of a connection run one after the other.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
-use pronghorn_plan::cost::{PUBLISHED_BLOCKS, SEED_BYTES};
+use pronghorn_plan::cost::SEED_BYTES;
 use pronghorn_ring::random::Seed;
 
-/// What one party keeps of each linear step. Clones share it.
-pub struct Published<T>(Arc<Mutex<BTreeMap<usize, Entry<T>>>>);
+use crate::connection::Kept;
 
-/// What is kept of a step, and for how many more blocks.
-struct Entry<T> {
-    published: Arc<T>,
-    blocks: usize,
-}
+/// What one party keeps of a step, for so many blocks.
+pub(crate) type Rows<T> = Kept<Arc<T>>;
 
-impl<T> Clone for Published<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<T> Default for Published<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T> Published<T> {
-    /// The place of a step, for a batch of so many blocks.
-    pub fn at(&self, step: usize, blocks: usize) -> Place<T> {
-        Place {
-            all: self.clone(),
-            step,
-            blocks,
-        }
-    }
-}
-
-/// Where what was published of one step is kept, for one batch.
+/// The rows of one step, for one batch.
 pub struct Place<T> {
-    all: Published<T>,
-    step: usize,
-    blocks: usize,
+    pub(crate) rows: Rows<T>,
+    /// Blocks of the batch.
+    pub(crate) blocks: usize,
+    /// Blocks that rows serve.
+    pub(crate) most: usize,
 }
 
 impl<T> Place<T> {
-    /// What an earlier batch left; none where the blocks of this one are too many, and then it is forgotten.
+    /// The rows that an earlier batch left; `None` where they do not serve the blocks of this one,
+    /// and then they are forgotten.
     pub fn get(&self) -> Option<Arc<T>> {
-        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = all.get_mut(&self.step)?;
-        if let Some(left) = entry.blocks.checked_sub(self.blocks) {
-            entry.blocks = left;
-            return Some(entry.published.clone());
-        }
-        all.remove(&self.step);
-        None
+        self.rows.spend(self.blocks)
     }
 
     /// For later batches.
     pub fn put(&self, published: T) {
-        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = Entry {
-            published: Arc::new(published),
-            blocks: PUBLISHED_BLOCKS.saturating_sub(self.blocks),
-        };
-        all.insert(self.step, entry);
+        let left = self.most.saturating_sub(self.blocks);
+        self.rows.put_for(Arc::new(published), left);
     }
 }
 
@@ -87,22 +49,4 @@ pub struct ServerPublished {
     pub seed: [u8; SEED_BYTES],
     /// Of what hides the layer in the rows of `a'`.
     pub rerandomiser: Seed,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn serves_so_many_blocks() {
-        let all = Published::default();
-        let place = |blocks| all.at(3, blocks);
-        assert!(place(1).get().is_none());
-        place(24).put("rows");
-        assert!(all.at(4, 1).get().is_none());
-        for _ in 0..PUBLISHED_BLOCKS / 8 - 3 {
-            assert!(place(8).get().is_some());
-        }
-        assert!(place(8).get().is_none() && place(0).get().is_none());
-    }
 }

@@ -1,6 +1,6 @@
 //! The model owner's half of a linear step.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pronghorn_graph::{
     fixed::{Digit, Linear},
@@ -10,10 +10,7 @@ use pronghorn_he::{
     RlweRing, rlwe,
     shares::{HideScratch, ShareEncoding},
 };
-use pronghorn_plan::{
-    cost::SEED_BYTES,
-    plan::{LinearPlan, Part, Step},
-};
+use pronghorn_plan::{cost::SEED_BYTES, steps::linear::clear::Part};
 use pronghorn_product::{PackedWeights, Tiles};
 use pronghorn_ring::{
     Word, bits,
@@ -23,13 +20,14 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    Shape,
+    Answers, INPUT, Layer, PUBLIC_KEY, SEED, Shape,
     published::{Place, ServerPublished},
     shares::ServerShares,
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::Share,
 };
 
@@ -46,49 +44,52 @@ impl<W: Word> PreparedLayer<W> {
     ///
     /// # Errors
     /// When the weights do not go with the geometry, or the parameters are refused.
-    pub fn new(layer: &Linear, plan: &LinearPlan, step: &Step) -> Result<Self, EngineError> {
-        let ring = RlweRing::<W>::new(plan.degree, plan.modulus).map_err(|source| {
+    pub(crate) fn new(weights: &Linear, shape: &Shape) -> Result<Self, EngineError> {
+        let Layer { rlwe, answers, .. } = &shape.linear;
+        let ring = RlweRing::<W>::new(rlwe.degree, rlwe.modulus).map_err(|source| {
             EngineError::Parameters {
-                step: step.name.clone(),
+                step: shape.step.clone(),
                 source,
             }
         })?;
-        let stacked = stack(layer, &plan.parts);
+        let positions = shape.outputs / weights.bias.len();
+        let rows = |word: W| std::iter::repeat_n(word, positions);
+        let modulus = *ring.modulus();
+        let (stacked, addend) = match answers {
+            Answers::Shares(encoding) => {
+                let bias = weights.bias.iter();
+                let words = bias.map(|&bias| W::from_u64(encoding.encode(bias)));
+                (weights.clone(), words.flat_map(rows).collect())
+            }
+            Answers::Values(clear) => {
+                let stacked = stack(weights, &clear.parts);
+                let scale = modulus.from_i64(1 << clear.scale_log);
+                let centres = clear.parts.iter().map(Part::centre).cycle();
+                let messages = stacked.bias.iter().zip(centres);
+                let words = messages.map(|(&bias, centre)| {
+                    modulus.mul(modulus.from_i64(i64::from(bias) - centre), scale)
+                });
+                let addend = words.flat_map(rows).collect();
+                (stacked, addend)
+            }
+        };
         let weights =
             PackedWeights::new(&stacked.geometry, &stacked.weights).map_err(|source| {
                 EngineError::Weights {
-                    step: step.name.clone(),
+                    step: shape.step.clone(),
                     source,
                 }
             })?;
-        let modulus = *ring.modulus();
-        let positions = step.value.len() / layer.bias.len();
-        let rows = |word: W| std::iter::repeat_n(word, positions);
-        if let Some(encoding) = plan.share_encoding() {
-            let words = layer
-                .bias
-                .iter()
-                .map(|&bias| W::from_u64(encoding.encode(bias)));
-            return Ok(Self {
-                ring,
-                weights,
-                addend: words.flat_map(rows).collect(),
-            });
-        }
-        let scale = modulus.from_i64(1 << plan.scale_log);
-        let centres = plan.parts.iter().map(Part::centre).cycle();
-        let messages = stacked
-            .bias
-            .iter()
-            .zip(centres)
-            .map(|(&bias, centre)| i64::from(bias) - centre);
-        let words = messages.map(|message| modulus.mul(modulus.from_i64(message), scale));
-        let addend = words.flat_map(rows).collect();
         Ok(Self {
             ring,
             weights,
             addend,
         })
+    }
+
+    /// The ring of its ciphertexts.
+    pub(crate) fn ring(&self) -> &RlweRing<W> {
+        &self.ring
     }
 }
 
@@ -144,7 +145,6 @@ pub struct LinearServer<W: Word> {
     generator: Option<Prg>,
     shares: Option<ServerShares<W>>,
     publication: Option<Publication>,
-    state: State,
 }
 
 /// Rows of `a'` that serve several batches.
@@ -159,15 +159,6 @@ enum Publication {
     },
 }
 
-#[derive(Clone, Copy)]
-enum State {
-    ReceiveSeed,
-    ReceiveKey,
-    ReceiveRows { done: usize },
-    SendRows { done: usize },
-    Done,
-}
-
 impl<W: Word> LinearServer<W> {
     /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares where they were made
     /// ahead, and is used once; `place` is where rows of `a'` are kept that serve several batches.
@@ -177,7 +168,7 @@ impl<W: Word> LinearServer<W> {
         input: Share,
         masks: Option<Seed>,
         place: Option<Place<ServerPublished>>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let mut server = Self {
             shape,
             layer,
@@ -187,7 +178,6 @@ impl<W: Word> LinearServer<W> {
             generator: None,
             shares: None,
             publication: None,
-            state: State::ReceiveSeed,
         };
         match server.shape.linear.share_encoding() {
             Some(encoding) => server.share(encoding, input, masks, place)?,
@@ -199,7 +189,10 @@ impl<W: Word> LinearServer<W> {
             }
             None => {}
         }
-        Ok(server)
+        Ok(Exchange::new(
+            server.shape.messages(server.is_published()),
+            server,
+        ))
     }
 
     /// Makes ready for a step on shares.
@@ -217,7 +210,6 @@ impl<W: Word> LinearServer<W> {
             self.shares = Some(shares(&sent.rerandomiser));
             self.publication = Some(Publication::Sent);
             self.expect_rows(&sent.seed);
-            self.state = State::ReceiveKey;
             return Ok(());
         }
         let rerandomiser = Seed::from_os()?;
@@ -243,7 +235,7 @@ impl<W: Word> LinearServer<W> {
     /// `a' = W a`, while the client is still encrypting.
     fn multiply_a(&mut self, seed: &[u8; SEED_BYTES]) {
         let generator = rlwe::a_generator(&Seed::from_bytes(*seed));
-        let (n, q) = (self.shape.linear.degree, self.layer.ring.modulus());
+        let (n, q) = (self.shape.linear.rlwe.degree, self.layer.ring.modulus());
         let mut rows = vec![W::default(); self.shape.inputs * n];
         rows.par_chunks_mut(n)
             .enumerate()
@@ -285,21 +277,20 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// Unpacks the rows of one request message and checks that they are residues.
-    fn unpack(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
-        const MESSAGE: &str = "the encrypted input";
+    fn unpack(&mut self, rows: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
         let Shape {
             step,
             linear,
             batch,
             ..
         } = &self.shape;
-        let row_bytes = linear.request_row_bytes(*batch);
-        self.rows[done * batch..][..rows * batch]
+        let row_bytes = linear.rlwe.request_row_bytes(*batch);
+        self.rows[rows.start * batch..rows.end * batch]
             .par_chunks_mut(*batch)
             .zip(message.par_chunks(row_bytes))
-            .enumerate()
-            .try_for_each(|(index, (words, bytes))| {
-                residues(step, linear, (MESSAGE, done + index), bytes, words)
+            .zip(rows)
+            .try_for_each(|((words, bytes), row)| {
+                residues(step, linear, (INPUT, row), bytes, words)
             })
     }
 
@@ -312,7 +303,7 @@ impl<W: Word> LinearServer<W> {
             batch,
             ..
         } = &self.shape;
-        let mut words = vec![W::default(); batch.next_multiple_of(linear.degree)];
+        let mut words = vec![W::default(); batch.next_multiple_of(linear.rlwe.degree)];
         residues(step, linear, (PUBLIC_KEY, 0), message, &mut words)?;
         if let (Some(shares), Some(generator)) = (&mut self.shares, &self.generator) {
             shares.take_key(&self.layer.ring, generator, *inputs as u64, words);
@@ -320,20 +311,27 @@ impl<W: Word> LinearServer<W> {
         Ok(())
     }
 
-    /// Packs rows `done..done + rows` of the answer.
-    fn pack(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) {
+    /// Packs rows of the answer.
+    fn pack(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
         if self.shares.is_some() {
-            return self.pack_hidden(done, rows, out);
+            return self.pack_hidden(rows, out);
         }
         let Shape { linear, batch, .. } = &self.shape;
         let row_bytes = linear.answer_row_bytes(*batch);
-        out.resize(rows * row_bytes, 0);
-        out.par_chunks_mut(row_bytes).enumerate().for_each_init(
-            || (vec![W::default(); linear.degree.max(*batch)], Vec::new()),
-            |(words, packed), (index, bytes)| {
+        let start = out.len();
+        out.resize(start + rows.len() * row_bytes, 0);
+        let places = out[start..].par_chunks_mut(row_bytes);
+        places.zip(rows).for_each_init(
+            || {
+                (
+                    vec![W::default(); linear.rlwe.degree.max(*batch)],
+                    Vec::new(),
+                )
+            },
+            |(words, packed), (bytes, row)| {
                 packed.clear();
-                for answer in self.shape.answers_of(done + index) {
-                    let a = &mut words[..linear.degree];
+                for answer in self.shape.answers_of(row) {
+                    let a = &mut words[..linear.rlwe.degree];
                     self.a.read_row(answer, a);
                     pack_a(&self.layer.ring, linear, a, packed);
                     let b = &mut words[..*batch];
@@ -346,7 +344,7 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// The same for an answer that nobody may read, which leaves the server its shares.
-    fn pack_hidden(&mut self, done: usize, rows: usize, out: &mut Vec<u8>) {
+    fn pack_hidden(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
         let published = self.is_published();
         let Shape { linear, batch, .. } = &self.shape;
         let (ring, a_tiles, b_tiles) = (&self.layer.ring, &self.a, &self.b);
@@ -354,21 +352,22 @@ impl<W: Word> LinearServer<W> {
             return;
         };
         let row_bytes = self.shape.answer_row_bytes(published);
-        out.resize(rows * row_bytes, 0);
+        let start = out.len();
+        out.resize(start + rows.len() * row_bytes, 0);
         let room = || {
             let words = |count| vec![W::default(); count];
             (
-                words(linear.degree),
+                words(linear.rlwe.degree),
                 words(*batch),
                 HideScratch::new(ring),
                 Vec::new(),
             )
         };
-        out.par_chunks_mut(row_bytes)
-            .zip(output.words_mut()[done * batch..].par_chunks_mut(*batch))
-            .enumerate()
-            .for_each_init(room, |(a, b, scratch, packed), (index, (bytes, share))| {
-                let row = done + index;
+        out[start..]
+            .par_chunks_mut(row_bytes)
+            .zip(output.words_mut()[rows.start * batch..].par_chunks_mut(*batch))
+            .zip(rows)
+            .for_each_init(room, |(a, b, scratch, packed), ((bytes, share), row)| {
                 packed.clear();
                 b_tiles.read_row(row, b);
                 if published {
@@ -382,164 +381,91 @@ impl<W: Word> LinearServer<W> {
                 bytes.copy_from_slice(packed);
             });
     }
-
-    fn length(
-        &self,
-        message: &'static str,
-        found: usize,
-        expected: usize,
-    ) -> Result<(), EngineError> {
-        if found == expected {
-            return Ok(());
-        }
-        Err(EngineError::Length {
-            step: self.shape.step.clone(),
-            message,
-            found,
-            expected,
-        })
-    }
 }
 
-const PUBLIC_KEY: &str = "the public key";
-
 /// Switches the modulus of an answer's `a`, and packs it.
-fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &LinearPlan, a: &mut [W], packed: &mut Vec<u8>) {
-    ring.drop_low_bits_public(a, linear.dropped_bits_a);
-    bits::pack(a, linear.answer_bits_a(), packed);
+fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &Layer, a: &mut [W], packed: &mut Vec<u8>) {
+    ring.drop_low_bits_public(a, linear.rlwe.dropped_bits_a);
+    bits::pack(a, linear.rlwe.answer_bits_a(), packed);
 }
 
 /// The same for `b`.
-fn pack_b<W: Word>(linear: &LinearPlan, b: &mut [W], packed: &mut Vec<u8>) {
+fn pack_b<W: Word>(linear: &Layer, b: &mut [W], packed: &mut Vec<u8>) {
     b.iter_mut()
-        .for_each(|word| *word = *word >> linear.dropped_bits);
-    bits::pack(b, linear.answer_bits(), packed);
+        .for_each(|word| *word = *word >> linear.rlwe.dropped_bits);
+    bits::pack(b, linear.rlwe.answer_bits(), packed);
 }
 
 /// Unpacks row `row` of a message and checks that its words are residues.
 fn residues<W: Word>(
     step: &str,
-    linear: &LinearPlan,
+    linear: &Layer,
     (message, row): (&'static str, usize),
     bytes: &[u8],
     words: &mut [W],
 ) -> Result<(), EngineError> {
-    bits::unpack(bytes, linear.modulus_bits(), words).map_err(|source| EngineError::Packing {
-        step: step.to_owned(),
-        message,
-        row,
-        source,
+    bits::unpack(bytes, linear.rlwe.modulus_bits(), words).map_err(|source| {
+        EngineError::Packing {
+            step: step.to_owned(),
+            message,
+            row,
+            source,
+        }
     })?;
     let largest = words
         .iter()
         .fold(W::default(), |most, &word| most.max(word));
-    if largest.to_u64() < linear.modulus {
+    if largest.to_u64() < linear.rlwe.modulus {
         return Ok(());
     }
     Err(EngineError::Word {
         step: step.to_owned(),
         message,
         row,
-        modulus: linear.modulus,
+        modulus: linear.rlwe.modulus,
     })
 }
 
-impl<W: Word> Machine for LinearServer<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for LinearServer<W> {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::ReceiveSeed | State::ReceiveKey | State::ReceiveRows { .. } => Want::Receive,
-            State::SendRows { .. } => Want::Send,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let State::SendRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is not at the server's turn",
-            });
-        };
-        let (rows, _) = self.shape.answer(done, self.is_published());
-        self.pack(done, rows, out);
-        let done = done + rows;
-        self.state = if done == self.shape.outputs {
-            self.publish();
-            State::Done
-        } else {
-            State::SendRows { done }
-        };
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        match self.state {
-            State::ReceiveSeed => {
-                self.length("the seed of a", message.len(), SEED_BYTES)?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            SEED => {
                 let found = message.try_into().expect("the length was checked");
                 self.multiply_a(&found);
                 if let Some(Publication::Due { seed, .. }) = &mut self.publication {
                     *seed = found;
                 }
-                self.state = if self.shares.is_some() {
-                    State::ReceiveKey
-                } else {
-                    State::ReceiveRows { done: 0 }
-                };
             }
-            State::ReceiveKey => {
-                let expected = self.shape.linear.public_key_bytes(self.shape.batch);
-                self.length(PUBLIC_KEY, message.len(), expected)?;
-                self.take_key(message)?;
-                self.state = State::ReceiveRows { done: 0 };
-            }
-            State::ReceiveRows { done } => {
-                let (rows, expected) = self.shape.request(done);
-                self.length("the encrypted input", message.len(), expected)?;
-                self.unpack(done, rows, message)?;
-                let done = done + rows;
-                self.state = State::ReceiveRows { done };
-                if done == self.shape.inputs {
+            PUBLIC_KEY => self.take_key(message)?,
+            INPUT => {
+                self.unpack(self.shape.request().range(turn.index), message)?;
+                if turn.last {
                     self.multiply_b();
-                    self.state = State::SendRows { done: 0 };
                 }
             }
-            State::SendRows { .. } => {
-                return Err(EngineError::OutOfTurn {
-                    state: "is at the server's turn",
-                });
-            }
-            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
+            _ => return Err(turn.unknown()),
         }
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::ReceiveSeed => SEED_BYTES,
-            State::ReceiveKey => self.shape.linear.public_key_bytes(self.shape.batch),
-            State::ReceiveRows { done } => self.shape.request(done).1,
-            _ => 0,
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.pack(
+            self.shape.answer(self.is_published()).range(turn.index),
+            out,
+        );
+        if turn.last {
+            self.publish();
         }
-    }
-
-    fn progress(&self) -> Progress {
-        let done = match self.state {
-            State::ReceiveSeed | State::ReceiveKey => 0,
-            State::ReceiveRows { done } => done,
-            State::SendRows { done } => self.shape.inputs + done,
-            State::Done => self.shape.inputs + self.shape.outputs,
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
+        Ok(())
     }
 }
 
-impl<W: Word> StepMachine for LinearServer<W> {
-    fn into_share(self: Box<Self>) -> Share {
-        self.shares.map_or(Share::Zero, ServerShares::into_share)
+impl<W: Word> StepProtocol for LinearServer<W> {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(
+            self.shares.map_or(Share::Zero, ServerShares::into_share),
+        ))
     }
 }

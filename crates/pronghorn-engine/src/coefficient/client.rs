@@ -10,10 +10,11 @@ use pronghorn_ring::{
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{ANSWER, Polynomial, Shape, Words, publication};
+use super::{Polynomial, Shape, publication};
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -30,14 +31,6 @@ pub struct CoefficientClient<W: Word> {
     /// What is to be sent, then what came.
     words: Vec<W>,
     output: Batch,
-    state: State,
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    Send(usize),
-    Receive(usize),
-    Done,
 }
 
 impl<W: Word> CoefficientClient<W> {
@@ -48,19 +41,18 @@ impl<W: Word> CoefficientClient<W> {
         seed: &[u8; 32],
         published: Arc<Vec<W>>,
         input: Batch,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let refused = |reason| EngineError::Unsupported {
             step: shape.step.clone(),
             reason,
         };
-        if published.len() != shape.layout.published() * shape.linear.degree {
+        if published.len() != shape.layout.published() * shape.linear.rlwe.degree {
             return Err(refused("the published polynomials are of another plan"));
         }
-        let encoding = shape.linear.share_encoding();
-        let encoding = encoding.ok_or_else(|| refused("its modulus does not hold its shares"))?;
-        let ring = publication::ring(&shape.linear, &shape.step)?;
+        let encoding = shape.encoding()?;
+        let ring = publication::ring(&shape.linear.rlwe, &shape.step)?;
         let key = SecretKey::generate(&ring, shape.batch, &Seed::from_os()?);
-        Ok(Self {
+        let client = Self {
             output: Batch::zeros(shape.outputs, shape.batch),
             shape,
             ring,
@@ -70,8 +62,8 @@ impl<W: Word> CoefficientClient<W> {
             published,
             input: Some(input),
             words: Vec::new(),
-            state: State::Send(0),
-        })
+        };
+        Ok(Exchange::new(client.shape.messages(), client))
     }
 
     /// All words of the request, image by image.
@@ -80,7 +72,8 @@ impl<W: Word> CoefficientClient<W> {
             return;
         };
         let (shape, ring, encoding) = (&self.shape, &self.ring, &self.encoding);
-        let (images, degree, image_words) = (shape.batch, shape.linear.degree, shape.image_words());
+        let (images, degree, image_words) =
+            (shape.batch, shape.linear.rlwe.degree, shape.image_words());
         let mut words = vec![W::default(); images * image_words];
         let mut place = |start: usize, made: &[W]| {
             let count = made.len() / images;
@@ -142,8 +135,11 @@ impl<W: Word> CoefficientClient<W> {
         };
         let words = std::mem::take(&mut self.words);
         let (shape, ring, encoding) = (&self.shape, &self.ring, &self.encoding);
-        let (images, degree, dropped) =
-            (shape.batch, shape.linear.degree, shape.linear.dropped_bits);
+        let (images, degree, dropped) = (
+            shape.batch,
+            shape.linear.rlwe.degree,
+            shape.linear.rlwe.dropped_bits,
+        );
         let (size, tiles) = (shape.positions() * images, shape.layout.tiles());
         let outputs: Vec<Vec<(usize, u32)>> = (0..tiles)
             .map(|tile| shape.layout.outputs(tile).collect())
@@ -179,75 +175,32 @@ impl<W: Word> CoefficientClient<W> {
     }
 }
 
-impl<W: Word> Machine for CoefficientClient<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for CoefficientClient<W> {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::Send(_) => Want::Send,
-            State::Receive(_) => Want::Receive,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let State::Send(message) = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is not at the client's turn",
-            });
-        };
-        if message == 0 {
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        if turn.index == 0 {
             self.encrypt();
         }
-        let request = self.shape.request();
-        request.pack(message, &self.words, out);
-        self.state = State::Send(message + 1);
-        if message + 1 == request.messages() {
+        self.shape.request().pack(turn.index, &self.words, out);
+        if turn.last {
             self.words = vec![W::default(); self.shape.answer().count];
-            self.state = State::Receive(0);
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let State::Receive(index) = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the client's turn",
-            });
-        };
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         let answer = self.shape.answer();
-        answer.unpack((&self.shape.step, ANSWER), index, message, &mut self.words)?;
-        self.state = State::Receive(index + 1);
-        if index + 1 == answer.messages() {
+        answer.unpack(&self.shape.step, turn, message, &mut self.words)?;
+        if turn.last {
             self.decrypt();
-            self.state = State::Done;
         }
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::Receive(index) => self.shape.answer().bytes(index),
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let [request, answer]: [Words; 2] = [self.shape.request(), self.shape.answer()];
-        let done = match self.state {
-            State::Send(index) => index,
-            State::Receive(index) => request.messages() + index,
-            State::Done => request.messages() + answer.messages(),
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
     }
 }
 
-impl<W: Word> StepMachine for CoefficientClient<W> {
-    fn into_share(self: Box<Self>) -> Share {
-        Share::Words(self.output)
+impl<W: Word> StepProtocol for CoefficientClient<W> {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

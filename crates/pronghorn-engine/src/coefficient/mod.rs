@@ -1,12 +1,16 @@
 //! The coefficient engine: layers of one image or a few, without rotations and without keys (rotation-free convolution; design: one polynomial
 //! each way).
 //!
-//! A linear step is a product of polynomials whose wanted coefficients are the layer's outputs ([`pronghorn_plan::coefficient`] says where values sit).
-//! With published `p = sum_i f_i a_i + u a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image:
+//! A linear step is a product of polynomials whose wanted coefficients are the layer's outputs ([`pronghorn_plan::steps::linear::coefficient`] says where values sit).
+//! With published `p = sum_i f_i a_i + u a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image,
+//! the messages of a step are, both as one stream of words cut into messages of [`WORDS_PER_MESSAGE`]:
 //!
-//! 1. client: `b_0 = e_0 - a_0 s` and, in the coefficients that are read, `b_i = m_i + e_i - a_i s`;
-//! 2. server: in the coefficients that are outputs, `sum_i f_i b_i + u b_0`, plus its share's part, the bias and a uniform mask;
-//! 3. client: adds `p s` there, and has its share.
+//! | message | from | words |
+//! |---|---|---|
+//! | the encrypted input, image by image | client | `b_0 = e_0 - a_0 s` and, in the coefficients that are read, `b_i = m_i + e_i - a_i s` |
+//! | the encrypted answer, `[output][image]` | server | in the coefficients that are outputs, `sum_i f_i b_i + u b_0`, plus its share's part, the bias and a uniform mask |
+//!
+//! The client adds `p s` there, and has its share. What the server publishes comes before ([`publication`]).
 //!
 //! The server's sum is over `b` where it stands, a convolution of words by small weights ([`product`]); it transforms nothing but `u b_0`. All
 //! polynomials `a` and the published ones are the same for all images ([`publication`]).
@@ -21,19 +25,30 @@ pub mod client;
 pub mod product;
 pub mod publication;
 pub mod server;
+mod sides;
 mod simd;
-pub mod step;
 #[cfg(test)]
 mod tests;
 
+use std::{ops::Range, sync::Arc};
+
+use pronghorn_he::shares::ShareEncoding;
 use pronghorn_plan::{
-    LinearPlan, Plan, StepKind,
-    coefficient::Layout,
-    cost::{WORDS_PER_MESSAGE, stream_bytes},
+    Derived,
+    cost::WORDS_PER_MESSAGE,
+    rlwe::stream_bytes,
+    step::Compiled,
+    steps::linear::coefficient::{CoefficientLinear, Layout},
 };
 use pronghorn_ring::{Word, bits};
 
-use crate::error::EngineError;
+use crate::{
+    error::EngineError,
+    exchange::{Message, Messages, Parts, Turn},
+};
+
+const REQUEST: &str = "the encrypted input";
+const ANSWER: &str = "the encrypted answer";
 
 /// The sizes both parties' machines share.
 #[derive(Clone)]
@@ -41,9 +56,9 @@ pub(crate) struct Shape {
     /// Name of the step, for messages.
     pub step: String,
     /// Engine parameters.
-    pub linear: LinearPlan,
+    pub linear: CoefficientLinear,
     /// Where values sit.
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
     /// Output elements.
     pub outputs: usize,
     /// Images.
@@ -51,18 +66,37 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of linear step `index`; `None` when that step is none of this engine.
-    pub fn of(plan: &Plan, index: usize, batch: usize) -> Option<Self> {
-        let step = &plan.steps[index];
-        let StepKind::Linear(linear) = &step.kind else {
-            return None;
+    /// The shape of a layer in its plan, for batches of one image.
+    pub fn new(linear: &CoefficientLinear, step: &Compiled<'_>) -> Result<Self, EngineError> {
+        let (Derived::Polynomials(layout), place) = (step.derived, &step.place) else {
+            return Err(EngineError::Unsupported {
+                step: step.place.step().name.clone(),
+                reason: "it has no layout of polynomials",
+            });
         };
-        Some(Self {
-            step: step.name.clone(),
-            layout: linear.layout()?,
+        Ok(Self {
+            step: place.step().name.clone(),
             linear: linear.clone(),
-            outputs: step.value.len(),
+            layout: layout.clone(),
+            outputs: place.value().len(),
+            batch: 1,
+        })
+    }
+
+    /// The same for a batch.
+    pub fn for_batch(&self, batch: usize) -> Self {
+        Self {
             batch,
+            ..self.clone()
+        }
+    }
+
+    /// How shares sit in words.
+    fn encoding(&self) -> Result<ShareEncoding, EngineError> {
+        let encoding = self.linear.rlwe.share_encoding(self.linear.shares);
+        encoding.ok_or_else(|| EngineError::Unsupported {
+            step: self.step.clone(),
+            reason: "its modulus does not hold its shares",
         })
     }
 
@@ -73,13 +107,13 @@ impl Shape {
 
     /// Words of an image's request: its polynomial that hides answers, then what is read, tile by tile and polynomial by polynomial.
     fn image_words(&self) -> usize {
-        self.linear.degree + self.layout.words()
+        self.linear.rlwe.degree + self.layout.words()
     }
 
     /// The input polynomials in the order of the request: tile, polynomial, and the first word in the image's request.
     fn polynomials(&self) -> Vec<Polynomial> {
         let per_tile = self.layout.polynomials();
-        let mut start = self.linear.degree;
+        let mut start = self.linear.rlwe.degree;
         let mut all = Vec::with_capacity(per_tile * self.layout.tiles());
         for tile in 0..self.layout.tiles() {
             for index in 0..per_tile {
@@ -103,23 +137,33 @@ impl Shape {
 
     fn request(&self) -> Words {
         Words {
-            count: self.linear.coefficient_request(&self.layout, self.batch),
-            width: self.linear.modulus_bits(),
-            most: self.linear.modulus - 1,
+            count: self.linear.request_words(&self.layout, self.batch),
+            width: self.linear.rlwe.modulus_bits(),
+            most: self.linear.rlwe.modulus - 1,
         }
     }
 
     fn answer(&self) -> Words {
         Words {
             count: self.outputs * self.batch,
-            width: self.linear.answer_bits(),
-            most: (self.linear.modulus - 1) >> self.linear.dropped_bits,
+            width: self.linear.rlwe.answer_bits(),
+            most: (self.linear.rlwe.modulus - 1) >> self.linear.rlwe.dropped_bits,
         }
+    }
+
+    /// All messages of a batch, each a row of progress.
+    fn messages(&self) -> Messages {
+        let (request, answer) = (self.request(), self.answer());
+        let requests = request.parts().ranges();
+        let answers = answer.parts().ranges();
+        Messages::new(&self.step)
+            .with_all(requests.map(|words| Message::client(REQUEST, request.bytes(&words)).rows(1)))
+            .with_all(answers.map(|words| Message::server(ANSWER, answer.bytes(&words)).rows(1)))
     }
 
     /// The step's share of the progress.
     pub fn rows(&self) -> u64 {
-        (self.request().messages() + self.answer().messages()) as u64
+        (self.request().parts().count() + self.answer().parts().count()) as u64
     }
 }
 
@@ -140,45 +184,33 @@ struct Words {
 }
 
 impl Words {
-    /// Messages.
-    fn messages(&self) -> usize {
-        self.count.div_ceil(WORDS_PER_MESSAGE)
+    /// The words of each message.
+    fn parts(&self) -> Parts {
+        Parts {
+            items: self.count,
+            most: WORDS_PER_MESSAGE,
+        }
     }
 
-    /// The words of message `index`.
-    fn range(&self, index: usize) -> std::ops::Range<usize> {
-        let first = index * WORDS_PER_MESSAGE;
-        first..self.count.min(first + WORDS_PER_MESSAGE)
-    }
-
-    /// Bytes of message `index`.
-    fn bytes(&self, index: usize) -> usize {
-        stream_bytes(self.range(index).len(), self.width) as usize
+    /// Bytes of a message of these words.
+    fn bytes(&self, words: &Range<usize>) -> usize {
+        stream_bytes(words.len(), self.width) as usize
     }
 
     fn pack<W: Word>(&self, index: usize, words: &[W], out: &mut Vec<u8>) {
-        bits::pack(&words[self.range(index)], self.width, out);
+        bits::pack(&words[self.parts().range(index)], self.width, out);
     }
 
-    /// Unpacks message `index` to its place in `words`, and checks it.
+    /// Unpacks a message to its place in `words`, and checks it.
     fn unpack<W: Word>(
         &self,
-        (step, message): (&str, &'static str),
-        index: usize,
+        step: &str,
+        turn: Turn,
         bytes: &[u8],
         words: &mut [W],
     ) -> Result<(), EngineError> {
-        let expected = self.bytes(index);
-        if bytes.len() != expected {
-            let (step, found) = (step.to_owned(), bytes.len());
-            return Err(EngineError::Length {
-                step,
-                message,
-                found,
-                expected,
-            });
-        }
-        let words = &mut words[self.range(index)];
+        let (message, index) = (turn.name, turn.index);
+        let words = &mut words[self.parts().range(index)];
         bits::unpack(bytes, self.width, words).map_err(|source| EngineError::Packing {
             step: step.to_owned(),
             message,
@@ -199,6 +231,3 @@ impl Words {
         })
     }
 }
-
-const REQUEST: &str = "the encrypted input";
-const ANSWER: &str = "the encrypted answer";

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use pronghorn_graph::{fixed::Linear, geometry::ConvGeometry};
-use pronghorn_plan::coefficient::Layout;
+use pronghorn_plan::steps::linear::coefficient::Layout;
 use pronghorn_product::{PackedWeights, Scratch, TILE};
 use pronghorn_ring::{Prime, SimdLevel, Word};
 use rayon::prelude::*;

@@ -5,11 +5,14 @@
 //! With another model's weights `u` and `e` are others, since the difference of two publications with the same would be `(f - f') a`.
 //!
 //! Messages, in order:
-//! 1. server: 32 bytes, the epoch, which names its secret without telling it;
-//! 2. client: its seed (32 bytes), for how many images it names it now (4, little-endian), and whether the polynomials are to be sent (1: 0 or 1);
-//! 3. server, if so: the polynomials' coefficients without their dropped bits, some in each message, step by step.
 //!
-//! Each image takes a secret of its own with the same `a`. After the images of message 2, at most [`PUBLICATION_GRANT`], which both parties count, the
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the epoch, which names the server's secret without telling it | server | 32 |
+//! | the client's seed, for how many images it names it now (4 bytes, little-endian), and whether it wants the polynomials (0 or 1) | client | 37 |
+//! | a part of the polynomials, if it wants them: coefficients without their dropped bits, step by step | server | whole polynomials of one step, 1 MiB or one |
+//!
+//! Each image takes a secret of its own with the same `a`. After the images of the second message, at most [`PUBLICATION_GRANT`], which both parties count, the
 //! exchange comes again, and the client names the same seed for [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES) at most.
 
 use std::{
@@ -24,9 +27,9 @@ use pronghorn_he::{
     shares::{HideScratch, Rerandomiser},
 };
 use pronghorn_plan::{
-    LinearPlan, Plan, WordSize,
-    coefficient::Layout,
+    CheckedPlan, Derived, Rlwe, StepKind, WordSize,
     cost::{MOST_SECRETS, PUBLICATION_GRANT},
+    steps::linear::coefficient::Layout,
 };
 use pronghorn_ring::{
     Word, bits,
@@ -37,21 +40,28 @@ use zeroize::Zeroize;
 
 use super::server::PreparedLayer;
 use crate::{
-    batch::rows_per_message,
+    batch::cut_rows,
+    connection::{Connection, Kept, Shelf},
     error::EngineError,
-    machine::{Machine, Progress, Want},
+    exchange::{Exchange, Message, Messages, Party, Protocol, Turn},
+    machine::Machine,
+    protocol::Prelude,
 };
 
 /// Of what is published for a plan and its weights. To be raised when the code makes something else of them, so that no secret of an earlier version hides
 /// two things behind the same numbers.
-pub(crate) const PUBLICATION_VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// Bytes of an epoch, and of a seed.
 const NAME: usize = 32;
 /// Bytes of the client's message.
-const REQUEST: usize = NAME + 5;
+const REQUEST_BYTES: usize = NAME + 5;
 /// Stands for the step in errors about the publication as a whole.
 const STEP: &str = "the published polynomials";
+
+const EPOCH: &str = "the epoch";
+const REQUEST: &str = "the client's seed";
+const PART: &str = "a part";
 
 /// The published polynomials of a layer in the NTT domain, `[output channel][tile][coefficient]`.
 #[derive(Clone)]
@@ -81,12 +91,12 @@ pub struct ServerPublication {
     /// The client's.
     pub seed: [u8; NAME],
     rerandomiser: Arc<Seed>,
-    secrets: Arc<Mutex<Kept>>,
+    secrets: Arc<Mutex<KeptSecrets>>,
 }
 
 /// Secrets of steps, as [`Secrets`] of their words, and the bytes of all.
 #[derive(Default)]
-struct Kept {
+struct KeptSecrets {
     steps: BTreeMap<usize, Arc<dyn Any + Send + Sync>>,
     bytes: u64,
 }
@@ -107,55 +117,9 @@ impl<W: Word> Secrets<W> {
     }
 }
 
-/// A publication of a connection, and how many more images it serves. Clones share it.
-pub struct Slot<T>(Arc<Mutex<Option<(T, usize)>>>);
-
-impl<T> Clone for Slot<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<T> Default for Slot<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T: Clone> Slot<T> {
-    fn with<U>(&self, f: impl FnOnce(&mut Option<(T, usize)>) -> U) -> U {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Fills it, for so many images.
-    pub fn put(&self, publication: T, images: usize) {
-        self.with(|slot| *slot = Some((publication, images)));
-    }
-
-    /// What is there, for whatever number of images.
-    pub fn get(&self) -> Option<T> {
-        self.with(|slot| slot.as_ref().map(|(publication, _)| publication.clone()))
-    }
-
-    /// What is there with the images it serves, and leaves nothing.
-    pub fn take(&self) -> Option<(T, usize)> {
-        self.with(Option::take)
-    }
-
-    /// Counts the images of a batch. False where there is nothing that serves so many: then it is empty, and to be filled before the batch.
-    pub fn count(&self, images: usize) -> bool {
-        self.with(|slot| match slot {
-            Some((_, left)) if *left >= images => {
-                *left -= images;
-                true
-            }
-            _ => {
-                *slot = None;
-                false
-            }
-        })
-    }
-}
+/// A publication that a client has from an earlier connection, to be offered on this one.
+#[derive(Clone)]
+pub(crate) struct Offered(pub ClientPublication);
 
 /// The seed of a step, from one of the whole.
 fn step_seed(seed: &Seed, domain: &'static str, step: usize) -> Seed {
@@ -224,111 +188,104 @@ pub(crate) fn epoch(secret: &Seed) -> [u8; NAME] {
 
 /// The polynomials of a step, and how they are sent.
 #[derive(Clone)]
-struct Rows {
+pub(crate) struct Rows {
     step: usize,
     name: String,
-    linear: LinearPlan,
-    layout: Layout,
+    rlwe: Rlwe,
+    layout: Arc<Layout>,
     count: usize,
 }
 
 impl Rows {
-    fn all(plan: &Plan) -> Vec<Self> {
-        let rows = plan.linear_steps().filter_map(|(index, step, linear)| {
-            let layout = linear.layout()?;
+    fn all(plan: &CheckedPlan) -> Vec<Self> {
+        let rows = plan.steps.iter().enumerate().filter_map(|(index, step)| {
+            let (StepKind::CoefficientLinear(linear), Derived::Polynomials(layout)) =
+                (&step.kind, plan.derived(index))
+            else {
+                return None;
+            };
             Some(Self {
                 step: index,
                 name: step.name.clone(),
-                linear: linear.clone(),
+                rlwe: linear.rlwe,
                 count: layout.published(),
-                layout,
+                layout: layout.clone(),
             })
         });
         rows.collect()
     }
 
     fn bytes(&self) -> usize {
-        self.linear.published_polynomial_bytes()
+        self.rlwe.answer_bytes_a()
     }
 }
 
-/// Which rows of which step a message has.
-struct Messages {
+/// The rows of all steps, cut into messages.
+struct Cut {
     steps: Vec<Rows>,
-    /// Index in `steps`, and the first row.
-    next: (usize, usize),
-    done: u64,
+    /// Index in `steps`, and the rows, of each message.
+    parts: Vec<(usize, Range<usize>)>,
 }
 
-impl Messages {
-    fn new(plan: &Plan) -> Self {
+impl Cut {
+    fn new(plan: &CheckedPlan) -> Self {
+        let steps = Rows::all(plan);
+        let parts = steps.iter().enumerate().flat_map(|(step, rows)| {
+            let ranges = cut_rows(rows.count, rows.bytes()).ranges();
+            ranges.map(move |range| (step, range))
+        });
         Self {
-            steps: Rows::all(plan),
-            next: (0, 0),
-            done: 0,
+            parts: parts.collect(),
+            steps,
         }
     }
 
-    /// The next message's rows.
-    fn current(&self) -> Option<(&Rows, Range<usize>)> {
-        let (step, first) = self.next;
-        let rows = self.steps.get(step)?;
-        let end = rows.count.min(first + rows_per_message(rows.bytes()));
-        Some((rows, first..end))
+    /// The rows of a message.
+    fn part(&self, index: usize) -> (&Rows, Range<usize>) {
+        let (step, range) = &self.parts[index];
+        (&self.steps[*step], range.clone())
     }
 
-    fn advance(&mut self) {
-        let Some((count, range)) = self.current().map(|(rows, range)| (rows.count, range)) else {
-            return;
-        };
-        self.done += range.len() as u64;
-        self.next = if range.end == count {
-            (self.next.0 + 1, 0)
-        } else {
-            (self.next.0, range.end)
-        };
+    /// The bytes of each message.
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        let parts = self.parts.iter();
+        parts.map(|(step, range)| range.len() * self.steps[*step].bytes())
     }
 
-    fn bytes(&self) -> usize {
-        self.current()
-            .map_or(0, |(rows, range)| range.len() * rows.bytes())
-    }
-
-    fn progress(&self) -> Progress {
-        Progress {
-            done: self.done,
-            total: self.steps.iter().map(|rows| rows.count as u64).sum(),
-        }
+    /// All messages.
+    fn messages(&self) -> Messages {
+        let parts = self.lengths().zip(&self.parts).map(|(bytes, (_, range))| {
+            let part = Message::server(PART, bytes);
+            part.rows(range.len()).optional()
+        });
+        Messages::new(STEP)
+            .with(Message::server(EPOCH, NAME))
+            .with(Message::client(REQUEST, REQUEST_BYTES))
+            .with_all(parts)
     }
 }
 
-fn length(message: &'static str, found: usize, expected: usize) -> Result<(), EngineError> {
-    if found == expected {
-        return Ok(());
-    }
+fn length(message: &'static str, found: usize, expected: usize) -> EngineError {
     let step = STEP.to_owned();
-    Err(EngineError::Length {
+    EngineError::Length {
         step,
         message,
         found,
         expected,
-    })
+    }
 }
-
-const NOT_NOW: EngineError = EngineError::OutOfTurn {
-    state: "is at another message of the publication",
-};
 
 /// The client's half: fills its slot.
 pub struct PublicationClient {
-    messages: Messages,
-    slot: Slot<ClientPublication>,
+    cut: Arc<Cut>,
+    slot: Kept<ClientPublication>,
     /// One of an earlier connection, and how many images it may still serve.
     stored: Option<(ClientPublication, usize)>,
     /// Images of the batch that comes next.
     batch: usize,
+    /// Whether the polynomials are to be sent.
+    wanted: bool,
     made: Made,
-    state: ClientState,
 }
 
 /// What has come so far.
@@ -339,41 +296,43 @@ struct Made {
     bytes: Vec<u8>,
 }
 
-#[derive(Clone, Copy)]
-enum ClientState {
-    ReceiveEpoch,
-    SendRequest,
-    ReceiveRows,
-    Done,
-}
-
 impl PublicationClient {
-    /// Before a batch of so many images; `stored` is one of an earlier connection with how many images it still serves, which is of use where the server's
-    /// secret is the same.
-    ///
-    /// # Errors
-    /// When there is no randomness.
-    pub fn new(
-        plan: &Plan,
+    /// Before a batch of so many images, for a plan of so many steps; `stored` is one of an earlier
+    /// connection with the images it still serves, which is of use where the server's secret is the
+    /// same.
+    fn new(
+        cut: &Arc<Cut>,
+        steps: usize,
         batch: usize,
         stored: Option<(ClientPublication, usize)>,
-        slot: Slot<ClientPublication>,
+        slot: Kept<ClientPublication>,
+    ) -> Result<Exchange<Self>, EngineError> {
+        let client = Self::with(cut.clone(), steps, batch, stored, slot)?;
+        Ok(Exchange::new(cut.messages(), client))
+    }
+
+    fn with(
+        cut: Arc<Cut>,
+        steps: usize,
+        batch: usize,
+        stored: Option<(ClientPublication, usize)>,
+        slot: Kept<ClientPublication>,
     ) -> Result<Self, EngineError> {
         let fits = |(publication, images): &(ClientPublication, usize)| {
-            publication.steps.len() == plan.steps.len() && *images >= batch
+            publication.steps.len() == steps && *images >= batch
         };
         Ok(Self {
-            messages: Messages::new(plan),
+            cut,
             slot,
             stored: stored.filter(fits),
             batch,
+            wanted: true,
             made: Made {
                 epoch: [0; NAME],
                 seed: *Seed::from_os()?.as_bytes(),
-                steps: vec![None; plan.steps.len()],
+                steps: vec![None; steps],
                 bytes: Vec::new(),
             },
-            state: ClientState::ReceiveEpoch,
         })
     }
 
@@ -382,50 +341,95 @@ impl PublicationClient {
     /// # Errors
     /// When they are none of this plan.
     pub fn read(
-        plan: &Plan,
+        plan: &CheckedPlan,
         (epoch, seed): ([u8; NAME], [u8; NAME]),
         bytes: &[u8],
     ) -> Result<ClientPublication, EngineError> {
-        let mut reader = Self::new(plan, 0, None, Slot::default())?;
+        let cut = Arc::new(Cut::new(plan));
+        let mut reader = Self::with(cut, plan.steps.len(), 0, None, Kept::default())?;
         (reader.made.epoch, reader.made.seed) = (epoch, seed);
+        let lengths: Vec<usize> = reader.cut.lengths().collect();
         let mut rest = bytes;
-        while reader.messages.current().is_some() {
-            let expected = reader.messages.bytes();
-            let (message, after) = rest.split_at_checked(expected).ok_or_else(|| {
-                length("the file", bytes.len(), bytes.len() + expected).unwrap_err()
-            })?;
-            reader.take(message)?;
+        for (index, expected) in lengths.into_iter().enumerate() {
+            let (message, after) = rest
+                .split_at_checked(expected)
+                .ok_or_else(|| length("the file", bytes.len(), bytes.len() + expected))?;
+            reader.take_part(index, message)?;
             rest = after;
         }
-        length("what follows the end", rest.len(), 0)?;
+        if !rest.is_empty() {
+            return Err(length("what follows the end", rest.len(), 0));
+        }
         Ok(reader.made.finish())
     }
 
-    fn take(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        length("a part", message.len(), self.messages.bytes())?;
-        if let Some((rows, range)) = self.messages.current() {
-            let place = &mut self.made.steps[rows.step];
-            let polynomials = place.get_or_insert_with(|| match rows.linear.word {
-                WordSize::U32 => Polynomials::U32(Arc::default()),
-                WordSize::U64 => Polynomials::U64(Arc::default()),
-            });
-            match polynomials {
-                Polynomials::U32(words) => read_rows(rows, range, message, unshared(words))?,
-                Polynomials::U64(words) => read_rows(rows, range, message, unshared(words))?,
-            }
-            self.made.bytes.extend_from_slice(message);
+    fn take_part(&mut self, index: usize, message: &[u8]) -> Result<(), EngineError> {
+        let (rows, range) = self.cut.part(index);
+        let place = &mut self.made.steps[rows.step];
+        let polynomials = place.get_or_insert_with(|| match rows.rlwe.word {
+            WordSize::U32 => Polynomials::U32(Arc::default()),
+            WordSize::U64 => Polynomials::U64(Arc::default()),
+        });
+        match polynomials {
+            Polynomials::U32(words) => read_rows(rows, range, message, unshared(words))?,
+            Polynomials::U64(words) => read_rows(rows, range, message, unshared(words))?,
         }
-        self.messages.advance();
+        self.made.bytes.extend_from_slice(message);
         Ok(())
     }
 
-    /// The next state once nothing more is to come.
-    fn finish_if_over(&mut self) {
-        if self.messages.current().is_none() {
-            let made = std::mem::replace(&mut self.made, Made::none());
-            self.slot.put(made.finish(), PUBLICATION_GRANT - self.batch);
-            self.state = ClientState::Done;
+    fn request(&mut self, out: &mut Vec<u8>) {
+        let (seed, images) = match &self.stored {
+            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_GRANT)),
+            None => (self.made.seed, PUBLICATION_GRANT),
+        };
+        self.wanted = self.stored.is_none();
+        out.extend_from_slice(&seed);
+        out.extend_from_slice(&(images as u32).to_le_bytes());
+        out.push(u8::from(self.wanted));
+        match self.stored.take() {
+            Some((stored, _)) => self.slot.put_for(stored, images - self.batch),
+            None if self.cut.parts.is_empty() => self.publish(),
+            None => {}
         }
+    }
+
+    /// Keeps what has come, all of it.
+    fn publish(&mut self) {
+        let made = std::mem::replace(&mut self.made, Made::none());
+        self.slot
+            .put_for(made.finish(), PUBLICATION_GRANT - self.batch);
+    }
+}
+
+impl Protocol for PublicationClient {
+    const PARTY: Party = Party::Client;
+
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            EPOCH => {
+                self.made.epoch.copy_from_slice(message);
+                let epoch = self.made.epoch;
+                self.stored.take_if(|(stored, _)| stored.epoch != epoch);
+            }
+            PART => {
+                self.take_part(turn.index, message)?;
+                if turn.last {
+                    self.publish();
+                }
+            }
+            _ => return Err(turn.unknown()),
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, _turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.request(out);
+        Ok(())
+    }
+
+    fn is_due(&self, _name: &'static str) -> bool {
+        self.wanted
     }
 }
 
@@ -461,17 +465,17 @@ fn read_rows<W: Word>(
     message: &[u8],
     words: &mut Vec<W>,
 ) -> Result<(), EngineError> {
-    let linear = &rows.linear;
-    let ring = ring::<W>(linear, &rows.name)?;
-    let most = (linear.modulus - 1) >> linear.dropped_bits_a;
-    words.resize(range.end * linear.degree, W::default());
-    words[range.start * linear.degree..]
-        .par_chunks_exact_mut(linear.degree)
+    let rlwe = &rows.rlwe;
+    let ring = ring::<W>(rlwe, &rows.name)?;
+    let most = (rlwe.modulus - 1) >> rlwe.dropped_bits_a;
+    words.resize(range.end * rlwe.degree, W::default());
+    words[range.start * rlwe.degree..]
+        .par_chunks_exact_mut(rlwe.degree)
         .zip(message.par_chunks_exact(rows.bytes()))
         .enumerate()
         .try_for_each(|(index, (words, bytes))| {
             let row = range.start + index;
-            bits::unpack(bytes, linear.answer_bits_a(), words).map_err(|source| {
+            bits::unpack(bytes, rlwe.answer_bits_a(), words).map_err(|source| {
                 EngineError::Packing {
                     step: rows.name.clone(),
                     message: STEP,
@@ -484,185 +488,176 @@ fn read_rows<W: Word>(
                     step: rows.name.clone(),
                     message: STEP,
                     row,
-                    modulus: linear.modulus,
+                    modulus: rlwe.modulus,
                 });
             }
-            ring.restore_low_bits_public(words, linear.dropped_bits_a);
+            ring.restore_low_bits_public(words, rlwe.dropped_bits_a);
             Ok(())
         })
 }
 
-pub(super) fn ring<W: Word>(linear: &LinearPlan, step: &str) -> Result<RlweRing<W>, EngineError> {
-    RlweRing::new(linear.degree, linear.modulus).map_err(|source| EngineError::Parameters {
+pub(super) fn ring<W: Word>(rlwe: &Rlwe, step: &str) -> Result<RlweRing<W>, EngineError> {
+    RlweRing::new(rlwe.degree, rlwe.modulus).map_err(|source| EngineError::Parameters {
         step: step.to_owned(),
         source,
     })
 }
 
-impl Machine for PublicationClient {
-    type Error = EngineError;
+/// Makes the published polynomials of a layer, in the words of its plan.
+trait Publish: Send + Sync {
+    /// Appends the polynomials of a range of rows.
+    fn write(
+        &self,
+        rows: &Rows,
+        range: Range<usize>,
+        publication: &ServerPublication,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EngineError>;
+}
 
-    fn want(&self) -> Want {
-        match self.state {
-            ClientState::ReceiveEpoch | ClientState::ReceiveRows => Want::Receive,
-            ClientState::SendRequest => Want::Send,
-            ClientState::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let ClientState::SendRequest = self.state else {
-            return Err(NOT_NOW);
-        };
-        let (seed, images, wanted) = match &self.stored {
-            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_GRANT), 0),
-            None => (self.made.seed, PUBLICATION_GRANT, 1),
-        };
-        out.extend_from_slice(&seed);
-        out.extend_from_slice(&(images as u32).to_le_bytes());
-        out.push(wanted);
-        match self.stored.take() {
-            Some((stored, _)) => {
-                self.slot.put(stored, images - self.batch);
-                self.state = ClientState::Done;
-            }
-            None => {
-                self.state = ClientState::ReceiveRows;
-                self.finish_if_over();
-            }
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        match self.state {
-            ClientState::ReceiveEpoch => {
-                length("the epoch", message.len(), NAME)?;
-                self.made.epoch.copy_from_slice(message);
-                let epoch = self.made.epoch;
-                self.stored.take_if(|(stored, _)| stored.epoch != epoch);
-                self.state = ClientState::SendRequest;
-            }
-            ClientState::ReceiveRows => {
-                self.take(message)?;
-                self.finish_if_over();
-            }
-            _ => return Err(NOT_NOW),
-        }
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            ClientState::ReceiveEpoch => NAME,
-            ClientState::ReceiveRows => self.messages.bytes(),
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.messages.progress()
+impl<W: Word> Publish for PreparedLayer<W> {
+    fn write(
+        &self,
+        rows: &Rows,
+        range: Range<usize>,
+        publication: &ServerPublication,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EngineError> {
+        write_rows(rows, range, self, publication, out)
     }
 }
 
-/// A layer that is ready for products, in the words that its plan names.
-#[derive(Clone)]
-pub enum Layer {
-    /// In 32-bit words.
-    U32(Arc<PreparedLayer<u32>>),
-    /// In 64-bit words.
-    U64(Arc<PreparedLayer<u64>>),
+/// The layers whose polynomials a server publishes, by step.
+#[derive(Clone, Default)]
+pub(crate) struct Layers(Arc<Mutex<BTreeMap<usize, Arc<dyn Publish>>>>);
+
+impl Layers {
+    /// Adds the layer of a step.
+    pub fn add<W: Word>(&self, step: usize, layer: Arc<PreparedLayer<W>>) {
+        let mut layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        layers.insert(step, layer);
+    }
+
+    fn get(&self, step: usize) -> Option<Arc<dyn Publish>> {
+        let layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        layers.get(&step).cloned()
+    }
+}
+
+/// The client's part in publications, for plans that have any.
+pub(crate) fn client_prelude(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
+    let cut = Cut::new(plan);
+    let prelude = |cut| ClientPrelude {
+        cut: Arc::new(cut),
+        steps: plan.steps.len(),
+    };
+    (!cut.steps.is_empty()).then(|| Box::new(prelude(cut)) as _)
+}
+
+/// The server's part in them.
+pub(crate) fn server_prelude(
+    plan: &CheckedPlan,
+    shelf: &Shelf,
+    secret: &Arc<Seed>,
+) -> Option<Box<dyn Prelude>> {
+    let cut = Cut::new(plan);
+    let prelude = |cut| ServerPrelude {
+        cut: Arc::new(cut),
+        layers: shelf.at(0),
+        secret: secret.clone(),
+    };
+    (!cut.steps.is_empty()).then(|| Box::new(prelude(cut)) as _)
+}
+
+struct ClientPrelude {
+    cut: Arc<Cut>,
+    steps: usize,
+}
+
+impl Prelude for ClientPrelude {
+    fn start(
+        &self,
+        connection: &Connection,
+        batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+        let publication = connection.kept::<Kept<ClientPublication>>();
+        if publication.spend(batch).is_some() {
+            return Ok(None);
+        }
+        let offered = connection.kept::<Kept<Offered>>().take();
+        let offered = offered.map(|(offered, images)| (offered.0, images));
+        let client = PublicationClient::new(&self.cut, self.steps, batch, offered, publication)?;
+        Ok(Some(Box::new(client)))
+    }
+}
+
+struct ServerPrelude {
+    cut: Arc<Cut>,
+    layers: Layers,
+    secret: Arc<Seed>,
+}
+
+impl Prelude for ServerPrelude {
+    fn start(
+        &self,
+        connection: &Connection,
+        batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+        let publication = connection.kept::<Kept<ServerPublication>>();
+        if publication.spend(batch).is_some() {
+            return Ok(None);
+        }
+        let server = PublicationServer {
+            cut: self.cut.clone(),
+            layers: self.layers.clone(),
+            secret: self.secret.clone(),
+            slot: publication,
+            batch,
+            publication: None,
+            wanted: false,
+        };
+        Ok(Some(Box::new(Exchange::new(self.cut.messages(), server))))
+    }
 }
 
 /// The server's half.
 pub struct PublicationServer {
-    messages: Messages,
-    /// By step.
-    layers: Vec<Option<Layer>>,
+    cut: Arc<Cut>,
+    layers: Layers,
     secret: Arc<Seed>,
-    slot: Slot<ServerPublication>,
+    slot: Kept<ServerPublication>,
     /// Images of the batch that comes next.
     batch: usize,
     publication: Option<ServerPublication>,
-    state: ServerState,
-}
-
-#[derive(Clone, Copy)]
-enum ServerState {
-    SendEpoch,
-    ReceiveRequest,
-    SendRows,
-    Done,
+    /// Whether the client wants the polynomials.
+    wanted: bool,
 }
 
 impl PublicationServer {
-    /// Before a batch of so many images, for a plan and its layers by step; `secret` is of the model.
-    pub fn new(
-        plan: &Plan,
-        batch: usize,
-        layers: Vec<Option<Layer>>,
-        secret: Arc<Seed>,
-        slot: Slot<ServerPublication>,
-    ) -> Self {
-        Self {
-            messages: Messages::new(plan),
-            layers,
-            secret,
-            slot,
-            batch,
-            publication: None,
-            state: ServerState::SendEpoch,
-        }
-    }
-
-    fn over(&mut self) {
-        if self.messages.current().is_none() {
-            self.state = ServerState::Done;
-        }
+    fn send_part(&self, index: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        const MISSING: EngineError = EngineError::OutOfTurn {
+            state: "has no layer or no seed for a publication",
+        };
+        let publication = self.publication.as_ref().ok_or(MISSING)?;
+        let (rows, range) = self.cut.part(index);
+        let layer = self.layers.get(rows.step).ok_or(MISSING)?;
+        layer.write(rows, range, publication, out)
     }
 }
 
-impl Machine for PublicationServer {
-    type Error = EngineError;
+impl Protocol for PublicationServer {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        match self.state {
-            ServerState::SendEpoch | ServerState::SendRows => Want::Send,
-            ServerState::ReceiveRequest => Want::Receive,
-            ServerState::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        match self.state {
-            ServerState::SendEpoch => {
-                out.extend_from_slice(&epoch(&self.secret));
-                self.state = ServerState::ReceiveRequest;
-            }
-            ServerState::SendRows => {
-                let (Some((rows, range)), Some(publication)) =
-                    (self.messages.current(), &self.publication)
-                else {
-                    return Err(NOT_NOW);
-                };
-                match &self.layers[rows.step] {
-                    Some(Layer::U32(layer)) => write_rows(rows, range, layer, publication, out)?,
-                    Some(Layer::U64(layer)) => write_rows(rows, range, layer, publication, out)?,
-                    None => return Err(NOT_NOW),
-                }
-                self.messages.advance();
-                self.over();
-            }
-            _ => return Err(NOT_NOW),
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            EPOCH => out.extend_from_slice(&epoch(&self.secret)),
+            PART => self.send_part(turn.index, out)?,
+            _ => return Err(turn.unknown()),
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let ServerState::ReceiveRequest = self.state else {
-            return Err(NOT_NOW);
-        };
-        length("the client's seed", message.len(), REQUEST)?;
+    fn take(&mut self, _turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         let (seed, rest) = message.split_first_chunk().expect("the length was checked");
         let (images, wanted) = rest.split_first_chunk().expect("the length was checked");
         let images = u32::from_le_bytes(*images) as usize;
@@ -673,25 +668,14 @@ impl Machine for PublicationServer {
             });
         }
         let publication = ServerPublication::new(&self.secret, *seed);
-        self.slot.put(publication.clone(), images - self.batch);
+        self.slot.put_for(publication.clone(), images - self.batch);
         self.publication = Some(publication);
-        self.state = ServerState::SendRows;
-        if wanted[0] == 0 {
-            self.state = ServerState::Done;
-        }
-        self.over();
+        self.wanted = wanted[0] == 1;
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            ServerState::ReceiveRequest => REQUEST,
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.messages.progress()
+    fn is_due(&self, _name: &'static str) -> bool {
+        self.wanted
     }
 }
 
@@ -703,17 +687,18 @@ fn write_rows<W: Word>(
     publication: &ServerPublication,
     out: &mut Vec<u8>,
 ) -> Result<(), EngineError> {
-    let (linear, layout) = (&rows.linear, &rows.layout);
-    let ring = ring::<W>(linear, &rows.name)?;
+    let (rlwe, layout) = (&rows.rlwe, &rows.layout);
+    let ring = ring::<W>(rlwe, &rows.name)?;
     let generator = generator(&publication.seed, rows.step);
     let rerandomiser = publication.rerandomiser(rows.step);
     let (tiles, per_tile) = (layout.tiles(), layout.polynomials());
-    let mut a_0 = vec![W::default(); linear.degree];
+    let mut a_0 = vec![W::default(); rlwe.degree];
     let hiding = (tiles * per_tile) as u64;
     rlwe::expand_a(&generator, hiding, ring.modulus(), &mut a_0);
-    out.resize(range.len() * rows.bytes(), 0);
+    let start = out.len();
+    out.resize(start + range.len() * rows.bytes(), 0);
     let room = || {
-        let words = || vec![W::default(); linear.degree];
+        let words = || vec![W::default(); rlwe.degree];
         (
             words(),
             words(),
@@ -722,7 +707,8 @@ fn write_rows<W: Word>(
             Vec::new(),
         )
     };
-    out.par_chunks_exact_mut(rows.bytes())
+    out[start..]
+        .par_chunks_exact_mut(rows.bytes())
         .zip(range)
         .for_each_init(room, |(sum, filter, a, scratch, packed), (bytes, row)| {
             let (output, tile) = (row / tiles, row % tiles);
@@ -734,9 +720,9 @@ fn write_rows<W: Word>(
                 pronghorn_ring::vector::mul_add_assign(ring.modulus(), sum, filter, a);
             }
             rerandomiser.rerandomise(&ring, row as u64, &a_0, scratch, sum);
-            ring.drop_low_bits_public(sum, linear.dropped_bits_a);
+            ring.drop_low_bits_public(sum, rlwe.dropped_bits_a);
             packed.clear();
-            bits::pack(sum, linear.answer_bits_a(), packed);
+            bits::pack(sum, rlwe.answer_bits_a(), packed);
             bytes.copy_from_slice(packed);
         });
     Ok(())

@@ -7,19 +7,20 @@ use pronghorn_he::{
     RlweRing, rlwe,
     shares::{HideScratch, Hider, PublicKey, ShareEncoding},
 };
-use pronghorn_plan::{Step, coefficient::Layout, plan::LinearPlan};
+use pronghorn_plan::steps::linear::coefficient::Layout;
 use pronghorn_ring::{Word, random::Seed};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    REQUEST, Shape, Words,
+    Shape,
     product::Weights,
     publication::{self, Secrets, ServerPublication},
 };
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -37,29 +38,28 @@ impl<W: Word> PreparedLayer<W> {
     ///
     /// # Errors
     /// When the weights do not go with the plan, or the parameters are refused.
-    pub fn new(layer: &Linear, plan: &LinearPlan, step: &Step) -> Result<Self, EngineError> {
-        let refused = |reason| EngineError::Unsupported {
-            step: step.name.clone(),
-            reason,
-        };
-        let layout = plan
-            .layout()
-            .ok_or_else(|| refused("it is of another engine"))?;
-        let encoding = plan
-            .share_encoding()
-            .ok_or_else(|| refused("its modulus does not hold its shares"))?;
-        let weights = Weights::new(layer, &layout)
+    pub(crate) fn new(layer: &Linear, shape: &Shape) -> Result<Self, EngineError> {
+        let encoding = shape.encoding()?;
+        let weights = Weights::new(layer, &shape.layout)
             .filter(|_| layer.bias.len() == layer.geometry.out_channels)
-            .ok_or_else(|| refused("its weights are not as many as the plan says, or too large"))?;
+            .ok_or_else(|| EngineError::Unsupported {
+                step: shape.step.clone(),
+                reason: "its weights are not as many as the plan says, or too large",
+            })?;
         let bias = layer.bias.iter();
         Ok(Self {
-            ring: publication::ring(plan, &step.name)?,
+            ring: publication::ring(&shape.linear.rlwe, &shape.step)?,
             layer: layer.clone(),
             weights,
             bias: bias
                 .map(|&bias| W::from_u64(encoding.encode(bias)))
                 .collect(),
         })
+    }
+
+    /// The ring of its ciphertexts.
+    pub(crate) fn ring(&self) -> &RlweRing<W> {
+        &self.ring
     }
 
     /// The input polynomials of a tile that an output channel reads.
@@ -116,14 +116,6 @@ pub struct CoefficientServer<W: Word> {
     /// What came, then what is to be sent.
     words: Vec<W>,
     output: Batch,
-    state: State,
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    Receive(usize),
-    Send(usize),
-    Done,
 }
 
 impl<W: Word> CoefficientServer<W> {
@@ -135,14 +127,10 @@ impl<W: Word> CoefficientServer<W> {
         publication: ServerPublication,
         input: Share,
         masks: Option<Seed>,
-    ) -> Result<Self, EngineError> {
-        let encoding = shape.linear.share_encoding();
-        let encoding = encoding.ok_or_else(|| EngineError::Unsupported {
-            step: shape.step.clone(),
-            reason: "its modulus does not hold its shares",
-        })?;
+    ) -> Result<Exchange<Self>, EngineError> {
+        let encoding = shape.encoding()?;
         let masks = masks.map_or_else(Seed::from_os, Ok)?;
-        Ok(Self {
+        let server = Self {
             output: Batch::zeros(shape.outputs, shape.batch),
             words: vec![W::default(); shape.request().count],
             hider: Hider::new(&masks),
@@ -152,13 +140,13 @@ impl<W: Word> CoefficientServer<W> {
             publication,
             encoding,
             input,
-            state: State::Receive(0),
-        })
+        };
+        Ok(Exchange::new(server.shape.messages(), server))
     }
 
     /// From the client's words to the words of the answer.
     fn compute(&mut self) {
-        let (images, degree) = (self.shape.batch, self.shape.linear.degree);
+        let (images, degree) = (self.shape.batch, self.shape.linear.rlwe.degree);
         let words = Zeroizing::new(std::mem::take(&mut self.words));
         let mut answers = self.products(&words);
         let generator = publication::generator(&self.publication.seed, self.step);
@@ -202,8 +190,11 @@ impl<W: Word> CoefficientServer<W> {
                     });
                 }
             });
-        let (encoding, hider, dropped) =
-            (&self.encoding, &self.hider, self.shape.linear.dropped_bits);
+        let (encoding, hider, dropped) = (
+            &self.encoding,
+            &self.hider,
+            self.shape.linear.rlwe.dropped_bits,
+        );
         answers
             .par_chunks_mut(degree)
             .zip(self.output.words_mut().par_chunks_mut(degree))
@@ -270,71 +261,26 @@ impl<W: Word> CoefficientServer<W> {
     }
 }
 
-impl<W: Word> Machine for CoefficientServer<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for CoefficientServer<W> {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::Receive(_) => Want::Receive,
-            State::Send(_) => Want::Send,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let State::Send(message) = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is not at the server's turn",
-            });
-        };
-        let answer = self.shape.answer();
-        answer.pack(message, &self.words, out);
-        self.state = match message + 1 == answer.messages() {
-            true => State::Done,
-            false => State::Send(message + 1),
-        };
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let State::Receive(index) = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the server's turn",
-            });
-        };
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         let request = self.shape.request();
-        request.unpack((&self.shape.step, REQUEST), index, message, &mut self.words)?;
-        self.state = State::Receive(index + 1);
-        if index + 1 == request.messages() {
+        request.unpack(&self.shape.step, turn, message, &mut self.words)?;
+        if turn.last {
             self.compute();
-            self.state = State::Send(0);
         }
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::Receive(index) => self.shape.request().bytes(index),
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let [request, answer]: [Words; 2] = [self.shape.request(), self.shape.answer()];
-        let done = match self.state {
-            State::Receive(index) => index,
-            State::Send(index) => request.messages() + index,
-            State::Done => request.messages() + answer.messages(),
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.shape.answer().pack(turn.index, &self.words, out);
+        Ok(())
     }
 }
 
-impl<W: Word> StepMachine for CoefficientServer<W> {
-    fn into_share(self: Box<Self>) -> Share {
-        Share::Words(self.output)
+impl<W: Word> StepProtocol for CoefficientServer<W> {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
+    exchange::Exchange,
     machine::{Machine, StepMachine, Want},
     share::{Batch, Share},
 };
@@ -256,7 +257,7 @@ fn prepared<W: Word>(plan: &Plan, index: usize, seed: u64) -> Arc<PreparedLayer<
 fn layers(plan: &Plan, seed: u64) -> Vec<Option<Layer>> {
     let layer = |index: usize| {
         let linear = (index > 0).then(|| linear_of(plan, index))?;
-        Some(match linear.word {
+        Some(match linear.rlwe.word {
             WordSize::U32 => Layer::U32(prepared(plan, index, seed)),
             WordSize::U64 => Layer::U64(prepared(plan, index, seed)),
         })
@@ -265,8 +266,8 @@ fn layers(plan: &Plan, seed: u64) -> Vec<Option<Layer>> {
 }
 
 struct Parties {
-    client: PublicationClient,
-    server: PublicationServer,
+    client: Exchange<PublicationClient>,
+    server: Exchange<PublicationServer>,
     slots: (Slot<ClientPublication>, Slot<ServerPublication>),
 }
 
@@ -384,7 +385,7 @@ fn difference(plan: &Plan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
         linear.layout().unwrap(),
         publication::ring::<u64>(linear, "").unwrap(),
     );
-    let (q, n) = (ring.modulus(), linear.degree);
+    let (q, n) = (ring.modulus(), linear.rlwe.degree);
     let seed = [3; 32];
     let mut sums = [0, 1].map(|which: usize| {
         let weights = which as u64 + 1;
@@ -426,7 +427,7 @@ fn publications_of_other_secrets_hide_behind_other_numbers() {
     let mut plan = plan(&small_geometry(), WordSize::U64, 1);
     for step in &mut plan.steps {
         if let StepKind::Linear(linear) = &mut step.kind {
-            linear.dropped_bits_a = 0;
+            linear.rlwe.dropped_bits_a = 0;
         }
     }
     // The control: one secret for two models is what must not be.
@@ -580,7 +581,11 @@ fn machines_refuse_hostile_messages_and_then_go_on() {
         assert!(matches!(error, Err(EngineError::Word { .. })), "{error:?}");
     };
     let linear = &shape.linear;
-    hostile(&mut server, linear.modulus_bits(), linear.modulus - 1);
+    hostile(
+        &mut server,
+        linear.rlwe.modulus_bits(),
+        linear.rlwe.modulus - 1,
+    );
     let mut message = Vec::new();
     while client.want() == Want::Send {
         message.clear();
@@ -591,8 +596,8 @@ fn machines_refuse_hostile_messages_and_then_go_on() {
     out_of_turn(server.receive(&message));
     hostile(
         &mut client,
-        linear.answer_bits(),
-        (linear.modulus - 1) >> linear.dropped_bits,
+        linear.rlwe.answer_bits(),
+        (linear.rlwe.modulus - 1) >> linear.rlwe.dropped_bits,
     );
     exchange(&mut client, &mut server).unwrap();
     out_of_turn(client.send(&mut Vec::new()));

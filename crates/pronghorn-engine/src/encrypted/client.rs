@@ -1,6 +1,6 @@
 //! The data owner's half.
 
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
 
 use pronghorn_he::{
     ckks::{Ciphertext, Encryptor, EvaluationKeys, Index, Parameters, PublicKey, SecretKey, wire},
@@ -10,15 +10,21 @@ use pronghorn_ring::{Word, random::Seed};
 use rayon::prelude::*;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Shape, lock};
+use super::{ANSWER, EVALUATION_KEYS, INPUT, PUBLIC_KEY, Shape};
 use crate::{
+    connection::Kept,
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
 /// An answer of which more than this fraction lies outside its range is none.
 const MOST_OUTSIDE: u64 = 8;
+
+const NO_KEYS: EngineError = EngineError::OutOfTurn {
+    state: "has no keys",
+};
 
 /// The keys of a connection: one secret, and the one encryptor that counts what it used of its randomness.
 pub struct Keys<W: Word> {
@@ -38,58 +44,50 @@ impl<W: Word> Keys<W> {
 }
 
 /// Where the keys of a connection are kept.
-pub type KeySlot<W> = Arc<Mutex<Option<Keys<W>>>>;
+pub(crate) type KeptKeys<W> = Kept<Keys<W>>;
 
 /// Sends the encrypted input, receives the encrypted result, and holds it in the clear.
 pub struct EncryptedClient<W: Word> {
     shape: Shape,
     parameters: Parameters<W>,
-    keys: KeySlot<W>,
+    keys: KeptKeys<W>,
     input: Batch,
     output: Batch,
     saturated: u64,
-    state: State,
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    SendKeys,
-    SendEvaluationKeys,
-    SendRows { done: usize },
-    ReceiveRows { done: usize },
-    Done,
 }
 
 impl<W: Word> EncryptedClient<W> {
     /// Draws keys, unless the connection has some.
-    pub(crate) fn new(shape: Shape, input: Batch, keys: KeySlot<W>) -> Result<Self, EngineError> {
+    pub(crate) fn new(
+        shape: Shape,
+        input: Batch,
+        keys: KeptKeys<W>,
+    ) -> Result<Exchange<Self>, EngineError> {
         let parameters = shape.parameters()?;
-        let mut slot = lock(&keys);
-        let sent = slot.as_ref().is_some_and(|keys| keys.sent);
-        if slot.is_none() {
-            let key = SecretKey::generate(&parameters, &Seed::from_os()?);
-            let encryptor = key.encryptor()?;
-            *slot = Some(Keys {
-                key,
-                encryptor,
-                sent,
-            });
-        }
-        drop(slot);
+        let sent = match keys.with(|keys| keys.sent) {
+            Some(sent) => sent,
+            None => {
+                let key = SecretKey::generate(&parameters, &Seed::from_os()?);
+                let encryptor = key.encryptor()?;
+                keys.put(Keys {
+                    key,
+                    encryptor,
+                    sent: false,
+                });
+                false
+            }
+        };
         let output = Batch::zeros(shape.outputs, input.images());
-        Ok(Self {
+        let messages = shape.messages(sent);
+        let client = Self {
             shape,
             parameters,
             keys,
             input,
             output,
             saturated: 0,
-            state: if sent {
-                State::SendRows { done: 0 }
-            } else {
-                State::SendKeys
-            },
-        })
+        };
+        Ok(Exchange::new(messages, client))
     }
 
     /// The seed of every `a`, and the public key: its seed, and its first limbs, which are those the answer has when the
@@ -116,26 +114,23 @@ impl<W: Word> EncryptedClient<W> {
         &self,
         act: impl FnOnce(&mut Keys<W>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        match lock(&self.keys).as_mut() {
-            Some(keys) => act(keys),
-            None => Err(EngineError::OutOfTurn {
-                state: "has no keys",
-            }),
-        }
+        self.keys.with(act).unwrap_or(Err(NO_KEYS))
     }
 
-    /// Encodes, encrypts and packs rows `done..done + rows`.
-    fn encrypt(&self, done: usize, rows: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
+    /// Encodes, encrypts and packs rows.
+    fn encrypt(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let row_bytes = self.shape.encrypted.request_row_bytes();
-        out.resize(rows * row_bytes, 0);
+        let start = out.len();
+        out.resize(start + rows.len() * row_bytes, 0);
         self.with_keys(|keys| {
-            let indices: Vec<Index> = keys.encryptor.reserve(rows).collect();
+            let indices: Vec<Index> = keys.encryptor.reserve(rows.len()).collect();
             let encryptor = &keys.encryptor;
-            out.par_chunks_mut(row_bytes)
+            out[start..]
+                .par_chunks_mut(row_bytes)
                 .zip(indices)
-                .enumerate()
-                .try_for_each(|(row, (bytes, index))| {
-                    bytes.copy_from_slice(&self.encrypt_row(encryptor, done + row, index)?);
+                .zip(rows)
+                .try_for_each(|((bytes, index), row)| {
+                    bytes.copy_from_slice(&self.encrypt_row(encryptor, row, index)?);
                     Ok(())
                 })
         })
@@ -168,7 +163,7 @@ impl<W: Word> EncryptedClient<W> {
     }
 
     /// Unpacks and decrypts the rows of one answer message.
-    fn decrypt(&mut self, done: usize, rows: usize, message: &[u8]) -> Result<(), EngineError> {
+    fn decrypt(&mut self, rows: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
         let Self {
             shape,
             parameters,
@@ -176,23 +171,19 @@ impl<W: Word> EncryptedClient<W> {
             output,
             ..
         } = self;
-        let keys = lock(keys);
-        let Some(keys) = keys.as_ref() else {
-            return Err(EngineError::OutOfTurn {
-                state: "has no keys",
-            });
-        };
-        let key = &keys.key;
         let (shape, images) = (&*shape, output.images());
-        let saturated = output.words_mut()[done * images..][..rows * images]
-            .par_chunks_mut(images)
-            .zip(message.par_chunks(shape.encrypted.answer_row_bytes()))
-            .enumerate()
-            .map(|(row, (integers, bytes))| {
-                decrypt_row(shape, parameters, key, done + row, bytes, integers)
-            })
-            .try_reduce(|| 0, |sum, row| Ok(sum + row))?;
-        self.saturated += saturated;
+        let words = &mut output.words_mut()[rows.start * images..rows.end * images];
+        let saturated = keys.with(|keys| {
+            words
+                .par_chunks_mut(images)
+                .zip(message.par_chunks(shape.encrypted.answer_row_bytes()))
+                .zip(rows)
+                .map(|((integers, bytes), row)| {
+                    decrypt_row(shape, parameters, &keys.key, row, bytes, integers)
+                })
+                .try_reduce(|| 0, |sum, row| Ok(sum + row))
+        });
+        self.saturated += saturated.ok_or(NO_KEYS)??;
         Ok(())
     }
 }
@@ -208,8 +199,7 @@ fn decrypt_row<W: Word>(
 ) -> Result<u64, EngineError> {
     let (polys, limbs) = (shape.encrypted.answer_polys, shape.encrypted.answer_limbs);
     let mut words = vec![W::default(); polys * limbs * parameters.n()];
-    wire::unpack(parameters, limbs, bytes, &mut words)
-        .map_err(shape.wire("the encrypted answer", row))?;
+    wire::unpack(parameters, limbs, bytes, &mut words).map_err(shape.wire(ANSWER, row))?;
     let answer = Ciphertext::from_words(parameters, limbs, shape.encrypted.answer_scale, words);
     let plain = answer.and_then(|answer| key.decrypt(&answer));
     let mut slots = plain
@@ -240,103 +230,34 @@ fn decrypt_row<W: Word>(
     })
 }
 
-impl<W: Word> Machine for EncryptedClient<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for EncryptedClient<W> {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::SendKeys | State::SendEvaluationKeys | State::SendRows { .. } => Want::Send,
-            State::ReceiveRows { .. } => Want::Receive,
-            State::Done => Want::Done,
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            PUBLIC_KEY => self.with_keys(|keys| self.public_keys(keys, out)),
+            EVALUATION_KEYS => self.with_keys(|keys| self.evaluation_keys(keys, out)),
+            INPUT => {
+                self.encrypt(self.shape.request().range(turn.index), out)?;
+                self.with_keys(|keys| {
+                    keys.sent |= turn.last;
+                    Ok(())
+                })
+            }
+            _ => Err(turn.unknown()),
         }
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        match self.state {
-            State::SendKeys => {
-                self.with_keys(|keys| self.public_keys(keys, out))?;
-                self.state = if self.shape.encrypted.key_power > 1 {
-                    State::SendEvaluationKeys
-                } else {
-                    State::SendRows { done: 0 }
-                };
-            }
-            State::SendEvaluationKeys => {
-                self.with_keys(|keys| self.evaluation_keys(keys, out))?;
-                self.state = State::SendRows { done: 0 };
-            }
-            State::SendRows { done } => {
-                let (rows, _) = self.shape.request(done);
-                self.encrypt(done, rows, out)?;
-                let done = done + rows;
-                if done == self.shape.inputs {
-                    self.with_keys(|keys| {
-                        keys.sent = true;
-                        Ok(())
-                    })?;
-                }
-                self.state = if done == self.shape.inputs {
-                    State::ReceiveRows { done: 0 }
-                } else {
-                    State::SendRows { done }
-                };
-            }
-            State::ReceiveRows { .. } => {
-                return Err(EngineError::OutOfTurn {
-                    state: "waits for the server's answer",
-                });
-            }
-            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let State::ReceiveRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the client's turn",
-            });
-        };
-        let (rows, expected) = self.shape.answer(done);
-        self.shape
-            .length("the encrypted answer", message.len(), expected)?;
-        self.decrypt(done, rows, message)?;
-        let done = done + rows;
-        self.state = if done == self.shape.outputs {
-            State::Done
-        } else {
-            State::ReceiveRows { done }
-        };
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::ReceiveRows { done } => self.shape.answer(done).1,
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let done = match self.state {
-            State::SendKeys | State::SendEvaluationKeys => 0,
-            State::SendRows { done } => done,
-            State::ReceiveRows { done } => self.shape.inputs + done,
-            State::Done => self.shape.inputs + self.shape.outputs,
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        self.decrypt(self.shape.answer().range(turn.index), message)
     }
 }
 
-impl<W: Word> StepMachine for EncryptedClient<W> {
-    fn saturated(&self) -> u64 {
-        self.saturated
-    }
-
-    fn into_share(self: Box<Self>) -> Share {
-        Share::Words(self.output)
+impl<W: Word> StepProtocol for EncryptedClient<W> {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made {
+            saturated: self.saturated,
+            ..Made::share(Share::Words(self.output))
+        })
     }
 }

@@ -1,10 +1,13 @@
 //! Polynomial networks on CKKS ciphertexts, without interaction (nGraph-HE2, section 3; trust level `encrypted`).
 //!
 //! Messages, in order (all lengths follow from the plan, whatever the number of images):
-//! 1. client, once a connection: the seed of every `a`, the seed of its public key's uniform half, and the public key's
-//!    other half; then, where the plan relinearises, its evaluation keys;
-//! 2. client: rows of `b`, one an element of the input, [`rows_per_message`] at a time;
-//! 3. server: rows of the answer, one an element of the result, as many polynomials as its degree in the secret, plus one.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the public key, once a connection: the seed of every `a`, the seed of the key's uniform half, and its other half | client | 64 and some limbs |
+//! | the evaluation keys, once a connection, where the plan relinearises | client | at most those of the plan and their header |
+//! | the encrypted input, one row an element, [`rows_per_message`](crate::batch::rows_per_message) in each message | client | rows of `b` |
+//! | the encrypted answer, one row an element, as many in each message | server | rows of as many polynomials as the degree in the secret, plus one |
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client its results and what the plan says: sizes,
 //! parameters, scales. The answer is an encryption of the result and noise; the noise depends on the weights, and is hidden
@@ -19,31 +22,30 @@ pub mod client;
 mod network;
 mod request;
 pub mod server;
+mod sides;
 mod simd;
 mod stage;
 mod values;
 
 pub use network::Network;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use pronghorn_he::ckks::{CkksError, Parameters, WireError};
-use pronghorn_plan::{
-    EncryptedPlan,
-    cost::SEED_BYTES,
-    plan::{Plan, StepKind},
-};
+use pronghorn_plan::{EncryptedPlan, cost::SEED_BYTES, step::Place};
 use pronghorn_ring::Word;
 
-use crate::{batch::rows_per_message, error::EngineError};
+use crate::{
+    batch::cut_rows,
+    error::EngineError,
+    exchange::{Message, Messages, Parts, Party},
+};
+
+const PUBLIC_KEY: &str = "the public key";
+const EVALUATION_KEYS: &str = "the evaluation keys";
+const INPUT: &str = "the encrypted input";
+const ANSWER: &str = "the encrypted answer";
 
 /// More than the header of evaluation keys.
 const KEY_HEADER_BYTES: usize = 256;
-
-/// Keys are whole between operations, so a panic elsewhere leaves them usable.
-fn lock<T>(slot: &Mutex<T>) -> MutexGuard<'_, T> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The sizes both parties' machines share.
 #[derive(Clone)]
@@ -67,23 +69,19 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of encrypted step `index`; `None` when that step is another.
-    pub fn of(plan: &Plan, index: usize) -> Option<Self> {
-        let step = &plan.steps[index];
-        let StepKind::Encrypted(encrypted) = &step.kind else {
-            return None;
-        };
-        let input = &plan.steps[step.inputs[0]].value;
-        Some(Self {
-            step: step.name.clone(),
+    /// The shape of the step in its plan.
+    pub fn new(encrypted: &EncryptedPlan, place: &Place<'_>) -> Self {
+        let (input, value) = (place.input(), place.value());
+        Self {
+            step: place.step().name.clone(),
             encrypted: encrypted.clone(),
             inputs: input.len(),
             input_bits: input.fraction_bits,
-            outputs: step.value.len(),
-            output_bits: step.value.fraction_bits,
-            low: step.value.low,
-            high: step.value.high,
-        })
+            outputs: value.len(),
+            output_bits: value.fraction_bits,
+            low: value.low,
+            high: value.high,
+        }
     }
 
     /// Rows in and out: the step's share of the progress.
@@ -91,28 +89,32 @@ impl Shape {
         (self.inputs + self.outputs) as u64
     }
 
-    /// Bytes of the first message.
-    fn keys_bytes(&self) -> usize {
-        2 * SEED_BYTES + self.encrypted.public_key_bytes()
+    /// The rows of each message of the request.
+    fn request(&self) -> Parts {
+        cut_rows(self.inputs, self.encrypted.request_row_bytes())
     }
 
-    /// Most bytes of the second message: the keys and what names them.
-    fn evaluation_keys_bytes(&self) -> usize {
-        self.encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES
+    /// The rows of each message of the answer.
+    fn answer(&self) -> Parts {
+        cut_rows(self.outputs, self.encrypted.answer_row_bytes())
     }
 
-    /// Rows and bytes of the request message that starts at row `done`.
-    fn request(&self, done: usize) -> (usize, usize) {
-        let row = self.encrypted.request_row_bytes();
-        let rows = rows_per_message(row).min(self.inputs - done);
-        (rows, rows * row)
-    }
-
-    /// Rows and bytes of the answer message that starts at row `done`.
-    fn answer(&self, done: usize) -> (usize, usize) {
-        let row = self.encrypted.answer_row_bytes();
-        let rows = rows_per_message(row).min(self.outputs - done);
-        (rows, rows * row)
+    /// All messages of a batch; `known`: an earlier one brought the keys.
+    fn messages(&self, known: bool) -> Messages {
+        let encrypted = &self.encrypted;
+        let public = 2 * SEED_BYTES + encrypted.public_key_bytes();
+        let evaluation = encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES;
+        let keys = [
+            Some(Message::client(PUBLIC_KEY, public)),
+            (encrypted.key_power > 1)
+                .then_some(Message::client(EVALUATION_KEYS, evaluation).open()),
+        ];
+        let keys = keys.into_iter().flatten().filter(|_| !known);
+        let rows = [encrypted.request_row_bytes(), encrypted.answer_row_bytes()];
+        Messages::new(&self.step)
+            .with_all(keys)
+            .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
+            .with_all(self.answer().messages(Party::Server, ANSWER, rows[1]))
     }
 
     /// The ring and the modulus.
@@ -134,23 +136,6 @@ impl Shape {
             step: self.step.clone(),
             source,
         }
-    }
-
-    fn length(
-        &self,
-        message: &'static str,
-        found: usize,
-        expected: usize,
-    ) -> Result<(), EngineError> {
-        if found == expected {
-            return Ok(());
-        }
-        Err(EngineError::Length {
-            step: self.step.clone(),
-            message,
-            found,
-            expected,
-        })
     }
 }
 
@@ -242,7 +227,7 @@ mod tests {
             // The width is 2^39 times a coefficient's standard deviation; a slot's is sqrt(N) times that.
             width * 2f64.powi(-39) * (plan.degree as f64).sqrt() / plan.answer_scale
         };
-        let shape = Shape::of(&built.plan, 1).expect("the step is encrypted");
+        let shape = Shape::new(plan, &built.plan.place(1));
         let images = shape.encrypted.slots();
         let inputs: Vec<f32> = numbers(30 * 64, 5)
             .into_iter()
@@ -251,12 +236,15 @@ mod tests {
             .collect();
         let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
         let batch = Batch::from_images(&integers, 30, images);
-        let keys = client::KeySlot::<u32>::default();
+        let keys = client::KeptKeys::<u32>::default();
         let step = &built.plan.steps[1];
         let network = Network::<u32>::new(network, &shape.encrypted, step).expect("weights fit");
         let mut client = EncryptedClient::new(shape.clone(), batch, keys.clone()).expect("keys");
-        let mut server =
-            EncryptedServer::new(shape.clone(), Arc::new(network), server::KeySlot::default());
+        let mut server = EncryptedServer::new(
+            shape.clone(),
+            Arc::new(network),
+            server::KeptKeys::default(),
+        );
         let mut message = Vec::new();
         while client.want() == Want::Send {
             message.clear();
@@ -282,10 +270,7 @@ mod tests {
                 wire::unpack(&parameters, answer_limbs, bytes, &mut words).expect("honest words");
                 let answer = Ciphertext::from_words(&parameters, answer_limbs, answer_scale, words);
                 let slots = keys
-                    .lock()
-                    .expect("no panic elsewhere")
-                    .as_ref()
-                    .map(|keys| keys.decrypted(&answer.expect("a valid ciphertext")))
+                    .with(|keys| keys.decrypted(&answer.expect("a valid ciphertext")))
                     .expect("there are keys");
                 for (image, found) in slots.iter().enumerate() {
                     sum += (found - wanted[image * 4 + row]).powi(2);

@@ -6,8 +6,8 @@ use pronghorn_graph::{
 };
 use pronghorn_he::ckks::Parameters;
 use pronghorn_plan::{
-    EncryptedPlan, Step,
-    encrypted::{Encrypted, ProgramNode, ProgramOp},
+    Encrypted, EncryptedPlan, Step,
+    steps::encrypted::{ProgramNode, ProgramOp},
 };
 use pronghorn_product::PackedWeights;
 use pronghorn_ring::{

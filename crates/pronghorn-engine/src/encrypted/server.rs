@@ -1,6 +1,6 @@
 //! The model owner's half.
 
-use std::sync::{Arc, Mutex};
+use std::{ops::Range, sync::Arc};
 
 use pronghorn_he::ckks::{self, CkksError, EvaluationKeys, Parameters, PublicKey};
 use pronghorn_plan::cost::SEED_BYTES;
@@ -10,10 +10,12 @@ use pronghorn_ring::{
 };
 use rayon::prelude::*;
 
-use super::{Network, Shape, lock, request::Request, stage};
+use super::{EVALUATION_KEYS, INPUT, Network, PUBLIC_KEY, Shape, request::Request, stage};
 use crate::{
+    connection::Kept,
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::Share,
 };
 
@@ -27,43 +29,38 @@ pub struct Keys<W: Word> {
 }
 
 /// Where the keys of a connection are kept.
-pub type KeySlot<W> = Arc<Mutex<Option<Keys<W>>>>;
+pub(crate) type KeptKeys<W> = Kept<Keys<W>>;
 
 /// Receives encrypted rows, computes, sends encrypted rows; its share of the result is zero.
 pub struct EncryptedServer<W: Word> {
     shape: Shape,
     network: Arc<Network<W>>,
-    keys: KeySlot<W>,
+    keys: KeptKeys<W>,
     request: Option<Request>,
     /// Rows of the answer, `[poly][limb][N]` each.
     answer: Vec<Vec<W>>,
-    state: State,
 }
 
-#[derive(Clone, Copy)]
-enum State {
-    ReceiveKeys,
-    ReceiveEvaluationKeys,
-    ReceiveRows { done: usize },
-    SendRows { done: usize },
-    Done,
-}
+const NO_INPUT: EngineError = EngineError::OutOfTurn {
+    state: "has no input yet",
+};
 
 impl<W: Word> EncryptedServer<W> {
-    pub(crate) fn new(shape: Shape, network: Arc<Network<W>>, keys: KeySlot<W>) -> Self {
-        let known = lock(&keys).is_some();
+    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
+    pub(crate) fn new(shape: Shape, network: Arc<Network<W>>, keys: KeptKeys<W>) -> Exchange<Self> {
+        let known = keys.is_some();
+        let messages = shape.messages(known);
         let mut server = Self {
             shape,
             network,
             keys,
             request: None,
             answer: Vec::new(),
-            state: State::ReceiveKeys,
         };
         if known {
             server.begin();
         }
-        server
+        Exchange::new(messages, server)
     }
 
     fn parameters(&self) -> &Parameters<W> {
@@ -78,17 +75,15 @@ impl<W: Word> EncryptedServer<W> {
         let (limbs, n) = (self.shape.encrypted.flood_limbs, self.parameters().n());
         let mut b = vec![W::default(); limbs * n];
         ckks::wire::unpack(self.parameters(), limbs, rest, &mut b)
-            .map_err(self.shape.wire("the public key", 0))?;
+            .map_err(self.shape.wire(PUBLIC_KEY, 0))?;
         let keys = Keys {
             uniform: seed(uniform),
             used: 0,
             public: PublicKey::from_parts(self.parameters(), seed(public), b),
             evaluation: None,
         };
-        *lock(&self.keys) = Some(keys);
-        if self.shape.encrypted.key_power > 1 {
-            self.state = State::ReceiveEvaluationKeys;
-        } else {
+        self.keys.put(keys);
+        if self.shape.encrypted.key_power <= 1 {
             self.begin();
         }
         Ok(())
@@ -96,14 +91,12 @@ impl<W: Word> EncryptedServer<W> {
 
     fn read_evaluation_keys(&mut self, message: &[u8]) -> Result<(), EngineError> {
         let keys = EvaluationKeys::decode(self.parameters(), message)
-            .map_err(self.shape.wire("the evaluation keys", 0))?;
+            .map_err(self.shape.wire(EVALUATION_KEYS, 0))?;
         if keys.max_power() < self.shape.encrypted.key_power {
             let power = self.shape.encrypted.key_power;
             return Err(self.shape.ckks()(CkksError::NoPowerKey { power }));
         }
-        if let Some(known) = lock(&self.keys).as_mut() {
-            known.evaluation = Some(keys);
-        }
+        self.keys.with(|known| known.evaluation = Some(keys));
         self.begin();
         Ok(())
     }
@@ -111,24 +104,24 @@ impl<W: Word> EncryptedServer<W> {
     /// Makes ready for the rows of a batch.
     fn begin(&mut self) {
         let (inputs, row) = (self.shape.inputs, self.shape.encrypted.request_row_bytes());
-        if let Some(keys) = lock(&self.keys).as_mut() {
+        self.request = self.keys.with(|keys| {
             let uniform = ckks::uniform_generator(&keys.uniform);
             let room = self.network.rows.take(inputs * row);
             let request = Request::new(&self.network.parameters, uniform, keys.used, room);
             keys.used += inputs as u64;
-            self.request = Some(request);
-        }
-        self.state = State::ReceiveRows { done: 0 };
+            request
+        });
     }
 
     /// Computes the result, re-randomises and floods it, and divides what the client does not need away.
     fn compute(&mut self) -> Result<(), EngineError> {
-        let keys = lock(&self.keys);
-        let (Some(keys), Some(request)) = (keys.as_ref(), self.request.take()) else {
-            return Err(EngineError::OutOfTurn {
-                state: "has no input yet",
-            });
-        };
+        let request = self.request.take().ok_or(NO_INPUT)?;
+        let kept = self.keys.clone();
+        kept.with(|keys| self.answer_with(keys, request))
+            .ok_or(NO_INPUT)?
+    }
+
+    fn answer_with(&mut self, keys: &Keys<W>, request: Request) -> Result<(), EngineError> {
         let parameters = &self.network.parameters;
         let result = stage::run(
             &self.network,
@@ -158,8 +151,8 @@ impl<W: Word> EncryptedServer<W> {
         Ok(())
     }
 
-    fn pack(&self, done: usize, rows: usize, out: &mut Vec<u8>) {
-        for answer in &self.answer[done..done + rows] {
+    fn pack(&self, rows: Range<usize>, out: &mut Vec<u8>) {
+        for answer in &self.answer[rows] {
             ckks::wire::pack(
                 self.parameters(),
                 self.shape.encrypted.answer_limbs,
@@ -170,94 +163,30 @@ impl<W: Word> EncryptedServer<W> {
     }
 }
 
-impl<W: Word> Machine for EncryptedServer<W> {
-    type Error = EngineError;
+impl<W: Word> Protocol for EncryptedServer<W> {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::ReceiveKeys | State::ReceiveEvaluationKeys | State::ReceiveRows { .. } => {
-                Want::Receive
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            PUBLIC_KEY => self.read_keys(message),
+            EVALUATION_KEYS => self.read_evaluation_keys(message),
+            INPUT => {
+                let request = self.request.as_mut();
+                request.ok_or(NO_INPUT)?.extend(message);
+                if turn.last { self.compute() } else { Ok(()) }
             }
-            State::SendRows { .. } => Want::Send,
-            State::Done => Want::Done,
+            _ => Err(turn.unknown()),
         }
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let State::SendRows { done } = self.state else {
-            return Err(EngineError::OutOfTurn {
-                state: "is not at the server's turn",
-            });
-        };
-        let (rows, _) = self.shape.answer(done);
-        self.pack(done, rows, out);
-        let done = done + rows;
-        self.state = if done == self.shape.outputs {
-            State::Done
-        } else {
-            State::SendRows { done }
-        };
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.pack(self.shape.answer().range(turn.index), out);
         Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        match self.state {
-            State::ReceiveKeys => {
-                self.shape
-                    .length("the public key", message.len(), self.shape.keys_bytes())?;
-                self.read_keys(message)?;
-            }
-            State::ReceiveEvaluationKeys => self.read_evaluation_keys(message)?,
-            State::ReceiveRows { done } => {
-                let (rows, expected) = self.shape.request(done);
-                self.shape
-                    .length("the encrypted input", message.len(), expected)?;
-                self.request
-                    .as_mut()
-                    .into_iter()
-                    .for_each(|request| request.extend(message));
-                let done = done + rows;
-                self.state = State::ReceiveRows { done };
-                if done == self.shape.inputs {
-                    self.compute()?;
-                    self.state = State::SendRows { done: 0 };
-                }
-            }
-            State::SendRows { .. } => {
-                return Err(EngineError::OutOfTurn {
-                    state: "is at the server's turn",
-                });
-            }
-            State::Done => return Err(EngineError::OutOfTurn { state: "is over" }),
-        }
-        Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::ReceiveKeys => self.shape.keys_bytes(),
-            State::ReceiveEvaluationKeys => self.shape.evaluation_keys_bytes(),
-            State::ReceiveRows { done } => self.shape.request(done).1,
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let done = match self.state {
-            State::ReceiveKeys | State::ReceiveEvaluationKeys => 0,
-            State::ReceiveRows { done } => done,
-            State::SendRows { done } => self.shape.inputs + done,
-            State::Done => self.shape.inputs + self.shape.outputs,
-        };
-        Progress {
-            done: done as u64,
-            total: self.shape.rows(),
-        }
     }
 }
 
-impl<W: Word> StepMachine for EncryptedServer<W> {
-    fn into_share(self: Box<Self>) -> Share {
-        Share::Zero
+impl<W: Word> StepProtocol for EncryptedServer<W> {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Zero))
     }
 }

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -81,7 +82,7 @@ impl Protocol for GarbledClient {
 }
 
 impl StepProtocol for GarbledClient {
-    fn into_share(self) -> Share {
-        Share::Words(self.output)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

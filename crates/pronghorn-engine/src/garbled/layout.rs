@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use pronghorn_mpc::circuit::{Circuit, Opening};
+use pronghorn_mpc::circuit::Opening;
+pub use pronghorn_plan::steps::activation::garbled::{Circuits, Group, Indices, Output};
 
 use crate::{error::EngineError, share::Share};
 
@@ -18,39 +19,8 @@ pub struct Layout {
     pub outputs: usize,
     /// Images.
     pub images: usize,
-    /// The elements of the output by circuit: each of them is in one group, once.
-    pub groups: Vec<Group>,
-    /// Added to every input: the server adds it to its share.
-    pub offset: i64,
-    /// What becomes of the circuits' outputs.
-    pub output: Output,
-}
-
-/// Elements of the output that share a circuit. Pool windows at a border have fewer values than others, so
-/// a pool may have several groups.
-#[derive(Clone)]
-pub struct Group {
-    /// One output; as many words of the garbler's (the server's shares) as of the evaluator's (the client's), word by word
-    /// of the same width.
-    pub circuit: Arc<Circuit>,
-    /// Elements of the output.
-    pub elements: Vec<usize>,
-    /// Elements of the input that go into each of these, in the order of the circuit's words, element by element.
-    pub sources: Vec<usize>,
-}
-
-/// What becomes of the circuits' outputs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Output {
-    /// The parties keep shares modulo a power of two, as the circuit says.
-    Shares,
-    /// The client learns them, as words without a sign.
-    Unsigned,
-    /// The client learns them, as words in two's complement.
-    Signed {
-        /// Bits of the word.
-        bits: u32,
-    },
+    /// The circuits, and the elements of the output that each makes.
+    pub circuits: Arc<Circuits>,
 }
 
 /// Words of a batch have 32 bits.
@@ -66,17 +36,18 @@ impl Layout {
 
     /// Checks that everything goes together.
     pub(super) fn check(&self) -> Result<(), EngineError> {
-        if let Output::Signed { bits } = self.output
+        if let Output::Signed { bits } = self.circuits.output
             && !(1..=MOST_BITS).contains(&bits)
         {
             let (found, bound) = (bits as usize, MOST_BITS as usize);
             return Err(self.error("the width of the output", found, "1 to", bound));
         }
-        self.groups
+        self.circuits
+            .groups
             .iter()
             .try_for_each(|group| self.check_group(group))?;
         let alike = |pair: &[Group]| pair[0].circuit.openings().eq(pair[1].circuit.openings());
-        if !self.groups.windows(2).all(alike) {
+        if !self.circuits.groups.windows(2).all(alike) {
             return Err(self.unsupported("its circuits leave shares of different moduli"));
         }
         self.check_outputs()
@@ -89,7 +60,7 @@ impl Layout {
             let found = group.sources.len();
             return Err(self.error("the number of sources", found, "exactly", expected));
         }
-        if let Some(&source) = group.sources.iter().find(|&&source| source >= self.inputs) {
+        if let Some(source) = group.sources.iter().find(|&source| source >= self.inputs) {
             return Err(self.error("a source", source, "below", self.inputs));
         }
         if !group.circuit.evaluator_words().eq(group.garbler_words())
@@ -102,7 +73,7 @@ impl Layout {
             return Err(self.unsupported("its circuit takes shares of more than 32 bits"));
         }
         let mut openings = group.circuit.openings();
-        let fits = match (openings.next(), self.output) {
+        let fits = match (openings.next(), self.circuits.output) {
             (Some(Opening::Sum(modulus)), Output::Shares) => modulus.bits() <= MOST_BITS,
             (Some(Opening::Revealed), Output::Unsigned | Output::Signed { .. }) => true,
             _ => false,
@@ -115,14 +86,15 @@ impl Layout {
 
     /// Every element of the output is made once.
     fn check_outputs(&self) -> Result<(), EngineError> {
-        let elements = || self.groups.iter().flat_map(|group| &group.elements);
+        let groups = &self.circuits.groups;
+        let elements = || groups.iter().flat_map(|group| group.elements.iter());
         let (found, outputs) = (elements().count(), self.outputs);
         if found != outputs {
             return Err(self.error("the number of elements made", found, "exactly", outputs));
         }
         check_shape(&self.step, &Share::Zero, outputs, self.images)?;
         let mut made = vec![false; outputs];
-        for &element in elements() {
+        for element in elements() {
             match made.get_mut(element) {
                 Some(made) if !*made => *made = true,
                 Some(_) => return Err(self.unsupported("an element of its output is made twice")),
@@ -204,13 +176,21 @@ pub(super) fn check_shape(
     Ok(words)
 }
 
-impl Group {
+/// Words of a group's circuit.
+pub(super) trait Words {
     /// Words that each party puts into an instance.
-    pub(super) fn words(&self) -> usize {
+    fn words(&self) -> usize;
+
+    /// Bits of each of the garbler's words.
+    fn garbler_words(&self) -> impl Iterator<Item = u32>;
+}
+
+impl Words for Group {
+    fn words(&self) -> usize {
         self.circuit.garbler_words().len()
     }
 
-    fn garbler_words(&self) -> impl Iterator<Item = u32> + '_ {
+    fn garbler_words(&self) -> impl Iterator<Item = u32> {
         self.circuit.garbler_words().iter().copied()
     }
 }

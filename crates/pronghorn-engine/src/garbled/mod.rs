@@ -55,12 +55,13 @@ mod prepared;
 mod schedule;
 mod server;
 mod setup;
+pub(crate) mod sides;
 mod square;
 mod square_ahead;
 mod work;
 
 pub use client::GarbledClient;
-pub use layout::{Group, Layout, Output};
+pub use layout::{Circuits, Group, Indices, Layout, Output};
 pub use online::{OnlineClient, OnlineServer};
 pub use open::{OpenClient, OpenServer, Opened};
 pub use ots::{ClientOts, ServerOts};

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     error::EngineError,
     exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -125,8 +126,8 @@ impl Protocol for OnlineClient {
 }
 
 impl StepProtocol for OnlineClient {
-    fn into_share(self) -> Share {
-        Share::Words(self.output)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }
 
@@ -192,7 +193,7 @@ impl Protocol for OnlineServer {
 }
 
 impl StepProtocol for OnlineServer {
-    fn into_share(self) -> Share {
-        self.prepared.share
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(self.prepared.share))
     }
 }

@@ -11,6 +11,7 @@ use super::layout::check_shape;
 use crate::{
     error::EngineError,
     exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -111,8 +112,8 @@ impl Protocol for OpenServer {
 }
 
 impl StepProtocol for OpenServer {
-    fn into_share(self) -> Share {
-        Share::Zero
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Zero))
     }
 }
 
@@ -178,7 +179,7 @@ impl Protocol for OpenClient {
 }
 
 impl StepProtocol for OpenClient {
-    fn into_share(self) -> Share {
-        Share::Words(self.words)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.words)))
     }
 }

@@ -1,6 +1,6 @@
 //! The oblivious transfers of a connection, which its steps share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pronghorn_mpc::{
     Block,
@@ -8,86 +8,46 @@ use pronghorn_mpc::{
 };
 use zeroize::Zeroizing;
 
-use crate::error::EngineError;
+use crate::{connection::Kept, error::EngineError};
 
 /// The client's OTs of a connection, made by [`SetupClient`](super::SetupClient): it is the receiver. Copies are the same OTs.
 /// Secret: no Debug.
 #[derive(Clone, Default)]
-pub struct ClientOts(Slot<ReceiverSetup, CotReceiver>);
+pub struct ClientOts(Kept<(Arc<ReceiverSetup>, CotReceiver)>);
 
 /// The server's OTs of a connection, made by [`SetupServer`](super::SetupServer): it is the sender. Copies are the same OTs.
 /// Secret: no Debug.
 #[derive(Clone, Default)]
-pub struct ServerOts(Slot<SenderSetup, CotSender>);
-
-/// A set-up and what was made of it for this connection.
-struct Slot<S, E>(Arc<Mutex<Made<S, E>>>);
-
-type Made<S, E> = Option<(Arc<S>, E)>;
-
-impl<S, E> Clone for Slot<S, E> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<S, E> Default for Slot<S, E> {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(None)))
-    }
-}
-
-impl<S, E> Slot<S, E> {
-    /// OTs are whole between operations, so a panic elsewhere leaves them usable.
-    fn lock(&self) -> MutexGuard<'_, Made<S, E>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Something done with them; a failed check destroys them, and the set-up they came from.
-    fn with<T>(
-        &self,
-        step: &str,
-        act: impl FnOnce(&mut E) -> Result<T, OtError>,
-    ) -> Result<T, EngineError> {
-        let mut slot = self.lock();
-        let Some((_, extension)) = slot.as_mut() else {
-            let state = "has no oblivious transfers: set them up first";
-            return Err(EngineError::OutOfTurn { state });
-        };
-        act(extension).map_err(|source| {
-            if matches!(source, OtError::Inconsistent | OtError::Burnt) {
-                *slot = None;
-            }
-            let step = step.to_owned();
-            EngineError::Ot { step, source }
-        })
-    }
-}
+pub struct ServerOts(Kept<(Arc<SenderSetup>, CotSender)>);
 
 macro_rules! slot {
     ($ots:ty, $setup:ty, $extension:ty) => {
         impl $ots {
             /// Whether they are set up.
             pub fn is_ready(&self) -> bool {
-                self.0.lock().is_some()
+                self.0.is_some()
             }
 
             /// The set-up, to resume from on other connections with the same peer; none before it is made, or when the
             /// peer failed a check.
             pub fn setup(&self) -> Option<Arc<$setup>> {
-                self.0.lock().as_ref().map(|(setup, _)| setup.clone())
+                self.0.with(|(setup, _)| setup.clone())
+            }
+
+            /// The name of the set-up, which both parties have and no other set-up shares.
+            pub(crate) fn name(&self) -> Option<[u8; 32]> {
+                self.setup().map(|setup| *setup.name())
             }
 
             /// Keeps what a set-up made.
             pub(super) fn fill(&self, setup: Arc<$setup>, extension: $extension) {
-                *self.0.lock() = Some((setup, extension));
+                self.0.put((setup, extension));
             }
 
             /// Bytes of the client's message for so many OTs; 0 where there are none.
             pub(super) fn message_bytes(&self, count: usize) -> usize {
-                let slot = self.0.lock();
-                let extension = slot.as_ref().map(|(_, extension)| extension);
-                extension.map_or(0, |extension| extension.message_bytes(count))
+                let bytes = self.0.with(|(_, extension)| extension.message_bytes(count));
+                bytes.unwrap_or(0)
             }
 
             /// Something done with them, in a step of this name.
@@ -99,7 +59,17 @@ macro_rules! slot {
                 step: &str,
                 act: impl FnOnce(&mut $extension) -> Result<T, OtError>,
             ) -> Result<T, EngineError> {
-                self.0.with(step, act)
+                let done = self.0.with(|(_, extension)| act(extension));
+                let state = "has no oblivious transfers: set them up first";
+                done.ok_or(EngineError::OutOfTurn { state })?
+                    .map_err(|source| {
+                        // A failed check destroys them, and the set-up they came from.
+                        if matches!(source, OtError::Inconsistent | OtError::Burnt) {
+                            self.0.take();
+                        }
+                        let step = step.to_owned();
+                        EngineError::Ot { step, source }
+                    })
             }
         }
     };

@@ -23,7 +23,8 @@ use super::{
 };
 use crate::{
     error::EngineError,
-    exchange::{Exchange, Party, Protocol, Turn},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -73,10 +74,25 @@ impl Exchange<PrepareClient> {
     /// # Errors
     /// When the machine is not done.
     pub fn into_prepared(self) -> Result<PreparedClient, EngineError> {
-        let PrepareClient {
+        Ok(self.finish()?.prepared())
+    }
+}
+
+impl PrepareClient {
+    fn prepared(self) -> PreparedClient {
+        let Self {
             work, chunks, held, ..
-        } = self.finish()?;
-        Ok(PreparedClient { work, chunks, held })
+        } = self;
+        PreparedClient { work, chunks, held }
+    }
+}
+
+impl StepProtocol for PrepareClient {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made {
+            prepared: Some(Box::new(self.prepared())),
+            ..Made::share(Share::Zero)
+        })
     }
 }
 
@@ -174,15 +190,31 @@ impl Exchange<PrepareServer> {
     /// # Errors
     /// When the machine is not done.
     pub fn into_prepared(self) -> Result<PreparedServer, EngineError> {
-        let server = self.finish()?;
-        let delta = delta(&server.ots, &server.work.layout.step)?;
+        self.finish()?.prepared()
+    }
+}
+
+impl PrepareServer {
+    fn prepared(self) -> Result<PreparedServer, EngineError> {
+        let delta = delta(&self.ots, &self.work.layout.step)?;
         Ok(PreparedServer {
-            share: share_of(&server.work.layout, server.output),
-            layout: server.work.layout,
-            chunks: server.chunks,
-            name: server.name,
+            share: share_of(&self.work.layout, self.output),
+            layout: self.work.layout,
+            chunks: self.chunks,
+            name: self.name,
             delta,
-            corrections: server.blocks,
+            corrections: self.blocks,
+        })
+    }
+}
+
+impl StepProtocol for PrepareServer {
+    fn into_made(self) -> Result<Made, EngineError> {
+        let prepared = self.prepared()?;
+        Ok(Made {
+            share: prepared.share().clone(),
+            prepared: Some(Box::new(prepared)),
+            saturated: 0,
         })
     }
 }

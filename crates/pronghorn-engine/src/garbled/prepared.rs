@@ -23,7 +23,7 @@ use super::{
     server::share_of,
     work::Work,
 };
-use crate::{error::EngineError, share::Share};
+use crate::{error::EngineError, machine::PreparedStep, share::Share};
 
 /// What a garbling is called by both parties: the start of its first piece, random.
 pub(super) type Name = [u8; Block::BYTES];
@@ -74,6 +74,18 @@ impl ZeroizeOnDrop for PreparedClient {}
 
 /// What is secret is in [`Zeroizing`], [`Delta`] and [`Share`].
 impl ZeroizeOnDrop for PreparedServer {}
+
+impl PreparedStep for PreparedClient {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        self.to_bytes()
+    }
+}
+
+impl PreparedStep for PreparedServer {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        self.to_bytes()
+    }
+}
 
 /// OTs, and bytes of tables.
 fn totals(chunks: &[Chunk]) -> [usize; 2] {

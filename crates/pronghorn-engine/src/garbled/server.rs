@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -46,7 +47,7 @@ pub(super) fn delta(ots: &ServerOts, step: &str) -> Result<Delta, EngineError> {
 
 /// The server's share of an output: none where the client learns it.
 pub(super) fn share_of(layout: &Layout, output: Batch) -> Share {
-    match layout.output {
+    match layout.circuits.output {
         Output::Shares => Share::Words(output),
         Output::Unsigned | Output::Signed { .. } => Share::Zero,
     }
@@ -113,7 +114,7 @@ impl Protocol for GarbledServer {
 }
 
 impl StepProtocol for GarbledServer {
-    fn into_share(self) -> Share {
-        share_of(&self.work.layout, self.output)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(share_of(&self.work.layout, self.output)))
     }
 }

@@ -33,6 +33,7 @@ use super::{
 use crate::{
     error::EngineError,
     exchange::{Exchange, Messages, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -251,8 +252,8 @@ impl Protocol for SquareClient {
 }
 
 impl StepProtocol for SquareClient {
-    fn into_share(self) -> Share {
-        Share::Words(self.output)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }
 
@@ -376,7 +377,7 @@ impl Protocol for SquareServer {
 }
 
 impl StepProtocol for SquareServer {
-    fn into_share(self) -> Share {
-        Share::Words(self.output)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

@@ -37,6 +37,7 @@ use super::{
 use crate::{
     error::EngineError,
     exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
+    machine::{Made, PreparedStep},
     share::{Batch, Share},
 };
 
@@ -80,6 +81,18 @@ impl ZeroizeOnDrop for PreparedSquareClient {}
 /// Batches wipe themselves.
 impl ZeroizeOnDrop for PreparedSquareServer {}
 
+impl PreparedStep for PreparedSquareClient {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        self.to_bytes()
+    }
+}
+
+impl PreparedStep for PreparedSquareServer {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        self.to_bytes()
+    }
+}
+
 impl PrepareSquareClient {
     /// Prepares `squares`.
     ///
@@ -112,11 +125,25 @@ impl Exchange<PrepareSquareClient> {
     /// # Errors
     /// When the machine is not done.
     pub fn into_prepared(self) -> Result<PreparedSquareClient, EngineError> {
-        let client = self.finish()?;
-        Ok(PreparedSquareClient {
-            words: [client.random, client.inner.output],
-            name: client.name.unwrap_or_default(),
-            squares: client.squares,
+        Ok(self.finish()?.prepared())
+    }
+}
+
+impl PrepareSquareClient {
+    fn prepared(self) -> PreparedSquareClient {
+        PreparedSquareClient {
+            words: [self.random, self.inner.output],
+            name: self.name.unwrap_or_default(),
+            squares: self.squares,
+        }
+    }
+}
+
+impl StepProtocol for PrepareSquareClient {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made {
+            prepared: Some(Box::new(self.prepared())),
+            ..Made::share(Share::Zero)
         })
     }
 }
@@ -150,16 +177,32 @@ impl Exchange<PrepareSquareServer> {
     /// # Errors
     /// When the machine is not done.
     pub fn into_prepared(self) -> Result<PreparedSquareServer, EngineError> {
-        let server = self.finish()?;
-        let mut rest = server.inner.output;
-        let own = server.output.words().iter();
+        Ok(self.finish()?.prepared())
+    }
+}
+
+impl PrepareSquareServer {
+    fn prepared(self) -> PreparedSquareServer {
+        let mut rest = self.inner.output;
+        let own = self.output.words().iter();
         for (rest, own) in rest.words_mut().iter_mut().zip(own) {
             *rest = rest.wrapping_sub(*own);
         }
-        Ok(PreparedSquareServer {
-            words: [server.share, rest, server.output],
-            name: server.name.unwrap_or_default(),
-            squares: server.squares,
+        PreparedSquareServer {
+            words: [self.share, rest, self.output],
+            name: self.name.unwrap_or_default(),
+            squares: self.squares,
+        }
+    }
+}
+
+impl StepProtocol for PrepareSquareServer {
+    fn into_made(self) -> Result<Made, EngineError> {
+        let prepared = self.prepared();
+        Ok(Made {
+            share: prepared.share(),
+            prepared: Some(Box::new(prepared)),
+            saturated: 0,
         })
     }
 }
@@ -429,8 +472,8 @@ impl Protocol for OnlineSquareClient {
 }
 
 impl StepProtocol for OnlineSquareClient {
-    fn into_share(self) -> Share {
-        Share::Words(self.output)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }
 
@@ -494,7 +537,7 @@ impl Protocol for OnlineSquareServer {
 }
 
 impl StepProtocol for OnlineSquareServer {
-    fn into_share(self) -> Share {
-        Share::Words(self.output)
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    layout::{Group, Layout, Output},
+    layout::{Group, Layout, Output, Words},
     schedule::{self, Chunk, Limits},
 };
 use crate::{
@@ -50,7 +50,7 @@ impl Work {
     pub fn new(layout: Arc<Layout>, limits: &Limits) -> Result<(Self, Vec<Chunk>), EngineError> {
         layout.check()?;
         let mut pieces = Vec::new();
-        for (index, group) in layout.groups.iter().enumerate() {
+        for (index, group) in layout.circuits.groups.iter().enumerate() {
             let (all, step) = (
                 group.elements.len() * layout.images,
                 instances_of_piece(group, limits),
@@ -146,7 +146,7 @@ impl Work {
             count,
             delta,
             start,
-            self.values(piece, share, self.layout.offset),
+            self.values(piece, share, self.layout.circuits.offset),
             piece.labels(circuit.labelled_bits(), labels),
         )?;
         while garbler.want() == Want::Send {
@@ -198,7 +198,7 @@ impl Work {
     }
 
     fn group(&self, piece: &Piece) -> &Group {
-        &self.layout.groups[piece.group]
+        &self.layout.circuits.groups[piece.group]
     }
 
     /// A party's words for a piece plus `offset`, by word, then by instance; bits above the words' widths are arbitrary.
@@ -211,7 +211,7 @@ impl Work {
         };
         for (word, values) in values.chunks_exact_mut(count).enumerate() {
             self.for_each_row(piece, |at, place, images| {
-                let row = share.row(group.sources[place * words + word]);
+                let row = share.row(group.sources.get(place * words + word));
                 for (value, &word) in values[at..].iter_mut().zip(&row[images]) {
                     *value = i64::from(word).wrapping_add(offset) as u64;
                 }
@@ -237,14 +237,14 @@ impl Work {
     fn scatter(&self, pieces: &[Piece], outputs: &[Outputs], output: &mut Batch) {
         let images = self.layout.images;
         let words = output.words_mut();
-        let unused = match self.layout.output {
+        let unused = match self.layout.circuits.output {
             Output::Signed { bits } => i32::BITS - bits,
             Output::Shares | Output::Unsigned => 0,
         };
         for (piece, values) in pieces.iter().zip(outputs) {
             let elements = &self.group(piece).elements;
             self.for_each_row(piece, |at, place, range| {
-                let row = &mut words[elements[place] * images..][range];
+                let row = &mut words[elements.get(place) * images..][range];
                 for (word, &value) in row.iter_mut().zip(&values[at..]) {
                     *word = (value as i32) << unused >> unused;
                 }

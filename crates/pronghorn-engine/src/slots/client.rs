@@ -5,10 +5,11 @@ use std::sync::Arc;
 use pronghorn_he::bfv::{Answer, AnswerFormat, Encryptor, SecretKey};
 use zeroize::Zeroizing;
 
-use super::{ANSWER, Shape, refused};
+use super::{Shape, refused};
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -22,7 +23,6 @@ pub struct SlotClient {
     /// Of the image that is under way.
     slots: Vec<Zeroizing<Vec<i32>>>,
     output: Batch,
-    done: usize,
 }
 
 impl SlotClient {
@@ -31,10 +31,10 @@ impl SlotClient {
         shape: Shape,
         key: Arc<SecretKey<u64>>,
         input: Batch,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let format = shape.packing.format();
         let format = format.map_err(|source| refused(&shape.step, source))?;
-        Ok(Self {
+        let client = Self {
             output: Batch::zeros(shape.packing.output_len(), shape.batch),
             encryptor: key.encryptor()?,
             key,
@@ -42,8 +42,8 @@ impl SlotClient {
             input,
             slots: Vec::new(),
             shape,
-            done: 0,
-        })
+        };
+        Ok(Exchange::new(client.shape.messages(), client))
     }
 
     fn bfv<T>(&self, result: Result<T, pronghorn_he::bfv::BfvError>) -> Result<T, EngineError> {
@@ -51,26 +51,12 @@ impl SlotClient {
     }
 }
 
-impl Machine for SlotClient {
-    type Error = EngineError;
+impl Protocol for SlotClient {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        let [up, down] = self.shape.messages();
-        match self.done {
-            done if done < up => Want::Send,
-            done if done < up + down => Want::Receive,
-            _ => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        if self.want() != Want::Send {
-            return Err(EngineError::OutOfTurn {
-                state: "waits for the server's answer",
-            });
-        }
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let inputs = self.shape.packing.inputs();
-        let (image, place) = (self.done / inputs, self.done % inputs);
+        let (image, place) = (turn.index / inputs, turn.index % inputs);
         if place == 0 {
             self.slots = self.shape.pack(&self.input, image)?;
         }
@@ -78,28 +64,19 @@ impl Machine for SlotClient {
         let plain = self.bfv(plain)?;
         let ciphertext = self.encryptor.encrypt(&plain);
         self.bfv(ciphertext)?.encode(out);
-        self.done += 1;
-        if self.want() == Want::Receive {
+        if turn.last {
             self.slots.clear();
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        if self.want() != Want::Receive {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the client's turn",
-            });
-        }
-        self.shape
-            .length(ANSWER, message.len(), self.shape.bytes[1])?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         let parameters = self.shape.packing.parameters();
-        let row = self.done - self.shape.messages()[0];
         let answer = Answer::decode(parameters, &self.format, message).map_err(|source| {
             EngineError::Wire {
                 step: self.shape.step.clone(),
-                message: ANSWER,
-                row,
+                message: turn.name,
+                row: turn.index,
                 source,
             }
         })?;
@@ -108,27 +85,15 @@ impl Machine for SlotClient {
         let outputs = self.shape.packing.outputs();
         if self.slots.len() == outputs {
             let slots = std::mem::take(&mut self.slots);
-            self.shape
-                .unpack(&slots, None, row / outputs, &mut self.output)?;
+            let image = turn.index / outputs;
+            self.shape.unpack(&slots, None, image, &mut self.output)?;
         }
-        self.done += 1;
         Ok(())
-    }
-
-    fn max_incoming(&self) -> usize {
-        match self.want() {
-            Want::Receive => self.shape.bytes[1],
-            _ => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        self.shape.progress(self.done)
     }
 }
 
-impl StepMachine for SlotClient {
-    fn into_share(self: Box<Self>) -> Share {
-        Share::Words(self.output)
+impl StepProtocol for SlotClient {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

@@ -1,9 +1,12 @@
 //! The client's keys for steps on slots: made from a seed that the client may keep, sent once, and kept by the server under their digest.
 //!
 //! Messages before the first batch of a connection:
-//! 1. client: the digest of its keys (32 bytes);
-//! 2. server: 1 if it wants them, 0 if it has keys of this digest (one byte);
-//! 3. client, if so: the keys, a piece in each message; the server checks that they have the digest.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the digest of the keys | client | 32 |
+//! | the server's wish: 1 if it wants the keys, 0 if it has keys of this digest | server | 1 |
+//! | a piece of the keys, if it wants them; it checks that they have the digest | client | 1 MiB, the last one less |
 //!
 //! One secret for each set of parameters, and the same for all batches, each value under fresh randomness.
 
@@ -16,16 +19,14 @@ use pronghorn_he::{
     bfv::{EvaluationKeys, PublicKey, SecretKey},
     ckks::WireError,
 };
-use pronghorn_plan::{
-    Plan,
-    slots::{self, SlotScheme},
-};
+use pronghorn_plan::{CheckedPlan, steps::linear::slots::SlotScheme};
 use pronghorn_ring::random::{Prg, Seed};
 
 use super::refused;
 use crate::{
+    connection::Kept,
     error::EngineError,
-    machine::{Machine, Progress, Want},
+    exchange::{Exchange, Message, Messages, Parts, Party, Protocol, Turn},
 };
 
 /// Bytes of a digest.
@@ -34,6 +35,26 @@ const DIGEST: usize = 32;
 const PIECE: usize = 1 << 20;
 /// Stands for the step in errors.
 const STEP: &str = "the client's keys for slots";
+
+const DIGEST_OF_KEYS: &str = "the digest of the keys";
+const WISH: &str = "the server's wish";
+const KEYS: &str = "a piece of the keys";
+
+/// Keys of so many bytes, in pieces.
+fn pieces(bytes: usize) -> Parts {
+    Parts {
+        items: bytes,
+        most: PIECE,
+    }
+}
+
+fn messages(key_bytes: usize) -> Messages {
+    let pieces = pieces(key_bytes).messages(Party::Client, KEYS, 1);
+    Messages::new(STEP)
+        .with(Message::client(DIGEST_OF_KEYS, DIGEST))
+        .with(Message::server(WISH, 1))
+        .with_all(pieces.map(Message::optional))
+}
 
 fn digest(plan_hash: &[u8; DIGEST], bytes: &[u8]) -> [u8; DIGEST] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 keys for slots");
@@ -54,10 +75,9 @@ impl ClientSlotKeys {
     ///
     /// # Errors
     /// When the plan is one that is not validated.
-    pub fn generate(plan: &Plan, seed: &Seed) -> Result<Self, EngineError> {
+    pub fn generate(plan: &CheckedPlan, seed: &Seed) -> Result<Self, EngineError> {
         let (mut secrets, mut bytes) = (BTreeMap::new(), Vec::new());
-        let all = slots::keys(plan).map_err(|source| refused(STEP, source))?;
-        for (keys, parameters) in all {
+        for (keys, parameters) in plan.slot_keys() {
             // Of exactly these keys: a version that needs others of the same plan must not use the same randomness for them.
             let mut own = blake3::Hasher::new_keyed(seed.as_bytes());
             own.update(&plan.hash());
@@ -73,7 +93,7 @@ impl ClientSlotKeys {
                 prg.stream(number).fill(&mut bytes);
                 Seed::from_bytes(bytes)
             });
-            let secret = SecretKey::generate(&parameters, &secret);
+            let secret = SecretKey::generate(parameters, &secret);
             PublicKey::generate_from_seed(&secret, &public).encode(&mut bytes);
             if !keys.steps.is_empty() || keys.swap {
                 EvaluationKeys::generate_from_seed(&secret, &keys.steps, keys.swap, &rotations)
@@ -107,7 +127,7 @@ pub struct ServerSlotKeys {
 }
 
 impl ServerSlotKeys {
-    fn decode(plan: &Plan, mut bytes: &[u8]) -> Result<Self, EngineError> {
+    fn decode(plan: &CheckedPlan, mut bytes: &[u8]) -> Result<Self, EngineError> {
         let wire = |row| {
             move |source: WireError| EngineError::Wire {
                 step: STEP.to_owned(),
@@ -117,12 +137,16 @@ impl ServerSlotKeys {
             }
         };
         let mut schemes = BTreeMap::new();
-        let all = slots::keys(plan).map_err(|source| refused(STEP, source))?;
-        for (row, (keys, parameters)) in all.iter().enumerate() {
+        for (row, (keys, parameters)) in plan.slot_keys().iter().enumerate() {
             let [public, rotations] = keys.bytes(parameters);
             let expected = public + rotations;
             let Some((own, rest)) = bytes.split_at_checked(expected) else {
-                return Err(length("the keys", bytes.len(), expected));
+                return Err(EngineError::Length {
+                    step: STEP.to_owned(),
+                    message: "the keys",
+                    found: bytes.len(),
+                    expected,
+                });
             };
             bytes = rest;
             let (public, rotations) = own.split_at(public);
@@ -193,64 +217,16 @@ impl KeyCache {
     }
 }
 
-/// A connection's keys, once they are there. Clones share it.
-pub struct Slot<T>(Arc<Mutex<Option<Arc<T>>>>);
-
-impl<T> Clone for Slot<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<T> Default for Slot<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T> Slot<T> {
-    /// What is there.
-    pub fn get(&self) -> Option<Arc<T>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Fills it.
-    pub fn put(&self, keys: Arc<T>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(keys);
-    }
-}
-
-fn length(message: &'static str, found: usize, expected: usize) -> EngineError {
-    let step = STEP.to_owned();
-    EngineError::Length {
-        step,
-        message,
-        found,
-        expected,
-    }
-}
-
-const NOT_NOW: EngineError = EngineError::OutOfTurn {
-    state: "is at another message of the keys",
-};
+/// A seed of keys that a client keeps over connections. A server that got these keys may have them
+/// still.
+#[derive(Clone)]
+pub(crate) struct SlotSeed(pub Arc<Seed>);
 
 /// The client's half: fills its slot.
 pub struct KeysClient {
     keys: Arc<ClientSlotKeys>,
-    slot: Slot<ClientSlotKeys>,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    Digest,
-    Wanted,
-    /// So many bytes are through.
-    Pieces(usize),
-    Done,
+    slot: Kept<Arc<ClientSlotKeys>>,
+    wanted: bool,
 }
 
 impl KeysClient {
@@ -258,184 +234,132 @@ impl KeysClient {
     ///
     /// # Errors
     /// As [`ClientSlotKeys::generate`].
-    pub fn new(plan: &Plan, seed: &Seed, slot: Slot<ClientSlotKeys>) -> Result<Self, EngineError> {
-        Ok(Self {
-            keys: Arc::new(ClientSlotKeys::generate(plan, seed)?),
+    pub(crate) fn new(
+        plan: &CheckedPlan,
+        seed: &Seed,
+        slot: Kept<Arc<ClientSlotKeys>>,
+    ) -> Result<Exchange<Self>, EngineError> {
+        let keys = Arc::new(ClientSlotKeys::generate(plan, seed)?);
+        let messages = messages(keys.bytes.len());
+        let client = Self {
+            keys,
             slot,
-            state: State::Digest,
-        })
+            wanted: false,
+        };
+        Ok(Exchange::new(messages, client))
     }
 }
 
-impl Machine for KeysClient {
-    type Error = EngineError;
+impl Protocol for KeysClient {
+    const PARTY: Party = Party::Client;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::Digest | State::Pieces(_) => Want::Send,
-            State::Wanted => Want::Receive,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        match self.state {
-            State::Digest => {
-                out.extend_from_slice(&self.keys.digest);
-                self.state = State::Wanted;
-            }
-            State::Pieces(done) => {
-                let end = self.keys.bytes.len().min(done + PIECE);
-                out.extend_from_slice(&self.keys.bytes[done..end]);
-                self.state = State::Pieces(end);
-                if end == self.keys.bytes.len() {
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        match turn.name {
+            DIGEST_OF_KEYS => out.extend_from_slice(&self.keys.digest),
+            KEYS => {
+                let bytes = &self.keys.bytes;
+                out.extend_from_slice(&bytes[pieces(bytes.len()).range(turn.index)]);
+                if turn.last {
                     self.slot.put(self.keys.clone());
-                    self.state = State::Done;
                 }
             }
-            State::Wanted | State::Done => return Err(NOT_NOW),
+            _ => return Err(turn.unknown()),
         }
         Ok(())
     }
 
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        if self.state != State::Wanted {
-            return Err(NOT_NOW);
-        }
-        self.state = match message {
-            [0] => {
-                self.slot.put(self.keys.clone());
-                State::Done
+    fn take(&mut self, _turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match message {
+            [0] => self.slot.put(self.keys.clone()),
+            [1] => self.wanted = true,
+            _ => {
+                return Err(EngineError::Unsupported {
+                    step: STEP.to_owned(),
+                    reason: "the server says neither that it wants them nor that it has them",
+                });
             }
-            [1] => State::Pieces(0),
-            _ => return Err(length("the server's wish", message.len(), 1)),
-        };
+        }
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        usize::from(self.state == State::Wanted)
+    fn is_due(&self, _name: &'static str) -> bool {
+        self.wanted
     }
-
-    fn progress(&self) -> Progress {
-        progress(self.state, self.keys.bytes.len())
-    }
-}
-
-fn progress(state: State, total: usize) -> Progress {
-    let done = match state {
-        State::Digest | State::Wanted => 0,
-        State::Pieces(done) => done,
-        State::Done => total,
-    };
-    let (done, total) = (done as u64, total as u64);
-    Progress { done, total }
 }
 
 /// The server's half: fills its slot, from the cache or with what comes.
 pub struct KeysServer {
-    plan: Arc<Plan>,
+    plan: CheckedPlan,
     cache: KeyCache,
-    slot: Slot<ServerSlotKeys>,
+    slot: Kept<Arc<ServerSlotKeys>>,
     digest: [u8; DIGEST],
     bytes: Vec<u8>,
-    expected: usize,
     wanted: bool,
-    state: State,
 }
 
 impl KeysServer {
     /// For a plan.
-    pub fn new(plan: Arc<Plan>, cache: KeyCache, slot: Slot<ServerSlotKeys>) -> Self {
-        Self {
-            expected: slots::key_bytes(&plan) as usize,
+    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
+    pub(crate) fn new(
+        plan: CheckedPlan,
+        cache: KeyCache,
+        slot: Kept<Arc<ServerSlotKeys>>,
+    ) -> Exchange<Self> {
+        let messages = messages(plan.slot_key_bytes() as usize);
+        let server = Self {
             plan,
             cache,
             slot,
             digest: [0; DIGEST],
             bytes: Vec::new(),
             wanted: true,
-            state: State::Digest,
-        }
+        };
+        Exchange::new(messages, server)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        if digest(&self.plan.hash(), &self.bytes) != self.digest {
+        let bytes = std::mem::take(&mut self.bytes);
+        if digest(&self.plan.hash(), &bytes) != self.digest {
             return Err(EngineError::Unsupported {
                 step: STEP.to_owned(),
                 reason: "they are not those that the client named",
             });
         }
-        let keys = Arc::new(ServerSlotKeys::decode(&self.plan, &self.bytes)?);
+        let keys = Arc::new(ServerSlotKeys::decode(&self.plan, &bytes)?);
         self.cache
-            .put(self.digest, self.bytes.len() as u64, keys.clone());
+            .put(self.digest, bytes.len() as u64, keys.clone());
         self.slot.put(keys);
-        self.bytes = Vec::new();
-        self.state = State::Done;
         Ok(())
     }
 }
 
-impl Machine for KeysServer {
-    type Error = EngineError;
+impl Protocol for KeysServer {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        match self.state {
-            State::Digest | State::Pieces(_) => Want::Receive,
-            State::Wanted => Want::Send,
-            State::Done => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        if self.state != State::Wanted {
-            return Err(NOT_NOW);
-        }
-        out.push(u8::from(self.wanted));
-        self.state = match self.wanted {
-            true => State::Pieces(0),
-            false => State::Done,
-        };
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        match self.state {
-            State::Digest => {
-                let found = message.len();
-                let digest = message.try_into();
-                self.digest = digest.map_err(|_| length("the digest", found, DIGEST))?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            DIGEST_OF_KEYS => {
+                self.digest.copy_from_slice(message);
                 if let Some(keys) = self.cache.get(&self.digest) {
                     self.slot.put(keys);
                     self.wanted = false;
                 }
-                self.state = State::Wanted;
+                Ok(())
             }
-            State::Pieces(done) => {
-                let expected = self.max_incoming();
-                if message.len() != expected {
-                    return Err(length("a piece of the keys", message.len(), expected));
-                }
+            KEYS => {
                 self.bytes.extend_from_slice(message);
-                self.state = State::Pieces(done + expected);
-                if self.bytes.len() == self.expected {
-                    self.finish()?;
-                }
+                if turn.last { self.finish() } else { Ok(()) }
             }
-            State::Wanted | State::Done => return Err(NOT_NOW),
+            _ => Err(turn.unknown()),
         }
+    }
+
+    fn make(&mut self, _turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        out.push(u8::from(self.wanted));
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.state {
-            State::Digest => DIGEST,
-            State::Pieces(done) => PIECE.min(self.expected - done),
-            State::Wanted | State::Done => 0,
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        progress(self.state, self.expected)
+    fn is_due(&self, _name: &'static str) -> bool {
+        self.wanted
     }
 }

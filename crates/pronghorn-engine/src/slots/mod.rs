@@ -1,8 +1,11 @@
 //! Linear steps on slots, both parties (Gazelle, section IV; the algebra is [`pronghorn_slot`]'s).
 //!
 //! Values are shares modulo the plan's prime, residues in `0..t`. Messages of one step, in order:
-//! 1. client: its packed and encrypted share, a ciphertext in each message, image by image;
-//! 2. server: the answers, re-randomised, masked uniformly modulo `t` in every slot, and flooded ([`pronghorn_he::bfv::Hider`]), likewise.
+//!
+//! | message | from | bytes |
+//! |---|---|---|
+//! | the encrypted input: the packed share, one message a ciphertext, image by image | client | a seeded ciphertext |
+//! | the encrypted answer: re-randomised, masked uniformly modulo `t` in every slot, and flooded ([`pronghorn_he::bfv::Hider`]), likewise | server | an answer without its dropped bits |
 //!
 //! The client's [keys](keys) come before its first batch.
 //!
@@ -12,14 +15,23 @@
 pub mod client;
 pub mod keys;
 pub mod server;
+pub(crate) mod sides;
 
 use std::sync::Arc;
 
-use pronghorn_plan::{Plan, StepKind, slots};
+use pronghorn_plan::{
+    Derived,
+    step::Compiled,
+    steps::linear::slots::{self, SlotScheme},
+};
 use pronghorn_slot::{Packing, SlotError};
 use zeroize::Zeroizing;
 
-use crate::{error::EngineError, machine::Progress, share::Batch};
+use crate::{
+    error::EngineError,
+    exchange::{Message, Messages},
+    share::Batch,
+};
 
 /// The sizes both parties' machines share.
 #[derive(Clone)]
@@ -29,7 +41,7 @@ pub(crate) struct Shape {
     /// The step.
     pub packing: Arc<Packing>,
     /// Which of the plan's keys it takes.
-    pub scheme: slots::SlotScheme,
+    pub scheme: SlotScheme,
     /// Bytes of a message up, and of one down.
     pub bytes: [usize; 2],
     /// Images.
@@ -37,62 +49,57 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of step `index`; `None` when that step is none on slots.
-    pub fn of(plan: &Plan, index: usize, batch: usize) -> Option<Result<Self, EngineError>> {
-        let step = &plan.steps[index];
-        let StepKind::Slots(slots) = &step.kind else {
-            return None;
+    /// The shape of a layer in its plan, for batches of one image.
+    pub fn new(step: &Compiled<'_>) -> Result<Self, EngineError> {
+        let name = step.place.step().name.clone();
+        let Derived::Slots { scheme, packing } = step.derived else {
+            return Err(EngineError::Unsupported {
+                step: name,
+                reason: "it has no packing in slots",
+            });
         };
-        let shape = || {
-            let packing = slots.packing()?;
-            Ok(Self {
-                step: step.name.clone(),
-                scheme: slots.scheme,
-                bytes: slots::message_bytes(&packing)?,
-                packing: Arc::new(packing),
-                batch,
-            })
-        };
-        Some(shape().map_err(|source| refused(&step.name, source)))
+        Ok(Self {
+            scheme: *scheme,
+            bytes: slots::message_bytes(packing).map_err(|source| refused(&name, source))?,
+            packing: packing.clone(),
+            batch: 1,
+            step: name,
+        })
+    }
+
+    /// The same for a batch.
+    pub fn for_batch(&self, batch: usize) -> Self {
+        Self {
+            batch,
+            ..self.clone()
+        }
+    }
+
+    fn missing(&self, reason: &'static str) -> EngineError {
+        EngineError::Unsupported {
+            step: self.step.clone(),
+            reason,
+        }
+    }
+
+    /// All messages of a batch, each a row of progress.
+    fn messages(&self) -> Messages {
+        let request = Message::client(REQUEST, self.bytes[0]).rows(1);
+        let answer = Message::server(ANSWER, self.bytes[1]).rows(1);
+        let [up, down] = self.counts();
+        Messages::new(&self.step)
+            .with_all(std::iter::repeat_n(request, up))
+            .with_all(std::iter::repeat_n(answer, down))
     }
 
     /// Messages up, and down.
-    fn messages(&self) -> [usize; 2] {
-        [
-            self.batch * self.packing.inputs(),
-            self.batch * self.packing.outputs(),
-        ]
+    fn counts(&self) -> [usize; 2] {
+        [self.packing.inputs(), self.packing.outputs()].map(|count| self.batch * count)
     }
 
     /// The step's share of the progress.
     pub fn rows(&self) -> u64 {
-        self.progress(0).total
-    }
-
-    fn progress(&self, done: usize) -> Progress {
-        let [up, down] = self.messages();
-        Progress {
-            done: done as u64,
-            total: (up + down) as u64,
-        }
-    }
-
-    fn length(
-        &self,
-        message: &'static str,
-        found: usize,
-        expected: usize,
-    ) -> Result<(), EngineError> {
-        if found == expected {
-            return Ok(());
-        }
-        let step = self.step.clone();
-        Err(EngineError::Length {
-            step,
-            message,
-            found,
-            expected,
-        })
+        self.counts().iter().sum::<usize>() as u64
     }
 
     /// Slot vectors of a party's share of an image.

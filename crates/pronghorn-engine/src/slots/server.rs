@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use pronghorn_graph::fixed::Linear;
 use pronghorn_he::bfv::{AnswerFormat, BfvError, Ciphertext, Hider, SeededCiphertext};
-use pronghorn_plan::{Step, slots::SlotPlan};
+use pronghorn_plan::steps::linear::slots::SlotLinear;
 use pronghorn_ring::random::Seed;
 use pronghorn_slot::Layer;
 
-use super::{REQUEST, Shape, keys::ServerSchemeKeys, refused};
+use super::{Shape, keys::ServerSchemeKeys, refused};
 use crate::{
     error::EngineError,
-    machine::{Machine, Progress, StepMachine, Want},
+    exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -26,17 +27,17 @@ impl PreparedSlots {
     ///
     /// # Errors
     /// When weights and plan do not go together.
-    pub fn new(layer: &Linear, plan: &SlotPlan, step: &Step) -> Result<Self, EngineError> {
+    pub(crate) fn new(
+        layer: &Linear,
+        plan: &SlotLinear,
+        shape: &Shape,
+    ) -> Result<Self, EngineError> {
         if layer.geometry != plan.geometry || layer.bias.len() != plan.geometry.out_channels {
-            return Err(EngineError::Unsupported {
-                step: step.name.clone(),
-                reason: "its weights are of another layer",
-            });
+            return Err(shape.missing("its weights are of another layer"));
         }
-        let packing = plan.packing();
-        let prepared = packing.and_then(|packing| Layer::prepare(packing.into(), &layer.weights));
+        let prepared = Layer::prepare(shape.packing.clone(), &layer.weights);
         Ok(Self {
-            layer: prepared.map_err(|source| refused(&step.name, source))?,
+            layer: prepared.map_err(|source| refused(&shape.step, source))?,
             bias: layer.bias.clone(),
         })
     }
@@ -68,7 +69,6 @@ pub struct SlotServer {
     /// Answers of the image that is under way, not hidden yet.
     answers: Vec<Ciphertext<u64>>,
     output: Batch,
-    done: usize,
 }
 
 impl SlotServer {
@@ -79,10 +79,10 @@ impl SlotServer {
         keys: Arc<ServerSchemeKeys>,
         input: Share,
         masks: Option<Seed>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Exchange<Self>, EngineError> {
         let masks = masks.map_or_else(Seed::from_os, Ok)?;
         let format = shape.packing.format();
-        Ok(Self {
+        let server = Self {
             format: format.map_err(|source| refused(&shape.step, source))?,
             output: layer.shares(&shape, &masks)?,
             hider: Hider::new(&masks),
@@ -92,8 +92,8 @@ impl SlotServer {
             received: Vec::new(),
             answers: Vec::new(),
             shape,
-            done: 0,
-        })
+        };
+        Ok(Exchange::new(server.shape.messages(), server))
     }
 
     fn bfv<T>(&self, result: Result<T, BfvError>) -> Result<T, EngineError> {
@@ -118,72 +118,39 @@ impl SlotServer {
     }
 }
 
-impl Machine for SlotServer {
-    type Error = EngineError;
+impl Protocol for SlotServer {
+    const PARTY: Party = Party::Server;
 
-    fn want(&self) -> Want {
-        let [up, down] = self.shape.messages();
-        match self.done {
-            done if done < up => Want::Receive,
-            done if done < up + down => Want::Send,
-            _ => Want::Done,
-        }
-    }
-
-    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        if self.want() != Want::Send {
-            return Err(EngineError::OutOfTurn {
-                state: "is not at the server's turn",
-            });
-        }
-        let outputs = self.shape.packing.outputs();
-        let row = self.done - self.shape.messages()[0];
-        let (image, place) = (row / outputs, row % outputs);
-        if place == 0 {
-            self.evaluate(image)?;
-        }
-        let (answer, key) = (&self.answers[place], &self.keys.public);
-        let hidden = self.hider.hide(row as u64, answer, key, &self.format);
-        self.bfv(hidden)?.encode(out);
-        self.done += 1;
-        Ok(())
-    }
-
-    fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        if self.want() != Want::Receive {
-            return Err(EngineError::OutOfTurn {
-                state: "is at the server's turn",
-            });
-        }
-        self.shape
-            .length(REQUEST, message.len(), self.shape.bytes[0])?;
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         let parameters = self.shape.packing.parameters();
         let ciphertext = SeededCiphertext::decode(parameters, message);
         let ciphertext = ciphertext.map_err(|source| EngineError::Wire {
             step: self.shape.step.clone(),
-            message: REQUEST,
-            row: self.done,
+            message: turn.name,
+            row: turn.index,
             source,
         })?;
         self.received.push(ciphertext.expand());
-        self.done += 1;
         Ok(())
     }
 
-    fn max_incoming(&self) -> usize {
-        match self.want() {
-            Want::Receive => self.shape.bytes[0],
-            _ => 0,
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let outputs = self.shape.packing.outputs();
+        let (image, place) = (turn.index / outputs, turn.index % outputs);
+        if place == 0 {
+            self.evaluate(image)?;
         }
-    }
-
-    fn progress(&self) -> Progress {
-        self.shape.progress(self.done)
+        let (answer, key) = (&self.answers[place], &self.keys.public);
+        let hidden = self
+            .hider
+            .hide(turn.index as u64, answer, key, &self.format);
+        self.bfv(hidden)?.encode(out);
+        Ok(())
     }
 }
 
-impl StepMachine for SlotServer {
-    fn into_share(self: Box<Self>) -> Share {
-        Share::Words(self.output)
+impl StepProtocol for SlotServer {
+    fn into_made(self) -> Result<Made, EngineError> {
+        Ok(Made::share(Share::Words(self.output)))
     }
 }

@@ -1,0 +1,432 @@
+//! Both parties' sides of activations on shares, and of the opening of the result.
+
+use std::sync::Arc;
+
+use pronghorn_mpc::ot::OtParameters;
+use pronghorn_plan::{
+    CheckedPlan, Derived, Weights,
+    step::Compiled,
+    steps::activation::garbled::{Circuits, Garbled},
+};
+
+use super::{
+    ClientOts, GarbledClient, GarbledServer, Layout, OnlineClient, OnlineServer,
+    OnlineSquareClient, OnlineSquareServer, OpenClient, OpenServer, Opened, PrepareClient,
+    PrepareServer, PrepareSquareClient, PrepareSquareServer, PreparedClient, PreparedServer,
+    PreparedSquareClient, PreparedSquareServer, ServerOts, SetupClient, SetupServer, SquareClient,
+    SquareServer, Squares,
+};
+use crate::{
+    connection::{Connection, Shelf},
+    error::EngineError,
+    machine::{Machine, Prepared, StepMachine, prepared_as},
+    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
+    share::Share,
+};
+
+/// A machine as the next thing to do.
+fn next(machine: impl StepMachine + 'static) -> Result<Next, EngineError> {
+    Ok(Next::Machine(Box::new(machine)))
+}
+
+impl Compile for Garbled {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(GarbledClientSide(Template::new(step)?)))
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        _weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(GarbledServerSide(Template::new(step)?)))
+    }
+}
+
+/// A garbled step without its number of images.
+struct Template {
+    step: String,
+    inputs: usize,
+    outputs: usize,
+    circuits: Arc<Circuits>,
+}
+
+impl Template {
+    fn new(step: &Compiled<'_>) -> Result<Self, EngineError> {
+        let place = &step.place;
+        let Derived::Circuits(circuits) = step.derived else {
+            return Err(unsupported(place.step(), "it has no circuit"));
+        };
+        Ok(Self {
+            step: place.step().name.clone(),
+            inputs: place.input().len(),
+            outputs: place.value().len(),
+            circuits: circuits.clone(),
+        })
+    }
+
+    fn layout(&self, images: usize) -> Layout {
+        Layout {
+            step: self.step.clone(),
+            inputs: self.inputs,
+            outputs: self.outputs,
+            images,
+            circuits: self.circuits.clone(),
+        }
+    }
+}
+
+struct GarbledClientSide(Template);
+
+impl Side for GarbledClientSide {
+    fn rows(&self, _batch: usize) -> u64 {
+        self.0.outputs as u64
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        match prepared_as::<PreparedClient>(prepared) {
+            Some(prepared) => next(OnlineClient::new(prepared, first(inputs))?),
+            None => {
+                let layout = self.0.layout(at.batch);
+                next(GarbledClient::new(
+                    layout,
+                    first(inputs),
+                    at.connection.kept(),
+                )?)
+            }
+        }
+    }
+
+    fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        let layout = self.0.layout(at.batch);
+        next(PrepareClient::new(layout, at.connection.kept())?)
+    }
+
+    fn has_offline(&self) -> bool {
+        true
+    }
+
+    fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        let prepared = PreparedClient::from_bytes(self.0.layout(batch), bytes)?;
+        Ok(Some(Box::new(prepared)))
+    }
+}
+
+struct GarbledServerSide(Template);
+
+impl Side for GarbledServerSide {
+    fn rows(&self, _batch: usize) -> u64 {
+        self.0.outputs as u64
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        match prepared_as::<PreparedServer>(prepared) {
+            Some(prepared) => next(OnlineServer::new(prepared)),
+            None => {
+                let layout = self.0.layout(at.batch);
+                next(GarbledServer::new(
+                    layout,
+                    first(inputs),
+                    at.connection.kept(),
+                )?)
+            }
+        }
+    }
+
+    fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
+        let layout = self.0.layout(at.batch);
+        next(PrepareServer::new(
+            layout,
+            first(inputs),
+            at.connection.kept(),
+        )?)
+    }
+
+    fn has_offline(&self) -> bool {
+        true
+    }
+
+    fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        let prepared = PreparedServer::from_bytes(self.0.layout(batch), bytes)?;
+        Ok(Some(Box::new(prepared)))
+    }
+}
+
+/// The square's protocol.
+pub(crate) struct Square;
+
+impl Compile for Square {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(SquareClientSide(squares(step))))
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        _weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(SquareServerSide(squares(step))))
+    }
+}
+
+/// The squares of one image.
+fn squares(step: &Compiled<'_>) -> Squares {
+    Squares {
+        step: step.place.step().name.clone(),
+        elements: step.place.value().len(),
+        images: 1,
+        bits: step.place.form().bits,
+    }
+}
+
+impl Squares {
+    fn for_batch(&self, images: usize) -> Self {
+        Self {
+            images,
+            ..self.clone()
+        }
+    }
+}
+
+struct SquareClientSide(Squares);
+
+impl Side for SquareClientSide {
+    fn rows(&self, _batch: usize) -> u64 {
+        self.0.elements as u64
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        match prepared_as::<PreparedSquareClient>(prepared) {
+            Some(prepared) => next(OnlineSquareClient::new(prepared, first(inputs))?),
+            None => {
+                let squares = self.0.for_batch(at.batch);
+                next(SquareClient::new(
+                    squares,
+                    first(inputs),
+                    at.connection.kept(),
+                )?)
+            }
+        }
+    }
+
+    fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        let squares = self.0.for_batch(at.batch);
+        next(PrepareSquareClient::new(squares, at.connection.kept())?)
+    }
+
+    fn has_offline(&self) -> bool {
+        true
+    }
+
+    fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        let prepared = PreparedSquareClient::from_bytes(self.0.for_batch(batch), bytes)?;
+        Ok(Some(Box::new(prepared)))
+    }
+}
+
+struct SquareServerSide(Squares);
+
+impl Side for SquareServerSide {
+    fn rows(&self, _batch: usize) -> u64 {
+        self.0.elements as u64
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        match prepared_as::<PreparedSquareServer>(prepared) {
+            Some(prepared) => next(OnlineSquareServer::new(prepared)),
+            None => {
+                let squares = self.0.for_batch(at.batch);
+                next(SquareServer::new(
+                    squares,
+                    first(inputs),
+                    at.connection.kept(),
+                )?)
+            }
+        }
+    }
+
+    fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
+        let squares = self.0.for_batch(at.batch);
+        next(PrepareSquareServer::new(
+            squares,
+            first(inputs),
+            at.connection.kept(),
+        )?)
+    }
+
+    fn has_offline(&self) -> bool {
+        true
+    }
+
+    fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        let prepared = PreparedSquareServer::from_bytes(self.0.for_batch(batch), bytes)?;
+        Ok(Some(Box::new(prepared)))
+    }
+}
+
+/// The opening's protocol: in a circuit where the plan has one, else by the server's shares.
+pub(crate) struct Open;
+
+impl Compile for Open {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(match step.derived {
+            Derived::Circuits(_) => Box::new(OnlineOnly(GarbledClientSide(Template::new(step)?))),
+            _ => Box::new(OpenClientSide(opened(step))),
+        })
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        _weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        Ok(match step.derived {
+            Derived::Circuits(_) => Box::new(OnlineOnly(GarbledServerSide(Template::new(step)?))),
+            _ => Box::new(OpenServerSide(opened(step))),
+        })
+    }
+}
+
+/// A side without its offline part: the result is opened at once.
+struct OnlineOnly<S>(S);
+
+impl<S: Side> Side for OnlineOnly<S> {
+    fn rows(&self, batch: usize) -> u64 {
+        self.0.rows(batch)
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        self.0.online(at, inputs, None)
+    }
+}
+
+/// The opening of one image.
+fn opened(step: &Compiled<'_>) -> Opened {
+    let value = step.place.value();
+    Opened {
+        step: step.place.step().name.clone(),
+        elements: value.len(),
+        images: 1,
+        bits: step.place.form().bits,
+        low: value.low,
+        high: value.high,
+    }
+}
+
+impl Opened {
+    fn for_batch(&self, images: usize) -> Self {
+        Self {
+            images,
+            ..self.clone()
+        }
+    }
+}
+
+struct OpenClientSide(Opened);
+
+impl Side for OpenClientSide {
+    fn rows(&self, _batch: usize) -> u64 {
+        self.0.elements as u64
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        next(OpenClient::new(self.0.for_batch(at.batch), first(inputs))?)
+    }
+}
+
+struct OpenServerSide(Opened);
+
+impl Side for OpenServerSide {
+    fn rows(&self, _batch: usize) -> u64 {
+        self.0.elements as u64
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        next(OpenServer::new(self.0.for_batch(at.batch), first(inputs))?)
+    }
+}
+
+/// The set-up of oblivious transfers, for every plan on shares.
+struct ClientSetup;
+
+impl Prelude for ClientSetup {
+    fn start(
+        &self,
+        connection: &Connection,
+        _batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+        let ots: ClientOts = connection.kept();
+        let setup = || Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _;
+        Ok((!ots.is_ready()).then(setup))
+    }
+
+    fn is_offline(&self) -> bool {
+        true
+    }
+}
+
+struct ServerSetup;
+
+impl Prelude for ServerSetup {
+    fn start(
+        &self,
+        connection: &Connection,
+        _batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+        let ots: ServerOts = connection.kept();
+        let setup = || Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _;
+        Ok((!ots.is_ready()).then(setup))
+    }
+
+    fn is_offline(&self) -> bool {
+        true
+    }
+}
+
+/// The client's set-up of oblivious transfers, for plans on shares.
+pub(crate) fn client_setup(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
+    plan.trust.shares().then(|| Box::new(ClientSetup) as _)
+}
+
+/// The server's.
+pub(crate) fn server_setup(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
+    plan.trust.shares().then(|| Box::new(ServerSetup) as _)
+}

@@ -1,0 +1,168 @@
+//! A plan compiled for one party: its sides and its preludes, for any number of batches.
+
+use std::sync::Arc;
+
+use pronghorn_graph::fixed::Linear;
+use pronghorn_plan::{Built, CheckedPlan, Derived, Weights};
+use pronghorn_ring::random::Seed;
+use zeroize::Zeroizing;
+
+use crate::{
+    coefficient::publication,
+    connection::{Connection, Shelf},
+    error::EngineError,
+    garbled,
+    protocol::{Prelude, Sides, client_sides, server_sides},
+    run::Task,
+    slots,
+};
+
+/// A plan as the data owner follows it.
+pub struct ClientModel {
+    plan: CheckedPlan,
+    sides: Sides,
+    preludes: Vec<Box<dyn Prelude>>,
+}
+
+impl ClientModel {
+    /// Compiles a plan.
+    ///
+    /// # Errors
+    /// The plan has a step that this version cannot follow.
+    pub fn new(plan: CheckedPlan) -> Result<Self, EngineError> {
+        let preludes = [
+            garbled::sides::client_setup(&plan),
+            publication::client_prelude(&plan),
+            slots::sides::client_keys(&plan),
+        ];
+        Ok(Self {
+            sides: client_sides(&plan)?,
+            preludes: preludes.into_iter().flatten().collect(),
+            plan,
+        })
+    }
+
+    /// The plan both parties follow.
+    pub fn plan(&self) -> &CheckedPlan {
+        &self.plan
+    }
+
+    pub(crate) fn sides(&self) -> &Sides {
+        &self.sides
+    }
+
+    pub(crate) fn task<'a>(&'a self, connection: &'a Connection, batch: usize) -> Task<'a> {
+        Task {
+            plan: &self.plan,
+            sides: &self.sides,
+            preludes: &self.preludes,
+            connection,
+            batch,
+        }
+    }
+}
+
+/// A plan with the server's weights, laid out; serves any number of batches. Its secret: no Debug.
+pub struct ServerModel {
+    plan: CheckedPlan,
+    sides: Sides,
+    preludes: Vec<Box<dyn Prelude>>,
+    /// What preludes need of the sides.
+    shelf: Shelf,
+    /// Of plan and weights.
+    digest: Zeroizing<[u8; 32]>,
+}
+
+impl ServerModel {
+    /// Lays out the weights of a built model for the product.
+    ///
+    /// # Errors
+    /// Weights and plan do not go together.
+    pub fn new(built: &Built) -> Result<Self, EngineError> {
+        let (secret, digest) = (Seed::from_os()?, Zeroizing::new(digest(built)));
+        let (plan, shelf) = (built.plan.clone(), Shelf::default());
+        let sides = server_sides(&plan, &built.weights, &shelf)?;
+        Ok(Self {
+            preludes: preludes(&plan, &shelf, &secret_of(&digest, &secret)),
+            plan,
+            sides,
+            shelf,
+            digest,
+        })
+    }
+
+    /// The same model with a secret of publications that the server keeps. Earlier publications to
+    /// clients then stay good, as long as the model is the same.
+    pub fn with_secret(&self, secret: &Seed) -> Self {
+        let secret = secret_of(&self.digest, secret);
+        Self {
+            plan: self.plan.clone(),
+            sides: self.sides.clone(),
+            preludes: preludes(&self.plan, &self.shelf, &secret),
+            shelf: self.shelf.clone(),
+            digest: self.digest.clone(),
+        }
+    }
+
+    /// The plan both parties follow.
+    pub fn plan(&self) -> &CheckedPlan {
+        &self.plan
+    }
+
+    pub(crate) fn sides(&self) -> &Sides {
+        &self.sides
+    }
+
+    pub(crate) fn task<'a>(&'a self, connection: &'a Connection, batch: usize) -> Task<'a> {
+        Task {
+            plan: &self.plan,
+            sides: &self.sides,
+            preludes: &self.preludes,
+            connection,
+            batch,
+        }
+    }
+}
+
+/// The server's preludes, in the order of the client's.
+fn preludes(plan: &CheckedPlan, shelf: &Shelf, secret: &Arc<Seed>) -> Vec<Box<dyn Prelude>> {
+    let preludes = [
+        garbled::sides::server_setup(plan),
+        publication::server_prelude(plan, shelf, secret),
+        slots::sides::server_keys(plan),
+    ];
+    preludes.into_iter().flatten().collect()
+}
+
+/// A secret of one plan with its weights alone, from one of the server: publications of two models
+/// must not hide behind the same numbers.
+fn secret_of(digest: &[u8; 32], secret: &Seed) -> Arc<Seed> {
+    let secret = blake3::keyed_hash(secret.as_bytes(), digest);
+    Arc::new(Seed::from_bytes(*secret.as_bytes()))
+}
+
+/// Of a plan with its weights, and of where this version of the code puts them.
+fn digest(built: &Built) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 plan with its weights");
+    hasher.update(&built.plan.hash());
+    hasher.update(&publication::VERSION.to_le_bytes());
+    for index in 0..built.plan.steps.len() {
+        if let Derived::Polynomials(layout) = built.plan.derived(index) {
+            hasher.update(&(index as u64).to_le_bytes());
+            for number in layout.numbers() {
+                hasher.update(&(number as u64).to_le_bytes());
+            }
+        }
+    }
+    let layers = built.weights.iter().filter_map(|weights| match weights {
+        Weights::Layer(layer) => Some(layer),
+        _ => None,
+    });
+    for numbers in layers.flat_map(|layer: &Linear| [&layer.weights, &layer.bias]) {
+        hasher.update(&(numbers.len() as u64).to_le_bytes());
+        for number in numbers {
+            hasher.update(&number.to_le_bytes());
+        }
+    }
+    *hasher.finalize().as_bytes()
+}

@@ -1,0 +1,146 @@
+//! Both parties' sides of a layer on slots, and of the exchange of keys.
+
+use std::sync::Arc;
+
+use pronghorn_plan::{CheckedPlan, Weights, step::Compiled, steps::linear::slots::SlotLinear};
+use pronghorn_ring::random::Seed;
+
+use super::{
+    Shape,
+    client::SlotClient,
+    keys::{ClientSlotKeys, KeyCache, KeysClient, KeysServer, ServerSlotKeys, SlotSeed},
+    server::{PreparedSlots, SlotServer},
+};
+use crate::{
+    batch::sides::Masks,
+    connection::{Connection, Kept, Shelf},
+    error::EngineError,
+    machine::{Machine, Prepared, prepared_as},
+    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
+    share::Share,
+};
+
+impl Compile for SlotLinear {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(ClientSide(Shape::new(step)?)))
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        let Weights::Layer(weights) = weights else {
+            return Err(unsupported(step.place.step(), "its weights are missing"));
+        };
+        let shape = Shape::new(step)?;
+        let layer = PreparedSlots::new(weights, self, &shape)?;
+        Ok(Box::new(ServerSide {
+            layer: Arc::new(layer),
+            shape,
+        }))
+    }
+}
+
+struct ClientSide(Shape);
+
+impl Side for ClientSide {
+    fn rows(&self, batch: usize) -> u64 {
+        self.0.for_batch(batch).rows()
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        let input = first(inputs).into_words(&self.0.step)?;
+        let keys = at.connection.kept::<Kept<Arc<ClientSlotKeys>>>().get();
+        let key = keys.and_then(|keys| keys.secret(&self.0.scheme));
+        let key = key.ok_or_else(|| self.0.missing("its keys are missing"))?;
+        let machine = SlotClient::new(self.0.for_batch(at.batch), key, input)?;
+        Ok(Next::Machine(Box::new(machine)))
+    }
+}
+
+struct ServerSide {
+    shape: Shape,
+    layer: Arc<PreparedSlots>,
+}
+
+impl Side for ServerSide {
+    fn rows(&self, batch: usize) -> u64 {
+        self.shape.for_batch(batch).rows()
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        let keys = at.connection.kept::<Kept<Arc<ServerSlotKeys>>>().get();
+        let keys = keys.and_then(|keys| keys.of(&self.shape.scheme));
+        let keys = keys.ok_or_else(|| self.shape.missing("the client's keys are missing"))?;
+        let masks = prepared_as::<Masks>(prepared).map(|masks| masks.0);
+        let (shape, layer) = (self.shape.for_batch(at.batch), self.layer.clone());
+        let machine = SlotServer::new(shape, layer, keys, first(inputs), masks)?;
+        Ok(Next::Machine(Box::new(machine)))
+    }
+
+    fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        let shape = self.shape.for_batch(at.batch);
+        Masks::offline(|masks| self.layer.shares(&shape, masks))
+    }
+
+    fn read_prepared(&self, _batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        Masks::read(&self.shape.step, bytes)
+    }
+}
+
+/// The client's keys, for plans on slots.
+pub(crate) fn client_keys(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
+    let keys = || Box::new(ClientKeys(plan.clone())) as _;
+    (!plan.slot_keys().is_empty()).then(keys)
+}
+
+/// The server's side of them.
+pub(crate) fn server_keys(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
+    let keys = || Box::new(ServerKeys(plan.clone())) as _;
+    (!plan.slot_keys().is_empty()).then(keys)
+}
+
+struct ClientKeys(CheckedPlan);
+
+impl Prelude for ClientKeys {
+    fn start(
+        &self,
+        connection: &Connection,
+        _batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+        let keys = connection.kept::<Kept<Arc<ClientSlotKeys>>>();
+        if keys.is_some() {
+            return Ok(None);
+        }
+        let offered = connection.kept::<Kept<SlotSeed>>().get();
+        let seed = offered.map_or_else(|| Seed::from_os().map(Arc::new), |seed| Ok(seed.0))?;
+        Ok(Some(Box::new(KeysClient::new(&self.0, &seed, keys)?)))
+    }
+}
+
+struct ServerKeys(CheckedPlan);
+
+impl Prelude for ServerKeys {
+    fn start(
+        &self,
+        connection: &Connection,
+        _batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+        let keys = connection.kept::<Kept<Arc<ServerSlotKeys>>>();
+        let cache: KeyCache = connection.shared();
+        let machine = || Box::new(KeysServer::new(self.0.clone(), cache, keys.clone())) as _;
+        Ok((!keys.is_some()).then(machine))
+    }
+}
