@@ -506,3 +506,6 @@ impl<P: StepProtocol + Send> StepMachine for Exchange<P> {
         self.protocol.into_share()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
