@@ -1,8 +1,10 @@
 //! Engines and activation protocols: what the steps of a plan do, both parties, without I/O.
 //!
 //! Each step is a [`machine::StepMachine`]: it takes one party's additive shares, turns messages into
-//! messages, and leaves that party's share of the step's value. [`run::ClientRun`] and [`run::ServerRun`]
-//! string the steps of a plan together; sessions move the bytes.
+//! messages, and leaves that party's share of the step's value. Its messages are a list
+//! ([`exchange`]), which the documentation of each protocol's module shows as a table.
+//! [`run::ClientRun`] and [`run::ServerRun`] string the steps of a plan together; sessions move the
+//! bytes.
 
 pub mod batch;
 pub mod bench;

@@ -28,7 +28,8 @@ const QUESTION: &str = "a question";
 const HINT: &str = "a hint";
 const ANSWER: &str = "the answer";
 
-/// Questions of three bytes, then a hint if the first question asks for one (it begins with 1), then an answer.
+/// Questions of three bytes, then a hint if the first question asks for one (it begins with 1),
+/// then an answer.
 fn toy(questions: usize) -> Messages {
     Messages::new("toy")
         .with_all((0..questions).map(|_| Message::client(QUESTION, 3).rows(2)))
