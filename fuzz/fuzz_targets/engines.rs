@@ -7,7 +7,7 @@ use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
 };
-use pronghorn_engine::{ClientRun, Machine, ServerModel, ServerRun, Want};
+use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
 use pronghorn_fuzz::{Splice, edited, small_in};
 use pronghorn_plan::Engine;
 
@@ -37,8 +37,10 @@ fuzz_target!(|input: Input| {
     let mut message = Vec::new();
     for count in 0..MESSAGES {
         message.clear();
-        let (from, to): (&mut dyn Machine<Error = EngineError>, &mut dyn Machine<Error = EngineError>) = match (client.want(), server.want())
-        {
+        let (from, to): (
+            &mut dyn Machine<Error = EngineError>,
+            &mut dyn Machine<Error = EngineError>,
+        ) = match (client.want(), server.want()) {
             (Want::Send, Want::Receive) => (&mut client, &mut server),
             (Want::Receive, Want::Send) => (&mut server, &mut client),
             // The change has put the parties out of step.

@@ -1,46 +1,46 @@
 //! A protocol as the list of its messages.
 //!
-//! Both parties of a protocol know its messages before the first is sent: who sends each of them, in what
-//! order, and how long it is. All of that follows from the plan. So a protocol here is
+//! Both parties of a protocol know its messages before the first is sent: who sends each of them,
+//! in what order, and how long it is. All of that follows from the plan. So a protocol here is
 //! * a list, [`Messages`], which both parties make from the same numbers;
-//! * two functions for each party, [`Protocol::make`] and [`Protocol::take`], which write this party's
-//!   messages and read the peer's.
+//! * two functions for each party, [`Protocol::make`] and [`Protocol::take`], which write this
+//!   party's messages and read the peer's.
 //!
-//! [`Exchange`] turns both into a [`Machine`]. It gives the turns to the parties, refuses every message of
-//! another length, bounds a message before memory is allocated for it, and counts progress. A party that
-//! refuses a message stays where it is.
+//! [`Exchange`] turns both into a [`Machine`]. It gives the turns to the parties, refuses every
+//! message of another length, bounds a message before memory is allocated for it, and counts
+//! progress. A party that refuses a message stays where it is.
 //!
 //! # Example
 //!
-//! A step of the coefficient engine has two kinds of messages. For one image of a layer with 70,000 words in and
-//! 10,000 words out, at 33 and 21 bits a word, its list is
+//! A step of the coefficient engine has two kinds of messages. For one image of a layer with
+//! 140,000 words in and 10,000 words out, at 33 and 21 bits a word, its list is
 //!
 //! ```
 //! use pronghorn_engine::exchange::{Message, Messages};
 //!
 //! let list = Messages::new("conv1")
-//!     .with(Message::client("the encrypted input", 270_336).rows(1))
-//!     .with(Message::client("the encrypted input", 18_414).rows(1))
+//!     .with(Message::client("the encrypted input", 540_672).rows(1))
+//!     .with(Message::client("the encrypted input", 36_828).rows(1))
 //!     .with(Message::server("the encrypted answer", 26_250).rows(1));
 //! assert_eq!(
 //!     list.to_string(),
 //!     "\
-//! client  1 x the encrypted input, 270336 bytes
-//! client  1 x the encrypted input, 18414 bytes
+//! client  1 x the encrypted input, 540672 bytes
+//! client  1 x the encrypted input, 36828 bytes
 //! server  1 x the encrypted answer, 26250 bytes
 //! "
 //! );
 //! ```
 //!
-//! The client's `make` packs part `turn.index` of the input, and its `take` unpacks a part of the answer. Where
-//! `turn.last` says that all parts have come, `take` decrypts them.
+//! The client's `make` packs part `turn.index` of the input, and its `take` unpacks a part of the
+//! answer. Where `turn.last` says that all parts have come, `take` decrypts them.
 //!
 //! # Where a list is not enough
 //!
-//! * A length that its reader alone can check, such as that of evaluation keys: [`Message::open`] makes the
-//!   listed length an upper bound.
-//! * A message that depends on what was said before it, such as keys that the server may have already:
-//!   [`Message::optional`] asks [`Protocol::is_due`] when its turn comes.
+//! * A length that its reader alone can check, such as that of evaluation keys: [`Message::open`]
+//!   makes the listed length an upper bound.
+//! * A message that depends on what was said before it, such as keys that the server may have
+//!   already: [`Message::optional`] asks [`Protocol::is_due`] when its turn comes.
 
 use std::{fmt, ops::Range};
 
@@ -102,7 +102,8 @@ impl Message {
         Self::new(Party::Server, name, bytes)
     }
 
-    const fn new(from: Party, name: &'static str, bytes: usize) -> Self {
+    /// A message of one of the parties.
+    pub const fn new(from: Party, name: &'static str, bytes: usize) -> Self {
         Self {
             from,
             name,
@@ -306,8 +307,8 @@ pub trait Protocol {
         Err(turn.unknown())
     }
 
-    /// Takes the peer's message, whose length is that of the list. Where it returns an error, the party must still be
-    /// able to take another message in its place, or to refuse it.
+    /// Takes the peer's message, whose length is that of the list. Where it returns an error, the
+    /// party must still be able to take another message in its place, or to refuse it.
     ///
     /// # Errors
     /// When its content is refused.
@@ -499,3 +500,6 @@ impl<P: StepProtocol + Send> StepMachine for Exchange<P> {
         self.finish()?.into_made()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

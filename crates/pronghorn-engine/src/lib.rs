@@ -3,7 +3,7 @@
 //! [`ClientModel`] and [`ServerModel`] are a checked plan compiled for one party: an object a step
 //! ([`protocol`]). [`ClientRun`] and [`ServerRun`] are one batch, [`prepared`] its offline part. A step
 //! is a [`machine::StepMachine`]: shares in, messages out and in, a share out. Its messages are a list
-//! ([`exchange`]). What outlives a batch is in a [`Connection`]. Sessions move the bytes.
+//! ([`exchange`]), which each protocol's module shows as a table. What outlives a batch is in a [`Connection`]. Sessions move the bytes.
 
 pub mod batch;
 pub mod coefficient;

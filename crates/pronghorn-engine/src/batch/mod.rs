@@ -203,3 +203,12 @@ impl Shape {
         (self.inputs + self.outputs) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_lists_the_messages() {
+        let names = [super::SEED, super::PUBLIC_KEY, super::INPUT, super::ANSWER];
+        crate::exchange::tests::assert_table(include_str!("mod.rs"), names);
+    }
+}

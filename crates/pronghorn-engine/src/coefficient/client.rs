@@ -184,7 +184,7 @@ impl<W: Word> Protocol for CoefficientClient<W> {
         }
         self.shape.request().pack(turn.index, &self.words, out);
         if turn.last {
-            self.words = vec![W::default(); self.shape.answer().count];
+            self.words = vec![W::default(); self.shape.answer().parts.items];
         }
         Ok(())
     }

@@ -1,16 +1,19 @@
 //! The coefficient engine: layers of one image or a few, without rotations and without keys (rotation-free convolution; design: one polynomial
 //! each way).
 //!
-//! A linear step is a product of polynomials whose wanted coefficients are the layer's outputs ([`pronghorn_plan::steps::linear::coefficient`] says where values sit).
-//! With published `p = sum_i f_i a_i + u a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image,
-//! the messages of a step are, both as one stream of words cut into messages of [`WORDS_PER_MESSAGE`]:
+//! A linear step is a product of polynomials whose wanted coefficients are the layer's outputs
+//! ([`pronghorn_plan::steps::linear::coefficient`] says where values sit). With published `p = sum_i f_i a_i + u
+//! a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image,
+//! the messages of a step are, both as one stream of words cut into messages of
+//! [`WORDS_PER_MESSAGE`]:
 //!
 //! | message | from | words |
 //! |---|---|---|
 //! | the encrypted input, image by image | client | `b_0 = e_0 - a_0 s` and, in the coefficients that are read, `b_i = m_i + e_i - a_i s` |
 //! | the encrypted answer, `[output][image]` | server | in the coefficients that are outputs, `sum_i f_i b_i + u b_0`, plus its share's part, the bias and a uniform mask |
 //!
-//! The client adds `p s` there, and has its share. What the server publishes comes before ([`publication`]).
+//! The client adds `p s` there, and has its share. What the server publishes comes before
+//! ([`publication`]).
 //!
 //! The server's sum is over `b` where it stands, a convolution of words by small weights ([`product`]); it transforms nothing but `u b_0`. All
 //! polynomials `a` and the published ones are the same for all images ([`publication`]).
@@ -44,7 +47,7 @@ use pronghorn_ring::{Word, bits};
 
 use crate::{
     error::EngineError,
-    exchange::{Message, Messages, Parts, Turn},
+    exchange::{Message, Messages, Parts, Party, Turn},
 };
 
 const REQUEST: &str = "the encrypted input";
@@ -137,7 +140,7 @@ impl Shape {
 
     fn request(&self) -> Words {
         Words {
-            count: self.linear.request_words(&self.layout, self.batch),
+            parts: cut(self.linear.request_words(&self.layout, self.batch)),
             width: self.linear.rlwe.modulus_bits(),
             most: self.linear.rlwe.modulus - 1,
         }
@@ -145,7 +148,7 @@ impl Shape {
 
     fn answer(&self) -> Words {
         Words {
-            count: self.outputs * self.batch,
+            parts: cut(self.outputs * self.batch),
             width: self.linear.rlwe.answer_bits(),
             most: (self.linear.rlwe.modulus - 1) >> self.linear.rlwe.dropped_bits,
         }
@@ -153,17 +156,14 @@ impl Shape {
 
     /// All messages of a batch, each a row of progress.
     fn messages(&self) -> Messages {
-        let (request, answer) = (self.request(), self.answer());
-        let requests = request.parts().ranges();
-        let answers = answer.parts().ranges();
-        Messages::new(&self.step)
-            .with_all(requests.map(|words| Message::client(REQUEST, request.bytes(&words)).rows(1)))
-            .with_all(answers.map(|words| Message::server(ANSWER, answer.bytes(&words)).rows(1)))
+        let request = self.request().messages(Party::Client, REQUEST);
+        let answer = self.answer().messages(Party::Server, ANSWER);
+        Messages::new(&self.step).with_all(request).with_all(answer)
     }
 
     /// The step's share of the progress.
     pub fn rows(&self) -> u64 {
-        (self.request().parts().count() + self.answer().parts().count()) as u64
+        (self.request().parts.count() + self.answer().parts.count()) as u64
     }
 }
 
@@ -175,30 +175,31 @@ struct Polynomial {
     words: usize,
 }
 
+/// Words cut into messages.
+fn cut(words: usize) -> Parts {
+    Parts {
+        items: words,
+        most: WORDS_PER_MESSAGE,
+    }
+}
+
 /// A stream of words in messages.
 struct Words {
-    count: usize,
+    parts: Parts,
     width: u32,
     /// The largest word that is allowed.
     most: u64,
 }
 
 impl Words {
-    /// The words of each message.
-    fn parts(&self) -> Parts {
-        Parts {
-            items: self.count,
-            most: WORDS_PER_MESSAGE,
-        }
-    }
-
-    /// Bytes of a message of these words.
-    fn bytes(&self, words: &Range<usize>) -> usize {
-        stream_bytes(words.len(), self.width) as usize
+    fn messages(self, from: Party, name: &'static str) -> impl Iterator<Item = Message> {
+        let bytes = move |words: Range<usize>| stream_bytes(words.len(), self.width) as usize;
+        let ranges = self.parts.ranges();
+        ranges.map(move |words| Message::new(from, name, bytes(words)).rows(1))
     }
 
     fn pack<W: Word>(&self, index: usize, words: &[W], out: &mut Vec<u8>) {
-        bits::pack(&words[self.parts().range(index)], self.width, out);
+        bits::pack(&words[self.parts.range(index)], self.width, out);
     }
 
     /// Unpacks a message to its place in `words`, and checks it.
@@ -210,7 +211,7 @@ impl Words {
         words: &mut [W],
     ) -> Result<(), EngineError> {
         let (message, index) = (turn.name, turn.index);
-        let words = &mut words[self.parts().range(index)];
+        let words = &mut words[self.parts.range(index)];
         bits::unpack(bytes, self.width, words).map_err(|source| EngineError::Packing {
             step: step.to_owned(),
             message,

@@ -12,8 +12,10 @@
 //! | the client's seed, for how many images it names it now (4 bytes, little-endian), and whether it wants the polynomials (0 or 1) | client | 37 |
 //! | a part of the polynomials, if it wants them: coefficients without their dropped bits, step by step | server | whole polynomials of one step, 1 MiB or one |
 //!
-//! Each image takes a secret of its own with the same `a`. After the images of the second message, at most [`PUBLICATION_GRANT`], which both parties count, the
-//! exchange comes again, and the client names the same seed for [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES) at most.
+//! Each image takes a secret of its own with the same `a`. After the images of the second message,
+//! at most [`PUBLICATION_GRANT`], which both parties count, the exchange comes again, and the
+//! client names the same seed for [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES)
+//! at most.
 
 use std::{
     any::Any,

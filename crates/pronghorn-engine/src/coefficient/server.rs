@@ -132,7 +132,7 @@ impl<W: Word> CoefficientServer<W> {
         let masks = masks.map_or_else(Seed::from_os, Ok)?;
         let server = Self {
             output: Batch::zeros(shape.outputs, shape.batch),
-            words: vec![W::default(); shape.request().count],
+            words: vec![W::default(); shape.request().parts.items],
             hider: Hider::new(&masks),
             shape,
             step,

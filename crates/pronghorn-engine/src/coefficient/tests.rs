@@ -31,7 +31,10 @@ use super::{
 };
 use crate::{
     error::EngineError,
-    exchange::Exchange,
+    exchange::{
+        Exchange,
+        tests::{assert_table, names},
+    },
     machine::{Machine, StepMachine, Want},
     share::{Batch, Share},
 };
@@ -491,6 +494,7 @@ fn publications_keep_turns() {
         mut server,
         ..
     } = parties(&plan, 1, [7; 32]);
+    assert_table(include_str!("publication.rs"), names(client.messages()));
     out_of_turn(server.receive(&[0; 37]));
     out_of_turn(client.send(&mut Vec::new()));
     let mut message = Vec::new();
@@ -548,6 +552,7 @@ fn machines_refuse_hostile_messages_and_then_go_on() {
         Err(EngineError::Unsupported { .. })
     ));
     let mut client = client(polynomials).unwrap();
+    assert_table(include_str!("mod.rs"), names(client.messages()));
     let prepared = prepared::<u64>(&plan, 1, 1);
     let input = Share::Words(share(2));
     let mut server =

@@ -103,16 +103,14 @@ impl Shape {
     fn messages(&self, known: bool) -> Messages {
         let encrypted = &self.encrypted;
         let public = 2 * SEED_BYTES + encrypted.public_key_bytes();
+        let public = Message::client(PUBLIC_KEY, public);
         let evaluation = encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES;
-        let keys = [
-            Some(Message::client(PUBLIC_KEY, public)),
-            (encrypted.key_power > 1)
-                .then_some(Message::client(EVALUATION_KEYS, evaluation).open()),
-        ];
-        let keys = keys.into_iter().flatten().filter(|_| !known);
+        let evaluation = Message::client(EVALUATION_KEYS, evaluation).open();
+        let relinearises = encrypted.key_power > 1;
         let rows = [encrypted.request_row_bytes(), encrypted.answer_row_bytes()];
         Messages::new(&self.step)
-            .with_all(keys)
+            .with_all((!known).then_some(public))
+            .with_all((!known && relinearises).then_some(evaluation))
             .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
             .with_all(self.answer().messages(Party::Server, ANSWER, rows[1]))
     }
@@ -163,9 +161,16 @@ mod tests {
 
     use super::{client::EncryptedClient, server::EncryptedServer, *};
     use crate::{
+        exchange::tests::assert_table,
         machine::{Machine, Want},
         share::Batch,
     };
+
+    #[test]
+    fn the_table_lists_the_messages() {
+        let names = [PUBLIC_KEY, EVALUATION_KEYS, INPUT, ANSWER];
+        assert_table(include_str!("mod.rs"), names);
+    }
 
     /// 30 -> 20, square, -> 10, square, -> 4.
     fn built() -> Built {

@@ -33,17 +33,19 @@
 //!
 //! # Memory and messages
 //!
-//! The instances of a step are cut into *pieces*, garbled side by side on the cores there are; pieces into *chunks*, one message
-//! each way; and chunks into *windows*, so that a round trip is paid once a window of 16 MiB of labels. All lengths
-//! follow from the [`Layout`]: neither party allocates what the other asks for. The messages of a garbled step, at once or
-//! ahead, are for each window:
+//! The instances of a step are cut into *pieces*, garbled side by side on the cores there are;
+//! pieces into *chunks*, one message each way; and chunks into *windows*, so that a round trip is
+//! paid once a window of 16 MiB of labels. All lengths follow from the [`Layout`]: neither party
+//! allocates what the other asks for. The messages of a garbled step, at once or ahead, are for
+//! each window:
 //!
 //! | message | from | bytes |
 //! |---|---|---|
 //! | the oblivious transfers of each chunk of the window | client | 26 an OT at width 5 |
 //! | the garbled tables of each chunk of the window | server | those of its circuits |
 //!
-//! The modules `setup`, `online`, `open`, `square` and `square_ahead` list the messages of the other machines.
+//! The modules `setup`, `online`, `open`, `square` and `square_ahead` list the messages of the
+//! other machines.
 
 mod client;
 mod layout;

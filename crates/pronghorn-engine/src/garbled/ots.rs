@@ -102,7 +102,8 @@ impl ServerOts {
     /// `count` new OTs of the client's message.
     ///
     /// # Errors
-    /// When there is no set-up, or the message is refused: one that fails the check destroys the set-up.
+    /// When there is no set-up, or the message is refused: one that fails the check destroys the
+    /// set-up.
     pub(super) fn receive(
         &self,
         step: &str,

@@ -47,9 +47,10 @@ pub(super) struct Chunk {
 /// The client's message for a chunk.
 pub(super) const OTS: &str = "the oblivious transfers";
 
-/// The messages of a step: the client sends those for all chunks of a window, then the server answers for all of them. Windows have
-/// as many chunks as have at most `window` OTs, at least one each. The server's answers are `answer`s; a message of `n`
-/// OTs has `bytes(n)` bytes, which its reader checks.
+/// The messages of a step: the client sends those for all chunks of a window, then the server
+/// answers for all of them. Windows have as many chunks as have at most `window` OTs, at least one
+/// each. The server's answers are `answer`s; a message of `n` OTs has `bytes(n)` bytes, which its
+/// reader checks.
 pub(super) fn messages(
     (step, rows): (&str, usize),
     chunks: &[Chunk],

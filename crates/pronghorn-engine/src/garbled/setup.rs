@@ -8,8 +8,8 @@
 //! | the server's part of the connection | server | 64 |
 //! | the client's part of the connection | client | 64 |
 //!
-//! A set-up that is resumed takes the last two. The base OTs are bound to both nonces, so no party can repeat an earlier
-//! session by itself ([`pronghorn_mpc::ot::setup`]).
+//! A set-up that is resumed takes the last two. The base OTs are bound to both nonces, so no party
+//! can repeat an earlier session by itself ([`pronghorn_mpc::ot::setup`]).
 
 use std::sync::Arc;
 

@@ -73,18 +73,20 @@ impl Squares {
         Ok(chunks)
     }
 
-    /// The messages of the chunks, where one of `n` OTs has `bytes(n)` bytes.
-    fn messages(
+    /// What either party begins with: all messages, the chunks, and the squares of its own share. A
+    /// message of `n` OTs has `bytes(n)` bytes.
+    fn begin(
         &self,
-        chunks: &[Chunk],
+        share: &Share,
         limits: &Limits,
         bytes: impl Fn(usize) -> usize,
-    ) -> Messages {
-        let (step, window) = (
-            (self.step.as_str(), self.elements),
-            limits.window / Block::BYTES,
-        );
-        schedule::messages(step, chunks, window, "the corrections of products", bytes)
+    ) -> Result<(Messages, Vec<Chunk>, Batch), EngineError> {
+        let chunks = self.chunks(share, limits)?;
+        let step = (self.step.as_str(), self.elements);
+        let window = limits.window / Block::BYTES;
+        let messages =
+            schedule::messages(step, &chunks, window, "the corrections of products", bytes);
+        Ok((messages, chunks, self.own(share)))
     }
 
     /// The modulus of the products with each bit but the last.
@@ -176,17 +178,20 @@ impl SquareClient {
         ots: ClientOts,
         limits: &Limits,
     ) -> Result<(Messages, Self), EngineError> {
-        let chunks = squares.chunks(&share, limits)?;
-        let messages = squares.messages(&chunks, limits, |count| ots.message_bytes(count));
-        let party = Self {
-            output: squares.own(&share),
-            chunks,
-            squares,
-            share,
-            ots,
-            held: VecDeque::new(),
-        };
-        Ok((messages, party))
+        let bytes = |count| ots.message_bytes(count);
+        let (messages, chunks, output) = squares.begin(&share, limits, bytes)?;
+        let held = VecDeque::new();
+        Ok((
+            messages,
+            Self {
+                squares,
+                chunks,
+                share,
+                ots,
+                held,
+                output,
+            },
+        ))
     }
 
     /// The bits of the share's words, by bit, then by word.
@@ -298,17 +303,20 @@ impl SquareServer {
         ots: ServerOts,
         limits: &Limits,
     ) -> Result<(Messages, Self), EngineError> {
-        let chunks = squares.chunks(&share, limits)?;
-        let messages = squares.messages(&chunks, limits, |count| ots.message_bytes(count));
-        let party = Self {
-            output: squares.own(&share),
-            chunks,
-            squares,
-            share,
-            ots,
-            held: VecDeque::new(),
-        };
-        Ok((messages, party))
+        let bytes = |count| ots.message_bytes(count);
+        let (messages, chunks, output) = squares.begin(&share, limits, bytes)?;
+        let held = VecDeque::new();
+        Ok((
+            messages,
+            Self {
+                squares,
+                chunks,
+                share,
+                ots,
+                held,
+                output,
+            },
+        ))
     }
 
     /// The share's words in a range, padded with zeros.

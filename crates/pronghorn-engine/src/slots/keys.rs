@@ -363,3 +363,13 @@ impl Protocol for KeysServer {
         self.wanted
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::exchange::tests::{assert_table, names};
+
+    #[test]
+    fn the_table_lists_the_messages() {
+        assert_table(include_str!("keys.rs"), names(&super::messages(5 << 20)));
+    }
+}

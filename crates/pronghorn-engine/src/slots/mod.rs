@@ -143,3 +143,12 @@ fn refused(step: &str, source: SlotError) -> EngineError {
 
 const REQUEST: &str = "the encrypted input";
 const ANSWER: &str = "the encrypted answer";
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_lists_the_messages() {
+        let names = [super::REQUEST, super::ANSWER];
+        crate::exchange::tests::assert_table(include_str!("mod.rs"), names);
+    }
+}

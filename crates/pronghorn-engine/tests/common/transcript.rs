@@ -6,8 +6,8 @@
 use std::{env, fmt::Write as _, fs, path::PathBuf, sync::Arc};
 
 use pronghorn_engine::{
-    ClientKeys, ClientPreparation, ClientPrepared, ClientRun, KeyCache, Machine, ServerKeys,
-    ServerModel, ServerPreparation, ServerPrepared, ServerRun, Want,
+    ClientKeys, ClientPreparation, ClientPrepared, ClientRun, EngineError, KeyCache, Machine,
+    ServerKeys, ServerModel, ServerPreparation, ServerPrepared, ServerRun, Want,
 };
 use pronghorn_graph::oracle;
 use pronghorn_plan::{Built, Plan};
@@ -258,8 +258,8 @@ fn bytes_of(
 
 /// Drives both machines until both are done, each on its own seeds.
 fn exchange<'a>(
-    client: (&'a mut dyn Machine, &mut TestSeeds),
-    server: (&'a mut dyn Machine, &mut TestSeeds),
+    client: (&'a mut dyn Machine<Error = EngineError>, &mut TestSeeds),
+    server: (&'a mut dyn Machine<Error = EngineError>, &mut TestSeeds),
 ) -> Vec<Message> {
     let ((client, client_seeds), (server, server_seeds)) = (client, server);
     let (mut messages, mut bytes) = (Vec::new(), Vec::new());

@@ -284,6 +284,29 @@ pub fn pooled(size: usize, side: usize) -> Vec<Vec<usize>> {
     (0..out * out).map(window).collect()
 }
 
+#[test]
+fn tables_list_the_messages() {
+    use crate::exchange::tests::{assert_table, names};
+    let ots = connection();
+    let parameters = OtParameters::default();
+    let setup = SetupClient::new(parameters, ClientOts::default());
+    assert_table(include_str!("../setup.rs"), names(setup.messages()));
+    let layout = Arc::new(Function::RELU.layout(&single(5), 5, 1));
+    let garbled = super::GarbledClient::new(layout.clone(), Share::Zero, ots.0.clone()).unwrap();
+    assert_table(include_str!("../mod.rs"), names(garbled.messages()));
+    let opened = super::OpenServer::new(open::result(4, 2, 9), Share::Zero).unwrap();
+    assert_table(include_str!("../open.rs"), names(opened.messages()));
+    let squares = square::layout(3, 1, 9);
+    let square = super::SquareClient::new(squares.clone(), Share::Zero, ots.0.clone()).unwrap();
+    assert_table(include_str!("../square.rs"), names(square.messages()));
+    let (_, prepared) = prepared::squares_ahead(&squares, &ots);
+    let online = super::OnlineSquareServer::new(prepared);
+    assert_table(include_str!("../square_ahead.rs"), names(online.messages()));
+    let ((_, prepared), _) = prepared::prepare(&layout, &Share::Zero, &ots, &SMALL);
+    let online = super::OnlineServer::new(prepared);
+    assert_table(include_str!("../online.rs"), names(online.messages()));
+}
+
 /// Compiles where secrets wipe themselves.
 #[test]
 fn secrets_are_wiped() {

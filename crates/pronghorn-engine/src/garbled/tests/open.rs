@@ -3,7 +3,7 @@
 use super::*;
 use crate::garbled::{OpenClient, OpenServer, Opened};
 
-fn result(elements: usize, images: usize, bits: u32) -> Opened {
+pub fn result(elements: usize, images: usize, bits: u32) -> Opened {
     let largest = i32::MAX >> (32 - bits);
     Opened {
         step: "result".to_owned(),

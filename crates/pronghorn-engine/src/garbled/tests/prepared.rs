@@ -9,7 +9,7 @@ use crate::garbled::{
 
 type Prepared = (PreparedClient, PreparedServer);
 
-fn prepare(
+pub fn prepare(
     layout: &Arc<Layout>,
     share: &Share,
     ots: &(ClientOts, ServerOts),
@@ -309,7 +309,7 @@ fn squares_in_two_phases() {
     }
 }
 
-fn squares_ahead(
+pub fn squares_ahead(
     squares: &Squares,
     ots: &(ClientOts, ServerOts),
 ) -> (PreparedSquareClient, PreparedSquareServer) {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::garbled::{SquareClient, SquareServer, Squares};
 
-fn layout(elements: usize, images: usize, bits: u32) -> Squares {
+pub fn layout(elements: usize, images: usize, bits: u32) -> Squares {
     Squares {
         step: "square".to_owned(),
         elements,
