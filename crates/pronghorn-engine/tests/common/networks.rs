@@ -1,11 +1,9 @@
-//! Small networks, each with one kind of step between two layers.
+//! Small networks, each with one kind of step between two layers, and their plans.
 
 use pronghorn_graph::graph::Graph;
+use pronghorn_plan::{BuildOptions, Built, Engine, TrustLevel, WordSize, build};
 
-use super::tensors;
-
-/// Elements of the input of [`around`].
-pub const INPUTS: usize = 2 * 4 * 4;
+use super::{network, numbers, tensors};
 
 /// A node of the graph's JSON; `op` is what stands in its braces.
 fn node(name: &str, op: &str, inputs: &str, shape: &str) -> String {
@@ -179,4 +177,56 @@ pub fn deep(squares: usize) -> Graph {
         nodes.len() - 1
     );
     Graph::from_json(&json, tensors(&shapes, 3)).expect("the test network is valid")
+}
+
+/// What a plan of this trust level is built with.
+pub fn options(trust: TrustLevel) -> BuildOptions {
+    BuildOptions {
+        trust: Some(trust),
+        ..BuildOptions::default()
+    }
+}
+
+/// The plan of a network, with made-up samples.
+pub fn plan(graph: &Graph, options: BuildOptions) -> Built {
+    let elements: usize = graph.nodes[0].shape.iter().product();
+    let options = BuildOptions {
+        samples: Some(numbers(elements * 20, 77)),
+        ..options
+    };
+    build(graph, &options).expect("the network has a plan")
+}
+
+/// A network on shares in this engine, with bits of weights and inputs.
+pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        engine: Some(engine),
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        ..options(TrustLevel::TwoParty)
+    };
+    plan(graph, options)
+}
+
+/// All kinds of steps at once, client-aided.
+pub fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        ..options(TrustLevel::ClientAided)
+    };
+    plan(&network(seed), options)
+}
+
+/// Whether some linear step has words of this size.
+pub fn has_words(built: &Built, word: WordSize) -> bool {
+    let mut steps = built.plan.linear_steps();
+    steps.any(|(_, _, linear)| linear.word == word)
+}
+
+/// Layers on shares in words of 64 bits.
+pub fn wide(engine: Engine) -> Built {
+    let built = shared(&around(Middle::Relu), engine, Some((11, 11)));
+    assert!(has_words(&built, WordSize::U64));
+    built
 }
