@@ -341,13 +341,17 @@ fn parameters_of_shares() {
             }
         }
     });
-    refuses(&SHARES, "Width", |plan| {
-        let linear = linear(plan);
-        let shares = linear.shares.as_mut().expect("shares");
-        shares.guard_bits = 33 - shares.value_bits;
-        (linear.word, linear.degree) = (WordSize::U64, 4096);
-        linear.modulus = largest_ntt_prime(58, 4096).expect("there is one");
-    });
+    // A local step's value takes a bit more than its range, for errors of guard bits.
+    let whole = value(&[4], i32::MIN, i32::MAX);
+    let wide = plan_of(
+        TrustLevel::TwoParty,
+        vec![
+            step(StepKind::Input, &[], whole.clone()),
+            step(StepKind::Local(LocalOp::Reshape), &[0], whole.clone()),
+            step(StepKind::Open, &[1], whole),
+        ],
+    );
+    assert!(refusal(&wide).is_some_and(|reason| reason.contains("Width { bits: 33 }")));
 }
 
 /// Layers take exact shares: circuits before them drop the guard bits.
