@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use pronghorn_he::ckks::{self, CkksError, EvaluationKeys, Parameters, PublicKey};
+use pronghorn_he::{
+    ckks::{self, EvaluationKeys, Parameters, PublicKey},
+    rns::RingError,
+};
 use pronghorn_plan::cost::SEED_BYTES;
 use pronghorn_ring::{
     Word,
@@ -99,7 +102,7 @@ impl<W: Word> EncryptedServer<W> {
             .map_err(self.shape.wire("the evaluation keys", 0))?;
         if keys.max_power() < self.shape.encrypted.key_power {
             let power = self.shape.encrypted.key_power;
-            return Err(self.shape.ckks()(CkksError::NoPowerKey { power }));
+            return Err(self.shape.ckks()(RingError::NoPowerKey { power }));
         }
         if let Some(known) = lock(&self.keys).as_mut() {
             known.evaluation = Some(keys);

@@ -14,7 +14,7 @@ use std::{
 
 use pronghorn_he::{
     bfv::{EvaluationKeys, PublicKey, SecretKey},
-    ckks::WireError,
+    rns::WireError,
 };
 use pronghorn_plan::{
     Plan,
