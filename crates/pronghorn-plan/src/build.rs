@@ -293,7 +293,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let wanted = float::evaluate(&graph, tested, tests)?;
     let quantise_options = QuantiseOptions {
         margin,
-        circuits: trust == TrustLevel::TwoParty,
+        costly_requantisation: trust == TrustLevel::TwoParty,
         ..QuantiseOptions::default()
     };
 
@@ -330,7 +330,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
             tolerance,
             weight_bits: options.weight_bits,
             input_bits: options.input_bits,
-            circuits: quantise_options.circuits,
+            circuits: quantise_options.costly_requantisation,
         };
         let fixed = quantise::quantise(&graph, &profile, &budget, &quantise_options)?;
         let error = result_error(&fixed, tested, &wanted)?;
