@@ -276,7 +276,8 @@ impl<W: Word> Bench<W> {
             .collect();
         let keys = (!special_bits.is_empty())
             .then(|| EvaluationKeys::generate_from_seed(&key, 2, &steps, false, &seed(3)))
-            .transpose()?;
+            .transpose()
+            .map_err(CkksError::from)?;
         let message = parameters.message(&values, &[], scale, limbs)?;
         let mut encryptor = key.encryptor_from_seed(&seed(4));
         let mut fresh = || encryptor.encrypt(&message).map(|fresh| fresh.expand());

@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use pronghorn_he::ckks::{
-    Ciphertext, EvaluationKeys, Parameters, PublicKey, SecretKey, Slots, slices,
+    Ciphertext, CkksError, EvaluationKeys, Parameters, PublicKey, SecretKey, Slots, slices,
 };
 use pronghorn_ring::{
     Word,
@@ -113,7 +113,8 @@ pub fn run<W: Word>(config: &Config) -> Result<Costs, CkksBenchError> {
         keys: config
             .special_bits
             .map(|_| EvaluationKeys::generate_from_seed(&key, 2, &[], false, &seed(3)))
-            .transpose()?,
+            .transpose()
+            .map_err(CkksError::from)?,
         random: Prg::new(&seed(4), "pronghorn 2026 benchmarks of words"),
         parameters,
         key,

@@ -3,8 +3,9 @@
 use pronghorn_graph::oracle::OracleError;
 use pronghorn_he::{
     ParameterError,
-    ckks::{self, CkksError, WireError},
+    ckks::{self, CkksError},
     rlwe::{OutOfRange, TooLarge},
+    rns::WireError,
 };
 use pronghorn_mpc::{garble::GarbleError, ot::OtError};
 use pronghorn_product::ProductError;

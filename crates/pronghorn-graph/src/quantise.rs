@@ -6,6 +6,8 @@
 //! proven by interval arithmetic with the actual integer weights, so nothing can overflow when
 //! running: what would is an error here.
 
+mod alive;
+mod average;
 mod builder;
 mod layer;
 mod scale;
@@ -63,9 +65,9 @@ pub struct QuantiseOptions {
     pub wide_bits: u32,
     /// Bits of the model's input where no layer of weights reads it; 2 to 24.
     pub plain_input_bits: u32,
-    /// For values that are requantised in circuits, where each time costs: a value that layers read is brought to one precision for all its readers,
-    /// and is clamped at powers of two, which take fewer gates than others.
-    pub circuits: bool,
+    /// Requantising costs more than precision, as in garbled circuits: a value that layers read is brought to one
+    /// precision for all its readers, and is clamped at powers of two, which take fewer gates than others.
+    pub costly_requantisation: bool,
 }
 
 impl Default for QuantiseOptions {
@@ -74,7 +76,7 @@ impl Default for QuantiseOptions {
             margin: 1.0,
             wide_bits: 16,
             plain_input_bits: 8,
-            circuits: false,
+            costly_requantisation: false,
         }
     }
 }
@@ -194,7 +196,7 @@ fn check_options(options: &QuantiseOptions) -> Result<(), QuantiseError> {
         margin,
         wide_bits,
         plain_input_bits,
-        circuits: _,
+        costly_requantisation: _,
     } = *options;
     if !(1.0..=1e6).contains(&margin) {
         let found = margin.to_string();

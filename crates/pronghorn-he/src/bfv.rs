@@ -3,7 +3,7 @@
 //!
 //! The packed additively homomorphic encryption of Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018, section
 //! III), as Fan and Vercauteren's scheme (ePrint 2012/144) with `t = 1 mod 2N`. The ring, its primes, the keys and their
-//! seeds are those of [`ckks`](crate::ckks). A message `m` sits in a ciphertext as `round(Q m / t)`, so that what wraps
+//! seeds are those of [`rns`](crate::rns). A message `m` sits in a ciphertext as `round(Q m / t)`, so that what wraps
 //! around `t` wraps around `Q` and no term of `Q mod t` enters the noise. In reading order:
 //!
 //! * [`Parameters`]: degree, primes, how keys are switched, `t`; at least 128 bits of security. [`Workload`]: which fit a task.
@@ -24,7 +24,6 @@ pub mod noise;
 mod parameters;
 mod products;
 pub mod rotation;
-mod simd;
 pub mod wire;
 pub mod workload;
 

@@ -2,7 +2,8 @@
 //!
 //! The scheme is that of Cheon, Kim, Kim, Song ("Homomorphic encryption for arithmetic of approximate numbers", ASIACRYPT
 //! 2017) in the RNS form of Cheon, Han, Kim, Kim, Song (ePrint 2018/931), with the key switching of Han and Ki
-//! (ePrint 2019/688). One code base for words of 32 and of 64 bits. In reading order:
+//! (ePrint 2019/688). One code base for words of 32 and of 64 bits. The ring, the keys and their switching are those of
+//! [`rns`](crate::rns). In reading order:
 //!
 //! * [`Parameters`]: degree, chain of primes, special primes; at least 128 bits of security.
 //! * [`Message`], [`Plaintext`], [`Scalar`]: values as polynomials.
@@ -14,33 +15,22 @@
 //! Decrypted values are for the owner of the secret key alone: whoever sees them together with the ciphertexts can compute
 //! the key (Li, Micciancio, EUROCRYPT 2021).
 
-pub(crate) mod automorphism;
 mod ciphertext;
 mod encode;
 mod error;
-mod fft;
 mod flood;
-pub(crate) mod keys;
-pub(crate) mod keyswitch;
+mod keys;
 pub mod noise;
-pub(crate) mod parameters;
-pub(crate) mod pool;
-pub(crate) mod simd;
-pub mod slices;
-pub(crate) mod wipe;
+mod parameters;
 pub mod wire;
 
 pub use ciphertext::Ciphertext;
 pub use encode::{Message, Plaintext, Scalar, Slots};
 pub use error::CkksError;
-pub use keys::{
-    Encryptor, Index, PublicKey, SecretKey, SeededCiphertext, UNIFORM_CHUNK, expand_chunk,
-    expand_uniform, uniform_generator,
-};
-pub use keyswitch::EvaluationKeys;
+pub use keys::SeededCiphertext;
 pub use noise::Noise;
-pub use parameters::{ParameterError, Parameters};
-pub use wire::WireError;
 
-/// Most polynomials of a ciphertext: degree 8 in the secret.
-pub const MAX_POLYS: usize = 9;
+pub use crate::rns::{
+    Encryptor, EvaluationKeys, Index, MAX_POLYS, ParameterError, Parameters, PublicKey, SecretKey,
+    UNIFORM_CHUNK, WireError, expand_chunk, expand_uniform, slices, uniform_generator,
+};

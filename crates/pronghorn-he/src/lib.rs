@@ -1,18 +1,20 @@
-//! RLWE encryption for the batch engine: secret keys, ciphertexts with a seeded `a`, decryption
-//! from answers whose low bits were dropped, additive shares in place of values, and noise bounds.
+//! Encryption on rings (RLWE), for linear layers on encrypted values and for whole encrypted networks.
 //!
-//! One ciphertext row holds one tensor element of a whole batch of images, image `j` in
-//! coefficient `j`. There is no ciphertext-ciphertext product here, so the server needs no
-//! evaluation key and no NTT: every row is a vector of words it adds up with small integer weights.
-//!
-//! Beside it are two schemes with values in slots, which share one ring on an RNS and its keys: [`ckks`] for approximate numbers, [`bfv`]
-//! for integers modulo a prime.
+//! * [`rlwe`]: values in coefficients modulo one prime, with a seeded `a` that many secrets share. Servers only add up rows of
+//!   words with small integer weights, so it needs no evaluation keys and no products of ciphertexts. [`shares`] gives
+//!   answers as additive shares.
+//! * [`rns`]: the ring on several primes, with its keys and key switching, that the schemes below stand on.
+//! * [`ckks`]: approximate numbers in slots; sums, products, rotations.
+//! * [`bfv`]: integers modulo a prime in slots; sums, products with plaintexts, rotations.
+//! * [`noise`]: bounds for [`rlwe`] and [`shares`]; each of the other schemes has its own.
 
 pub mod bfv;
 pub mod ckks;
 pub mod noise;
 pub mod rlwe;
+pub mod rns;
 pub mod shares;
 mod simd;
+mod wipe;
 
 pub use rlwe::{ParameterError, RlweRing, SecretKey};

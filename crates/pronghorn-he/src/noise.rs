@@ -5,6 +5,9 @@ use pronghorn_ring::sample::ERROR_ETA;
 /// Variance of a fresh error: a centred binomial with parameter `eta` has variance `eta / 2`.
 pub const ERROR_VARIANCE: f64 = ERROR_ETA as f64 / 2.0;
 
+/// Variance of a coefficient that is uniform over -1, 0 and 1.
+pub(crate) const TERNARY_VARIANCE: f64 = 2.0 / 3.0;
+
 /// A coefficient decrypts wrongly with probability at most `2^-FAILURE_BITS`, so a batch of
 /// `2^24` values does with probability at most `2^-40`.
 pub const FAILURE_BITS: u32 = 64;

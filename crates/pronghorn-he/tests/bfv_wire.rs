@@ -5,9 +5,9 @@ use pronghorn_he::{
         Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
         SecretKey, SeededCiphertext, Switching,
     },
-    ckks::{self, WireError, wire::VERSION},
+    rns::{self, WireError, wire::VERSION},
 };
-use pronghorn_ring::{Word, modulus::largest_ntt_prime, random::Seed, rns};
+use pronghorn_ring::{Word, modulus::largest_ntt_prime, random::Seed, rns::primes};
 use proptest::prelude::*;
 
 const N: usize = 64;
@@ -29,7 +29,7 @@ fn seed(byte: u8) -> Seed {
 }
 
 fn objects<W: Word>(bits: &[u32], special: &[u32], t_bits: u32) -> Objects<W> {
-    let primes = rns::primes(N, &[bits, special].concat()).unwrap();
+    let primes = primes(N, &[bits, special].concat()).unwrap();
     let (primes, special) = primes.split_at(bits.len());
     let switching = if special.is_empty() {
         Switching::Digits(10)
@@ -265,15 +265,15 @@ fn keys_of_the_other_scheme_are_refused() {
     // Powers of the secret have no place here, and public keys have all limbs.
     let objects = narrow();
     let ring = objects.parameters.ring();
-    let key = ckks::SecretKey::generate(ring, &seed(1));
-    let powers = ckks::EvaluationKeys::generate_from_seed(&key, 2, &[], false, &seed(1)).unwrap();
+    let key = rns::SecretKey::generate(ring, &seed(1));
+    let powers = rns::EvaluationKeys::generate_from_seed(&key, 2, &[], false, &seed(1)).unwrap();
     let sent = bytes(|out| powers.encode(out));
     assert!(matches!(
         EvaluationKeys::decode(&objects.parameters, &sent),
         Err(WireError::Range { found: 2, .. })
     ));
-    let public = ckks::PublicKey::generate_from_seed(&key, &seed(1));
-    let short = ckks::PublicKey::from_parts(ring, *public.seed(), public.b()[..2 * N].to_vec());
+    let public = rns::PublicKey::generate_from_seed(&key, &seed(1));
+    let short = rns::PublicKey::from_parts(ring, *public.seed(), public.b()[..2 * N].to_vec());
     let sent = bytes(|out| short.encode(out));
     assert!(matches!(
         PublicKey::decode(&objects.parameters, &sent),

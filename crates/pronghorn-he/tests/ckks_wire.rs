@@ -247,7 +247,7 @@ fn headers_are_checked() {
     ] {
         let mut bytes = sent.clone();
         bytes[HEADER + 1..][..8].copy_from_slice(&scale.to_le_bytes());
-        assert!(matches!(decode(&bytes), WireError::Scale(_)), "{scale}");
+        assert!(matches!(decode(&bytes), WireError::Scale { .. }), "{scale}");
     }
 }
 

@@ -3,7 +3,15 @@
 //! Operations are constant time in their operands (not in the modulus or an exponent, which are
 //! public). Inputs of every operation are reduced unless it says otherwise, and so are outputs.
 
+mod power_of_two;
+mod prime;
+mod search;
+
 use thiserror::Error;
+
+pub use power_of_two::PowerOfTwo;
+pub use prime::Prime;
+pub use search::largest_ntt_prime;
 
 use crate::Word;
 
@@ -66,269 +74,6 @@ pub trait Modulus<W: Word>: Copy {
     fn centre(&self, x: W) -> i64;
 }
 
-/// An odd prime `q < 2^MAX_PRIME_BITS` (31 bits in `u32`, 62 in `u64`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prime<W> {
-    q: W,
-    /// `floor(2^(2 BITS) / q)`.
-    reciprocal: u128,
-    bits: u32,
-}
-
-impl<W: Word> Prime<W> {
-    /// Checks that `q` is an odd prime that fits.
-    ///
-    /// # Errors
-    /// [`ModulusError::TooWide`] or [`ModulusError::NotAnOddPrime`].
-    pub fn new(q: u64) -> Result<Self, ModulusError> {
-        let bits = u64::BITS - q.leading_zeros();
-        if bits > W::MAX_PRIME_BITS {
-            let (word_bits, limit) = (W::BITS, W::MAX_PRIME_BITS);
-            return Err(ModulusError::TooWide {
-                value: q,
-                bits,
-                word_bits,
-                limit,
-            });
-        }
-        if q == 2 || !is_prime(q) {
-            return Err(ModulusError::NotAnOddPrime { value: q });
-        }
-        // q is odd, so it does not divide the power of two and the quotient of 2^(2 BITS) - 1 is the same.
-        let reciprocal = (u128::MAX >> (128 - 2 * W::BITS)) / u128::from(q);
-        Ok(Self {
-            q: W::from_u64(q),
-            reciprocal,
-            bits,
-        })
-    }
-
-    /// The prime.
-    #[inline(always)]
-    pub fn value(&self) -> u64 {
-        self.q.to_u64()
-    }
-
-    /// The prime as a word.
-    #[inline(always)]
-    pub fn word(&self) -> W {
-        self.q
-    }
-
-    /// Bits a residue takes: `q < 2^bits`.
-    #[inline(always)]
-    pub fn bits(&self) -> u32 {
-        self.bits
-    }
-
-    /// Whether words are of 64 bits but residues below `4q` fit the multiplier of AVX-512 IFMA, of 52 bits.
-    #[inline(always)]
-    pub(crate) fn fits_short_multiplier(&self) -> bool {
-        W::BITS == 64 && self.bits <= 50
-    }
-
-    /// `floor(2^(BITS + bits) / q)`.
-    pub(crate) fn scaled_reciprocal(&self) -> u128 {
-        self.reciprocal >> (W::BITS - self.bits)
-    }
-
-    /// The residue of any word.
-    #[inline(always)]
-    pub(crate) fn reduce_word(&self, x: W) -> W {
-        let reciprocal = W::from_u64((self.reciprocal >> W::BITS) as u64);
-        let quotient = x.mul_high(reciprocal);
-        self.reduce_once(x.wrapping_sub(quotient.wrapping_mul(self.q)))
-    }
-
-    /// `x` or `x - q`, whichever is in `[0, q)`; for `x < 2q`.
-    #[inline(always)]
-    pub fn reduce_once(&self, x: W) -> W {
-        // Where x < q the difference wraps to something larger than x.
-        x.min(x.wrapping_sub(self.q))
-    }
-
-    /// `x + y mod q`.
-    #[inline(always)]
-    pub fn add(&self, x: W, y: W) -> W {
-        self.reduce_once(x.wrapping_add(y))
-    }
-
-    /// `x - y mod q`.
-    #[inline(always)]
-    pub fn sub(&self, x: W, y: W) -> W {
-        let difference = x.wrapping_sub(y);
-        difference.min(difference.wrapping_add(self.q))
-    }
-
-    /// `-x mod q`.
-    #[inline(always)]
-    pub fn neg(&self, x: W) -> W {
-        self.sub(W::default(), x)
-    }
-
-    /// `x * y mod q`. Where many products share a factor, [`mul_shoup`](Self::mul_shoup) is cheaper.
-    #[inline]
-    pub fn mul(&self, x: W, y: W) -> W {
-        self.mul_shoup(x, y, self.shoup(y))
-    }
-
-    /// `floor(y * 2^BITS / q)`, the companion of a factor `y < q` in Shoup's multiplication.
-    #[inline]
-    pub fn shoup(&self, y: W) -> W {
-        y.shoup_quotient(self.q, self.reciprocal)
-    }
-
-    /// `x * y mod q` for any word `x` (reduced or not), `y < q` and `y_shoup = shoup(y)` (V. Shoup; see
-    /// D. Harvey, "Faster arithmetic for number-theoretic transforms", 2014, section 2).
-    #[inline(always)]
-    pub fn mul_shoup(&self, x: W, y: W, y_shoup: W) -> W {
-        let quotient = x.mul_high(y_shoup);
-        self.reduce_once(
-            x.wrapping_mul(y)
-                .wrapping_sub(quotient.wrapping_mul(self.q)),
-        )
-    }
-
-    /// `x^exponent mod q`; variable time in the exponent only.
-    pub fn pow(&self, x: W, exponent: u64) -> W {
-        let mut power = W::from_u64(1);
-        for bit in (0..u64::BITS - exponent.leading_zeros()).rev() {
-            power = self.mul(power, power);
-            if exponent >> bit & 1 == 1 {
-                power = self.mul(power, x);
-            }
-        }
-        power
-    }
-
-    /// `1 / x mod q` as `x^(q-2)`, or `None` for 0 (the one thing its timing shows).
-    pub fn inverse(&self, x: W) -> Option<W> {
-        (x != W::default()).then(|| self.pow(x, self.value() - 2))
-    }
-
-    /// The residue of any signed integer.
-    #[inline]
-    pub fn from_i64(&self, value: i64) -> W {
-        let magnitude = value.unsigned_abs();
-        let reciprocal = (self.reciprocal >> (2 * W::BITS - 64)) as u64; // floor(2^64 / q)
-        let quotient = ((u128::from(magnitude) * u128::from(reciprocal)) >> 64) as u64;
-        let lazy = magnitude - quotient * self.value(); // below 2q
-        let residue = self.reduce_once(W::from_u64(lazy));
-        let negative = (value >> 63) as u64;
-        let (plus, minus) = (residue.to_u64(), self.neg(residue).to_u64());
-        W::from_u64(plus ^ ((plus ^ minus) & negative))
-    }
-
-    /// The representative in `(-q/2, q/2]`.
-    #[inline(always)]
-    pub fn centre(&self, x: W) -> i64 {
-        let (x, q) = (x.to_u64() as i64, self.value() as i64);
-        let above_half = (q / 2 - x) >> 63;
-        x - (q & above_half)
-    }
-}
-
-/// The modulus `2^bits`, `1 <= bits <= W::BITS`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PowerOfTwo<W> {
-    mask: W,
-    bits: u32,
-}
-
-impl<W: Word> PowerOfTwo<W> {
-    /// The modulus `2^bits`.
-    ///
-    /// # Errors
-    /// [`ModulusError::Exponent`] unless `1 <= bits <= W::BITS`.
-    pub fn new(bits: u32) -> Result<Self, ModulusError> {
-        if !(1..=W::BITS).contains(&bits) {
-            return Err(ModulusError::Exponent {
-                bits,
-                word_bits: W::BITS,
-            });
-        }
-        Ok(Self {
-            mask: W::from_u64(u64::MAX >> (64 - bits)),
-            bits,
-        })
-    }
-
-    /// Bits a residue takes.
-    #[inline(always)]
-    pub fn bits(&self) -> u32 {
-        self.bits
-    }
-
-    /// The residue of any word.
-    #[inline(always)]
-    pub fn reduce(&self, x: W) -> W {
-        x & self.mask
-    }
-
-    /// `x + y mod 2^bits`.
-    #[inline(always)]
-    pub fn add(&self, x: W, y: W) -> W {
-        self.reduce(x.wrapping_add(y))
-    }
-
-    /// `x - y mod 2^bits`.
-    #[inline(always)]
-    pub fn sub(&self, x: W, y: W) -> W {
-        self.reduce(x.wrapping_sub(y))
-    }
-
-    /// `-x mod 2^bits`.
-    #[inline(always)]
-    pub fn neg(&self, x: W) -> W {
-        self.sub(W::default(), x)
-    }
-
-    /// `x * y mod 2^bits`.
-    #[inline(always)]
-    pub fn mul(&self, x: W, y: W) -> W {
-        self.reduce(x.wrapping_mul(y))
-    }
-
-    /// `x^exponent mod 2^bits`; variable time in the exponent only.
-    pub fn pow(&self, x: W, exponent: u64) -> W {
-        let mut power = self.reduce(W::from_u64(1));
-        for bit in (0..u64::BITS - exponent.leading_zeros()).rev() {
-            power = self.mul(power, power);
-            if exponent >> bit & 1 == 1 {
-                power = self.mul(power, x);
-            }
-        }
-        power
-    }
-
-    /// `1 / x mod 2^bits`, or `None` for even `x` (the one thing its timing shows).
-    pub fn inverse(&self, x: W) -> Option<W> {
-        if x & W::from_u64(1) == W::default() {
-            return None;
-        }
-        // Newton's iteration: x * x = 1 modulo 8, and each step doubles the bits that are right.
-        let two = W::from_u64(2);
-        let mut inverse = x;
-        for _ in 0..5 {
-            inverse = inverse.wrapping_mul(two.wrapping_sub(x.wrapping_mul(inverse)));
-        }
-        Some(self.reduce(inverse))
-    }
-
-    /// The residue of any signed integer.
-    #[inline(always)]
-    pub fn from_i64(&self, value: i64) -> W {
-        W::from_u64(value as u64 & self.mask.to_u64())
-    }
-
-    /// The representative in `[-2^(bits-1), 2^(bits-1))`.
-    #[inline(always)]
-    pub fn centre(&self, x: W) -> i64 {
-        let unused = 64 - self.bits;
-        ((x.to_u64() << unused) as i64) >> unused
-    }
-}
-
 macro_rules! modulus {
     ($modulus:ident) => {
         impl<W: Word> Modulus<W> for $modulus<W> {
@@ -373,77 +118,14 @@ macro_rules! modulus {
 modulus!(Prime);
 modulus!(PowerOfTwo);
 
-/// The largest prime `q < 2^bits` with `q = 1 mod 2n`, so that `Z_q[X] / (X^n + 1)` has an NTT;
-/// `None` where there is none, or for more than 62 bits.
-pub fn largest_ntt_prime(bits: u32, n: usize) -> Option<u64> {
-    if bits > <u64 as Word>::MAX_PRIME_BITS {
-        return None;
-    }
-    let step = u64::try_from(n)
-        .ok()?
-        .checked_mul(2)
-        .filter(|&step| step > 0)?;
-    let last = (1u64 << bits).checked_sub(2)?; // the largest candidate less one
-    let mut candidate = last / step * step + 1;
-    while candidate > step {
-        if is_prime(candidate) {
-            return Some(candidate);
-        }
-        candidate -= step;
-    }
-    None
-}
-
-/// Miller and Rabin's test, exact below 2^64 with the first twelve primes as bases (Sorenson
-/// and Webster, "Strong pseudoprimes to twelve prime bases", 2017). Variable time: moduli are public.
-fn is_prime(q: u64) -> bool {
-    const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
-    if q < 2 {
-        return false;
-    }
-    if let Some(&divisor) = BASES.iter().find(|&&base| q.is_multiple_of(base)) {
-        return q == divisor;
-    }
-    let twos = (q - 1).trailing_zeros();
-    BASES.iter().all(|&base| passes(q, base, twos))
-}
-
-/// Whether `q` is a strong probable prime to `base`; `q - 1 = odd * 2^twos`.
-fn passes(q: u64, base: u64, twos: u32) -> bool {
-    let mut power = pow_plain(base, (q - 1) >> twos, q);
-    if power == 1 || power == q - 1 {
-        return true;
-    }
-    for _ in 1..twos {
-        power = mul_plain(power, power, q);
-        if power == q - 1 {
-            return true;
-        }
-    }
-    false
-}
-
-fn mul_plain(x: u64, y: u64, q: u64) -> u64 {
-    (u128::from(x) * u128::from(y) % u128::from(q)) as u64
-}
-
-fn pow_plain(base: u64, mut exponent: u64, q: u64) -> u64 {
-    let (mut power, mut square) = (1, base % q);
-    while exponent > 0 {
-        if exponent & 1 == 1 {
-            power = mul_plain(power, square, q);
-        }
-        square = mul_plain(square, square, q);
-        exponent >>= 1;
-    }
-    power
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        search::{is_prime, mul_plain, pow_plain},
+        *,
+    };
 
     /// Primes at the edges of what the words hold, and small ones.
     const PRIMES_U32: [u64; 5] = [3, 17, 65_537, 1_073_741_827, 2_147_483_647];

@@ -129,10 +129,10 @@ impl Shape {
         }
     }
 
-    fn ckks(&self) -> impl Fn(CkksError) -> EngineError + '_ {
+    fn ckks<E: Into<CkksError>>(&self) -> impl Fn(E) -> EngineError + '_ {
         |source| EngineError::Ckks {
             step: self.step.clone(),
-            source,
+            source: source.into(),
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pronghorn_he::ckks::{self, CkksError, EvaluationKeys, Parameters, PublicKey};
+use pronghorn_he::{
+    ckks::{self, EvaluationKeys, Parameters, PublicKey},
+    rns::RingError,
+};
 use pronghorn_plan::cost::SEED_BYTES;
 use pronghorn_ring::{
     Word,
@@ -94,7 +97,7 @@ impl<W: Word> EncryptedServer<W> {
             .map_err(self.shape.wire(EVALUATION_KEYS, 0))?;
         if keys.max_power() < self.shape.encrypted.key_power {
             let power = self.shape.encrypted.key_power;
-            return Err(self.shape.ckks()(CkksError::NoPowerKey { power }));
+            return Err(self.shape.ckks()(RingError::NoPowerKey { power }));
         }
         self.keys.with(|known| known.evaluation = Some(keys));
         self.begin();

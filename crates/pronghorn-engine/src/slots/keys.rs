@@ -17,7 +17,7 @@ use std::{
 
 use pronghorn_he::{
     bfv::{EvaluationKeys, PublicKey, SecretKey},
-    ckks::WireError,
+    rns::WireError,
 };
 use pronghorn_plan::{CheckedPlan, steps::linear::slots::SlotScheme};
 use pronghorn_ring::random::{Prg, Seed};

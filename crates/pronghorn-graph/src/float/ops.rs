@@ -34,13 +34,7 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
         }
         Op::Dense { weight, bias } => dense(graph.data(weight), data(bias), x),
         Op::Affine { mul, add } => {
-            let (mul, add) = (data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]));
-            // One value, one a channel or one an element: each stands for a run of elements.
-            let at = |constants: &[f32], i: usize| constants[i / (x.len() / constants.len())];
-            x.iter()
-                .enumerate()
-                .map(|(i, &x)| x * at(mul, i) + at(add, i))
-                .collect()
+            affine(data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]), x)
         }
         Op::Relu => each(&|x| x.max(0.0)),
         Op::Clip { min, max } => {
@@ -68,25 +62,21 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
         }
         Op::GlobalAveragePool => {
             let length = shape::channels(shape_of(0)).1;
-            x.chunks(length)
-                .map(|plane| plane.iter().sum::<f32>() / length as f32)
-                .collect()
+            let mean = |plane: &[f32]| plane.iter().sum::<f32>() / length as f32;
+            x.chunks(length).map(mean).collect()
         }
         Op::Add => x.iter().zip(input(1)).map(|(x, y)| x + y).collect(),
         Op::Reshape => x.to_vec(),
         Op::Pad { before, after } => {
-            let sources = layout::pad(shape_of(0), before, after);
-            sources
-                .into_iter()
-                .map(|index| index.map_or(0.0, |index| x[index]))
-                .collect()
+            let sources = layout::pad(shape_of(0), before, after).into_iter();
+            let element = |index: Option<usize>| index.map_or(0.0, |index| x[index]);
+            sources.map(element).collect()
         }
         Op::Concat { axis } => {
             let shapes: Vec<&[usize]> = (0..node.inputs.len()).map(shape_of).collect();
             let sources = layout::concat(&shapes, *axis).into_iter();
-            sources
-                .map(|source| input(source.input)[source.index])
-                .collect()
+            let element = |source: layout::Source| input(source.input)[source.index];
+            sources.map(element).collect()
         }
         Op::Transpose { permutation } => {
             let sources = layout::transpose(shape_of(0), permutation).into_iter();
@@ -119,6 +109,15 @@ pub fn finish(op: Finish, x: &[f32]) -> Vec<f32> {
 /// Channels, height and width, of a shape the graph's validation has found to be an image.
 fn image(shape: &[usize]) -> (usize, [usize; 2]) {
     (shape[0], [shape[1], shape[2]])
+}
+
+/// `mul x + add`, whose constants are one value, one a channel or one an element: each stands for a run of elements.
+fn affine(mul: &[f32], add: &[f32], x: &[f32]) -> Vec<f32> {
+    let at = |constants: &[f32], i: usize| constants[i / (x.len() / constants.len())];
+    x.iter()
+        .enumerate()
+        .map(|(i, &x)| x * at(mul, i) + at(add, i))
+        .collect()
 }
 
 /// `W x + b`.

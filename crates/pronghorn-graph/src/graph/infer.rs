@@ -17,7 +17,6 @@ impl Op {
         declared: &[usize],
         tensors: &BTreeMap<String, Tensor>,
     ) -> Result<Vec<usize>, OperatorError> {
-        let weights = |name: &str, expected: &[usize]| weights(tensors, name, expected);
         if let Self::Input = self {
             return match inputs {
                 [] => Ok(declared.to_vec()),
@@ -44,50 +43,21 @@ impl Op {
                 bias,
             } => {
                 let (in_channels, size) = shape::image(input)?;
-                let out_channels = first_dimension(tensors, weight)?;
-                let (window, groups) = (window.clone(), *groups);
                 let geometry = ConvGeometry {
                     in_channels,
-                    out_channels,
+                    out_channels: first_dimension(tensors, weight)?,
                     input: size,
-                    window,
-                    groups,
+                    window: window.clone(),
+                    groups: *groups,
                 };
-                let [height, width] = geometry.output()?;
-                let [kernel_h, kernel_w] = geometry.window.kernel;
-                weights(
-                    weight,
-                    &[out_channels, in_channels / groups, kernel_h, kernel_w],
-                )?;
-                bias.iter()
-                    .try_for_each(|bias| weights(bias, &[out_channels]))?;
-                Ok(vec![out_channels, height, width])
+                conv(&geometry, tensors, weight, bias.as_deref())
             }
-            Self::Dense { weight, bias } => {
-                let &[in_channels] = input else {
-                    let expected = "one-dimensional: flatten it before".into();
-                    return Err(OperatorError::InputShape {
-                        expected,
-                        found: input.to_vec(),
-                    });
-                };
-                let out_channels = first_dimension(tensors, weight)?;
-                ConvGeometry::dense(in_channels, out_channels).validate()?;
-                weights(weight, &[out_channels, in_channels])?;
-                bias.iter()
-                    .try_for_each(|bias| weights(bias, &[out_channels]))?;
-                Ok(vec![out_channels])
-            }
+            Self::Dense { weight, bias } => dense(input, tensors, weight, bias.as_deref()),
             Self::Affine { mul, add } => {
-                for name in mul.iter().chain(add) {
-                    let found = tensor(tensors, name)?.data.len();
-                    let expected = [1, shape::channels(input).0, input.iter().product()];
-                    if !expected.contains(&found) {
-                        let [one, channels, elements] = expected;
-                        let expected = format!("{one}, {channels} (channels) or {elements} values");
-                        return Err(OperatorError::parameter("its constant", found, expected));
-                    }
-                }
+                let constants = mul.iter().chain(add);
+                constants
+                    .into_iter()
+                    .try_for_each(|name| constant(input, tensors, name))?;
                 Ok(input.to_vec())
             }
             Self::Clip { min, max } => {
@@ -111,6 +81,61 @@ impl Op {
             _ => Ok(input.to_vec()),
         }
     }
+}
+
+/// The shape of a convolution, whose tensors must be of its geometry.
+fn conv(
+    geometry: &ConvGeometry,
+    tensors: &BTreeMap<String, Tensor>,
+    weight: &str,
+    bias: Option<&str>,
+) -> Result<Vec<usize>, OperatorError> {
+    let [height, width] = geometry.output()?;
+    let (inputs, outputs) = (geometry.in_channels, geometry.out_channels);
+    let [kernel_h, kernel_w] = geometry.window.kernel;
+    let expected = [outputs, inputs / geometry.groups, kernel_h, kernel_w];
+    weights(tensors, weight, &expected)?;
+    bias.iter()
+        .try_for_each(|bias| weights(tensors, bias, &[outputs]))?;
+    Ok(vec![outputs, height, width])
+}
+
+/// The shape of a dense layer on `input`.
+fn dense(
+    input: &[usize],
+    tensors: &BTreeMap<String, Tensor>,
+    weight: &str,
+    bias: Option<&str>,
+) -> Result<Vec<usize>, OperatorError> {
+    let &[inputs] = input else {
+        let expected = "one-dimensional: flatten it before".into();
+        return Err(OperatorError::InputShape {
+            expected,
+            found: input.to_vec(),
+        });
+    };
+    let outputs = first_dimension(tensors, weight)?;
+    ConvGeometry::dense(inputs, outputs).validate()?;
+    weights(tensors, weight, &[outputs, inputs])?;
+    bias.iter()
+        .try_for_each(|bias| weights(tensors, bias, &[outputs]))?;
+    Ok(vec![outputs])
+}
+
+/// Refuses a constant that has not one value, one a channel or one an element.
+fn constant(
+    input: &[usize],
+    tensors: &BTreeMap<String, Tensor>,
+    name: &str,
+) -> Result<(), OperatorError> {
+    let found = tensor(tensors, name)?.data.len();
+    let expected = [1, shape::channels(input).0, input.iter().product()];
+    if expected.contains(&found) {
+        return Ok(());
+    }
+    let [one, channels, elements] = expected;
+    let expected = format!("{one}, {channels} (channels) or {elements} values");
+    Err(OperatorError::parameter("its constant", found, expected))
 }
 
 fn equal(left: &[usize], right: &[usize]) -> Result<Vec<usize>, OperatorError> {

@@ -126,23 +126,8 @@ impl Lowering<'_> {
                 let (_, size) = self.image(inputs[0]);
                 return Ok(self.average(node, &Window::plain(size), true, inputs, look));
             }
-            Op::Reshape => PolyOp::Rearrange(copies(0..node.shape.iter().product())),
-            Op::Pad { before, after } => {
-                let sources = layout::pad(&self.nodes[inputs[0]].shape, before, after);
-                let from = |index: Option<usize>| index.map(|index| Source { input: 0, index });
-                PolyOp::Rearrange(sources.into_iter().map(from).collect())
-            }
-            Op::Concat { axis } => {
-                let shapes: Vec<&[usize]> = inputs
-                    .iter()
-                    .map(|&i| self.nodes[i].shape.as_slice())
-                    .collect();
-                let sources = layout::concat(&shapes, *axis).into_iter();
-                PolyOp::Rearrange(sources.map(Some).collect())
-            }
-            Op::Transpose { permutation } => {
-                let shape = &self.nodes[inputs[0]].shape;
-                PolyOp::Rearrange(copies(layout::transpose(shape, permutation)))
+            Op::Reshape | Op::Pad { .. } | Op::Concat { .. } | Op::Transpose { .. } => {
+                PolyOp::Rearrange(self.sources(node, &inputs))
             }
             Op::Relu
             | Op::Clip { .. }
@@ -159,6 +144,25 @@ impl Lowering<'_> {
             }
         };
         Ok(self.push(node, op, inputs, look))
+    }
+
+    /// The element of its inputs that each element of a rearrangement copies; `None` is zero.
+    fn sources(&self, node: &Node, inputs: &[usize]) -> Vec<Option<Source>> {
+        let shape = |input: usize| self.nodes[inputs[input]].shape.as_slice();
+        match &node.op {
+            Op::Pad { before, after } => {
+                let sources = layout::pad(shape(0), before, after).into_iter();
+                let copy = |index: Option<usize>| index.map(|index| Source { input: 0, index });
+                sources.map(copy).collect()
+            }
+            Op::Concat { axis } => {
+                let shapes: Vec<&[usize]> = (0..inputs.len()).map(shape).collect();
+                let sources = layout::concat(&shapes, *axis).into_iter();
+                sources.map(Some).collect()
+            }
+            Op::Transpose { permutation } => copies(layout::transpose(shape(0), permutation)),
+            _ => copies(0..node.shape.iter().product()),
+        }
     }
 
     fn push(&mut self, node: &Node, op: PolyOp, inputs: Vec<usize>, look: Look) -> usize {

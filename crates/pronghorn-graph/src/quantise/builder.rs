@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
+    alive::{needed, without_dead},
     scale::{self, Range},
 };
 use crate::{
@@ -19,10 +20,6 @@ const SLOPE_BITS: u32 = 8;
 
 /// Fraction bits that a value has beyond what the layers that read it need, where others read it, too.
 const BESIDE_LAYERS: i32 = 1;
-
-/// Bits of the factors of an average, at worst and at best: a factor is off by up to half a unit, the
-/// same way everywhere.
-const AVERAGE_BITS: std::ops::RangeInclusive<u32> = 8..=10;
 
 /// Quantises a graph and a profile that go together.
 pub(super) fn build(
@@ -52,7 +49,7 @@ pub(super) fn build(
     for index in (0..=result).filter(|&index| needed[index]) {
         builder.current = index;
         builder.place[index] = builder.node(&graph.nodes[index])?;
-        if options.circuits {
+        if options.costly_requantisation {
             builder.place[index] = builder.settle(index)?;
         }
     }
@@ -73,36 +70,20 @@ pub(super) fn build(
     Ok(without_dead(fixed))
 }
 
-/// Which nodes the result depends on; the input always counts.
-fn needed(graph: &Graph, result: usize) -> Vec<bool> {
-    let mut needed = vec![false; graph.nodes.len()];
-    needed[0] = true;
-    needed[result] = true;
-    for index in (1..=result).rev().filter(|&index| index > 0) {
-        if needed[index] {
-            graph.nodes[index]
-                .inputs
-                .iter()
-                .for_each(|&input| needed[input] = true);
-        }
-    }
-    needed
-}
-
-struct Builder<'a> {
-    graph: &'a Graph,
-    options: &'a QuantiseOptions,
+pub(super) struct Builder<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) options: &'a QuantiseOptions,
     /// The layer and its precision, for the nodes that are layers.
     layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
     /// The range of each value of the float graph on samples, with the margin.
     ranges: Vec<Range>,
-    nodes: Vec<FixedNode>,
+    pub(super) nodes: Vec<FixedNode>,
     /// The fixed-point value that stands for each value of the float graph.
-    place: Vec<usize>,
+    pub(super) place: Vec<usize>,
     /// Values that were requantised: `(value, shift, low, high)` to the result.
     requantised: BTreeMap<(usize, u32, i32, i32), usize>,
     /// The float node being worked on, for messages.
-    current: usize,
+    pub(super) current: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -279,7 +260,7 @@ impl<'a> Builder<'a> {
             unreachable!("every layer that is needed has a precision")
         };
         let mut wanted = layer.input_fraction(precision);
-        if self.options.circuits && !self.is_wide(input) {
+        if self.options.costly_requantisation && !self.is_wide(input) {
             wanted = wanted.max(self.value(input).fraction_bits);
         }
         let value = self.requantise(self.place[input], wanted, layer.range())?;
@@ -399,67 +380,8 @@ impl<'a> Builder<'a> {
             .then(|| (FixedOp::Local(op(&shifts)), finest))
     }
 
-    /// A mean over windows: a sum, with factors where a count is no power of two. The input is
-    /// rounded as far as it must be.
-    fn average(
-        &mut self,
-        window: &Window,
-        count_padding: bool,
-        input: usize,
-    ) -> Result<usize, QuantiseError> {
-        let counts = self.counts(window, count_padding, input);
-        let wide = self.options.wide_bits;
-        let mut first_error = None;
-        for bits in [
-            None,
-            Some(wide),
-            Some(wide * 3 / 4),
-            Some(wide / 2),
-            Some(wide / 4),
-        ] {
-            let value = match bits {
-                None => self.place[input],
-                Some(bits) => self.rounded(input, bits.max(2))?,
-            };
-            for factor_bits in AVERAGE_BITS.rev() {
-                let (multipliers, shift) = multipliers(&counts, factor_bits);
-                let op = FixedOp::Local(LocalOp::SumPool {
-                    window: window.clone(),
-                    multipliers,
-                });
-                let fraction = self.nodes[value].value.fraction_bits + shift;
-                match self.push(op, vec![value], fraction) {
-                    Err(error @ QuantiseError::Overflow { .. }) => {
-                        first_error.get_or_insert(error);
-                    }
-                    done => return done,
-                }
-            }
-        }
-        Err(first_error.unwrap_or_else(|| unreachable!("there is at least one attempt")))
-    }
-
-    /// What a pooling divides by at each position; one number where it is the same everywhere.
-    fn counts(&self, window: &Window, count_padding: bool, input: usize) -> Vec<usize> {
-        if count_padding || window.padding == [0; 4] {
-            return vec![window.kernel[0] * window.kernel[1]];
-        }
-        let (shape, output) = (
-            &self.graph.nodes[input].shape,
-            &self.graph.nodes[self.current].shape,
-        );
-        let taps = |axis: usize, at: usize| window.taps(axis, at, shape[axis + 1]).len();
-        let row = |y: usize| (0..output[2]).map(move |x| taps(0, y) * taps(1, x));
-        let counts: Vec<usize> = (0..output[1]).flat_map(row).collect();
-        if counts.iter().all(|&count| count == counts[0]) {
-            vec![counts[0]]
-        } else {
-            counts
-        }
-    }
-
     /// The value `input` of the float graph in `bits` bits, one of them for the sign.
-    fn rounded(&mut self, input: usize, bits: u32) -> Result<usize, QuantiseError> {
+    pub(super) fn rounded(&mut self, input: usize, bits: u32) -> Result<usize, QuantiseError> {
         let range = self.ranges[input];
         self.requantise(self.place[input], range.signed_fraction(bits), range)
     }
@@ -483,7 +405,7 @@ impl<'a> Builder<'a> {
         let shift = (spec.fraction_bits - fraction).clamp(0, 31) as u32;
         let fraction = spec.fraction_bits - shift as i32;
         let (mut low, mut high) = range.integers(fraction);
-        if self.options.circuits {
+        if self.options.costly_requantisation {
             (low, high) = scale::powers_of_two(low, high);
         }
         if shift == 0 && low <= spec.low && spec.high <= high {
@@ -513,7 +435,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the node that computes the current float node's value.
-    fn push(
+    pub(super) fn push(
         &mut self,
         op: FixedOp,
         inputs: Vec<usize>,
@@ -591,39 +513,4 @@ impl<'a> Builder<'a> {
             source: Box::new(source),
         }
     }
-}
-
-/// Integer factors that stand for `1 / count`, and the fraction bits they add. One power of two
-/// needs no factor; otherwise the factor of the largest count has about `bits` bits.
-fn multipliers(counts: &[usize], bits: u32) -> (Vec<i32>, i32) {
-    let largest = counts.iter().copied().max().unwrap_or(1);
-    if counts.len() == 1 && largest.is_power_of_two() {
-        return (vec![1], largest.ilog2() as i32);
-    }
-    let shift = largest.ilog2() + bits;
-    let factor = |&count: &usize| (f64::from(shift).exp2() / count as f64).round() as i32;
-    (counts.iter().map(factor).collect(), shift as i32)
-}
-
-/// The graph without nodes that the result does not depend on; the input stays.
-fn without_dead(mut graph: FixedGraph) -> FixedGraph {
-    let mut alive = vec![false; graph.nodes.len()];
-    alive[0] = true;
-    alive[graph.output] = true;
-    for (index, node) in graph.nodes.iter().enumerate().rev() {
-        if alive[index] {
-            node.inputs.iter().for_each(|&input| alive[input] = true);
-        }
-    }
-    let mut place = vec![0; alive.len()];
-    for index in 1..alive.len() {
-        place[index] = place[index - 1] + usize::from(alive[index - 1]);
-    }
-    let mut keep = alive.iter().copied();
-    graph.nodes.retain(|_| keep.next().unwrap_or(false));
-    let inputs = graph.nodes.iter_mut().flat_map(|node| &mut node.inputs);
-    inputs
-        .chain([&mut graph.output])
-        .for_each(|input| *input = place[*input]);
-    graph
 }

@@ -5,28 +5,27 @@ use pronghorn_ring::{Word, vector};
 use super::{
     BfvError, EvaluationKeys, Factor, Multiplier, Parameters, Plaintext, Rotation, rotated_products,
 };
-use crate::ckks::{self, slices, wipe::wipe};
-
-/// What the ring's ciphertexts carry in place of a scale.
-const NO_SCALE: f64 = 1.0;
+use crate::{
+    rns::{self, slices},
+    wipe::wipe,
+};
 
 /// Two polynomials `(b, a)` with `b + a s = (Q / t) m + e` modulo `Q`.
 #[derive(Clone)]
 pub struct Ciphertext<W: Word> {
     parameters: Parameters<W>,
-    inner: ckks::Ciphertext<W>,
+    inner: rns::Ciphertext<W>,
 }
 
 impl<W: Word> Ciphertext<W> {
     /// Of words `[poly][limb][N]`.
     pub(super) fn from_words(parameters: &Parameters<W>, words: Vec<W>) -> Self {
-        let inner =
-            ckks::Ciphertext::from_words(parameters.ring(), parameters.limbs(), NO_SCALE, words)
-                .expect("two polynomials of all limbs are a ciphertext");
+        let inner = rns::Ciphertext::from_words(parameters.ring(), parameters.limbs(), words)
+            .expect("two polynomials of all limbs are a ciphertext");
         Self::of(parameters, inner)
     }
 
-    fn of(parameters: &Parameters<W>, inner: ckks::Ciphertext<W>) -> Self {
+    pub(super) fn of(parameters: &Parameters<W>, inner: rns::Ciphertext<W>) -> Self {
         let parameters = parameters.clone();
         Self { parameters, inner }
     }
@@ -45,7 +44,7 @@ impl<W: Word> Ciphertext<W> {
         self.inner.data_mut()
     }
 
-    pub(super) fn inner(&self) -> &ckks::Ciphertext<W> {
+    pub(super) fn inner(&self) -> &rns::Ciphertext<W> {
         &self.inner
     }
 

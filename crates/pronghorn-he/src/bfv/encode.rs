@@ -3,7 +3,7 @@
 use pronghorn_ring::{Word, vector};
 
 use super::{BfvError, Parameters};
-use crate::ckks::wipe::wipe;
+use crate::wipe::wipe;
 
 /// A polynomial modulo `t`. Wiped on drop.
 pub struct Plaintext<W: Word> {

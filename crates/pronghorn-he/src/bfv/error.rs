@@ -3,7 +3,7 @@
 use pronghorn_ring::random::RandomError;
 use thiserror::Error;
 
-use crate::ckks::CkksError;
+use crate::rns::RingError;
 
 /// Why an operation is refused; nothing was computed.
 #[derive(Debug, Error)]
@@ -50,7 +50,7 @@ pub enum BfvError {
     },
     /// Refused by the ring: other parameters, or a key that is not there.
     #[error(transparent)]
-    Ring(#[from] CkksError),
+    Ring(#[from] RingError),
     /// No randomness.
     #[error(transparent)]
     Random(#[from] RandomError),

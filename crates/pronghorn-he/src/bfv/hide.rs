@@ -33,10 +33,7 @@ use pronghorn_ring::{
 };
 
 use super::{BfvError, Ciphertext, Noise, Parameters, Plaintext, PublicKey, SecretKey};
-use crate::{
-    ckks::{slices, wipe::wipe},
-    noise,
-};
+use crate::{noise, rns::slices, wipe::wipe};
 
 /// The flood is this many bits above the bound on the noise.
 pub const FLOOD_BITS: u32 = 40;

@@ -7,40 +7,38 @@ use pronghorn_ring::{
 };
 
 use super::{BfvError, Ciphertext, Parameters, Plaintext};
-use crate::ckks::{self, expand_uniform, uniform_generator, wipe::wipe};
+use crate::{rns, wipe::wipe};
 
-/// A uniform ternary secret: [`ckks::SecretKey`] with a plaintext modulus. Wiped on drop.
+/// A uniform ternary secret: [`rns::SecretKey`] with a plaintext modulus. Wiped on drop.
 pub struct SecretKey<W: Word> {
     parameters: Parameters<W>,
-    key: ckks::SecretKey<W>,
+    key: rns::SecretKey<W>,
 }
 
 /// `(e - a s, a)`: anyone can hide answers with it.
 #[derive(Clone)]
 pub struct PublicKey<W: Word> {
     pub(super) parameters: Parameters<W>,
-    pub(super) key: ckks::PublicKey<W>,
+    pub(super) key: rns::PublicKey<W>,
 }
 
 /// Keys for rotations and for the swap of rows.
 pub struct EvaluationKeys<W: Word> {
     pub(super) parameters: Parameters<W>,
-    pub(super) keys: ckks::EvaluationKeys<W>,
+    pub(super) keys: rns::EvaluationKeys<W>,
 }
 
 /// Encrypts under a secret key with `a` from a public seed, which any number of ciphertexts share.
 pub struct Encryptor<W: Word> {
     parameters: Parameters<W>,
-    encryptor: ckks::Encryptor<W>,
+    encryptor: rns::Encryptor<W>,
 }
 
 /// `b` of a ciphertext, and where its `a` comes from: half of the size of a [`Ciphertext`].
 #[derive(Clone)]
 pub struct SeededCiphertext<W: Word> {
     pub(super) parameters: Parameters<W>,
-    pub(super) seed: [u8; 32],
-    pub(super) number: u64,
-    pub(super) b: Vec<W>,
+    pub(super) inner: rns::SeededCiphertext<W>,
 }
 
 impl<W: Word> SecretKey<W> {
@@ -48,7 +46,7 @@ impl<W: Word> SecretKey<W> {
     pub fn generate(parameters: &Parameters<W>, seed: &Seed) -> Self {
         Self {
             parameters: parameters.clone(),
-            key: ckks::SecretKey::generate(parameters.ring(), seed),
+            key: rns::SecretKey::generate(parameters.ring(), seed),
         }
     }
 
@@ -174,7 +172,7 @@ impl<W: Word> SecretKey<W> {
         noise
     }
 
-    pub(super) fn inner(&self) -> &ckks::SecretKey<W> {
+    pub(super) fn inner(&self) -> &rns::SecretKey<W> {
         &self.key
     }
 }
@@ -187,26 +185,15 @@ impl<W: Word> Encryptor<W> {
     pub fn encrypt(&mut self, plain: &Plaintext<W>) -> Result<SeededCiphertext<W>, BfvError> {
         let parameters = &self.parameters;
         parameters.ring().same(plain.parameters().ring())?;
-        let mut b = vec![W::default(); parameters.limbs() * parameters.n()];
-        let index = self
-            .encryptor
-            .reserve(1)
-            .next()
-            .expect("one number was reserved");
-        let (number, seed) = (index.number(), *self.encryptor.seed());
         let mut lifted = plain.lifted();
-        self.encryptor
-            .encrypt_residues(index, &mut b, |limb, out, _| {
+        let inner = self
+            .encryptor
+            .encrypt_next(parameters.limbs(), |limb, out, _| {
                 Plaintext::scaled(parameters, limb, &lifted, out);
             });
         wipe(&mut lifted);
         let parameters = parameters.clone();
-        Ok(SeededCiphertext {
-            parameters,
-            seed,
-            number,
-            b,
-        })
+        Ok(SeededCiphertext { parameters, inner })
     }
 }
 
@@ -218,13 +205,7 @@ impl<W: Word> SeededCiphertext<W> {
 
     /// The ciphertext `(b, a)`.
     pub fn expand(&self) -> Ciphertext<W> {
-        let words = self.b.len();
-        let mut data = self.parameters.ring().pool().take_words(2 * words);
-        let (b, a) = data.split_at_mut(words);
-        b.copy_from_slice(&self.b);
-        let generator = uniform_generator(&self.seed);
-        expand_uniform(self.parameters.ring(), &generator, self.number, a);
-        Ciphertext::from_words(&self.parameters, data)
+        Ciphertext::of(&self.parameters, self.inner.expand())
     }
 }
 
@@ -241,7 +222,7 @@ impl<W: Word> PublicKey<W> {
     pub fn generate_from_seed(key: &SecretKey<W>, seed: &Seed) -> Self {
         Self {
             parameters: key.parameters.clone(),
-            key: ckks::PublicKey::generate_from_seed(&key.key, seed),
+            key: rns::PublicKey::generate_from_seed(&key.key, seed),
         }
     }
 
@@ -271,7 +252,7 @@ impl<W: Word> EvaluationKeys<W> {
         swap: bool,
         seed: &Seed,
     ) -> Result<Self, BfvError> {
-        let keys = ckks::EvaluationKeys::generate_from_seed(&key.key, 1, steps, swap, seed)?;
+        let keys = rns::EvaluationKeys::generate_from_seed(&key.key, 1, steps, swap, seed)?;
         let parameters = key.parameters.clone();
         Ok(Self { parameters, keys })
     }

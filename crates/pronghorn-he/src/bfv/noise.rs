@@ -18,8 +18,8 @@ use pronghorn_ring::Word;
 
 use super::Parameters;
 use crate::{
-    ckks::parameters::Piece,
     noise::{ERROR_VARIANCE, FAILURE_BITS},
+    rns::parameters::Piece,
 };
 
 /// Variance of a rounding to the nearest integer, and of a uniform digit, in units of its range squared.

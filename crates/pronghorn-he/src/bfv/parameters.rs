@@ -5,16 +5,12 @@ use std::sync::Arc;
 use pronghorn_ring::{
     Ntt, Prime, Word,
     modulus::largest_ntt_prime,
-    rns::{self, RnsError},
+    rns::{RnsError, primes as rns_primes},
     security::SecurityLevel,
 };
 use thiserror::Error;
 
-use crate::ckks::{
-    self,
-    automorphism::rotation_element,
-    parameters::{Piece, Scheme},
-};
+use crate::rns::{self, Scheme, automorphism::rotation_element, parameters::Piece};
 
 /// Bits of the largest plaintext modulus.
 const MAX_T_BITS: u32 = 31;
@@ -26,7 +22,7 @@ const MAX_PIECES: u32 = 128;
 pub enum ParameterError {
     /// Refused by the ring: below 128 bits, or no primes with transforms.
     #[error(transparent)]
-    Ring(#[from] ckks::ParameterError),
+    Ring(#[from] rns::ParameterError),
     /// No primes of these sizes.
     #[error(transparent)]
     Primes(#[from] RnsError),
@@ -106,7 +102,7 @@ pub enum Switching<'a> {
 pub struct Parameters<W: Word>(Arc<Tables<W>>);
 
 struct Tables<W: Word> {
-    ring: ckks::Parameters<W>,
+    ring: rns::Parameters<W>,
     plain: Ntt<W>,
     /// For slot `j`, both rows: which value of the transform it is.
     places: Vec<u32>,
@@ -184,9 +180,9 @@ impl<W: Word> Parameters<W> {
         let t_bits = u64::BITS - t.leading_zeros();
         // One more of the plaintext's size, in case the chain has primes of that size too.
         let all = [bits, special_bits].concat();
-        let mut primes = rns::primes(n, &all)?;
+        let mut primes = rns_primes(n, &all)?;
         if let Some(place) = primes.iter().position(|&q| q == t) {
-            let more = rns::primes(n, &[all.as_slice(), &[t_bits]].concat())?;
+            let more = rns_primes(n, &[all.as_slice(), &[t_bits]].concat())?;
             primes[place] = more[all.len()];
         }
         let (chain, special) = primes.split_at(bits.len());
@@ -236,7 +232,7 @@ impl<W: Word> Parameters<W> {
             digit_bits,
             insecure,
         };
-        let ring = ckks::Parameters::of_scheme(n, primes, special, &scheme)?;
+        let ring = rns::Parameters::of_scheme(n, primes, special, &scheme)?;
         let plain = plain_transform(n, t)?;
         let (log_q, log_t) = (
             ring.basis().product_bits(0..ring.limbs()),
@@ -328,8 +324,8 @@ impl<W: Word> Parameters<W> {
             .filter(|&bits| bits > 0)
     }
 
-    /// The ring with its primes, and the parts of switching keys: what this scheme shares with CKKS.
-    pub fn ring(&self) -> &ckks::Parameters<W> {
+    /// The ring with its primes, and the parts of switching keys: what all schemes on it share.
+    pub fn ring(&self) -> &rns::Parameters<W> {
         &self.0.ring
     }
 

@@ -9,7 +9,7 @@ use pronghorn_ring::{
 };
 
 use super::{BfvError, Ciphertext, Multiplier, Parameters, rotation::check_input};
-use crate::ckks::wipe::wipe;
+use crate::wipe::wipe;
 
 /// `outputs[o] = sum of inputs[i] p` over the pairs `(i, p)` of each output. Wiped on drop.
 pub struct Products<W: Word> {

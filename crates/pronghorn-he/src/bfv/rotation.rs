@@ -11,13 +11,12 @@
 //! `o (2 k + 2 l)` to divide where there are special primes, and `2 (l + k)` times `r d + p` products a coefficient, `p` being the number of
 //! factors that are multipliers. Keys are read once for all outputs.
 
-use pronghorn_ring::{Prime, SimdLevel, Word, rns::CHUNK, vector};
+use pronghorn_ring::{Prime, Word, rns::CHUNK, vector};
 
-use super::{BfvError, Ciphertext, EvaluationKeys, Multiplier, Parameters, simd};
-use crate::ckks::{
-    keyswitch::{GaloisKey, special_product},
-    parameters::Piece,
-    pool::Buffer,
+use super::{BfvError, Ciphertext, EvaluationKeys, Multiplier, Parameters};
+use crate::rns::{
+    digits::Digits,
+    keys::{GaloisKey, SwitchingKey, special_product},
 };
 
 /// A rotation of one of the inputs.
@@ -173,17 +172,16 @@ impl<W: Word> Sums<'_, W> {
         let mut out: Vec<Vec<W>> = (0..outputs)
             .map(|_| pool.take_words(2 * limbs * n))
             .collect();
-        let mut raised = pool.take(self.inputs.len() * self.parameters.pieces().len() * n);
         let mut rotated = pool.take(GROUP * 2 * n);
         let mut sums = pool.take(outputs * 2 * n);
         let mut digits = pool.take(outputs * 2 * special * n);
         let mut room = pool.take(n);
-        let coefficients: Vec<_> = (0..self.inputs.len())
-            .map(|input| self.coefficients(input))
-            .collect();
+        let a: Vec<&[W]> = self.inputs.iter().map(|x| x.inner().poly(1)).collect();
+        let a = Digits::new(ring, limbs, &a, &mut room);
+        let mut raised = pool.take(self.inputs.len() * a.count() * n);
 
         for (place, limb) in (limbs..limbs + special).enumerate() {
-            self.raise(limb, &coefficients, &mut raised, &mut room);
+            let raised = a.raise(limb, &mut raised, &mut room);
             self.sum(limb, &raised, &mut rotated, &mut sums);
             for (poly, sums) in sums.chunks_exact_mut(n).enumerate() {
                 basis.ntt(limb).inverse(sums);
@@ -197,7 +195,7 @@ impl<W: Word> Sums<'_, W> {
             }
         }
         for limb in 0..limbs {
-            self.raise(limb, &coefficients, &mut raised, &mut room);
+            let raised = a.raise(limb, &mut raised, &mut room);
             self.sum(limb, &raised, &mut rotated, &mut sums);
             for (poly, sums) in sums.chunks_exact(n).enumerate() {
                 let out = &mut out[poly / 2][(poly % 2 * limbs + limb) * n..][..n];
@@ -215,85 +213,8 @@ impl<W: Word> Sums<'_, W> {
             .collect()
     }
 
-    /// What [`raise`](Self::raise) reads of the `a` of an input: coefficients, with what each way of switching needs done once.
-    fn coefficients(&self, input: usize) -> Buffer<'_, W> {
-        let (ring, n) = (self.parameters.ring(), self.parameters.n());
-        let mut a = ring.pool().take(ring.limbs() * n);
-        a.copy_from_slice(self.inputs[input].inner().poly(1));
-        ring.basis().inverse(&mut a);
-        if ring.special_limbs() > 0 {
-            let mut room = ring.pool().take(n);
-            for digit in ring.digits() {
-                digit
-                    .conversion
-                    .digits(&mut a[digit.start * n..digit.end * n], &mut room);
-            }
-        } else {
-            for (limb, a) in a.chunks_exact_mut(n).enumerate() {
-                let offset = self
-                    .pieces_of(limb)
-                    .map(|piece| half::<W>(piece) << piece.shift);
-                let offset = offset.fold(W::default(), W::wrapping_add);
-                simd::lift(SimdLevel::detect(), ring.basis().prime(limb), offset, a);
-            }
-        }
-        a
-    }
-
-    fn pieces_of(&self, limb: usize) -> impl Iterator<Item = &Piece> {
-        let pieces = self.parameters.pieces().iter();
-        pieces.filter(move |piece| piece.limbs.start == limb)
-    }
-
-    /// The digits of all inputs modulo the prime of a limb, in the NTT domain: `[input][piece][N]`.
-    fn raise(&self, limb: usize, coefficients: &[Buffer<'_, W>], raised: &mut [W], room: &mut [W]) {
-        let (ring, n) = (self.parameters.ring(), self.parameters.n());
-        let pieces = self.parameters.pieces();
-        for ((input, coefficients), raised) in self
-            .inputs
-            .iter()
-            .zip(coefficients)
-            .zip(raised.chunks_exact_mut(pieces.len() * n))
-        {
-            for (index, (piece, raised)) in
-                pieces.iter().zip(raised.chunks_exact_mut(n)).enumerate()
-            {
-                let from = &coefficients[piece.limbs.start * n..piece.limbs.end * n];
-                if ring.special_limbs() == 0 {
-                    self.cut(limb, piece, from, raised);
-                    ring.basis().ntt(limb).forward(raised);
-                } else if piece.limbs.contains(&limb) {
-                    // The digit is the polynomial itself, which is there in the NTT domain.
-                    raised.copy_from_slice(&input.inner().poly(1)[limb * n..][..n]);
-                } else {
-                    let conversion = &ring.digits()[index].conversion;
-                    conversion.apply_forward(ring.basis(), limb, from, raised, room);
-                }
-            }
-        }
-    }
-
-    /// A digit that is smaller than a limb.
-    fn cut(&self, limb: usize, piece: &Piece, from: &[W], out: &mut [W]) {
-        let q = self.parameters.ring().basis().prime(limb);
-        let last = self
-            .pieces_of(piece.limbs.start)
-            .all(|other| other.shift <= piece.shift);
-        let width = if last { W::BITS } else { piece.bits };
-        let mask = W::from_u64(u64::MAX >> (64 - width));
-        simd::digit(
-            SimdLevel::detect(),
-            q,
-            piece.shift,
-            mask,
-            half(piece),
-            from,
-            out,
-        );
-    }
-
     /// `sums[output][poly][N]` in one limb, of what is to be divided by the special primes.
-    fn sum(&self, limb: usize, raised: &[W], rotated: &mut [W], sums: &mut [W]) {
+    fn sum(&self, limb: usize, raised: &[&[W]], rotated: &mut [W], sums: &mut [W]) {
         let (ring, n) = (self.parameters.ring(), self.parameters.n());
         let q = ring.basis().prime(limb);
         let mut switched = ring.pool().take(2 * n);
@@ -320,7 +241,7 @@ impl<W: Word> Sums<'_, W> {
         &self,
         limb: usize,
         rotation: &Move<'_, W>,
-        raised: &[W],
+        raised: &[&[W]],
         switched: &mut [W],
         out: &mut [W],
     ) {
@@ -348,19 +269,11 @@ impl<W: Word> Sums<'_, W> {
             }
             return;
         };
-        let words = self.parameters.pieces().len() * n;
-        let digits: Vec<&[W]> = raised[rotation.input * words..][..words]
-            .chunks_exact(n)
-            .collect();
-        let keys = (0..digits.len()).map(|digit| galois.key.limb(ring, digit, limb));
-        let (keys_b, keys_a): (Vec<_>, Vec<_>) = keys.map(|[b, a]| (b, a)).unzip();
+        let digits = raised.len() / self.inputs.len();
+        let digits = &raised[rotation.input * digits..][..digits];
         let (switched_b, switched_a) = switched.split_at_mut(n);
-        vector::inner_product_pair(
-            q,
-            &digits,
-            [&keys_b, &keys_a],
-            [&mut *switched_b, switched_a],
-        );
+        let sums = [&mut *switched_b, switched_a];
+        SwitchingKey::multiply(&[&galois.key], ring, limb, digits, sums);
         if let Some([b, _]) = low {
             add(b, switched_b);
         }
@@ -408,9 +321,4 @@ fn add_products<W: Word>(
             vector::add_assign(q, sums_a, room_a);
         }
     }
-}
-
-/// What a digit is lowered by to be centred.
-fn half<W: Word>(piece: &Piece) -> W {
-    W::from_u64(1 << (piece.bits - 1))
 }

@@ -1,6 +1,6 @@
 //! Bytes of ciphertexts, keys and answers.
 //!
-//! As in [`ckks::wire`]: version, kind, the hash of the parameters (plaintext modulus included), then packed polynomials.
+//! As in [`rns::wire`]: version, kind, the hash of the parameters (plaintext modulus included), then packed polynomials.
 //! Public keys and evaluation keys are those of that format, kinds 3 and 4, without powers of the secret. Beside these:
 //!
 //! | kind | then |
@@ -14,7 +14,7 @@ use pronghorn_ring::{SimdLevel, Word, bits};
 use super::{
     Answer, AnswerFormat, Ciphertext, EvaluationKeys, Parameters, PublicKey, SeededCiphertext,
 };
-use crate::ckks::{
+use crate::rns::{
     self, WireError,
     wire::{Reader, header, pack},
 };
@@ -51,9 +51,9 @@ impl<W: Word> SeededCiphertext<W> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let ring = self.parameters.ring();
         header(ring, SEEDED_CIPHERTEXT, out);
-        out.extend(self.seed);
-        out.extend(self.number.to_le_bytes());
-        pack(ring, ring.limbs(), &self.b, out);
+        out.extend(self.inner.seed());
+        out.extend(self.inner.number().to_le_bytes());
+        pack(ring, ring.limbs(), self.inner.b(), out);
     }
 
     /// The ciphertext of exactly these bytes.
@@ -66,13 +66,9 @@ impl<W: Word> SeededCiphertext<W> {
         let seed = reader.array("the seed")?;
         let number = reader.number()?;
         let b = reader.polys(ring, 1, ring.limbs())?;
+        let inner = rns::SeededCiphertext::new(ring, seed, number, b);
         let parameters = parameters.clone();
-        Ok(Self {
-            parameters,
-            seed,
-            number,
-            b,
-        })
+        Ok(Self { parameters, inner })
     }
 }
 
@@ -80,7 +76,7 @@ impl<W: Word> SeededCiphertext<W> {
     /// Bytes of a ciphertext.
     pub fn encoded_len(parameters: &Parameters<W>) -> usize {
         let ring = parameters.ring();
-        HEADER + 32 + 8 + ckks::wire::packed_len(ring, ring.limbs())
+        HEADER + 32 + 8 + rns::wire::packed_len(ring, ring.limbs())
     }
 }
 
@@ -88,7 +84,7 @@ impl<W: Word> PublicKey<W> {
     /// Bytes of a key.
     pub fn encoded_len(parameters: &Parameters<W>) -> usize {
         let ring = parameters.ring();
-        HEADER + 1 + 32 + ckks::wire::packed_len(ring, ring.limbs())
+        HEADER + 1 + 32 + rns::wire::packed_len(ring, ring.limbs())
     }
 }
 
@@ -96,7 +92,7 @@ impl<W: Word> EvaluationKeys<W> {
     /// Bytes of keys for so many rotations, the swap counted as one.
     pub fn encoded_len(parameters: &Parameters<W>, rotations: usize) -> usize {
         let ring = parameters.ring();
-        let key = ring.pieces().len() * ckks::wire::packed_len(ring, ring.basis().limbs());
+        let key = ring.pieces().len() * rns::wire::packed_len(ring, ring.basis().limbs());
         HEADER + 32 + 1 + 4 + rotations * (ELEMENT + key)
     }
 }
@@ -112,7 +108,7 @@ impl<W: Word> PublicKey<W> {
     /// # Errors
     /// [`WireError`] says what is wrong with them.
     pub fn decode(parameters: &Parameters<W>, bytes: &[u8]) -> Result<Self, WireError> {
-        let key = ckks::PublicKey::decode(parameters.ring(), bytes)?;
+        let key = rns::PublicKey::decode(parameters.ring(), bytes)?;
         let (found, limbs) = (key.limbs() as u64, parameters.limbs() as u64);
         if found != limbs {
             return Err(WireError::Range {
@@ -138,7 +134,7 @@ impl<W: Word> EvaluationKeys<W> {
     /// # Errors
     /// [`WireError`] says what is wrong with them.
     pub fn decode(parameters: &Parameters<W>, bytes: &[u8]) -> Result<Self, WireError> {
-        let keys = ckks::EvaluationKeys::decode(parameters.ring(), bytes)?;
+        let keys = rns::EvaluationKeys::decode(parameters.ring(), bytes)?;
         if keys.max_power() > 1 {
             return Err(WireError::Range {
                 field: "the highest power",
@@ -224,7 +220,7 @@ impl<W: Word> Answer<W> {
                 let out = &mut words[(poly * format.limbs + limb) * n..][..n];
                 bits::unpack(packed, width, out)?;
                 let q = ring.basis().prime(limb);
-                if ckks::simd::largest(SimdLevel::detect(), out)
+                if rns::simd::largest(SimdLevel::detect(), out)
                     > (q.word().wrapping_sub(W::from_u64(1))) >> dropped
                 {
                     return Err(WireError::Word { limb });

@@ -1,96 +1,56 @@
 //! Ciphertexts and their arithmetic, with scales and levels checked.
 
-use std::mem;
-
 use pronghorn_ring::Word;
 
-use super::{CkksError, MAX_POLYS, Parameters, Plaintext, Scalar, slices};
+use super::{CkksError, Plaintext, Scalar};
+use crate::rns::{self, EvaluationKeys, Parameters, slices};
 
 /// Scales that differ by less than this, relatively, are one: products come out differently rounded in another order.
 /// It bounds the relative error of a sum that follows from it.
 const SCALE_TOLERANCE: f64 = 1.0 / (1u64 << 45) as f64;
 
 /// `c_0 + c_1 s + ... + c_d s^d` is the scaled message with its noise. Products without relinearisation
-/// have up to [`MAX_POLYS`] polynomials.
+/// have up to [`MAX_POLYS`](crate::rns::MAX_POLYS) polynomials.
+#[derive(Clone)]
 pub struct Ciphertext<W: Word> {
-    parameters: Parameters<W>,
-    /// `[poly][limb][N]`, in the NTT domain.
-    data: Vec<W>,
-    limbs: usize,
+    inner: rns::Ciphertext<W>,
     scale: f64,
-}
-
-impl<W: Word> Clone for Ciphertext<W> {
-    fn clone(&self) -> Self {
-        let mut data = self.parameters.pool().take_words(self.data.len());
-        data.copy_from_slice(&self.data);
-        self.like(self.limbs, self.scale, data)
-    }
-}
-
-impl<W: Word> Drop for Ciphertext<W> {
-    fn drop(&mut self) {
-        self.parameters.pool().give(mem::take(&mut self.data));
-    }
 }
 
 impl<W: Word> Ciphertext<W> {
     /// Of words `[poly][limb][N]` in the NTT domain, each below the prime of its limb.
     ///
     /// # Errors
-    /// When there are no such limbs, the words are not 1 to [`MAX_POLYS`] whole polynomials, or the scale leaves no room.
+    /// When there are no such limbs, the words are not 1 to [`MAX_POLYS`](crate::rns::MAX_POLYS) whole polynomials, or the scale
+    /// leaves no room.
     pub fn from_words(
         parameters: &Parameters<W>,
         limbs: usize,
         scale: f64,
         data: Vec<W>,
     ) -> Result<Self, CkksError> {
-        parameters.check_limbs(limbs)?;
+        let inner = rns::Ciphertext::from_words(parameters, limbs, data)?;
         parameters.check_scale(scale, limbs)?;
-        let words = limbs * parameters.n();
-        let polys = data.len() / words;
-        if !data.len().is_multiple_of(words) || !(1..=MAX_POLYS).contains(&polys) {
-            return Err(CkksError::Polys { polys });
-        }
-        debug_assert!(
-            data.chunks_exact(parameters.n())
-                .enumerate()
-                .all(|(i, limb)| {
-                    let q = parameters.basis().prime(i % limbs).word();
-                    limb.iter().all(|&word| word < q)
-                })
-        );
-        Ok(Self {
-            parameters: parameters.clone(),
-            data,
-            limbs,
-            scale,
-        })
+        Ok(Self::new(inner, scale))
     }
 
-    fn like(&self, limbs: usize, scale: f64, data: Vec<W>) -> Self {
-        let parameters = self.parameters.clone();
-        Self {
-            parameters,
-            data,
-            limbs,
-            scale,
-        }
+    pub(super) fn new(inner: rns::Ciphertext<W>, scale: f64) -> Self {
+        Self { inner, scale }
     }
 
     /// Its parameters.
     pub fn parameters(&self) -> &Parameters<W> {
-        &self.parameters
+        self.inner.parameters()
     }
 
     /// Polynomials: its degree in the secret key and one.
     pub fn polys(&self) -> usize {
-        self.data.len() / (self.limbs * self.parameters.n())
+        self.inner.polys()
     }
 
     /// Limbs: its level and one.
     pub fn limbs(&self) -> usize {
-        self.limbs
+        self.inner.limbs()
     }
 
     /// What the values are multiplied by.
@@ -100,17 +60,17 @@ impl<W: Word> Ciphertext<W> {
 
     /// All words, `[poly][limb][N]`.
     pub fn data(&self) -> &[W] {
-        &self.data
+        self.inner.data()
     }
 
     /// All words, `[poly][limb][N]`; each must stay below its prime.
     pub fn data_mut(&mut self) -> &mut [W] {
-        &mut self.data
+        self.inner.data_mut()
     }
 
     /// All words, `[poly][limb][N]`.
-    pub fn into_words(mut self) -> Vec<W> {
-        mem::take(&mut self.data)
+    pub fn into_words(self) -> Vec<W> {
+        self.inner.into_words()
     }
 
     /// One polynomial, `[limb][N]`.
@@ -118,8 +78,7 @@ impl<W: Word> Ciphertext<W> {
     /// # Panics
     /// When there is no such polynomial.
     pub fn poly(&self, index: usize) -> &[W] {
-        let words = self.limbs * self.parameters.n();
-        &self.data[index * words..][..words]
+        self.inner.poly(index)
     }
 
     /// Another scale for the same words, which multiplies the values by the quotient of the old and the new scale.
@@ -127,7 +86,7 @@ impl<W: Word> Ciphertext<W> {
     /// # Errors
     /// When the scale leaves no room in the modulus.
     pub fn with_scale(mut self, scale: f64) -> Result<Self, CkksError> {
-        self.parameters.check_scale(scale, self.limbs)?;
+        self.parameters().check_scale(scale, self.limbs())?;
         self.scale = scale;
         Ok(self)
     }
@@ -153,8 +112,7 @@ impl<W: Word> Ciphertext<W> {
     /// When parameters, limbs or scales differ, or `other` has more polynomials.
     pub fn add_assign(&mut self, other: &Self) -> Result<(), CkksError> {
         self.matches(other)?;
-        slices::add_assign(&self.parameters, self.limbs, &mut self.data, &other.data);
-        Ok(())
+        Ok(self.inner.add_assign(&other.inner)?)
     }
 
     /// The difference, of as many polynomials as the longer operand.
@@ -176,15 +134,12 @@ impl<W: Word> Ciphertext<W> {
     /// When parameters, limbs or scales differ, or `other` has more polynomials.
     pub fn sub_assign(&mut self, other: &Self) -> Result<(), CkksError> {
         self.matches(other)?;
-        slices::sub_assign(&self.parameters, self.limbs, &mut self.data, &other.data);
-        Ok(())
+        Ok(self.inner.sub_assign(&other.inner)?)
     }
 
     /// The negation.
     pub fn neg(&self) -> Self {
-        let mut negation = self.clone();
-        slices::neg_assign(&self.parameters, self.limbs, &mut negation.data);
-        negation
+        Self::new(self.inner.neg(), self.scale)
     }
 
     /// Adds a plaintext of the same limbs and scale.
@@ -195,7 +150,8 @@ impl<W: Word> Ciphertext<W> {
         self.matches_plain(plain)?;
         same_scale(self.scale, plain.scale())?;
         let mut sum = self.clone();
-        slices::add_assign(&self.parameters, self.limbs, &mut sum.data, plain.data());
+        let (parameters, limbs) = (self.parameters(), self.limbs());
+        slices::add_assign(parameters, limbs, sum.data_mut(), plain.data());
         Ok(sum)
     }
 
@@ -207,12 +163,8 @@ impl<W: Word> Ciphertext<W> {
         self.matches_plain(plain)?;
         same_scale(self.scale, plain.scale())?;
         let mut difference = self.clone();
-        slices::sub_assign(
-            &self.parameters,
-            self.limbs,
-            &mut difference.data,
-            plain.data(),
-        );
+        let (parameters, limbs) = (self.parameters(), self.limbs());
+        slices::sub_assign(parameters, limbs, difference.data_mut(), plain.data());
         Ok(difference)
     }
 
@@ -223,9 +175,10 @@ impl<W: Word> Ciphertext<W> {
     pub fn mul_plain(&self, plain: &Plaintext<W>) -> Result<Self, CkksError> {
         self.matches_plain(plain)?;
         let scale = self.product_scale(plain.scale())?;
-        let mut data = self.clone().into_words();
-        slices::mul_plain_assign(&self.parameters, self.limbs, &mut data, plain.data());
-        Ok(self.like(self.limbs, scale, data))
+        let mut inner = self.inner.clone();
+        let (parameters, limbs) = (self.parameters(), self.limbs());
+        slices::mul_plain_assign(parameters, limbs, inner.data_mut(), plain.data());
+        Ok(Self::new(inner, scale))
     }
 
     /// Adds a real number of the same scale to every slot.
@@ -236,7 +189,8 @@ impl<W: Word> Ciphertext<W> {
         self.matches_scalar(scalar)?;
         same_scale(self.scale, scalar.scale())?;
         let mut sum = self.clone();
-        slices::add_scalar_assign(&self.parameters, self.limbs, &mut sum.data, scalar.words());
+        let (parameters, limbs) = (self.parameters(), self.limbs());
+        slices::add_scalar_assign(parameters, limbs, sum.data_mut(), scalar.words());
         Ok(sum)
     }
 
@@ -247,22 +201,22 @@ impl<W: Word> Ciphertext<W> {
     pub fn mul_scalar(&self, scalar: &Scalar<W>) -> Result<Self, CkksError> {
         self.matches_scalar(scalar)?;
         let scale = self.product_scale(scalar.scale())?;
-        let mut data = self.clone().into_words();
-        slices::mul_scalar_assign(&self.parameters, self.limbs, &mut data, scalar.words());
-        Ok(self.like(self.limbs, scale, data))
+        Ok(self.times(scalar.words(), scale))
     }
 
     /// Multiplies every slot by a whole number, at no cost in scale.
     pub fn mul_integer(&self, factor: i64) -> Self {
-        let words: Vec<W> = self
-            .parameters
-            .basis()
-            .primes()
-            .map(|q| q.from_i64(factor))
-            .collect();
-        let mut data = self.clone().into_words();
-        slices::mul_scalar_assign(&self.parameters, self.limbs, &mut data, &words);
-        self.like(self.limbs, self.scale, data)
+        let primes = self.parameters().basis().primes();
+        let words: Vec<W> = primes.map(|q| q.from_i64(factor)).collect();
+        self.times(&words, self.scale)
+    }
+
+    /// All polynomials times a number of one residue a limb.
+    fn times(&self, words: &[W], scale: f64) -> Self {
+        let mut inner = self.inner.clone();
+        let (parameters, limbs) = (self.parameters(), self.limbs());
+        slices::mul_scalar_assign(parameters, limbs, inner.data_mut(), words);
+        Self::new(inner, scale)
     }
 
     /// The product, slot by slot: as many polynomials as both have together, less one. The scales multiply.
@@ -270,18 +224,8 @@ impl<W: Word> Ciphertext<W> {
     /// # Errors
     /// When parameters or limbs differ, the scale leaves no room, or there are too many polynomials.
     pub fn multiply(&self, other: &Self) -> Result<Self, CkksError> {
-        self.parameters.same(&other.parameters)?;
-        self.same_limbs(other.limbs)?;
-        let scale = self.product_scale(other.scale)?;
-        let mut data = self.room_for_product(self.polys() + other.polys() - 1)?;
-        slices::multiply(
-            &self.parameters,
-            self.limbs,
-            &self.data,
-            &other.data,
-            &mut data,
-        );
-        Ok(self.like(self.limbs, scale, data))
+        let inner = self.inner.multiply(&other.inner)?;
+        Ok(Self::new(inner, self.product_scale(other.scale)?))
     }
 
     /// The square, slot by slot.
@@ -290,9 +234,7 @@ impl<W: Word> Ciphertext<W> {
     /// When the scale leaves no room, or there are too many polynomials.
     pub fn square(&self) -> Result<Self, CkksError> {
         let scale = self.product_scale(self.scale)?;
-        let mut data = self.room_for_product(2 * self.polys() - 1)?;
-        slices::square(&self.parameters, self.limbs, &self.data, &mut data);
-        Ok(self.like(self.limbs, scale, data))
+        Ok(Self::new(self.inner.square()?, scale))
     }
 
     /// Divides by the last `dropped` primes with one rounding to the nearest, which divides the scale by their product.
@@ -300,25 +242,16 @@ impl<W: Word> Ciphertext<W> {
     /// # Errors
     /// When no limb would be left.
     pub fn rescale(&self, dropped: usize) -> Result<Self, CkksError> {
-        let mut data = self.room_for_limbs(dropped)?;
-        let scale = self.rescaled_scale(dropped)?;
-        slices::rescale(&self.parameters, self.limbs, dropped, &self.data, &mut data);
-        Ok(self.like(self.limbs - dropped, scale, data))
+        let inner = self.inner.rescale(dropped)?;
+        Ok(Self::new(inner, self.rescaled_scale(dropped)))
     }
 
-    /// The scale after rescaling by this many limbs.
-    pub(super) fn rescaled_scale(&self, dropped: usize) -> Result<f64, CkksError> {
-        let limbs = self.limbs;
-        if dropped >= limbs {
-            return Err(CkksError::TooFewLimbs { limbs, dropped });
-        }
-        let primes = self
-            .parameters
-            .basis()
-            .primes()
-            .skip(limbs - dropped)
-            .take(dropped);
-        Ok(primes.fold(self.scale, |scale, q| scale / q.value() as f64))
+    /// The scale after rescaling by this many limbs, fewer than there are.
+    fn rescaled_scale(&self, dropped: usize) -> f64 {
+        let limbs = self.limbs();
+        let primes = self.parameters().basis().primes().take(limbs);
+        let gone = primes.skip(limbs - dropped);
+        gone.fold(self.scale, |scale, q| scale / q.value() as f64)
     }
 
     /// Forgets the last `dropped` limbs: the same values and scale modulo a smaller modulus.
@@ -326,69 +259,89 @@ impl<W: Word> Ciphertext<W> {
     /// # Errors
     /// When no limb would be left, or the scale leaves no room in what is left.
     pub fn drop_limbs(&self, dropped: usize) -> Result<Self, CkksError> {
-        let mut data = self.room_for_limbs(dropped)?;
-        let kept = self.limbs - dropped;
-        self.parameters.check_scale(self.scale, kept)?;
-        slices::drop_limbs(&self.parameters, self.limbs, kept, &self.data, &mut data);
-        Ok(self.like(kept, self.scale, data))
+        let inner = self.inner.drop_limbs(dropped)?;
+        self.parameters().check_scale(self.scale, inner.limbs())?;
+        Ok(Self::new(inner, self.scale))
+    }
+
+    /// The same values in two polynomials: all powers of the secret above the first are switched in one go. Nothing happens to
+    /// a ciphertext of two polynomials or less.
+    ///
+    /// # Errors
+    /// When parameters differ, or there is no key for one of the powers.
+    pub fn relinearise(&self, keys: &EvaluationKeys<W>) -> Result<Self, CkksError> {
+        self.relinearise_and_rescale(keys, 0)
+    }
+
+    /// [`relinearise`](Self::relinearise), then [`rescale`](Self::rescale) by `dropped` limbs, with one division for both: fewer
+    /// transforms and less noise.
+    ///
+    /// # Errors
+    /// When parameters differ, there is no key for one of the powers, or no limb would be left.
+    pub fn relinearise_and_rescale(
+        &self,
+        keys: &EvaluationKeys<W>,
+        dropped: usize,
+    ) -> Result<Self, CkksError> {
+        let inner = self.inner.relinearise_and_rescale(keys, dropped)?;
+        let scale = self.rescaled_scale(dropped);
+        self.parameters().check_scale(scale, inner.limbs())?;
+        Ok(Self::new(inner, scale))
+    }
+
+    /// Slots moved to the left by `steps`, around the end: slot `j` gets the value of slot `j + steps`. Negative steps go right.
+    ///
+    /// # Errors
+    /// When parameters differ, there are more than two polynomials, or there is no key for these steps.
+    pub fn rotate(&self, steps: i64, keys: &EvaluationKeys<W>) -> Result<Self, CkksError> {
+        let mut rotated = self.rotate_many(&[steps], keys)?;
+        Ok(rotated.swap_remove(0))
+    }
+
+    /// All of these rotations. Raising the digits, most of the work, is done once for all of them.
+    ///
+    /// # Errors
+    /// As [`rotate`](Self::rotate).
+    pub fn rotate_many(
+        &self,
+        steps: &[i64],
+        keys: &EvaluationKeys<W>,
+    ) -> Result<Vec<Self>, CkksError> {
+        let rotated = self.inner.rotate_many(steps, keys)?.into_iter();
+        Ok(rotated.map(|inner| Self::new(inner, self.scale)).collect())
+    }
+
+    /// The complex conjugate of every slot.
+    ///
+    /// # Errors
+    /// When parameters differ, there are more than two polynomials, or there is no conjugation key.
+    pub fn conjugate(&self, keys: &EvaluationKeys<W>) -> Result<Self, CkksError> {
+        Ok(Self::new(self.inner.conjugate(keys)?, self.scale))
     }
 
     /// Refuses operands of other parameters, limbs or scales, or with more polynomials.
     fn matches(&self, other: &Self) -> Result<(), CkksError> {
-        self.parameters.same(&other.parameters)?;
-        self.same_limbs(other.limbs)?;
-        if other.polys() > self.polys() {
-            return Err(CkksError::Polys {
-                polys: other.polys(),
-            });
-        }
+        self.inner.check_operand(&other.inner)?;
         same_scale(self.scale, other.scale)
     }
 
     fn matches_plain(&self, plain: &Plaintext<W>) -> Result<(), CkksError> {
-        self.parameters.same(plain.parameters())?;
-        self.same_limbs(plain.limbs())
+        self.parameters().same(plain.parameters())?;
+        Ok(self.inner.check_limbs(plain.limbs())?)
     }
 
     fn matches_scalar(&self, scalar: &Scalar<W>) -> Result<(), CkksError> {
-        self.parameters.same(scalar.parameters())?;
-        if scalar.limbs() < self.limbs {
-            self.same_limbs(scalar.limbs())
-        } else {
-            Ok(())
+        self.parameters().same(scalar.parameters())?;
+        if scalar.limbs() < self.limbs() {
+            self.inner.check_limbs(scalar.limbs())?;
         }
-    }
-
-    fn same_limbs(&self, right: usize) -> Result<(), CkksError> {
-        let left = self.limbs;
-        if left == right {
-            Ok(())
-        } else {
-            Err(CkksError::Limbs { left, right })
-        }
+        Ok(())
     }
 
     fn product_scale(&self, other: f64) -> Result<f64, CkksError> {
         let scale = self.scale * other;
-        self.parameters.check_scale(scale, self.limbs)?;
+        self.parameters().check_scale(scale, self.limbs())?;
         Ok(scale)
-    }
-
-    fn room_for_product(&self, polys: usize) -> Result<Vec<W>, CkksError> {
-        if polys > MAX_POLYS {
-            return Err(CkksError::Polys { polys });
-        }
-        let words = polys * self.limbs * self.parameters.n();
-        Ok(self.parameters.pool().take_words(words))
-    }
-
-    fn room_for_limbs(&self, dropped: usize) -> Result<Vec<W>, CkksError> {
-        let limbs = self.limbs;
-        if dropped >= limbs {
-            return Err(CkksError::TooFewLimbs { limbs, dropped });
-        }
-        let words = self.polys() * (limbs - dropped) * self.parameters.n();
-        Ok(self.parameters.pool().take_words(words))
     }
 }
 

@@ -2,7 +2,11 @@
 
 use pronghorn_ring::{SimdLevel, Word, rns::Integers};
 
-use super::{CkksError, Parameters, simd, wipe::wipe};
+use super::CkksError;
+use crate::{
+    rns::{Parameters, RingError, simd},
+    wipe::wipe,
+};
 
 /// Values as an integer polynomial, not yet modulo anything: what encryption takes. Wiped on drop.
 pub struct Message<W: Word> {
@@ -221,7 +225,7 @@ impl<W: Word> Plaintext<W> {
     pub fn keep_limbs(&self, kept: usize) -> Result<Self, CkksError> {
         let limit = self.limbs();
         if !(1..=limit).contains(&kept) {
-            return Err(CkksError::NoSuchLimbs { limbs: kept, limit });
+            return Err(RingError::NoSuchLimbs { limbs: kept, limit }.into());
         }
         self.parameters.check_scale(self.scale, kept)?;
         let data = self.data[..kept * self.parameters.n()].to_vec();

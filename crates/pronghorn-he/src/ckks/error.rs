@@ -1,24 +1,13 @@
-//! What operations refuse.
+//! Refusals of operations on messages and ciphertexts.
 
 use pronghorn_ring::random::RandomError;
 use thiserror::Error;
 
-use super::MAX_POLYS;
+use crate::rns::RingError;
 
 /// Why an operation is refused; nothing was computed.
 #[derive(Debug, Error)]
 pub enum CkksError {
-    /// Operands of different rings.
-    #[error("the operands belong to different parameters; make both with one set")]
-    Parameters,
-    /// Operands at different levels.
-    #[error("the operands have {left} and {right} limbs; drop limbs of the one that has more")]
-    Limbs {
-        /// Limbs of the left operand.
-        left: usize,
-        /// Limbs of the right operand.
-        right: usize,
-    },
     /// Operands at different scales.
     #[error(
         "the operands have scales {left:e} and {right:e}; encode one at the other's scale, or bring both to one by \
@@ -29,42 +18,6 @@ pub enum CkksError {
         left: f64,
         /// Scale of the right operand.
         right: f64,
-    },
-    /// No limbs would be left.
-    #[error(
-        "{dropped} of {limbs} limbs cannot go: at least one must stay; plan a longer chain of primes or less depth"
-    )]
-    TooFewLimbs {
-        /// Limbs there are.
-        limbs: usize,
-        /// Limbs to go.
-        dropped: usize,
-    },
-    /// More limbs than the chain has, or none.
-    #[error("{limbs} limbs are asked for; these parameters have 1 to {limit}")]
-    NoSuchLimbs {
-        /// Limbs asked for.
-        limbs: usize,
-        /// Limbs of the chain.
-        limit: usize,
-    },
-    /// A public key that is too short.
-    #[error(
-        "{limbs} limbs are to be encrypted with a public key of {limit}; send a longer key, or drop limbs first"
-    )]
-    KeyLimbs {
-        /// Limbs to be encrypted.
-        limbs: usize,
-        /// Limbs of the key.
-        limit: usize,
-    },
-    /// Too many polynomials.
-    #[error(
-        "a ciphertext of {polys} polynomials is not supported (2 to {MAX_POLYS}); relinearise earlier"
-    )]
-    Polys {
-        /// Polynomials asked for.
-        polys: usize,
     },
     /// Too many values.
     #[error("{values} values do not fit {slots} slots; split them over several plaintexts")]
@@ -96,26 +49,6 @@ pub enum CkksError {
         /// Bits of the modulus.
         log_modulus: f64,
     },
-    /// No special primes.
-    #[error(
-        "these parameters have no special primes, so there is no key switching; add primes as large as a digit"
-    )]
-    NoSpecialPrimes,
-    /// A switching key that is not there.
-    #[error("there is no key from s^{power} to s; generate relinearisation keys up to this power")]
-    NoPowerKey {
-        /// The power of the secret.
-        power: usize,
-    },
-    /// A rotation key that is not there.
-    #[error("there is no key for the rotation by {steps} slots; generate it with the others")]
-    NoRotationKey {
-        /// Slots to the left.
-        steps: i64,
-    },
-    /// No conjugation key.
-    #[error("there is no key for complex conjugation; generate it with the others")]
-    NoConjugationKey,
     /// More noise than the modulus holds.
     #[error(
         "flooding noise of 2^{log_bound} does not fit a modulus of 2^{log_modulus:.1}; flood before dropping limbs, or \
@@ -127,6 +60,9 @@ pub enum CkksError {
         /// Bits of the modulus.
         log_modulus: f64,
     },
+    /// Refused by the ring: other parameters or limbs, or a key that is not there.
+    #[error(transparent)]
+    Ring(#[from] RingError),
     /// No randomness.
     #[error(transparent)]
     Random(#[from] RandomError),

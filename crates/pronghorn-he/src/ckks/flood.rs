@@ -2,7 +2,11 @@
 
 use pronghorn_ring::{Word, random::Stream, rns::Integers, vector};
 
-use super::{Ciphertext, CkksError, PublicKey, slices, wipe::wipe};
+use super::{Ciphertext, CkksError};
+use crate::{
+    rns::{PublicKey, slices},
+    wipe::wipe,
+};
 
 impl<W: Word> PublicKey<W> {
     /// Makes a ciphertext of `k + 1` polynomials safe to send back to the owner of the key: adds to the polynomials

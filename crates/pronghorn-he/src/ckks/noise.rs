@@ -21,23 +21,17 @@ use std::{
 
 use pronghorn_ring::Word;
 
-use super::Parameters;
-use crate::noise::{ERROR_VARIANCE, FAILURE_BITS};
+pub use crate::rns::secret_bound;
+use crate::{
+    noise::{ERROR_VARIANCE, FAILURE_BITS, TERNARY_VARIANCE},
+    rns::Parameters,
+};
 
-/// Variance of a coefficient that is uniform over -1, 0 and 1.
-const TERNARY_VARIANCE: f64 = 2.0 / 3.0;
 /// Variance of a rounding to the nearest integer.
 const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
 /// The largest product of two normal slots against the largest normal slot of its power, squared: for complex normal `x`, `y` of power 1,
 /// `Pr[|x y| > t] = 2 t K_1(2 t)`, which is `2^-64` at 23.4, against `exp(-t^2)` at 6.66.
 const PRODUCT_TAIL: f64 = 12.4;
-
-/// Most `|s(zeta)|^2` of a secret key at degree `n`: a uniform ternary secret exceeds it with
-/// probability about `exp(-3)`: `|s(zeta)|^2` is close to exponential, and there are `N/2` of them.
-pub fn secret_bound(n: usize) -> f64 {
-    let n = n as f64;
-    TERNARY_VARIANCE * n * ((n / 2.0).ln() + 3.0)
-}
 
 /// The power of a noise at the slots: on average over them, which is what a coefficient sees, and at the worst of them.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -51,7 +51,7 @@ fn precise_enough(
 ) -> Result<(FixedGraph, f64), BuildError> {
     let quantise_options = QuantiseOptions {
         margin: source.margin,
-        circuits: method.circuits,
+        costly_requantisation: method.circuits,
         ..QuantiseOptions::default()
     };
     let is_layer = |op: &Op| matches!(op, Op::Conv { .. } | Op::Dense { .. });

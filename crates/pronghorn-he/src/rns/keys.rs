@@ -1,0 +1,306 @@
+//! Evaluation keys: encryptions of powers and images of the secret.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pronghorn_ring::{
+    Word,
+    random::{Prg, Seed, Stream},
+    vector,
+};
+
+use super::{
+    MAX_POLYS, Parameters, RingError, SecretKey,
+    automorphism::{Automorphism, conjugation_element, inverse_element, rotation_element},
+    secret::Secret,
+    uniform::{expand_uniform, uniform_generator},
+    zero::encrypt_zero,
+};
+use crate::wipe::wipe;
+
+/// Keys that let anyone relinearise, rotate and conjugate: encryptions of powers and images of the secret. One seed for all `a`.
+pub struct EvaluationKeys<W: Word> {
+    parameters: Parameters<W>,
+    seed: [u8; 32],
+    /// From `s^2`, `s^3` and so on to `s`.
+    powers: Vec<SwitchingKey<W>>,
+    /// By the element of the automorphism.
+    galois: BTreeMap<u32, GaloisKey<W>>,
+}
+
+pub(crate) struct GaloisKey<W: Word> {
+    pub automorphism: Automorphism,
+    pub key: SwitchingKey<W>,
+}
+
+/// For each digit an encryption of `P` times the old secret in the limbs of the digit and zero in the others, under the new secret.
+pub(crate) struct SwitchingKey<W: Word> {
+    /// `[digit][limb][N]`, special primes included.
+    b: Vec<W>,
+    /// `[digit][limb][N]`.
+    a: Vec<W>,
+}
+
+/// The element that moves nothing.
+const IDENTITY: u32 = 1;
+
+/// Which `a` of the seed a key uses.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Power(usize),
+    Galois(u32),
+}
+
+impl Purpose {
+    fn number(self, digit: usize) -> u64 {
+        let (kind, index) = match self {
+            Self::Power(power) => (1, power as u64),
+            Self::Galois(element) => (2, element.into()),
+        };
+        kind << 40 | index << 8 | digit as u64
+    }
+}
+
+impl<W: Word> EvaluationKeys<W> {
+    /// Keys from `s^2 ... s^max_power` to `s` (none for a `max_power` below 2), for rotations to the left by `steps`, and for
+    /// conjugation. Each takes `2 d (l + k) N` words for `d` digits, `l` limbs and `k` special primes, and half of that on the wire.
+    ///
+    /// # Errors
+    /// When there are no special primes, `max_power` exceeds 8, or the system has no randomness.
+    pub fn generate(
+        key: &SecretKey<W>,
+        max_power: usize,
+        steps: &[i64],
+        conjugation: bool,
+    ) -> Result<Self, RingError> {
+        Self::generate_from_seed(key, max_power, steps, conjugation, &Seed::from_os()?)
+    }
+
+    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses, for reproducible tests.
+    ///
+    /// # Errors
+    /// When there are no special primes, or `max_power` exceeds 8.
+    pub fn generate_from_seed(
+        key: &SecretKey<W>,
+        max_power: usize,
+        steps: &[i64],
+        conjugation: bool,
+        seed: &Seed,
+    ) -> Result<Self, RingError> {
+        let parameters = key.parameters();
+        if parameters.pieces().is_empty() {
+            return Err(RingError::NoSpecialPrimes);
+        }
+        if max_power >= MAX_POLYS {
+            return Err(RingError::Polys {
+                polys: max_power + 1,
+            });
+        }
+        let mut public = [0; 32];
+        Prg::new(
+            seed,
+            "pronghorn 2026 CKKS choice of the evaluation keys' seed",
+        )
+        .stream(0)
+        .fill(&mut public);
+        let (uniform, mut errors) = (
+            uniform_generator(&public),
+            Prg::new(seed, "pronghorn 2026 CKKS key errors").stream(0),
+        );
+        let secret = key.secret();
+        let mut power = secret.clone_words();
+        let powers = (2..=max_power).map(|exponent| {
+            secret.multiply_all(&mut power);
+            SwitchingKey::generate(
+                secret,
+                &power,
+                Purpose::Power(exponent),
+                &uniform,
+                &mut errors,
+            )
+        });
+        let powers = powers.collect();
+        wipe(&mut power);
+        let rotations = steps
+            .iter()
+            .map(|&steps| rotation_element(parameters.n(), steps));
+        let conjugation = conjugation.then(|| conjugation_element(parameters.n()));
+        let elements: BTreeSet<u32> = rotations
+            .chain(conjugation)
+            .filter(|&element| element != IDENTITY)
+            .collect();
+        let galois = elements.into_iter().map(|element| {
+            let inverse =
+                Automorphism::new(parameters.n(), inverse_element(parameters.n(), element));
+            let image = secret.image(&inverse);
+            let purpose = Purpose::Galois(element);
+            let key = SwitchingKey::generate(&image, &secret.words, purpose, &uniform, &mut errors);
+            (element, GaloisKey::new(parameters, element, key))
+        });
+        let galois = galois.collect();
+        Ok(Self {
+            parameters: parameters.clone(),
+            seed: public,
+            powers,
+            galois,
+        })
+    }
+
+    /// Their parameters.
+    pub fn parameters(&self) -> &Parameters<W> {
+        &self.parameters
+    }
+
+    /// The highest power of the secret that can be relinearised; 1 without relinearisation keys.
+    pub fn max_power(&self) -> usize {
+        self.powers.len() + 1
+    }
+
+    /// What the wire needs: the seed, the `b` of the powers in order and those of the automorphisms by element.
+    pub(crate) fn parts(
+        &self,
+    ) -> (
+        &[u8; 32],
+        impl Iterator<Item = &[W]>,
+        impl Iterator<Item = (u32, &[W])>,
+    ) {
+        let powers = self.powers.iter().map(|key| key.b.as_slice());
+        let galois = self
+            .galois
+            .iter()
+            .map(|(&element, galois)| (element, galois.key.b.as_slice()));
+        (&self.seed, powers, galois)
+    }
+
+    /// Undoes [`parts`](Self::parts).
+    pub(super) fn from_parts(
+        parameters: &Parameters<W>,
+        seed: [u8; 32],
+        powers: Vec<Vec<W>>,
+        galois: Vec<(u32, Vec<W>)>,
+    ) -> Self {
+        let uniform = uniform_generator(&seed);
+        let key = |purpose, b| SwitchingKey::from_b(parameters, purpose, &uniform, b);
+        let powers = powers
+            .into_iter()
+            .zip(2..)
+            .map(|(b, power)| key(Purpose::Power(power), b));
+        let galois = galois.into_iter().map(|(element, b)| {
+            let key = key(Purpose::Galois(element), b);
+            (element, GaloisKey::new(parameters, element, key))
+        });
+        let (powers, galois) = (powers.collect(), galois.collect());
+        Self {
+            parameters: parameters.clone(),
+            seed,
+            powers,
+            galois,
+        }
+    }
+
+    pub(super) fn power(&self, power: usize) -> Result<&SwitchingKey<W>, RingError> {
+        self.powers
+            .get(power - 2)
+            .ok_or(RingError::NoPowerKey { power })
+    }
+
+    /// Nothing for a rotation that moves nothing.
+    pub(crate) fn rotation(&self, steps: i64) -> Result<Option<&GaloisKey<W>>, RingError> {
+        match rotation_element(self.parameters.n(), steps) {
+            IDENTITY => Ok(None),
+            element => self
+                .galois
+                .get(&element)
+                .map(Some)
+                .ok_or(RingError::NoRotationKey { steps }),
+        }
+    }
+
+    pub(crate) fn conjugation(&self) -> Result<&GaloisKey<W>, RingError> {
+        let element = conjugation_element(self.parameters.n());
+        self.galois.get(&element).ok_or(RingError::NoConjugationKey)
+    }
+}
+
+impl<W: Word> GaloisKey<W> {
+    fn new(parameters: &Parameters<W>, element: u32, key: SwitchingKey<W>) -> Self {
+        let automorphism = Automorphism::new(parameters.n(), element);
+        Self { automorphism, key }
+    }
+}
+
+impl<W: Word> SwitchingKey<W> {
+    /// From `old` (`[limb][N]`) to `secret`.
+    fn generate(
+        secret: &Secret<W>,
+        old: &[W],
+        purpose: Purpose,
+        uniform: &Prg,
+        errors: &mut Stream,
+    ) -> Self {
+        let (parameters, n) = (&secret.parameters, secret.parameters.n());
+        let basis = parameters.basis();
+        let mut b = Vec::with_capacity(parameters.pieces().len() * basis.limbs() * n);
+        for (digit, piece) in parameters.pieces().iter().enumerate() {
+            let mut part = encrypt_zero(
+                secret,
+                0..basis.limbs(),
+                uniform,
+                purpose.number(digit),
+                errors,
+            );
+            for limb in piece.limbs.clone() {
+                let q = basis.prime(limb);
+                let power = q.pow(W::from_u64(2), piece.shift.into());
+                let factor = q.mul(special_product(parameters, limb), power);
+                let place = limb * n..(limb + 1) * n;
+                vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], factor);
+            }
+            b.append(&mut part);
+        }
+        Self::from_b(parameters, purpose, uniform, b)
+    }
+
+    /// Of its half that is not random.
+    fn from_b(parameters: &Parameters<W>, purpose: Purpose, uniform: &Prg, b: Vec<W>) -> Self {
+        let words = parameters.basis().limbs() * parameters.n();
+        let mut a = vec![W::default(); b.len()];
+        for (digit, a) in a.chunks_exact_mut(words).enumerate() {
+            expand_uniform(parameters, uniform, purpose.number(digit), a);
+        }
+        Self { b, a }
+    }
+
+    /// The limb of a digit in both polynomials.
+    fn limb(&self, parameters: &Parameters<W>, digit: usize, limb: usize) -> [&[W]; 2] {
+        let n = parameters.n();
+        let place = (digit * parameters.basis().limbs() + limb) * n;
+        [&self.b[place..][..n], &self.a[place..][..n]]
+    }
+
+    /// `sums = sum_(key, digit) digits[key][digit] key[digit]` in one limb, for both polynomials of the keys: what a key switch
+    /// of several polynomials at once sums up. `digits` are those of [`Digits::raise`](super::digits::Digits::raise).
+    pub(crate) fn multiply(
+        keys: &[&Self],
+        parameters: &Parameters<W>,
+        limb: usize,
+        digits: &[&[W]],
+        sums: [&mut [W]; 2],
+    ) {
+        let count = digits.len() / keys.len();
+        let parts = keys
+            .iter()
+            .flat_map(|key| (0..count).map(move |digit| key.limb(parameters, digit, limb)));
+        let (b, a): (Vec<_>, Vec<_>) = parts.map(|[b, a]| (b, a)).unzip();
+        let q = parameters.basis().prime(limb);
+        vector::inner_product_pair(q, digits, [&b, &a], sums);
+    }
+}
+
+/// The product of the special primes modulo the prime of a limb.
+pub(crate) fn special_product<W: Word>(parameters: &Parameters<W>, limb: usize) -> W {
+    let q = parameters.basis().prime(limb);
+    let special = parameters.basis().primes().skip(parameters.limbs());
+    special.fold(W::from_u64(1), |product, p| {
+        q.mul(product, W::from_u64(p.value() % q.value()))
+    })
+}
