@@ -7,21 +7,34 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SOURCES := $(shell find benchmarks crates -name '*.rs' -o -name Cargo.toml -o -name pyproject.toml) Cargo.toml Cargo.lock .cargo/config.toml pyproject.toml
 
-.PHONY: setup demo test lint fuzz clean
+# The tools of a Rust toolchain that scripts/get-rust found or installed; empty where PATH has cargo.
+RUST := $(VENV)/rust
+export PATH := $(abspath $(RUST))/bin:$(PATH)
+# Quiet for pip, which maturin starts too.
+export PIP_QUIET := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
-setup: $(VENV)/.built
+.PHONY: setup rust demo test lint fuzz clean
 
-$(VENV)/.built: $(SOURCES)
-	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.95 or later (https://rustup.rs)"; exit 1; }
+setup: rust $(VENV)/.built
+
+rust: $(BIN)/maturin
+	@scripts/get-rust $(abspath $(RUST)) $(BIN)/python
+
+$(BIN)/maturin:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: set PYTHON=python3.11"; exit 1; }
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: apt install python3-venv"; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check 'maturin>=1.16,<2'
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet --extras dev
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet --manifest-path benchmarks/Cargo.toml
-	touch $@
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: apt install python3-venv"; exit 1; }
+	@$(BIN)/pip install 'maturin>=1.16,<2'
+
+$(VENV)/.built: $(SOURCES) | rust
+	@echo "building the extension modules (minutes, the first time)"
+	@$(MATURIN) --extras dev
+	@$(MATURIN) --manifest-path benchmarks/Cargo.toml
+	@touch $@
 
 demo: setup
-	$(BIN)/pronghorn demo
+	@$(BIN)/pronghorn demo
 
 test: setup
 	cargo test --workspace --exclude pronghorn-python --exclude pronghorn-bench-python --quiet

@@ -11,12 +11,11 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-import pronghorn_bench
 from pronghorn import _native
 from pronghorn.cli import app
 from pronghorn_bench import (
     SUITES,
-    Record,
+    Report,
     Sheet,
     _core,
     chains,
@@ -28,6 +27,7 @@ from pronghorn_bench import (
     peers,
     rotation_free,
     shaper,
+    tables,
     timing,
     vectors,
 )
@@ -60,9 +60,16 @@ def records(suite: str, folder: Path) -> list[dict[str, Any]]:
         if record["reference"] is not None:
             assert record["ratio"] == pytest.approx(record["value"] / record["reference"]["value"])
             assert record["reference"]["source"]
-    # Each is printed.
-    assert result.output.count("\n") >= len(found)
+    _check_tables(result.output)
     return found
+
+
+def _check_tables(output: str) -> None:
+    """That they fit, have rows, and fewer of them than a minute's reading."""
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= tables.WIDTH
+    assert any(line.split()[:2] == ["case", "ours"] for line in lines)
+    assert len(lines) <= 120
 
 
 def sources(found: list[dict[str, Any]], case: str, metric: str) -> dict[str, float]:
@@ -350,18 +357,30 @@ def test_absent_peers_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "pip install seal-python tenseal" in result.output
 
 
-def test_lines_say_how_figures_compare() -> None:
-    def line(value: float, unit: str, reference: float | None) -> str:
-        made: list[Record] = []
-        sheet = Sheet(made.append, "suite", "case", None, 128)
-        sheet.add("metric", value, unit, [] if reference is None else [(reference, "paper")])
-        return pronghorn_bench.line(made[0])
+def test_rows_say_how_figures_compare() -> None:
+    def rows(value: float, unit: str, *references: tuple[float, str]) -> list[tuple[str, ...]]:
+        report = Report()
+        Sheet(report, "suite", "table 1, case", None, 128).add("metric", value, unit, references, headline=True)
+        assert report.records == report.headlines
+        return [tuple(row) for row in tables.rows(report.headlines)]
 
-    assert line(2.0, "µs", None) == "case: metric: 2 µs"
-    assert line(2.0, "µs", 5.0) == "case: metric: 2 µs (2.50 times as fast as 5, paper)"
-    assert line(2.0, "s a batch", 1.0) == "case: metric: 2 s a batch (0.5 times as fast as 1, paper)"
-    assert line(1500.0, "images/s", 1000.0) == "case: metric: 1,500 images/s (1.50 of 1,000, paper)"
-    assert line(1.0, "bytes", 1e6) == "case: metric: 1 bytes (1e-06 of 1e+06, paper)"
+    paper = (5.0, "Paper (Somebody, 2020), Table 1")
+    assert rows(2.0, "µs") == [("case: metric", "2 µs", "", "", "")]
+    assert rows(2.0, "µs", paper) == [("case: metric", "2 µs", "5", "2.50", "Paper, Table 1")]
+    assert rows(2.0, "s a batch", (1.0, "paper")) == [("case: metric", "2 s a batch", "1", "0.5", "paper")]
+    assert rows(1500.0, "images/s", (1e3, "paper")) == [("case: metric", "1,500 images/s", "1,000", "1.50", "paper")]
+    assert rows(1.0, "bytes", (1e6, "paper")) == [("case: metric", "1 bytes", "1,000,000", "1,000,000.00", "paper")]
+    assert rows(0.0, "µs", (1.0, "paper"))[0][3] == ""
+    two = rows(2.0, "times as fast", (4.0, "one"), (1.0, "another"), (9.0, "goal"))
+    assert two == [("case: metric", "2 times as fast", "4", "0.5", "one"), ("", "", "1", "2.00", "another")]
+    assert rows(2.0, "M/s", (4.0, "goal")) == [("case: metric", "2 M/s", "", "", "")]
+
+
+def test_figures_that_are_no_headlines_are_records_alone() -> None:
+    report = Report()
+    Sheet(report, "suite", "case", None, None).add("metric", 1.0, "s", [(1.0, "paper"), (2.0, "another")])
+    assert len(report.records) == 2
+    assert not report.headlines
 
 
 def test_timing_takes_the_least_of_rounds_in_turn() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,25 @@ def run_demo(images: int) -> str:
     The first images set the server's fixed point: its owner would take training images.
     """
     model, data = example("cryptonets_relu.onnx"), example("t10k-images-idx3-ubyte.gz")
-    with _processes.served(model, TRUST, ["--data", str(data), "--objective", "throughput"]) as server:
-        found = _processes.predict(server.address, TRUST, data, ["--limit", str(images)])
-        report = server.stop()
-    return _describe(model, data, found, report)
+    # The server starts meanwhile.
+    with ThreadPoolExecutor(1) as pool:
+        plain = pool.submit(_plain_accuracy, model, data, images)
+        with _processes.served(model, TRUST, ["--data", str(data), "--objective", "throughput"]) as server:
+            found = _processes.predict(server.address, TRUST, data, ["--limit", str(images)])
+            report = server.stop()
+        return _describe(plain.result(), found, report)
 
 
-def _describe(model: Path, data: Path, found: dict[str, Any], report: dict[str, Any]) -> str:
+def _plain_accuracy(model: Path, data: Path, images: int) -> float:
+    """The share of images that the float model puts into their class."""
     loaded = load(model)
     pixels, labels, *_ = load_images(data, loaded.input_shape, Preprocessing())
-    count = found["images"]
     assert labels is not None
-    plain = float(np.mean(loaded.classes(loaded.run_float(pixels[:count])) == labels[:count]))
-    run = found["runs"][0]
+    return float(np.mean(loaded.classes(loaded.run_float(pixels[:images])) == labels[:images]))
+
+
+def _describe(plain: float, found: dict[str, Any], report: dict[str, Any]) -> str:
+    count, run = found["images"], found["runs"][0]
     rows = [
         ("trust level", f"{TRUST}: {REVEALS[TRUST]}"),
         ("accuracy", f"{100 * found['accuracy']:.2f} % encrypted, {100 * plain:.2f} % by the float model"),

@@ -382,11 +382,18 @@ def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
         return b""
 
 
+OF_SHAPES = ("Shape", "Size")
+"""Operators whose results follow from shapes, which are known."""
+
+
 def _slim(proto: ModelProto) -> ModelProto:
     """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
 
-    Its other passes are left out: lowering does what they do, and they take a Dropout in training mode away.
+    Its other passes are left out: lowering does what they do, and they take a Dropout in training mode away. A
+    chain of layers has nothing to fold or to sort, and is spared the import, which takes longer than the rest.
     """
+    if _is_chain(proto):
+        return proto
     import onnxslim
 
     try:
@@ -395,6 +402,19 @@ def _slim(proto: ModelProto) -> ModelProto:
         return proto
     kept = isinstance(slim, ModelProto) and [o.name for o in slim.graph.output] == [proto.graph.output[0].name]
     return slim if kept else proto
+
+
+def _is_chain(proto: ModelProto) -> bool:
+    """Whether each node reads weights and the output of the node before it, and nothing else."""
+    weights = {"", *(tensor.name for tensor in proto.graph.initializer)}
+    values = [value.name for value in proto.graph.input if value.name not in weights][:1]
+    for node in proto.graph.node:
+        has_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+        read = [name for name in node.input if name not in weights]
+        if has_graphs or node.op_type in OF_SHAPES or read != values:
+            return False
+        values = list(node.output[:1])
+    return True
 
 
 def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:

@@ -11,7 +11,7 @@ from pronghorn_bench.gazelle import bench_gazelle
 from pronghorn_bench.ngraph_he2 import bench_ngraph_he2
 from pronghorn_bench.ntt import bench_ntt
 from pronghorn_bench.peers import bench_peers
-from pronghorn_bench.records import Record, Report, Sheet, core_counts, line, machine, security_bits
+from pronghorn_bench.records import Record, Report, Sheet, core_counts, machine, security_bits
 from pronghorn_bench.rotation_free import bench_rotation_free
 from pronghorn_bench.squares import bench_cryptonets_square
 from pronghorn_bench.two_party import bench_two_party
@@ -32,4 +32,4 @@ SUITES: dict[str, Callable[[Report, bool], None]] = {
 }
 """What each suite does with a report and whether to be quick."""
 
-__all__ = ["SUITES", "Record", "Report", "Sheet", "core_counts", "line", "machine", "security_bits"]
+__all__ = ["SUITES", "Record", "Report", "Sheet", "core_counts", "machine", "security_bits"]

@@ -25,4 +25,5 @@ def bench_batch(report: Report, quick: bool) -> None:
             case = f"{figure['case']}, {cores(count)}"
             parameters, bits = figure["parameters"], figure["security_bits"]
             value, unit = figure["value"], figure["unit"]
-            report(record("batch", case, figure["metric"], value, unit, parameters, bits, reference))
+            made = record("batch", case, figure["metric"], value, unit, parameters, bits, reference)
+            report.add(made, headline=reference is not None)

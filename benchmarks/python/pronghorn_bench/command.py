@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-import pronghorn_bench
 from pronghorn.errors import InputError
-from pronghorn_bench import SUITES, Record
+from pronghorn_bench import SUITES, Record, Report
 from pronghorn_bench.gazelle import bench_gazelle
 from pronghorn_bench.rotation_free import bench_rotation_free
+from pronghorn_bench.tables import WIDTH, print_tables
 from pronghorn_bench.two_party import Network, bench_networks
 
 INSECURE = {"gazelle": bench_gazelle, "rotation-free": bench_rotation_free}
@@ -52,20 +53,24 @@ def bench(
         raise InputError(f"--model and --data are for the suite two-party; {suite} has networks of its own")
     if insecure and suite not in INSECURE:
         raise InputError(f"--insecure-paper-parameters is for {' and '.join(INSECURE)}; {suite} has secure ones only")
-    records: list[Record] = []
+    report = Report()
+    try:
+        if networks:
+            bench_networks(networks, report, quick)
+        elif insecure:
+            INSECURE[suite](report, quick, True)
+        else:
+            SUITES[suite](report, quick)
+    finally:
+        print_tables(report.headlines, _console())
+        if as_json is not None:
+            _write(as_json, report.records)
 
-    def report(record: Record) -> None:
-        records.append(record)
-        print(pronghorn_bench.line(record), flush=True)
 
-    if networks:
-        bench_networks(networks, report, quick)
-    elif insecure:
-        INSECURE[suite](report, quick, True)
-    else:
-        SUITES[suite](report, quick)
-    if as_json is not None:
-        _write(as_json, records)
+def _console() -> Console:
+    """Of the terminal's width, or of a table's where the output goes to a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def _write(path: Path, records: list[Record]) -> None:

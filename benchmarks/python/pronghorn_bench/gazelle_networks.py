@@ -320,8 +320,11 @@ def _own_seconds() -> float:
 def _report(sheet: Sheet, row: Row, found: _Found, is_shaped: bool) -> None:
     phases = {OFFLINE: found.offline, ONLINE: found.online, TOTAL: found.offline + found.online}
     for phase, costs in phases.items():
-        sheet.add(phase, costs.seconds, "s", row.references(phase, "s", is_shaped))
-        sheet.add(phase, costs.megabytes, "MB", row.references(phase, "MB", is_shaped))
+        whole = phase == TOTAL
+        sheet.add(phase, costs.seconds, "s", row.references(phase, "s", is_shaped), headline=whole)
+        sheet.add(
+            phase, costs.megabytes, "MB", row.references(phase, "MB", is_shaped), headline=whole and not is_shaped
+        )
     sheet.add("at once", found.at_once.seconds, "s", row.references(TOTAL, "s", is_shaped))
     sheet.add("at once", found.at_once.megabytes, "MB", row.references(TOTAL, "MB", is_shaped))
     # The client's key for OTs, and what of the engine each connection needs.

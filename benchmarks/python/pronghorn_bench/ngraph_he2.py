@@ -116,7 +116,7 @@ def _table_2(report: Report, chain: Chain, rows: dict[str, tuple[float, int]], c
     source = "nGraph-HE2, Table 2"
     for name, seconds, bytes_taken in zip(rows, (general, scalar), made.plain_bytes, strict=True):
         paper_time, paper_bytes = rows[name]
-        sheet.add(f"{name} encoding of a scalar", 1e9 * seconds, "ns", [(paper_time, source)])
+        sheet.add(f"{name} encoding of a scalar", 1e9 * seconds, "ns", [(paper_time, source)], headline=count == 1)
         if count == 1:
             sheet.add(f"{name} encoding, memory", bytes_taken, "bytes", [(paper_bytes, source)])
     speedup = rows["general"][0] / rows["scalar"][0]
@@ -134,7 +134,7 @@ def _table_3_or_4(
     found = timing.best_of_each(runs, quick)
     source = f"nGraph-HE2, Table {table}"
     for kind, seconds, paper in zip(("general", "scalar"), found, times, strict=True):
-        sheet.add(f"{verb} a plaintext, {kind}", 1e6 * seconds, "µs", [(paper, source)])
+        sheet.add(f"{verb} a plaintext, {kind}", 1e6 * seconds, "µs", [(paper, source)], headline=count == 1)
     sheet.add(f"speedup of scalar {verb}", found[0] / found[1], "times as fast", [(times[0] / times[1], source)])
 
 
@@ -146,7 +146,8 @@ def _table_9(report: Report, chain: Chain, index: int, count: int, quick: bool) 
     source = f"nGraph-HE2, Table 9, SEAL 3.3, {primes} primes and 1 special, {bits} bits"
     for operation, times in TABLE_9.items():
         seconds = timing.best(_run(made, operation, count), quick)
-        sheet.add(operation.replace("_", " "), 1e6 * seconds, "µs", [(times[index], source)])
+        shown = count == 1 and chain.word_bits == 32
+        sheet.add(operation.replace("_", " "), 1e6 * seconds, "µs", [(times[index], source)], headline=shown)
 
 
 # CryptoNets.
@@ -169,7 +170,11 @@ def _table_5(report: Report, model: Model, count: int, quick: bool) -> float:
     speedup = (242.51 / 29.62, "nGraph-HE2, Table 5, a thread")
     case = f"table 5, {cores(count)}"
     Sheet(report, SUITE, case, batches.parameters, batches.security_bits).add(
-        "speedup of lazy rescaling, both parties", seconds[False] / seconds[True], "times as fast", [speedup]
+        "speedup of lazy rescaling, both parties",
+        seconds[False] / seconds[True],
+        "times as fast",
+        [speedup],
+        headline=True,
     )
     return seconds[True]
 
@@ -179,8 +184,8 @@ def _tables_6_and_7(report: Report, latency: float, count: int, quick: bool) -> 
     whole = two_processes(quick)
     sheet = whole.sheet(report, SUITE, f"table 7, squares, {TRUST}, {cores(count)}")
     for name, (_, seconds, speed) in TABLE_7.items():
-        sheet.add("client and server after each other", latency, "s a batch", [(seconds, name)])
-        sheet.add("client and server process", whole.speed, "images/s", [(speed, name)])
+        sheet.add("client and server after each other", latency, "s a batch", [(seconds, name)], headline=True)
+        sheet.add("client and server process", whole.speed, "images/s", [(speed, name)], headline=True)
     whole.add_accuracy(sheet, [(accuracy, name) for name, (accuracy, *_) in TABLE_7.items()])
     whole.add_sizes(sheet, [], [MEMORY_GOAL])
 
@@ -190,7 +195,7 @@ def _tables_6_and_7(report: Report, latency: float, count: int, quick: bool) -> 
     for name, (_, seconds, speed, _) in TABLE_7_INTERACTIVE.items():
         until = count_of_images / relu.speed
         sheet.add("client and server process", until, f"s for {count_of_images} images", [(seconds, name)])
-        sheet.add("client and server process", relu.speed, "images/s", [(speed, name)])
+        sheet.add("client and server process", relu.speed, "images/s", [(speed, name)], headline=True)
     relu.add_accuracy(sheet, [(accuracy, name) for name, (accuracy, *_) in TABLE_7_INTERACTIVE.items()])
     relu.add_sizes(sheet, [(size, name) for name, (*_, size) in TABLE_7_INTERACTIVE.items()], [])
     table_6(report, SUITE, relu, count, quick)

@@ -99,8 +99,9 @@ class _Ours:
     def compare(self, metric: str, peer: str, theirs: timing.Run, ours: Sequence[timing.Run]) -> None:
         """Runs all in turn."""
         reference, *found = timing.best_of_each([theirs, *ours], self._quick)
-        for sheet, seconds in zip(self._sheets, found, strict=True):
-            sheet.add(metric, 1e6 * seconds, "µs", [(1e6 * reference, peer)])
+        for chain, sheet, seconds in zip(self.chains, self._sheets, found, strict=True):
+            narrow = chain.word_bits == 32
+            sheet.add(metric, 1e6 * seconds, "µs", [(1e6 * reference, peer)], headline=narrow)
 
 
 def _beside_seal(ours: _Ours, seal: ModuleType) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,24 @@ from pronghorn import _native, _processes
 from pronghorn._security import security_bits as security_bits
 
 Record = dict[str, Any]
-Report = Callable[[Record], None]
 Reference = tuple[float, str]
 """What a figure is compared with, and where that is from."""
 
-TIMES = ("ns", "µs", "ms", "s")
-"""Units, or their first words, of which less is better: they are compared as how many times as fast."""
+
+@dataclass(frozen=True)
+class Report:
+    """What a suite measured."""
+
+    records: list[Record] = field(default_factory=list)
+    """All figures."""
+    headlines: list[Record] = field(default_factory=list)
+    """Those of them that are printed: few enough to be read in a minute."""
+
+    def add(self, record: Record, *, headline: bool = False) -> None:
+        """Takes a figure."""
+        self.records.append(record)
+        if headline:
+            self.headlines.append(record)
 
 
 def machine() -> Record:
@@ -73,30 +85,14 @@ class Sheet:
     parameters: object
     security_bits: int | None
 
-    def add(self, metric: str, value: float, unit: str, references: Iterable[Reference] = ()) -> None:
-        """A record for each reference; one without where there is none."""
+    def add(
+        self, metric: str, value: float, unit: str, references: Iterable[Reference] = (), *, headline: bool = False
+    ) -> None:
+        """A record for each reference; one without where there is none. A headline is printed too."""
         every: list[Reference | None] = [*references] or [None]
         for reference in every:
             made = record(self.suite, self.case, metric, value, unit, self.parameters, self.security_bits, reference)
-            self.report(made)
-
-
-def line(record: Record) -> str:
-    """A record for people."""
-    value, unit = record["value"], record["unit"]
-    number = f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
-    text = f"{record['case']}: {record['metric']}: {number} {unit}".rstrip()
-    ratio = record["ratio"]
-    if ratio is None:
-        return text
-    is_time = unit.split()[0] in TIMES and ratio
-    compared = f"{_number(1 / ratio)} times as fast as" if is_time else f"{_number(ratio)} of"
-    return f"{text} ({compared} {record['reference']['value']:,.6g}, {record['reference']['source']})"
-
-
-def _number(value: float) -> str:
-    """With two places, or three digits."""
-    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
+            self.report.add(made, headline=headline)
 
 
 def cores(count: int) -> str:
