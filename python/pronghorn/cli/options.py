@@ -1,0 +1,200 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from pronghorn import _native, _trust
+from pronghorn._data import Loaded, Preprocessing, load_images
+from pronghorn._model import Model, load
+from pronghorn.cli.console import say
+from pronghorn.cli.values import parse_numbers, parse_shape, parse_size
+from pronghorn.errors import InputError, InputWarning
+
+SAMPLES = 256
+"""Most images that set the fixed point."""
+
+ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
+TrustOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trust",
+        metavar="LEVEL",
+        help=f"Who may learn what: {', '.join(_trust.REVEALS)}; {_trust.DEFAULT} where none is named.",
+    ),
+]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
+_KEPT = (
+    "Keep here what later runs need not exchange again: prepared batches, published polynomials, seeds of keys. "
+    "In memory otherwise. They are secrets."
+)
+StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help=_KEPT)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", help="Typical images, which set the fixed point: npz, npy, IDX, a folder of pictures."),
+]
+OutputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--outputs",
+        metavar="KIND",
+        help="What the outputs are: classes (one of several), labels (each holds or not) or values (a regression, a "
+        "map). Where not said, a row of numbers is taken for classes, and for labels if the model ends in a Sigmoid.",
+    ),
+]
+ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
+
+
+class _PlanOptions(TypedDict):
+    """Options of `Model.plan`, `Model.verify` and `serve`."""
+
+    memory: int | None
+    without: Sequence[str]
+    engine: str | None
+    objective: str
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How files become inputs."""
+
+    scale: Annotated[
+        float | None,
+        typer.Option(help="Divide values by this (default: 255 for bytes, 1 for floats; other integers must be told)."),
+    ] = None
+    mean: Annotated[str | None, typer.Option(metavar="M[,M,M]", help="Then subtract this, one or one a channel.")] = (
+        None
+    )
+    std: Annotated[str | None, typer.Option(metavar="S[,S,S]", help="Then divide by this, one or one a channel.")] = (
+        None
+    )
+    resize: Annotated[bool, typer.Option("--resize", help="Stretch pictures to the size that the model takes.")] = False
+    short_side: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1 << 16,
+            metavar="PIXELS",
+            help="Scale pictures until their shorter side has so many pixels, and cut the model's size out of the "
+            "middle: 256 is what most ImageNet models of 224x224 expect.",
+        ),
+    ] = None
+
+    def values(self) -> Preprocessing:
+        """What users typed, read."""
+        if self.resize and self.short_side is not None:
+            raise InputError("--resize stretches pictures and --short-side cuts them: give one of the two")
+        mean = None if self.mean is None else parse_numbers("--mean", self.mean)
+        std = None if self.std is None else parse_numbers("--std", self.std)
+        return Preprocessing(self.scale, mean, std, self.resize, self.short_side)
+
+    def load(self, path: Path, shape: tuple[int, ...]) -> Loaded:
+        """The images of a file or folder."""
+        return load_images(path, shape, self.values())
+
+    def calibrate(self, model: Model, images: npt.NDArray[np.float32]) -> Model:
+        """`model` with the first images as samples."""
+        with warnings.catch_warnings():
+            if self.scale is not None:
+                # Whoever names a scale means it.
+                warnings.simplefilter("ignore", InputWarning)
+            return model.calibrated(images[:SAMPLES])
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is read and planned."""
+
+    input_range: Annotated[
+        str | None, typer.Option(metavar="LOW,HIGH", help="Least and largest input (default: those of bytes).")
+    ] = None
+    shape: Annotated[
+        str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
+    ] = None
+    output: Annotated[str | None, typer.Option(metavar="NAME", help="Which value to compute.")] = None
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory the server may use, as 8G.")] = None
+    weight_bits: Annotated[int | None, typer.Option(help="Bits of all weights (default: chosen a layer).")] = None
+    input_bits: Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")] = None
+    error: Annotated[
+        float | None,
+        typer.Option(help="Error of results to aim at, 0.0001 to 0.5 of their rms (default 0.05; two-party 0.02)."),
+    ] = None
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PASS",
+            help="Leave out a pass over an encrypted network, to see what it brings; may be given again: "
+            + "; ".join(f"{name} ({what})" for name, what in _native.passes())
+            + ".",
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="What linear layers run in under two-party (default: the planner's choice): "
+            + "; ".join(f"{name} ({what})" for name, what in _native.engines())
+            + ".",
+        ),
+    ] = None
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="GOAL",
+            help="What the plan is chosen for, where there is a choice: "
+            + "; ".join(f"{name} ({what})" for name, what in _native.objectives())
+            + ".",
+        ),
+    ] = "latency"
+
+    def load(self, path: Path, preparation: Preparation) -> Model:
+        """The model, not calibrated: for inputs in the range given, or where bytes end up."""
+        bounds = preparation.values().byte_range()
+        if self.input_range is not None:
+            ends = parse_numbers("--input-range", self.input_range)
+            if len(ends) != 2:
+                raise InputError(f"--input-range {self.input_range} is not LOW,HIGH")
+            bounds = (ends[0], ends[1])
+        return load(
+            path,
+            input_range=bounds,
+            shape=parse_shape(self.shape),
+            output=self.output,
+            weight_bits=self.weight_bits,
+            input_bits=self.input_bits,
+            error=self.error,
+        )
+
+    def calibrated(self, path: Path, data: Path | None, preparation: Preparation) -> Model:
+        """The model with the samples of `data`."""
+        bare = self.load(path, preparation)
+        if data is not None:
+            if self.input_range is not None:
+                raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
+            return preparation.calibrate(bare, preparation.load(data, bare.input_shape).images)
+        if self.input_range is None:
+            low, high = preparation.values().byte_range()
+            say(
+                f"no --data: ranges are guessed from made-up inputs in {low:.4g}..{high:.4g}; "
+                "typical images (--data) make the fixed point more precise"
+            )
+        return bare
+
+    def of_plan(self) -> _PlanOptions:
+        """What the planner takes."""
+        return {
+            "memory": parse_size(self.memory),
+            "without": self.without or (),
+            "engine": self.engine,
+            "objective": self.objective,
+        }

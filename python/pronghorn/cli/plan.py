@@ -1,0 +1,37 @@
+"""`pronghorn plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pronghorn import _trust
+from pronghorn.cli.options import DataOption, JsonOption, ModelArgument, ModelOptions, Preparation, TrustOption
+from pronghorn.cli.progress import progress_bar
+from pronghorn.cli.results import write
+from pronghorn.cli.spread import spread
+
+
+@spread
+def plan(
+    model: ModelArgument,
+    *,
+    trust: TrustOption = None,
+    data: DataOption = None,
+    preparation: Preparation,
+    model_options: ModelOptions,
+    as_json: JsonOption = False,
+    out: Annotated[Path | None, typer.Option(help="Write the plan to this file, as it is hashed and sent.")] = None,
+) -> None:
+    """Show what a secure run will cost and who learns what."""
+    _trust.require(trust)
+    with progress_bar() as bar:
+        bar.phase("reading the model")
+        loaded = model_options.calibrated(model, data, preparation)
+        bar.phase("planning")
+        made = loaded.plan(trust, **model_options.of_plan())
+    if out is not None:
+        write(out, lambda: made.save(out))
+    print(made.to_json() if as_json else made)
