@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _native
-from pronghorn.onnx_import import ImportedModel
+from pronghorn.onnx import ImportedModel
 
 Floats = npt.NDArray[np.float32]
 Progress = Callable[[float, int], None]

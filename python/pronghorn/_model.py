@@ -20,11 +20,10 @@ import numpy.typing as npt
 from pronghorn import _check, _native
 from pronghorn._float import run_float
 from pronghorn._inputs import as_inputs, as_labels, planned_range, warn_of_pixels, warn_of_scale
-from pronghorn._lower import FINISH
 from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn._trust import require
 from pronghorn.errors import InputError, PlanError, PronghornError, RunError, UnsupportedModelError
-from pronghorn.onnx_import import ImportedModel, ShapeOption, Source, import_onnx
+from pronghorn.onnx import FINISH, ImportedModel, ShapeOption, Source, import_onnx
 
 Floats = npt.NDArray[np.float32]
 Progress = Callable[[float, int], None]
