@@ -6,6 +6,7 @@ mod bench;
 mod machine;
 mod model;
 mod network;
+mod options;
 mod watch;
 
 use pyo3::prelude::*;
@@ -44,9 +45,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(bench::bench_slot_layer, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_cryptonets, module)?)?;
     module.add_function(wrap_pyfunction!(bench::bench_rotation_free_paper, module)?)?;
-    module.add_function(wrap_pyfunction!(model::passes, module)?)?;
-    module.add_function(wrap_pyfunction!(model::engines, module)?)?;
-    module.add_function(wrap_pyfunction!(model::objectives, module)?)?;
+    module.add_function(wrap_pyfunction!(options::passes, module)?)?;
+    module.add_function(wrap_pyfunction!(options::engines, module)?)?;
+    module.add_function(wrap_pyfunction!(options::objectives, module)?)?;
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(machine::simd_level, module)?)?;
     module.add_function(wrap_pyfunction!(machine::trust_levels, module)?)?;

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ import typer
 
 from pronghorn import _native, _trust
 from pronghorn._data import Loaded, Preprocessing, load_images
-from pronghorn._model import Model, load
+from pronghorn._model import Model, PlanOptions, load_with
 from pronghorn.cli.console import say
 from pronghorn.cli.values import parse_numbers, parse_shape, parse_size
 from pronghorn.errors import InputError, InputWarning
@@ -53,15 +52,6 @@ OutputsOption = Annotated[
     ),
 ]
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
-
-
-class _PlanOptions(TypedDict):
-    """Options of `Model.plan`, `Model.verify` and `serve`."""
-
-    memory: int | None
-    without: Sequence[str]
-    engine: str | None
-    objective: str
 
 
 @dataclass(frozen=True)
@@ -115,6 +105,7 @@ class Preparation:
 class ModelOptions:
     """How a model is read and planned."""
 
+    trust: TrustOption = None
     input_range: Annotated[
         str | None, typer.Option(metavar="LOW,HIGH", help="Least and largest input (default: those of bytes).")
     ] = None
@@ -157,44 +148,46 @@ class ModelOptions:
         ),
     ] = "latency"
 
-    def load(self, path: Path, preparation: Preparation) -> Model:
-        """The model, not calibrated: for inputs in the range given, or where bytes end up."""
+    def of_plan(self, preparation: Preparation) -> PlanOptions:
+        """The options as the planner takes them, without samples: for inputs in the range given, or where bytes end up.
+
+        Raises:
+            TrustLevelRequired: there is no such trust level.
+            InputError: an option that makes no sense; the error names it.
+        """
         bounds = preparation.values().byte_range()
         if self.input_range is not None:
             ends = parse_numbers("--input-range", self.input_range)
             if len(ends) != 2:
                 raise InputError(f"--input-range {self.input_range} is not LOW,HIGH")
             bounds = (ends[0], ends[1])
-        return load(
-            path,
+        return PlanOptions(
+            trust=_trust.require(self.trust),
             input_range=bounds,
-            shape=parse_shape(self.shape),
-            output=self.output,
+            memory=parse_size(self.memory),
             weight_bits=self.weight_bits,
             input_bits=self.input_bits,
             error=self.error,
+            without=tuple(self.without or ()),
+            engine=self.engine,
+            objective=self.objective,
         )
 
-    def calibrated(self, path: Path, data: Path | None, preparation: Preparation) -> Model:
+    def load(self, path: Path, options: PlanOptions) -> Model:
+        """The model, not calibrated."""
+        return load_with(path, options, shape=parse_shape(self.shape), output=self.output)
+
+    def calibrated(self, path: Path, options: PlanOptions, data: Path | None, preparation: Preparation) -> Model:
         """The model with the samples of `data`."""
-        bare = self.load(path, preparation)
+        bare = self.load(path, options)
         if data is not None:
             if self.input_range is not None:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
             return preparation.calibrate(bare, preparation.load(data, bare.input_shape).images)
         if self.input_range is None:
-            low, high = preparation.values().byte_range()
+            low, high = options.input_range
             say(
                 f"no --data: ranges are guessed from made-up inputs in {low:.4g}..{high:.4g}; "
                 "typical images (--data) make the fixed point more precise"
             )
         return bare
-
-    def of_plan(self) -> _PlanOptions:
-        """What the planner takes."""
-        return {
-            "memory": parse_size(self.memory),
-            "without": self.without or (),
-            "engine": self.engine,
-            "objective": self.objective,
-        }

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pronghorn import _trust
-from pronghorn.cli.options import DataOption, JsonOption, ModelArgument, ModelOptions, Preparation, TrustOption
+from pronghorn.cli.options import DataOption, JsonOption, ModelArgument, ModelOptions, Preparation
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.results import write
 from pronghorn.cli.spread import spread
@@ -18,7 +17,6 @@ from pronghorn.cli.spread import spread
 def plan(
     model: ModelArgument,
     *,
-    trust: TrustOption = None,
     data: DataOption = None,
     preparation: Preparation,
     model_options: ModelOptions,
@@ -26,12 +24,12 @@ def plan(
     out: Annotated[Path | None, typer.Option(help="Write the plan to this file, as it is hashed and sent.")] = None,
 ) -> None:
     """Show what a secure run will cost and who learns what."""
-    _trust.require(trust)
+    options = model_options.of_plan(preparation)
     with progress_bar() as bar:
         bar.phase("reading the model")
-        loaded = model_options.calibrated(model, data, preparation)
+        loaded = model_options.calibrated(model, options, data, preparation)
         bar.phase("planning")
-        made = loaded.plan(trust, **model_options.of_plan())
+        made = loaded.plan()
     if out is not None:
         write(out, lambda: made.save(out))
     print(made.to_json() if as_json else made)

@@ -23,7 +23,6 @@ from pronghorn.cli.options import (
     Preparation,
     StoreOption,
     ThreadsOption,
-    TrustOption,
 )
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.signals import end_with_stdin, interrupt_on_signals
@@ -51,7 +50,6 @@ class Limits:
 def serve(
     model: ModelArgument,
     *,
-    trust: TrustOption = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
@@ -63,16 +61,16 @@ def serve(
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
     """Serve a model until interrupted."""
-    level = _trust.require(trust)
+    options = model_options.of_plan(preparation)
     if exit_with_stdin:
         end_with_stdin()
     interrupt_on_signals()
     with progress_bar() as bar:
         bar.phase("reading the model")
-        loaded = model_options.calibrated(model, data, preparation)
+        loaded = model_options.calibrated(model, options, data, preparation)
         bar.phase("planning")
-        server = _bind(loaded, listen, level, model_options, limits)
-    say(escape(f"{level}: {_trust.REVEALS[level]}"))
+        server = _bind(loaded, listen, limits)
+    say(escape(f"{options.trust}: {_trust.REVEALS[options.trust]}"))
     try:
         print(f"listening on {server.address}", flush=True)
         say(f"plan {server.plan_hash}")
@@ -84,12 +82,11 @@ def serve(
             report.write_text(json.dumps({"peak_memory_bytes": _native.peak_memory_bytes()}))
 
 
-def _bind(model: Model, listen: str, level: str, model_options: ModelOptions, limits: Limits) -> Server:
+def _bind(model: Model, listen: str, limits: Limits) -> Server:
     """A server that listens, and logs to standard error."""
     return pronghorn.serve(
         model,
         listen,
-        level,
         max_clients=limits.max_clients,
         max_images_per_client=limits.max_images,
         idle_timeout=limits.idle_timeout,
@@ -97,6 +94,5 @@ def _bind(model: Model, listen: str, level: str, model_options: ModelOptions, li
         prepare=limits.prepare,
         prepare_bytes=limits.prepare_bytes,
         store=limits.store,
-        **model_options.of_plan(),
         log=lambda line: say(escape(line)),
     )

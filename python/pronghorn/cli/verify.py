@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from pronghorn import _trust
 from pronghorn._model import Model
 from pronghorn._outputs import kind_of
 from pronghorn.cli.inputs import classes_only, labels_of
@@ -22,7 +21,6 @@ from pronghorn.cli.options import (
     OutputsOption,
     Preparation,
     ThreadsOption,
-    TrustOption,
 )
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.spread import spread
@@ -61,7 +59,6 @@ class _Case:
 def verify(
     model: ModelArgument,
     *,
-    trust: TrustOption = None,
     given: Images,
     preparation: Preparation,
     model_options: ModelOptions,
@@ -72,18 +69,17 @@ def verify(
 
     The fixed point is set by --samples, or by --input-range, or else by the first images of --data itself.
     """
-    _trust.require(trust)
+    options = model_options.of_plan(preparation)
     if given.samples is not None and model_options.input_range is not None:
         raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
     with progress_bar() as bar:
         bar.phase("reading the model")
-        case = _read(model, given, preparation, model_options)
+        loaded = model_options.load(model, options)
+        case = _read(loaded, given, preparation, calibrate=model_options.input_range is None)
         report = case.model.verify(
             case.images,
             case.truth,
-            trust=trust,
             outputs=case.kind,
-            **model_options.of_plan(),
             threads=threads,
             progress=bar.progress,
             phase=bar.phase,
@@ -95,14 +91,13 @@ def verify(
         raise typer.Exit(1)
 
 
-def _read(path: Path, given: Images, preparation: Preparation, model_options: ModelOptions) -> _Case:
-    """Model and images; the samples are those given, or all images, whatever the limit."""
-    loaded = model_options.load(path, preparation)
-    images, found, *_ = preparation.load(given.data, loaded.input_shape)
-    if model_options.input_range is None:
-        typical = images if given.samples is None else preparation.load(given.samples, loaded.input_shape).images
-        loaded = preparation.calibrate(loaded, typical)
+def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
+    """The images; `calibrate`: the model's samples are those given, or all images, whatever the limit."""
+    images, found, *_ = preparation.load(given.data, model.input_shape)
+    if calibrate:
+        typical = images if given.samples is None else preparation.load(given.samples, model.input_shape).images
+        model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
     known = labels_of(given.labels, found, len(images), total)
-    kind = kind_of(loaded.finish, loaded.output_shape, given.outputs, known)
-    return _Case(loaded, images, classes_only(known, kind, given.labels), kind)
+    kind = kind_of(model.finish, model.output_shape, given.outputs, known)
+    return _Case(model, images, classes_only(known, kind, given.labels), kind)
