@@ -31,7 +31,7 @@ def whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
 
 
 def optional(name: str, value: Any, least: int, most: int = LARGEST) -> int | None:
-    """The same, or None."""
+    """A whole number within bounds, or None."""
     return None if value is None else whole(name, value, least, most)
 
 
@@ -60,7 +60,7 @@ def seconds(name: str, value: Any) -> float:
     """A positive time.
 
     Raises:
-        InputError: no number, or none that makes sense.
+        InputError: not a number, or not a positive one.
     """
     try:
         number = float(value)
@@ -97,7 +97,7 @@ def directory(name: str, value: Any) -> Path | None:
     if not str(value):
         raise InputError(f"{name} is empty: give the path of a directory, or leave it out")
     if path.exists() and not path.is_dir():
-        raise InputError(f"{name} is {str(path)!r}, which is no directory: give one, or a path where to make it")
+        raise InputError(f"{name} is {str(path)!r}, which is not a directory: give the path of one, or of one to make")
     return path
 
 

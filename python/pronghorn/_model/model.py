@@ -36,15 +36,17 @@ def load(
 
     Args:
         model: a path, the bytes of a file, or an `onnx.ModelProto`.
-        samples: typical inputs `(images, *input_shape)`, which set range and precision of the fixed point.
+        samples: typical inputs `(images, *input_shape)`, which set range and precision of the fixed
+            point.
         input_range: the least and the largest input, used without samples.
         shape: the input's shape, batch first, for models that leave it open.
         output: the value to compute, for models with several outputs, or to cut the model there.
-        weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far as a modulus
-            carries them. Chosen layer by layer by default.
+        weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far
+            as a modulus carries them. Chosen layer by layer by default.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
-        error: the error of results to aim at, as a part of their root mean square on the samples, 0.0001 to 0.5.
-            0.05 by default, 0.02 under `two-party`. Less costs larger moduli; `verify` measures it.
+        error: the error of results to aim at, as a part of their root mean square on the samples,
+            0.0001 to 0.5. 0.05 by default, 0.02 under `two-party`. Less costs larger moduli;
+            `verify` measures it.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
@@ -106,7 +108,8 @@ class Model(Shaped):
         """The same model with other samples.
 
         Args:
-            samples: typical inputs `(images, *input_shape)`, preprocessed as the model wants its inputs.
+            samples: typical inputs `(images, *input_shape)`, preprocessed as the model wants its
+                inputs.
             stacklevel: the caller that an `InputWarning` points to; 2 is whoever calls this.
 
         Raises:
@@ -143,16 +146,18 @@ class Model(Shaped):
 
         Args:
             trust: the trust level; `two-party` by default.
-            objective: the quantity that decides where there is a choice: `latency` (seconds of one image, the
-                default), `traffic` (bytes of one image) or `throughput` (images a second of full batches).
+            objective: the quantity that decides where there is a choice: `latency` (seconds of one
+                image, the default), `traffic` (bytes of one image) or `throughput` (images a second
+                of full batches).
             memory: most bytes the server may use.
-            without: passes over an encrypted network to leave out, to measure their use: `lazy-rescaling`,
-                `lazy-relinearisation`.
-            engine: the engine of linear layers on shares: `coefficient`, `slot` or `batch`; chosen by `objective`
-                by default.
+            without: passes over an encrypted network to leave out, to measure their use:
+                `lazy-rescaling`, `lazy-relinearisation`.
+            engine: the engine of linear layers on shares: `coefficient`, `slot` or `batch`; chosen
+                by `objective` by default.
 
         Raises:
-            TrustLevelRequired: there is no such trust level; the error lists all and what each reveals.
+            TrustLevelRequired: there is no such trust level; the error lists all and what each
+                reveals.
             InputError: an option that makes no sense; the error names it.
             PlanError: no parameters fit.
         """
@@ -187,14 +192,17 @@ class Model(Shaped):
         progress: Progress | None = None,
         phase: Callable[[str], None] | None = None,
     ) -> Report:
-        """Runs float model, fixed-point oracle and the real protocol (both parties here) on the same images.
+        """Runs float model, fixed-point oracle and the real protocol (both parties here) on the
+        same images.
 
         Args:
             x: images `(images, *input_shape)`.
             labels: the class of each, for accuracies.
             trust: the trust level; `two-party` by default.
-            samples: images that set the fixed point, instead of the samples the model was loaded with.
-            outputs: the kind of the outputs, where that is not clear: `classes`, `labels` or `values`.
+            samples: images that set the fixed point, instead of the samples the model was loaded
+                with.
+            outputs: the kind of the outputs, where that is not clear: `classes`, `labels` or
+                `values`.
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, as in `plan`.
             engine: the engine of linear layers on shares, as in `plan`.

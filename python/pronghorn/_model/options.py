@@ -29,7 +29,8 @@ class PlanOptions:
 
     Raises:
         TrustLevelRequired: there is no such trust level.
-        InputError: an option that makes no sense, alone or with the trust level; the error names it.
+        InputError: an option that makes no sense, alone or with the trust level; the error names
+            it.
     """
 
     trust: str = DEFAULT
@@ -46,7 +47,8 @@ class PlanOptions:
     input_bits: int | None = None
     """Bits of all layers' integer inputs, 2 to 24; likewise."""
     error: float | None = None
-    """The error of results to aim at, 0.0001 to 0.5 of their root mean square; None for the default."""
+    """The error of results to aim at, 0.0001 to 0.5 of their root mean square; None for the
+    default."""
     without: tuple[str, ...] = ()
     """Passes over an encrypted network to leave out."""
     engine: str | None = None
@@ -88,12 +90,12 @@ class PlanOptions:
             raise self._useless("objective", "plans can be chosen", ENGINES_OF)
         if self.input_bits is not None and self.trust == "encrypted":
             raise InputError(
-                "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) away; "
-                "--weight-bits (weight_bits=) sets the precision there"
+                "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "
+                "and set --weight-bits (weight_bits=) for the precision"
             )
 
     def _useless(self, name: str, what: str, level: str) -> InputError:
-        return InputError(f"{what} at trust level {level} only, not at {self.trust}: leave --{name} ({name}=) away")
+        return InputError(f"{what} at trust level {level} only, not at {self.trust}: leave --{name} ({name}=) out")
 
 
 def _bounds(input_range: Any) -> tuple[float, float]:
@@ -102,7 +104,9 @@ def _bounds(input_range: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise InputError(f"input_range is {input_range!r}: give the least and the largest input") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InputError(f"input_range is no range from {low} to {high}: give the least and the largest input")
+        raise InputError(
+            f"input_range is {low:g} to {high:g}, not a range: give two finite numbers, the smaller one first"
+        )
     return low, high
 
 

@@ -17,7 +17,8 @@ class Plan(Shaped):
         self._compiled = compiled
 
     def __str__(self) -> str:
-        """The plan as a table: each step with engine, parameters, security, bytes and predicted time."""
+        """The plan as a table: each step with engine, parameters, security, bytes and predicted
+        time."""
         return self._compiled.plan_text()
 
     def __repr__(self) -> str:

@@ -20,20 +20,21 @@ class Report:
     plan_hash: str
     """BLAKE3 of the plan, 64 hexadecimal digits."""
     disagreements: int
-    """Output integers in which the secure run differs from the oracle by more than `tolerance`: must be 0."""
+    """Output integers in which the secure run differs from the oracle by more than `tolerance`:
+    must be 0."""
     tolerance: float
-    """0, unless ciphertexts are approximate: then the difference that the plan allows each output, before a
-    Softmax or the like."""
+    """0, unless ciphertexts are approximate: then the difference that the plan allows each output,
+    before a Softmax or the like."""
     outputs: str
     """The kind of the outputs: `classes`, `labels` or `values`."""
     argmax_agreement: float | None
-    """The share of images to which the secure run and the float model give the same class, or the same
-    labels; None where outputs are values."""
+    """The share of images to which the secure run and the float model give the same class, or the
+    same labels; None where outputs are values."""
     max_abs_difference: float
     """The largest difference between an output of the secure run and of the float model."""
     relative_error: float
-    """Root mean square of the differences to the float model, over that of its outputs: the quantity that
-    `error` aims at."""
+    """Root mean square of the differences to the float model, over that of its outputs: the
+    quantity that `error` aims at."""
     accuracy_float: float | None
     """Accuracy of the float model, 0 to 1; None without labels."""
     accuracy_fixed: float | None

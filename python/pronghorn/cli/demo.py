@@ -9,6 +9,8 @@ import typer
 from pronghorn._demo import run_demo
 
 
-def demo(images: Annotated[int, typer.Option(min=1, max=10_000, help="How many MNIST test images.")] = 256) -> None:
-    """Classify encrypted MNIST digits through a server and a client process."""
+def demo(
+    images: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="MNIST test images to classify.")] = 256,
+) -> None:
+    """Classify encrypted MNIST digits with a server and a client process."""
     print(run_demo(images))

@@ -22,7 +22,8 @@ def labels_of(path: Path | None, found: npt.NDArray[Any] | None, images: int, to
 
     Args:
         path: the file that the user names.
-        found: labels beside the images, used without such a file; left out where they are no classes.
+        found: labels beside the images, used without such a file; left out where they are no
+            classes.
         images: how many images are used.
         total: how many images there are.
 

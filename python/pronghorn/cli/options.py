@@ -14,6 +14,7 @@ import typer
 from pronghorn import _native, _trust
 from pronghorn._data import Loaded, Preprocessing, load_images
 from pronghorn._model import Model, PlanOptions, load_with
+from pronghorn._model.options import ENGINES_OF, PASSES_OF
 from pronghorn.cli.console import say
 from pronghorn.cli.values import parse_numbers, parse_shape, parse_size
 from pronghorn.errors import InputError, InputWarning
@@ -21,34 +22,47 @@ from pronghorn.errors import InputError, InputWarning
 SAMPLES = 256
 """Most images that set the fixed point."""
 
+
+def _choices(listed: list[tuple[str, str]]) -> str:
+    """Names that may be given, each with what it is."""
+    return "; ".join(f"{name} ({what})" for name, what in listed) + "."
+
+
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
 TrustOption = Annotated[
     str | None,
     typer.Option(
         "--trust",
         metavar="LEVEL",
-        help=f"Who may learn what: {', '.join(_trust.REVEALS)}; {_trust.DEFAULT} where none is named.",
+        help=f"Who may learn what: {', '.join(_trust.REVEALS)} (default: {_trust.DEFAULT}).",
     ),
 ]
-ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads (default: all cores).")]
-LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first images.")]
-_KEPT = (
-    "Keep here what later runs need not exchange again: prepared batches, published polynomials, seeds of keys. "
-    "In memory otherwise. They are secrets."
-)
-StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help=_KEPT)]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads to compute with (default: all cores).")
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Use only the first N images.")]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="DIR",
+        help="Directory for prepared batches, publications and key seeds, all secret (default: memory).",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", help="Typical images, which set the fixed point: npz, npy, IDX, a folder of pictures."),
+    typer.Option(
+        "--data", metavar="PATH", help="Typical images, which set the fixed point: npz, npy, IDX or a folder."
+    ),
 ]
 OutputsOption = Annotated[
     str | None,
     typer.Option(
         "--outputs",
         metavar="KIND",
-        help="What the outputs are: classes (one of several), labels (each holds or not) or values (a regression, a "
-        "map). Where not said, a row of numbers is taken for classes, and for labels if the model ends in a Sigmoid.",
+        help="Kind of the outputs: classes (one of several), labels (each holds or not) or values (a regression, a "
+        "map). Default: classes for a row of numbers, labels for one after a Sigmoid, else values.",
     ),
 ]
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
@@ -60,7 +74,9 @@ class Preparation:
 
     scale: Annotated[
         float | None,
-        typer.Option(help="Divide values by this (default: 255 for bytes, 1 for floats; other integers must be told)."),
+        typer.Option(
+            metavar="X", help="Divide values by this (default: 255 for bytes, 1 for floats; other integers need one)."
+        ),
     ] = None
     mean: Annotated[str | None, typer.Option(metavar="M[,M,M]", help="Then subtract this, one or one a channel.")] = (
         None
@@ -68,20 +84,23 @@ class Preparation:
     std: Annotated[str | None, typer.Option(metavar="S[,S,S]", help="Then divide by this, one or one a channel.")] = (
         None
     )
-    resize: Annotated[bool, typer.Option("--resize", help="Stretch pictures to the size that the model takes.")] = False
+    resize: Annotated[bool, typer.Option("--resize", help="Stretch pictures to the model's size.")] = False
     short_side: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=1 << 16,
             metavar="PIXELS",
-            help="Scale pictures until their shorter side has so many pixels, and cut the model's size out of the "
-            "middle: 256 is what most ImageNet models of 224x224 expect.",
+            help="Scale the shorter side of pictures to this, then cut out the middle (ImageNet models: 256).",
         ),
     ] = None
 
     def values(self) -> Preprocessing:
-        """What users typed, read."""
+        """The preprocessing.
+
+        Raises:
+            InputError: an option cannot be read, or two exclude each other.
+        """
         if self.resize and self.short_side is not None:
             raise InputError("--resize stretches pictures and --short-side cuts them: give one of the two")
         mean = None if self.mean is None else parse_numbers("--mean", self.mean)
@@ -112,44 +131,48 @@ class ModelOptions:
     shape: Annotated[
         str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
     ] = None
-    output: Annotated[str | None, typer.Option(metavar="NAME", help="Which value to compute.")] = None
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory the server may use, as 8G.")] = None
-    weight_bits: Annotated[int | None, typer.Option(help="Bits of all weights (default: chosen a layer).")] = None
-    input_bits: Annotated[int | None, typer.Option(help="Bits of all layers' inputs (default: chosen a layer).")] = None
+    output: Annotated[str | None, typer.Option(metavar="NAME", help="The value to compute (default: the output).")] = (
+        None
+    )
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory of the server, such as 8G.")] = None
+    weight_bits: Annotated[
+        int | None, typer.Option(metavar="N", help="Bits of all weights (default: chosen for each layer).")
+    ] = None
+    input_bits: Annotated[
+        int | None, typer.Option(metavar="N", help="Bits of all layers' inputs (default: chosen for each layer).")
+    ] = None
     error: Annotated[
         float | None,
-        typer.Option(help="Error of results to aim at, 0.0001 to 0.5 of their rms (default 0.05; two-party 0.02)."),
+        typer.Option(
+            metavar="X", help="Relative error of results to aim at, 0.0001 to 0.5 (default: 0.05; two-party: 0.02)."
+        ),
     ] = None
     without: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PASS",
-            help="Leave out a pass over an encrypted network, to see what it brings; may be given again: "
-            + "; ".join(f"{name} ({what})" for name, what in _native.passes())
-            + ".",
+            help=f"Leave out a pass over an {PASSES_OF} network; may be given again: {_choices(_native.passes())}",
         ),
     ] = None
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help="What linear layers run in under two-party (default: the planner's choice): "
-            + "; ".join(f"{name} ({what})" for name, what in _native.engines())
-            + ".",
+            help=f"Engine of linear layers under {ENGINES_OF} (default: chosen by cost): "
+            + _choices(_native.engines()),
         ),
     ] = None
     objective: Annotated[
         str,
         typer.Option(
             metavar="GOAL",
-            help="What the plan is chosen for, where there is a choice: "
-            + "; ".join(f"{name} ({what})" for name, what in _native.objectives())
-            + ".",
+            help=f"Quantity to choose the plan by under {ENGINES_OF}: {_choices(_native.objectives())}",
         ),
     ] = "latency"
 
     def of_plan(self, preparation: Preparation) -> PlanOptions:
-        """The options as the planner takes them, without samples: for inputs in the range given, or where bytes end up.
+        """The options as the planner takes them, without samples: for inputs in the range given, or
+        where bytes end up.
 
         Raises:
             TrustLevelRequired: there is no such trust level.

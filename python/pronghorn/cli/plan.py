@@ -18,12 +18,14 @@ def plan(
     model: ModelArgument,
     *,
     data: DataOption = None,
-    preparation: Preparation,
     model_options: ModelOptions,
+    preparation: Preparation,
     as_json: JsonOption = False,
-    out: Annotated[Path | None, typer.Option(help="Write the plan to this file, as it is hashed and sent.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan here, as it is hashed and sent.")
+    ] = None,
 ) -> None:
-    """Show what a secure run will cost and who learns what."""
+    """Show the cost of a secure run, and who learns what."""
     options = model_options.of_plan(preparation)
     with progress_bar() as bar:
         bar.phase("reading the model")

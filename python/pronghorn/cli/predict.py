@@ -40,13 +40,13 @@ from pronghorn.errors import InputWarning
 class Connection:
     """Which server is asked, and how."""
 
-    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The server.")]
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")]
     trust: TrustOption = None
     plan_hash: Annotated[
-        str | None, typer.Option(metavar="HASH", help="Insist on this plan: all 64 digits that the server prints.")
+        str | None, typer.Option(metavar="HASH", help="Refuse any other plan: all 64 digits that the server prints.")
     ] = None
     store: StoreOption = None
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the server.")] = 60.0
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Longest wait for the server.")] = 60.0
     threads: ThreadsOption = None
 
     def open(self) -> Client:
@@ -66,15 +66,17 @@ class Wanted:
     """Which images are predicted, and what is said of them."""
 
     top: Annotated[
-        int | None, typer.Option(min=1, help="Print so many classes, the most probable first (default: 1).")
+        int | None, typer.Option(metavar="K", min=1, help="Print the K most probable classes (default: 1).")
     ] = None
     outputs: OutputsOption = None
     out: Annotated[
         Path | None,
-        typer.Option(help="Write outputs, classes and probabilities to this file: npz; npy for outputs alone."),
+        typer.Option(metavar="FILE", help="Write outputs, classes and probabilities to npz, or outputs alone to npy."),
     ] = None
-    labels: Annotated[Path | None, typer.Option(help="True classes, to print the accuracy: npz, npy, IDX.")] = None
-    names: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="True classes, to print the accuracy: npz, npy or IDX.")
+    ] = None
+    names: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line.")] = None
     limit: LimitOption = None
 
 
@@ -99,7 +101,7 @@ class _Batch:
 @spread
 def predict(
     inputs: Annotated[
-        list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX, folders of pictures.", metavar="INPUT...")
+        list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX or folders of pictures.", metavar="INPUT...")
     ],
     *,
     connection: Connection,
@@ -111,8 +113,7 @@ def predict(
             "--prepare",
             min=0,
             metavar="N",
-            help="Make garbled circuits ahead (two-party): for these images before they are sent, unless the store has "
-            "them; and in the background for N batches like theirs, which later runs find in the store.",
+            help="Garble ahead (two-party): for these images, and with --store N batches like them for later runs.",
         ),
     ] = 0,
     as_json: JsonOption = False,
@@ -120,9 +121,10 @@ def predict(
     with_plan: Annotated[bool, typer.Option("--with-plan", hidden=True)] = False,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
-    """Predict for images that the server does not see.
+    """Predict on images that the server does not see.
 
-    Prints the class of each image and its probability; outputs that are no classes as they are.
+    Prints the class of each image and its probability. Outputs of other kinds are printed as they
+    are.
     """
     level = _trust.require(connection.trust)
     if exit_with_stdin:

@@ -10,7 +10,8 @@ from pronghorn.errors import RunError
 
 
 def prepare_now(client: Client, images: int, bar: Bar) -> Stats | None:
-    """Prepares for the prediction of `images` images; what it cost, None where that was done or failed."""
+    """Prepares for the prediction of `images` images; what it cost, None where that was done or
+    failed."""
     if client.is_prepared(images):
         return None
     bar.phase("preparing")

@@ -32,7 +32,8 @@ class Results:
         Args:
             titles: the name of each image.
             found: the predictions, an image a row.
-            top: how many classes or labels to show of each image; chosen by what the outputs are where None.
+            top: how many classes or labels to show of each image; chosen by what the outputs are
+                where None.
             names: the name of each class.
         """
         self._titles = titles

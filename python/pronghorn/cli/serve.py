@@ -33,15 +33,22 @@ from pronghorn.cli.spread import spread
 class Limits:
     """How much clients may use."""
 
-    max_clients: Annotated[int, typer.Option(min=1, help="Most sessions at once.")] = 16
-    max_images: Annotated[int | None, typer.Option(min=1, help="Most images one client may ask for.")] = None
-    idle_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a silent session ends.")] = 60.0
+    max_clients: Annotated[int, typer.Option(metavar="N", min=1, help="Most sessions at once.")] = 16
+    max_images: Annotated[int | None, typer.Option(metavar="N", min=1, help="Most images one client may ask for.")] = (
+        None
+    )
+    idle_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time until a silent session ends.")
+    ] = 60.0
     threads: ThreadsOption = None
     prepare: Annotated[
-        int, typer.Option(min=0, help="Prepared batches to keep for each client at most (two-party); 0 prepares none.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Most prepared batches to keep for each client (two-party); 0 prepares none."
+        ),
     ] = 16
     prepare_bytes: Annotated[
-        int, typer.Option(min=1, help="Bytes that all of them may take; the oldest make room.")
+        int, typer.Option(metavar="BYTES", min=1, help="Most bytes of all prepared batches; the oldest make room.")
     ] = 1 << 30
     store: StoreOption = None
 
@@ -51,11 +58,11 @@ def serve(
     model: ModelArgument,
     *,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
     data: DataOption = None,
-    preparation: Preparation,
     model_options: ModelOptions,
+    preparation: Preparation,
     limits: Limits,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,

@@ -9,7 +9,8 @@ import threading
 
 
 def interrupt_on_signals() -> None:
-    """Makes SIGINT and SIGTERM a KeyboardInterrupt; a shell starts background jobs with SIGINT ignored."""
+    """Makes SIGINT and SIGTERM a KeyboardInterrupt; a shell starts background jobs with SIGINT
+    ignored."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
 

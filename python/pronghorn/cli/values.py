@@ -16,7 +16,7 @@ def parse_numbers(option: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"{option} {text!r} is not a list of numbers separated by commas") from None
+        raise InputError(f"{option} {text!r} is not a list of numbers: separate them by commas") from None
 
 
 def parse_shape(text: str | None) -> dict[str, Sequence[int]] | Sequence[int] | None:
@@ -31,7 +31,7 @@ def parse_shape(text: str | None) -> dict[str, Sequence[int]] | Sequence[int] | 
     try:
         parsed = [int(size) for size in sizes.split(",")]
     except ValueError:
-        raise InputError(f"--shape {text!r} is not NAME=1,C,H,W") from None
+        raise InputError(f"--shape {text!r} is not a shape: give NAME=1,C,H,W, such as input=1,3,224,224") from None
     return {name: parsed} if equals else parsed
 
 
@@ -49,4 +49,6 @@ def parse_size(text: str | None) -> int | None:
     try:
         return int(float(digits[:-1] if digits[-1:] in units else digits) * unit)
     except (ValueError, OverflowError):
-        raise InputError(f"--memory {text!r} is no size: give bytes, or 500M, 8G") from None
+        raise InputError(
+            f"--memory {text!r} is not a size: give bytes, or a number with a unit, such as 500M or 8G"
+        ) from None

@@ -32,12 +32,13 @@ class Images:
     """The images to verify on, their labels, and the samples."""
 
     data: Annotated[
-        Path, typer.Option("--data", help="Images, with labels where known: npz, npy, IDX, a folder of pictures.")
+        Path, typer.Option("--data", metavar="PATH", help="Images, with labels where known: npz, npy, IDX or a folder.")
     ]
     samples: Annotated[
-        Path | None, typer.Option(help="Other images, such as training images, which set the fixed point.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Other images that set the fixed point, such as training images."),
     ] = None
-    labels: Annotated[Path | None, typer.Option(help="Labels, where the data has none.")] = None
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Labels, where the data has none.")] = None
     outputs: OutputsOption = None
     limit: LimitOption = None
 
@@ -60,14 +61,15 @@ def verify(
     model: ModelArgument,
     *,
     given: Images,
-    preparation: Preparation,
     model_options: ModelOptions,
+    preparation: Preparation,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run float model, fixed-point model and secure run side by side on your data.
+    """Compare float model, fixed-point model and secure run on your data.
 
-    The fixed point is set by --samples, or by --input-range, or else by the first images of --data itself.
+    The fixed point is set by --samples or --input-range. Without both, the first images of --data
+    set it.
     """
     options = model_options.of_plan(preparation)
     if given.samples is not None and model_options.input_range is not None:
@@ -92,7 +94,8 @@ def verify(
 
 
 def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
-    """The images; `calibrate`: the model's samples are those given, or all images, whatever the limit."""
+    """The images; `calibrate`: the model's samples are those given, or all images, whatever the
+    limit."""
     images, found, *_ = preparation.load(given.data, model.input_shape)
     if calibrate:
         typical = images if given.samples is None else preparation.load(given.samples, model.input_shape).images

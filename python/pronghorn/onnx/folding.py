@@ -27,7 +27,8 @@ def fold(lowering: Lowering, site: Site) -> None:
     """Evaluates a node all of whose inputs are constants.
 
     Raises:
-        UnsupportedModelError: control flow, a result that is too large, or constants that do not fit.
+        UnsupportedModelError: control flow, a result that is too large, or constants that do not
+            fit.
     """
     node = site.node
     if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
@@ -53,7 +54,8 @@ def _evaluate(node: NodeProto, feeds: dict[str, Array], opset: int) -> list[Arra
 
 
 def _size(node: NodeProto, feeds: list[Array]) -> int:
-    """How many elements the operators make that make large constants of small ones; 0 for others."""
+    """How many elements the operators make that make large constants of small ones; 0 for
+    others."""
     try:
         match node.op_type, feeds:
             case "ConstantOfShape", [shape]:

@@ -46,8 +46,8 @@ class ImportedModel:
     takes_integers: bool
     """Whether the model declares an input of whole numbers."""
     reference: bytes
-    """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime; the
-    batch size is free where the model's was."""
+    """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime;
+    the batch size is free where the model's was."""
 
 
 def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None = None) -> ImportedModel:
@@ -57,8 +57,8 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
         model: a path, the bytes of a file, or a loaded model.
         shape: the input's shape with the batch first, for models that leave it open; for the only
             input, or by name: `{"input": (1, 3, 224, 224)}`.
-        output: the value to compute; needed where a model has several outputs. Any value in the model
-            may be named, which cuts the model there.
+        output: the value to compute; needed where a model has several outputs. Any value in the
+            model may be named, which cuts the model there.
 
     Raises:
         InputError: `model` or `shape` cannot be used.
@@ -160,7 +160,8 @@ def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
 def _slim(proto: ModelProto) -> ModelProto:
     """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
 
-    Its other passes are left out: lowering does what they do, and they take a Dropout in training mode away.
+    Its other passes are left out: lowering does what they do, and they take a Dropout in training
+    mode away.
     """
     import onnxslim
 

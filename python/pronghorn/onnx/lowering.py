@@ -236,7 +236,8 @@ class Lowering:
 
 
 def _compact(array: Floats, shape: Shape) -> Floats:
-    """`array` broadcast to `shape` (batch first), as one value, one a channel, or one an element."""
+    """`array` broadcast to `shape` (batch first), as one value, one a channel, or one an
+    element."""
     channels = shape[1] if len(shape) > 1 else 1
     full = np.broadcast_to(array, shape).reshape(channels, -1)
     if (full == full[0, 0]).all():

@@ -24,7 +24,8 @@ OLDEST_OPSET = 7
 
 
 def read(model: Source) -> tuple[ModelProto, int, str]:
-    """A checked model with its functions inlined; the version of its operator set; the name of its file or "".
+    """A checked model with its functions inlined; the version of its operator set; the name of its
+    file or "".
 
     Raises:
         InputError: `model` is nothing that can be read.
@@ -90,7 +91,8 @@ def _read(model: Source) -> tuple[ModelProto, str]:
 
 
 def _external(proto: ModelProto) -> list[tuple[str, str]]:
-    """Tensors whose values are in files of their own: the tensor's name, and the file relative to the model's."""
+    """Tensors whose values are in files of their own: the tensor's name, and the file relative to
+    the model's."""
     nodes = chain(proto.graph.node, *(function.node for function in proto.functions))
     outside = filter(onnx.external_data_helper.uses_external_data, chain(proto.graph.initializer, _constants(nodes)))
     entries = [(tensor.name, {entry.key: entry.value for entry in tensor.external_data}) for tensor in outside]
@@ -116,7 +118,8 @@ def _refuse_external(proto: ModelProto) -> None:
 
 
 def _load_external(proto: ModelProto, path: Path) -> None:
-    """Reads the values that are in files beside the model; the onnx package refuses files outside its folder."""
+    """Reads the values that are in files beside the model; the onnx package refuses files outside
+    its folder."""
     external = _external(proto)
     folder = path.absolute().parent
 
@@ -154,7 +157,8 @@ def _check(proto: ModelProto) -> int:
         )
     if proto.graph.sparse_initializer:
         raise UnsupportedModelError("sparse weights are not supported", "export with dense weights")
-    # The checker wants every input's and output's rank; some exporters leave it out, and nothing here needs it.
+    # The checker wants every input's and output's rank; some exporters leave it out, and nothing
+    # here needs it.
     entries = [entry.type.tensor_type for entry in (*proto.graph.input, *proto.graph.output)]
     open_ended = [tensor for tensor in entries if tensor.elem_type and not tensor.HasField("shape")]
     for tensor in open_ended:

@@ -49,7 +49,8 @@ def _pow(lowering: Lowering, site: Site) -> Value:
     power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
     if not (power.is_integer() and 1 <= power <= MAX_POWER):
         site.fail(f"only whole exponents from 1 to {MAX_POWER} are supported", f"replace it by a polynomial, {CUT}")
-    # By squaring, from the second-highest bit of the exponent down: the fewest products one after the other.
+    # By squaring, from the second-highest bit of the exponent down: the fewest products one after
+    # the other.
     result = value
     for bit in bin(int(power))[3:]:
         result = _product(lowering, site, result, result)

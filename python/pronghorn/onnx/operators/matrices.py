@@ -51,7 +51,8 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
 
 
 def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats) -> Value:
-    """A matrix over the last dimension: a dense layer, or a 1x1 convolution between transpositions."""
+    """A matrix over the last dimension: a dense layer, or a 1x1 convolution between
+    transpositions."""
     inner = (*value.inner[:-1], weight.shape[0])
     rows, features = math.prod(value.inner[:-1]), value.inner[-1]
     if rows == 1:

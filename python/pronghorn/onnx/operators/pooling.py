@@ -29,7 +29,8 @@ def _average_pool(lowering: Lowering, site: Site) -> Value:
     image = as_image(lowering, site, value)
     spatial = spatial_of(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
     include = bool(site.integer("count_include_pad", 0))
-    # What ceil_mode adds beyond the padding never counts, so padding that counts becomes zeros of the input.
+    # What ceil_mode adds beyond the padding never counts, so padding that counts becomes zeros of
+    # the input.
     if include and any(spatial.extra):
         image = _pad_image(lowering, site, image, spatial.window().padding)
         spatial, include = spatial.without_padding(), False
