@@ -21,7 +21,7 @@ import pronghorn
 from conftest import EXAMPLE
 from helpers import floats, model, node
 from pronghorn import _trust
-from pronghorn._model import _disagreements
+from pronghorn._model.verification import disagreements
 from pronghorn.errors import (
     InputError,
     InputWarning,
@@ -411,8 +411,8 @@ def test_approximate_ciphertexts_are_compared_within_their_tolerance() -> None:
     assert report.tolerance > 0
     assert f"beyond the {report.tolerance:.4g} that the plan allows: 0" in str(report)
     assert loaded.verify(inputs(30, 6), trust=TRUST).tolerance == 0
-    assert _disagreements(np.int32([5, -5, 7]), np.int32([3, -3, -7]), 2) == 1
-    assert _disagreements(np.int32([-(2**31)]), np.int32([2**31 - 1]), 5) == 1
+    assert disagreements(np.int32([5, -5, 7]), np.int32([3, -3, -7]), 2) == 1
+    assert disagreements(np.int32([-(2**31)]), np.int32([2**31 - 1]), 5) == 1
 
 
 def test_verify_of_labels() -> None:

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from conftest import EXAMPLE
 from helpers import floats, model, node
 from pronghorn import _processes
-from pronghorn.cli import _shape, _size, app
+from pronghorn.cli import app
+from pronghorn.cli.values import parse_shape, parse_size
 from pronghorn.errors import InputError, RunError
 from pronghorn_bench import machine
 
@@ -103,13 +104,13 @@ def test_options_that_exclude_each_other() -> None:
 
 
 def test_values_of_options() -> None:
-    assert _size("8G") == 8 << 30
-    assert _size("1.5MiB") == 3 << 19
-    assert _size("1000") == 1000
-    assert _shape("x=1,2,3") == {"x": [1, 2, 3]}
-    assert _shape("1,2") == [1, 2]
+    assert parse_size("8G") == 8 << 30
+    assert parse_size("1.5MiB") == 3 << 19
+    assert parse_size("1000") == 1000
+    assert parse_shape("x=1,2,3") == {"x": [1, 2, 3]}
+    assert parse_shape("1,2") == [1, 2]
     with pytest.raises(InputError):
-        _size("")
+        parse_size("")
 
 
 def test_dynamic_shapes_by_option(tmp_path: Path) -> None:

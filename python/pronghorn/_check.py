@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pronghorn import _native
 from pronghorn.errors import InputError
 
 MOST_THREADS = 512
 """As in `machine.rs`."""
 LARGEST = 2**63 - 1
-PASSES_OF = "encrypted"
-"""The trust level whose plans have passes that can be left out."""
-ENGINES_OF = "two-party"
-"""The trust level whose linear steps run in engines that can be chosen."""
 
 
 def whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
@@ -37,56 +31,13 @@ def whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
 
 
 def optional(name: str, value: Any, least: int, most: int = LARGEST) -> int | None:
-    """The same, or None."""
+    """A whole number within bounds, or None."""
     return None if value is None else whole(name, value, least, most)
 
 
 def threads(value: Any) -> int | None:
     """A number of threads; None for all cores."""
     return optional("threads", value, 1, MOST_THREADS)
-
-
-def memory(value: Any) -> int | None:
-    """A number of bytes; None for the default."""
-    return optional("memory", value, 1)
-
-
-def passes(without: Any, trust: str) -> tuple[str, ...]:
-    """Names of passes to leave out, each once and in order.
-
-    Raises:
-        InputError: no such pass, or a trust level whose plans have none.
-    """
-    names = dict(_native.passes())
-    if isinstance(without, str) or not isinstance(without, Iterable):
-        raise InputError(f"without is {without!r}: give a list of passes, of {', '.join(names)}")
-    given = list(without)
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise InputError(f"there is no pass {unknown[0]!r} to leave out; there are {', '.join(names)}")
-    if given and trust != PASSES_OF:
-        raise InputError(
-            f"passes can be left out at trust level {PASSES_OF} only, not at {trust}: leave --without (without=) away"
-        )
-    return tuple(name for name in names if name in given)
-
-
-def engine(value: Any, trust: str) -> str | None:
-    """The name of an engine; None for the planner's choice.
-
-    Raises:
-        InputError: no such engine, or a trust level that has no choice.
-    """
-    if value is None:
-        return None
-    names = [name for name, _ in _native.engines()]
-    if value not in names:
-        raise InputError(f"there is no engine {value!r}; there are {', '.join(names)}")
-    if trust != ENGINES_OF:
-        raise InputError(
-            f"engines can be chosen at trust level {ENGINES_OF} only, not at {trust}: leave --engine (engine=) away"
-        )
-    return str(value)
 
 
 def number(name: str, value: Any, least: float, most: float) -> float:
@@ -109,7 +60,7 @@ def seconds(name: str, value: Any) -> float:
     """A positive time.
 
     Raises:
-        InputError: no number, or none that makes sense.
+        InputError: not a number, or not a positive one.
     """
     try:
         number = float(value)
@@ -146,7 +97,7 @@ def directory(name: str, value: Any) -> Path | None:
     if not str(value):
         raise InputError(f"{name} is empty: give the path of a directory, or leave it out")
     if path.exists() and not path.is_dir():
-        raise InputError(f"{name} is {str(path)!r}, which is no directory: give one, or a path where to make it")
+        raise InputError(f"{name} is {str(path)!r}, which is not a directory: give the path of one, or of one to make")
     return path
 
 

@@ -36,7 +36,8 @@ IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How files become inputs: pictures are fitted to the model's size, then `(value / scale - mean) / std`."""
+    """How files become inputs: pictures are fitted to the model's size, then
+    `(value / scale - mean) / std`."""
 
     scale: float | None = None
     """Divisor; where not given, 255 for bytes, 1 for floats, and an error for other integers."""
@@ -49,7 +50,8 @@ class Preprocessing:
     """Scale pictures until their shorter side has this many pixels, and keep the middle."""
 
     def byte_range(self) -> Range:
-        """Where bytes end up, scaled to 0..1 where no other scale is given: the widest over all channels."""
+        """Where bytes end up, scaled to 0..1 where no other scale is given: the widest over all
+        channels."""
         scale = 255.0 if self.scale is None else self.scale
         means = np.asarray([0.0] if self.mean is None else self.mean, np.float64)
         stds = np.asarray([1.0] if self.std is None else self.std, np.float64)
@@ -116,7 +118,8 @@ class Loaded(NamedTuple):
 
 
 def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
-    """Numbers that broadcast over the channels: the first dimension, or the last where only that fits."""
+    """Numbers that broadcast over the channels: the first dimension, or the last where only that
+    fits."""
     array = np.array(numbers, np.float32)
     if array.size == 1 or array.size == shape[-1] != shape[0]:
         return array

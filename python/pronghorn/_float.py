@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _native
-from pronghorn.onnx_import import ImportedModel
+from pronghorn.onnx import ImportedModel
 
 Floats = npt.NDArray[np.float32]
 Progress = Callable[[float, int], None]
@@ -61,7 +61,8 @@ def _session(reference: bytes) -> Run:
 
 
 def _batches(run: Run, first: npt.NDArray[Any], inputs: Floats, progress: Progress) -> npt.NDArray[Any]:
-    """The outputs of all images, the first of which are known; batches are short enough to interrupt in between."""
+    """The outputs of all images, the first of which are known; batches are short enough to
+    interrupt in between."""
     outputs, done, batch, most = [first], 1, 1, BATCH
     while done < len(inputs):
         progress(done, len(inputs))

@@ -19,7 +19,8 @@ FAR = 4.0
 OUTLIERS = 1e-3
 """unless they are no more than this share of all."""
 NARROW = 0.4
-"""Nor are inputs that can never fill this share of it: made-up samples widen a range by two, real ones never do."""
+"""Nor are inputs that can never fill this share of it: made-up samples widen a range by two, real
+ones never do."""
 TINY = 1 / 64
 """Nor are actual inputs that fill less than this share of it."""
 
@@ -28,7 +29,7 @@ def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs"
     """`array` as contiguous float32 `(images, *shape)`.
 
     Raises:
-        InputError: another shape, no images, or values that are no numbers.
+        InputError: another shape, no images, or values that are not numbers.
     """
     found = _array(array, what)
     if found.dtype.kind not in "fiub":
@@ -38,7 +39,7 @@ def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs"
         raise InputError(f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image")
     inputs = np.ascontiguousarray(found, dtype=np.float32)
     if not np.isfinite(inputs).all():
-        raise InputError(f"{what} hold values that are infinite or no numbers")
+        raise InputError(f"{what} hold infinite values or NaN")
     return inputs
 
 
@@ -46,7 +47,7 @@ def _array(given: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(given)
     except ValueError as error:
-        raise InputError(f"{what} are no array: {error}") from None
+        raise InputError(f"{what} are not an array: {error}") from None
 
 
 def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
@@ -90,7 +91,8 @@ def beyond(values: Floats, expected: Range) -> str | None:
 
 
 def only_a_part(values: Floats, expected: Range) -> str | None:
-    """That `values` fill so little of what a plan is for that they were probably scaled otherwise; None where not."""
+    """That `values` fill so little of what a plan is for that they were probably scaled otherwise;
+    None where not."""
     if values.size == 0 or np.isnan(values).any():
         return None
     low, high = float(values.min()), float(values.max())
@@ -112,7 +114,8 @@ def warn_of_scale(values: Floats, expected: Range, stacklevel: int) -> None:
 
 
 def warn_of_pixels(samples: Floats, stacklevel: int) -> None:
-    """Warns the caller of the public API of samples that set a range of 0 to 255 where 0 to 1 may be meant."""
+    """Warns the caller of the public API of samples that set a range of 0 to 255 where 0 to 1 may
+    be meant."""
     if looks_like_pixels(samples):
         problem = f"the samples are whole numbers up to {samples.max():.0f}, as pixels are that are not scaled"
         advice = (

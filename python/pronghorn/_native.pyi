@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pronghorn._model.options import PlanOptions
+
 Progress = Callable[[float, int], None]
 
 class NativeError(Exception):
@@ -24,23 +26,8 @@ class Model:
     def output_shape(self) -> list[int]: ...
     def run_float(self, inputs: NDArray[np.float32], progress: Progress | None = None) -> NDArray[np.float32]:
         """The plain float evaluator: `(images, *input_shape)` to `(images, *output_shape)`."""
-    def compile(
-        self,
-        trust: str,
-        samples: NDArray[np.float32] | None,
-        input_range: tuple[float, float],
-        memory_bytes: int | None,
-        weight_bits: int | None,
-        input_bits: int | None,
-        error: float | None,
-        without: list[str],
-        engine: str | None,
-        objective: str,
-    ) -> Compiled:
-        """Chooses fixed point, parameters and steps.
-
-        `without` are names of `passes` to leave out, `engine` is one of `engines`, `objective` one of `objectives`.
-        """
+    def compile(self, options: PlanOptions) -> Compiled:
+        """Chooses fixed point, parameters and steps."""
 
 class Compiled:
     """A plan, with the server's half and the oracle."""

@@ -24,15 +24,18 @@ def kind_of(
 ) -> str:
     """What the outputs of a model are.
 
-    * `classes`: one of several. The model ends in Softmax or ArgMax, in one number through a Sigmoid (yes or no), or in
-      one row of several numbers, which are then taken for the logits of a classifier.
-    * `labels`: any number of several, each with a probability of its own: several numbers through a Sigmoid.
+    * `classes`: one of several. The model ends in Softmax or ArgMax, in one number through a
+      Sigmoid (yes or no), or in one row of several numbers, which are then taken for the logits of
+      a classifier.
+    * `labels`: any number of several, each with a probability of its own: several numbers through a
+      Sigmoid.
     * `values`: all else: one number, or a map.
 
     Args:
         finish: what the client does last: `softmax`, `sigmoid`, `arg_max`.
         shape: of one image's output.
-        asked: what the user says, which wins: a regression with several results looks like a classifier.
+        asked: what the user says, which wins: a regression with several results looks like a
+            classifier.
         truth: true labels, where known: zeros and ones make one number a yes or no.
 
     Raises:
@@ -62,8 +65,9 @@ class Predictions:
     classes: Classes | None
     """The class of each image; None unless `kind` is `classes`."""
     probabilities: Floats | None
-    """`(images, classes)`, each row adding up to 1, or `(images, labels)`, each from 0 to 1. None for values, and for a
-    model that ends in ArgMax. A softmax over logits where the model itself has none: as good as its calibration."""
+    """`(images, classes)`, each row adding up to 1, or `(images, labels)`, each from 0 to 1. None
+    for values, and for a model that ends in ArgMax. A softmax over logits where the model itself
+    has none: as good as its calibration."""
 
     @classmethod
     def of(cls, outputs: Floats, finish: Sequence[str], kind: str) -> Predictions:
@@ -88,7 +92,8 @@ class Predictions:
         return len(self.outputs)
 
     def top(self, count: int) -> tuple[Classes, Floats]:
-        """The `count` most probable classes or labels of each image, and their probabilities, most probable first.
+        """The `count` most probable classes or labels of each image, and their probabilities, most
+        probable first.
 
         Raises:
             InputError: there are no probabilities, or `count` is less than 1.

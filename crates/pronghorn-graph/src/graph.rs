@@ -1,6 +1,6 @@
 //! The floating-point graph: what the importer hands over.
 //!
-//! Serialised as JSON by `python/pronghorn/onnx_import.py`; weights travel beside it, by name.
+//! Serialised as JSON by `python/pronghorn/onnx`; weights travel beside it, by name.
 //! Shapes never hold the batch dimension: a `(N, 1, 28, 28)` ONNX input is `[1, 28, 28]` here.
 
 mod infer;

@@ -5,6 +5,7 @@ pub mod array;
 pub mod machine;
 pub mod model;
 mod network;
+mod options;
 mod watch;
 
 use pyo3::prelude::*;
@@ -33,9 +34,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::Compiled>()?;
     module.add_class::<network::Server>()?;
     module.add_class::<network::Client>()?;
-    module.add_function(wrap_pyfunction!(model::passes, module)?)?;
-    module.add_function(wrap_pyfunction!(model::engines, module)?)?;
-    module.add_function(wrap_pyfunction!(model::objectives, module)?)?;
+    module.add_function(wrap_pyfunction!(options::passes, module)?)?;
+    module.add_function(wrap_pyfunction!(options::engines, module)?)?;
+    module.add_function(wrap_pyfunction!(options::objectives, module)?)?;
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(machine::simd_level, module)?)?;
     module.add_function(wrap_pyfunction!(machine::trust_levels, module)?)?;

@@ -9,10 +9,7 @@ use pronghorn_graph::{
     graph::{Graph, Op, Tensor},
     oracle,
 };
-use pronghorn_plan::{
-    BuildOptions, Built, Computation, Engine, TrustLevel, build, cost::Objective,
-    encrypted::schedule::Passes,
-};
+use pronghorn_plan::{Built, Computation, build, encrypted::schedule::Passes};
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -20,6 +17,7 @@ use crate::{
     array,
     machine::pool,
     native,
+    options::{self, PlanOptions},
     watch::{Callback, Watch, abandonable, watched},
 };
 
@@ -28,101 +26,6 @@ const FLOAT_CHUNK: usize = 64;
 
 /// The oracle takes as many images at once as need this many multiply-adds, likewise.
 const ORACLE_WORK: u64 = 1 << 31;
-
-/// Passes over an encrypted network that can be switched off: the name, what it does, and its switch.
-#[allow(clippy::type_complexity)]
-const PASSES: [(&str, &str, fn(&mut Passes) -> &mut bool); 2] = [
-    (
-        "lazy-rescaling",
-        "rescale as late as pays, not after each layer and each product",
-        |passes| &mut passes.lazy_rescaling,
-    ),
-    (
-        "lazy-relinearisation",
-        "relinearise products where it pays only, which may be nowhere, not wherever they are rescaled",
-        |passes| &mut passes.lazy_relinearisation,
-    ),
-];
-
-/// The name of each pass, and what it does.
-#[pyfunction]
-pub fn passes() -> Vec<(&'static str, &'static str)> {
-    PASSES.map(|(name, what, _)| (name, what)).to_vec()
-}
-
-/// All passes but those named.
-fn passes_without(names: &[String]) -> PyResult<Passes> {
-    let mut passes = Passes::default();
-    for name in names {
-        let (_, _, switch) = PASSES
-            .iter()
-            .find(|(known, _, _)| known == name)
-            .ok_or_else(|| native(format!("there is no pass {name:?}")))?;
-        *switch(&mut passes) = false;
-    }
-    Ok(passes)
-}
-
-/// A line that says which passes were on.
-fn describe(mut passes: Passes) -> String {
-    let states = PASSES.map(|(name, _, switch)| {
-        let state = if *switch(&mut passes) { "on" } else { "off" };
-        format!("{name} {state}")
-    });
-    format!("passes over the network: {}", states.join(", "))
-}
-
-/// The engines of linear steps on shares that can be named, and what each is for.
-const ENGINES: [(&str, &str, Engine); 3] = [
-    (
-        "coefficient",
-        "many values of an image in a polynomial",
-        Engine::Coefficient,
-    ),
-    (
-        "slot",
-        "many values of an image in the slots of a ciphertext, with rotations",
-        Engine::Slot,
-    ),
-    ("batch", "one value of many images in a row", Engine::Batch),
-];
-
-/// The name of each engine, and what it does.
-#[pyfunction]
-pub fn engines() -> Vec<(&'static str, &'static str)> {
-    ENGINES.map(|(name, what, _)| (name, what)).to_vec()
-}
-
-fn engine_of(name: &str) -> PyResult<Engine> {
-    let found = ENGINES.iter().find(|(known, _, _)| *known == name);
-    found
-        .map(|(_, _, engine)| *engine)
-        .ok_or_else(|| native(format!("there is no engine {name:?}")))
-}
-
-/// What a plan can be chosen for.
-const OBJECTIVES: [(&str, &str, Objective); 3] = [
-    (
-        "throughput",
-        "images a second of full batches",
-        Objective::Throughput,
-    ),
-    ("latency", "seconds of one image", Objective::Latency),
-    ("traffic", "bytes of one image", Objective::Traffic),
-];
-
-/// The name of each objective, and what it is.
-#[pyfunction]
-pub fn objectives() -> Vec<(&'static str, &'static str)> {
-    OBJECTIVES.map(|(name, what, _)| (name, what)).to_vec()
-}
-
-fn objective_of(name: &str) -> PyResult<Objective> {
-    let found = OBJECTIVES.iter().find(|(known, _, _)| *known == name);
-    found
-        .map(|(_, _, objective)| *objective)
-        .ok_or_else(|| native(format!("there is no objective {name:?}")))
-}
 
 /// A float model.
 #[pyclass(frozen)]
@@ -190,52 +93,16 @@ impl Model {
         array::array(py, result, images, &self.output_shape())
     }
 
-    #[pyo3(signature = (trust, samples, input_range, memory_bytes, weight_bits, input_bits, error, without, engine, objective))]
-    #[allow(clippy::too_many_arguments)]
-    fn compile(
-        &self,
-        py: Python<'_>,
-        trust: Option<&str>,
-        samples: Option<PyReadonlyArrayDyn<'_, f32>>,
-        input_range: (f32, f32),
-        memory_bytes: Option<u64>,
-        weight_bits: Option<u32>,
-        input_bits: Option<u32>,
-        error: Option<f64>,
-        without: Vec<String>,
-        engine: Option<&str>,
-        objective: &str,
-    ) -> PyResult<Compiled> {
-        let trust = trust
-            .map(str::parse::<TrustLevel>)
-            .transpose()
-            .map_err(native)?;
-        let samples = samples
-            .map(|samples| array::images(&samples, &self.input_shape()))
-            .transpose()?;
-        let passes = passes_without(&without)?;
-        let defaults = BuildOptions::default();
-        let options = BuildOptions {
-            trust,
-            samples: samples.map(|(values, _)| values),
-            input_range,
-            memory: memory_bytes.unwrap_or(defaults.memory),
-            weight_bits,
-            input_bits,
-            error,
-            passes,
-            engine: engine.map(engine_of).transpose()?,
-            objective: objective_of(objective)?,
-        };
+    fn compile(&self, py: Python<'_>, options: PlanOptions<'_>) -> PyResult<Compiled> {
+        let options = options.read(&self.input_shape())?;
         let graph = self.graph.clone();
         abandonable(py, move || {
             let built = build(&graph, &options).map_err(native)?;
             let server = Arc::new(ServerModel::new(&built).map_err(native)?);
-            let built = Arc::new(built);
             Ok(Compiled {
-                built,
+                built: Arc::new(built),
                 server,
-                passes,
+                passes: options.passes,
             })
         })
     }
@@ -403,7 +270,11 @@ impl Compiled {
         match self.built.computation {
             Computation::Shares { .. } => self.built.text(),
             Computation::Encrypted(_) => {
-                format!("{}\n{}\n", self.built.text(), describe(self.passes))
+                format!(
+                    "{}\n{}\n",
+                    self.built.text(),
+                    options::describe(self.passes)
+                )
             }
         }
     }

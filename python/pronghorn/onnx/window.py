@@ -76,7 +76,8 @@ class Spatial:
         return replace(self, before=zeros, after=zeros)
 
     def window(self, extra: bool = False) -> Window:
-        """As a window over `(H, W)`, a single axis being the width; `extra` includes ceil_mode's padding."""
+        """As a window over `(H, W)`, a single axis being the width; `extra` includes ceil_mode's
+        padding."""
         added = self.extra if extra else (0,) * len(self.extra)
         after = [a + e for a, e in zip(self.after, added, strict=True)]
 

@@ -1,0 +1,46 @@
+"""What models, plans and clients have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn import _native
+from pronghorn.errors import PronghornError
+
+Floats = npt.NDArray[np.float32]
+Progress = Callable[[float, int], None]
+"""Called with images done and images in all, about 20 times a second, on the thread that waits. All
+images of a batch go through a layer together, so `done` grows by fractions of an image. An
+exception in it cancels the run."""
+
+
+@contextmanager
+def native_errors(kind: type[PronghornError]) -> Iterator[None]:
+    """Turns the core's errors into `kind`."""
+    try:
+        yield
+    except _native.NativeError as error:
+        raise kind(str(error)) from error
+
+
+class Shaped(ABC):
+    """Has the shapes of one image and one result."""
+
+    @property
+    @abstractmethod
+    def _core(self) -> _native.Model | _native.Compiled | _native.Client: ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one image, such as `(channels, height, width)`."""
+        return tuple(self._core.input_shape)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of one result, such as `(classes,)`."""
+        return tuple(self._core.output_shape)

@@ -1,0 +1,265 @@
+"""Models: load, plan, verify."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy.typing as npt
+
+from pronghorn import _check, _native
+from pronghorn._float import run_float
+from pronghorn._inputs import as_inputs, as_labels, planned_range, warn_of_pixels, warn_of_scale
+from pronghorn._model.core import Floats, Progress, Shaped, native_errors
+from pronghorn._model.options import PlanOptions
+from pronghorn._model.plan import Plan
+from pronghorn._model.report import Report
+from pronghorn._model.verification import Verification
+from pronghorn._outputs import Classes, Predictions, kind_of
+from pronghorn.errors import InputError, PlanError, UnsupportedModelError
+from pronghorn.onnx import FINISH, ImportedModel, ShapeOption, Source, import_onnx
+
+
+def load(
+    model: Source,
+    *,
+    samples: npt.ArrayLike | None = None,
+    input_range: tuple[float, float] = (0.0, 1.0),
+    shape: ShapeOption = None,
+    output: str | None = None,
+    weight_bits: int | None = None,
+    input_bits: int | None = None,
+    error: float | None = None,
+) -> Model:
+    """Loads an ONNX model.
+
+    Args:
+        model: a path, the bytes of a file, or an `onnx.ModelProto`.
+        samples: typical inputs `(images, *input_shape)`, which set range and precision of the fixed
+            point.
+        input_range: the least and the largest input, used without samples.
+        shape: the input's shape, batch first, for models that leave it open.
+        output: the value to compute, for models with several outputs, or to cut the model there.
+        weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far
+            as a modulus carries them. Chosen layer by layer by default.
+        input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
+        error: the error of results to aim at, as a part of their root mean square on the samples,
+            0.0001 to 0.5. 0.05 by default, 0.02 under `two-party`. Less costs larger moduli;
+            `verify` measures it.
+
+    Raises:
+        ModelFileError: the file is missing, damaged, or not ONNX.
+        UnsupportedModelError: something in the model cannot be run; the error names it.
+        InputError: samples or options do not fit the model.
+    """
+    options = PlanOptions(input_range=input_range, weight_bits=weight_bits, input_bits=input_bits, error=error)
+    bare = load_with(model, options, shape=shape, output=output)
+    return bare if samples is None else bare.calibrated(samples, stacklevel=3)
+
+
+def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None, output: str | None = None) -> Model:
+    """Loads an ONNX model, to be planned with `options` where calls name no others.
+
+    Raises: as `load`.
+    """
+    if output is not None:
+        _check.text("output", output, "logits")
+    imported = import_onnx(model, shape=shape, output=output)
+    try:
+        native = _native.Model(imported.graph_json, imported.tensors)
+    except _native.NativeError as error:
+        advice = "change the model there, or end it before (--output NAME, output=NAME)"
+        raise UnsupportedModelError(str(error), advice) from error
+    return Model(imported, native, options)
+
+
+class Model(Shaped):
+    """A model, ready to plan, verify and serve. Made by `load`."""
+
+    def __init__(self, imported: ImportedModel, native: _native.Model, options: PlanOptions) -> None:
+        """Use `load`."""
+        self._imported = imported
+        self._native = native
+        self._options = options
+        self._compiled: dict[PlanOptions, _native.Compiled] = {}
+
+    def __repr__(self) -> str:
+        """Name and shapes."""
+        return f"<Model {self.name} {list(self.input_shape)} -> {list(self.output_shape)}>"
+
+    @property
+    def name(self) -> str:
+        """The file's name, or the graph's."""
+        return self._imported.name
+
+    @property
+    def finish(self) -> list[str]:
+        """The operators that the client computes last, such as `softmax`."""
+        kinds = [node["op"]["kind"] for node in json.loads(self._imported.graph_json)["nodes"]]
+        # Such operators stand at the end of the graph only.
+        return [kind for kind in kinds if kind in FINISH]
+
+    @property
+    def _core(self) -> _native.Model:
+        return self._native
+
+    def calibrated(self, samples: npt.ArrayLike, *, stacklevel: int = 2) -> Model:
+        """The same model with other samples.
+
+        Args:
+            samples: typical inputs `(images, *input_shape)`, preprocessed as the model wants its
+                inputs.
+            stacklevel: the caller that an `InputWarning` points to; 2 is whoever calls this.
+
+        Raises:
+            InputError: the samples do not fit the model.
+        """
+        prepared = as_inputs(samples, self.input_shape, "samples")
+        if not self._imported.takes_integers:
+            warn_of_pixels(prepared, stacklevel)
+        return Model(self._imported, self._native, self._options.changed(samples=prepared))
+
+    def run_float(self, inputs: npt.ArrayLike) -> Floats:
+        """The float model in the clear.
+
+        Args:
+            inputs: images `(images, *input_shape)`.
+
+        Returns: outputs `(images, *output_shape)`.
+
+        Raises:
+            InputError: `inputs` have another shape, or are no numbers.
+        """
+        return run_float(self._imported, self._native, as_inputs(inputs, self.input_shape))[0]
+
+    def plan(
+        self,
+        trust: str | None = None,
+        objective: str | None = None,
+        *,
+        memory: int | None = None,
+        without: Iterable[str] | None = None,
+        engine: str | None = None,
+    ) -> Plan:
+        """Plans a secure run.
+
+        Args:
+            trust: the trust level; `two-party` by default.
+            objective: the quantity that decides where there is a choice: `latency` (seconds of one
+                image, the default), `traffic` (bytes of one image) or `throughput` (images a second
+                of full batches).
+            memory: most bytes the server may use.
+            without: passes over an encrypted network to leave out, to measure their use:
+                `lazy-rescaling`, `lazy-relinearisation`.
+            engine: the engine of linear layers on shares: `coefficient`, `slot` or `batch`; chosen
+                by `objective` by default.
+
+        Raises:
+            TrustLevelRequired: there is no such trust level; the error lists all and what each
+                reveals.
+            InputError: an option that makes no sense; the error names it.
+            PlanError: no parameters fit.
+        """
+        return Plan(self.compiled(trust, objective, memory=memory, without=without, engine=engine))
+
+    def compiled(self, trust: str | None = None, objective: str | None = None, **options: Any) -> _native.Compiled:
+        """The core's form of a plan, with the server's half; made once for equal options.
+
+        Args and errors are those of `plan`.
+        """
+        return self._compile(self._options.changed(trust=trust, objective=objective, **options))
+
+    def _compile(self, options: PlanOptions) -> _native.Compiled:
+        if options not in self._compiled:
+            with native_errors(PlanError):
+                self._compiled[options] = self._native.compile(options)
+        return self._compiled[options]
+
+    def verify(
+        self,
+        x: npt.ArrayLike,
+        labels: npt.ArrayLike | None = None,
+        *,
+        trust: str | None = None,
+        samples: npt.ArrayLike | None = None,
+        outputs: str | None = None,
+        memory: int | None = None,
+        without: Iterable[str] | None = None,
+        engine: str | None = None,
+        objective: str | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        phase: Callable[[str], None] | None = None,
+    ) -> Report:
+        """Runs float model, fixed-point oracle and the real protocol (both parties here) on the
+        same images.
+
+        Args:
+            x: images `(images, *input_shape)`.
+            labels: the class of each, for accuracies.
+            trust: the trust level; `two-party` by default.
+            samples: images that set the fixed point, instead of the samples the model was loaded
+                with.
+            outputs: the kind of the outputs, where that is not clear: `classes`, `labels` or
+                `values`.
+            memory: most bytes the server may use.
+            without: passes over an encrypted network to leave out, as in `plan`.
+            engine: the engine of linear layers on shares, as in `plan`.
+            objective: the quantity that the plan is chosen by, as in `plan`.
+            threads: threads to compute with; all cores by default.
+            progress: called with images done and images in all, from 0 in each phase.
+            phase: called with the name of each phase before it begins.
+
+        Raises:
+            TrustLevelRequired: there is no such trust level.
+            InputError: `x`, `labels` or an option do not fit.
+            PlanError: no parameters fit.
+            RunError: the run failed.
+        """
+        model = self if samples is None else self.calibrated(samples, stacklevel=3)
+        options = model._options.changed(
+            trust=trust, objective=objective, memory=memory, without=without, engine=engine
+        )
+        cores = _check.threads(threads)
+        for name, function in (("progress", progress), ("phase", phase)):
+            _check.callback(name, function)
+        enter = phase if phase is not None else lambda name: None
+        inputs = as_inputs(x, self.input_shape)
+        truth = None if labels is None else as_labels(labels, len(inputs))
+        kind = self._kind(outputs, truth)
+        enter("planning")
+        compiled = model._compile(options)
+        warn_of_scale(inputs, planned_range(compiled.plan_json()), stacklevel=2)
+        case = Verification(compiled, inputs, options.samples, truth, self.finish, kind)
+        return case.report(case.run(self._imported, self._native, cores, progress, enter))
+
+    def _kind(self, outputs: str | None, truth: Classes | None) -> str:
+        """The kind of the outputs; labels are for classes only."""
+        kind = kind_of(self.finish, self.output_shape, outputs, truth)
+        if truth is not None and kind != "classes":
+            raise InputError(
+                f"labels are given, but the outputs are {kind}, not classes: "
+                "leave the labels out, or say outputs='classes' (--outputs classes)"
+            )
+        return kind
+
+    def classes(self, outputs: Floats) -> Classes:
+        """The class of each output.
+
+        Args:
+            outputs: results `(images, *output_shape)`.
+
+        Returns: class indices `(images,)`.
+
+        Raises:
+            InputError: outputs of another shape, or a model that does not classify.
+        """
+        if outputs.shape[1:] != self.output_shape:
+            raise InputError(
+                f"outputs have shape {list(outputs.shape)}; the model gives (images, *{self.output_shape})"
+            )
+        found = Predictions.of(outputs, self.finish, kind_of(self.finish, self.output_shape))
+        if found.classes is None:
+            raise InputError(f"the outputs of {self.name} are {found.kind}, not classes: look at them themselves")
+        return found.classes

@@ -1,0 +1,121 @@
+"""The options of a plan: one object from users to the compiled core."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pronghorn import _check, _native
+from pronghorn._model.core import Floats
+from pronghorn._trust import DEFAULT, require
+from pronghorn.errors import InputError
+
+PASSES = tuple(name for name, _ in _native.passes())
+ENGINES = tuple(name for name, _ in _native.engines())
+OBJECTIVES = tuple(name for name, _ in _native.objectives())
+
+PASSES_OF = "encrypted"
+"""The trust level whose plans have passes that can be left out."""
+ENGINES_OF = "two-party"
+"""The trust level whose linear steps run in engines that can be chosen."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How a model is planned. Checked when it is made; `compile` of the core reads its fields.
+
+    Raises:
+        TrustLevelRequired: there is no such trust level.
+        InputError: an option that makes no sense, alone or with the trust level; the error names
+            it.
+    """
+
+    trust: str = DEFAULT
+    """The trust level."""
+    samples: Floats | None = field(default=None, compare=False, repr=False)
+    """Typical inputs `(images, *input_shape)`, which set range and precision. Not compared: options
+    are compared for one model, whose samples stay."""
+    input_range: tuple[float, float] = (0.0, 1.0)
+    """The least and the largest input, used without samples."""
+    memory: int | None = None
+    """Most bytes the server may use; None for the core's default."""
+    weight_bits: int | None = None
+    """Bits of all integer weights, 2 to 16; None for the planner's choice."""
+    input_bits: int | None = None
+    """Bits of all layers' integer inputs, 2 to 24; likewise."""
+    error: float | None = None
+    """The error of results to aim at, 0.0001 to 0.5 of their root mean square; None for the
+    default."""
+    without: tuple[str, ...] = ()
+    """Passes over an encrypted network to leave out."""
+    engine: str | None = None
+    """The engine of linear layers on shares; None for the planner's choice."""
+    objective: str = "latency"
+    """What the plan is chosen for, where there is a choice."""
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and brings them into one form."""
+        checked = {
+            "trust": require(self.trust),
+            "input_range": _bounds(self.input_range),
+            "memory": _check.optional("memory", self.memory, 1),
+            "weight_bits": _check.optional("weight_bits", self.weight_bits, 2, 16),
+            "input_bits": _check.optional("input_bits", self.input_bits, 2, 24),
+            "error": None if self.error is None else _check.number("error", self.error, 1e-4, 0.5),
+            "without": _passes(self.without),
+            "engine": None if self.engine is None else _check.one_of("engine", self.engine, ENGINES),
+            "objective": _check.one_of("objective", self.objective, OBJECTIVES),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        self._check_trust()
+
+    def changed(self, **options: Any) -> PlanOptions:
+        """These options with others in their place; None leaves one as it is.
+
+        Raises: as `PlanOptions`.
+        """
+        return dataclasses.replace(self, **{name: value for name, value in options.items() if value is not None})
+
+    def _check_trust(self) -> None:
+        """Refuses options that have no meaning at the trust level."""
+        if self.without and self.trust != PASSES_OF:
+            raise self._useless("without", "passes can be left out", PASSES_OF)
+        if self.engine is not None and self.trust != ENGINES_OF:
+            raise self._useless("engine", "engines can be chosen", ENGINES_OF)
+        if self.objective != "latency" and self.trust != ENGINES_OF:
+            raise self._useless("objective", "plans can be chosen", ENGINES_OF)
+        if self.input_bits is not None and self.trust == "encrypted":
+            raise InputError(
+                "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "
+                "and set --weight-bits (weight_bits=) for the precision"
+            )
+
+    def _useless(self, name: str, what: str, level: str) -> InputError:
+        return InputError(f"{what} at trust level {level} only, not at {self.trust}: leave --{name} ({name}=) out")
+
+
+def _bounds(input_range: Any) -> tuple[float, float]:
+    try:
+        low, high = map(float, input_range)
+    except (TypeError, ValueError):
+        raise InputError(f"input_range is {input_range!r}: give the least and the largest input") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(
+            f"input_range is {low:g} to {high:g}, not a range: give two finite numbers, the smaller one first"
+        )
+    return low, high
+
+
+def _passes(without: Any) -> tuple[str, ...]:
+    """Names of passes to leave out, each once and in order."""
+    if isinstance(without, str) or not isinstance(without, Iterable):
+        raise InputError(f"without is {without!r}: give a list of passes, of {', '.join(PASSES)}")
+    given = list(without)
+    unknown = [name for name in given if name not in PASSES]
+    if unknown:
+        raise InputError(f"there is no pass {unknown[0]!r} to leave out; there are {', '.join(PASSES)}")
+    return tuple(name for name in PASSES if name in given)

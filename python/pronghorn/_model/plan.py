@@ -1,0 +1,52 @@
+"""Plans."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pronghorn import _native
+from pronghorn._model.core import Shaped
+
+
+class Plan(Shaped):
+    """The steps of a secure run, their cost, and what each party learns. Printable, and hashed."""
+
+    def __init__(self, compiled: _native.Compiled) -> None:
+        """Wraps a compiled plan; use `Model.plan`."""
+        self._compiled = compiled
+
+    def __str__(self) -> str:
+        """The plan as a table: each step with engine, parameters, security, bytes and predicted
+        time."""
+        return self._compiled.plan_text()
+
+    def __repr__(self) -> str:
+        """Trust level and hash."""
+        return f"<Plan {self.trust} {self.hash[:16]}>"
+
+    @property
+    def trust(self) -> str:
+        """The trust level."""
+        return self._compiled.trust
+
+    @property
+    def hash(self) -> str:
+        """BLAKE3 of the plan in hexadecimal, 64 digits; client and server compare it."""
+        return self._compiled.plan_hash
+
+    @property
+    def _core(self) -> _native.Compiled:
+        return self._compiled
+
+    def to_json(self) -> str:
+        """The plan as JSON: all that the table says, and more."""
+        return self._compiled.plan_json()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan in the form that is hashed and sent; it holds no weights.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        Path(path).write_bytes(self._compiled.plan_bytes())

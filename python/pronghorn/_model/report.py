@@ -1,0 +1,118 @@
+"""The report of a verification."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pronghorn._model.stats import Stats
+
+
+@dataclass(frozen=True)
+class Report:
+    """Float model, fixed-point oracle and secure run on the same images."""
+
+    images: int
+    trust: str
+    """The trust level."""
+    plan_hash: str
+    """BLAKE3 of the plan, 64 hexadecimal digits."""
+    disagreements: int
+    """Output integers in which the secure run differs from the oracle by more than `tolerance`:
+    must be 0."""
+    tolerance: float
+    """0, unless ciphertexts are approximate: then the difference that the plan allows each output,
+    before a Softmax or the like."""
+    outputs: str
+    """The kind of the outputs: `classes`, `labels` or `values`."""
+    argmax_agreement: float | None
+    """The share of images to which the secure run and the float model give the same class, or the
+    same labels; None where outputs are values."""
+    max_abs_difference: float
+    """The largest difference between an output of the secure run and of the float model."""
+    relative_error: float
+    """Root mean square of the differences to the float model, over that of its outputs: the
+    quantity that `error` aims at."""
+    accuracy_float: float | None
+    """Accuracy of the float model, 0 to 1; None without labels."""
+    accuracy_fixed: float | None
+    """Accuracy of the fixed-point oracle; None without labels."""
+    accuracy_secure: float | None
+    """Accuracy of the secure run; None without labels."""
+    float_by: str
+    """The evaluator of the float model: onnxruntime, or pronghorn."""
+    samples: int | None
+    """Images that set the fixed point; None where an input range did."""
+    samples_scored: int
+    """How many of these images are among those samples."""
+    stats: Stats
+    """The cost of the secure run."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the secure run equals the oracle everywhere, or within the plan's tolerance."""
+        return self.disagreements == 0
+
+    def to_json(self) -> str:
+        """All fields as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        """A few lines for people."""
+        title = f"{self.images} images, trust level {self.trust}, plan {self.plan_hash}"
+        parts = (self._accuracies(), self._agreement(), self._costs(), self._calibration(), self._clamping())
+        return "\n".join([title, *(f"  {line}" for part in parts for line in part)])
+
+    def _accuracies(self) -> Iterator[str]:
+        named = {
+            f"float model ({self.float_by})": self.accuracy_float,
+            "fixed-point oracle": self.accuracy_fixed,
+            "secure run": self.accuracy_secure,
+        }
+        for name, accuracy in named.items():
+            if accuracy is not None:
+                yield f"accuracy, {name}: {100 * accuracy:.2f} %"
+
+    def _agreement(self) -> Iterator[str]:
+        if self.argmax_agreement is not None:
+            alike = "classify alike" if self.outputs == "classes" else "give the same labels"
+            yield f"secure run and float model {alike}: {100 * self.argmax_agreement:.2f} %"
+        yield (
+            f"outputs and those of the float model: error {self.relative_error:.2g} of their root mean square, "
+            f"largest difference {self.max_abs_difference:.4g}"
+        )
+        within = f" beyond the {self.tolerance:.4g} that the plan allows" if self.tolerance else ""
+        verdict = "" if self.ok else " - A BUG"
+        yield f"disagreements with the fixed-point oracle{within}: {self.disagreements}{verdict}"
+
+    def _costs(self) -> Iterator[str]:
+        sent, received = self.stats.bytes_sent / self.images, self.stats.bytes_received / self.images
+        yield f"{self.stats.speed}; an image sends {sent:,.0f} bytes and receives {received:,.0f}"
+
+    def _calibration(self) -> Iterator[str]:
+        if self.samples is None:
+            yield "calibrated on made-up inputs: samples (--samples FILE, samples=) make the fixed point more precise"
+        elif self.samples_scored == 0:
+            yield f"calibrated on {self.samples} other images"
+        else:
+            which = "all" if self.samples_scored == self.images else f"{self.samples_scored} of them"
+            yield (
+                f"calibrated on the images it is scored on ({which}): new ones may do worse; "
+                "calibrate on others (--samples FILE, samples=) to see"
+            )
+
+    def _clamping(self) -> Iterator[str]:
+        if self.trust == "two-party":
+            yield "activations beyond the ranges of the samples are clamped, and at this level nobody sees how many"
+        if self.stats.clamped_activations:
+            yield (
+                f"{self.stats.clamped_activations / self.images:.3g} activations an image were beyond the ranges of "
+                "the samples and clamped: many mean that the samples do not represent this data"
+            )
+        if self.stats.clamped_inputs:
+            yield (
+                f"{self.stats.clamped_inputs} input values were outside the planned range and clamped: "
+                "give samples or an input range that cover the data"
+            )

@@ -1,0 +1,51 @@
+"""The cost of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The cost of a run, seen from the client."""
+
+    images: int
+    seconds: float
+    """Wall-clock time of all images."""
+    bytes_sent: int
+    """Bytes of all images, to the server."""
+    bytes_received: int
+    """Bytes of all images, from the server."""
+    clamped_inputs: int
+    """Input values outside the planned range, which were moved to its ends."""
+    clamped_activations: int
+    """Activations beyond the ranges of the samples, likewise. Many mean that the samples do not
+    represent the data."""
+    prepared_batches: int = 0
+    """Batches that used a preparation."""
+    lost_preparations: int = 0
+    """Preparations of no use: damaged, or the server had its half no more."""
+
+    @classmethod
+    def of(cls, images: int, found: Mapping[str, float]) -> Stats:
+        """From the core's dictionary."""
+        names = ("bytes_sent", "bytes_received", "clamped_inputs", "clamped_activations")
+        ahead = (int(found.get(name, 0)) for name in ("prepared_batches", "lost_preparations"))
+        return cls(images, float(found["seconds"]), *(int(found[name]) for name in names), *ahead)
+
+    @property
+    def images_per_second(self) -> float:
+        """Images a second."""
+        return self.images / self.seconds if self.seconds > 0 else math.inf
+
+    @property
+    def speed(self) -> str:
+        """Images a second, for people."""
+        return speed(self.images_per_second)
+
+
+def speed(rate: float) -> str:
+    """Images a second, for people."""
+    return f"{rate:,.0f} images/s" if rate >= 10 else f"{rate:.2g} images/s"

@@ -1,0 +1,144 @@
+"""Float model, fixed-point oracle and secure run on the same images, compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn import _native
+from pronghorn._float import run_float
+from pronghorn._model.core import Floats, Progress, native_errors
+from pronghorn._model.report import Report
+from pronghorn._model.stats import Stats
+from pronghorn._outputs import Classes, Predictions
+from pronghorn.errors import RunError
+from pronghorn.onnx import ImportedModel
+
+Integers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The outputs of all three, an image a row; those of fixed point as integers too."""
+
+    floating: Floats
+    float_by: str
+    """The evaluator of the float model."""
+    oracle: Integers
+    fixed: Floats
+    """The oracle's outputs."""
+    integers: Integers
+    secure: Floats
+    """The secure run's outputs."""
+    costs: Mapping[str, float]
+    """Of the secure run, as `Stats.of` takes them."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A plan, and the images that it is verified on."""
+
+    compiled: _native.Compiled
+    inputs: Floats
+    """`(images, *input_shape)`."""
+    samples: Floats | None
+    """The images that set the fixed point; None where an input range did."""
+    truth: Classes | None
+    """The class of each image; None where unknown."""
+    finish: Sequence[str]
+    """The operators that the client computes last."""
+    kind: str
+    """The kind of the outputs: `classes`, `labels` or `values`."""
+
+    def run(
+        self,
+        imported: ImportedModel,
+        native: _native.Model,
+        threads: int | None,
+        progress: Progress | None,
+        enter: Callable[[str], None],
+    ) -> Runs:
+        """Runs all three; `enter` is called with the name of each before it begins.
+
+        Raises:
+            RunError: the oracle or the secure run failed.
+        """
+        enter("float model")
+        floating, float_by = run_float(imported, native, self.inputs, progress)
+        with native_errors(RunError):
+            enter("fixed-point model")
+            oracle, fixed = self.compiled.run_oracle(self.inputs, progress)
+            enter("secure run")
+            integers, secure, costs = self.compiled.run_secure(self.inputs, threads, progress)
+        return Runs(floating, float_by, oracle, fixed, integers, secure, costs)
+
+    def report(self, runs: Runs) -> Report:
+        """Compares the runs."""
+        outputs = (runs.floating, runs.fixed, runs.secure)
+        floating, fixed, secure = (Predictions.of(values, self.finish, self.kind) for values in outputs)
+        tolerance = self.compiled.tolerance
+        return Report(
+            images=len(self.inputs),
+            trust=self.compiled.trust,
+            plan_hash=self.compiled.plan_hash,
+            disagreements=disagreements(runs.integers, runs.oracle, tolerance),
+            tolerance=tolerance * _result_unit(self.compiled.plan_json()),
+            outputs=self.kind,
+            argmax_agreement=_agreement(secure, floating),
+            max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),
+            relative_error=_relative_error(runs.secure, runs.floating),
+            accuracy_float=_accuracy(floating, self.truth),
+            accuracy_fixed=_accuracy(fixed, self.truth),
+            accuracy_secure=_accuracy(secure, self.truth),
+            float_by=runs.float_by,
+            samples=None if self.samples is None else len(self.samples),
+            samples_scored=_shared(self.samples, self.inputs),
+            stats=Stats.of(len(self.inputs), runs.costs),
+        )
+
+
+def disagreements(found: Integers, oracle: Integers, tolerance: int) -> int:
+    """How many integers differ by more than `tolerance`."""
+    return int(np.count_nonzero(np.abs(found.astype(np.int64) - oracle) > tolerance))
+
+
+def _relative_error(found: Floats, wanted: Floats) -> float:
+    """Root mean square of the differences, over that of `wanted`."""
+    difference, size = (float(np.sqrt(np.mean(np.square(x, dtype=np.float64)))) for x in (found - wanted, wanted))
+    return difference / size if size else difference
+
+
+def _result_unit(plan_json: str) -> float:
+    """The value of 1 in a result's integer."""
+    plan = json.loads(plan_json)
+    return float(2.0 ** -plan["steps"][plan["output"]]["value"]["fraction_bits"])
+
+
+def _agreement(one: Predictions, other: Predictions) -> float | None:
+    """The share of images with the same class, or the same labels."""
+    if one.classes is not None and other.classes is not None:
+        return float(np.mean(one.classes == other.classes))
+    if one.probabilities is None or other.probabilities is None:
+        return None
+    return float(np.mean(np.all((one.probabilities > 0.5) == (other.probabilities > 0.5), axis=1)))
+
+
+def _accuracy(found: Predictions, truth: Classes | None) -> float | None:
+    return None if truth is None or found.classes is None else float(np.mean(found.classes == truth))
+
+
+def _shared(samples: Floats | None, inputs: Floats) -> int:
+    """How many inputs are among the samples."""
+    if samples is None:
+        return 0
+
+    def digest(image: Floats) -> bytes:
+        return hashlib.blake2b(image.tobytes(), digest_size=16).digest()
+
+    known = {digest(sample) for sample in samples}
+    return sum(digest(image) in known for image in inputs)

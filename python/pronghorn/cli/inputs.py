@@ -1,0 +1,99 @@
+"""Images, labels and names of files, and whether a server's plan is for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn._data import read_labels
+from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part
+from pronghorn.cli.console import warn
+from pronghorn.cli.options import Preparation
+from pronghorn.errors import InputError
+
+Labels = npt.NDArray[np.int64]
+
+
+def labels_of(path: Path | None, found: npt.NDArray[Any] | None, images: int, total: int) -> Labels | None:
+    """The labels of the first `images` of `total` images.
+
+    Args:
+        path: the file that the user names.
+        found: labels beside the images, used without such a file; left out where they are no
+            classes.
+        images: how many images are used.
+        total: how many images there are.
+
+    Raises:
+        InputError: the file cannot be read, or does not have one class an image.
+    """
+    labels = found if path is None else read_labels(path)
+    if labels is None:
+        return None
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if path is None and (labels.ndim != 1 or labels.dtype.kind not in "iub"):
+        return None
+    if labels.ndim != 1:
+        raise InputError(f"labels have shape {list(labels.shape)}: give one class index an image")
+    if len(labels) != total:
+        raise InputError(f"there are {len(labels)} labels for {total} images")
+    return as_labels(labels[:images], images)
+
+
+def classes_only(known: Labels | None, kind: str, path: Path | None) -> Labels | None:
+    """`known` where outputs are classes, else None.
+
+    Raises:
+        InputError: the outputs are no classes, but the user names a file of labels.
+    """
+    if kind == "classes":
+        return known
+    if path is not None:
+        raise InputError(
+            f"--labels {path} are classes, but the outputs are {kind}: leave them out, or say --outputs classes"
+        )
+    return None
+
+
+def check_range(images: npt.NDArray[np.float32], expected: Range, preparation: Preparation, were_bytes: bool) -> None:
+    """Compares what will be sent with what the server's plan is for.
+
+    Raises:
+        InputError: it is far beyond, and nobody said --scale.
+    """
+    outside = beyond(images, expected)
+    if outside is not None and preparation.scale is None:
+        raise InputError(
+            f"{outside}\n  what to do: give --scale, --mean and --std as the model's owner does, such as --scale 255 "
+            "where the model takes 0..1; --scale 1 sends the values as they are"
+        )
+    low, high = preparation.values().byte_range()
+    narrow = were_bytes and high - low < NARROW * (expected[1] - expected[0])
+    problem = (
+        f"bytes become {low:.4g} to {high:.4g}, but the server's plan is for {expected[0]:.4g} to {expected[1]:.4g}"
+        if narrow
+        else outside or only_a_part(images, expected)
+    )
+    if problem is not None:
+        warn(
+            f"{problem}: results may be wrong\n"
+            "  what to do: give --scale, --mean and --std as the model's owner does; ask which, if in doubt"
+        )
+
+
+def read_names(path: Path | None) -> list[str] | None:
+    """The lines of a file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,216 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from pronghorn import _native, _trust
+from pronghorn._data import Loaded, Preprocessing, load_images
+from pronghorn._model import Model, PlanOptions, load_with
+from pronghorn._model.options import ENGINES_OF, PASSES_OF
+from pronghorn.cli.console import say
+from pronghorn.cli.values import parse_numbers, parse_shape, parse_size
+from pronghorn.errors import InputError, InputWarning
+
+SAMPLES = 256
+"""Most images that set the fixed point."""
+
+
+def _choices(listed: list[tuple[str, str]]) -> str:
+    """Names that may be given, each with what it is."""
+    return "; ".join(f"{name} ({what})" for name, what in listed) + "."
+
+
+ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
+TrustOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trust",
+        metavar="LEVEL",
+        help=f"Who may learn what: {', '.join(_trust.REVEALS)} (default: {_trust.DEFAULT}).",
+    ),
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads to compute with (default: all cores).")
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Use only the first N images.")]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="DIR",
+        help="Directory for prepared batches, publications and key seeds, all secret (default: memory).",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="PATH", help="Typical images, which set the fixed point: npz, npy, IDX or a folder."
+    ),
+]
+OutputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--outputs",
+        metavar="KIND",
+        help="Kind of the outputs: classes (one of several), labels (each holds or not) or values (a regression, a "
+        "map). Default: classes for a row of numbers, labels for one after a Sigmoid, else values.",
+    ),
+]
+ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How files become inputs."""
+
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Divide values by this (default: 255 for bytes, 1 for floats; other integers need one)."
+        ),
+    ] = None
+    mean: Annotated[str | None, typer.Option(metavar="M[,M,M]", help="Then subtract this, one or one a channel.")] = (
+        None
+    )
+    std: Annotated[str | None, typer.Option(metavar="S[,S,S]", help="Then divide by this, one or one a channel.")] = (
+        None
+    )
+    resize: Annotated[bool, typer.Option("--resize", help="Stretch pictures to the model's size.")] = False
+    short_side: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1 << 16,
+            metavar="PIXELS",
+            help="Scale the shorter side of pictures to this, then cut out the middle (ImageNet models: 256).",
+        ),
+    ] = None
+
+    def values(self) -> Preprocessing:
+        """The preprocessing.
+
+        Raises:
+            InputError: an option cannot be read, or two exclude each other.
+        """
+        if self.resize and self.short_side is not None:
+            raise InputError("--resize stretches pictures and --short-side cuts them: give one of the two")
+        mean = None if self.mean is None else parse_numbers("--mean", self.mean)
+        std = None if self.std is None else parse_numbers("--std", self.std)
+        return Preprocessing(self.scale, mean, std, self.resize, self.short_side)
+
+    def load(self, path: Path, shape: tuple[int, ...]) -> Loaded:
+        """The images of a file or folder."""
+        return load_images(path, shape, self.values())
+
+    def calibrate(self, model: Model, images: npt.NDArray[np.float32]) -> Model:
+        """`model` with the first images as samples."""
+        with warnings.catch_warnings():
+            if self.scale is not None:
+                # Whoever names a scale means it.
+                warnings.simplefilter("ignore", InputWarning)
+            return model.calibrated(images[:SAMPLES])
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is read and planned."""
+
+    trust: TrustOption = None
+    input_range: Annotated[
+        str | None, typer.Option(metavar="LOW,HIGH", help="Least and largest input (default: those of bytes).")
+    ] = None
+    shape: Annotated[
+        str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
+    ] = None
+    output: Annotated[str | None, typer.Option(metavar="NAME", help="The value to compute (default: the output).")] = (
+        None
+    )
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory of the server, such as 8G.")] = None
+    weight_bits: Annotated[
+        int | None, typer.Option(metavar="N", help="Bits of all weights (default: chosen for each layer).")
+    ] = None
+    input_bits: Annotated[
+        int | None, typer.Option(metavar="N", help="Bits of all layers' inputs (default: chosen for each layer).")
+    ] = None
+    error: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Relative error of results to aim at, 0.0001 to 0.5 (default: 0.05; two-party: 0.02)."
+        ),
+    ] = None
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PASS",
+            help=f"Leave out a pass over an {PASSES_OF} network; may be given again: {_choices(_native.passes())}",
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help=f"Engine of linear layers under {ENGINES_OF} (default: chosen by cost): "
+            + _choices(_native.engines()),
+        ),
+    ] = None
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="GOAL",
+            help=f"Quantity to choose the plan by under {ENGINES_OF}: {_choices(_native.objectives())}",
+        ),
+    ] = "latency"
+
+    def of_plan(self, preparation: Preparation) -> PlanOptions:
+        """The options as the planner takes them, without samples: for inputs in the range given, or
+        where bytes end up.
+
+        Raises:
+            TrustLevelRequired: there is no such trust level.
+            InputError: an option that makes no sense; the error names it.
+        """
+        bounds = preparation.values().byte_range()
+        if self.input_range is not None:
+            ends = parse_numbers("--input-range", self.input_range)
+            if len(ends) != 2:
+                raise InputError(f"--input-range {self.input_range} is not LOW,HIGH")
+            bounds = (ends[0], ends[1])
+        return PlanOptions(
+            trust=_trust.require(self.trust),
+            input_range=bounds,
+            memory=parse_size(self.memory),
+            weight_bits=self.weight_bits,
+            input_bits=self.input_bits,
+            error=self.error,
+            without=tuple(self.without or ()),
+            engine=self.engine,
+            objective=self.objective,
+        )
+
+    def load(self, path: Path, options: PlanOptions) -> Model:
+        """The model, not calibrated."""
+        return load_with(path, options, shape=parse_shape(self.shape), output=self.output)
+
+    def calibrated(self, path: Path, options: PlanOptions, data: Path | None, preparation: Preparation) -> Model:
+        """The model with the samples of `data`."""
+        bare = self.load(path, options)
+        if data is not None:
+            if self.input_range is not None:
+                raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
+            return preparation.calibrate(bare, preparation.load(data, bare.input_shape).images)
+        if self.input_range is None:
+            low, high = options.input_range
+            say(
+                f"no --data: ranges are guessed from made-up inputs in {low:.4g}..{high:.4g}; "
+                "typical images (--data) make the fixed point more precise"
+            )
+        return bare

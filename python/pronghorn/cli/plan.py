@@ -1,0 +1,37 @@
+"""`pronghorn plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pronghorn.cli.options import DataOption, JsonOption, ModelArgument, ModelOptions, Preparation
+from pronghorn.cli.progress import progress_bar
+from pronghorn.cli.results import write
+from pronghorn.cli.spread import spread
+
+
+@spread
+def plan(
+    model: ModelArgument,
+    *,
+    data: DataOption = None,
+    model_options: ModelOptions,
+    preparation: Preparation,
+    as_json: JsonOption = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan here, as it is hashed and sent.")
+    ] = None,
+) -> None:
+    """Show the cost of a secure run, and who learns what."""
+    options = model_options.of_plan(preparation)
+    with progress_bar() as bar:
+        bar.phase("reading the model")
+        loaded = model_options.calibrated(model, options, data, preparation)
+        bar.phase("planning")
+        made = loaded.plan()
+    if out is not None:
+        write(out, lambda: made.save(out))
+    print(made.to_json() if as_json else made)

@@ -1,0 +1,182 @@
+"""`pronghorn predict`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+import pronghorn
+from pronghorn import _trust
+from pronghorn._model import Stats
+from pronghorn._network import Client
+from pronghorn._outputs import Predictions, kind_of
+from pronghorn._security import security_bits
+from pronghorn.cli.inputs import Labels, check_range, classes_only, labels_of, read_names
+from pronghorn.cli.options import (
+    ExitWithStdin,
+    JsonOption,
+    LimitOption,
+    OutputsOption,
+    Preparation,
+    StoreOption,
+    ThreadsOption,
+    TrustOption,
+)
+from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared
+from pronghorn.cli.progress import Bar, progress_bar
+from pronghorn.cli.results import Outcome, Results, check_writable, save, write
+from pronghorn.cli.signals import end_with_stdin
+from pronghorn.cli.spread import spread
+from pronghorn.errors import InputWarning
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Which server is asked, and how."""
+
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")]
+    trust: TrustOption = None
+    plan_hash: Annotated[
+        str | None, typer.Option(metavar="HASH", help="Refuse any other plan: all 64 digits that the server prints.")
+    ] = None
+    store: StoreOption = None
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Longest wait for the server.")] = 60.0
+    threads: ThreadsOption = None
+
+    def open(self) -> Client:
+        """The client of a new connection."""
+        return pronghorn.connect(
+            self.server,
+            self.trust,
+            plan_hash=self.plan_hash,
+            timeout=self.timeout,
+            threads=self.threads,
+            store=self.store,
+        )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which images are predicted, and what is said of them."""
+
+    top: Annotated[
+        int | None, typer.Option(metavar="K", min=1, help="Print the K most probable classes (default: 1).")
+    ] = None
+    outputs: OutputsOption = None
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write outputs, classes and probabilities to npz, or outputs alone to npy."),
+    ] = None
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="True classes, to print the accuracy: npz, npy or IDX.")
+    ] = None
+    names: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line.")] = None
+    limit: LimitOption = None
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What is sent, and what is known of it."""
+
+    images: npt.NDArray[np.float32]
+    """`(images, *input_shape)`."""
+    titles: list[str]
+    """The name of each image."""
+    truth: Labels | None
+    """The class of each image."""
+    kind: str
+    """What the outputs are: `classes`, `labels` or `values`."""
+
+    def accuracy(self, found: Predictions) -> float | None:
+        """The share of images with the right class; None without labels."""
+        return None if self.truth is None else float(np.mean(found.classes == self.truth))
+
+
+@spread
+def predict(
+    inputs: Annotated[
+        list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX or folders of pictures.", metavar="INPUT...")
+    ],
+    *,
+    connection: Connection,
+    wanted: Wanted,
+    preparation: Preparation,
+    prepare: Annotated[
+        int,
+        typer.Option(
+            "--prepare",
+            min=0,
+            metavar="N",
+            help="Garble ahead (two-party): for these images, and with --store N batches like them for later runs.",
+        ),
+    ] = 0,
+    as_json: JsonOption = False,
+    repeat: Annotated[int, typer.Option(min=1, hidden=True)] = 1,
+    with_plan: Annotated[bool, typer.Option("--with-plan", hidden=True)] = False,
+    exit_with_stdin: ExitWithStdin = False,
+) -> None:
+    """Predict on images that the server does not see.
+
+    Prints the class of each image and its probability. Outputs of other kinds are printed as they
+    are.
+    """
+    level = _trust.require(connection.trust)
+    if exit_with_stdin:
+        end_with_stdin()
+    if wanted.out is not None:
+        check_writable(wanted.out)
+    names = read_names(wanted.names)
+    with connection.open() as client, progress_bar() as bar:
+        plan = json.loads(client.plan_json())
+        batch = _read(inputs, client, plan["finish"], wanted, preparation)
+        prepared = prepare_now(client, len(batch.images), bar) if prepare else None
+        if prepare and (connection.store is not None or repeat > 1):
+            keep_prepared(client, prepare, len(batch.images))
+        found, runs = _run(client, batch, repeat, bar)
+        if prepare and connection.store is not None:
+            wait_prepared(client, bar)
+        plan_hash, plan_text = client.plan_hash, client.plan_text(details=True)
+    out = wanted.out
+    if out is not None:
+        write(out, lambda: save(out, found))
+    results = Results(batch.titles, found, wanted.top, names)
+    outcome = Outcome(level, plan_hash, results, batch.accuracy(found), runs, prepared)
+    if as_json:
+        shown = {"plan": plan, "security_bits": security_bits(plan_text)} if with_plan else {}
+        print(json.dumps({**outcome.json(), **shown}))
+    else:
+        outcome.print(out)
+
+
+def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Batch:
+    """The images of all files, as far as they are wanted, checked against the server's plan."""
+    loaded = [preparation.load(path, client.input_shape) for path in paths]
+    images = np.concatenate([each.images for each in loaded])
+    total, images = len(images), images[: wanted.limit]
+    check_range(images, client.input_range, preparation, any(each.were_bytes for each in loaded))
+    beside = loaded[0].labels if len(paths) == 1 else None
+    known = labels_of(wanted.labels, beside, len(images), total)
+    kind = kind_of(finish, client.output_shape, wanted.outputs, known)
+    titles = [title for each in loaded for title in each.titles]
+    return _Batch(images, titles[: wanted.limit], classes_only(known, kind, wanted.labels), kind)
+
+
+def _run(client: Client, batch: _Batch, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:
+    """Runs the prediction `repeat` times; the last one's results, and the cost of each."""
+    runs: list[Stats] = []
+    with warnings.catch_warnings():
+        # `check_range` has said it with the command line's words.
+        warnings.simplefilter("ignore", InputWarning)
+        for _ in range(repeat):
+            bar.phase("predicting")
+            found = client.classify(batch.images, outputs=batch.kind, progress=bar.progress)
+            assert client.last_stats is not None
+            runs.append(client.last_stats)
+    return found, runs

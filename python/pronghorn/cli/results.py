@@ -1,0 +1,200 @@
+"""What is printed and written of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pronghorn import _native
+from pronghorn._model import Stats
+from pronghorn._outputs import Predictions
+from pronghorn.cli.console import say, warn
+from pronghorn.errors import InputError
+
+SHOWN = 20
+"""Most images whose result is printed one by one."""
+SHOWN_VALUES = 10
+"""Most values of an image that are printed; and most labels, where nobody says how many."""
+
+Record = dict[str, Any]
+
+
+class Results:
+    """The result of each image."""
+
+    def __init__(self, titles: list[str], found: Predictions, top: int | None, names: list[str] | None) -> None:
+        """Results to show.
+
+        Args:
+            titles: the name of each image.
+            found: the predictions, an image a row.
+            top: how many classes or labels to show of each image; chosen by what the outputs are
+                where None.
+            names: the name of each class.
+        """
+        self._titles = titles
+        self._found = found
+        self._names = names
+        self._ranked = None
+        if found.probabilities is not None:
+            self._ranked = found.top(top or (1 if found.kind == "classes" else SHOWN_VALUES))
+
+    def json(self) -> Record:
+        """For programs."""
+        classes = {} if self._found.classes is None else {"classes": self._found.classes.tolist()}
+        results = [{"input": title, **self._entry(index)} for index, title in enumerate(self._titles)]
+        return {"outputs": self._found.kind, **classes, "results": results}
+
+    def print(self, out: Path | None) -> None:
+        """For people: the first images; `out` is the file that has all."""
+        count = len(self._titles)
+        for index, title in enumerate(self._titles[:SHOWN]):
+            print(f"{title}: {self._line(index)}")
+        if count > SHOWN:
+            print(f"and {count - SHOWN} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
+
+    def _entry(self, index: int) -> Record:
+        """One image's result: classes or labels with probabilities, a class, or values."""
+        if self._ranked is not None:
+            order, shares = (each[index].tolist() for each in self._ranked)
+            ranked = zip(order, shares, strict=True)
+            return {"top": [{**self._named(which), "probability": round(share, 6)} for which, share in ranked]}
+        if self._found.classes is not None:
+            return self._named(int(self._found.classes[index]))
+        return {"values": self._found.outputs[index].tolist()}
+
+    def _line(self, index: int) -> str:
+        """One image's result in words."""
+        if self._ranked is None and self._found.classes is None:
+            return self._values(index)
+        entry = self._entry(index)
+        if "top" not in entry:
+            return self._name(entry["class"])
+        return ", ".join(f"{self._name(each['class'])} ({100 * each['probability']:.2f} %)" for each in entry["top"])
+
+    def _values(self, index: int) -> str:
+        """One image's values in words."""
+        values = self._found.outputs[index].ravel()
+        if values.size > SHOWN_VALUES:
+            shape = "x".join(map(str, self._found.outputs.shape[1:]))
+            return f"{shape} values from {values.min():.6g} to {values.max():.6g} (--out FILE writes them)"
+        named = self._names is not None and len(self._names) == values.size
+        return ", ".join(f"{self._name(i)} {value:.6g}" if named else f"{value:.6g}" for i, value in enumerate(values))
+
+    def _named(self, index: int) -> Record:
+        return {"class": index} if self._names is None else {"class": index, "name": self._name(index)}
+
+    def _name(self, index: int) -> str:
+        names = self._names
+        return names[index] if names and 0 <= index < len(names) else str(index)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What predictions gave and cost."""
+
+    trust: str
+    plan_hash: str
+    results: Results
+    accuracy: float | None
+    """None without labels."""
+    runs: list[Stats]
+    """The cost of each repetition."""
+    prepared: Stats | None
+    """The cost of the preparation; None where there was none."""
+
+    def json(self) -> Record:
+        """For programs."""
+        last = self.runs[-1]
+        return {
+            "images": last.images,
+            "trust": self.trust,
+            "plan_hash": self.plan_hash,
+            "accuracy": self.accuracy,
+            "runs": [_costs(run) for run in self.runs],
+            "prepared_batches": sum(run.prepared_batches for run in self.runs),
+            "lost_preparations": sum(run.lost_preparations for run in self.runs),
+            **({"prepared": _costs(self.prepared)} if self.prepared is not None else {}),
+            "clamped_inputs": last.clamped_inputs,
+            "clamped_activations": last.clamped_activations,
+            "peak_memory_bytes": _native.peak_memory_bytes(),
+            **self.results.json(),
+        }
+
+    def print(self, out: Path | None) -> None:
+        """For people: results on standard output, the rest on standard error."""
+        last = self.runs[-1]
+        self._print_preparation(last)
+        self.results.print(out)
+        if self.accuracy is not None:
+            print(f"accuracy: {100 * self.accuracy:.2f} %")
+        sent, received = last.bytes_sent / last.images, last.bytes_received / last.images
+        print(
+            f"{last.images:,} images in {last.seconds:.2f} s ({last.speed}), "
+            f"{sent:,.0f} bytes an image sent and {received:,.0f} received"
+        )
+        _warn_of_clamping(last)
+
+    def _print_preparation(self, last: Stats) -> None:
+        used, lost = last.prepared_batches, last.lost_preparations
+        if used or lost:
+            say(f"prepared batches used: {used}" + (f"; of no use any more: {lost}" if lost else ""))
+        if self.prepared is not None:
+            say(
+                f"prepared in {self.prepared.seconds:.2f} s: {self.prepared.bytes_sent:,} bytes sent, "
+                f"{self.prepared.bytes_received:,} received"
+            )
+
+
+def _costs(stats: Stats) -> dict[str, float]:
+    return {"seconds": stats.seconds, "bytes_sent": stats.bytes_sent, "bytes_received": stats.bytes_received}
+
+
+def _warn_of_clamping(stats: Stats) -> None:
+    if stats.clamped_inputs:
+        warn(
+            f"{stats.clamped_inputs} input values were outside the range the server planned for, and clamped: "
+            "results may be wrong. Check --scale, --mean and --std here, and --data or --input-range at the server"
+        )
+    if stats.clamped_activations:
+        say(
+            f"{stats.clamped_activations / stats.images:.3g} activations an image were beyond the ranges of the "
+            "server's samples and clamped: many mean that its samples do not represent these inputs"
+        )
+
+
+def check_writable(path: Path) -> None:
+    """Refuses before the run a file that could not be written after it.
+
+    Raises:
+        InputError: another kind of file, or no such folder.
+    """
+    if path.suffix not in (".npy", ".npz"):
+        raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs, classes and probabilities)")
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def save(path: Path, found: Predictions) -> None:
+    """Writes outputs, and to npz classes and probabilities where there are any."""
+    if path.suffix == ".npy":
+        np.save(path, found.outputs)
+        return
+    arrays = {"outputs": found.outputs, "classes": found.classes, "probabilities": found.probabilities}
+    np.savez(path, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})
+
+
+def write(path: Path, content: Callable[[], object]) -> None:
+    """Calls `content`, which writes to `path`.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        content()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}") from error

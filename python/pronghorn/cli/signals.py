@@ -1,0 +1,27 @@
+"""How processes of the command line end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+
+def interrupt_on_signals() -> None:
+    """Makes SIGINT and SIGTERM a KeyboardInterrupt; a shell starts background jobs with SIGINT
+    ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
+def end_with_stdin() -> None:
+    """Ends this process when whoever started it is gone."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 4096):  # Not a buffered read: it holds a lock at exit.
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=wait, daemon=True).start()

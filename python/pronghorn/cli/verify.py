@@ -1,0 +1,106 @@
+"""`pronghorn verify`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from pronghorn._model import Model
+from pronghorn._outputs import kind_of
+from pronghorn.cli.inputs import classes_only, labels_of
+from pronghorn.cli.options import (
+    JsonOption,
+    LimitOption,
+    ModelArgument,
+    ModelOptions,
+    OutputsOption,
+    Preparation,
+    ThreadsOption,
+)
+from pronghorn.cli.progress import progress_bar
+from pronghorn.cli.spread import spread
+from pronghorn.errors import InputError
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images to verify on, their labels, and the samples."""
+
+    data: Annotated[
+        Path, typer.Option("--data", metavar="PATH", help="Images, with labels where known: npz, npy, IDX or a folder.")
+    ]
+    samples: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Other images that set the fixed point, such as training images."),
+    ] = None
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Labels, where the data has none.")] = None
+    outputs: OutputsOption = None
+    limit: LimitOption = None
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A calibrated model and what it is verified on."""
+
+    model: Model
+    images: npt.NDArray[np.float32]
+    """`(images, *input_shape)`."""
+    truth: npt.NDArray[np.int64] | None
+    """The class of each image."""
+    kind: str
+    """What the outputs are: `classes`, `labels` or `values`."""
+
+
+@spread
+def verify(
+    model: ModelArgument,
+    *,
+    given: Images,
+    model_options: ModelOptions,
+    preparation: Preparation,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare float model, fixed-point model and secure run on your data.
+
+    The fixed point is set by --samples or --input-range. Without both, the first images of --data
+    set it.
+    """
+    options = model_options.of_plan(preparation)
+    if given.samples is not None and model_options.input_range is not None:
+        raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
+    with progress_bar() as bar:
+        bar.phase("reading the model")
+        loaded = model_options.load(model, options)
+        case = _read(loaded, given, preparation, calibrate=model_options.input_range is None)
+        report = case.model.verify(
+            case.images,
+            case.truth,
+            outputs=case.kind,
+            threads=threads,
+            progress=bar.progress,
+            phase=bar.phase,
+        )
+    print(report.to_json() if as_json else report)
+    if model_options.input_range is None and not as_json:
+        print(f"  pronghorn serve with --data {given.samples or given.data} and the same options serves this plan")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
+    """The images; `calibrate`: the model's samples are those given, or all images, whatever the
+    limit."""
+    images, found, *_ = preparation.load(given.data, model.input_shape)
+    if calibrate:
+        typical = images if given.samples is None else preparation.load(given.samples, model.input_shape).images
+        model = preparation.calibrate(model, typical)
+    total, images = len(images), images[: given.limit]
+    known = labels_of(given.labels, found, len(images), total)
+    kind = kind_of(model.finish, model.output_shape, given.outputs, known)
+    return _Case(model, images, classes_only(known, kind, given.labels), kind)

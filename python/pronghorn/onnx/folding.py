@@ -1,0 +1,74 @@
+"""Nodes whose inputs are all constants: evaluated while importing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from onnx import NodeProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from pronghorn.onnx.advice import CONTROL_FLOW
+from pronghorn.onnx.lowering import MAX_ELEMENTS, Array, Lowering
+from pronghorn.onnx.reading import first_line
+from pronghorn.onnx.site import Site
+
+RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+
+def is_constant(lowering: Lowering, node: NodeProto) -> bool:
+    """Whether all of a node's inputs are constants, and its outputs then too."""
+    known = all(name in lowering.constants for name in node.input if name)
+    return known and node.op_type not in RANDOM
+
+
+def fold(lowering: Lowering, site: Site) -> None:
+    """Evaluates a node all of whose inputs are constants.
+
+    Raises:
+        UnsupportedModelError: control flow, a result that is too large, or constants that do not
+            fit.
+    """
+    node = site.node
+    if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
+        site.fail("control flow is not supported", CONTROL_FLOW)
+    feeds = {name: lowering.constants[name] for name in node.input if name}
+    if _size(node, list(feeds.values())) > MAX_ELEMENTS:
+        site.fail("the constant it makes is too large", f"at most {MAX_ELEMENTS} elements are supported")
+    try:
+        results = _evaluate(node, feeds, lowering.opset)
+    except Exception as error:
+        site.fail(f"its constants do not fit it: {first_line(error)}", "repair or export the model again")
+    lowering.constants.update(zip((name for name in node.output if name), results, strict=True))
+
+
+def _evaluate(node: NodeProto, feeds: dict[str, Array], opset: int) -> list[Array]:
+    """A node's outputs by the onnx package."""
+    inputs = [helper.make_value_info(name, onnx.TypeProto()) for name in feeds]
+    outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
+    graph = helper.make_graph([node], "fold", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    with np.errstate(all="ignore"):
+        return [np.asarray(result) for result in ReferenceEvaluator(model).run(None, feeds)]
+
+
+def _size(node: NodeProto, feeds: list[Array]) -> int:
+    """How many elements the operators make that make large constants of small ones; 0 for
+    others."""
+    try:
+        match node.op_type, feeds:
+            case "ConstantOfShape", [shape]:
+                return math.prod(int(size) for size in shape.flat)
+            case "Expand", [data, shape]:
+                return int(data.size) * math.prod(int(size) for size in shape.flat)
+            case "Tile", [data, *repeats]:
+                return int(data.size) * math.prod(int(size) for array in repeats for size in array.flat)
+            case "Range", [start, limit, delta]:
+                return int(abs((float(limit) - float(start)) / float(delta)))
+            case "Pad", [data, pads, *_]:
+                return int(data.size) * math.prod(1 + abs(int(size)) for size in pads.flat)
+            case _:
+                return 0
+    except (ArithmeticError, TypeError, ValueError):
+        return MAX_ELEMENTS + 1

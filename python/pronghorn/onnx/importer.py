@@ -1,0 +1,207 @@
+"""ONNX models to Pronghorn's graph: JSON for `crates/pronghorn-graph/src/graph.rs`, and weights.
+
+A model is read and checked, cut to one output, its batch dimension set to 1, simplified by
+onnxslim, and lowered node by node. Everything that is not supported is refused here or by the
+graph's own validation, with the node's name and what to do.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx.input_shape import ShapeOption, fix_input, refuse_large
+from pronghorn.onnx.lowering import MAX_ELEMENTS, Lowering
+from pronghorn.onnx.operators import lower
+from pronghorn.onnx.operators.finish import check_log_softmax
+from pronghorn.onnx.reading import Source, initializers, read
+
+SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as the compiled core takes it."""
+
+    graph_json: str
+    """The graph, in the JSON of `graph.rs`."""
+    tensors: dict[str, npt.NDArray[np.float32]]
+    """Its weights, by the names the graph uses."""
+    name: str
+    input_name: str
+    input_shape: tuple[int, ...]
+    """Without the batch dimension."""
+    output_name: str
+    output_shape: tuple[int, ...]
+    """Without the batch dimension."""
+    opset: int
+    takes_integers: bool
+    """Whether the model declares an input of whole numbers."""
+    reference: bytes
+    """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime;
+    the batch size is free where the model's was."""
+
+
+def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None = None) -> ImportedModel:
+    """Imports an ONNX model.
+
+    Args:
+        model: a path, the bytes of a file, or a loaded model.
+        shape: the input's shape with the batch first, for models that leave it open; for the only
+            input, or by name: `{"input": (1, 3, 224, 224)}`.
+        output: the value to compute; needed where a model has several outputs. Any value in the
+            model may be named, which cuts the model there.
+
+    Raises:
+        InputError: `model` or `shape` cannot be used.
+        ModelFileError: the file is missing, damaged, or not ONNX.
+        UnsupportedModelError: something in it cannot be run; the error names it.
+    """
+    proto, opset, name = read(model)
+    _cut(proto, output)
+    source = fix_input(proto, shape)
+    refuse_large(proto)
+    output_name = proto.graph.output[0].name
+    sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
+    reference = _reference(proto, source)
+    lowering = Lowering(opset, {})
+    lowering.start(source.name, sizes)
+    _lower(_slim(proto), lowering, output_name)
+    result = lowering.values[output_name]
+    title = name or str(proto.graph.name) or "model"
+    graph = {"name": title, "nodes": lowering.nodes, "output": result.index}
+    return ImportedModel(
+        graph_json=json.dumps(graph, allow_nan=False),
+        tensors=lowering.tensors,
+        name=title,
+        input_name=source.name,
+        input_shape=sizes[1:],
+        output_name=output_name,
+        output_shape=result.inner,
+        opset=opset,
+        takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",
+        reference=reference,
+    )
+
+
+def _cut(proto: ModelProto, output: str | None) -> None:
+    """Keeps what the output needs."""
+    graph = proto.graph
+    wanted = _output(proto, output)
+    nodes = _needed(graph.node, wanted)
+    if not any(wanted in node.output for node in nodes):
+        outputs = ", ".join(entry.name for entry in graph.output)
+        raise UnsupportedModelError(
+            f"no node of the model makes {wanted!r}",
+            f"its outputs are {outputs}; any value between may be named too (--output NAME, output=NAME)",
+        )
+    needed = {wanted}.union(*(node.input for node in nodes))
+    known = [entry for entry in (*graph.output, *graph.value_info) if entry.name == wanted]
+    weights = [tensor for tensor in graph.initializer if tensor.name in needed]
+    names = {tensor.name for tensor in weights}
+    kind = known[0].type.tensor_type.elem_type if known else TensorProto.FLOAT
+    _replace(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in names])
+    _replace(graph.node, nodes)
+    _replace(graph.initializer, weights)
+    _replace(graph.output, [helper.make_tensor_value_info(wanted, kind, None)])
+    _replace(graph.value_info, [])
+
+
+def _output(proto: ModelProto, output: str | None) -> str:
+    """The name of the value to compute."""
+    outputs = [entry.name for entry in proto.graph.output]
+    if output is None and len(outputs) != 1:
+        listed = ", ".join(outputs)
+        raise UnsupportedModelError(
+            f"the model has {len(outputs)} outputs: {listed}", "pick one with --output NAME (output=NAME)"
+        )
+    return str(outputs[0]) if output is None else output
+
+
+def _needed(nodes: Iterable[NodeProto], wanted: str) -> list[NodeProto]:
+    """The nodes that a value depends on, in their order."""
+    needed, kept = {wanted}, []
+    for node in reversed(list(nodes)):
+        if any(name in needed for name in node.output if name):
+            kept.append(node)
+            needed.update(node.input)
+    return kept[::-1]
+
+
+def _replace(repeated: Any, kept: Iterable[Any]) -> None:
+    """Gives a repeated field of a message other entries, which may be entries of the same field."""
+    entries = [copy.deepcopy(entry) for entry in kept]
+    del repeated[:]
+    repeated.extend(entries)
+
+
+def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
+    """The model for a float runtime: the batch free where it was, else 1; empty beyond 2 GiB."""
+    reference = copy.deepcopy(proto)
+    dims = source.type.tensor_type.shape.dim
+    if dims[0].dim_value < 1:
+        first = reference.graph.input[0].type.tensor_type.shape.dim[0]
+        first.Clear()
+        first.dim_param = "N"
+    try:
+        return bytes(reference.SerializeToString())
+    except ValueError:
+        return b""
+
+
+OF_SHAPES = ("Shape", "Size")
+"""Operators whose results follow from shapes, which are known."""
+
+
+def _slim(proto: ModelProto) -> ModelProto:
+    """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
+
+    Its other passes are left out: lowering does what they do, and they take a Dropout in training
+    mode away. A chain of layers has nothing to fold or to sort. It is spared the import, which takes
+    longer than the rest.
+    """
+    if _is_chain(proto):
+        return proto
+    import onnxslim
+
+    try:
+        slim = onnxslim.slim(copy.deepcopy(proto), size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS)
+    except Exception:
+        return proto
+    kept = isinstance(slim, ModelProto) and [o.name for o in slim.graph.output] == [proto.graph.output[0].name]
+    return slim if kept else proto
+
+
+def _is_chain(proto: ModelProto) -> bool:
+    """Whether each node reads weights and the output of the node before it, and nothing else."""
+    weights = {"", *(tensor.name for tensor in proto.graph.initializer)}
+    values = [value.name for value in proto.graph.input if value.name not in weights][:1]
+    for node in proto.graph.node:
+        has_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+        read = [name for name in node.input if name not in weights]
+        if has_graphs or node.op_type in OF_SHAPES or read != values:
+            return False
+        values = list(node.output[:1])
+    return True
+
+
+def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
+    """Lowers all nodes."""
+    lowering.constants.update(initializers(proto.graph.initializer))
+    used = {name for node in proto.graph.node for name in node.input} | {output}
+    check_log_softmax(proto.graph.node, lowering.opset, output)
+    for node in proto.graph.node:
+        if node.domain == "ai.onnx.ml" or node.output:
+            lower(lowering, node, used)
+    if output not in lowering.values:
+        raise UnsupportedModelError(
+            f"the output {output!r} does not depend on the input", "pick another (--output NAME, output=NAME)"
+        )

@@ -1,0 +1,136 @@
+"""The shape of a model's input, and the sizes of what is computed from it."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import ModelProto, ValueInfoProto, helper, shape_inference
+
+from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx.lowering import MAX_ELEMENTS
+
+ShapeOption = Mapping[str, Sequence[int]] | Sequence[int] | None
+
+
+def fix_input(proto: ModelProto, shape: ShapeOption) -> ValueInfoProto:
+    """Gives the only input its sizes, the batch being 1.
+
+    Returns: a copy of the input from before the batch was set.
+
+    Raises:
+        InputError: `shape` does not fit.
+        UnsupportedModelError: several inputs, or sizes that nobody says.
+    """
+    inputs = list(proto.graph.input)
+    if len(inputs) != 1:
+        listed = ", ".join(entry.name for entry in inputs) or "none"
+        raise UnsupportedModelError(
+            f"the model has {len(inputs)} inputs that its output depends on: {listed}",
+            "one is supported: make the others constants, or pick an output that needs one (--output NAME)",
+        )
+    entry = inputs[0]
+    tensor = entry.type.tensor_type
+    if entry.type.WhichOneof("value") != "tensor_type" or not _is_number(tensor.elem_type):
+        raise UnsupportedModelError(f"input {entry.name!r} is no tensor of numbers", "export with a float input")
+    given = _given_shape(entry.name, shape)
+    if given is not None:
+        _apply_shape(entry, given)
+    dims = tensor.shape.dim
+    if len(dims) < 2:
+        known = f"has shape ({', '.join(map(_dimension, dims))})" if tensor.HasField("shape") else "has no shape"
+        raise UnsupportedModelError(
+            f"input {entry.name!r} {known}; it needs a batch dimension and at least one more",
+            f"say the shape: --shape {entry.name}=1,3,224,224",
+        )
+    _refuse_open(entry)
+    before: ValueInfoProto = copy.deepcopy(entry)
+    dims[0].Clear()
+    dims[0].dim_value = 1
+    return before
+
+
+def _refuse_open(entry: ValueInfoProto) -> None:
+    """Refuses sizes that are not fixed, but for the batch."""
+    dims = entry.type.tensor_type.shape.dim
+    for axis, dim in enumerate(dims):
+        if axis > 0 and dim.dim_value < 1:
+            example = ",".join(
+                str(d.dim_value) if d.dim_value > 0 else "1" if i == 0 else "224" for i, d in enumerate(dims)
+            )
+            shown = ", ".join(map(_dimension, dims))
+            raise UnsupportedModelError(
+                f"dimension {axis} of input {entry.name!r} is not fixed: ({shown})",
+                f"say the shape, as --shape {entry.name}={example} (shape=...), or fix the sizes in the export",
+            )
+
+
+def _is_number(kind: int) -> bool:
+    """Whether a tensor of this type holds plain numbers."""
+    try:
+        return helper.tensor_dtype_to_np_dtype(kind).kind in "fiu"
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> str:
+    return str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?"
+
+
+def _given_shape(name: str, shape: ShapeOption) -> list[int] | None:
+    """What the user says about the input's shape."""
+    if shape is None:
+        return None
+    if isinstance(shape, Mapping):
+        unknown = [key for key in shape if key != name]
+        if unknown:
+            raise InputError(f"a shape is given for {unknown[0]!r}, but the input's name is {name!r}")
+        if not shape:
+            return None
+        shape = shape[name]
+    try:
+        sizes = [operator.index(size) for size in shape]
+    except TypeError:
+        raise InputError(f"shape is {shape!r}: give whole numbers, such as (1, 3, 224, 224)") from None
+    if len(sizes) < 2 or sizes[0] != 1 or min(sizes) < 1:
+        raise InputError(f"shape {sizes} of input {name!r} must be positive, the first number being the batch, 1")
+    return sizes
+
+
+def _apply_shape(entry: ValueInfoProto, sizes: list[int]) -> None:
+    """Sets sizes the model leaves open; the batch stays open where it is."""
+    shape = entry.type.tensor_type.shape
+    dims = list(shape.dim)
+    fixed = [dim.dim_value for dim in dims]
+    conflict = any(known > 0 and known != size for known, size in zip(fixed[1:], sizes[1:], strict=False))
+    if dims and (len(dims) != len(sizes) or conflict):
+        shown = ", ".join(map(_dimension, dims))
+        raise InputError(f"shape {sizes} does not fit input {entry.name!r}, which has shape ({shown})")
+    if not dims:
+        shape.dim.add().dim_param = "N"
+        for _ in sizes[1:]:
+            shape.dim.add()
+    for dim, size in zip(list(shape.dim)[1:], sizes[1:], strict=True):
+        dim.dim_value = size
+
+
+def refuse_large(proto: ModelProto) -> None:
+    """Refuses what would not fit into memory before anything evaluates it.
+
+    Raises:
+        UnsupportedModelError: a value of more than `MAX_ELEMENTS` elements.
+    """
+    try:
+        inferred = shape_inference.infer_shapes(proto, data_prop=True)
+    except Exception:
+        return  # Lowering finds what is wrong, and names it.
+    for entry in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+        elements = 1
+        for dim in entry.type.tensor_type.shape.dim:
+            elements *= max(dim.dim_value, 1)
+        if elements > MAX_ELEMENTS:
+            raise UnsupportedModelError(
+                f"the value {entry.name!r} would have {elements} elements", f"at most {MAX_ELEMENTS} are supported"
+            )

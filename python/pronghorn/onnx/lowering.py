@@ -1,0 +1,247 @@
+"""Lowering: the graph of `crates/pronghorn-graph/src/graph.rs` while it is built.
+
+The batch dimension is 1 while importing, and first in every shape; the graph has none. So a value
+of ONNX shape `(1, 3, 32, 32)` has shape `[3, 32, 32]` in the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn.onnx.registry import OPERATORS
+from pronghorn.onnx.site import Shape, Site
+from pronghorn.onnx.window import Window
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+
+MAX_ELEMENTS = 1 << 28
+"""Most elements of one value, as in `geometry.rs`; refused before anything of that size is made."""
+
+FINISH = ("softmax", "arg_max", "sigmoid")
+"""Operators that the client computes on the result."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value computed from the input: its number in the graph, and its ONNX shape, batch first."""
+
+    index: int
+    shape: Shape
+
+    @property
+    def inner(self) -> Shape:
+        """The shape without the batch dimension."""
+        return self.shape[1:]
+
+
+@dataclass
+class Lowering:
+    """The graph while it is built."""
+
+    opset: int
+    constants: dict[str, Array]
+    values: dict[str, Value] = field(default_factory=dict)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    tensors: dict[str, Floats] = field(default_factory=dict)
+
+    def start(self, name: str, shape: Shape) -> None:
+        """Makes the input; `shape` has the batch first."""
+        self.nodes.append({"name": name, "op": {"kind": "input"}, "inputs": [], "shape": list(shape[1:])})
+        self.values[name] = Value(0, shape)
+
+    def shape_of(self, name: str) -> Shape | None:
+        """The ONNX shape of a value or constant; None where unknown."""
+        if name in self.values:
+            return self.values[name].shape
+        return tuple(self.constants[name].shape) if name in self.constants else None
+
+    # Reading inputs.
+
+    def value(self, site: Site, position: int = 0) -> Value:
+        """An input that depends on the model's input."""
+        name = site.input(position)
+        if name not in self.values:
+            problem = f"its input {position} ({name or 'absent'}) is a constant, not a value"
+            site.fail(problem, "swap its inputs, or fold the constant into the weights")
+        return self._usable(site, self.values[name])
+
+    def _usable(self, site: Site, value: Value) -> Value:
+        kind = self.finish_of(value)
+        if kind and not OPERATORS[site.node.op_type].on_result:
+            problem = f"it comes after a {kind}, which is supported only at the end of a model"
+            site.fail(problem, "end the model before that operator (--output NAME, output=NAME)")
+        return value
+
+    def finish_of(self, value: Value) -> str | None:
+        """The operator on the client that `value` comes from, if any."""
+        node = self.nodes[value.index]
+        while node["op"]["kind"] == "reshape":
+            node = self.nodes[node["inputs"][0]]
+        return node["op"]["kind"] if node["op"]["kind"] in FINISH else None
+
+    def constant(self, site: Site, position: int) -> Array | None:
+        """A constant input; None where absent."""
+        name = site.input(position)
+        if not name:
+            return None
+        if name not in self.constants:
+            problem = f"its input {position} ({name}) is computed from the model's input, not a constant"
+            site.fail(problem, "only the first input may depend on the data; make the other a constant")
+        return self.constants[name]
+
+    def weights(self, site: Site, position: int) -> Floats | None:
+        """A constant input as float32, finite; None where absent."""
+        array = self.constant(site, position)
+        return None if array is None else self.floats(site, array, site.input(position))
+
+    def required(self, site: Site, position: int) -> Floats:
+        """As `weights`, but must be there."""
+        array = self.weights(site, position)
+        return array if array is not None else site.fail(f"its input {position} is absent", "repair the model")
+
+    def scalar(self, site: Site, position: int) -> float | None:
+        """A constant input of one number; None where absent."""
+        array = self.constant(site, position)
+        if array is None:
+            return None
+        if array.size != 1:
+            site.fail(f"its bound of shape {list(array.shape)} is not one number", "use one bound for all values")
+        return float(array.reshape(()))
+
+    def axes(self, site: Site, since: int) -> list[int] | None:
+        """Axes: an attribute before opset `since`, an input from there on; None where absent."""
+        if site.opset < since:
+            return site.integers("axes")
+        array = self.constant(site, 1)
+        return None if array is None else [int(axis) for axis in array.flat]
+
+    def floats(self, site: Site, array: Array, name: str) -> Floats:
+        """`array` as float32."""
+        if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+            site.fail(f"its constant {name} has type {array.dtype}", "make it floating point")
+        with np.errstate(all="ignore"):
+            converted = np.ascontiguousarray(array, dtype=np.float32)
+        if not np.isfinite(converted).all():
+            position = np.unravel_index(int(np.argmin(np.isfinite(converted))), converted.shape)
+            where = [int(p) for p in position]
+            problem = f"its constant {name} holds {converted[position]} at {where} (as float32)"
+            site.fail(problem, "weights must be finite: train or export the model again")
+        return converted.reshape(array.shape)
+
+    # Making nodes.
+
+    def emit(self, site: Site, op: dict[str, Any], inputs: Sequence[Value], inner: Iterable[int]) -> Value:
+        """Appends a node with the result's shape, batch not counted."""
+        shape = [int(size) for size in inner]
+        if any(size < 1 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
+            problem = f"its result would have shape {shape}"
+            site.fail(problem, f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all")
+        indices = [value.index for value in inputs]
+        self.nodes.append({"name": site.name, "op": op, "inputs": indices, "shape": shape})
+        return Value(len(self.nodes) - 1, (1, *shape))
+
+    def tensor(self, site: Site, role: str, array: Floats) -> str:
+        """Stores weights under a name of their own."""
+        name = base = f"{site.name}.{role}"
+        number = 1
+        while name in self.tensors:
+            number += 1
+            name = f"{base}.{number}"
+        self.tensors[name] = np.ascontiguousarray(array)
+        return name
+
+    def reshape(self, site: Site, value: Value, inner: Iterable[int]) -> Value:
+        """The same elements in another shape; no node where the shape is the same."""
+        inner = tuple(inner)
+        return value if inner == value.inner else self.emit(site, {"kind": "reshape"}, [value], inner)
+
+    def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
+        """As `reshape`, to a shape with the batch first."""
+        if not shape or shape[0] != 1:
+            problem = f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
+            site.fail(problem, "keep the batch as first dimension: export with a batch of 1 or a free batch size")
+        if math.prod(shape) != math.prod(value.shape):
+            problem = f"it makes shape {list(shape)} of {list(value.shape)}, which has other elements"
+            site.fail(problem, "export with a batch of 1 or a free batch size, and a fixed input shape")
+        return self.reshape(site, value, shape[1:])
+
+    def transpose(self, site: Site, value: Value, permutation: Sequence[int]) -> Value:
+        """Output dimension d is input dimension `permutation[d]`, batch not counted."""
+        if list(permutation) == sorted(permutation):
+            return value
+        inner = [value.inner[axis] for axis in permutation]
+        return self.emit(site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner)
+
+    def affine(self, site: Site, value: Value, mul: Array | float = 1.0, add: Array | float = 0.0) -> Value:
+        """`value * mul + add`, with constants broadcast as ONNX does."""
+        factors = {"mul": np.asarray(mul, np.float32), "add": np.asarray(add, np.float32)}
+        shapes: list[Shape] = [array.shape for array in factors.values()]
+        try:
+            shape = np.broadcast_shapes(value.shape, *shapes)
+        except ValueError:
+            shape = ()
+        if math.prod(shape) != math.prod(value.shape):
+            constant = max(shapes, key=math.prod)
+            problem = f"its constant of shape {list(constant)} does not fit shape {list(value.shape)}"
+            site.fail(problem, "a constant may be broadcast to the value, not the value to the constant")
+        value = self.reshape_onnx(site, value, shape)
+        op: dict[str, Any] = {"kind": "affine", "mul": None, "add": None}
+        for role, neutral in (("mul", 1.0), ("add", 0.0)):
+            compact = _compact(self.floats(site, factors[role], role), shape)
+            if compact.size > 1 or compact[0] != neutral:
+                op[role] = self.tensor(site, role, compact)
+        return self.emit(site, op, [value], value.inner) if op["mul"] or op["add"] else value
+
+    def convolve(
+        self, site: Site, image: Value, window: Window, weight: Floats, bias: Floats | None, groups: int = 1
+    ) -> Value:
+        """A convolution of a `(C, H, W)` value."""
+        op = {
+            "kind": "conv",
+            "window": window.json(),
+            "groups": groups,
+            "weight": self.tensor(site, "weight", weight),
+            "bias": None if bias is None else self.tensor(site, "bias", bias),
+        }
+        return self.emit(site, op, [image], (weight.shape[0], *window.output))
+
+    def dense(self, site: Site, value: Value, weight: Floats, bias: Floats | None) -> Value:
+        """`weight @ value + bias` of a flat value."""
+        op = {
+            "kind": "dense",
+            "weight": self.tensor(site, "weight", weight),
+            "bias": None if bias is None else self.tensor(site, "bias", bias),
+        }
+        return self.emit(site, op, [value], (weight.shape[0],))
+
+    def clip(self, site: Site, value: Value, low: float | None, high: float | None) -> Value:
+        """`min(max(value, low), high)`; bounds beyond float32 are none."""
+        limit = float(np.finfo(np.float32).max)
+        low = None if low is None or low <= -limit else low
+        high = None if high is None or high >= limit else high
+        if low is None and high is None:
+            return value
+        if low == 0 and high is None:
+            return self.emit(site, {"kind": "relu"}, [value], value.inner)
+        if any(bound is not None and not math.isfinite(bound) for bound in (low, high)):
+            site.fail(f"its bounds are {low} and {high}", "make them numbers")
+        return self.emit(site, {"kind": "clip", "min": low, "max": high}, [value], value.inner)
+
+
+def _compact(array: Floats, shape: Shape) -> Floats:
+    """`array` broadcast to `shape` (batch first), as one value, one a channel, or one an
+    element."""
+    channels = shape[1] if len(shape) > 1 else 1
+    full = np.broadcast_to(array, shape).reshape(channels, -1)
+    if (full == full[0, 0]).all():
+        return full[0, :1].copy()
+    if (full == full[:, :1]).all():
+        return full[:, 0].copy()
+    return full.reshape(-1).copy()

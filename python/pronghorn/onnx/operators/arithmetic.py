@@ -1,0 +1,84 @@
+"""Sums, products and powers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+MAX_POWER = 16
+"""The largest exponent of Pow: larger ones leave no precision."""
+
+
+@operator("Neg")
+def _neg(lowering: Lowering, site: Site) -> Value:
+    return lowering.affine(site, lowering.value(site), mul=-1.0)
+
+
+@operator("Add", "Sub", "Mul", "Div", "Sum")
+def _arithmetic(lowering: Lowering, site: Site) -> Value:
+    kind, names = site.node.op_type, list(site.node.input)
+    if kind == "Sum" and len(names) != 2:
+        return _sum(lowering, site)
+    left, right = (name in lowering.values for name in names)
+    if left and right:
+        return _arithmetic_values(lowering, site, kind, lowering.value(site, 0), lowering.value(site, 1))
+    value = lowering.value(site, 0 if left else 1)
+    constant = lowering.required(site, 1 if left else 0)
+    match kind:
+        case "Add" | "Sum":
+            return lowering.affine(site, value, add=constant)
+        case "Sub":
+            return lowering.affine(site, value, add=-constant) if left else lowering.affine(site, value, -1.0, constant)
+        case "Mul":
+            return lowering.affine(site, value, mul=constant)
+    if not left:
+        site.fail("a division by a value is not supported", f"divide by a constant, {CUT}")
+    with np.errstate(all="ignore"):
+        return lowering.affine(site, value, mul=1.0 / constant)
+
+
+@operator("Pow")
+def _pow(lowering: Lowering, site: Site) -> Value:
+    value, exponent = lowering.value(site), lowering.required(site, 1)
+    power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
+    if not (power.is_integer() and 1 <= power <= MAX_POWER):
+        site.fail(f"only whole exponents from 1 to {MAX_POWER} are supported", f"replace it by a polynomial, {CUT}")
+    # By squaring, from the second-highest bit of the exponent down: the fewest products one after
+    # the other.
+    result = value
+    for bit in bin(int(power))[3:]:
+        result = _product(lowering, site, result, result)
+        if bit == "1":
+            result = _product(lowering, site, result, value)
+    return result
+
+
+def _arithmetic_values(lowering: Lowering, site: Site, kind: str, left: Value, right: Value) -> Value:
+    if kind == "Div":
+        site.fail("a quotient of two values is not supported", f"divide by a constant, {CUT}")
+    if left.shape != right.shape:
+        site.fail("values of different shapes are not broadcast", "give both the same shape")
+    if kind == "Mul":
+        return _product(lowering, site, left, right)
+    if kind == "Sub":
+        right = lowering.affine(site, right, mul=-1.0)
+    return lowering.emit(site, {"kind": "add"}, [left, right], left.inner)
+
+
+def _sum(lowering: Lowering, site: Site) -> Value:
+    total = lowering.value(site, 0)
+    for position in range(1, len(site.node.input)):
+        total = _arithmetic_values(lowering, site, "Add", total, lowering.value(site, position))
+    return total
+
+
+def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
+    if left == right:
+        return lowering.emit(site, {"kind": "square"}, [left], left.inner)
+    return lowering.emit(site, {"kind": "multiply"}, [left, right], left.inner)

@@ -1,0 +1,40 @@
+"""Values as images, and windows over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.site import Site
+from pronghorn.onnx.window import Spatial
+
+
+def as_image(lowering: Lowering, site: Site, value: Value) -> Value:
+    """`(C, L)` as `(C, 1, L)`; `(C, H, W)` as it is."""
+    if len(value.shape) not in (3, 4):
+        problem = f"its input has {len(value.shape) - 2} spatial dimensions"
+        site.fail(problem, "1 and 2 are supported: (batch, C, L) and (batch, C, H, W)")
+    if len(value.shape) == 4:
+        return value
+    return lowering.reshape(site, value, (value.inner[0], 1, value.inner[1]))
+
+
+def like(lowering: Lowering, site: Site, image: Value, rank: int) -> Value:
+    """Undoes `_image` for a value of ONNX rank `rank`."""
+    return image if rank == 4 else lowering.reshape(site, image, (image.inner[0], image.inner[2]))
+
+
+def spatial_of(site: Site, kernel: Sequence[int], size: Sequence[int], ceil: bool = False) -> Spatial:
+    """The window of this node over an input of `size`, a number an axis."""
+    try:
+        return Spatial.resolve(
+            kernel=kernel,
+            size=size,
+            stride=site.integers("strides"),
+            dilation=site.integers("dilations"),
+            pads=site.integers("pads"),
+            auto_pad=site.text("auto_pad", "NOTSET"),
+            ceil=ceil,
+        )
+    except ValueError as error:
+        site.fail(str(error), "correct its attributes, or give a larger input shape (--shape)")

@@ -1,0 +1,97 @@
+"""Poolings and means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.operators.images import as_image, like, spatial_of
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+from pronghorn.onnx.window import Spatial
+
+
+@operator("MaxPool")
+def _max_pool(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    image = as_image(lowering, site, value)
+    spatial = spatial_of(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
+    window = spatial.window(extra=True)
+    op = {"kind": "max_pool", "window": window.json()}
+    result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
+    return like(lowering, site, result, len(value.shape))
+
+
+@operator("AveragePool")
+def _average_pool(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    image = as_image(lowering, site, value)
+    spatial = spatial_of(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
+    include = bool(site.integer("count_include_pad", 0))
+    # What ceil_mode adds beyond the padding never counts, so padding that counts becomes zeros of
+    # the input.
+    if include and any(spatial.extra):
+        image = _pad_image(lowering, site, image, spatial.window().padding)
+        spatial, include = spatial.without_padding(), False
+    window = spatial.window(extra=True)
+    op = {"kind": "average_pool", "window": window.json(), "count_include_pad": include}
+    result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
+    return like(lowering, site, result, len(value.shape))
+
+
+@operator("GlobalAveragePool")
+def _global_average_pool(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    return _mean(lowering, site, value, list(range(2, len(value.shape))), keep=True)
+
+
+@operator("GlobalMaxPool")
+def _global_max_pool(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    image = as_image(lowering, site, value)
+    window = Spatial.resolve(kernel=image.inner[1:], size=image.inner[1:]).window()
+    op = {"kind": "max_pool", "window": window.json()}
+    result = lowering.emit(site, op, [image], (image.inner[0], 1, 1))
+    return like(lowering, site, result, len(value.shape))
+
+
+@operator("ReduceMean")
+def _reduce_mean(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    rank = len(value.shape)
+    axes = lowering.axes(site, since=18)
+    if not axes and site.integer("noop_with_empty_axes", 0):
+        return value
+    found = site.axes(axes, rank) if axes else list(range(rank))
+    return _mean(lowering, site, value, found, keep=bool(site.integer("keepdims", 1)))
+
+
+def _pool_kernel(site: Site, value: Value) -> list[int]:
+    kernel = site.integers("kernel_shape")
+    return kernel if kernel is not None else site.fail("kernel_shape is absent", "repair the model")
+
+
+def _pad_image(lowering: Lowering, site: Site, image: Value, padding: Sequence[int]) -> Value:
+    top, left, bottom, right = padding
+    if not any(padding):
+        return image
+    channels, height, width = image.inner
+    op = {"kind": "pad", "before": [0, top, left], "after": [0, bottom, right]}
+    return lowering.emit(site, op, [image], (channels, height + top + bottom, width + left + right))
+
+
+def _mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
+    """Mean over axes (batch counted): moved last, then one global average pooling."""
+    site.not_batch(axes)
+    if not axes:
+        return value
+    kept = [axis for axis in range(1, len(value.shape)) if axis not in axes]
+    inner = [1 if axis in axes else value.shape[axis] for axis in range(1, len(value.shape)) if keep or axis in kept]
+    moved = lowering.transpose(site, value, [axis - 1 for axis in [*kept, *sorted(axes)]])
+    channels = math.prod(value.shape[axis] for axis in kept)
+    image_shape = (channels, *moved.inner[1:]) if len(moved.inner) == 3 and len(kept) == 1 else None
+    reduced = math.prod(value.shape[axis] for axis in axes)
+    image = lowering.reshape(site, moved, image_shape or (channels, 1, reduced))
+    result = lowering.emit(site, {"kind": "global_average_pool"}, [image], (channels, 1, 1))
+    return lowering.reshape(site, result, inner)

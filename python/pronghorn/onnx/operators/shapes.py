@@ -1,0 +1,160 @@
+"""Operators that move values and leave them as they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import TensorProto
+
+from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+
+
+@operator("Identity", on_result=True)
+def _identity(lowering: Lowering, site: Site) -> Value:
+    return lowering.value(site)
+
+
+@operator("Dropout", on_result=True)
+def _dropout(lowering: Lowering, site: Site) -> Value:
+    training = lowering.constant(site, 2)
+    if training is not None and training.any():
+        site.fail("training mode is not supported", "export the model for inference (model.eval())")
+    return lowering.value(site)
+
+
+@operator("Cast", on_result=True)
+def _cast(lowering: Lowering, site: Site) -> Value:
+    value, to = lowering.value(site), site.integer("to", 0)
+    if to not in FLOAT_TYPES and lowering.finish_of(value) != "arg_max":
+        name = TensorProto.DataType.Name(to) if to in TensorProto.DataType.values() else str(to)
+        site.fail(f"a cast of a value to {name} is not supported", f"keep values in floating point, {CUT}")
+    return value
+
+
+@operator("Flatten", on_result=True)
+def _flatten(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    rank = len(value.shape)
+    axis = site.integer("axis", 1)
+    if not -rank <= axis <= rank:
+        site.fail(f"axis {axis} does not exist in {rank} dimensions", "correct the axis")
+    axis = axis + rank if axis < 0 else axis
+    return lowering.reshape_onnx(site, value, (math.prod(value.shape[:axis]), math.prod(value.shape[axis:])))
+
+
+@operator("Reshape", on_result=True)
+def _reshape(lowering: Lowering, site: Site) -> Value:
+    value, target = lowering.value(site), lowering.constant(site, 1)
+    if target is None:
+        site.fail("its shape is absent", "repair the model")
+    copy = not site.integer("allowzero", 0)
+    shape = [int(size) for size in target.flat]
+    for axis, size in enumerate(shape):
+        if size == 0 and copy and axis < len(value.shape):
+            shape[axis] = value.shape[axis]
+    if shape.count(-1) == 1:
+        rest = -math.prod(shape)
+        if rest > 0:
+            shape[shape.index(-1)] = math.prod(value.shape) // rest
+    return lowering.reshape_onnx(site, value, shape)
+
+
+@operator("Squeeze", on_result=True)
+def _squeeze(lowering: Lowering, site: Site) -> Value:
+    value, axes = lowering.value(site), lowering.axes(site, since=13)
+    rank = len(value.shape)
+    # Without axes every dimension of size 1 goes; the batch is free in use, so it stays.
+    found = [axis for axis in range(1, rank) if value.shape[axis] == 1] if axes is None else site.axes(axes, rank)
+    if any(value.shape[axis] != 1 for axis in found):
+        site.fail(f"axes {found} are not all of size 1", "correct the axes")
+    return lowering.reshape_onnx(site, value, [s for axis, s in enumerate(value.shape) if axis not in found])
+
+
+@operator("Unsqueeze", on_result=True)
+def _unsqueeze(lowering: Lowering, site: Site) -> Value:
+    value, axes = lowering.value(site), lowering.axes(site, since=13)
+    if axes is None:
+        site.fail("its axes are absent", "repair the model")
+    found = site.axes(axes, len(value.shape) + len(axes))
+    shape, sizes = [], iter(value.shape)
+    for axis in range(len(value.shape) + len(axes)):
+        shape.append(1 if axis in found else next(sizes))
+    return lowering.reshape_onnx(site, value, shape)
+
+
+@operator("Shape", "Size", on_result=True)
+def _shape(lowering: Lowering, site: Site) -> Value:
+    """Becomes a constant: the caller finds it there."""
+    value = lowering.value(site)
+    shape = value.shape[slice(site.integer("start", 0), site.attributes.get("end"))]
+    found = np.array(shape if site.node.op_type == "Shape" else math.prod(value.shape), np.int64)
+    lowering.constants[site.node.output[0]] = found
+    return value
+
+
+@operator("Transpose")
+def _transpose(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    rank = len(value.shape)
+    permutation = site.integers("perm") or list(range(rank))[::-1]
+    if sorted(permutation) != list(range(rank)):
+        site.fail(f"perm {permutation} is no permutation of {rank} dimensions", "repair the model")
+    if permutation[0] != 0:
+        site.fail(f"perm {permutation} moves the first dimension, the batch", "keep the batch first")
+    return lowering.transpose(site, value, [axis - 1 for axis in permutation[1:]])
+
+
+@operator("Pad")
+def _pad(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    rank, mode = len(value.shape), site.text("mode", "constant")
+    pads = site.integers("pads")
+    fill: float | None = site.number("value", 0.0)
+    if site.opset >= 11:
+        array, axes = lowering.constant(site, 1), lowering.constant(site, 3)
+        pads = None if array is None else [int(size) for size in array.flat]
+        fill = lowering.scalar(site, 2)
+        if axes is not None and pads is not None and len(pads) == 2 * axes.size:
+            pads = _pads_of_axes(pads, site.axes([int(axis) for axis in axes.flat], rank), rank)
+    if mode != "constant" or fill:
+        site.fail(f"mode {mode} with value {fill or 0} is not supported", "pad with zeros")
+    if pads is None or len(pads) != 2 * rank:
+        site.fail(f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model")
+    if min(pads) < 0:
+        site.fail(f"negative pads {pads} (cropping) are not supported", "crop before the model")
+    site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
+    before, after = pads[1:rank], pads[rank + 1 :]
+    if not any(pads):
+        return value
+    inner = [b + size + a for b, size, a in zip(before, value.inner, after, strict=True)]
+    return lowering.emit(site, {"kind": "pad", "before": before, "after": after}, [value], inner)
+
+
+def _pads_of_axes(pads: list[int], axes: list[int], rank: int) -> list[int]:
+    """Pads of some axes as pads of all."""
+    full = [0] * (2 * rank)
+    for position, axis in enumerate(axes):
+        full[axis], full[axis + rank] = pads[position], pads[position + len(axes)]
+    return full
+
+
+@operator("Concat")
+def _concat(lowering: Lowering, site: Site) -> Value:
+    values = [lowering.value(site, position) for position in range(len(site.node.input))]
+    rank = len(values[0].shape)
+    axis = site.axis(site.integer("axis", 1), rank)
+    site.not_batch([axis])
+    rests = {(*v.shape[:axis], *v.shape[axis + 1 :]) for v in values}
+    if len(rests) != 1 or any(len(v.shape) != rank for v in values):
+        site.fail("its inputs differ in another dimension than the axis", "repair the model")
+    if len(values) == 1:
+        return values[0]
+    inner = list(values[0].inner)
+    inner[axis - 1] = sum(v.shape[axis] for v in values)
+    return lowering.emit(site, {"kind": "concat", "axis": axis - 1}, values, inner)

@@ -1,0 +1,183 @@
+"""Reading ONNX files, which may be hostile or damaged."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+import onnx
+import onnx.external_data_helper
+import onnx.inliner
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
+
+Source = str | os.PathLike[str] | bytes | ModelProto
+T = TypeVar("T")
+
+OLDEST_OPSET = 7
+
+
+def read(model: Source) -> tuple[ModelProto, int, str]:
+    """A checked model with its functions inlined; the version of its operator set; the name of its
+    file or "".
+
+    Raises:
+        InputError: `model` is nothing that can be read.
+        ModelFileError: the file is missing, damaged, or not ONNX.
+        UnsupportedModelError: an operator set that is not supported, or sparse weights.
+    """
+    proto, name = _read(model)
+    opset = _check(proto)
+    proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
+    if any(isinstance(name, bytes) for name in _names(proto)):
+        raise ModelFileError("the model is damaged: a name in it is not UTF-8\n  what to do: export it again")
+    return proto, opset, name
+
+
+def initializers(tensors: Iterable[TensorProto]) -> dict[str, npt.NDArray[Any]]:
+    """The weights of a file as arrays.
+
+    Raises:
+        ModelFileError: one cannot be read; the error names it.
+    """
+    arrays = {}
+    for tensor in tensors:
+        try:
+            arrays[tensor.name] = numpy_helper.to_array(tensor)
+        except Exception as error:
+            problem = f"tensor {tensor.name!r} cannot be read: {first_line(error)}"
+            raise ModelFileError(f"the model is damaged: {problem}") from error
+    return arrays
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message; its type where it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _guarded(problem: str, call: Callable[[], T]) -> T:
+    """Calls a library on a file that may be hostile; whatever it raises is the file's fault."""
+    try:
+        return call()
+    except Exception as error:
+        raise ModelFileError(
+            f"{problem}: {first_line(error)}\n  what to do: export or download the model again"
+        ) from error
+
+
+def _read(model: Source) -> tuple[ModelProto, str]:
+    """The model, a copy the caller does not see, and the name of its file."""
+    if isinstance(model, ModelProto):
+        _refuse_external(model)
+        return copy.deepcopy(model), ""
+    if isinstance(model, bytes):
+        proto = _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model))
+        _refuse_external(proto)
+        return proto, ""
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(f"model is {model!r}: give a path, the bytes of an .onnx file, or an onnx.ModelProto")
+    path = Path(model)
+    if not path.is_file():
+        raise ModelFileError(f"there is no file {path}")
+    proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
+    _load_external(proto, path)
+    return proto, path.stem
+
+
+def _external(proto: ModelProto) -> list[tuple[str, str]]:
+    """Tensors whose values are in files of their own: the tensor's name, and the file relative to
+    the model's."""
+    nodes = chain(proto.graph.node, *(function.node for function in proto.functions))
+    outside = filter(onnx.external_data_helper.uses_external_data, chain(proto.graph.initializer, _constants(nodes)))
+    entries = [(tensor.name, {entry.key: entry.value for entry in tensor.external_data}) for tensor in outside]
+    return [(name, fields.get("location", "")) for name, fields in entries]
+
+
+def _constants(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    """The tensors in nodes' attributes, those in graphs within them included."""
+    for attribute in chain.from_iterable(node.attribute for node in nodes):
+        yield from (attribute.t, *attribute.tensors)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from graph.initializer
+            yield from _constants(graph.node)
+
+
+def _refuse_external(proto: ModelProto) -> None:
+    """A model in memory does not say in which folder its files are."""
+    for name, location in _external(proto)[:1]:
+        raise ModelFileError(
+            f"the values of tensor {name!r} are in another file, {location!r}, which a model in memory does not have\n"
+            "  what to do: give the path of the .onnx file, or load it with onnx.load, which reads that file too"
+        )
+
+
+def _load_external(proto: ModelProto, path: Path) -> None:
+    """Reads the values that are in files beside the model; the onnx package refuses files outside
+    its folder."""
+    external = _external(proto)
+    folder = path.absolute().parent
+
+    def absent() -> list[tuple[str, str]]:
+        return [(name, location) for name, location in external if not (folder / location).is_file()]
+
+    missing = _guarded("the model is damaged", absent)
+    if missing:
+        files = ", ".join(sorted({repr(location) for _, location in missing}))
+        name, location = missing[0]
+        raise ModelFileError(
+            f"{path} keeps its weights in other files, and these are missing: {files}\n"
+            f"  looked for: {folder / location} (tensor {name!r})\n"
+            "  what to do: put them there, under these names: they were written beside the model when it was exported; "
+            "or export into one file (torch.onnx.export(..., external_data=False))"
+        )
+    if external:
+        problem = f"the files beside {path} that hold its weights cannot be read"
+        _guarded(problem, lambda: onnx.load_external_data_for_model(proto, str(folder)))
+
+
+def _check(proto: ModelProto) -> int:
+    """Checks the model against ONNX's rules; the version of its operator set."""
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    if not proto.HasField("graph") or not versions:
+        raise ModelFileError(
+            "this is not an ONNX model: it has no graph or no operator set\n"
+            "  what to do: give an .onnx file; export PyTorch models with torch.onnx.export"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST_OPSET <= versions[0] <= newest:
+        raise UnsupportedModelError(
+            f"opset {versions[0]} is not supported, {OLDEST_OPSET} to {newest} are",
+            "export again with one of them, or update onnx (pip install -U onnx)",
+        )
+    if proto.graph.sparse_initializer:
+        raise UnsupportedModelError("sparse weights are not supported", "export with dense weights")
+    # The checker wants every input's and output's rank; some exporters leave it out, and nothing
+    # here needs it.
+    entries = [entry.type.tensor_type for entry in (*proto.graph.input, *proto.graph.output)]
+    open_ended = [tensor for tensor in entries if tensor.elem_type and not tensor.HasField("shape")]
+    for tensor in open_ended:
+        tensor.shape.SetInParent()
+    _guarded("the model is damaged", lambda: onnx.checker.check_model(proto))
+    for tensor in open_ended:
+        tensor.ClearField("shape")
+    return int(versions[0])
+
+
+def _names(proto: ModelProto) -> Iterator[object]:
+    """Every name in the graph; protobuf gives bytes for one that is not UTF-8."""
+    graph = proto.graph
+    yield graph.name
+    for entry in (*graph.input, *graph.output, *graph.value_info):
+        yield entry.name
+        yield from (dim.dim_param for dim in entry.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        yield tensor.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
