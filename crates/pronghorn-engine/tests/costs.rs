@@ -5,7 +5,7 @@ mod common;
 use common::{
     network,
     networks::{
-        Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared, wide,
+        self, Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared, wide,
     },
     transcript::{
         self,
@@ -14,7 +14,7 @@ use common::{
     },
 };
 use pronghorn_plan::{
-    Built, Engine, Plan, Protocol, StepKind, TrustLevel, WordSize, cost, garbled, held, slots,
+    Built, CheckedPlan, Derived, Engine, StepKind, TrustLevel, WordSize, cost,
 };
 
 /// Images of each batch here: with an even number, the networks' squares need no padding to whole
@@ -57,24 +57,17 @@ fn sent(record: &Record) -> [u64; 2] {
     [record.bytes(Party::Client), record.bytes(Party::Server)]
 }
 
-fn is_garbled(plan: &Plan, index: usize) -> bool {
-    let step = &plan.steps[index];
-    match &step.kind {
-        StepKind::Activation(activation) => activation.protocol == Protocol::Garbled,
-        StepKind::Open => garbled::opens(&held::held(plan)[step.inputs[0]]),
-        _ => false,
-    }
+fn is_garbled(plan: &CheckedPlan, index: usize) -> bool {
+    matches!(plan.derived(index), Derived::Circuits(_))
 }
 
 /// Bytes that each party sends in step `index`, up and down. Of what comes with the first batch
 /// alone, nothing is counted where `is_later`.
-fn cost_of(plan: &Plan, index: usize, is_later: bool) -> [u64; 2] {
+fn cost_of(plan: &CheckedPlan, index: usize, is_later: bool) -> [u64; 2] {
     let cost = cost::step(plan, index, IMAGES);
     let once = match &plan.steps[index].kind {
-        StepKind::Linear(linear)
-            if is_later && linear.engine == Engine::Batch && cost::published(plan) > 0 =>
-        {
-            let rows = plan.steps[index].value.len() * linear.published_row_bytes();
+        StepKind::SharedLinear(linear) if is_later && cost::published(plan) > 0 => {
+            let rows = plan.steps[index].value.len() * linear.rlwe.answer_bytes_a();
             [cost::SEED_BYTES as u64, rows as u64]
         }
         _ => [0, 0],
@@ -83,7 +76,7 @@ fn cost_of(plan: &Plan, index: usize, is_later: bool) -> [u64; 2] {
 }
 
 /// The messages are those of the plan's steps in order, each with the bytes that its cost says.
-fn follow(name: &str, plan: &Plan, messages: &[Message], is_later: bool) {
+fn follow(name: &str, plan: &CheckedPlan, messages: &[Message], is_later: bool) {
     let mut messages = messages.iter();
     for (index, step) in plan.steps.iter().enumerate() {
         let [up, down] = cost_of(plan, index, is_later);
@@ -122,9 +115,8 @@ fn client_aided_steps_send_what_they_cost() {
         (Some((11, 9)), WordSize::U32, 2),
     ] {
         let built = aided(if bits.is_none() { 1 } else { 4 }, bits);
-        let mut steps = built.plan.linear_steps();
         assert!(has_words(&built, word));
-        assert!(steps.any(|(_, _, linear)| linear.parts.len() == parts));
+        assert!(built.plan.steps.iter().any(|step| networks::parts(step) == parts));
         let records = transcript::record("aided", &built, &[Batch(IMAGES)]);
         follow("aided", &built.plan, &records[0].messages, false);
     }
@@ -145,8 +137,8 @@ fn first_batches_send_what_comes_once() {
         // Beside what is counted: names of publications and keys, and what one party has of them.
         let (once, names) = if cost::publication(plan) > 0 {
             ([0, cost::publication(plan)], [37, 32])
-        } else if slots::key_bytes(plan) > 0 {
-            ([slots::key_bytes(plan), 0], [32, 1])
+        } else if plan.slot_key_bytes() > 0 {
+            ([plan.slot_key_bytes(), 0], [32, 1])
         } else {
             ([seeds as u64, cost::published(plan)], [0, 0])
         };

@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use common::{
     network,
     networks::{
+        parts,
         Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared, wide,
     },
     transcript::{
@@ -16,7 +17,7 @@ use common::{
         Act::{self, Batch, Online, Prepare, Reconnect},
     },
 };
-use pronghorn_plan::{BuildOptions, Engine, TrustLevel, WordSize, encrypted::schedule::Passes};
+use pronghorn_plan::{BuildOptions, Engine, TrustLevel, WordSize, planner::schedule::Passes};
 use pronghorn_ring::SimdLevel;
 
 /// Several batches on one connection, then one whose offline part comes first.
@@ -64,8 +65,7 @@ cases! {
     // Weights in two digits.
     client_aided_two_digits: {
         let built = aided(4, Some((11, 9)));
-        let is_split = |linear: &pronghorn_plan::LinearPlan| linear.parts.len() == 2;
-        assert!(built.plan.linear_steps().any(|(_, _, linear)| is_split(linear)));
+        assert!(built.plan.steps.iter().any(|step| parts(step) == 2));
         built
     }, &[Batch(2)];
 

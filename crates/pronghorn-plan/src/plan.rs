@@ -4,7 +4,7 @@ use pronghorn_graph::fixed::{Finish, ValueSpec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{checked::CheckedPlan, step::StepKind, trust::TrustLevel};
+use crate::{checked::CheckedPlan, rlwe::Rlwe, step::StepKind, trust::TrustLevel};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
 pub const FORMAT: u16 = 5;
@@ -181,5 +181,11 @@ impl Plan {
     /// Elements of one image's result after [`Plan::finish`].
     pub fn output_len(&self) -> usize {
         self.output_shape().iter().product()
+    }
+
+    /// The linear steps by RLWE, with their parameters.
+    pub fn linear_steps(&self) -> impl Iterator<Item = (usize, &Step, &Rlwe)> {
+        let steps = self.steps.iter().enumerate();
+        steps.filter_map(|(index, step)| Some((index, step, step.kind.as_step().rlwe()?)))
     }
 }

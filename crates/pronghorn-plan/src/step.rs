@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cost::{Cost, Once, StepMemory},
     plan::{Plan, Step},
+    rlwe::Rlwe,
     share_form::{ShareForm, ShareRules},
     steps::{
         activation::{
@@ -230,6 +231,11 @@ pub trait StepPlan: ShareRules {
 
     /// The step in words and numbers, for people.
     fn describe(&self, step: &Compiled<'_>) -> Description;
+
+    /// Ring, modulus and dropped bits, of a linear step by RLWE.
+    fn rlwe(&self) -> Option<&Rlwe> {
+        None
+    }
 
     /// Images of a full block: batches of whole blocks waste nothing.
     fn block(&self) -> usize {

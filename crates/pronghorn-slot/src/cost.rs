@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_he::bfv::{Answer, AnswerFormat, Parameters, Workload};
 
-pub(crate) use choice::variants;
 pub use choice::{Choice, DEGREES, choose, choose_modulo, common_modulus, parameters};
 
 use super::{

@@ -53,7 +53,7 @@ pub fn check(built: &Built, inputs: &[f32], batch: usize) {
     let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
     let mut client =
         ClientRun::new(model.plan().clone(), inputs, batch).expect("inputs fit the plan");
-    let mut server = ServerRun::new(model.clone(), batch).expect("the batch fits");
+    let mut server = ServerRun::new(&model, batch).expect("the batch fits");
     exchange(&mut client, &mut server).expect("an honest run succeeds");
     let progress = client.progress();
     assert_eq!(progress.done, progress.total);

@@ -6,8 +6,8 @@
 use std::{env, fmt::Write as _, fs, path::PathBuf, sync::Arc};
 
 use pronghorn_engine::{
-    ClientKeys, ClientPreparation, ClientPrepared, ClientRun, EngineError, KeyCache, Machine,
-    ServerKeys, ServerModel, ServerPreparation, ServerPrepared, ServerRun, Want,
+    ClientModel, ClientPreparation, ClientPrepared, ClientRun, Connection, Connections,
+    EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared, ServerRun, Want,
 };
 use pronghorn_graph::oracle;
 use pronghorn_plan::{Built, Plan};
@@ -101,9 +101,10 @@ impl Record {
 struct Line<'a> {
     case: &'a str,
     built: &'a Built,
+    client: Arc<ClientModel>,
     model: Arc<ServerModel>,
-    cache: KeyCache,
-    keys: (ClientKeys, ServerKeys),
+    connections: Connections,
+    keys: (Connection, Connection),
     prepared: Option<(ClientPrepared, ServerPrepared)>,
 }
 
@@ -116,13 +117,15 @@ fn seeds(case: &str, act: usize, party: Party) -> TestSeeds {
 pub fn record(case: &str, built: &Built, script: &[Act]) -> Vec<Record> {
     let mut model_seeds = TestSeeds::new(&format!("{case}, model"));
     let model = model_seeds.during(|| ServerModel::new(built));
-    let cache = KeyCache::default();
+    let connections = Connections::default();
+    let client = ClientModel::new(built.plan.clone()).expect("plans can be followed");
     let mut line = Line {
         case,
         built,
+        client: Arc::new(client),
         model: Arc::new(model.expect("weights fit the plan")),
-        keys: (ClientKeys::default(), ServerKeys::sharing(cache.clone())),
-        cache,
+        keys: (Connection::default(), connections.connect()),
+        connections,
         prepared: None,
     };
     if script.iter().any(|act| matches!(act, Act::Reconnect)) {
@@ -166,11 +169,11 @@ impl Line<'_> {
         let (ours, theirs) = prepared.unzip();
         let (mut client_seeds, mut server_seeds) = self.seeds(index);
         let client = || {
-            ClientRun::with_prepared(plan.clone(), &inputs, images, &self.keys.0, ours)
+            ClientRun::with_prepared(self.client.clone(), &inputs, images, &self.keys.0, ours)
                 .expect("inputs and preparation fit")
         };
         let server = || {
-            ServerRun::with_prepared(self.model.clone(), images, &self.keys.1, theirs)
+            ServerRun::with_prepared(&self.model, images, &self.keys.1, theirs)
                 .expect("batch and preparation fit")
         };
         let mut client = client_seeds.during(client);
@@ -198,9 +201,8 @@ impl Line<'_> {
     }
 
     fn prepare(&mut self, index: usize, images: usize) -> Record {
-        let plan = self.model.plan().clone();
         let (mut client_seeds, mut server_seeds) = self.seeds(index);
-        let client = || ClientPreparation::new(plan, images, &self.keys.0).expect("it begins");
+        let client = || ClientPreparation::new(&self.client, images, &self.keys.0).expect("it begins");
         let mut client = client_seeds.during(client);
         let server =
             || ServerPreparation::new(&self.model, images, &self.keys.1).expect("it begins");
@@ -224,12 +226,12 @@ impl Line<'_> {
     }
 
     fn reconnect(&mut self) -> Record {
-        let client = ClientKeys::default();
+        let client = Connection::default();
         client.offer_slot_seed(slot_seed());
         if let Some(publication) = self.keys.0.publication() {
             client.offer_publication(publication, 1);
         }
-        self.keys = (client, ServerKeys::sharing(self.cache.clone()));
+        self.keys = (client, self.connections.connect());
         Record {
             title: "a new connection".into(),
             ..Record::default()

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use pronghorn_graph::graph::{Graph, Tensor};
-use pronghorn_plan::{BuildOptions, Built, Engine, TrustLevel, WordSize, build};
+use pronghorn_plan::{
+    BuildOptions, Built, Engine, Step, StepKind, TrustLevel, WordSize, build,
+};
 
 /// Small deterministic numbers in (-1, 1).
 pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -319,7 +321,15 @@ pub fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
 /// Whether some linear step has words of this size.
 pub fn has_words(built: &Built, word: WordSize) -> bool {
     let mut steps = built.plan.linear_steps();
-    steps.any(|(_, _, linear)| linear.word == word)
+    steps.any(|(_, _, rlwe)| rlwe.word == word)
+}
+
+/// Answers of an element of a linear step in the clear; 0 of another step.
+pub fn parts(step: &Step) -> usize {
+    match &step.kind {
+        StepKind::ClearLinear(linear) => linear.parts.len(),
+        _ => 0,
+    }
 }
 
 /// Layers on shares in words of 64 bits.

@@ -182,6 +182,10 @@ impl StepPlan for ClearLinear {
         self.rows(&step.place).memory(&self.rlwe, batch)
     }
 
+    fn rlwe(&self) -> Option<&Rlwe> {
+        Some(&self.rlwe)
+    }
+
     fn describe(&self, _step: &Compiled<'_>) -> Description {
         let parts = if self.parts.len() > 1 {
             ", two digits"

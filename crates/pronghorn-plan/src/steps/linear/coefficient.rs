@@ -160,6 +160,10 @@ impl StepPlan for CoefficientLinear {
         Memory::both(words.saturating_mul(self.rlwe.word.rates().bytes))
     }
 
+    fn rlwe(&self) -> Option<&Rlwe> {
+        Some(&self.rlwe)
+    }
+
     fn describe(&self, step: &Compiled<'_>) -> Description {
         let ShareBits {
             value_bits,

@@ -107,6 +107,10 @@ impl StepPlan for SharedLinear {
         self.rows(&step.place).memory(&self.rlwe, batch)
     }
 
+    fn rlwe(&self) -> Option<&Rlwe> {
+        Some(&self.rlwe)
+    }
+
     fn describe(&self, _step: &Compiled<'_>) -> Description {
         let ShareBits {
             value_bits,
