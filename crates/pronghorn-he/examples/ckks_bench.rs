@@ -1,7 +1,8 @@
 //! Microseconds an operation of CKKS, the least of many runs on one core, a line an operation:
 //! `cargo run --release -p pronghorn-he --example ckks_bench [name of an operation]`.
 //!
-//! Sets of parameters are named by degree and primes: ciphertext primes + special primes of so many bits.
+//! Sets of parameters are named by degree and primes: ciphertext primes + special primes of so many
+//! bits.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ use pronghorn_ring::{
 /// Degree, primes of the ciphertexts, special primes.
 type Chain = (usize, &'static [u32], &'static [u32]);
 
-/// 50-bit primes, 2, 4 and 8 in all; then as large a data modulus as SEAL has at these degrees (72, 174, 389 bits).
+/// 50-bit primes, 2, 4 and 8 in all; then as large a data modulus as SEAL has at these degrees (72,
+/// 174, 389 bits).
 const WIDE: [Chain; 6] = [
     (4096, &[50], &[50]),
     (8192, &[50; 3], &[50]),
