@@ -1,5 +1,5 @@
-//! Times of BFV operations at N = 4096 and N = 8192, in microseconds on one core: the fastest of several runs, and two ways to a sum of
-//! products of rotations side by side, alternating.
+//! Times of BFV operations at N = 4096 and N = 8192, in microseconds on one core: the fastest of
+//! several runs, and two ways to a sum of products of rotations side by side, alternating.
 //!
 //! `cargo run --release -p pronghorn-bench --example bfv_bench`
 

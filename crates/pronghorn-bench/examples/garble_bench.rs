@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p pronghorn-bench --example garble_bench [rounds [level]]`
 //!
-//! Figures are of the message that went fastest. The ceiling they are compared with is AES alone, with one key and
-//! nothing else to do, in the same process: an AND takes four blocks to garble and two to evaluate.
+//! Figures are of the message that went fastest. The ceiling they are compared with is AES alone,
+//! with one key and nothing else to do, in the same process: an AND takes four blocks to garble and
+//! two to evaluate.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -58,8 +59,8 @@ impl Batch {
         }
     }
 
-    /// Bytes of tables a second, garbling and evaluating, of the message that went fastest: on a machine that
-    /// others use as well, what the code takes when it is left alone.
+    /// Bytes of tables a second, garbling and evaluating, of the message that went fastest: on a
+    /// machine that others use as well, what the code takes when it is left alone.
     fn run(&self, level: SimdLevel, delta: &Delta) -> [f64; 2] {
         let (circuit, instances) = (&self.circuit, self.instances);
         let mut garbler = Garbler::new(

@@ -1,5 +1,6 @@
-//! Nanoseconds of everything in this crate, at every level this CPU has, on one core, on data aligned to lines of the cache:
-//! `cargo run --release -p pronghorn-bench --example ring_bench [-- WORD...]` prints the lines that have all the words.
+//! Nanoseconds of everything in this crate, at every level this CPU has, on one core, on data
+//! aligned to lines of the cache: `cargo run --release -p pronghorn-bench
+//! --example ring_bench [-- WORD...]` prints the lines that have all the words.
 
 use std::hint::black_box;
 use std::time::Instant;

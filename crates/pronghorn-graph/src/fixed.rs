@@ -24,7 +24,7 @@ pub struct FixedGraph {
     pub nodes: Vec<FixedNode>,
     /// The value that is the result, before `finish`.
     pub output: usize,
-    /// What the client does to the result in floating point.
+    /// The client's operations on the result, in floating point.
     pub finish: Vec<Finish>,
 }
 
@@ -49,7 +49,7 @@ impl FixedGraph {
     }
 }
 
-/// What the client does last, in floating point, on the decoded result.
+/// The client's last operation, in floating point, on the decoded result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
@@ -66,7 +66,7 @@ pub enum Finish {
 pub struct FixedNode {
     /// The node of the model it comes from, for messages.
     pub name: String,
-    /// What it computes.
+    /// The operator.
     pub op: FixedOp,
     /// Values it reads.
     pub inputs: Vec<usize>,
@@ -93,7 +93,7 @@ impl ValueSpec {
         self.shape.iter().product()
     }
 
-    /// Whether it has no elements.
+    /// True if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -144,7 +144,8 @@ impl Digit {
         };
         match self {
             Self::Whole => integer,
-            // Both fit: the high part of an i32 is at most 2^31 / 2 in magnitude, for one bit or more.
+            // Both fit: the high part of an i32 is at most 2^31 / 2 in magnitude, for one bit or
+            // more.
             Self::High(bits) => ((i64::from(integer) - low(bits)) >> bits) as i32,
             Self::Low(bits) => low(bits) as i32,
         }

@@ -44,12 +44,12 @@ pub enum FloatError {
         operator: &'static str,
         /// Its shape.
         shape: Vec<usize>,
-        /// Which sample.
+        /// The sample.
         image: usize,
     },
 }
 
-/// What one value looks like over all samples and elements.
+/// Statistics of one value over all samples and elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueProfile {
     /// Smallest.
@@ -60,7 +60,7 @@ pub struct ValueProfile {
     pub mean_square: f64,
 }
 
-/// What every value of a graph looks like on samples.
+/// Statistics of every value of a graph on samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// One a node.

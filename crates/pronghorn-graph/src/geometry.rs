@@ -17,7 +17,7 @@ pub enum GeometryError {
     /// A size that is zero or beyond [`MAX_SIZE`].
     #[error("{field} is {value}; it must be from {least} to {MAX_SIZE}")]
     Size {
-        /// Which size.
+        /// The size.
         field: &'static str,
         /// Its value.
         value: usize,
@@ -97,7 +97,7 @@ impl Window {
         }
     }
 
-    /// Whether it is 1x1 at every position: each element is its own window.
+    /// True if it is 1x1 at every position: each element is its own window.
     pub fn is_point(&self) -> bool {
         *self
             == Self {
@@ -173,8 +173,8 @@ impl Window {
         at * self.stride[axis] + tap * self.dilation[axis] - self.padding[axis]
     }
 
-    /// Input elements in the window of output `element` of a pool over `(channels, height, width)`, for a size and an `output` of
-    /// [`Window::pool_output`].
+    /// Input elements in the window of output `element` of a pool over `(channels, height, width)`,
+    /// for a size and an `output` of [`Window::pool_output`].
     pub fn pooled(
         &self,
         input: [usize; 2],

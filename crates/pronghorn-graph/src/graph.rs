@@ -44,7 +44,7 @@ pub struct Graph {
 pub struct Node {
     /// The ONNX node's name (or its output's), for messages.
     pub name: String,
-    /// What it computes.
+    /// The operator.
     pub op: Op,
     /// Values it reads.
     pub inputs: Vec<usize>,
@@ -110,7 +110,7 @@ pub enum Op {
     AveragePool {
         /// The window.
         window: Window,
-        /// Whether padding counts in the divisor.
+        /// True if padding counts in the divisor.
         count_include_pad: bool,
     },
     /// Mean over `(H, W)` of each channel; `(C, H, W)` to `(C, 1, 1)`.
@@ -171,12 +171,12 @@ impl Op {
         }
     }
 
-    /// Whether the client computes it on the result, in floating point.
+    /// True if the client computes it on the result, in floating point.
     pub fn is_finish(&self) -> bool {
         matches!(self, Self::Softmax | Self::ArgMax | Self::Sigmoid)
     }
 
-    /// Whether it is a layer of secret weights.
+    /// True if it is a layer of secret weights.
     pub fn is_linear(&self) -> bool {
         matches!(
             self,
@@ -199,8 +199,8 @@ impl Op {
 
 impl Graph {
     /// Where the part begins that the client computes in floating point: the value before the first
-    /// of `Softmax`, `ArgMax` and `Sigmoid` on the way to the output, or the output itself; and those
-    /// operators' nodes in order, with any `Reshape` between or after them.
+    /// of `Softmax`, `ArgMax` and `Sigmoid` on the way to the output, or the output itself; and
+    /// those operators' nodes in order, with any `Reshape` between or after them.
     pub fn tail(&self) -> (usize, Vec<usize>) {
         let (mut value, mut nodes) = (self.output, Vec::new());
         while let Node { op, inputs, .. } = &self.nodes[value]
@@ -220,7 +220,7 @@ impl Graph {
         (value, nodes)
     }
 
-    /// How many times each value is read; being the result counts as one.
+    /// The number of reads of each value; being the result counts as one.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
         uses[self.output] = 1;

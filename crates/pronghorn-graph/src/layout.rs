@@ -6,9 +6,9 @@ use crate::{fixed::LocalOp, geometry::ConvGeometry};
 /// The element of an input that an output element copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Which input of the operator.
+    /// The input of the operator.
     pub input: usize,
-    /// Which of its elements.
+    /// The element of that input.
     pub index: usize,
 }
 
@@ -54,8 +54,8 @@ pub fn concat(shapes: &[&[usize]], axis: usize) -> Vec<Source> {
 }
 
 /// The inputs that a convolution's output at position `at` multiplies with one row of weights of
-/// `group`: writes the window of every channel of the group into `patch`, in the order of the weights,
-/// with zeros for padding. For a valid geometry.
+/// `group`: writes the window of every channel of the group into `patch`, in the order of the
+/// weights, with zeros for padding. For a valid geometry.
 pub fn patch<T: Copy + Default>(
     geometry: &ConvGeometry,
     group: usize,

@@ -3,8 +3,8 @@
 //! fixed-point evaluator every secure engine is tested against (the oracle).
 //!
 //! The way of a model: [`graph::Graph::from_json`], [`passes::run`], [`float::profile`] on samples,
-//! [`quantise::quantise`], and then [`oracle::evaluate`] says what every secure run must give. For runs on ciphertexts
-//! alone, [`polynomial::lower`] and [`polynomial::PolyGraph::evaluate`].
+//! [`quantise::quantise`], and then [`oracle::evaluate`] says what every secure run must give. For
+//! runs on ciphertexts alone, [`polynomial::lower`] and [`polynomial::PolyGraph::evaluate`].
 
 pub mod fixed;
 pub mod float;

@@ -1,7 +1,7 @@
 //! The oracle: the fixed-point graph evaluated plainly, written to be read.
 //!
-//! Every secure run must give exactly these integers. Each operator is a loop over its definition in
-//! 64 bits, and every value is checked against its proven range. Only images run in parallel.
+//! Every secure run must give exactly these integers. Each operator is a loop over its definition
+//! in 64 bits, and every value is checked against its proven range. Only images run in parallel.
 
 use rayon::prelude::*;
 use thiserror::Error;
@@ -26,7 +26,7 @@ pub enum OracleError {
         position: usize,
         /// The image it belongs to.
         image: usize,
-        /// What it is, as text.
+        /// Its value, as text.
         value: String,
     },
     /// The inputs are not a whole batch.
@@ -62,8 +62,8 @@ pub enum OracleError {
     },
 }
 
-/// The input's integers, `floor(x * 2^f + 1/2)` clamped to the input's range, and how many had to be
-/// clamped; for any number of images.
+/// The input's integers, `floor(x * 2^f + 1/2)` clamped to the input's range, and how many had to
+/// be clamped; for any number of images.
 ///
 /// # Errors
 /// When a value is infinite or NaN.
@@ -99,8 +99,8 @@ pub fn quantise_input(spec: &ValueSpec, values: &[f32]) -> Result<(Vec<i32>, usi
     Ok((integers, total))
 }
 
-/// The floor of a number in `0..2^32`, modulo 2^32: in additions only, which compilers turn into vector code where
-/// `f64::floor` and a conversion are calls and branches.
+/// The floor of a number in `0..2^32`, modulo 2^32: in additions only, which compilers turn into
+/// vector code where `f64::floor` and a conversion are calls and branches.
 fn floor(number: f64) -> i32 {
     // Above 2^52 floating-point numbers are the integers.
     const INTEGERS: f64 = (1u64 << 52) as f64;
@@ -267,7 +267,8 @@ fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
     }
 }
 
-/// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)` holds.
+/// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)`
+/// holds.
 fn linear(layer: &Linear, x: &[i32]) -> Vec<i64> {
     let geometry = &layer.geometry;
     let Ok([height, width]) = geometry.output() else {

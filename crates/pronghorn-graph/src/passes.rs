@@ -49,7 +49,7 @@ fn only_reader(graph: &Graph, value: usize) -> Option<usize> {
     }
 }
 
-/// Whether the node is the operator `Reshape`.
+/// True if the node is the operator `Reshape`.
 fn is_reshape(node: &Node) -> bool {
     node.op == Op::Reshape
 }

@@ -1,9 +1,10 @@
 //! Polynomial networks: what can be computed on ciphertexts alone.
 //!
-//! Weights are small integers over a common divisor, so that a product with a ciphertext is one with a
-//! small integer (nGraph-HE2, section 3.2, multiplies by residues; small integers cost a fraction of that). Values
-//! are real numbers, rounded nowhere but where encryption itself is inexact. [`PolyGraph::evaluate`] is the oracle of
-//! every encrypted run: the run's result differs from it by no more than the noise that the plan states.
+//! Weights are small integers over a common divisor, so that a product with a ciphertext is one
+//! with a small integer (nGraph-HE2, section 3.2, multiplies by residues; small integers cost a
+//! fraction of that). Values are real numbers, rounded nowhere but where encryption itself is
+//! inexact. [`PolyGraph::evaluate`] is the oracle of every encrypted run: the run's result differs
+//! from it by no more than the noise that the plan states.
 
 mod gains;
 mod lower;
@@ -21,7 +22,8 @@ use crate::{
     shape::OperatorError,
 };
 
-/// A network of additions and multiplications. Node `i` makes value `i`; inputs of a node come before it.
+/// A network of additions and multiplications. Node `i` makes value `i`; inputs of a node come
+/// before it.
 #[derive(Clone)]
 pub struct PolyGraph {
     /// The model's name, for messages.
@@ -30,7 +32,7 @@ pub struct PolyGraph {
     pub nodes: Vec<PolyNode>,
     /// The value that is the result, before `finish`.
     pub output: usize,
-    /// What the client does to the result in floating point.
+    /// The client's operations on the result, in floating point.
     pub finish: Vec<Finish>,
 }
 
@@ -39,7 +41,7 @@ pub struct PolyGraph {
 pub struct PolyNode {
     /// The node of the model it comes from, for messages.
     pub name: String,
-    /// What it computes.
+    /// The operator.
     pub op: PolyOp,
     /// Values it reads.
     pub inputs: Vec<usize>,
@@ -57,7 +59,7 @@ impl PolyNode {
         self.shape.iter().product()
     }
 
-    /// Whether it has no elements.
+    /// True if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -102,9 +104,10 @@ impl PolyOp {
 pub struct Layer {
     /// Sizes.
     pub geometry: ConvGeometry,
-    /// `(out_channels, in_channels/groups, kernel_h, kernel_w)`, row-major, `|w| < 2^15`; a weight is `w / divisor`.
+    /// `(out_channels, in_channels/groups, kernel_h, kernel_w)`, row-major, `|w| < 2^15`; a weight
+    /// is `w / divisor`.
     pub weights: Vec<i32>,
-    /// What the integers are multiples of the inverse of; positive.
+    /// The divisor: integers stand for multiples of its inverse. Positive.
     pub divisor: f64,
     /// One an output channel.
     pub bias: Vec<f64>,
@@ -128,7 +131,7 @@ impl Layer {
 pub struct Factor {
     /// One an element, `|factor| < 2^15`.
     pub factors: Vec<i32>,
-    /// What the integers are multiples of the inverse of; positive.
+    /// The divisor: integers stand for multiples of its inverse. Positive.
     pub divisor: f64,
     /// One an element.
     pub addends: Vec<f64>,
@@ -163,7 +166,7 @@ pub enum PolynomialError {
         operator: &'static str,
         /// Its shape.
         shape: Vec<usize>,
-        /// What is wrong.
+        /// The reason.
         source: Box<OperatorError>,
     },
     /// An option out of its bounds.
@@ -195,7 +198,7 @@ impl PolyGraph {
         self.nodes.iter().map(of).sum()
     }
 
-    /// How many times each value is read; being the result counts as one.
+    /// The number of reads of each value; being the result counts as one.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
         uses[self.output] = 1;
@@ -260,7 +263,8 @@ impl PolyOp {
 }
 
 impl Layer {
-    /// `out[o][y][x] = bias[o] + weights[o] . patch / divisor`, the patch being what the window at `(y, x)` holds.
+    /// `out[o][y][x] = bias[o] + weights[o] . patch / divisor`, the patch being what the window at
+    /// `(y, x)` holds.
     fn apply(&self, x: &[f64]) -> Vec<f64> {
         let geometry = &self.geometry;
         let Ok([height, width]) = geometry.output() else {

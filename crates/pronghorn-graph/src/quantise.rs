@@ -1,10 +1,10 @@
 //! From floating point to integers: scales, precisions and proven ranges.
 //!
 //! Scales are powers of two. Every layer of weights gets its input at the precision a
-//! [`PrecisionChooser`] picks; in front of it stands a `Requantise` that drops bits and clamps to the
-//! range seen on samples. Between two of those everything is exact, and the range of every value is
-//! proven by interval arithmetic with the actual integer weights, so nothing can overflow when
-//! running: what would is an error here.
+//! [`PrecisionChooser`] picks; in front of it stands a `Requantise` that drops bits and clamps to
+//! the range seen on samples. Between two of those everything is exact, and the range of every
+//! value is proven by interval arithmetic with the actual integer weights, so nothing can overflow
+//! when running: what would is an error here.
 
 mod alive;
 mod average;
@@ -23,12 +23,13 @@ use crate::{
     shape::OperatorError,
 };
 
-/// How many bits a layer works with.
+/// The bits that a layer works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
     /// Weights are integers of at most this many bits, sign included; 2 to 16.
     pub weight_bits: u32,
-    /// Inputs are integers of at most this many bits, sign included where there can be one; 2 to 24.
+    /// Inputs are integers of at most this many bits, sign included where there can be one; 2
+    /// to 24.
     pub input_bits: u32,
 }
 
@@ -54,19 +55,20 @@ impl PrecisionChooser for FixedPrecision {
     }
 }
 
-/// What [`quantise`] is told besides the graph.
+/// Options of [`quantise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantiseOptions {
     /// Factor on the ranges seen on samples, at least 1. With samples of the real inputs 1 is good;
     /// with made-up ones leave room.
     pub margin: f32,
-    /// Bits, sign included, of a value that would overflow in a `Square`, a `LeakyRelu`, an addition, a
-    /// concatenation or a pooling, and has to be rounded before it; 2 to 24.
+    /// Bits, sign included, of a value that would overflow in a `Square`, a `LeakyRelu`, an
+    /// addition, a concatenation or a pooling, and has to be rounded before it; 2 to 24.
     pub wide_bits: u32,
     /// Bits of the model's input where no layer of weights reads it; 2 to 24.
     pub plain_input_bits: u32,
-    /// Requantising costs more than precision, as in garbled circuits: a value that layers read is brought to one
-    /// precision for all its readers, and is clamped at powers of two, which take fewer gates than others.
+    /// Requantising costs more than precision, as in garbled circuits: a value that layers read is
+    /// brought to one precision for all its readers, and is clamped at powers of two, which take
+    /// fewer gates than others.
     pub costly_requantisation: bool,
 }
 
@@ -92,9 +94,9 @@ pub enum QuantiseError {
     Option {
         /// Which.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         found: String,
-        /// What it must be.
+        /// The values allowed.
         expected: &'static str,
     },
     /// The profile is one of another graph.
@@ -116,7 +118,7 @@ pub enum QuantiseError {
         operator: &'static str,
         /// Its shape.
         shape: Vec<usize>,
-        /// What the chooser said.
+        /// The chooser's reason.
         reason: String,
     },
     /// A precision that integers of this size cannot have.
@@ -129,7 +131,7 @@ pub enum QuantiseError {
         node: String,
         /// Its operator.
         operator: &'static str,
-        /// What was chosen.
+        /// The chosen precision.
         precision: Precision,
     },
     /// A value that does not fit in 32 bits.
@@ -159,7 +161,7 @@ pub enum QuantiseError {
         operator: &'static str,
         /// Its shape.
         shape: Vec<usize>,
-        /// What is wrong.
+        /// The reason.
         source: Box<OperatorError>,
     },
     /// The result did not pass its own checks.
@@ -169,8 +171,8 @@ pub enum QuantiseError {
 
 /// The fixed-point form of `graph`, whose values look like `profile` on samples.
 ///
-/// Run [`crate::passes::run`] before, and profile its result: normalisations that are not folded cost a
-/// layer each.
+/// Run [`crate::passes::run`] before, and profile its result: normalisations that are not folded
+/// cost a layer each.
 ///
 /// # Errors
 /// When an option, the chooser or a range does not allow it; names the node and what to do.

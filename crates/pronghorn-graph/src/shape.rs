@@ -14,9 +14,9 @@ pub enum OperatorError {
     /// The wrong number of inputs.
     #[error("it has {found} inputs, but takes {expected}")]
     Inputs {
-        /// How many it takes.
+        /// The number it takes.
         expected: &'static str,
-        /// How many there are.
+        /// The number there is.
         found: usize,
     },
     /// An input with the wrong number of dimensions.
@@ -33,7 +33,7 @@ pub enum OperatorError {
          export the model again with fixed shapes"
     )]
     OutputShape {
-        /// What it computes.
+        /// The operator.
         expected: Vec<usize>,
         /// What is declared.
         found: Vec<usize>,
@@ -53,9 +53,9 @@ pub enum OperatorError {
     Parameter {
         /// Which.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         found: String,
-        /// What it must be.
+        /// The values allowed.
         expected: String,
     },
     /// Sizes of a window that do not go together.

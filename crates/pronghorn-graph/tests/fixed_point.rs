@@ -446,8 +446,8 @@ fn inputs_are_checked_rounded_and_clamped() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Close to the float network on the samples; no value ever outside its proven range, for inputs
-    /// far from them; and every pass and precision on the way.
+    /// Close to the float network on the samples; no value ever outside its proven range, for
+    /// inputs far from them; and every pass and precision on the way.
     #[test]
     fn random_networks(seed: u64, signed: bool) {
         let network = random_network(seed, 7);

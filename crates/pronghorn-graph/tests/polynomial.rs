@@ -114,7 +114,8 @@ fn a_relu_is_named() {
     ));
 }
 
-/// Of a linear network the gain of the input is the largest Euclidean norm of a row, and the worst gain the same.
+/// Of a linear network the gain of the input is the largest Euclidean norm of a row, and the worst
+/// gain the same.
 #[test]
 fn gains_of_a_layer_are_its_norms() {
     let mut net = Net::new(&[40], 5);

@@ -1,19 +1,24 @@
-//! BFV on an RNS: exact arithmetic modulo a prime `t` on vectors of `N` slots, under encryption; sums, products with
-//! plaintexts and rotations, no products of ciphertexts.
+//! BFV on an RNS: exact arithmetic modulo a prime `t` on vectors of `N` slots, under encryption;
+//! sums, products with plaintexts and rotations, no products of ciphertexts.
 //!
-//! The packed additively homomorphic encryption of Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018, section
-//! III), as Fan and Vercauteren's scheme (ePrint 2012/144) with `t = 1 mod 2N`. The ring, its primes, the keys and their
-//! seeds are those of [`rns`](crate::rns). A message `m` sits in a ciphertext as `round(Q m / t)`, so that what wraps
-//! around `t` wraps around `Q` and no term of `Q mod t` enters the noise. In reading order:
+//! The packed additively homomorphic encryption of Gazelle (Juvekar, Vaikuntanathan, Chandrakasan,
+//! USENIX Security 2018, section III), as Fan and Vercauteren's scheme (ePrint 2012/144) with
+//! `t = 1 mod 2N`. The ring, its primes, the keys and their seeds are those of [`rns`](crate::rns).
+//! A message `m` sits in a ciphertext as `round(Q m / t)`, so that what wraps around `t` wraps
+//! around `Q` and no term of `Q mod t` enters the noise. In reading order:
 //!
-//! * [`Parameters`]: degree, primes, how keys are switched, `t`; at least 128 bits of security. [`Workload`]: which fit a task.
+//! * [`Parameters`]: degree, primes, how keys are switched, `t`; at least 128 bits of security.
+//!   [`Workload`]: which fit a task.
 //! * [`Plaintext`], [`Multiplier`]: values as polynomials.
 //! * [`SecretKey`], [`Encryptor`], [`PublicKey`], [`EvaluationKeys`]: keys, encryption, decryption.
-//! * [`Ciphertext`]: arithmetic; [`rotated_products`], [`Products`]: sums of products of rotations, which matrices are made of.
-//! * [`Hider`], [`Answer`]: what makes a result safe and short to send to the owner of the key, who gets an additive share of it.
+//! * [`Ciphertext`]: arithmetic; [`rotated_products`], [`Products`]: sums of products of rotations,
+//!   which matrices are made of.
+//! * [`Hider`], [`Answer`]: what makes a result safe and short to send to the owner of the key, who
+//!   gets an additive share of it.
 //! * [`Noise`]: bounds, before anything is encrypted. [`wire`]: bytes.
 //!
-//! Slots are in two rows of `N / 2`; rotations turn both rows alike, and there is one that swaps them.
+//! Slots are in two rows of `N / 2`; rotations turn both rows alike, and there is one that swaps
+//! them.
 
 mod ciphertext;
 mod encode;

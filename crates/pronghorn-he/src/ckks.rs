@@ -1,9 +1,10 @@
 //! CKKS on an RNS: approximate arithmetic on vectors of complex numbers, under encryption.
 //!
-//! The scheme is that of Cheon, Kim, Kim, Song ("Homomorphic encryption for arithmetic of approximate numbers", ASIACRYPT
-//! 2017) in the RNS form of Cheon, Han, Kim, Kim, Song (ePrint 2018/931), with the key switching of Han and Ki
-//! (ePrint 2019/688). One code base for words of 32 and of 64 bits. The ring, the keys and their switching are those of
-//! [`rns`](crate::rns). In reading order:
+//! The scheme is that of Cheon, Kim, Kim, Song ("Homomorphic encryption for arithmetic of
+//! approximate numbers", ASIACRYPT
+//! 2017) in the RNS form of Cheon, Han, Kim, Kim, Song (ePrint 2018/931), with the key switching of
+//!       Han and Ki (ePrint 2019/688). One code base for words of 32 and of 64 bits. The ring, the
+//!       keys and their switching are those of [`rns`](crate::rns). In reading order:
 //!
 //! * [`Parameters`]: degree, chain of primes, special primes; at least 128 bits of security.
 //! * [`Message`], [`Plaintext`], [`Scalar`]: values as polynomials.
@@ -12,8 +13,8 @@
 //! * [`PublicKey::flood`]: what makes a result safe to send to the owner of the key.
 //! * [`Noise`]: bounds, before anything is encrypted. [`wire`]: bytes.
 //!
-//! Decrypted values are for the owner of the secret key alone: whoever sees them together with the ciphertexts can compute
-//! the key (Li, Micciancio, EUROCRYPT 2021).
+//! Decrypted values are for the owner of the secret key alone: whoever sees them together with the
+//! ciphertexts can compute the key (Li, Micciancio, EUROCRYPT 2021).
 
 mod ciphertext;
 mod encode;

@@ -1,9 +1,11 @@
-//! Encryption on rings (RLWE), for linear layers on encrypted values and for whole encrypted networks.
+//! Encryption on rings (RLWE), for linear layers on encrypted values and for whole encrypted
+//! networks.
 //!
-//! * [`rlwe`]: values in coefficients modulo one prime, with a seeded `a` that many secrets share. Servers only add up rows of
-//!   words with small integer weights, so it needs no evaluation keys and no products of ciphertexts. [`shares`] gives
-//!   answers as additive shares.
-//! * [`rns`]: the ring on several primes, with its keys and key switching, that the schemes below stand on.
+//! * [`rlwe`]: values in coefficients modulo one prime, with a seeded `a` that many secrets share.
+//!   Servers only add up rows of words with small integer weights, so it needs no evaluation keys
+//!   and no products of ciphertexts. [`shares`] gives answers as additive shares.
+//! * [`rns`]: the ring on several primes, with its keys and key switching, that the schemes below
+//!   stand on.
 //! * [`ckks`]: approximate numbers in slots; sums, products, rotations.
 //! * [`bfv`]: integers modulo a prime in slots; sums, products with plaintexts, rotations.
 //! * [`noise`]: bounds for [`rlwe`] and [`shares`]; each of the other schemes has its own.

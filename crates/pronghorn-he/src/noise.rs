@@ -1,4 +1,4 @@
-//! How large the noise of a linear combination of fresh ciphertexts can be.
+//! Bounds on the noise of linear combinations of fresh ciphertexts.
 
 use pronghorn_ring::sample::ERROR_ETA;
 
@@ -17,19 +17,22 @@ pub const FAILURE_BITS: u32 = 64;
 ///
 /// A centred binomial is a sum of `2 eta` independent centred bits of range one, so by Hoeffding's
 /// lemma it is sub-Gaussian with variance proxy `2 eta / 4`, which is its variance, and
-/// `Pr[|sum| > t] <= 2 exp(-t^2 / (2 * ERROR_VARIANCE * norm2^2))` holds exactly, not asymptotically.
-/// Errors are never larger than `eta`, which gives the second bound (`norm1`: sum of `|w_i|`).
+/// `Pr[|sum| > t] <= 2 exp(-t^2 / (2 * ERROR_VARIANCE * norm2^2))` holds exactly, not
+/// asymptotically. Errors are never larger than `eta`, which gives the second bound (`norm1`: sum
+/// of `|w_i|`).
 pub fn linear_bound(norm1: f64, norm2: f64) -> u64 {
     let probable = ERROR_VARIANCE.sqrt() * norm2 * tail();
     let certain = f64::from(ERROR_ETA) * norm1;
     probable.min(certain).ceil() as u64
 }
 
-/// Bound on the noise of answers whose `a` lost its `dropped` low bits (modulus switching), exceeded with probability at
-/// most `2^-FAILURE_BITS`: `sum_j s_j d_j` with `n` ternary `s_j`, and `|d_j| <= 2^(dropped - 1)`.
+/// Bound on the noise of answers whose `a` lost its `dropped` low bits (modulus switching),
+/// exceeded with probability at most `2^-FAILURE_BITS`: `sum_j s_j d_j` with `n` ternary `s_j`, and
+/// `|d_j| <= 2^(dropped - 1)`.
 ///
-/// Uniform over -1, 0 and 1 is sub-Gaussian with its variance, 2/3, as proxy (`(1 + 2 cosh t) / 3 <= exp(t^2 / 3)`), so
-/// the bound holds for all `d_j` that do not depend on the secret, without assuming that they look random.
+/// Uniform over -1, 0 and 1 is sub-Gaussian with its variance, 2/3, as proxy
+/// (`(1 + 2 cosh t) / 3 <= exp(t^2 / 3)`), so the bound holds for all `d_j` that do not depend on
+/// the secret, without assuming that they look random.
 pub fn dropped_a_bound(n: usize, dropped: u32) -> u64 {
     if dropped == 0 {
         return 0;

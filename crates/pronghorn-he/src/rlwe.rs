@@ -85,8 +85,9 @@ impl<W: Word> RlweRing<W> {
         self.security
     }
 
-    /// Switches the modulus of the `a` of an answer: from the NTT domain to coefficients without their `dropped`
-    /// low bits. Nothing happens where none are dropped. Variable time: `a` is public.
+    /// Switches the modulus of the `a` of an answer: from the NTT domain to coefficients without
+    /// their `dropped` low bits. Nothing happens where none are dropped. Variable time: `a` is
+    /// public.
     pub fn drop_low_bits_public(&self, a: &mut [W], dropped: u32) {
         if dropped > 0 {
             self.ntt.inverse(a);
@@ -94,8 +95,9 @@ impl<W: Word> RlweRing<W> {
         }
     }
 
-    /// Undoes [`drop_low_bits_public`](Self::drop_low_bits_public) but for the bits dropped, in whose place comes their
-    /// middle: back in the NTT domain, each coefficient off by at most `2^(dropped - 1)`.
+    /// Undoes [`drop_low_bits_public`](Self::drop_low_bits_public) but for the bits dropped, in
+    /// whose place comes their middle: back in the NTT domain, each coefficient off by at most
+    /// `2^(dropped - 1)`.
     pub fn restore_low_bits_public(&self, a: &mut [W], dropped: u32) {
         if dropped > 0 {
             let middle = W::from_u64(1 << (dropped - 1));
@@ -106,7 +108,7 @@ impl<W: Word> RlweRing<W> {
         }
     }
 
-    /// How many secrets a batch needs.
+    /// The number of secrets that a batch needs.
     pub fn blocks(&self, batch: usize) -> usize {
         batch.div_ceil(self.n())
     }
@@ -123,14 +125,15 @@ pub fn a_generator(seed: &Seed) -> Prg {
     Prg::new(seed, "pronghorn 2026 RLWE public a")
 }
 
-/// The residue of a coefficient of a secret or an error, for a modulus above 128: without a multiplication, so that loops are vectorised.
+/// The residue of a coefficient of a secret or an error, for a modulus above 128: without a
+/// multiplication, so that loops are vectorised.
 #[inline(always)]
 pub(crate) fn small_residue<W: Word>(q: &Prime<W>, value: i8) -> W {
     let negative = i64::from(value >> 7);
     W::from_u64((i64::from(value) + (negative & q.value() as i64)) as u64)
 }
 
-/// How a message is placed in a word, and what of the answer's word arrives.
+/// The place of a message in a word, and the bits of the answer's word that arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// A message `m` is `m << scale_log` in a coefficient.
@@ -175,9 +178,9 @@ impl<W: Word> Drop for SecretKey<W> {
 }
 
 impl<W: Word> SecretKey<W> {
-    /// Draws `blocks` secrets, and the generator of the errors, from `seed`. A seed makes one key, and
-    /// a key encrypts every `(row, block)` at most once: an `(a, error)` pair must never
-    /// meet two messages. Callers draw a fresh seed for each linear step of each batch.
+    /// Draws `blocks` secrets, and the generator of the errors, from `seed`. A seed makes one key,
+    /// and a key encrypts every `(row, block)` at most once: an `(a, error)` pair must never meet
+    /// two messages. Callers draw a fresh seed for each linear step of each batch.
     pub fn generate(ring: &RlweRing<W>, blocks: usize, seed: &Seed) -> Self {
         let n = ring.n();
         let secrets = Prg::new(seed, "pronghorn 2026 RLWE ternary secrets");
@@ -200,14 +203,15 @@ impl<W: Word> SecretKey<W> {
         }
     }
 
-    /// Encrypts a row: `b[j] = scale * messages[j] + e_j - (a s)_j`, block after block. The last block may be
-    /// shorter than `N`: coefficients that hold no image are neither made nor sent.
+    /// Encrypts a row: `b[j] = scale * messages[j] + e_j - (a s)_j`, block after block. The last
+    /// block may be shorter than `N`: coefficients that hold no image are neither made nor sent.
     ///
-    /// Cost a block: an inverse NTT, `N` products, `N` errors. `a` is in the NTT domain; `b` in coefficients.
+    /// Cost a block: an inverse NTT, `N` products, `N` errors. `a` is in the NTT domain; `b` in
+    /// coefficients.
     ///
     /// # Errors
-    /// When some `|messages[j]| << scale_log` exceeds `q / 2`, which no plan of ours asks for; `b` is then no
-    /// ciphertext and must not be sent.
+    /// When some `|messages[j]| << scale_log` exceeds `q / 2`, which no plan of ours asks for; `b`
+    /// is then no ciphertext and must not be sent.
     pub fn encrypt_row(
         &self,
         row: u64,
@@ -227,7 +231,8 @@ impl<W: Word> SecretKey<W> {
         if inside { Ok(()) } else { Err(TooLarge) }
     }
 
-    /// Decrypts a row of an answer into `messages`; `a` is in the NTT domain, `b` holds words without their dropped bits.
+    /// Decrypts a row of an answer into `messages`; `a` is in the NTT domain, `b` holds words
+    /// without their dropped bits.
     ///
     /// # Errors
     /// When a message lies outside `encoding.low..=encoding.high`.
@@ -248,7 +253,8 @@ impl<W: Word> SecretKey<W> {
         if inside { Ok(()) } else { Err(OutOfRange) }
     }
 
-    /// Calls `f` with each block of a row of `len` words: its number, its words' range, `a * s_block`, and room for errors.
+    /// Calls `f` with each block of a row of `len` words: its number, its words' range,
+    /// `a * s_block`, and room for errors.
     pub(crate) fn with_masks(
         &self,
         a: &[W],

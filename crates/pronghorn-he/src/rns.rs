@@ -1,13 +1,15 @@
 //! The ring on an RNS that schemes with values in slots share: primes, keys, key switching, bytes.
 //!
-//! A ciphertext is polynomials `c_0 ... c_d` in `Z[X] / (X^N + 1)` modulo a chain of primes, and `c_0 + c_1 s + ... + c_d s^d` is
-//! what a scheme makes of a message. How it makes it, and what noise means to it, is the scheme's: [`ckks`](crate::ckks)
-//! and [`bfv`](crate::bfv) stand on this. In reading order:
+//! A ciphertext is polynomials `c_0 ... c_d` in `Z[X] / (X^N + 1)` modulo a chain of primes, and
+//! `c_0 + c_1 s + ... + c_d s^d` is what a scheme makes of a message. How it makes it, and what
+//! noise means to it, is the scheme's: [`ckks`](crate::ckks) and [`bfv`](crate::bfv) stand on this.
+//! In reading order:
 //!
-//! * [`Parameters`]: degree, chain of primes, special primes, digits of a key switch; at least 128 bits of security.
+//! * [`Parameters`]: degree, chain of primes, special primes, digits of a key switch; at least 128
+//!   bits of security.
 //! * [`SecretKey`], [`Encryptor`], [`PublicKey`]: keys, and encryption with `a` from a seed.
-//! * [`EvaluationKeys`]: relinearisation and rotations. Polynomials are cut into digits (`digits`), which are raised to all
-//!   primes, multiplied with a key and divided (`switch`).
+//! * [`EvaluationKeys`]: relinearisation and rotations. Polynomials are cut into digits (`digits`),
+//!   which are raised to all primes, multiplied with a key and divided (`switch`).
 //! * [`Ciphertext`]: arithmetic with limbs checked; [`slices`]: the same on bare words.
 //! * [`wire`]: bytes of polynomials and keys.
 //!

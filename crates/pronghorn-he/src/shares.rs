@@ -1,30 +1,38 @@
-//! Additive shares in the coefficients of RLWE: messages modulo a power of two, answers that hide everything but their value.
+//! Additive shares in the coefficients of RLWE: messages modulo a power of two, answers that hide
+//! everything but their value.
 //!
-//! A share `m` modulo `2^bits` sits in a word as `round(q m / 2^bits)`, so that what wraps around `2^bits` wraps around `q`, and both
-//! parties' shares may be encoded each on its own. The server of a linear step adds to its answer
+//! A share `m` modulo `2^bits` sits in a word as `round(q m / 2^bits)`, so that what wraps around
+//! `2^bits` wraps around `q`, and both parties' shares may be encoded each on its own. The server
+//! of a linear step adds to its answer
 //!
-//! * an encryption of zero under the client's [`PublicKey`], so that `a' = W a + a_0 u + e` is a sample of RLWE with the secret `u`
-//!   and tells the client, who knows every `a`, nothing of `W`;
-//! * a mask that is uniform modulo `q` on every coefficient of `b'` that it sends, so that neither value nor noise show.
+//! * an encryption of zero under the client's [`PublicKey`], so that `a' = W a + a_0 u + e` is a
+//!   sample of RLWE with the secret `u` and tells the client, who knows every `a`, nothing of `W`;
+//! * a mask that is uniform modulo `q` on every coefficient of `b'` that it sends, so that neither
+//!   value nor noise show.
 //!
 //! # Publishing `a'`
 //!
-//! `a'` depends on the client's `a` and `a_0`, which are public, and on the server's `W`, `u` and `e`, on no input. So one `a'` serves
-//! any number of batches, as long as the client takes a fresh secret `s` for each, and the server adds `b_0 u` with the same `u`
-//! ([`Rerandomiser`]) and a fresh mask ([`Hider`]) to each answer:
+//! `a'` depends on the client's `a` and `a_0`, which are public, and on the server's `W`, `u` and
+//! `e`, on no input. So one `a'` serves any number of batches, as long as the client takes a fresh
+//! secret `s` for each, and the server adds `b_0 u` with the same `u` ([`Rerandomiser`]) and a
+//! fresh mask ([`Hider`]) to each answer:
 //!
-//! * The client sees `a'`, one RLWE sample a row, and for every batch words that the masks make uniform and independent of all else.
-//! * The server sees, for every batch, samples under that batch's secret with the same `a` in all: RLWE with one `a` for many secrets
-//!   (Peikert, Vaikuntanathan, Waters, CRYPTO 2008), which costs a factor of as many secrets in the advantage, as blocks of one batch do. So
-//!   who uses this bounds their number, and keeps as many bits of security above 128.
-//! * A malicious client that sends a `b_0` which is no RLWE sample has coefficients of `b_0 u` in its sums. What it learns of them through results
-//!   adds up over all batches with this `u`, and with `u` it has the row of `W`: the number of images it may ask for is what limits that.
-//! * The noise of an answer, `W e + e_0 u + e s`, has the size it has with a fresh `u`. The parties never compare notes on it: the shares'
-//!   errors end within the next protocol.
+//! * The client sees `a'`, one RLWE sample a row, and for every batch words that the masks make
+//!   uniform and independent of all else.
+//! * The server sees, for every batch, samples under that batch's secret with the same `a` in all:
+//!   RLWE with one `a` for many secrets (Peikert, Vaikuntanathan, Waters, CRYPTO 2008), which costs
+//!   a factor of as many secrets in the advantage, as blocks of one batch do. So who uses this
+//!   bounds their number, and keeps as many bits of security above 128.
+//! * A malicious client that sends a `b_0` which is no RLWE sample has coefficients of `b_0 u` in
+//!   its sums. What it learns of them through results adds up over all batches with this `u`, and
+//!   with `u` it has the row of `W`: the number of images it may ask for is what limits that.
+//! * The noise of an answer, `W e + e_0 u + e s`, has the size it has with a fresh `u`. The parties
+//!   never compare notes on it: the shares' errors end within the next protocol.
 //!
-//! The shares of the answer are what each party rounds its word to, with `guard` bits below the unit: `2^guard y + delta` modulo
-//! `2^(bits + guard)`, where `|delta| <= 1` as long as the noise is below [`ShareEncoding::noise_room`]. The next protocol
-//! drops the guard bits inside, where nobody sees them, and what comes out is exact.
+//! The shares of the answer are what each party rounds its word to, with `guard` bits below the
+//! unit: `2^guard y + delta` modulo `2^(bits + guard)`, where `|delta| <= 1` as long as the noise
+//! is below [`ShareEncoding::noise_room`]. The next protocol drops the guard bits inside, where
+//! nobody sees them, and what comes out is exact.
 
 use pronghorn_ring::{
     Prime, Word,
@@ -38,7 +46,7 @@ use crate::{
     rlwe::{self, RlweRing, Scratch, SecretKey},
 };
 
-/// How shares sit in words modulo `q`.
+/// The encoding of shares in words modulo `q`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareEncoding {
     modulus: u64,
@@ -49,7 +57,8 @@ pub struct ShareEncoding {
 }
 
 impl ShareEncoding {
-    /// Shares modulo `2^bits`, answers with `guard` bits more. `None` unless `bits + guard <= 32` and `2^(bits + guard + 1) <= q < 2^60`.
+    /// Shares modulo `2^bits`, answers with `guard` bits more. `None` unless `bits + guard <= 32`
+    /// and `2^(bits + guard + 1) <= q < 2^60`.
     pub fn new(modulus: u64, bits: u32, guard: u32) -> Option<Self> {
         let width = bits
             .checked_add(guard)
@@ -67,8 +76,9 @@ impl ShareEncoding {
         })
     }
 
-    /// Noise of an answer's coefficient must stay below this: with the rounding of both shares, half a unit each, and that of
-    /// [`ShareEncoding::decode`], the error is then below two units, so at most one.
+    /// Noise of an answer's coefficient must stay below this: with the rounding of both shares,
+    /// half a unit each, and that of [`ShareEncoding::decode`], the error is then below two units,
+    /// so at most one.
     pub fn noise_room(&self) -> u64 {
         // A unit less 1/16, twice what `decode` is off by beyond a half.
         let unit = self.modulus >> (self.bits + self.guard);
@@ -83,7 +93,8 @@ impl ShareEncoding {
         ((product + (1u128 << self.bits >> 1)) >> self.bits) as u64
     }
 
-    /// `round(2^(bits + guard) word / q)` modulo `2^32`, for a residue: off by at most `1/2 + 2^-5`.
+    /// `round(2^(bits + guard) word / q)` modulo `2^32`, for a residue: off by at most
+    /// `1/2 + 2^-5`.
     #[inline]
     pub fn decode(&self, word: u64) -> i32 {
         let product = u128::from(word) * u128::from(self.inverse);
@@ -91,8 +102,8 @@ impl ShareEncoding {
     }
 }
 
-/// Bound on the noise that a re-randomised answer has beyond the layer's own: `e_0 u + e s`, each a product with `n` ternary
-/// coefficients, exceeded with probability at most `2^-63`.
+/// Bound on the noise that a re-randomised answer has beyond the layer's own: `e_0 u + e s`, each a
+/// product with `n` ternary coefficients, exceeded with probability at most `2^-63`.
 pub fn zero_bound(n: usize) -> u64 {
     2 * noise::linear_bound(n as f64, (n as f64).sqrt())
 }
@@ -112,7 +123,8 @@ impl<W: Word> SecretKey<W> {
         self.encrypt_words(row, a, shares.iter().map(encode), scratch, b);
     }
 
-    /// The client's public key: encryptions of zero in all coefficients of all blocks, as row `row`.
+    /// The client's public key: encryptions of zero in all coefficients of all blocks, as row
+    /// `row`.
     pub fn encrypt_zeros(&self, row: u64, a: &[W], scratch: &mut Scratch<W>, b: &mut [W]) {
         self.encrypt_words(row, a, std::iter::repeat(W::default()), scratch, b);
     }
@@ -136,8 +148,8 @@ impl<W: Word> SecretKey<W> {
         });
     }
 
-    /// [`SecretKey::encrypt_shares`] in some coefficients of each block only: `shares` and `b` are `[block][position]`, and the other
-    /// coefficients are neither made nor sent.
+    /// [`SecretKey::encrypt_shares`] in some coefficients of each block only: `shares` and `b` are
+    /// `[block][position]`, and the other coefficients are neither made nor sent.
     #[expect(
         clippy::too_many_arguments,
         reason = "rows and blocks of sparse polynomials"
@@ -196,7 +208,8 @@ impl<W: Word> SecretKey<W> {
         }
     }
 
-    /// The client's shares of an answer, with their guard bits; `b` holds words without `dropped` low bits.
+    /// The client's shares of an answer, with their guard bits; `b` holds words without `dropped`
+    /// low bits.
     pub fn decrypt_shares(
         &self,
         a: &[W],
@@ -235,8 +248,9 @@ impl<W: Word> PublicKey<W> {
         Self { ring, a, b }
     }
 
-    /// `b_0 u` of each block for the secret `u` of a row ([`Rerandomiser::secrets`]), in coefficients: what an answer whose `a` was
-    /// [re-randomised](Rerandomiser::rerandomise) is to be added to.
+    /// `b_0 u` of each block for the secret `u` of a row ([`Rerandomiser::secrets`]), in
+    /// coefficients: what an answer whose `a` was [re-randomised](Rerandomiser::rerandomise) is to
+    /// be added to.
     pub fn zeros(
         &self,
         secret: &[W],
@@ -252,8 +266,8 @@ impl<W: Word> PublicKey<W> {
     }
 }
 
-/// The server's randomness that hides a layer in its `a'`: of each row a ternary secret and an error. For one client's `a`, and all
-/// batches that use them. Wiped on drop, no Debug.
+/// The server's randomness that hides a layer in its `a'`: of each row a ternary secret and an
+/// error. For one client's `a`, and all batches that use them. Wiped on drop, no Debug.
 pub struct Rerandomiser {
     secrets: Prg,
     errors: Prg,
@@ -284,7 +298,8 @@ impl Rerandomiser {
         transform(ring, small, secret);
     }
 
-    /// Hides row `row` of a layer: `a += a_0 u + e`, all in the NTT domain. Always to the same words, for the same `a_0`. Leaves `u` in `scratch`.
+    /// Hides row `row` of a layer: `a += a_0 u + e`, all in the NTT domain. Always to the same
+    /// words, for the same `a_0`. Leaves `u` in `scratch`.
     pub fn rerandomise<W: Word>(
         &self,
         ring: &RlweRing<W>,
@@ -340,7 +355,8 @@ impl Hider {
         }
     }
 
-    /// Hides part `row` of an answer behind uniform masks: `b += masks`, and the server's shares that they leave.
+    /// Hides part `row` of an answer behind uniform masks: `b += masks`, and the server's shares
+    /// that they leave.
     pub fn mask<W: Word>(
         &self,
         ring: &RlweRing<W>,
@@ -355,8 +371,8 @@ impl Hider {
         vector::add_assign(ring.modulus(), b, &masks);
     }
 
-    /// The server's shares of all rows of an answer, `[row][image]`, which [`Hiding::hide`] gives again: they are known before
-    /// anything of the client's is.
+    /// The server's shares of all rows of an answer, `[row][image]`, which [`Hiding::hide`] gives
+    /// again: they are known before anything of the client's is.
     pub fn shares<W: Word>(
         &self,
         ring: &RlweRing<W>,
@@ -389,7 +405,7 @@ fn draw_masks<W: Word>(
     }
 }
 
-/// What hides the answers of one linear step of one batch.
+/// Hides the answers of one linear step of one batch.
 #[derive(Clone, Copy)]
 pub struct Hiding<'a, W: Word> {
     /// The client's.
@@ -398,14 +414,15 @@ pub struct Hiding<'a, W: Word> {
     pub rerandomiser: &'a Rerandomiser,
     /// The server's, for this batch.
     pub hider: &'a Hider,
-    /// How shares sit in the answer's words.
+    /// The encoding of shares in the answer's words.
     pub encoding: ShareEncoding,
 }
 
 impl<W: Word> Hiding<'_, W> {
-    /// Re-randomises row `row` of an answer and hides its `b` behind a uniform mask, the negative of which is the server's share,
-    /// with guard bits. A row is hidden once for each [`Hider`], and its `a` once for each [`Rerandomiser`], or again to
-    /// the same words: none where it was published before.
+    /// Re-randomises row `row` of an answer and hides its `b` behind a uniform mask, the negative
+    /// of which is the server's share, with guard bits. A row is hidden once for each [`Hider`],
+    /// and its `a` once for each [`Rerandomiser`], or again to the same words: none where it was
+    /// published before.
     ///
     /// `a` is in the NTT domain, `b` in coefficients, of which the last block may be short.
     /// Cost: one forward NTT, one more for `a`, one inverse NTT a block.

@@ -5,8 +5,9 @@ use pronghorn_ring::{SimdLevel, Word, vectorised};
 
 use crate::rlwe::Encoding;
 
-/// `b = (messages << scale_log) + errors - mask mod q`; whether all `|messages| <= q / 2 >> scale_log`. Otherwise
-/// `b` may hold words that are no residues and hide nothing: it must not be sent.
+/// `b = (messages << scale_log) + errors - mask mod q`; whether all
+/// `|messages| <= q / 2 >> scale_log`. Otherwise `b` may hold words that are no residues and hide
+/// nothing: it must not be sent.
 #[must_use]
 pub fn encrypt<W: Word>(
     messages: &[i32],

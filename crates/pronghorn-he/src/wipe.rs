@@ -2,7 +2,8 @@
 
 use zeroize::optimization_barrier;
 
-/// Overwrites with zeros, which the compiler may not leave out. (`Zeroize` for slices writes one word at a time.)
+/// Overwrites with zeros, which the compiler may not leave out. (`Zeroize` for slices writes one
+/// word at a time.)
 pub(crate) fn wipe<T: Copy + Default>(values: &mut [T]) {
     values.fill(T::default());
     optimization_barrier(values);

@@ -1,4 +1,5 @@
-//! Encryption and decryption are inverse, noise is what its bound says, insecure parameters do not exist.
+//! Encryption and decryption are inverse, noise is what its bound says, insecure parameters do not
+//! exist.
 
 use pronghorn_he::{
     ParameterError, RlweRing, SecretKey, noise,
@@ -115,7 +116,8 @@ fn decryption_inverts_encryption() {
     }
 }
 
-/// At scale 1 a decryption shows message plus error: their distribution is what the security table assumes.
+/// At scale 1 a decryption shows message plus error: their distribution is what the security table
+/// assumes.
 #[test]
 fn errors_have_the_stated_variance_and_bound() {
     let q = largest_ntt_prime(31, N).expect("such a prime exists");
@@ -191,7 +193,8 @@ fn values_out_of_range_are_noticed() {
     assert!(decrypt(&rows, &rows.a[0], &rows.b[0], &encoding(8)).is_none());
 }
 
-/// Words of a message that is too large would not be uniform: they are never handed out as ciphertext.
+/// Words of a message that is too large would not be uniform: they are never handed out as
+/// ciphertext.
 #[test]
 fn messages_too_large_for_the_modulus_are_refused() {
     fn refused<W: Word>(bits: u32, scale_log: u32) {

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 const N: usize = 2048;
 
-/// One answer `sum_i weights[i] x_i` on shares: the sum of both parties' shares, modulo `2^(bits + guard)` and centred. With a fresh
-/// `a'`, or the one of an earlier batch.
+/// One answer `sum_i weights[i] x_i` on shares: the sum of both parties' shares, modulo
+/// `2^(bits + guard)` and centred. With a fresh `a'`, or the one of an earlier batch.
 fn layer<W: Word>(
     q: u64,
     (bits, guard, dropped): (u32, u32, u32),

@@ -36,7 +36,8 @@ impl Block {
         self.0
     }
 
-    /// The block whose bytes are those of `value`, little-endian: bit `i` of one is bit `i` of the other.
+    /// The block whose bytes are those of `value`, little-endian: bit `i` of one is bit `i` of the
+    /// other.
     #[inline(always)]
     pub const fn from_u128(value: u128) -> Self {
         Self(value.to_le_bytes())
@@ -141,7 +142,8 @@ mod tests {
         let (x, y) = (Block::from_u128(0x0123 << 64 | 0x4567), Block::from_u128(7));
         assert!(x.sigma().to_u128() == (0x0123 ^ 0x4567) << 64 | 0x0123);
         assert!((x ^ y).sigma() == x.sigma() ^ y.sigma());
-        // Three applications are the identity, and so is 1 + sigma + sigma^2 = 0: sigma + 1 = sigma^2.
+        // Three applications are the identity, and so is 1 + sigma + sigma^2 = 0: sigma + 1 =
+        // sigma^2.
         assert!(x.sigma().sigma().sigma() == x);
         assert!(x.sigma() ^ x == x.sigma().sigma());
     }

@@ -1,13 +1,15 @@
 //! Boolean circuits over XOR, AND and NOT, and what garbling them costs.
 //!
-//! A [`Builder`] takes inputs, combines [`Bit`]s and declares outputs; [`Builder::finish`] drops what no output
-//! needs and gives a [`Circuit`], plain data that both parties build alike from public parameters.
-//! Words are slices of bits, the lowest first; signed words are two's complement.
+//! A [`Builder`] takes inputs, combines [`Bit`]s and declares outputs; [`Builder::finish`] drops
+//! what no output needs and gives a [`Circuit`], plain data that both parties build alike from
+//! public parameters. Words are slices of bits, the lowest first; signed words are two's
+//! complement.
 //!
 //! # What a bit costs
 //!
-//! Every bit is `wire + known`: a *wire* has labels, a *known* bit is one that the garbler knows when it garbles
-//! (its share, its mask) and computes in plain. In bytes that the garbler sends for each instance:
+//! Every bit is `wire + known`: a *wire* has labels, a *known* bit is one that the garbler knows
+//! when it garbles (its share, its mask) and computes in plain. In bytes that the garbler sends for
+//! each instance:
 //!
 //! | gate | bytes | why |
 //! |---|---|---|
@@ -16,23 +18,27 @@
 //! | AND of a wire and a known bit | 16 | the generator half of a half gate |
 //! | AND of two wires | 32 | half gates |
 //!
-//! The inputs of the garbler cost nothing either: no labels are sent for them. The builder picks the gate.
+//! The inputs of the garbler cost nothing either: no labels are sent for them. The builder picks
+//! the gate.
 //!
 //! # Shares out of labels
 //!
-//! Additive shares need no adder that subtracts a mask: [`Builder::output_sum`] *projects* each bit's label onto a
-//! word (Ball, Malkin and Rosulek, CCS 2016): the two labels of a bit hash to two pads, and a
-//! correction of `log2 M` bits makes them differ by the bit's weight modulo `M`. The evaluator's pads add up to its share, the
-//! garbler's to the other, and `k` bits cost `k (k + 1) / 2` bits modulo `2^k` (bit `i` needs only `k - i`), where the
-//! adder costs `256 (k - 1)`. A weight may be the garbler's secret, which gives products: see [`Sum::add_product`].
+//! Additive shares need no adder that subtracts a mask: [`Builder::output_sum`] *projects* each
+//! bit's label onto a word (Ball, Malkin and Rosulek, CCS 2016): the two labels of a bit hash to
+//! two pads, and a correction of `log2 M` bits makes them differ by the bit's weight modulo `M`.
+//! The evaluator's pads add up to its share, the garbler's to the other, and `k` bits cost
+//! `k (k + 1) / 2` bits modulo `2^k` (bit `i` needs only `k - i`), where the adder costs
+//! `256 (k - 1)`. A weight may be the garbler's secret, which gives products: see
+//! [`Sum::add_product`].
 //!
 //! # A ReLU, derived
 //!
-//! Shares modulo `2^k`, `x = s + e` with `s` the garbler's. The sign is the top bit of the sum: `k - 2` AND gates and a
-//! half one for the carries. The product of `not sign` with `x` projects that bit twice, `2k` bits, and the evaluator's
-//! bits once with secret weights, `k (k + 1) / 2` bits. At `k = 20`: `37 * 16 + (40 + 210) / 8 = 592 + 31.25` bytes, and 20
-//! labels for the evaluator's input. Gazelle's circuit (figure 5, modulo `2^k` instead of `p`) has `3 (k - 1)` AND gates:
-//! 1,824 bytes, and 40 labels more. See [`garble`](crate::garble) for a whole protocol run.
+//! Shares modulo `2^k`, `x = s + e` with `s` the garbler's. The sign is the top bit of the sum:
+//! `k - 2` AND gates and a half one for the carries. The product of `not sign` with `x` projects
+//! that bit twice, `2k` bits, and the evaluator's bits once with secret weights, `k (k + 1) / 2`
+//! bits. At `k = 20`: `37 * 16 + (40 + 210) / 8 = 592 + 31.25` bytes, and 20 labels for the
+//! evaluator's input. Gazelle's circuit (figure 5, modulo `2^k` instead of `p`) has `3 (k - 1)` AND
+//! gates: 1,824 bytes, and 40 labels more. See [`garble`](crate::garble) for a whole protocol run.
 
 mod activation;
 mod builder;
@@ -87,7 +93,7 @@ enum Output {
     Sum(Sum),
 }
 
-/// How the parties' words of one output make its value.
+/// The way in which the parties' words of one output make its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// The evaluator's word is the value, the garbler's is 0.
@@ -142,14 +148,14 @@ impl Circuit {
         self.inputs.labelled.len()
     }
 
-    /// Labelled input bits of one instance: the evaluator's and the garbler's late ones, in the order of
-    /// declaration, the lowest bit of each word first.
+    /// Labelled input bits of one instance: the evaluator's and the garbler's late ones, in the
+    /// order of declaration, the lowest bit of each word first.
     pub fn labelled_bits(&self) -> usize {
         let widths = self.inputs.labelled.iter();
         widths.map(|&(width, _)| width as usize).sum()
     }
 
-    /// How each output is opened, in the order of declaration.
+    /// The opening of each output, in the order of declaration.
     pub fn openings(&self) -> impl ExactSizeIterator<Item = Opening> + '_ {
         self.outputs.iter().map(|output| match output {
             Output::Revealed(_) => Opening::Revealed,
@@ -158,10 +164,11 @@ impl Circuit {
         })
     }
 
-    /// The choice bits for the labels of the evaluator's words, in the order of labels, packed with the first in the
-    /// lowest bit of the first byte. `values` are by word, then by instance.
+    /// The choice bits for the labels of the evaluator's words, in the order of labels, packed with
+    /// the first in the lowest bit of the first byte. `values` are by word, then by instance.
     ///
-    /// Labels are ordered by tile of [`TILE`] instances, then by bit of the labelled words, then by instance.
+    /// Labels are ordered by tile of [`TILE`] instances, then by bit of the labelled words, then by
+    /// instance.
     ///
     /// # Panics
     /// Where there is a late input, whose labels need no choice, or a value is missing.

@@ -8,8 +8,8 @@
 //! * [`machine`]: what every protocol here is, a state machine without I/O.
 //! * [`ot`]: oblivious transfer.
 //!
-//! Everything is constant time in its secrets. Secrets are wiped on drop, and no type that holds one
-//! has a `Debug`.
+//! Everything is constant time in its secrets. Secrets are wiped on drop, and no type that holds
+//! one has a `Debug`.
 
 pub mod aes;
 pub mod block;

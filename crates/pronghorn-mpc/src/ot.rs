@@ -41,13 +41,14 @@
 //! # }
 //! ```
 //!
-//! Correlated OTs are what garbled circuits take as they are: `q` is the label of 0 and `q + Delta` that of 1.
+//! Correlated OTs are what garbled circuits take as they are: `q` is the label of 0 and `q + Delta`
+//! that of 1.
 //!
 //! # Security
-//! Against malicious parties, in the sense that OT has (the ideal functionality lets a corrupted party choose
-//! the blocks it ends with), and up to a receiver's guesses at bits of `Delta`, of which a wrong one ends the
-//! session; the bounds stand in [`base`], [`extension`] and [`OtHash`]. What is done with the OTs may still
-//! be secure against semi-honest parties only.
+//! Against malicious parties, in the sense that OT has (the ideal functionality lets a corrupted
+//! party choose the blocks it ends with), and up to a receiver's guesses at bits of `Delta`, of
+//! which a wrong one ends the session; the bounds stand in [`base`], [`extension`] and [`OtHash`].
+//! What is done with the OTs may still be secure against semi-honest parties only.
 
 pub mod base;
 mod check;

@@ -1,14 +1,15 @@
 //! Layers of small weights, laid out for a unit that multiplies matrices of bytes.
 //!
 //! A residue below 2^31 is four unsigned bytes and a weight a signed one, so that
-//! `sum w x = sum_j 2^(8 j) sum w x_j` takes four products of byte matrices. Such a unit
-//! multiplies tiles: 16 outputs by 64 inputs by 16 columns. Inputs go in *quads*, one byte of each of four
-//! in a 32-bit lane, and 16 quads under each other are a tile of inputs.
+//! `sum w x = sum_j 2^(8 j) sum w x_j` takes four products of byte matrices. Such a unit multiplies
+//! tiles: 16 outputs by 64 inputs by 16 columns. Inputs go in *quads*, one byte of each of four in
+//! a 32-bit lane, and 16 quads under each other are a tile of inputs.
 //!
-//! A convolution fills a tile with several positions of an output row at once, a *group*: its weights are
-//! those of one position repeated, each shifted by the stride. What a group reads of an image row is a *run* of quads; a
-//! group has its own copies of its runs, `[group][image row][quad]`, so that all groups have the same weights and the runs
-//! under a kernel stand in sequence.
+//! A convolution fills a tile with several positions of an output row at once, a *group*: its
+//! weights are those of one position repeated, each shifted by the stride. What a group reads of an
+//! image row is a *run* of quads; a group has its own copies of its runs,
+//! `[group][image row][quad]`, so that all groups have the same weights and the runs under a kernel
+//! stand in sequence.
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Only there is such a unit known.
 
@@ -88,7 +89,8 @@ impl Grouping {
         }
     }
 
-    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 32 to pack a quad, as measured.
+    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 32 to pack a quad, as
+    /// measured.
     fn cycles(&self, shape: &Shape) -> usize {
         let products = 4 * self.tiles[0] * self.tiles[1];
         let window = &shape.geometry.window;
@@ -98,8 +100,8 @@ impl Grouping {
 }
 
 impl ByteWeights {
-    /// Lays out the weights, given in ONNX order; none where they do not fit bytes or their sums 32 bits, or the layer is of a form
-    /// that this is not for.
+    /// Lays out the weights, given in ONNX order; none where they do not fit bytes or their sums 32
+    /// bits, or the layer is of a form that this is not for.
     pub(crate) fn new(shape: &Shape, weights: &[i32]) -> Option<Self> {
         let (geometry, window) = (&shape.geometry, &shape.geometry.window);
         let fits = weights.iter().all(|&weight| i8::try_from(weight).is_ok());
@@ -144,8 +146,9 @@ impl ByteWeights {
         Some(packed)
     }
 
-    /// Whether products of tiles, some of whose weights are zero, are faster than instructions on vectors: two of those a cycle
-    /// multiply 32 words. Not where few outputs share what is packed: a first convolution with 5 maps is a fifth slower.
+    /// True if products of tiles, some of whose weights are zero, are faster than instructions on
+    /// vectors: two of those a cycle multiply 32 words. Not where few outputs share what is packed:
+    /// a first convolution with 5 maps is a fifth slower.
     pub(crate) fn is_worthwhile(&self, shape: &Shape) -> bool {
         let (geometry, window) = (&shape.geometry, &shape.geometry.window);
         let per_output = window.kernel.iter().product::<usize>() * geometry.in_channels;

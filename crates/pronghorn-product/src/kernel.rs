@@ -1,4 +1,4 @@
-//! What a micro-kernel is, and the portable one.
+//! The interface of a micro-kernel, and the portable one.
 
 use std::ops::Range;
 

@@ -2,17 +2,17 @@
 //! ciphertexts that hold values in coefficients.
 //!
 //! A row of words is one tensor element, under encryption, of many images or positions. A layer of
-//! public shape with private integer weights is `out[o][x] = addend[o] + sum_i w[o][i] * in[i][x] mod q` for every column
-//! `x`, a column being one ciphertext coefficient (Boemer, Costache, Cammarota, Wierzynski,
-//! "nGraph-HE2", batch-axis packing with scalar encoding). Weights are small signed integers,
-//! not residues, and the same for every column.
+//! public shape with private integer weights is `out[o][x] = addend[o] + sum_i w[o][i] *
+//! in[i][x] mod q` for every column `x`, a column being one ciphertext coefficient (Boemer,
+//! Costache, Cammarota, Wierzynski, "nGraph-HE2", batch-axis packing with scalar encoding). Weights
+//! are small signed integers, not residues, and the same for every column.
 //!
 //! # How
 //!
 //! * A residue is centred and cut into signed 16-bit *limbs* with carries ([`lanes`]): two for a
 //!   modulus below 2^31, up to four for 62 bits. Limbs are only further columns.
-//! * Where the CPU multiplies matrices of bytes (AMX) and weights are of a byte, residues are cut into four bytes instead
-//!   (`bytes`).
+//! * Where the CPU multiplies matrices of bytes (AMX) and weights are of a byte, residues are cut
+//!   into four bytes instead (`bytes`).
 //! * Rows of the input are packed in pairs, one pair of 16-bit limbs in each 32-bit lane, which
 //!   is what `vpdpwssd` and `vpmaddwd` multiply: neighbouring channels of one pixel, or, where a
 //!   group has one channel, neighbouring pixels of one image row.
@@ -89,8 +89,8 @@ pub fn multiply<W: Word>(
     );
 }
 
-/// [`multiply`] for one tile of [`TILE`] columns, on this thread: `input` and `output` are `[row][TILE]`, and `scratch` is kept
-/// from one call to the next.
+/// [`multiply`] for one tile of [`TILE`] columns, on this thread: `input` and `output` are
+/// `[row][TILE]`, and `scratch` is kept from one call to the next.
 ///
 /// # Panics
 ///
@@ -114,7 +114,8 @@ pub fn multiply_tile<W: Word>(
     );
 }
 
-/// [`multiply_tile`] on the instructions of `level`; a level this CPU lacks falls back to the portable form.
+/// [`multiply_tile`] on the instructions of `level`; a level this CPU lacks falls back to the
+/// portable form.
 ///
 /// # Panics
 ///

@@ -1,5 +1,5 @@
-//! Words at the start of a cache line. A vector of 64 bytes that straddles two lines is loaded twice: transforms of words that begin
-//! anywhere take 15 % longer.
+//! Words at the start of a cache line. A vector of 64 bytes that straddles two lines is loaded
+//! twice: transforms of words that begin anywhere take 15 % longer.
 
 use std::ops::{Deref, DerefMut};
 

@@ -4,12 +4,14 @@
 //!
 //! `count` words of `width` bits, `1 <= width <= BITS` (32 or 64, the bits of the word type):
 //!
-//! * Every whole block of 512 words takes `64 width` bytes. It is cut into `LANES = 512 / BITS` lanes (16 or 8): lane
-//!   `l` has the words `l, l + LANES, l + 2 LANES, ...` of the block, `BITS` of them. Each lane is a little-endian
-//!   bit stream (the first word in the lowest bits) and so makes `width` words of `BITS` bits. These are
-//!   written little-endian, word 0 of every lane, then word 1 of every lane, and so on. Shifts and
-//!   masks are thus the same in all lanes, and a row of lanes is a 512-bit vector.
-//! * The last `count mod 512` words are one little-endian bit stream, padded with zeros to a whole byte.
+//! * Every whole block of 512 words takes `64 width` bytes. It is cut into `LANES = 512 / BITS`
+//!   lanes (16 or 8): lane `l` has the words `l, l + LANES, l + 2 LANES, ...` of the block, `BITS`
+//!   of them. Each lane is a little-endian bit stream (the first word in the lowest bits) and so
+//!   makes `width` words of `BITS` bits. These are written little-endian, word 0 of every lane,
+//!   then word 1 of every lane, and so on. Shifts and masks are thus the same in all lanes, and a
+//!   row of lanes is a 512-bit vector.
+//! * The last `count mod 512` words are one little-endian bit stream, padded with zeros to a whole
+//!   byte.
 //!
 //! The same words packed as `u32` and as `u64` differ. Time depends on `count` and `width` alone.
 
@@ -26,7 +28,7 @@ pub enum PackError {
     /// No such width.
     #[error("packed words of {width} bits do not exist: a word here has 1 to {limit} bits")]
     Width {
-        /// What was given.
+        /// The value given.
         width: u32,
         /// Bits of the word type.
         limit: u32,
@@ -53,7 +55,8 @@ pub enum PackError {
     },
 }
 
-/// Bytes that `count` words of `width` bits take. Saturates, so an absurd count never fits anything.
+/// Bytes that `count` words of `width` bits take. Saturates, so an absurd count never fits
+/// anything.
 pub fn packed_len(count: usize, width: u32) -> usize {
     let tail = ((count % BLOCK) * width as usize).div_ceil(8);
     (count / BLOCK)

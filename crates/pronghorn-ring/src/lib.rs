@@ -2,8 +2,8 @@
 //! bit packing, the security table, and the choice of SIMD code at run time.
 //!
 //! * Everything is constant time in its values unless its name says `public`.
-//! * Every fast routine has a plain twin to read, in a module `reference`, which the tests compare it
-//!   with at each [`SimdLevel`] the machine can run. All levels give the same words.
+//! * Every fast routine has a plain twin to read, in a module `reference`, which the tests compare
+//!   it with at each [`SimdLevel`] the machine can run. All levels give the same words.
 //! * Samplers read a [`random::Stream`], and what they make of it is part of their definition: two
 //!   parties with one seed expand the same values on different machines.
 

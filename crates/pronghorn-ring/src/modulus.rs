@@ -23,7 +23,7 @@ pub enum ModulusError {
         "modulus {value} is not an odd prime; take one from largest_ntt_prime or another odd prime"
     )]
     NotAnOddPrime {
-        /// What was given.
+        /// The value given.
         value: u64,
     },
     /// Too large for the word.
@@ -32,7 +32,7 @@ pub enum ModulusError {
          use wider words or a smaller prime"
     )]
     TooWide {
-        /// What was given.
+        /// The value given.
         value: u64,
         /// Its bits.
         bits: u32,
@@ -51,7 +51,7 @@ pub enum ModulusError {
     },
 }
 
-/// What [`Prime`] and [`PowerOfTwo`] have in common.
+/// The operations of [`Prime`] and [`PowerOfTwo`].
 pub trait Modulus<W: Word>: Copy {
     /// Bits a residue takes.
     fn bits(&self) -> u32;

@@ -13,7 +13,7 @@ pub enum NttError {
     /// Not a supported degree.
     #[error("degree {n} has no NTT here; take a power of two from 8 to 65536")]
     Degree {
-        /// What was given.
+        /// The value given.
         n: usize,
     },
     /// `Z_q` has no primitive `2n`-th root of unity.
@@ -31,8 +31,8 @@ pub enum NttError {
 
 /// The transform of degree `n` modulo `q`, with its tables (`4n` words).
 ///
-/// Coefficients are in order; value `i` of the transform is the polynomial at `root^(2 r + 1)`, `r` being the
-/// `log2 n` bits of `i` reversed. The same on every machine and at every level.
+/// Coefficients are in order; value `i` of the transform is the polynomial at `root^(2 r + 1)`, `r`
+/// being the `log2 n` bits of `i` reversed. The same on every machine and at every level.
 #[derive(Clone)]
 pub struct Ntt<W> {
     q: Prime<W>,
@@ -80,7 +80,8 @@ impl<W: Word> Ntt<W> {
         self.forward_at(SimdLevel::detect(), x);
     }
 
-    /// Values to coefficients, in place: the inverse of [`forward`](Self::forward), at the same cost.
+    /// Values to coefficients, in place: the inverse of [`forward`](Self::forward), at the same
+    /// cost.
     ///
     /// # Panics
     /// Unless `x` has `n` words.
@@ -104,8 +105,9 @@ impl<W: Word> Ntt<W> {
         self.transform(level, Direction::Inverse, None, x);
     }
 
-    /// [`vector::reduce_from`](crate::vector::reduce_from) `p` and [`forward`](Self::forward) in one: `out` = the values of the polynomial
-    /// whose coefficients are the centred residues of `x` modulo `p`, which saves a round through memory.
+    /// [`vector::reduce_from`](crate::vector::reduce_from) `p` and [`forward`](Self::forward) in
+    /// one: `out` = the values of the polynomial whose coefficients are the centred residues of `x`
+    /// modulo `p`, which saves a round through memory.
     ///
     /// # Panics
     /// Unless `x` and `out` have `n` words.

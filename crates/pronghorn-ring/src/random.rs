@@ -63,8 +63,8 @@ impl Prg {
         prg
     }
 
-    /// Stream `index`: the same bytes every time, independent of other indices. ChaCha20
-    /// (RFC 8439) with block counter 0 and the nonce `index` in 8 little-endian bytes, then 4 zeros.
+    /// Stream `index`: the same bytes every time, independent of other indices. ChaCha20 (RFC 8439)
+    /// with block counter 0 and the nonce `index` in 8 little-endian bytes, then 4 zeros.
     pub fn stream(&self, index: u64) -> Stream {
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&index.to_le_bytes());

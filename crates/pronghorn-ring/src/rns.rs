@@ -1,10 +1,12 @@
 //! Residue number systems: polynomials modulo a product of NTT primes, kept as one limb a prime.
 //!
-//! A polynomial of `l` limbs is `l N` words, limb after limb: `[limb][N]`. Conversions between sets of primes
-//! are exact: numbers are written in balanced mixed radix (H. L. Garner, "The residue number system", 1959;
-//! Knuth, TAOCP 2, 4.3.2), whose digits represent every centred residue exactly once. Fast base conversion (Bajard, Eynard, Hasan,
-//! Zucca, SAC 2016) adds an unknown small multiple of the modulus instead; for the few primes converted at a time here
-//! the exact digits cost `k (k - 1) / 2` products a coefficient more, against `k` for each target and its NTT.
+//! A polynomial of `l` limbs is `l N` words, limb after limb: `[limb][N]`. Conversions between sets
+//! of primes are exact: numbers are written in balanced mixed radix (H. L. Garner, "The residue
+//! number system", 1959; Knuth, TAOCP 2, 4.3.2), whose digits represent every centred residue
+//! exactly once. Fast base conversion (Bajard, Eynard, Hasan, Zucca, SAC 2016) adds an unknown
+//! small multiple of the modulus instead; for the few primes converted at a time here the exact
+//! digits cost `k (k - 1) / 2` products a coefficient more, against `k` for each target and its
+//! NTT.
 
 mod chain;
 mod conversion;
@@ -34,7 +36,7 @@ pub enum RnsError {
     /// None, or too many.
     #[error("a basis of {limbs} primes: take 1 to {MAX_LIMBS}")]
     Limbs {
-        /// How many were given.
+        /// The number given.
         limbs: usize,
     },
     /// The same prime twice.
@@ -55,9 +57,9 @@ pub enum RnsError {
         n: usize,
         /// Bits of the prime.
         bits: u32,
-        /// How many are wanted.
+        /// The number wanted.
         wanted: usize,
-        /// How many exist.
+        /// The number that exists.
         found: usize,
     },
     /// Not a prime that fits the word.
@@ -102,7 +104,7 @@ impl<W: Word> RnsBasis<W> {
         self.transforms[0].n()
     }
 
-    /// How many primes.
+    /// The number of primes.
     pub fn limbs(&self) -> usize {
         self.transforms.len()
     }
@@ -128,7 +130,8 @@ impl<W: Word> RnsBasis<W> {
         self.transforms.iter().map(Ntt::modulus)
     }
 
-    /// Bits of the product of these limbs' primes, which is `ceil(log2 product)`: it is no power of two.
+    /// Bits of the product of these limbs' primes, which is `ceil(log2 product)`: it is no power of
+    /// two.
     ///
     /// # Panics
     /// When there are no such limbs.

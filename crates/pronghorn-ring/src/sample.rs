@@ -12,7 +12,8 @@ use crate::{Prime, SimdLevel, Word};
 /// [security table](crate::security) assumes.
 pub const ERROR_ETA: u32 = (PLANES / 2) as u32;
 
-/// Residues modulo `q`, uniform, for public values: the time shows which draws were rejected. See [`uniform_secret`].
+/// Residues modulo `q`, uniform, for public values: the time shows which draws were rejected. See
+/// [`uniform_secret`].
 ///
 /// Little-endian words are masked to `q.bits()` bits, and those below `q` are taken in order.
 pub fn uniform_public<W: Word>(stream: &mut Stream, q: &Prime<W>, out: &mut [W]) {
@@ -41,8 +42,8 @@ pub fn uniform_public_at<W: Word>(
     }
 }
 
-/// [`uniform_public`] for secrets. The time shows which draws were rejected: those are thrown away, and the ones taken
-/// do not depend on them.
+/// [`uniform_public`] for secrets. The time shows which draws were rejected: those are thrown away,
+/// and the ones taken do not depend on them.
 pub fn uniform_secret<W: Word>(stream: &mut Stream, q: &Prime<W>, out: &mut [W]) {
     uniform_public(stream, q, out);
 }
@@ -108,9 +109,10 @@ pub fn ternary(stream: &mut Stream, out: &mut [i8]) {
 
 /// Centred binomial errors of variance 10.5 (see [`ERROR_ETA`]), for secrets: constant time.
 ///
-/// Samples go in groups of 512, the last one possibly shorter. A group of `g` draws 42 planes of `ceil(g / 64)`
-/// little-endian `u64`; sample `j` is the number of planes with bit `j` set, less 21. 42 bits of stream
-/// a sample (a group's length rounded up to 64); 1.5 ns each with AVX-512.
+/// Samples go in groups of 512, the last one possibly shorter. A group of `g` draws 42 planes of
+/// `ceil(g / 64)` little-endian `u64`; sample `j` is the number of planes with bit `j` set,
+/// less 21. 42 bits of stream a sample (a group's length rounded up to 64); 1.5 ns each with
+/// AVX-512.
 pub fn centred_binomial(stream: &mut Stream, out: &mut [i8]) {
     centred_binomial_at(SimdLevel::detect(), stream, out);
 }
@@ -251,7 +253,8 @@ mod tests {
 
     #[test]
     fn uniform_is_uniform() {
-        // 17 cells of 17,000 draws: chi-squared with 16 degrees of freedom, 45 is beyond 1 in 7,000.
+        // 17 cells of 17,000 draws: chi-squared with 16 degrees of freedom, 45 is beyond 1 in
+        // 7,000.
         let q = Prime::<u32>::new(17).unwrap();
         let mut draws = vec![0; 17_000];
         uniform_public(&mut stream(1, 0), &q, &mut draws);

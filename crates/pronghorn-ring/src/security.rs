@@ -1,8 +1,8 @@
-//! How large a modulus may be at each security level.
+//! The largest modulus at each security level.
 //!
-//! From Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption", ePrint 2024/463,
-//! Table 5.2: uniform ternary secret, classical attacks, errors of standard deviation about 3.2. The
-//! product of ALL primes in use counts, those for key switching included.
+//! From Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption", ePrint
+//! 2024/463, Table 5.2: uniform ternary secret, classical attacks, errors of standard deviation
+//! about 3.2. The product of ALL primes in use counts, those for key switching included.
 
 use thiserror::Error;
 

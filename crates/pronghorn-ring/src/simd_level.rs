@@ -1,4 +1,4 @@
-//! Which SIMD instructions to use, decided once at run time.
+//! The level of SIMD instructions, decided once at run time.
 
 use std::sync::OnceLock;
 
@@ -22,7 +22,8 @@ impl SimdLevel {
     const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Ifma];
 
     /// The level to use: the best this CPU has, or less when the environment variable
-    /// `PRONGHORN_SIMD` says `portable`, `avx2`, `avx512` or `avx512ifma`. Decided at the first call.
+    /// `PRONGHORN_SIMD` says `portable`, `avx2`, `avx512` or `avx512ifma`. Decided at the first
+    /// call.
     ///
     /// Another value of the variable is reported on standard error once and otherwise ignored.
     /// The ChaCha20 implementation chooses for itself and does not look at the variable.

@@ -5,8 +5,8 @@
 use crate::simd::{self, InnerProducts, StreamedSums};
 use crate::{Prime, SimdLevel, Word};
 
-/// Defines a function at the detected level and its `_at` twin, which check that the slices named after the
-/// arguments have one length and call the routine of that name in `simd::vector`.
+/// Defines a function at the detected level and its `_at` twin, which check that the slices named
+/// after the arguments have one length and call the routine of that name in `simd::vector`.
 macro_rules! elementwise {
     ($(#[$meta:meta])* $name:ident, $name_at:ident, ($($arg:ident : $ty:ty),*), $first:ident $(, $slice:ident)*) => {
         $(#[$meta])*
@@ -79,7 +79,8 @@ elementwise! {
 }
 
 elementwise! {
-    /// `out = (x - out) * w mod q` for a residue `w`: the end of a division by some primes of an RNS.
+    /// `out = (x - out) * w mod q` for a residue `w`: the end of a division by some primes of an
+    /// RNS.
     divide, divide_at, (x: &[W], out: &mut [W], w: W), out, x
 }
 
@@ -100,14 +101,15 @@ elementwise! {
 }
 
 elementwise! {
-    /// `out` = the representative of `x mod p` in `(-p/2, p/2]`, modulo `q`; `x` is below `p`, and either prime may be
-    /// the larger. The inner loop of rescaling and basis conversion in an RNS.
+    /// `out` = the representative of `x mod p` in `(-p/2, p/2]`, modulo `q`; `x` is below `p`, and
+    /// either prime may be the larger. The inner loop of rescaling and basis conversion in an RNS.
     reduce_from, reduce_from_at, (p: &Prime<W>, x: &[W], out: &mut [W]), out, x
 }
 
-/// `out = xs[0] * ys[0] + xs[1] * ys[1] + ... mod q`, elementwise: the products of a key switch. Sums are kept in double
-/// words and reduced only where they might overflow: after 3 terms of 31 bits, 15 of 30 and 255 of 28 in `u32`; in `u64`
-/// after 15 of 62 bits and 255 of 60, and with AVX-512 IFMA after 15 of 50 bits and 63 of 49. Zero for no terms.
+/// `out = xs[0] * ys[0] + xs[1] * ys[1] + ... mod q`, elementwise: the products of a key switch.
+/// Sums are kept in double words and reduced only where they might overflow: after 3 terms of 31
+/// bits, 15 of 30 and 255 of 28 in `u32`; in `u64` after 15 of 62 bits and 255 of 60, and with
+/// AVX-512 IFMA after 15 of 50 bits and 63 of 49. Zero for no terms.
 ///
 /// # Panics
 /// Unless `xs` and `ys` have as many slices, all of the length of `out`.
@@ -174,11 +176,14 @@ pub fn inner_product_pair_at<W: Word>(
 /// Words of each factor that [`streamed_sums`] reads together.
 pub const STREAM_BLOCK: usize = simd::STREAM_BLOCK;
 
-/// `out[s][p] = sum over j of words[s][j] * inputs[sums[s][j]][p] mod q`, elementwise: products of two polynomials each with many more that come from
-/// memory, as one stream. `words` are all of them by block of [`STREAM_BLOCK`] words (or of all, of shorter inputs), then by sum, then by product.
+/// `out[s][p] = sum over j of words[s][j] * inputs[sums[s][j]][p] mod q`, elementwise: products of
+/// two polynomials each with many more that come from memory, as one stream. `words` are all of
+/// them by block of [`STREAM_BLOCK`] words (or of all, of shorter inputs), then by sum, then by
+/// product.
 ///
 /// # Panics
-/// Unless all inputs and outputs have one length, which blocks divide, every sum is of inputs that exist, and `words` are as many as its products.
+/// Unless all inputs and outputs have one length, which blocks divide, every sum is of inputs that
+/// exist, and `words` are as many as its products.
 pub fn streamed_sums<W: Word>(
     q: &Prime<W>,
     sums: &[Vec<usize>],
@@ -229,8 +234,8 @@ pub fn streamed_sums_at<W: Word>(
     );
 }
 
-/// The square of `x0 + x1 s` as a polynomial in `s`: `out0 = x0 x0`, `out1 = 2 x0 x1` and `out2 = x1 x1 mod q`, elementwise, reading
-/// and writing each word once.
+/// The square of `x0 + x1 s` as a polynomial in `s`: `out0 = x0 x0`, `out1 = 2 x0 x1` and
+/// `out2 = x1 x1 mod q`, elementwise, reading and writing each word once.
 ///
 /// # Panics
 /// Unless all slices have one length.
@@ -485,7 +490,8 @@ mod tests {
 
     #[test]
     fn every_level_agrees_at_the_edges() {
-        // Around 0, q/2 and q for each prime of the tests above, both as q and as the p reduced from.
+        // Around 0, q/2 and q for each prime of the tests above, both as q and as the p reduced
+        // from.
         for prime in OTHERS.into_iter().chain([(1 << 51) - 129]) {
             let edges = [0, 1, prime / 2, prime / 2 + 1, prime - 2, prime - 1];
             let mut words = Vec::new();

@@ -28,7 +28,8 @@ pub trait Word:
 {
     /// Bits of a word.
     const BITS: u32;
-    /// Largest prime moduli, in bits: sums of two residues fit a word, and Shoup products below `2q`.
+    /// Largest prime moduli, in bits: sums of two residues fit a word, and Shoup products below
+    /// `2q`.
     const MAX_PRIME_BITS: u32;
 
     /// Zero-extends.
@@ -98,7 +99,8 @@ macro_rules! word {
                 // value < q, so the product fits; the estimate is the quotient or one less.
                 let estimate = (value * reciprocal as $wide) >> <$word>::BITS;
                 let remainder = (value << <$word>::BITS) - estimate * q;
-                // The remainder is below 2q: the top bit of remainder - q is set where it is below q.
+                // The remainder is below 2q: the top bit of remainder - q is set where it is below
+                // q.
                 let correction = 1 - (remainder.wrapping_sub(q) >> (<$wide>::BITS - 1));
                 (estimate + correction) as $word
             }

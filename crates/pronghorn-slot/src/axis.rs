@@ -1,7 +1,9 @@
-//! One axis of a convolution: which of its taps are rotations, which are ciphertexts, which are points.
+//! One axis of a convolution: which of its taps are rotations, which are ciphertexts, which are
+//! points.
 //!
-//! A stride `s` splits an axis into `s` phases with stride 1 (Gazelle, section VI, figure 11): what phase `a` holds at `p` is input `p s + a`, and tap `k`
-//! reads phase `(k d - pad) mod s` shifted by `floor((k d - pad) / s)`. Phases are further channels, here `virtuals`.
+//! A stride `s` splits an axis into `s` phases with stride 1 (Gazelle, section VI, figure 11): what
+//! phase `a` holds at `p` is input `p s + a`, and tap `k` reads phase `(k d - pad) mod s` shifted
+//! by `floor((k d - pad) / s)`. Phases are further channels, here `virtuals`.
 
 use std::ops::Range;
 
@@ -11,17 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use super::points::{self, MOST_POINTS};
 
-/// How the taps of an axis meet the values they are multiplied with.
+/// The way in which the taps of an axis meet their values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Taps {
-    /// The owner of the values packs a shifted copy for each tap: no rotations, more input ciphertexts.
+    /// The owner of the values packs a shifted copy for each tap: no rotations, more input
+    /// ciphertexts.
     Copies,
     /// The server rotates inputs, before products.
     RotateInputs,
     /// The server rotates sums of products.
     RotateOutputs,
-    /// Products are of values at points, of tiles of so many outputs: no rotations; both parties transform their own shares (Toom, Cook, Winograd).
+    /// Products are of values at points, of tiles of so many outputs: no rotations; both parties
+    /// transform their own shares (Toom, Cook, Winograd).
     Points {
         /// Outputs of a tile.
         tile: usize,
@@ -61,7 +65,8 @@ pub(super) struct Maps {
 }
 
 impl Axis {
-    /// `None` where these taps make no sense here: there is nothing to copy or to rotate, or there are too many points.
+    /// `None` where these taps make no sense here: there is nothing to copy or to rotate, or there
+    /// are too many points.
     pub fn new(geometry: &ConvGeometry, outputs: usize, axis: usize, taps: Taps) -> Option<Self> {
         let window = &geometry.window;
         let (size, stride) = (geometry.input[axis], window.stride[axis]);
@@ -129,12 +134,12 @@ impl Axis {
         }
     }
 
-    /// Whether the server rotates along this axis.
+    /// True if the server rotates along this axis.
     pub fn rotates(&self) -> bool {
         self.shifts.len() > 1
     }
 
-    /// Whether a rotation along this axis is of sums of products.
+    /// True if a rotation along this axis is of sums of products.
     pub fn after(&self) -> bool {
         self.taps == Taps::RotateOutputs
     }
@@ -153,7 +158,7 @@ impl Axis {
         (last - first) as usize
     }
 
-    /// Whether some tap reads this virtual channel at this shift, at any output.
+    /// True if some tap reads this virtual channel at this shift, at any output.
     pub fn reads(&self, virtual_: usize, shift: usize) -> bool {
         match self.taps {
             Taps::Copies => self.inside(self.offsets[virtual_], 0..self.outputs),
@@ -164,7 +169,7 @@ impl Axis {
         }
     }
 
-    /// Whether the input under an offset exists for any of these outputs.
+    /// True if the input under an offset exists for any of these outputs.
     fn inside(&self, offset: i64, outputs: Range<usize>) -> bool {
         let mut inputs = outputs.map(|output| (output * self.stride) as i64 + offset);
         inputs.any(|input| (0..self.size as i64).contains(&input))

@@ -1,8 +1,9 @@
 //! Gazelle's convolutions by name (section VI, Tables III and IV).
 //!
-//! Channels are packed tightly into blocks of a power of two, and weights have zeros where taps leave the image (packed SISO, punctured plaintexts);
-//! padded SISO is the same with the padding among the positions, which costs slots and saves nothing here. Channels go with one
-//! another by diagonal grouping. Rotation of a diagonal and of a tap are one.
+//! Channels are packed tightly into blocks of a power of two, and weights have zeros where taps
+//! leave the image (packed SISO, punctured plaintexts); padded SISO is the same with the padding
+//! among the positions, which costs slots and saves nothing here. Channels go with one another by
+//! diagonal grouping. Rotation of a diagonal and of a tap are one.
 
 use pronghorn_graph::geometry::ConvGeometry;
 

@@ -1,6 +1,6 @@
-//! What variants cost, from sizes alone, and the choice among them.
+//! Costs of variants, from sizes alone, and the choice among them.
 
-mod choice;
+pub(crate) mod choice;
 
 use std::collections::BTreeSet;
 
@@ -35,11 +35,11 @@ pub struct Counts {
     pub additions: usize,
     /// Rotations to the left that need keys, in `1 .. N / 2`.
     pub steps: BTreeSet<i64>,
-    /// Whether the swap of rows needs a key.
+    /// True if the swap of rows needs a key.
     pub swaps: bool,
 }
 
-/// What happens to one output at most.
+/// The most that happens to one output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Depth {
     products: usize,
@@ -178,8 +178,10 @@ impl Depth {
     }
 }
 
-/// Nanoseconds on one core of what operations are made of. From `cargo run --release -p pronghorn-bench --example bfv_bench` on a Xeon with AVX-512 IFMA at
-/// 2.6 GHz; other machines are slower or faster at all of them, and the choice is about their proportions.
+/// Nanoseconds on one core of what operations are made of. From
+/// `cargo run --release -p pronghorn-bench --example bfv_bench` on a Xeon with AVX-512 IFMA at 2.6
+/// GHz; other machines are slower or faster at all of them, and the choice is about their
+/// proportions.
 mod rates {
     /// Of a transform of `N` words, each of `N log2 N`.
     pub const TRANSFORM: f64 = 0.085;
@@ -201,7 +203,7 @@ mod rates {
     pub const SHARE: f64 = 0.5;
 }
 
-/// What is to be least: time, with bytes in terms of time.
+/// The objective: time, with bytes in terms of time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Objective {
     /// Nanoseconds a byte that is sent takes.
@@ -220,7 +222,7 @@ impl Default for Objective {
     }
 }
 
-/// What a layer costs.
+/// The cost of a layer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cost {
     /// Operations.
@@ -349,7 +351,8 @@ impl Sizes {
     }
 }
 
-/// The cost of a variant with parameters; `None` where there is no room for the noise and its flood.
+/// The cost of a variant with parameters; `None` where there is no room for the noise and its
+/// flood.
 ///
 /// # Errors
 /// When the variant does not go with the layer.

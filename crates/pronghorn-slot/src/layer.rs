@@ -30,11 +30,12 @@ enum Weights {
     Rotated(Vec<Vec<Multiplier<u64>>>),
 }
 
-/// What an evaluation did.
+/// The operations of an evaluation.
 type Done = Counts;
 
 impl Layer {
-    /// Encodes and transforms weights `[out channel][channel of the group][kernel height][kernel width]`: once a model, whoever its users are.
+    /// Encodes and transforms weights `[out channel][channel of the group][kernel
+    /// height][kernel width]`: once a model, whoever its users are.
     ///
     /// # Errors
     /// When there are more or fewer weights.
@@ -78,7 +79,8 @@ impl Layer {
         self.packing.counts().products * words * size_of::<u64>()
     }
 
-    /// Output ciphertexts, to be hidden before they are sent. On rayon's current threads. Time depends on sizes alone.
+    /// Output ciphertexts, to be hidden before they are sent. On rayon's current threads. Time
+    /// depends on sizes alone.
     ///
     /// # Errors
     /// When there are more or fewer inputs, they are of other parameters, or a key is not there.

@@ -1,15 +1,20 @@
-//! Where values lie in slots, and which products and rotations follow from that: from sizes alone.
+//! Places of values in slots, and the products and rotations that follow from them, from sizes
+//! alone.
 //!
-//! Slots are two rows that rotate alike. A row is `blocks` blocks of `block` slots; a block holds positions of one channel, in both inputs and
-//! outputs. Positions that do not fit a block are split into bands, each with ciphertexts of its own; where the server rotates along the height, bands of
-//! inputs overlap (halos).
+//! Slots are two rows that rotate alike. A row is `blocks` blocks of `block` slots; a block holds
+//! positions of one channel, in both inputs and outputs. Positions that do not fit a block are
+//! split into bands, each with ciphertexts of its own; where the server rotates along the height,
+//! bands of inputs overlap (halos).
 //!
-//! Which channels lie in block `g` of a row decides how many rotations there are. Inputs take the low bits of `g`, `g mod c_i`, outputs the high ones,
-//! `g / (blocks / c_o)`. With `c_i c_o = blocks` one product is of all pairs of them, and none needs a rotation: the extended diagonals of Gazelle's hybrid
-//! method (section V-F) with the partial sums beside each other. With more of them, bits overlap, and `c_i c_o / blocks` rotations by multiples of
-//! `blocks / c_o` blocks bring each pair together once: the diagonal method, and diagonal grouping of convolutions (section VI-D), where `c_i = c_o = blocks`.
-//! Partial sums stay where they are: both parties add up their shares of them. Gazelle rotates and adds
-//! ([`Variant::fold`]), which reveals no less, as every slot is masked.
+//! Which channels lie in block `g` of a row decides how many rotations there are. Inputs take the
+//! low bits of `g`, `g mod c_i`, outputs the high ones, `g / (blocks / c_o)`. With
+//! `c_i c_o = blocks` one product is of all pairs of them, and none needs a rotation: the extended
+//! diagonals of Gazelle's hybrid method (section V-F) with the partial sums beside each other. With
+//! more of them, bits overlap, and `c_i c_o / blocks` rotations by multiples of `blocks / c_o`
+//! blocks bring each pair together once: the diagonal method, and diagonal grouping of convolutions
+//! (section VI-D), where `c_i = c_o = blocks`. Partial sums stay where they are: both parties add
+//! up their shares of them. Gazelle rotates and adds ([`Variant::fold`]), which reveals no less, as
+//! every slot is masked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +36,7 @@ const MOST_LOOKS: u64 = 1 << 30;
 /// Most values of a channel along an axis, copies counted.
 const MOST_LINES: u64 = 1 << 22;
 
-/// What the two rows are for: rotations leave them apart, and only [`Rows::Swap`] swaps them.
+/// The use of the two rows: rotations leave them apart, and only [`Rows::Swap`] swaps them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rows {
@@ -39,7 +44,8 @@ pub enum Rows {
     Outputs,
     /// Each row has inputs of its own; both have a partial sum of every output.
     Inputs,
-    /// Each row has inputs and outputs of its own; half of the products are in the other row, and are swapped, once an output ciphertext.
+    /// Each row has inputs and outputs of its own; half of the products are in the other row, and
+    /// are swapped, once an output ciphertext.
     Swap,
 }
 
@@ -57,10 +63,11 @@ pub struct Variant {
     pub outputs: usize,
     /// The rows.
     pub rows: Rows,
-    /// How many consecutive diagonals are rotations of inputs (baby steps); the others are rotations of sums (giant steps). A power of two: one for no input
-    /// rotations, as many as there are for no output rotations.
+    /// The number of consecutive diagonals that are rotations of inputs (baby steps); the others
+    /// are rotations of sums (giant steps). A power of two: one for no input rotations, as many as
+    /// there are for no output rotations.
     pub baby: usize,
-    /// Whether the server adds partial sums up, by rotations.
+    /// True if the server adds partial sums up, by rotations.
     pub fold: bool,
 }
 
@@ -192,7 +199,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Refuses what would take long to lay out, before it is: variants may come from a hostile peer.
+    /// Refuses what would take long to lay out, before it is: variants may come from a hostile
+    /// peer.
     fn check_work(&self) -> Result<(), SlotError> {
         let product = |sizes: &[usize]| {
             let product = sizes.iter().map(|&size| size as u64);
@@ -261,7 +269,7 @@ impl Layout {
         (counts && channel < self.geometry.out_channels).then_some(channel)
     }
 
-    /// Whether the output channel in a block is complete there after [`Variant::fold`].
+    /// True if the output channel in a block is complete there after [`Variant::fold`].
     pub fn folded(&self, row: usize, block: usize) -> bool {
         let whole = self.variant.rows != Rows::Inputs || row == 0;
         whole && block.is_multiple_of(self.diagonal())
@@ -353,7 +361,7 @@ impl Layout {
         (0..self.outputs).map(chain).collect()
     }
 
-    /// Whether any weight is in a product.
+    /// True if any weight is in a product.
     fn meets(&self, output: usize, swapped: bool, input: usize, part: Part) -> bool {
         let mut places = (0..2).flat_map(|row| (0..self.blocks).map(move |block| (row, block)));
         places.any(|(row, block)| {
@@ -365,7 +373,8 @@ impl Layout {
         })
     }
 
-    /// The output channel in a block of an output, and what a product brings there, where a weight is between them.
+    /// The output channel in a block of an output, and what a product brings there, where a weight
+    /// is between them.
     pub fn pair(
         &self,
         output: usize,
@@ -398,7 +407,8 @@ impl Rows {
     }
 }
 
-/// Positions of outputs by band, and by how many positions those of inputs begin later, by axis; `None` where not one line of a band fits a block.
+/// Positions of outputs by band, and by how many positions those of inputs begin later, by axis;
+/// `None` where not one line of a band fits a block.
 fn bands(axes: &[Axis; 2], block: usize) -> Option<(Vec<Range<usize>>, [i64; 2])> {
     let [height, width] = [axes[0].positions, axes[1].positions];
     let used = axes[0].used() * width;

@@ -1,24 +1,31 @@
-//! Linear layers of one input on slots: matrix-vector products and convolutions by a server that has the weights, of values that are encrypted.
+//! Linear layers of one input on slots: matrix-vector products and convolutions by a server that
+//! has the weights, of values that are encrypted.
 //!
-//! Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018), sections V to VII, on [`pronghorn_he::bfv`]. The owner of the key packs its
-//! values (or its share of them) into slots ([`Packing::pack`]) and encrypts; the server evaluates ([`Layer::evaluate`]), hides
-//! ([`pronghorn_he::bfv::Hider`]) and sends; each party reads its additive share modulo `t` from the slots ([`Packing::unpack`]). A layer is a
-//! [`ConvGeometry`](pronghorn_graph::geometry::ConvGeometry), dense layers included. In reading order:
+//! Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018), sections V to VII, on
+//! [`pronghorn_he::bfv`]. The owner of the key packs its values (or its share of them) into slots
+//! ([`Packing::pack`]) and encrypts; the server evaluates ([`Layer::evaluate`]), hides
+//! ([`pronghorn_he::bfv::Hider`]) and sends; each party reads its additive share modulo `t` from
+//! the slots ([`Packing::unpack`]). A layer is a
+//! [`ConvGeometry`](pronghorn_graph::geometry::ConvGeometry), dense layers included. In reading
+//! order:
 //!
-//! * [`Variant`], [`Taps`], [`Rows`]: how a layer can be computed. [`matrix`], [`convolution`]: those of the paper by name.
+//! * [`Variant`], [`Taps`], [`Rows`]: how a layer can be computed. [`matrix`], [`convolution`]:
+//!   those of the paper by name.
 //! * [`Packing`]: what both parties know, from sizes alone. [`Layer`]: with weights.
 //! * [`cost`]: what a variant costs, and [`cost::choose`], which picks one with its parameters.
 //!
 //! # What is not as in the paper
 //!
-//! Both parties may apply any linear map to their own shares before and after, for nothing. So partial sums are not rotated and added but summed
-//! as shares; a tap or a copy of an input may be packed again instead of rotated; and convolutions may be products of values at points
-//! ([`Taps::Points`]), which neither rotate nor multiply as often. Giant steps follow Horner's rule: one rotation key serves all of
-//! them, and stays in cache.
+//! Both parties may apply any linear map to their own shares before and after, for nothing. So
+//! partial sums are not rotated and added but summed as shares; a tap or a copy of an input may be
+//! packed again instead of rotated; and convolutions may be products of values at points
+//! ([`Taps::Points`]), which neither rotate nor multiply as often. Giant steps follow Horner's
+//! rule: one rotation key serves all of them, and stays in cache.
 //!
 //! # What is revealed
 //!
-//! Nothing but the shares: every slot of an answer is masked uniformly modulo `t`, those of partial sums and those that nobody reads too.
+//! Nothing but the shares: every slot of an answer is masked uniformly modulo `t`, those of partial
+//! sums and those that nobody reads too.
 
 mod axis;
 pub mod convolution;
@@ -57,7 +64,7 @@ pub enum SlotError {
         "{field} is {value}; take a power of two of at most {limit} that the layer has room for"
     )]
     Variant {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Its value.
         value: usize,
@@ -79,7 +86,7 @@ pub enum SlotError {
     TooLarge {
         /// Of what.
         what: &'static str,
-        /// How many.
+        /// The number.
         found: u64,
         /// The most there may be.
         most: u64,
@@ -89,9 +96,9 @@ pub enum SlotError {
     Count {
         /// Of what.
         what: &'static str,
-        /// How many were given.
+        /// The number given.
         found: usize,
-        /// How many there are.
+        /// The number there is.
         expected: usize,
     },
     /// Rotations without keys.

@@ -8,7 +8,8 @@
 //! | hybrid | copies of all | all | of the input; of the sum, and added |
 //! | baby steps, giant steps | as hybrid | as hybrid | `b` of the input, `d / b` of sums |
 //!
-//! Sizes that are no powers of two are padded with zeros; matrices larger than the slots are split into several input and output ciphertexts.
+//! Sizes that are no powers of two are padded with zeros; matrices larger than the slots are split
+//! into several input and output ciphertexts.
 
 use super::{Rows, Taps, Variant};
 
@@ -66,7 +67,8 @@ pub fn hybrid(inputs: usize, outputs: usize, degree: usize) -> Variant {
     )
 }
 
-/// Hybrid with `baby` rotations of the input and giant steps by Horner's rule, and partial sums left to the shares.
+/// Hybrid with `baby` rotations of the input and giant steps by Horner's rule, and partial sums
+/// left to the shares.
 pub fn baby_step_giant_step(inputs: usize, outputs: usize, degree: usize, baby: usize) -> Variant {
     Variant {
         baby,

@@ -50,7 +50,7 @@ impl Packing {
         &self.layout.geometry
     }
 
-    /// How it is computed.
+    /// The variant.
     pub fn variant(&self) -> &Variant {
         &self.layout.variant
     }
@@ -70,7 +70,7 @@ impl Packing {
         self.counts.steps.iter().copied().collect()
     }
 
-    /// Whether the swap of rows needs a key.
+    /// True if the swap of rows needs a key.
     pub fn swaps(&self) -> bool {
         self.counts.swaps
     }
@@ -98,7 +98,7 @@ impl Packing {
         self.counts.outputs
     }
 
-    /// What happens to a ciphertext, for noise.
+    /// The operations on a ciphertext, for its noise.
     pub fn workload(&self) -> Workload {
         self.depth.workload(self.parameters.t().ilog2() + 1)
     }
@@ -108,7 +108,7 @@ impl Packing {
         self.workload().noise(&self.parameters)
     }
 
-    /// How answers are flooded and shortened.
+    /// The flood and the shortening of answers.
     ///
     /// # Errors
     /// When the flood does not fit.
@@ -116,8 +116,8 @@ impl Packing {
         Ok(self.parameters.answer_format(self.noise())?)
     }
 
-    /// Slots of every input ciphertext, `N` each, of values `[channel][height][width]` modulo `t`: a linear map, so that the sum of two packed shares is
-    /// the packed sum. Constant time.
+    /// Slots of every input ciphertext, `N` each, of values `[channel][height][width]` modulo `t`:
+    /// a linear map, so that the sum of two packed shares is the packed sum. Constant time.
     ///
     /// # Errors
     /// When there are more or fewer values.
@@ -172,7 +172,8 @@ impl Packing {
         Ok((0..self.inputs()).map(slots).collect())
     }
 
-    /// Values `[channel][height][width]` modulo `t`, in `-t/2 .. t/2`, of the slots of every output ciphertext: a linear map, for shares too. Constant time.
+    /// Values `[channel][height][width]` modulo `t`, in `-t/2 .. t/2`, of the slots of every output
+    /// ciphertext: a linear map, for shares too. Constant time.
     ///
     /// # Errors
     /// When there are more or fewer ciphertexts, or slots.

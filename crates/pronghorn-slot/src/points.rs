@@ -1,11 +1,12 @@
 //! Convolutions as products of values at points.
 //!
-//! `m` outputs of a kernel of `r` taps, `y[i] = sum_k w[k] x[i + k]`, take `L = m + r - 1` products instead of `m r`: multiplication of
-//! polynomials by their values at `L` points, transposed (A. Toom 1963; S. Winograd, "Arithmetic complexity of computations", 1980, section V;
-//! A. Lavin, S. Gray, CVPR 2016, for layers). With the Vandermonde matrix `V[i][j] = a_i^j` modulo `t`,
-//! `y = V_m^T ((V_r w) . (V^-T x))`, exactly, whatever the points are, as long as they differ. Both outer maps are linear: parties
-//! apply them to their own shares, and only the products in the middle are encrypted (as FALCON has it with Fourier transforms: S. Li et al.,
-//! CVPR 2020).
+//! `m` outputs of a kernel of `r` taps, `y[i] = sum_k w[k] x[i + k]`, take `L = m + r - 1` products
+//! instead of `m r`: multiplication of polynomials by their values at `L` points, transposed (A.
+//! Toom 1963; S. Winograd, "Arithmetic complexity of computations", 1980, section V; A. Lavin, S.
+//! Gray, CVPR 2016, for layers). With the Vandermonde matrix `V[i][j] = a_i^j` modulo `t`,
+//! `y = V_m^T ((V_r w) . (V^-T x))`, exactly, whatever the points are, as long as they differ. Both
+//! outer maps are linear: parties apply them to their own shares, and only the products in the
+//! middle are encrypted (as FALCON has it with Fourier transforms: S. Li et al., CVPR 2020).
 
 use pronghorn_ring::Prime;
 
@@ -18,7 +19,8 @@ pub(super) fn point(t: &Prime<u64>, index: usize) -> u64 {
     t.from_i64(if index % 2 == 1 { half } else { -half })
 }
 
-/// Rows of `V^-T`: the coefficients of the polynomial that is one at a point and zero at the others.
+/// Rows of `V^-T`: the coefficients of the polynomial that is one at a point and zero at the
+/// others.
 pub(super) fn lagrange(t: &Prime<u64>, count: usize) -> Vec<Vec<u64>> {
     let points: Vec<u64> = (0..count).map(|index| point(t, index)).collect();
     let row = |index: usize| {

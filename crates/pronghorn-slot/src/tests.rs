@@ -1,4 +1,5 @@
-//! Every variant against a plain convolution modulo `t`, counts against what was done, noise, and what answers hide.
+//! Every variant against a plain convolution modulo `t`, counts against what was done, noise, and
+//! what answers hide.
 
 use std::sync::Arc;
 
@@ -205,7 +206,7 @@ proptest! {
         picks in prop::collection::vec(any::<prop::sample::Index>(), 6),
     ) {
         let parameters = toy(1 << log_n, special);
-        let variants = cost::variants(&geometry, parameters.n());
+        let variants = cost::choice::variants(&geometry, parameters.n());
         for (place, pick) in picks.iter().enumerate() {
             let mut variant = pick.get(&variants).clone();
             // Bands that a channel does not need.
@@ -424,7 +425,8 @@ fn what_does_not_go_together_is_refused() {
     ));
 }
 
-/// The largest difference of the distribution functions of two samples: about `1 / sqrt(n)` where they are of one distribution.
+/// The largest difference of the distribution functions of two samples: about `1 / sqrt(n)` where
+/// they are of one distribution.
 fn kolmogorov_smirnov(mut x: Vec<f64>, mut y: Vec<f64>) -> f64 {
     x.sort_unstable_by(f64::total_cmp);
     y.sort_unstable_by(f64::total_cmp);

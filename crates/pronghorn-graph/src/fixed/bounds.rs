@@ -32,7 +32,7 @@ impl Interval {
         Some((self.low.try_into().ok()?, self.high.try_into().ok()?))
     }
 
-    /// Whether all of `other` is inside.
+    /// True if all of `other` is inside.
     pub fn contains(self, other: Self) -> bool {
         self.low <= other.low && other.high <= self.high
     }

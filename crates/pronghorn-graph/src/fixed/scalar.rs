@@ -1,4 +1,4 @@
-//! What the non-linear operators do to one integer: the definitions every evaluator shares.
+//! The non-linear operators on one integer: the definitions every evaluator shares.
 //! All wrap instead of overflowing; proven ranges are what keeps them from it.
 
 /// `max(x, 0)`.

@@ -13,7 +13,7 @@ pub enum FixedError {
     Graph {
         /// Name of the model.
         model: String,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
     /// A node reads a value that does not exist yet.
@@ -33,7 +33,7 @@ pub enum FixedError {
         index: usize,
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The reason.
         source: Box<OperatorError>,
     },
     /// A value can leave its range.

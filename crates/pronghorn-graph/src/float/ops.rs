@@ -88,7 +88,7 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
     }
 }
 
-/// What the client does last, on one image's result: the float network and the decoded secure
+/// The client's last operation, on one image's result: the float network and the decoded secure
 /// result share it.
 pub fn finish(op: Finish, x: &[f32]) -> Vec<f32> {
     match op {
@@ -111,7 +111,8 @@ fn image(shape: &[usize]) -> (usize, [usize; 2]) {
     (shape[0], [shape[1], shape[2]])
 }
 
-/// `mul x + add`, whose constants are one value, one a channel or one an element: each stands for a run of elements.
+/// `mul x + add`, whose constants are one value, one a channel or one an element: each stands for a
+/// run of elements.
 fn affine(mul: &[f32], add: &[f32], x: &[f32]) -> Vec<f32> {
     let at = |constants: &[f32], i: usize| constants[i / (x.len() / constants.len())];
     x.iter()

@@ -65,7 +65,7 @@ pub enum GraphError {
         operator: &'static str,
         /// Its declared shape.
         shape: Vec<usize>,
-        /// What is wrong.
+        /// The reason.
         source: Box<OperatorError>,
     },
     /// An operator that only the client can compute, in the middle.
@@ -98,7 +98,7 @@ pub enum GraphError {
     NotFinite {
         /// Name of the tensor.
         tensor: String,
-        /// Which value.
+        /// The value.
         position: usize,
         /// The value.
         value: f32,

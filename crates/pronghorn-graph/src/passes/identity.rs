@@ -47,7 +47,7 @@ fn is_identity(graph: &Graph, node: &Node, input: &[usize]) -> bool {
     }
 }
 
-/// Whether the dimensions of more than one element stay in order.
+/// True if the dimensions of more than one element stay in order.
 fn keeps_order(permutation: &[usize], shape: &[usize]) -> bool {
     let moved: Vec<usize> = permutation
         .iter()

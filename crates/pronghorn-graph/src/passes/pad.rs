@@ -11,8 +11,8 @@ use crate::{
 /// height and width. Says whether there were any.
 ///
 /// Not into `MaxPool`: explicit zeros can be the maximum, its own padding never is. Not into an
-/// `AveragePool` with padding of its own that does not count, since explicit zeros do, or whose windows
-/// would come to hold nothing but padding.
+/// `AveragePool` with padding of its own that does not count, since explicit zeros do, or whose
+/// windows would come to hold nothing but padding.
 pub(super) fn fuse(graph: &mut Graph) -> bool {
     let mut changed = false;
     for index in 1..graph.nodes.len() {

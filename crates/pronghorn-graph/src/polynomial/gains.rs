@@ -1,4 +1,4 @@
-//! How much of an error at one value arrives at the result.
+//! The gain of an error at one value on its way to the result.
 
 use rayon::prelude::*;
 
@@ -7,14 +7,15 @@ use super::PolyGraph;
 /// Random errors an image and node are tried with.
 const DRAWS: usize = 16;
 
-/// Size of the errors tried, relative to the value: small enough for the result to be linear in them, large enough for
-/// double precision.
+/// Size of the errors tried, relative to the value: small enough for the result to be linear in
+/// them, large enough for double precision.
 const STEP: f64 = 1e-6;
 
 impl PolyGraph {
-    /// For each node the largest standard deviation, over elements of the result and `images` of `inputs`, that errors of
-    /// standard deviation 1 in every element of the node's value, independent of each other, bring to the result.
-    /// Measured by random errors, the same each time; costs `16 images` evaluations of what follows each node.
+    /// For each node the largest standard deviation, over elements of the result and `images` of
+    /// `inputs`, that errors of standard deviation 1 in every element of the node's value,
+    /// independent of each other, bring to the result. Measured by random errors, the same each
+    /// time; costs `16 images` evaluations of what follows each node.
     pub fn measured_gains(&self, inputs: &[f64]) -> Vec<f64> {
         let values: Vec<Vec<Vec<f64>>> = inputs
             .par_chunks(self.input_len())
@@ -27,8 +28,8 @@ impl PolyGraph {
         (0..self.nodes.len()).map(gain).collect()
     }
 
-    /// The same for any inputs whose values stay within their reach, by the triangle inequality: with absolute weights, and
-    /// standard deviations added where errors may depend on each other.
+    /// The same for any inputs whose values stay within their reach, by the triangle inequality:
+    /// with absolute weights, and standard deviations added where errors may depend on each other.
     pub fn worst_gains(&self) -> Vec<f64> {
         (0..self.nodes.len())
             .map(|node| self.worst_gain(node))
@@ -37,7 +38,8 @@ impl PolyGraph {
 
     fn worst_gain(&self, source: usize) -> f64 {
         use super::PolyOp;
-        // Standard deviation of each value's errors, and whether those of its elements are independent.
+        // Standard deviation of each value's errors, and whether those of its elements are
+        // independent.
         let mut errors = vec![(0.0f64, true); self.nodes.len()];
         errors[source] = (1.0, true);
         for index in source + 1..self.nodes.len() {
@@ -69,7 +71,8 @@ impl PolyGraph {
         errors[self.output].0
     }
 
-    /// The largest standard deviation of an element of the result over [`DRAWS`] random errors at `source`.
+    /// The largest standard deviation of an element of the result over [`DRAWS`] random errors at
+    /// `source`.
     fn gain(&self, source: usize, values: &[Vec<f64>]) -> f64 {
         let wanted = &values[self.output];
         let mut squares = vec![0.0; wanted.len()];

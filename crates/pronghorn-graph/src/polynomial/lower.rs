@@ -9,8 +9,8 @@ use crate::{
     layout::{self, Source},
 };
 
-/// The polynomial form of `graph`, whose values look like `profile` on samples; weights of node `i` are integers of
-/// `weight_bits[i]` bits, sign included (2 to 15); ranges are widened by `margin`.
+/// The polynomial form of `graph`, whose values look like `profile` on samples; weights of node `i`
+/// are integers of `weight_bits[i]` bits, sign included (2 to 15); ranges are widened by `margin`.
 ///
 /// Run [`crate::passes::run`] before, and profile its result.
 ///
@@ -61,7 +61,7 @@ pub fn lower(
     })
 }
 
-/// What a value looks like on samples.
+/// Statistics of a value on samples.
 #[derive(Clone, Copy)]
 struct Look {
     reach: f64,
@@ -204,7 +204,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A mean over windows: a layer of ones, and factors where windows at the border count fewer elements.
+    /// A mean over windows: a layer of ones, and factors where windows at the border count fewer
+    /// elements.
     fn average(
         &mut self,
         node: &Node,
@@ -263,8 +264,8 @@ fn spread(constants: &[f32], absent: f32, elements: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Integers of `bits` bits and the power of two that they are multiples of the inverse of. Divided by their greatest
-/// common divisor: constants that are few small integers cost no scale.
+/// Integers of `bits` bits and the power of two that they are multiples of the inverse of. Divided
+/// by their greatest common divisor: constants that are few small integers cost no scale.
 fn integers(constants: &[f32], bits: u32) -> (Vec<i32>, f64) {
     let most = constants
         .iter()

@@ -6,8 +6,8 @@ use crate::{
     geometry::Window,
 };
 
-/// Bits of the factors of an average, at worst and at best: a factor is off by up to half a unit, the
-/// same way everywhere.
+/// Bits of the factors of an average, at worst and at best: a factor is off by up to half a unit,
+/// the same way everywhere.
 const AVERAGE_BITS: std::ops::RangeInclusive<u32> = 8..=10;
 
 impl Builder<'_> {

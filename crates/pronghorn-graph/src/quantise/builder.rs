@@ -18,7 +18,8 @@ use crate::{
 /// Fraction bits of the slope of a `LeakyRelu`.
 const SLOPE_BITS: u32 = 8;
 
-/// Fraction bits that a value has beyond what the layers that read it need, where others read it, too.
+/// Fraction bits that a value has beyond what the layers that read it need, where others read it,
+/// too.
 const BESIDE_LAYERS: i32 = 1;
 
 /// Quantises a graph and a profile that go together.
@@ -269,7 +270,7 @@ impl<'a> Builder<'a> {
         self.push(FixedOp::Linear(linear), vec![value], result)
     }
 
-    /// Whether a value of the float graph is no activation, which has been settled.
+    /// True if a value of the float graph is no activation, which has been settled.
     fn is_wide(&self, input: usize) -> bool {
         !matches!(
             self.nodes[self.place[input]].op,
@@ -277,8 +278,8 @@ impl<'a> Builder<'a> {
         )
     }
 
-    /// The value of an activation at the one precision that all its readers get, where layers are among them: the finest that one asks for, and
-    /// [`BESIDE_LAYERS`] more for others.
+    /// The value of an activation at the one precision that all its readers get, where layers are
+    /// among them: the finest that one asks for, and [`BESIDE_LAYERS`] more for others.
     fn settle(&mut self, index: usize) -> Result<usize, QuantiseError> {
         let place = self.place[index];
         if !matches!(self.nodes[place].op, FixedOp::Activation(_)) {
@@ -329,8 +330,8 @@ impl<'a> Builder<'a> {
         self.push(FixedOp::Local(op), vec![self.place[input]], fraction)
     }
 
-    /// An operator on values at one scale: the finest, or, where that overflows, the one at which the
-    /// largest of them has [`QuantiseOptions::wide_bits`] bits.
+    /// An operator on values at one scale: the finest, or, where that overflows, the one at which
+    /// the largest of them has [`QuantiseOptions::wide_bits`] bits.
     fn aligned(
         &mut self,
         inputs: &[usize],

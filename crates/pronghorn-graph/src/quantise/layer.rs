@@ -48,7 +48,7 @@ pub struct LayerProfile<'a> {
 /// Rows by fraction bits and part of the weights.
 type RowCache = BTreeMap<(i32, Digit), Arc<[Row]>>;
 
-/// What a layer would be at some precision.
+/// A layer at some precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// Largest minus smallest integer the result can be, over all rows, with their biases: the
@@ -145,14 +145,14 @@ impl<'a> LayerProfile<'a> {
         self.range
     }
 
-    /// What the layer would be with weights and inputs of so many bits (2 to 16, 2 to 24; clamped to
+    /// The layer with weights and inputs of so many bits (2 to 16, 2 to 24; clamped to
     /// that). The first call for a scale of the weights reads all weights, the others only rows.
     pub fn at(&self, weight_bits: u32, input_bits: u32) -> Candidate {
         self.digit_at(weight_bits, input_bits, Digit::Whole)
     }
 
-    /// As [`LayerProfile::at`], for a layer with this part of every weight and bias. The error is the
-    /// one that rounding these inputs has on the part's result.
+    /// As [`LayerProfile::at`], for a layer with this part of every weight and bias. The error is
+    /// the one that rounding these inputs has on the part's result.
     pub fn digit_at(&self, weight_bits: u32, input_bits: u32, digit: Digit) -> Candidate {
         let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
         let input_fraction = self.range.fraction(input_bits);

@@ -135,7 +135,8 @@ impl<W: Word> Ciphertext<W> {
         Ok(product)
     }
 
-    /// Slots of both rows moved to the left by `steps`, around the end of each row; negative steps go right.
+    /// Slots of both rows moved to the left by `steps`, around the end of each row; negative steps
+    /// go right.
     ///
     /// # Errors
     /// When parameters differ, or there is no key for these steps.

@@ -12,8 +12,8 @@ pub struct Plaintext<W: Word> {
     coefficients: Vec<W>,
 }
 
-/// A plaintext prepared once for products: its centred coefficients in the NTT domain of all primes, those of the key switch included. Wiped
-/// on drop.
+/// A plaintext prepared once for products: its centred coefficients in the NTT domain of all
+/// primes, those of the key switch included. Wiped on drop.
 pub struct Multiplier<W: Word> {
     parameters: Parameters<W>,
     /// `[limb][N]`, special primes included.
@@ -34,8 +34,8 @@ impl<W: Word> Drop for Multiplier<W> {
 }
 
 impl<W: Word> Parameters<W> {
-    /// The polynomial with `values[j]` modulo `t` in slot `j`: the first row, then the second. Shorter inputs are filled with zeros. One NTT. Constant
-    /// time.
+    /// The polynomial with `values[j]` modulo `t` in slot `j`: the first row, then the second.
+    /// Shorter inputs are filled with zeros. One NTT. Constant time.
     ///
     /// # Errors
     /// When there are too many values.
@@ -120,7 +120,8 @@ impl<W: Word> Plaintext<W> {
         lifted
     }
 
-    /// `round(Q m / t)` modulo the prime of a limb, in coefficients. `t round(Q m / t) = Q m - [Q m]_t` with the centred remainder, and `Q` is zero.
+    /// `round(Q m / t)` modulo the prime of a limb, in coefficients.
+    /// `t round(Q m / t) = Q m - [Q m]_t` with the centred remainder, and `Q` is zero.
     pub(super) fn scaled(parameters: &Parameters<W>, limb: usize, lifted: &[W], out: &mut [W]) {
         let q = parameters.ring().basis().prime(limb);
         vector::reduce_from(q, parameters.plain().modulus(), lifted, out);

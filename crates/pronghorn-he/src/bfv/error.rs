@@ -1,4 +1,4 @@
-//! What operations refuse.
+//! Refusals of operations.
 
 use pronghorn_ring::random::RandomError;
 use thiserror::Error;
@@ -16,7 +16,8 @@ pub enum BfvError {
         /// Slots there are.
         slots: usize,
     },
-    /// A rotation of a ciphertext that is not there, a row of factors that is no row, or an answer's format that is none.
+    /// A rotation of an input that does not exist, a row of factors of another length, or an
+    /// invalid format of an answer.
     #[error(
         "{field} is {found}, which does not go with {limit}; give a factor for each rotation of each output, rotations of inputs that \
          exist, and formats of the same parameters"
@@ -26,7 +27,7 @@ pub enum BfvError {
         field: &'static str,
         /// Its value.
         found: usize,
-        /// How many there are.
+        /// The number there is.
         limit: usize,
     },
     /// No room for the flood.

@@ -1,27 +1,34 @@
-//! Function privacy: an answer that gives the owner of the key an additive share of its values, and nothing else.
+//! Function privacy: an answer that gives the owner of the key an additive share of its values, and
+//! nothing else.
 //!
 //! # What is sent
 //!
-//! To a ciphertext `(b, a)` of `m` with noise `e` the server adds the scaled encoding of a mask `r`, uniform modulo `t` in every slot; an
-//! encryption of zero under the client's [`PublicKey`]; and an integer `u`, uniform in `[-F, F)`, in every coefficient of `b`. Then it divides by
-//! all primes that are not needed, and drops low bits of `b` and `a` that hold nothing but noise. The client's share is what it
-//! decrypts, `m + r`, the server's is `-r`.
+//! To a ciphertext `(b, a)` of `m` with noise `e` the server adds the scaled encoding of a mask
+//! `r`, uniform modulo `t` in every slot; an encryption of zero under the client's [`PublicKey`];
+//! and an integer `u`, uniform in `[-F, F)`, in every coefficient of `b`. Then it divides by all
+//! primes that are not needed, and drops low bits of `b` and `a` that hold nothing but noise. The
+//! client's share is what it decrypts, `m + r`, the server's is `-r`.
 //!
 //! # What the client learns
 //!
-//! The client knows `s`, so its view is `a'` and the phase `d = b' + a' s`, before anything is dropped; what is dropped is a public function of
-//! these. A simulator that knows `m + r` (which is uniform, whatever `m` is) draws `a'` uniformly and `d = (Q / t)(m + r) + u`, rounded as the
+//! The client knows `s`, so its view is `a'` and the phase `d = b' + a' s`, before anything is
+//! dropped; what is dropped is a public function of these. A simulator that knows `m + r` (which is
+//! uniform, whatever `m` is) draws `a'` uniformly and `d = (Q / t)(m + r) + u`, rounded as the
 //! encoding is. This is why it succeeds:
 //!
-//! 1. `d = (Q / t)(m + r) + e + z + u`, with the noise `z` of the encryption of zero and the roundings in `e`. For every fixed `e + z` of at most `B`
-//!    a coefficient, `e + z + u` is within statistical distance `B / 2F` of `u` in each coefficient: with `F >= 2^40 B` ([`FLOOD_BITS`]) at most
-//!    `2^-41` a coefficient, and `N 2^-41` for a whole answer; the distances of several answers add. `B` is exceeded with probability `2^-64`
-//!    a coefficient ([`Noise::bound`]), and since typical noise is nine times smaller than this bound, so is the distance on average.
-//! 2. `a' = a + a_pk v + e_1`. `v` and `e_1` occur in nothing else once `d` is replaced, so `a_pk v + e_1` is a sample of RLWE under a secret that the
-//!    client does not have, and `a'` is indistinguishable from uniform.
+//! 1. `d = (Q / t)(m + r) + e + z + u`, with the noise `z` of the encryption of zero and the
+//!    roundings in `e`. For every fixed `e + z` of at most `B` a coefficient, `e + z + u` is within
+//!    statistical distance `B / 2F` of `u` in each coefficient: with `F >= 2^40 B` ([`FLOOD_BITS`])
+//!    at most `2^-41` a coefficient, and `N 2^-41` for a whole answer; the distances of several
+//!    answers add. `B` is exceeded with probability `2^-64` a coefficient ([`Noise::bound`]), and
+//!    since typical noise is nine times smaller than this bound, so is the distance on average.
+//! 2. `a' = a + a_pk v + e_1`. `v` and `e_1` occur in nothing else once `d` is replaced, so
+//!    `a_pk v + e_1` is a sample of RLWE under a secret that the client does not have, and `a'` is
+//!    indistinguishable from uniform.
 //!
-//! It holds against a client who follows the protocol: a public key whose `b` is no RLWE sample can reveal `v`, and ciphertexts with more noise
-//! than fresh ones have come out with more than `B`. Without the flood, `e` is there to be read: it is a known error times the server's weights.
+//! It holds against a client who follows the protocol: a public key whose `b` is no RLWE sample can
+//! reveal `v`, and ciphertexts with more noise than fresh ones have come out with more than `B`.
+//! Without the flood, `e` is there to be read: it is a known error times the server's weights.
 
 use std::marker::PhantomData;
 
@@ -38,7 +45,8 @@ use crate::{noise, rns::slices, wipe::wipe};
 /// The flood is this many bits above the bound on the noise.
 pub const FLOOD_BITS: u32 = 40;
 
-/// How an answer is flooded and shortened: follows from public numbers alone, so that both parties compute it.
+/// The flood and the shortening of an answer. It follows from public numbers alone, so both parties
+/// compute it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnswerFormat {
     /// The flood is uniform in `[-2^log_flood, 2^log_flood)`.
@@ -51,7 +59,7 @@ pub struct AnswerFormat {
     pub dropped_a: u32,
 }
 
-/// What is sent back: coefficients without their dropped bits.
+/// An answer as it is sent: coefficients without their dropped bits.
 pub struct Answer<W: Word> {
     pub(super) parameters: Parameters<W>,
     pub(super) format: AnswerFormat,
@@ -59,8 +67,9 @@ pub struct Answer<W: Word> {
     pub(super) words: Vec<W>,
 }
 
-/// Everything random that hides a server's answers; one for each run of a linear step, wiped on drop. Rows are the answers of
-/// the step; each has its own streams, so they may be hidden in any order and by several threads.
+/// Everything random that hides a server's answers; one for each run of a linear step, wiped on
+/// drop. Rows are the answers of the step; each has its own streams, so they may be hidden in any
+/// order and by several threads.
 pub struct Hider<W: Word> {
     masks: Prg,
     floods: Prg,
@@ -69,7 +78,8 @@ pub struct Hider<W: Word> {
 }
 
 impl<W: Word> Parameters<W> {
-    /// For answers whose noise is at most that of `noise` before they are hidden: the flood, and the shortest answer that leaves room for it.
+    /// For answers whose noise is at most that of `noise` before they are hidden: the flood, and
+    /// the shortest answer that leaves room for it.
     ///
     /// # Errors
     /// When the flood does not fit the modulus.
@@ -77,7 +87,8 @@ impl<W: Word> Parameters<W> {
         self.answer_format_with(noise, FLOOD_BITS)
     }
 
-    /// [`answer_format`](Self::answer_format) with another distance between noise and flood, to see what that does.
+    /// [`answer_format`](Self::answer_format) with another distance between noise and flood, to see
+    /// what that does.
     ///
     /// # Errors
     /// When the flood does not fit the modulus.
@@ -191,8 +202,9 @@ impl<W: Word> Hider<W> {
         }
     }
 
-    /// The server's shares of answer `row`, one a slot, in `-t/2 .. t/2`: with what the client decrypts they add up to the values modulo `t`. They are known
-    /// before anything of the client's is.
+    /// The server's shares of answer `row`, one a slot, in `-t/2 .. t/2`: with what the client
+    /// decrypts they add up to the values modulo `t`. They are known before anything of the
+    /// client's is.
     pub fn shares(&self, parameters: &Parameters<W>, row: u64) -> Vec<i32> {
         let mask = self.mask(parameters, row);
         let mut shares = parameters
@@ -211,12 +223,13 @@ impl<W: Word> Hider<W> {
         Plaintext::new(parameters, coefficients)
     }
 
-    /// Hides a ciphertext as answer `row`, which is done once for each row of a hider. See the [module](self) for what that hides, and what it rests
-    /// on: the noise of `ciphertext` must be within what `format` was made for. Constant time. Four NTTs a limb for the mask and the encryption of zero, one for
-    /// the flood, and two a limb to shorten.
+    /// Hides a ciphertext as answer `row`, which is done once for each row of a hider. See the
+    /// [module](self) for what that hides, and what it rests on: the noise of `ciphertext` must be
+    /// within what `format` was made for. Constant time. Four NTTs a limb for the mask and the
+    /// encryption of zero, one for the flood, and two a limb to shorten.
     ///
     /// # Errors
-    /// When parameters differ, there is no such row, or the format is none of these parameters.
+    /// When parameters differ, there is no such row, or the format does not fit the parameters.
     pub fn hide(
         &self,
         row: u64,
@@ -298,12 +311,13 @@ impl<W: Word> Answer<W> {
         &self.parameters
     }
 
-    /// How it was shortened.
+    /// Its format.
     pub fn format(&self) -> &AnswerFormat {
         &self.format
     }
 
-    /// `[poly][limb][N]` in coefficients, with the middle of the range in place of bits that were dropped.
+    /// `[poly][limb][N]` in coefficients, with the middle of the range in place of bits that were
+    /// dropped.
     fn restored(&self) -> Vec<W> {
         let (n, kept) = (self.parameters.n(), self.format.limbs);
         let mut words = self.words.clone();
@@ -329,7 +343,8 @@ impl<W: Word> Answer<W> {
 }
 
 impl<W: Word> SecretKey<W> {
-    /// The client's shares of an answer, one a slot, in `-t/2 .. t/2`. Two NTTs a limb and two modulo `t`. Constant time.
+    /// The client's shares of an answer, one a slot, in `-t/2 .. t/2`. Two NTTs a limb and two
+    /// modulo `t`. Constant time.
     ///
     /// # Errors
     /// When the answer is of other parameters.
@@ -340,7 +355,8 @@ impl<W: Word> SecretKey<W> {
         self.parameters().decode(&plain)
     }
 
-    /// The noise of every coefficient of an answer, in units of `1` modulo the primes that are left: what is there for a curious client to read.
+    /// The noise of every coefficient of an answer, in units of `1` modulo the primes that are
+    /// left: what is there for a curious client to read.
     ///
     /// # Errors
     /// When the answer is of other parameters.

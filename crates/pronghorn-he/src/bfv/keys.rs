@@ -58,13 +58,13 @@ impl<W: Word> SecretKey<W> {
     /// An encryptor with randomness from the system.
     ///
     /// # Errors
-    /// When the system has none.
+    /// When the system has no randomness.
     pub fn encryptor(&self) -> Result<Encryptor<W>, RandomError> {
         Ok(self.encryptor_from_seed(&Seed::from_os()?))
     }
 
-    /// An encryptor with everything random from `seed`, for reproducible tests: two encryptors from one seed give plaintexts
-    /// away, and so does one whose seed is known.
+    /// An encryptor with everything random from `seed`, for reproducible tests: two encryptors from
+    /// one seed give plaintexts away, and so does one whose seed is known.
     pub fn encryptor_from_seed(&self, seed: &Seed) -> Encryptor<W> {
         Encryptor {
             parameters: self.parameters.clone(),
@@ -72,7 +72,8 @@ impl<W: Word> SecretKey<W> {
         }
     }
 
-    /// The values, exactly, as long as the noise is below `Q / 2t`. An inverse NTT a limb and one modulo `t`. Constant time.
+    /// The values, exactly, as long as the noise is below `Q / 2t`. An inverse NTT a limb and one
+    /// modulo `t`. Constant time.
     ///
     /// # Errors
     /// When the ciphertext is of other parameters.
@@ -83,8 +84,9 @@ impl<W: Word> SecretKey<W> {
         Ok(plain)
     }
 
-    /// The largest coefficient of the noise: `log2` of its absolute value, at least 0; of what decrypts to something else than
-    /// it should, about `Q / 2t`. For tests and planning: the noise tells of everything that was done to the ciphertext.
+    /// The largest coefficient of the noise: `log2` of its absolute value, at least 0; of what
+    /// decrypts to something else than it should, about `Q / 2t`. For tests and planning: the noise
+    /// tells of everything that was done to the ciphertext.
     ///
     /// # Errors
     /// When the ciphertext is of other parameters.
@@ -104,7 +106,8 @@ impl<W: Word> SecretKey<W> {
         Ok(self.parameters.log_room() - self.log_noise(ciphertext)?)
     }
 
-    /// The noise of every coefficient, in units of `1`, as a double. See [`log_noise`](Self::log_noise).
+    /// The noise of every coefficient, in units of `1`, as a double. See
+    /// [`log_noise`](Self::log_noise).
     ///
     /// # Errors
     /// When the ciphertext is of other parameters.
@@ -127,8 +130,8 @@ impl<W: Word> SecretKey<W> {
         Ok(phase)
     }
 
-    /// From a phase `x` (`[limb][N]`, coefficients) to `t x` modulo the product of these limbs, centred, in mixed radix: that is `t` times the
-    /// noise, as `t x = Q m + t e`.
+    /// From a phase `x` (`[limb][N]`, coefficients) to `t x` modulo the product of these limbs,
+    /// centred, in mixed radix: that is `t` times the noise, as `t x = Q m + t e`.
     pub(super) fn scale(&self, phase: &mut [W]) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
         for (q, phase) in parameters
@@ -178,7 +181,8 @@ impl<W: Word> SecretKey<W> {
 }
 
 impl<W: Word> Encryptor<W> {
-    /// `b = round(Q m / t) + e - a s` for the `a` of the next number. An NTT, a product and the expansion of `a` a limb, and `N` errors.
+    /// `b = round(Q m / t) + e - a s` for the `a` of the next number. An NTT, a product and the
+    /// expansion of `a` a limb, and `N` errors.
     ///
     /// # Errors
     /// When the plaintext is of other parameters.
@@ -218,7 +222,8 @@ impl<W: Word> PublicKey<W> {
         Ok(Self::generate_from_seed(key, &Seed::from_os()?))
     }
 
-    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses, for reproducible tests.
+    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses,
+    /// for reproducible tests.
     pub fn generate_from_seed(key: &SecretKey<W>, seed: &Seed) -> Self {
         Self {
             parameters: key.parameters.clone(),
@@ -233,8 +238,9 @@ impl<W: Word> PublicKey<W> {
 }
 
 impl<W: Word> EvaluationKeys<W> {
-    /// Keys for rotations of both rows to the left by `steps`, and for the swap of rows. Each takes `2 d l N` words for `d` digits and `l` primes,
-    /// special ones included, and half of that on the wire.
+    /// Keys for rotations of both rows to the left by `steps`, and for the swap of rows. Each takes
+    /// `2 d l N` words for `d` digits and `l` primes, special ones included, and half of that on
+    /// the wire.
     ///
     /// # Errors
     /// When there is no way of switching keys, or the system has no randomness.
@@ -242,7 +248,8 @@ impl<W: Word> EvaluationKeys<W> {
         Self::generate_from_seed(key, steps, swap, &Seed::from_os()?)
     }
 
-    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses, for reproducible tests.
+    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses,
+    /// for reproducible tests.
     ///
     /// # Errors
     /// When there is no way of switching keys.

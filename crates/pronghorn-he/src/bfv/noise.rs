@@ -1,14 +1,18 @@
-//! How large noise can be, from numbers alone: what a planner calls without ciphertexts.
+//! Bounds on noise, from numbers alone: a planner needs no ciphertexts.
 //!
-//! Noise is `e` in `b + a s = (Q / t) m + e`, a polynomial, measured by the variance of a coefficient. Variances of independent noises
-//! add, and a product with a polynomial of Euclidean norm `p` multiplies them by `p^2`, exactly so for a given polynomial and independent
+//! Noise is `e` in `b + a s = (Q / t) m + e`, a polynomial, measured by the variance of a
+//! coefficient. Variances of independent noises add, and a product with a polynomial of Euclidean
+//! norm `p` multiplies them by `p^2`, exactly so for a given polynomial and independent
 //! coefficients of `e`. What is assumed beyond the definitions:
 //!
-//! * The digits of ciphertexts are uniform and independent of errors, as ciphertexts are pseudorandom.
-//! * A noise behaves as a normal one up to `2^-64`: those of fresh encryptions and their products with plaintexts are sub-Gaussian with
-//!   their variance, those of key switches are sums of at least `N` products, none of which stands out.
-//! * Products of rotations of one ciphertext with different plaintexts add up like independent ones: what slots become in coefficients
-//!   looks random, and its signs average out. Plaintexts that are equal or the negatives of one another want [`Noise::sum_dependent`].
+//! * The digits of ciphertexts are uniform and independent of errors, as ciphertexts are
+//!   pseudorandom.
+//! * A noise behaves as a normal one up to `2^-64`: those of fresh encryptions and their products
+//!   with plaintexts are sub-Gaussian with their variance, those of key switches are sums of at
+//!   least `N` products, none of which stands out.
+//! * Products of rotations of one ciphertext with different plaintexts add up like independent
+//!   ones: what slots become in coefficients looks random, and its signs average out. Plaintexts
+//!   that are equal or the negatives of one another want [`Noise::sum_dependent`].
 //!
 //! Bounds are exceeded with probability at most `2^-64` each under these assumptions.
 
@@ -22,7 +26,8 @@ use crate::{
     rns::parameters::Piece,
 };
 
-/// Variance of a rounding to the nearest integer, and of a uniform digit, in units of its range squared.
+/// Variance of a rounding to the nearest integer, and of a uniform digit, in units of its range
+/// squared.
 const UNIFORM_VARIANCE: f64 = 1.0 / 12.0;
 
 /// The noise of a ciphertext: the variance of a coefficient.
@@ -33,7 +38,8 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Of an encryption with the secret key: the error, and the rounding of `Q m / t`. Of a plaintext that is added, at most the same.
+    /// Of an encryption with the secret key: the error, and the rounding of `Q m / t`. Of a
+    /// plaintext that is added, at most the same.
     pub fn of_secret_encryption() -> Self {
         let variance = ERROR_VARIANCE + UNIFORM_VARIANCE;
         Self { variance }
@@ -46,13 +52,15 @@ impl Noise {
         }
     }
 
-    /// Of an encryption of zero with the public key: `e v + e_0 + e_1 s`, ternary `v` and `s` having norms of at most `sqrt(N)`.
+    /// Of an encryption of zero with the public key: `e v + e_0 + e_1 s`, ternary `v` and `s`
+    /// having norms of at most `sqrt(N)`.
     pub fn of_public_encryption(n: usize) -> Self {
         let variance = ERROR_VARIANCE * (2.0 * n as f64 + 1.0);
         Self { variance }
     }
 
-    /// Of a product with a polynomial of this Euclidean norm ([`Multiplier::norm`](super::Multiplier::norm)).
+    /// Of a product with a polynomial of this Euclidean norm
+    /// ([`Multiplier::norm`](super::Multiplier::norm)).
     #[must_use]
     pub fn times(self, norm: f64) -> Self {
         let variance = self.variance * norm * norm;
@@ -88,12 +96,13 @@ impl Add for Noise {
 }
 
 impl<W: Word> Parameters<W> {
-    /// The largest norm of a plaintext: coefficients of `t / 2`, where those of random values have `t / sqrt(12)`.
+    /// The largest norm of a plaintext: coefficients of `t / 2`, where those of random values have
+    /// `t / sqrt(12)`.
     pub fn largest_norm(&self) -> f64 {
         self.t() as f64 / 2.0 * (self.n() as f64).sqrt()
     }
 
-    /// What a key switch adds before its division: an error a digit.
+    /// The noise of a key switch before its division: an error a digit.
     pub fn switch_noise(&self) -> Noise {
         let n = self.n() as f64;
         let ring = self.ring();
@@ -111,7 +120,8 @@ impl<W: Word> Parameters<W> {
         Noise { variance }
     }
 
-    /// What a division by the special primes adds: a rounding of both polynomials. None where there are none.
+    /// The noise of a division by the special primes: a rounding of both polynomials. Zero without
+    /// special primes.
     pub fn division_noise(&self) -> Noise {
         if self.ring().special_limbs() == 0 {
             return Noise::default();
@@ -120,13 +130,13 @@ impl<W: Word> Parameters<W> {
         Noise { variance }
     }
 
-    /// What a rotation, or the swap of rows, adds.
+    /// The noise of a rotation, or of the swap of rows.
     pub fn rotation_noise(&self) -> Noise {
         self.switch_noise() + self.division_noise()
     }
 
-    /// Of a sum of `count` products of different plaintexts and rotations of ciphertexts of noise `input`, by
-    /// [`rotated_products`](super::rotated_products).
+    /// Of a sum of `count` products of different plaintexts and rotations of ciphertexts of noise
+    /// `input`, by [`rotated_products`](super::rotated_products).
     pub fn rotated_products_noise(&self, input: Noise, count: usize) -> Noise {
         let products = (input + self.switch_noise()).times(self.largest_norm());
         products.sum(count) + self.division_noise()

@@ -83,21 +83,23 @@ pub enum ParameterError {
     },
 }
 
-/// How keys are switched, which rotations need.
+/// The way of switching keys, which rotations need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Switching<'a> {
     /// Not at all.
     None,
-    /// Each digit is as many limbs as the special primes are large, and the products are divided by these: little noise and few
-    /// transforms, for bits of the modulus that ciphertexts then do not have.
+    /// Each digit is as many limbs as the special primes are large, and the products are divided by
+    /// these: little noise and few transforms, for bits of the modulus that ciphertexts then do not
+    /// have.
     SpecialPrimes(&'a [u64]),
-    /// Each limb in digits of this many bits (the relinearisation window of Gazelle, section V-E), without special primes: all of the
-    /// modulus is the ciphertexts', for more transforms and a noise in proportion to the digits.
+    /// Each limb in digits of this many bits (the relinearisation window of Gazelle, section V-E),
+    /// without special primes: all of the modulus is the ciphertexts', for more transforms and a
+    /// noise in proportion to the digits.
     Digits(u32),
 }
 
-/// A ring `Z[X] / (X^N + 1)` modulo a chain of primes with product `Q`, a way of switching keys, and a plaintext modulus `t`. A cheap
-/// handle: clones share the tables.
+/// A ring `Z[X] / (X^N + 1)` modulo a chain of primes with product `Q`, a way of switching keys,
+/// and a plaintext modulus `t`. A cheap handle: clones share the tables.
 #[derive(Clone)]
 pub struct Parameters<W: Word>(Arc<Tables<W>>);
 
@@ -124,7 +126,8 @@ impl<W: Word> Parameters<W> {
     /// Degree `n`, primes of the ciphertexts, how keys are switched, plaintext modulus.
     ///
     /// # Errors
-    /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all primes less than 128 bits.
+    /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all
+    /// primes less than 128 bits.
     pub fn new(
         n: usize,
         primes: &[u64],
@@ -134,7 +137,8 @@ impl<W: Word> Parameters<W> {
         Self::build(n, primes, switching, t, false)
     }
 
-    /// As [`new`](Self::new) without any regard to security, to reproduce the tables of papers. Protects nothing.
+    /// As [`new`](Self::new) without any regard to security, to reproduce the tables of papers.
+    /// Protects nothing.
     ///
     /// # Errors
     /// [`ParameterError`] when the primes do not go together.
@@ -147,8 +151,9 @@ impl<W: Word> Parameters<W> {
         Self::build(n, primes, switching, t, true)
     }
 
-    /// The largest plaintext modulus of `t_bits` bits, primes of the ciphertexts of `bits` bits each, special primes of `special_bits` (or
-    /// none, and digits of `digit_bits` in place of them, unless zero).
+    /// The largest plaintext modulus of `t_bits` bits, primes of the ciphertexts of `bits` bits
+    /// each, special primes of `special_bits` (or none, and digits of `digit_bits` in place of
+    /// them, unless zero).
     ///
     /// # Errors
     /// As [`new`](Self::new), and when there are no such primes.
@@ -194,8 +199,9 @@ impl<W: Word> Parameters<W> {
         Self::new(n, chain, switching, t)
     }
 
-    /// `N = 4096`, two primes of 50 bits, digits of 17 bits, `t` of `t_bits` bits: for products and rotations after them. See
-    /// [`Workload`](super::Workload) for what fits, and for chains made to measure.
+    /// `N = 4096`, two primes of 50 bits, digits of 17 bits, `t` of `t_bits` bits: for products and
+    /// rotations after them. See [`Workload`](super::Workload) for what fits, and for chains made
+    /// to measure.
     ///
     /// # Errors
     /// When there is no `t` of this size.
@@ -203,7 +209,8 @@ impl<W: Word> Parameters<W> {
         Self::with_bits(4096, &[50, 50], &[], 17, t_bits)
     }
 
-    /// `N = 8192`, three primes of 50 bits and one special prime of 50 bits, `t` of `t_bits` bits: for rotations before products too.
+    /// `N = 8192`, three primes of 50 bits and one special prime of 50 bits, `t` of `t_bits` bits:
+    /// for rotations before products too.
     ///
     /// # Errors
     /// When there is no `t` of this size.
@@ -310,7 +317,8 @@ impl<W: Word> Parameters<W> {
         self.0.ring.security()
     }
 
-    /// BLAKE3 of word size, degree, primes, digits and plaintext modulus: what both parties compare, and every serialised object carries.
+    /// BLAKE3 of word size, degree, primes, digits and plaintext modulus: what both parties
+    /// compare, and every serialised object carries.
     pub fn hash(&self) -> &[u8; 32] {
         self.0.ring.hash()
     }
@@ -383,8 +391,8 @@ fn inverse<W: Word>(q: &Prime<W>, x: W) -> W {
         .expect("distinct primes have inverses modulo each other")
 }
 
-/// Slot `j` of the first row is the value at `zeta^(5^j)`, of the second at `zeta^(-5^j)`: the automorphism of
-/// `5^k` turns both by `k`, that of `-1` swaps them.
+/// Slot `j` of the first row is the value at `zeta^(5^j)`, of the second at `zeta^(-5^j)`: the
+/// automorphism of `5^k` turns both by `k`, that of `-1` swaps them.
 fn places(n: usize) -> Vec<u32> {
     let shift = usize::BITS - n.trailing_zeros();
     let place = |power: usize| ((power / 2).reverse_bits() >> shift) as u32;

@@ -1,7 +1,8 @@
 //! Sums of products without rotations.
 //!
-//! The weights of a layer are read once an evaluation and are larger than any cache, so that the time of a sum is that of reading them. They are kept in
-//! the order in which they are read, piece by piece: one stream, which the CPU fetches ahead and is helped with across pages.
+//! The weights of a layer are read once an evaluation and are larger than any cache, so that the
+//! time of a sum is that of reading them. They are kept in the order in which they are read, piece
+//! by piece: one stream, which the CPU fetches ahead and is helped with across pages.
 
 use pronghorn_ring::{
     Word,

@@ -1,14 +1,17 @@
 //! Rotations, and sums of products of rotations.
 //!
-//! The diagonal and hybrid matrix products and the convolutions of Gazelle (sections V and VI), and baby-step giant-step products, are sums
-//! `sum_j rot_j(x) p_j`. Digits of each input are raised once (hoisting: S. Halevi, V. Shoup, CRYPTO 2018, section 5), rotations stay
-//! modulo `Q P`, are multiplied and summed there, and the sum is divided by `P` once (double hoisting: Bossuat, Mouchet,
-//! Troncoso-Pastoriza, Hubaux, "Efficient bootstrapping for approximate homomorphic encryption with non-sparse keys", ePrint 2020/1203,
-//! section 4): a rotation takes no NTT of its own, and the rounding of the division is not multiplied. Without special primes there is
-//! nothing to divide by, and each limb is cut into digits of some bits.
+//! The diagonal and hybrid matrix products and the convolutions of Gazelle (sections V and VI), and
+//! baby-step giant-step products, are sums `sum_j rot_j(x) p_j`. Digits of each input are raised
+//! once (hoisting: S. Halevi, V. Shoup, CRYPTO 2018, section 5), rotations stay modulo `Q P`, are
+//! multiplied and summed there, and the sum is divided by `P` once (double hoisting: Bossuat,
+//! Mouchet, Troncoso-Pastoriza, Hubaux, "Efficient bootstrapping for approximate homomorphic
+//! encryption with non-sparse keys", ePrint 2020/1203, section 4): a rotation takes no NTT of its
+//! own, and the rounding of the division is not multiplied. Without special primes there is nothing
+//! to divide by, and each limb is cut into digits of some bits.
 //!
-//! Cost of `r` rotations of `i` inputs into `o` outputs, for `l` limbs and `k` special primes in `d` digits: `i d (l + k)` NTTs at most to raise,
-//! `o (2 k + 2 l)` to divide where there are special primes, and `2 (l + k)` times `r d + p` products a coefficient, `p` being the number of
+//! Cost of `r` rotations of `i` inputs into `o` outputs, for `l` limbs and `k` special primes in
+//! `d` digits: `i d (l + k)` NTTs at most to raise, `o (2 k + 2 l)` to divide where there are
+//! special primes, and `2 (l + k)` times `r d + p` products a coefficient, `p` being the number of
 //! factors that are multipliers. Keys are read once for all outputs.
 
 use pronghorn_ring::{Prime, Word, rns::CHUNK, vector};
@@ -22,21 +25,21 @@ use crate::rns::{
 /// A rotation of one of the inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rotation {
-    /// Both rows to the left by some steps, around the end; none leaves them.
+    /// Both rows to the left by some steps, around the end of each.
     Left {
-        /// Which input.
+        /// The input.
         input: usize,
         /// Slots to the left; negative ones go right.
         steps: i64,
     },
     /// The two rows in each other's place.
     Swap {
-        /// Which input.
+        /// The input.
         input: usize,
     },
 }
 
-/// What a rotation is multiplied with in an output.
+/// The factor of a rotation in an output.
 pub enum Factor<'a, W: Word> {
     /// Left out.
     Zero,
@@ -70,8 +73,8 @@ impl Rotation {
 /// `outputs[o] = sum_j factors[o][j] rotations[j]`: a factor for each rotation in each output.
 ///
 /// # Errors
-/// When parameters differ, a rotation is of an input that does not exist or has no key, or an output has not as many factors as there
-/// are rotations.
+/// When parameters differ, a rotation is of an input that does not exist or has no key, or an
+/// output has not as many factors as there are rotations.
 pub fn rotated_products<W: Word>(
     inputs: &[&Ciphertext<W>],
     rotations: &[Rotation],
@@ -131,7 +134,7 @@ fn check_row<W: Word>(
     Ok(())
 }
 
-/// A rotation with its key, none where nothing moves.
+/// A rotation with its key; `None` where nothing moves.
 struct Move<'a, W: Word> {
     input: usize,
     key: Option<&'a GaloisKey<W>>,

@@ -1,7 +1,8 @@
 //! Bytes of ciphertexts, keys and answers.
 //!
-//! As in [`rns::wire`]: version, kind, the hash of the parameters (plaintext modulus included), then packed polynomials.
-//! Public keys and evaluation keys are those of that format, kinds 3 and 4, without powers of the secret. Beside these:
+//! As in [`rns::wire`]: version, kind, the hash of the parameters (plaintext modulus included),
+//! then packed polynomials. Public keys and evaluation keys are those of that format, kinds 3 and
+//! 4, without powers of the secret. Beside these:
 //!
 //! | kind | then |
 //! |---|---|
@@ -129,7 +130,8 @@ impl<W: Word> EvaluationKeys<W> {
         self.keys.encode(out);
     }
 
-    /// The keys of exactly these bytes. What they take when expanded is about twice their length; limit that before.
+    /// The keys of exactly these bytes. What they take when expanded is about twice their length;
+    /// limit that before.
     ///
     /// # Errors
     /// [`WireError`] says what is wrong with them.
@@ -236,7 +238,7 @@ impl<W: Word> Answer<W> {
     }
 }
 
-/// What the header of an answer says.
+/// The header of an answer.
 fn shape(format: &AnswerFormat) -> [u8; 3] {
     [
         format.limbs as u8,

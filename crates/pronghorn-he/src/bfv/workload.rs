@@ -1,14 +1,17 @@
-//! Which parameters have room for what.
+//! Parameters with room for a workload.
 //!
-//! With the flood of `2^40` times the noise bound, everything must stay below `Q / 2t`. At `N = 4096` ePrint 2024/463 leaves 106 bits for `Q` and
-//! special primes together. A special prime of `p` bits makes the noise of a key switch `2^p` times smaller than digits without one, and the room `2^p`
-//! times smaller too. After a product with a plaintext a key switch may be as noisy as the product, `2^24` to `2^27`, which digits of 17 to 25 bits
-//! are: so special primes, which cost the room and would buy nothing, are left out at 106 bits, and all of them are `Q`. Before a
-//! product the noise of a switch is multiplied as the fresh one is, and digits must be small: there the transforms of many
-//! small digits at `N = 4096` cost more than a special prime at `N = 8192`.
+//! With the flood of `2^40` times the noise bound, everything must stay below `Q / 2t`. At
+//! `N = 4096` ePrint 2024/463 leaves 106 bits for `Q` and special primes together. A special prime
+//! of `p` bits makes the noise of a key switch `2^p` times smaller than digits without one, and the
+//! room `2^p` times smaller too. After a product with a plaintext a key switch may be as noisy as
+//! the product, `2^24` to `2^27`, which digits of 17 to 25 bits are: so special primes, which cost
+//! the room and would buy nothing, are left out at 106 bits, and all of them are `Q`. Before a
+//! product the noise of a switch is multiplied as the fresh one is, and digits must be small: there
+//! the transforms of many small digits at `N = 4096` cost more than a special prime at `N = 8192`.
 //!
-//! Chains that [`Parameters::for_workload`] picks (primes, then special primes or bits of a digit), and the bits of `Q / 2t` that are left over;
-//! products have coefficients up to `t / 2`, and their sums are of `2^10`. `tests/bfv.rs` keeps this table true:
+//! Chains that [`Parameters::for_workload`] picks (primes, then special primes or bits of a digit),
+//! and the bits of `Q / 2t` that are left over; products have coefficients up to `t / 2`, and their
+//! sums are of `2^10`. `tests/bfv.rs` keeps this table true:
 //!
 //! | workload | bits of `t` | N = 4096 | N = 8192 |
 //! |---|---|---|---|
@@ -32,17 +35,19 @@ use pronghorn_ring::Word;
 
 use super::{Noise, ParameterError, Parameters};
 
-/// What happens to a ciphertext between fresh encryption and the answer: products with plaintexts, rotations before them (of the inputs) and after them
-/// (of the outputs), as matrix products and convolutions do it (Gazelle, Tables II and IV).
+/// The operations on a ciphertext between fresh encryption and the answer: products with
+/// plaintexts, rotations before them (of the inputs) and after them (of the outputs), as matrix
+/// products and convolutions do it (Gazelle, Tables II and IV).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Workload {
     /// Bits of the plaintext modulus.
     pub t_bits: u32,
     /// Products with different plaintexts that are summed up in an answer, over all rotations.
     pub products: usize,
-    /// Whether rotations of ciphertexts are multiplied, all of them from one hoisting.
+    /// True if rotations of ciphertexts are multiplied, all of them from one hoisting.
     pub input_rotations: bool,
-    /// Rotations of sums of products that are summed up: giant steps, or output rotations of a convolution.
+    /// Rotations of sums of products that are summed up: giant steps, or output rotations of a
+    /// convolution.
     pub output_rotations: usize,
     /// Steps of rotate-and-sum at the end, each of which doubles the noise.
     pub doublings: u32,
@@ -95,13 +100,13 @@ impl Workload {
         parameters.log_room() - hidden.bound().log2() - f64::from(super::FLOOD_BITS)
     }
 
-    /// Whether answers can be hidden.
+    /// True if answers can be hidden.
     pub fn fits<W: Word>(&self, parameters: &Parameters<W>) -> bool {
         parameters.answer_format(self.noise(parameters)).is_ok()
     }
 }
 
-/// What is tried at a degree.
+/// The candidates at a degree.
 fn chains(n: usize) -> &'static [Chain] {
     match n {
         4096 => &CHAINS_4096,
@@ -116,11 +121,12 @@ pub fn candidate_limbs(n: usize, index: usize) -> Option<usize> {
 }
 
 impl<W: Word> Parameters<W> {
-    /// The fastest of the chains that have room for a workload at degree 4096 or 8192, and a plaintext modulus of its size. At least 128 bits of
-    /// security.
+    /// The fastest of the chains that have room for a workload at degree 4096 or 8192, and a
+    /// plaintext modulus of its size. At least 128 bits of security.
     ///
     /// # Errors
-    /// When none has, there is no such plaintext modulus, or the primes do not fit the words, which are `u64`.
+    /// When none has, there is no such plaintext modulus, or the primes do not fit the words, which
+    /// are `u64`.
     pub fn for_workload(n: usize, workload: &Workload) -> Result<Self, ParameterError> {
         for parameters in Self::candidates(n, workload.t_bits) {
             let parameters = parameters?;
@@ -131,7 +137,8 @@ impl<W: Word> Parameters<W> {
         Err(ParameterError::Workload { n })
     }
 
-    /// What [`for_workload`](Self::for_workload) tries, the fastest first, each made when it is asked for. None at other degrees.
+    /// What [`for_workload`](Self::for_workload) tries, the fastest first, each made when it is
+    /// asked for. None at other degrees.
     pub fn candidates(n: usize, t_bits: u32) -> impl Iterator<Item = Result<Self, ParameterError>> {
         chains(n).iter().map(move |&(primes, special, digit_bits)| {
             Self::with_bits(n, primes, special, digit_bits, t_bits)

@@ -5,12 +5,12 @@ use pronghorn_ring::Word;
 use super::{CkksError, Plaintext, Scalar};
 use crate::rns::{self, EvaluationKeys, Parameters, slices};
 
-/// Scales that differ by less than this, relatively, are one: products come out differently rounded in another order.
-/// It bounds the relative error of a sum that follows from it.
+/// Scales that differ by less than this, relatively, are one: products come out differently rounded
+/// in another order. It bounds the relative error of a sum that follows from it.
 const SCALE_TOLERANCE: f64 = 1.0 / (1u64 << 45) as f64;
 
-/// `c_0 + c_1 s + ... + c_d s^d` is the scaled message with its noise. Products without relinearisation
-/// have up to [`MAX_POLYS`](crate::rns::MAX_POLYS) polynomials.
+/// `c_0 + c_1 s + ... + c_d s^d` is the scaled message with its noise. Products without
+/// relinearisation have up to [`MAX_POLYS`](crate::rns::MAX_POLYS) polynomials.
 #[derive(Clone)]
 pub struct Ciphertext<W: Word> {
     inner: rns::Ciphertext<W>,
@@ -21,8 +21,8 @@ impl<W: Word> Ciphertext<W> {
     /// Of words `[poly][limb][N]` in the NTT domain, each below the prime of its limb.
     ///
     /// # Errors
-    /// When there are no such limbs, the words are not 1 to [`MAX_POLYS`](crate::rns::MAX_POLYS) whole polynomials, or the scale
-    /// leaves no room.
+    /// When there are no such limbs, the words are not 1 to [`MAX_POLYS`](crate::rns::MAX_POLYS)
+    /// whole polynomials, or the scale leaves no room.
     pub fn from_words(
         parameters: &Parameters<W>,
         limbs: usize,
@@ -53,7 +53,7 @@ impl<W: Word> Ciphertext<W> {
         self.inner.limbs()
     }
 
-    /// What the values are multiplied by.
+    /// The scale: the factor on the values.
     pub fn scale(&self) -> f64 {
         self.scale
     }
@@ -81,7 +81,8 @@ impl<W: Word> Ciphertext<W> {
         self.inner.poly(index)
     }
 
-    /// Another scale for the same words, which multiplies the values by the quotient of the old and the new scale.
+    /// Another scale for the same words, which multiplies the values by the quotient of the old and
+    /// the new scale.
     ///
     /// # Errors
     /// When the scale leaves no room in the modulus.
@@ -219,10 +220,12 @@ impl<W: Word> Ciphertext<W> {
         Self::new(inner, scale)
     }
 
-    /// The product, slot by slot: as many polynomials as both have together, less one. The scales multiply.
+    /// The product, slot by slot: as many polynomials as both have together, less one. The scales
+    /// multiply.
     ///
     /// # Errors
-    /// When parameters or limbs differ, the scale leaves no room, or there are too many polynomials.
+    /// When parameters or limbs differ, the scale leaves no room, or there are too many
+    /// polynomials.
     pub fn multiply(&self, other: &Self) -> Result<Self, CkksError> {
         let inner = self.inner.multiply(&other.inner)?;
         Ok(Self::new(inner, self.product_scale(other.scale)?))
@@ -237,7 +240,8 @@ impl<W: Word> Ciphertext<W> {
         Ok(Self::new(self.inner.square()?, scale))
     }
 
-    /// Divides by the last `dropped` primes with one rounding to the nearest, which divides the scale by their product.
+    /// Divides by the last `dropped` primes with one rounding to the nearest, which divides the
+    /// scale by their product.
     ///
     /// # Errors
     /// When no limb would be left.
@@ -264,8 +268,8 @@ impl<W: Word> Ciphertext<W> {
         Ok(Self::new(inner, self.scale))
     }
 
-    /// The same values in two polynomials: all powers of the secret above the first are switched in one go. Nothing happens to
-    /// a ciphertext of two polynomials or less.
+    /// The same values in two polynomials: all powers of the secret above the first are switched in
+    /// one go. Nothing happens to a ciphertext of two polynomials or less.
     ///
     /// # Errors
     /// When parameters differ, or there is no key for one of the powers.
@@ -273,8 +277,8 @@ impl<W: Word> Ciphertext<W> {
         self.relinearise_and_rescale(keys, 0)
     }
 
-    /// [`relinearise`](Self::relinearise), then [`rescale`](Self::rescale) by `dropped` limbs, with one division for both: fewer
-    /// transforms and less noise.
+    /// [`relinearise`](Self::relinearise), then [`rescale`](Self::rescale) by `dropped` limbs, with
+    /// one division for both: fewer transforms and less noise.
     ///
     /// # Errors
     /// When parameters differ, there is no key for one of the powers, or no limb would be left.
@@ -289,10 +293,12 @@ impl<W: Word> Ciphertext<W> {
         Ok(Self::new(inner, scale))
     }
 
-    /// Slots moved to the left by `steps`, around the end: slot `j` gets the value of slot `j + steps`. Negative steps go right.
+    /// Slots moved to the left by `steps`, around the end: slot `j` gets the value of slot
+    /// `j + steps`. Negative steps go right.
     ///
     /// # Errors
-    /// When parameters differ, there are more than two polynomials, or there is no key for these steps.
+    /// When parameters differ, there are more than two polynomials, or there is no key for these
+    /// steps.
     pub fn rotate(&self, steps: i64, keys: &EvaluationKeys<W>) -> Result<Self, CkksError> {
         let mut rotated = self.rotate_many(&[steps], keys)?;
         Ok(rotated.swap_remove(0))

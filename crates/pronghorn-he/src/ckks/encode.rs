@@ -24,8 +24,9 @@ pub struct Plaintext<W: Word> {
     scale: f64,
 }
 
-/// One real number in all slots: a constant polynomial, which is the same word at every place of the NTT domain. One word a
-/// limb, and operations with it take no NTT (Boemer, Costache, Cammarota, Wierzynski, "nGraph-HE2", WAHC 2019, Algorithm 2).
+/// One real number in all slots: a constant polynomial, which is the same word at every place of
+/// the NTT domain. One word a limb, and operations with it take no NTT (Boemer, Costache,
+/// Cammarota, Wierzynski, "nGraph-HE2", WAHC 2019, Algorithm 2).
 pub struct Scalar<W: Word> {
     parameters: Parameters<W>,
     /// One a limb.
@@ -33,7 +34,7 @@ pub struct Scalar<W: Word> {
     scale: f64,
 }
 
-/// What a plaintext decodes to, slot by slot. The user's: not wiped.
+/// The decoded values of a plaintext, slot by slot. They are the user's, and are not wiped.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Slots {
     /// Real parts.
@@ -43,15 +44,18 @@ pub struct Slots {
 }
 
 impl<W: Word> Parameters<W> {
-    /// The polynomial with `re[j] + i im[j]` in slot `j`, times `scale`, rounded to integers: for a ciphertext of `limbs` limbs.
-    /// Shorter inputs are filled with zeros: real values leave `im` empty, and two real values go in a slot as its two
-    /// parts (complex packing, nGraph-HE2, section 3.1.2), for as long as nothing but sums and real factors follow.
+    /// The polynomial with `re[j] + i im[j]` in slot `j`, times `scale`, rounded to integers: for a
+    /// ciphertext of `limbs` limbs. Shorter inputs are filled with zeros: real values leave `im`
+    /// empty, and two real values go in a slot as its two parts (complex packing, nGraph-HE2,
+    /// section 3.1.2), for as long as nothing but sums and real factors follow.
     ///
-    /// Values have the precision of a double, whatever the scale. Cost: one FFT of `N/2` points. Constant time but for how many digits
-    /// the largest coefficient takes; floating-point units may differ in the time of unusual numbers (subnormal ones).
+    /// Values have the precision of a double, whatever the scale. Cost: one FFT of `N/2` points.
+    /// Constant time but for how many digits the largest coefficient takes; floating-point units
+    /// may differ in the time of unusual numbers (subnormal ones).
     ///
     /// # Errors
-    /// When there are too many values, the scale leaves no room in the modulus, a value is not finite or too large.
+    /// When there are too many values, the scale leaves no room in the modulus, a value is not
+    /// finite or too large.
     pub fn message(
         &self,
         re: &[f64],
@@ -78,8 +82,8 @@ impl<W: Word> Parameters<W> {
         })
     }
 
-    /// [`message`](Self::message), modulo its primes and transformed: what [`mul_plain`](super::Ciphertext::mul_plain) takes. One NTT a
-    /// limb more.
+    /// [`message`](Self::message), modulo its primes and transformed: what
+    /// [`mul_plain`](super::Ciphertext::mul_plain) takes. One NTT a limb more.
     ///
     /// # Errors
     /// As [`message`](Self::message).
@@ -93,8 +97,8 @@ impl<W: Word> Parameters<W> {
         Ok(self.message(re, im, scale, limbs)?.to_plaintext())
     }
 
-    /// `value` in all slots, for ciphertexts of up to `limbs` limbs. A scale of one and a whole number multiply at no cost in
-    /// scale.
+    /// `value` in all slots, for ciphertexts of up to `limbs` limbs. A scale of one and a whole
+    /// number multiply at no cost in scale.
     ///
     /// # Errors
     /// When the scale leaves no room in the modulus, or the value is not finite or too large.
@@ -125,11 +129,12 @@ impl<W: Word> Parameters<W> {
             .ok_or(CkksError::Value { scale, log_modulus })
     }
 
-    /// The values of a plaintext. An inverse NTT a limb and `l (l - 1) / 2` products a coefficient for the `l` limbs that hold
-    /// values up to `2^62`, and one FFT; larger values take all limbs.
+    /// The values of a plaintext. An inverse NTT a limb and `l (l - 1) / 2` products a coefficient
+    /// for the `l` limbs that hold values up to `2^62`, and one FFT; larger values take all limbs.
     ///
-    /// Nobody but the owner of the secret key may see these: they tell the key (B. Li, D. Micciancio, "On the security of
-    /// homomorphic encryption on approximate numbers", EUROCRYPT 2021).
+    /// Nobody but the owner of the secret key may see these: they tell the key (B. Li, D.
+    /// Micciancio, "On the security of homomorphic encryption on approximate numbers", EUROCRYPT
+    /// 2021).
     ///
     /// # Errors
     /// When the plaintext is of other parameters.
@@ -147,7 +152,8 @@ impl<W: Word> Parameters<W> {
         Ok(slots)
     }
 
-    /// How many limbs hold coefficients up to `2^62` times the scale, and one more to tell whether they do.
+    /// How many limbs hold coefficients up to `2^62` times the scale, and one more to tell whether
+    /// they do.
     fn limbs_of_values(&self, scale: f64) -> usize {
         let wanted = scale.log2().max(0.0) + 63.0;
         let enough = |limbs: &usize| self.log_modulus(*limbs) > wanted;
@@ -188,7 +194,7 @@ impl<W: Word> Message<W> {
         self.limbs
     }
 
-    /// What the values are multiplied by.
+    /// The scale: the factor on the values.
     pub fn scale(&self) -> f64 {
         self.scale
     }
@@ -213,7 +219,7 @@ impl<W: Word> Plaintext<W> {
         self.data.len() / self.parameters.n()
     }
 
-    /// What the values are multiplied by.
+    /// The scale: the factor on the values.
     pub fn scale(&self) -> f64 {
         self.scale
     }
@@ -248,8 +254,8 @@ impl<W: Word> Plaintext<W> {
         self.lift(self.limbs()).unwrap_or_default()
     }
 
-    /// The centred coefficients modulo the first `limbs` limbs. `None` where these are not all and some coefficient needs the last of
-    /// them.
+    /// The centred coefficients modulo the first `limbs` limbs. `None` where these are not all and
+    /// some coefficient needs the last of them.
     fn lift(&self, limbs: usize) -> Option<Vec<f64>> {
         let (n, radix) = (self.parameters.n(), self.parameters.radix());
         let mut words = self.data[..limbs * n].to_vec();
@@ -287,7 +293,7 @@ impl<W: Word> Scalar<W> {
         self.words.len()
     }
 
-    /// What the value is multiplied by.
+    /// The scale: the factor on the value.
     pub fn scale(&self) -> f64 {
         self.scale
     }

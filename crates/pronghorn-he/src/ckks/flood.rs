@@ -9,31 +9,39 @@ use crate::{
 };
 
 impl<W: Word> PublicKey<W> {
-    /// Makes a ciphertext of `k + 1` polynomials safe to send back to the owner of the key: adds to the polynomials
-    /// `i - 1` and `i` a fresh encryption of zero, for `i = 1 ..= k`, and to polynomial 0 an integer uniform in `[-2^log_bound, 2^log_bound)`
-    /// in every coefficient. [`Noise::flood_bound`](super::Noise::flood_bound) gives `log_bound`,
+    /// Makes a ciphertext of `k + 1` polynomials safe to send back to the owner of the key: adds to
+    /// the polynomials `i - 1` and `i` a fresh encryption of zero, for `i = 1 ..= k`, and to
+    /// polynomial 0 an integer uniform in `[-2^log_bound, 2^log_bound)` in every coefficient.
+    /// [`Noise::flood_bound`](super::Noise::flood_bound) gives `log_bound`,
     /// [`Noise::of_flood`](super::Noise::of_flood) the noise this adds.
     ///
     /// # What the owner learns
     ///
-    /// Let the result be `c_0 ... c_k`, decrypting to `m + e`: `m` is what the values alone say, and `e`, below the bound in every coefficient,
-    /// depends on everything the server did. The view is `c'_1 ... c'_k` and the phase `d = sum_i c'_i s^i` (`c'_0` follows from these). A
-    /// simulator that knows `m` draws `c'_i` uniformly and `d = m + u` with the uniform error `u`. This is why it succeeds:
+    /// Let the result be `c_0 ... c_k`, decrypting to `m + e`: `m` is what the values alone say,
+    /// and `e`, below the bound in every coefficient, depends on everything the server did. The
+    /// view is `c'_1 ... c'_k` and the phase `d = sum_i c'_i s^i` (`c'_0` follows from these). A
+    /// simulator that knows `m` draws `c'_i` uniformly and `d = m + u` with the uniform error `u`.
+    /// This is why it succeeds:
     ///
-    /// 1. `d = m + e + z + u`, `z` being the noises of the encryptions of zero. For every fixed `e` and `z` of at most `b` a coefficient,
-    ///    `e + z + u` is within statistical distance `N b / 2^(log_bound + 1)` of `u`. So `d` may be replaced by `m + u`, independent of
-    ///    the masks and errors.
-    /// 2. `c'_1 = c_1 + a v_1 + e_1 + (terms of v_2)`. `v_1` and `e_1` now occur nowhere else, and `a` is uniform: `a v_1 + e_1` is an
-    ///    RLWE sample under a secret that the owner does not have, so `c'_1` is indistinguishable from uniform. With it the terms of `v_2`
-    ///    in `c'_1` are gone, and the same goes for `c'_2`, up to `c'_k`: `k` steps, each RLWE with the same `a` and a fresh secret.
+    /// 1. `d = m + e + z + u`, `z` being the noises of the encryptions of zero. For every fixed `e`
+    ///    and `z` of at most `b` a coefficient, `e + z + u` is within statistical distance
+    ///    `N b / 2^(log_bound + 1)` of `u`. So `d` may be replaced by `m + u`, independent of the
+    ///    masks and errors.
+    /// 2. `c'_1 = c_1 + a v_1 + e_1 + (terms of v_2)`. `v_1` and `e_1` now occur nowhere else, and
+    ///    `a` is uniform: `a v_1 + e_1` is an RLWE sample under a secret that the owner does not
+    ///    have, so `c'_1` is indistinguishable from uniform. With it the terms of `v_2` in `c'_1`
+    ///    are gone, and the same goes for `c'_2`, up to `c'_k`: `k` steps, each RLWE with the same
+    ///    `a` and a fresh secret.
     ///
-    /// It holds against an owner who follows the protocol. `a` comes out of a seed by a random function, so no owner can choose it, but
-    /// a `b` that is no RLWE sample can reveal the masks. Scale and number of limbs and polynomials are not hidden.
+    /// It holds against an owner who follows the protocol. `a` comes out of a seed by a random
+    /// function, so no owner can choose it, but a `b` that is no RLWE sample can reveal the masks.
+    /// Scale and number of limbs and polynomials are not hidden.
     ///
     /// Constant time. Three NTTs a limb for each power of the secret, and one.
     ///
     /// # Errors
-    /// When the ciphertext is of other parameters or has more limbs than the key, or the noise does not fit its modulus.
+    /// When the ciphertext is of other parameters or has more limbs than the key, or the noise does
+    /// not fit its modulus.
     pub fn flood(
         &self,
         ciphertext: &mut Ciphertext<W>,
@@ -48,7 +56,8 @@ impl<W: Word> PublicKey<W> {
     /// [`flood`](Self::flood) on words `[poly][limb][N]`.
     ///
     /// # Errors
-    /// When there are more limbs than the key has, or the noise does not fit the modulus; nothing was added then.
+    /// When there are more limbs than the key has, or the noise does not fit the modulus; nothing
+    /// was added then.
     ///
     /// # Panics
     /// Unless `x` is whole polynomials of `limbs` limbs.

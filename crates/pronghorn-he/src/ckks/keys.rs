@@ -23,7 +23,8 @@ impl<W: Word> SecretKey<W> {
 }
 
 impl<W: Word> Encryptor<W> {
-    /// `b = m + e - a s` for the `a` of the next number. An NTT, a product and the expansion of `a` a limb, and `N` errors.
+    /// `b = m + e - a s` for the `a` of the next number. An NTT, a product and the expansion of `a`
+    /// a limb, and `N` errors.
     ///
     /// # Errors
     /// When the message is of other parameters.
@@ -35,7 +36,8 @@ impl<W: Word> Encryptor<W> {
         Ok(SeededCiphertext::new(seeded, message.scale()))
     }
 
-    /// [`encrypt`](Self::encrypt) into words `[limb][N]`; from several threads at once with numbers reserved before.
+    /// [`encrypt`](Self::encrypt) into words `[limb][N]`; from several threads at once with numbers
+    /// reserved before.
     ///
     /// # Errors
     /// When the message is of other parameters.
@@ -61,7 +63,8 @@ impl<W: Word> Encryptor<W> {
 }
 
 impl<W: Word> PublicKey<W> {
-    /// `(b v + e_0 + m, a v + e_1)` with `v` ternary and errors from `random`, which is read on with every use. Three NTTs a limb.
+    /// `(b v + e_0 + m, a v + e_1)` with `v` ternary and errors from `random`, which is read on
+    /// with every use. Three NTTs a limb.
     ///
     /// # Errors
     /// When the message is of other parameters, or has more limbs than the key.
@@ -106,7 +109,7 @@ impl<W: Word> SeededCiphertext<W> {
         self.inner.seed()
     }
 
-    /// Which `a` of the seed.
+    /// The number of its `a` under the seed.
     pub fn number(&self) -> u64 {
         self.inner.number()
     }
@@ -121,7 +124,7 @@ impl<W: Word> SeededCiphertext<W> {
         self.inner.limbs()
     }
 
-    /// What the values are multiplied by.
+    /// The scale: the factor on the values.
     pub fn scale(&self) -> f64 {
         self.scale
     }

@@ -1,15 +1,18 @@
-//! How large noise can be, from numbers alone: what a planner calls without ciphertexts.
+//! Bounds on noise, from numbers alone: a planner needs no ciphertexts.
 //!
-//! Noise is measured at the slots, in units of the ciphertext's integers (divide by the scale for values), by its power: the
-//! expectation of `|e(zeta)|^2`, which for a polynomial with independent coefficients of variance `V` is `N V`. Powers of
-//! independent noises add, and a product with a message of slots up to `M` multiplies them by `M^2`; this is the average-case
-//! analysis of Costache, Curtis, Hales, Murphy, Ogilvie, Player, "On the precision loss in approximate homomorphic
-//! encryption" (ePrint 2022/162). What is assumed beyond the definitions:
+//! Noise is measured at the slots, in units of the ciphertext's integers (divide by the scale for
+//! values), by its power: the expectation of `|e(zeta)|^2`, which for a polynomial with independent
+//! coefficients of variance `V` is `N V`. Powers of independent noises add, and a product with a
+//! message of slots up to `M` multiplies them by `M^2`; this is the average-case analysis of
+//! Costache, Curtis, Hales, Murphy, Ogilvie, Player, "On the precision loss in approximate
+//! homomorphic encryption" (ePrint 2022/162). What is assumed beyond the definitions:
 //!
-//! * Errors, roundings and digits are independent of each other and of messages. Sums of ciphertexts that share
-//!   an ancestor want [`Noise::add_dependent`], or a single multiplication by the sum of their weights.
-//! * A noise is normal at each slot and in each coefficient: it is a sum of at least `N` terms, none of which stands out.
-//!   Products of two unknown noises are not normal at a slot, and their tail is taken from that of a product.
+//! * Errors, roundings and digits are independent of each other and of messages. Sums of
+//!   ciphertexts that share an ancestor want [`Noise::add_dependent`], or a single multiplication
+//!   by the sum of their weights.
+//! * A noise is normal at each slot and in each coefficient: it is a sum of at least `N` terms,
+//!   none of which stands out. Products of two unknown noises are not normal at a slot, and their
+//!   tail is taken from that of a product.
 //! * `|s(zeta)|^2` is at most [`secret_bound`], which key generation enforces.
 //!
 //! Bounds are exceeded with probability at most `2^-64` each under these assumptions.
@@ -29,11 +32,13 @@ use crate::{
 
 /// Variance of a rounding to the nearest integer.
 const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
-/// The largest product of two normal slots against the largest normal slot of its power, squared: for complex normal `x`, `y` of power 1,
-/// `Pr[|x y| > t] = 2 t K_1(2 t)`, which is `2^-64` at 23.4, against `exp(-t^2)` at 6.66.
+/// The largest product of two normal slots against the largest normal slot of its power, squared:
+/// for complex normal `x`, `y` of power 1, `Pr[|x y| > t] = 2 t K_1(2 t)`, which is `2^-64` at
+/// 23.4, against `exp(-t^2)` at 6.66.
 const PRODUCT_TAIL: f64 = 12.4;
 
-/// The power of a noise at the slots: on average over them, which is what a coefficient sees, and at the worst of them.
+/// The power of a noise at the slots: on average over them, which is what a coefficient sees, and
+/// at the worst of them.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Noise {
     /// On average over the slots: `N` times the variance of a coefficient.
@@ -52,7 +57,8 @@ impl Noise {
         }
     }
 
-    /// Of rounding a message to integers. Values beyond the precision of doubles are not its business.
+    /// Of rounding a message to integers. Values beyond the precision of doubles are not its
+    /// business.
     pub fn of_encoding(n: usize) -> Self {
         Self::flat(n, ROUNDING_VARIANCE)
     }
@@ -79,7 +85,8 @@ impl Noise {
         }
     }
 
-    /// Of a product with a number; of a sum of independent noises like this one with several weights, for their Euclidean norm.
+    /// Of a product with a number; of a sum of independent noises like this one with several
+    /// weights, for their Euclidean norm.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self {
@@ -88,14 +95,15 @@ impl Noise {
         }
     }
 
-    /// Of `(m + e)(p + r)` for a plaintext `p` with its rounding `r`: slots of `m` and `p` are at most `message` and `plain`, scales
-    /// included.
+    /// Of `(m + e)(p + r)` for a plaintext `p` with its rounding `r`: slots of `m` and `p` are at
+    /// most `message` and `plain`, scales included.
     #[must_use]
     pub fn times_plain(self, n: usize, message: f64, plain: f64) -> Self {
         self.multiply(Self::of_encoding(n), message, plain)
     }
 
-    /// Of `(m_1 + e_1)(m_2 + e_2)` with independent noises: slots of the messages are at most `left` and `right`, scales included.
+    /// Of `(m_1 + e_1)(m_2 + e_2)` with independent noises: slots of the messages are at most
+    /// `left` and `right`, scales included.
     #[must_use]
     pub fn multiply(self, other: Self, left: f64, right: f64) -> Self {
         self.times(right) + other.times(left) + self.unknown_product(other)
@@ -108,15 +116,17 @@ impl Noise {
         self.times(2.0 * message) + square.times(SQRT_2)
     }
 
-    /// Of a ciphertext of `polys` polynomials divided by `divisor` and rounded: `sum_i r_i s^i` more.
+    /// Of a ciphertext of `polys` polynomials divided by `divisor` and rounded: `sum_i r_i s^i`
+    /// more.
     #[must_use]
     pub fn rescale(self, n: usize, polys: usize, divisor: f64) -> Self {
         let rounding = Self::flat(n, ROUNDING_VARIANCE).times_secret_powers(n, polys);
         self.times(1.0 / divisor) + rounding
     }
 
-    /// What switching `switched` polynomials to `s` together adds: `digits` are `log2` of the digits' moduli, `log_special` of the special
-    /// primes' product. An error a digit, divided by the special primes, and one rounding.
+    /// The noise of switching `switched` polynomials to `s` together: `digits` are `log2` of the
+    /// digits' moduli, `log_special` of the special primes' product. An error a digit, divided by
+    /// the special primes, and one rounding.
     pub fn of_key_switch(n: usize, switched: usize, digits: &[f64], log_special: f64) -> Self {
         let error = Self::flat(n, ERROR_VARIANCE);
         let digit = |log: &f64| {
@@ -127,8 +137,9 @@ impl Noise {
         errors.times((switched as f64).sqrt()).rescale(n, 2, 1.0)
     }
 
-    /// What [`flood`](super::PublicKey::flood) adds to a ciphertext of `polys` polynomials: encryptions of zero at each
-    /// power of the secret but the highest, and a uniform error of `2^log_bound`.
+    /// The noise that [`flood`](super::PublicKey::flood) adds to a ciphertext of `polys`
+    /// polynomials: encryptions of zero at each power of the secret but the highest, and a uniform
+    /// error of `2^log_bound`.
     pub fn of_flood(n: usize, polys: usize, log_bound: u32) -> Self {
         let uniform = Self::flat(n, f64::from(2 * log_bound).exp2() / 3.0);
         uniform + Self::of_masks(n, polys)
@@ -142,7 +153,8 @@ impl Noise {
         (error + masked).times_secret_powers(n, polys - 1) + error.times_secret_powers(n, polys)
     }
 
-    /// The product of independent noises, neither of which is known: what grows is the tail at a slot.
+    /// The product of independent noises, neither of which is known: what grows is the tail at a
+    /// slot.
     fn unknown_product(self, other: Self) -> Self {
         Self {
             mean: self.mean * other.mean,
@@ -169,16 +181,19 @@ impl Noise {
         (f64::from(FAILURE_BITS) * LN_2 * self.peak).sqrt()
     }
 
-    /// Any one coefficient of the noise is at most this in absolute value, but for probability `2^-64`.
+    /// Any one coefficient of the noise is at most this in absolute value, but for probability
+    /// `2^-64`.
     pub fn coefficient_bound(self, n: usize) -> f64 {
         (2.0 * f64::from(FAILURE_BITS + 1) * LN_2 * self.mean / n as f64).sqrt()
     }
 
-    /// The `log_bound` to [`flood`](super::PublicKey::flood) a ciphertext of this noise and of `polys` polynomials with: all
-    /// that the owner of the key sees is then within statistical distance `2^-security_bits` of what the values alone say.
+    /// The `log_bound` to [`flood`](super::PublicKey::flood) a ciphertext of this noise and of
+    /// `polys` polynomials with: all that the owner of the key sees is then within statistical
+    /// distance `2^-security_bits` of what the values alone say.
     ///
-    /// A uniform integer in `[-B, B)` moves by `|x|` at a distance of `|x| / 2B`; there are `N` coefficients, so
-    /// `B >= N 2^(security_bits - 1)` times the bound of the noise, masks included.
+    /// A uniform integer in `[-B, B)` moves by `|x|` at a distance of `|x| / 2B`; there are `N`
+    /// coefficients, so `B >= N 2^(security_bits - 1)` times the bound of the noise, masks
+    /// included.
     pub fn flood_bound(self, n: usize, polys: usize, security_bits: u32) -> u32 {
         let hidden = (self + Self::of_masks(n, polys)).coefficient_bound(n);
         (hidden * n as f64).log2().ceil().max(0.0) as u32 + security_bits.saturating_sub(1)
@@ -198,7 +213,8 @@ impl Add for Noise {
 }
 
 impl<W: Word> Parameters<W> {
-    /// [`Noise::of_key_switch`] for ciphertexts of `limbs` limbs. Nothing where there are no special primes.
+    /// [`Noise::of_key_switch`] for ciphertexts of `limbs` limbs. Nothing where there are no
+    /// special primes.
     ///
     /// # Panics
     /// When there are no such limbs.
@@ -273,7 +289,8 @@ mod tests {
         let n = 2048;
         let noise = Noise::of_secret_encryption(n).times(2f64.powi(40));
         let log_bound = noise.flood_bound(n, 2, 40);
-        // 40 - 1 bits, 11 of the coefficients, 40 of the noise and almost 5 of the fresh error's bound.
+        // 40 - 1 bits, 11 of the coefficients, 40 of the noise and almost 5 of the fresh error's
+        // bound.
         assert_eq!(log_bound, 39 + 11 + 40 + 5);
         let distance = n as f64 * noise.coefficient_bound(n) / f64::from(log_bound + 1).exp2();
         assert!(distance <= 2f64.powi(-40));

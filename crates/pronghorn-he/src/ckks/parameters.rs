@@ -6,18 +6,22 @@ use super::CkksError;
 use crate::rns::{ParameterError, Parameters, Scheme};
 
 impl<W: Word> Parameters<W> {
-    /// Degree `n`, primes of the ciphertexts, special primes (none, or together about as large as a digit of a key switch).
+    /// Degree `n`, primes of the ciphertexts, special primes (none, or together about as large as a
+    /// digit of a key switch).
     ///
-    /// The digits of key switching are as many consecutive limbs as have a product below that of the special primes, give
-    /// or take a bit, and at least one each: more special primes make fewer and larger digits, so fewer transforms.
+    /// The digits of key switching are as many consecutive limbs as have a product below that of
+    /// the special primes, give or take a bit, and at least one each: more special primes make
+    /// fewer and larger digits, so fewer transforms.
     ///
     /// # Errors
-    /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all primes less than 128 bits.
+    /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all
+    /// primes less than 128 bits.
     pub fn new(n: usize, primes: &[u64], special: &[u64]) -> Result<Self, ParameterError> {
         Self::of_scheme(n, primes, special, &scheme::<W>(n, primes, special, false))
     }
 
-    /// As [`new`](Self::new) without any regard to security, to reproduce the tables of papers. Encrypts nothing.
+    /// As [`new`](Self::new) without any regard to security, to reproduce the tables of papers.
+    /// Encrypts nothing.
     ///
     /// # Errors
     /// [`ParameterError`] when the primes are not distinct NTT primes.

@@ -1,4 +1,5 @@
-//! Bytes of ciphertexts. Keys, headers and polynomials are those of [`rns::wire`], kinds 3 and 4. Beside these:
+//! Bytes of ciphertexts. Keys, headers and polynomials are those of [`rns::wire`], kinds 3 and 4.
+//! Beside these:
 //!
 //! | kind | then |
 //! |---|---|

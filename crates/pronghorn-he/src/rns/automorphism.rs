@@ -2,7 +2,8 @@
 
 use pronghorn_ring::Word;
 
-/// The automorphism `X -> X^g` of degree `n` in the NTT domain: value `i` of the result is value `table[i]`, as it only permutes the roots.
+/// The automorphism `X -> X^g` of degree `n` in the NTT domain: value `i` of the result is value
+/// `table[i]`, as it only permutes the roots.
 pub(crate) struct Automorphism {
     table: Vec<u32>,
 }
@@ -32,7 +33,8 @@ impl Automorphism {
     }
 }
 
-/// The element that rotates slots to the left by `steps` (to the right for negative ones): `5^steps mod 2n`.
+/// The element that rotates slots to the left by `steps` (to the right for negative ones):
+/// `5^steps mod 2n`.
 pub(crate) fn rotation_element(n: usize, steps: i64) -> u32 {
     let turns = steps.rem_euclid(n as i64 / 2);
     (0..turns).fold(1, |power, _| power * 5 % (2 * n as u64)) as u32

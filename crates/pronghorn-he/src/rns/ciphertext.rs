@@ -8,8 +8,8 @@ use super::{
     EvaluationKeys, MAX_POLYS, Parameters, RingError, keys::GaloisKey, slices, switch::Switch,
 };
 
-/// `c_0 + c_1 s + ... + c_d s^d` is what a scheme makes of a message, with its noise. Products without relinearisation
-/// have up to [`MAX_POLYS`] polynomials.
+/// `c_0 + c_1 s + ... + c_d s^d` is what a scheme makes of a message, with its noise. Products
+/// without relinearisation have up to [`MAX_POLYS`] polynomials.
 pub struct Ciphertext<W: Word> {
     parameters: Parameters<W>,
     /// `[poly][limb][N]`, in the NTT domain.
@@ -187,8 +187,9 @@ impl<W: Word> Ciphertext<W> {
         Ok(self.like(kept, data))
     }
 
-    /// The same message in two polynomials, divided by the last `dropped` primes: all powers of the secret above the
-    /// first are switched in one go, with one division for both. A ciphertext of two polynomials or less is only rescaled.
+    /// The same message in two polynomials, divided by the last `dropped` primes: all powers of the
+    /// secret above the first are switched in one go, with one division for both. A ciphertext of
+    /// two polynomials or less is only rescaled.
     ///
     /// # Errors
     /// When parameters differ, there is no key for one of the powers, or no limb would be left.
@@ -206,10 +207,12 @@ impl<W: Word> Ciphertext<W> {
         Ok(self.like(self.limbs - dropped, data))
     }
 
-    /// All of these rotations, `X -> X^(5^steps)`. Raising the digits, most of the work, is done once for all of them.
+    /// All of these rotations, `X -> X^(5^steps)`. Raising the digits, most of the work, is done
+    /// once for all of them.
     ///
     /// # Errors
-    /// When parameters differ, there are more than two polynomials, or there is no key for some steps.
+    /// When parameters differ, there are more than two polynomials, or there is no key for some
+    /// steps.
     pub fn rotate_many(
         &self,
         steps: &[i64],

@@ -1,7 +1,8 @@
 //! Polynomials in the digits of a key switch.
 //!
-//! With special primes a digit is some consecutive limbs, exact and centred (see [`pronghorn_ring::rns`]), which leaves
-//! no multiples of the digit's modulus in the noise. Without, it is some bits of one limb, signed.
+//! With special primes a digit is some consecutive limbs, exact and centred (see
+//! [`pronghorn_ring::rns`]), which leaves no multiples of the digit's modulus in the noise.
+//! Without, it is some bits of one limb, signed.
 
 use pronghorn_ring::{SimdLevel, Word};
 
@@ -59,8 +60,9 @@ impl<'a, W: Word> Digits<'a, W> {
         &pieces[..pieces.partition_point(|piece| piece.limbs.start < self.limbs)]
     }
 
-    /// The digits of all polynomials modulo the prime of a limb, in the NTT domain: `[poly][digit]`, of `N` words each. `raised` has
-    /// room for all of them, `room` for one. In its own limbs a digit of whole limbs is the polynomial itself.
+    /// The digits of all polynomials modulo the prime of a limb, in the NTT domain:
+    /// `[poly][digit]`, of `N` words each. `raised` has room for all of them, `room` for one. In
+    /// its own limbs a digit of whole limbs is the polynomial itself.
     pub fn raise<'b>(&'b self, limb: usize, raised: &'b mut [W], room: &mut [W]) -> Vec<&'b [W]> {
         let n = self.parameters.n();
         let pieces = self.pieces().iter().enumerate();

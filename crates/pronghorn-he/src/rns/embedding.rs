@@ -1,4 +1,5 @@
-//! The canonical embedding in double precision: real polynomials of degree `N` against `N/2` complex slots.
+//! The canonical embedding in double precision: real polynomials of degree `N` against `N/2`
+//! complex slots.
 
 mod simd;
 
@@ -6,18 +7,20 @@ use std::f64::consts::PI;
 
 use pronghorn_ring::SimdLevel;
 
-/// Evaluates a real polynomial `m` of `N` coefficients at `zeta^(5^j)`, `zeta = exp(i pi / N)`, for slots `j < N/2` (the
-/// other half of the primitive `2N`-th roots are the conjugates), and back.
+/// Evaluates a real polynomial `m` of `N` coefficients at `zeta^(5^j)`, `zeta = exp(i pi / N)`, for
+/// slots `j < N/2` (the other half of the primitive `2N`-th roots are the conjugates), and back.
 ///
-/// The powers of 5 are the exponents that are 1 modulo 4, and there `X^(N/2)` is `i`: so `m` is the complex polynomial with
-/// coefficients `m_k + i m_(k + N/2)` modulo `X^(N/2) - i`. That splits like the NTT: `X^(2l) - exp(i a)` into
-/// `X^l - exp(i a / 2)` and `X^l + exp(i a / 2)`, down to linear factors, two levels at a time. No twist and no
-/// bit reversal is left over: the order of the slots is one table.
+/// The powers of 5 are the exponents that are 1 modulo 4, and there `X^(N/2)` is `i`: so `m` is the
+/// complex polynomial with coefficients `m_k + i m_(k + N/2)` modulo `X^(N/2) - i`. That splits
+/// like the NTT: `X^(2l) - exp(i a)` into `X^l - exp(i a / 2)` and `X^l + exp(i a / 2)`, down to
+/// linear factors, two levels at a time. No twist and no bit reversal is left over: the order of
+/// the slots is one table.
 ///
-/// Rounding errors are about `log2 N` units in the last place of the largest slot, and the same at every SIMD level: nothing
-/// is fused or reordered. The time depends on `N` alone.
+/// Rounding errors are about `log2 N` units in the last place of the largest slot, and the same at
+/// every SIMD level: nothing is fused or reordered. The time depends on `N` alone.
 pub(crate) struct Embedding {
-    /// `exp(i a / 2)` of node `t` of the tree, the root being node 1 and `2t`, `2t + 1` the children of `t`.
+    /// `exp(i a / 2)` of node `t` of the tree, the root being node 1 and `2t`, `2t + 1` the
+    /// children of `t`.
     roots: Complex,
     /// For each group of 8 slots, what its three last levels multiply by; see [`Tail`].
     tails: Tail,
@@ -31,8 +34,8 @@ struct Complex {
     im: Vec<f64>,
 }
 
-/// The factors of the three last levels in the order the loops over eight groups read them: those of a node's second
-/// child are `i` times those of its first.
+/// The factors of the three last levels in the order the loops over eight groups read them: those
+/// of a node's second child are `i` times those of its first.
 struct Tail {
     /// Of node `t`, for the `n/8` nodes of eight leaves.
     first: Complex,
@@ -86,12 +89,13 @@ impl Embedding {
         }
     }
 
-    /// How many slots.
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         self.places.len()
     }
 
-    /// The coefficients of the polynomial with these slots times `scale`; slots beyond the ends of `re` and `im` are zero.
+    /// The coefficients of the polynomial with these slots times `scale`; slots beyond the ends of
+    /// `re` and `im` are zero.
     ///
     /// # Panics
     /// Unless `re` and `im` are no longer than the slots and `coefficients` twice as long as they.
@@ -111,7 +115,8 @@ impl Embedding {
     /// The slots of a polynomial, times `factor`; `coefficients` is scratch space afterwards.
     ///
     /// # Panics
-    /// Unless `coefficients` is as long as all slots' parts, and `re` and `im` as long as the slots.
+    /// Unless `coefficients` is as long as all slots' parts, and `re` and `im` as long as the
+    /// slots.
     pub fn to_slots(&self, coefficients: &mut [f64], factor: f64, re: &mut [f64], im: &mut [f64]) {
         let (x, y) = self.halves(coefficients);
         simd::forward(SimdLevel::detect(), &self.roots, &self.tails, x, y);

@@ -20,13 +20,13 @@ impl<W: Word> SecretKey<W> {
     /// An encryptor with randomness from the system.
     ///
     /// # Errors
-    /// When the system has none.
+    /// When the system has no randomness.
     pub fn encryptor(&self) -> Result<Encryptor<W>, RandomError> {
         Ok(self.encryptor_from_seed(&Seed::from_os()?))
     }
 
-    /// An encryptor with everything random from `seed`, for reproducible tests: two encryptors from one seed give plaintexts
-    /// away, and so does one whose seed is known.
+    /// An encryptor with everything random from `seed`, for reproducible tests: two encryptors from
+    /// one seed give plaintexts away, and so does one whose seed is known.
     pub fn encryptor_from_seed(&self, seed: &Seed) -> Encryptor<W> {
         let mut public = [0; 32];
         Prg::new(seed, "pronghorn 2026 CKKS choice of the public seed")
@@ -42,22 +42,22 @@ impl<W: Word> SecretKey<W> {
     }
 }
 
-/// Which `a` of an [`Encryptor`] a ciphertext uses. There is one of each number, and encryption consumes it: two plaintexts under one `a`
-/// would give their difference away.
+/// The number of the `a` that a ciphertext of an [`Encryptor`] uses. There is one of each number,
+/// and encryption consumes it: two plaintexts under one `a` would give their difference away.
 pub struct Index {
     encryptor: [u8; 32],
     number: u64,
 }
 
 impl Index {
-    /// What goes on the wire, beside the seed all share.
+    /// The number as it is sent, beside the seed that all share.
     pub fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// Encrypts under a secret key with `a` from a public seed, which any number of ciphertexts share: on the wire a
-/// ciphertext is `b` and a number.
+/// Encrypts under a secret key with `a` from a public seed, which any number of ciphertexts share:
+/// on the wire a ciphertext is `b` and a number.
 pub struct Encryptor<W: Word> {
     secret: Arc<Secret<W>>,
     seed: [u8; 32],
@@ -100,7 +100,8 @@ impl<W: Word> Encryptor<W> {
         SeededCiphertext::new(&parameters, self.seed, number, b)
     }
 
-    /// `b = m + e - a s` of a polynomial `m` that is known by its residues: `fill(limb, out, room)` writes its coefficients modulo the prime of a limb.
+    /// `b = m + e - a s` of a polynomial `m` that is known by its residues: `fill(limb, out, room)`
+    /// writes its coefficients modulo the prime of a limb.
     ///
     /// # Panics
     /// When the index is another encryptor's, or `b` has no whole limbs.
@@ -167,7 +168,7 @@ impl<W: Word> SeededCiphertext<W> {
         &self.seed
     }
 
-    /// Which `a` of the seed.
+    /// The number of its `a` under the seed.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -17,7 +17,8 @@ use super::{
 };
 use crate::wipe::wipe;
 
-/// Keys that let anyone relinearise, rotate and conjugate: encryptions of powers and images of the secret. One seed for all `a`.
+/// Keys that let anyone relinearise, rotate and conjugate: encryptions of powers and images of the
+/// secret. One seed for all `a`.
 pub struct EvaluationKeys<W: Word> {
     parameters: Parameters<W>,
     seed: [u8; 32],
@@ -32,12 +33,22 @@ pub(crate) struct GaloisKey<W: Word> {
     pub key: SwitchingKey<W>,
 }
 
-/// For each digit an encryption of `P` times the old secret in the limbs of the digit and zero in the others, under the new secret.
+/// For each digit an encryption of `P` times the old secret in the limbs of the digit and zero in
+/// the others, under the new secret.
 pub(crate) struct SwitchingKey<W: Word> {
     /// `[digit][limb][N]`, special primes included.
     b: Vec<W>,
     /// `[digit][limb][N]`.
     a: Vec<W>,
+}
+
+/// The automorphisms of these rotations and of conjugation, each once, without the one that moves
+/// nothing.
+fn elements(n: usize, steps: &[i64], conjugation: bool) -> BTreeSet<u32> {
+    let rotations = steps.iter().map(|&steps| rotation_element(n, steps));
+    let conjugation = conjugation.then(|| conjugation_element(n));
+    let all = rotations.chain(conjugation);
+    all.filter(|&element| element != IDENTITY).collect()
 }
 
 /// The element that moves nothing.
@@ -61,8 +72,9 @@ impl Purpose {
 }
 
 impl<W: Word> EvaluationKeys<W> {
-    /// Keys from `s^2 ... s^max_power` to `s` (none for a `max_power` below 2), for rotations to the left by `steps`, and for
-    /// conjugation. Each takes `2 d (l + k) N` words for `d` digits, `l` limbs and `k` special primes, and half of that on the wire.
+    /// Keys from `s^2 ... s^max_power` to `s` (none for a `max_power` below 2), for rotations to
+    /// the left by `steps`, and for conjugation. Each takes `2 d (l + k) N` words for `d` digits,
+    /// `l` limbs and `k` special primes, and half of that on the wire.
     ///
     /// # Errors
     /// When there are no special primes, `max_power` exceeds 8, or the system has no randomness.
@@ -75,7 +87,8 @@ impl<W: Word> EvaluationKeys<W> {
         Self::generate_from_seed(key, max_power, steps, conjugation, &Seed::from_os()?)
     }
 
-    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses, for reproducible tests.
+    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses,
+    /// for reproducible tests.
     ///
     /// # Errors
     /// When there are no special primes, or `max_power` exceeds 8.
@@ -120,14 +133,7 @@ impl<W: Word> EvaluationKeys<W> {
         });
         let powers = powers.collect();
         wipe(&mut power);
-        let rotations = steps
-            .iter()
-            .map(|&steps| rotation_element(parameters.n(), steps));
-        let conjugation = conjugation.then(|| conjugation_element(parameters.n()));
-        let elements: BTreeSet<u32> = rotations
-            .chain(conjugation)
-            .filter(|&element| element != IDENTITY)
-            .collect();
+        let elements = elements(parameters.n(), steps, conjugation);
         let galois = elements.into_iter().map(|element| {
             let inverse =
                 Automorphism::new(parameters.n(), inverse_element(parameters.n(), element));
@@ -155,7 +161,8 @@ impl<W: Word> EvaluationKeys<W> {
         self.powers.len() + 1
     }
 
-    /// What the wire needs: the seed, the `b` of the powers in order and those of the automorphisms by element.
+    /// What the wire needs: the seed, the `b` of the powers in order and those of the automorphisms
+    /// by element.
     pub(crate) fn parts(
         &self,
     ) -> (
@@ -277,8 +284,9 @@ impl<W: Word> SwitchingKey<W> {
         [&self.b[place..][..n], &self.a[place..][..n]]
     }
 
-    /// `sums = sum_(key, digit) digits[key][digit] key[digit]` in one limb, for both polynomials of the keys: what a key switch
-    /// of several polynomials at once sums up. `digits` are those of [`Digits::raise`](super::digits::Digits::raise).
+    /// `sums = sum_(key, digit) digits[key][digit] key[digit]` in one limb, for both polynomials of
+    /// the keys: what a key switch of several polynomials at once sums up. `digits` are those of
+    /// [`Digits::raise`](super::digits::Digits::raise).
     pub(crate) fn multiply(
         keys: &[&Self],
         parameters: &Parameters<W>,

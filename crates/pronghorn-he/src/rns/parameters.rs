@@ -34,11 +34,12 @@ pub enum ParameterError {
     },
 }
 
-/// A ring `Z[X] / (X^N + 1)` modulo a chain of primes `q_0 ... q_(L-1)`, and special primes for key switching. A cheap
-/// handle: clones share the tables.
+/// A ring `Z[X] / (X^N + 1)` modulo a chain of primes `q_0 ... q_(L-1)`, and special primes for key
+/// switching. A cheap handle: clones share the tables.
 ///
-/// A ciphertext of `l` limbs is modulo `q_0 ... q_(l-1)`; rescaling drops primes from the end. Special primes may be none: then
-/// there is no key switching, and products stay at the degree they grow to.
+/// A ciphertext of `l` limbs is modulo `q_0 ... q_(l-1)`; rescaling drops primes from the end.
+/// Without special primes there is no key switching but by small digits, and products stay at the
+/// degree they grow to.
 #[derive(Clone)]
 pub struct Parameters<W: Word>(Arc<Tables<W>>);
 
@@ -49,7 +50,8 @@ struct Tables<W: Word> {
     hash: [u8; 32],
     embedding: Embedding,
     radix: MixedRadix<W>,
-    /// By limbs `l` and how many of them go, `k <= l`, at `l (l + 1) / 2 + k`: without and with the special primes.
+    /// By limbs `l` and how many of them go, `k <= l`, at `l (l + 1) / 2 + k`: without and with the
+    /// special primes.
     rescaling: Vec<OnceLock<Division<W>>>,
     leaving: Vec<OnceLock<Division<W>>>,
     digits: Vec<Digit<W>>,
@@ -79,12 +81,13 @@ pub(crate) struct Scheme {
     pub hash: [u8; 32],
     /// Key switching takes each limb in signed digits of this many bits, without special primes.
     pub digit_bits: Option<u32>,
-    /// Whether parameters below 128 bits are accepted.
+    /// True if parameters below 128 bits are accepted.
     pub insecure: bool,
 }
 
 impl Scheme {
-    /// The level of the security table that a basis meets; `None` only where the scheme accepts less than 128 bits.
+    /// The level of the security table that a basis meets; `None` only where the scheme accepts
+    /// less than 128 bits.
     fn security<W: Word>(
         &self,
         n: usize,
@@ -100,14 +103,17 @@ impl Scheme {
 }
 
 impl<W: Word> Parameters<W> {
-    /// The ring of a scheme: degree `n`, primes of the ciphertexts, special primes (or an empty list).
+    /// The ring of a scheme: degree `n`, primes of the ciphertexts, special primes (or an empty
+    /// list).
     ///
-    /// The digits of a key switch are as many consecutive limbs as have a product below that of the special primes,
-    /// give or take a bit, and at least one each: more special primes make fewer and larger digits, so fewer transforms.
-    /// Where a scheme takes each limb in digits of some bits there are no special primes.
+    /// The digits of a key switch are as many consecutive limbs as have a product below that of the
+    /// special primes, give or take a bit, and at least one each: more special primes make fewer
+    /// and larger digits, so fewer transforms. Where a scheme takes each limb in digits of some
+    /// bits there are no special primes.
     ///
     /// # Errors
-    /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all primes less than 128 bits.
+    /// [`ParameterError`]; in particular when ePrint 2024/463 gives `n` and the product of all
+    /// primes less than 128 bits.
     pub(crate) fn of_scheme(
         n: usize,
         primes: &[u64],
@@ -185,12 +191,13 @@ impl<W: Word> Parameters<W> {
         self.0.security
     }
 
-    /// BLAKE3 of word size, degree and primes: what both parties compare, and every serialised object carries.
+    /// BLAKE3 of word size, degree and primes: what both parties compare, and every serialised
+    /// object carries.
     pub fn hash(&self) -> &[u8; 32] {
         &self.0.hash
     }
 
-    /// How many digits a ciphertext of `limbs` limbs has in a key switch.
+    /// The number of digits of a ciphertext of `limbs` limbs in a key switch.
     pub fn digit_count(&self, limbs: usize) -> usize {
         self.0
             .digits
@@ -208,7 +215,8 @@ impl<W: Word> Parameters<W> {
         &self.0.digits
     }
 
-    /// The parts of a switching key: one for each digit, or several where digits are smaller than a limb.
+    /// The parts of a switching key: one for each digit, or several where digits are smaller than a
+    /// limb.
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.0.pieces
     }
@@ -231,7 +239,8 @@ impl<W: Word> Parameters<W> {
         self.division(&self.0.rescaling, limbs, dropped, 0)
     }
 
-    /// Division of `limbs` limbs and the special ones by the special primes and the last `dropped` primes.
+    /// Division of `limbs` limbs and the special ones by the special primes and the last `dropped`
+    /// primes.
     pub(crate) fn leaving(&self, limbs: usize, dropped: usize) -> &Division<W> {
         self.division(&self.0.leaving, limbs, dropped, self.special_limbs())
     }

@@ -1,4 +1,5 @@
-//! Buffers that operations use again and again: fresh ones cost more in page faults than a sum costs in arithmetic.
+//! Buffers that operations use again and again: fresh ones cost more in page faults than a sum
+//! costs in arithmetic.
 
 use std::{
     mem,

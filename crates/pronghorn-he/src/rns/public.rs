@@ -32,7 +32,8 @@ impl<W: Word> PublicKey<W> {
         Ok(Self::generate_from_seed(key, &Seed::from_os()?))
     }
 
-    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses, for reproducible tests.
+    /// As [`generate`](Self::generate) with randomness from a secret seed that nothing else uses,
+    /// for reproducible tests.
     pub fn generate_from_seed(key: &SecretKey<W>, seed: &Seed) -> Self {
         let parameters = key.parameters();
         let mut public = [0; 32];
@@ -50,8 +51,8 @@ impl<W: Word> PublicKey<W> {
         Self::from_parts(parameters, public, b)
     }
 
-    /// The key of this seed and `b`, `[limb][N]` reduced words in the NTT domain; as many limbs as the ciphertexts it will
-    /// encrypt have, at most.
+    /// The key of this seed and `b`, `[limb][N]` reduced words in the NTT domain; as many limbs as
+    /// the ciphertexts it will encrypt have, at most.
     ///
     /// # Panics
     /// Unless `b` is whole limbs, no more than there are.
@@ -96,7 +97,8 @@ impl<W: Word> PublicKey<W> {
         }
     }
 
-    /// Adds a fresh encryption of zero to two polynomials of `limbs` limbs, no more than the key has.
+    /// Adds a fresh encryption of zero to two polynomials of `limbs` limbs, no more than the key
+    /// has.
     pub(crate) fn add_zero(&self, limbs: usize, x: &mut [W], random: &mut Stream) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
         let (x_b, x_a) = x.split_at_mut(limbs * n);

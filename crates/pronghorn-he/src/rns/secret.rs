@@ -19,11 +19,12 @@ pub fn secret_bound(n: usize) -> f64 {
     TERNARY_VARIANCE * n * ((n / 2.0).ln() + 3.0)
 }
 
-/// A uniform ternary secret, conditioned on its canonical embedding being no larger than usual; wiped on drop.
+/// A uniform ternary secret, conditioned on its canonical embedding being no larger than usual;
+/// wiped on drop.
 ///
-/// Of all ternary polynomials the 1 in 20 with some `|s(zeta)|^2` above [`secret_bound`] are drawn again. Noise bounds
-/// then hold for every key, and no attack on uniform ternary secrets succeeds more often than by that share: 0.1 bits
-/// of security.
+/// Of all ternary polynomials the 1 in 20 with some `|s(zeta)|^2` above [`secret_bound`] are drawn
+/// again. Noise bounds then hold for every key, and no attack on uniform ternary secrets succeeds
+/// more often than by that share: 0.1 bits of security.
 pub struct SecretKey<W: Word> {
     pub(super) secret: Arc<Secret<W>>,
 }
@@ -83,8 +84,8 @@ impl<W: Word> SecretKey<W> {
         &self.secret
     }
 
-    /// `out = c_0 + c_1 s + ... + c_d s^d`, by Horner's rule: `d` products and sums a word, no NTT. `x` is
-    /// `[poly][limb][N]`, `out` the plaintext `[limb][N]`, which the caller wipes.
+    /// `out = c_0 + c_1 s + ... + c_d s^d`, by Horner's rule: `d` products and sums a word, no NTT.
+    /// `x` is `[poly][limb][N]`, `out` the plaintext `[limb][N]`, which the caller wipes.
     ///
     /// # Panics
     /// Unless `out` has `limbs` limbs and `x` is whole polynomials of these.

@@ -29,7 +29,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// `x[i]` centred, plus `offset`, which makes it positive: what [`digit`] reads. `offset + q` fits a word.
+    /// `x[i]` centred, plus `offset`, which makes it positive: what [`digit`] reads. `offset + q`
+    /// fits a word.
     pub fn lift<W: Word>(q: &Prime<W>, offset: W, x: &mut [W]) {
         let (q, half) = (q.word(), q.word() >> 1);
         for x in x {
@@ -40,7 +41,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// `out[i] = ((x[i] >> shift) & mask) - half mod q`, for `half` and the masked digits up to `q / 2` and `q`.
+    /// `out[i] = ((x[i] >> shift) & mask) - half mod q`, for `half` and the masked digits up to
+    /// `q / 2` and `q`.
     pub fn digit<W: Word>(q: &Prime<W>, shift: u32, mask: W, half: W, x: &[W], out: &mut [W]) {
         let minus_half = q.neg(half);
         for (out, &x) in out.iter_mut().zip(x) {

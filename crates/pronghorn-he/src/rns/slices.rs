@@ -1,7 +1,8 @@
 //! The operations on bare words, for engines that keep many ciphertexts in one buffer.
 //!
-//! A ciphertext of `k` polynomials and `l` limbs is `k l N` words `[poly][limb][N]` in the NTT domain, each below the prime
-//! of its limb. Scales are the caller's. Everything is constant time. All functions panic when lengths do not fit together.
+//! A ciphertext of `k` polynomials and `l` limbs is `k l N` words `[poly][limb][N]` in the NTT
+//! domain, each below the prime of its limb. Scales are the caller's. Everything is constant time.
+//! All functions panic when lengths do not fit together.
 
 use std::ops::Range;
 
@@ -110,7 +111,8 @@ pub fn add_scalar_assign<W: Word>(
     }
 }
 
-/// `out = x * y`: the tensor product, `a + b - 1` polynomials for `a` and `b`, each pair of polynomials multiplied once.
+/// `out = x * y`: the tensor product, `a + b - 1` polynomials for `a` and `b`, each pair of
+/// polynomials multiplied once.
 ///
 /// # Panics
 /// Unless all are whole polynomials of `limbs` limbs, and `out` has as many as the product.
@@ -184,11 +186,12 @@ pub fn square<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &
     });
 }
 
-/// `out = round(x / (q_(l-k) ... q_(l-1)))` for `l = limbs` and `k = dropped`: every polynomial loses its last `k` limbs.
-/// Rounds once, to the nearest integer. `l` NTTs a polynomial.
+/// `out = round(x / (q_(l-k) ... q_(l-1)))` for `l = limbs` and `k = dropped`: every polynomial
+/// loses its last `k` limbs. Rounds once, to the nearest integer. `l` NTTs a polynomial.
 ///
 /// # Panics
-/// Unless `x` is whole polynomials of `limbs` limbs, `out` as many of `limbs - dropped`, and `dropped < limbs`.
+/// Unless `x` is whole polynomials of `limbs` limbs, `out` as many of `limbs - dropped`, and
+/// `dropped < limbs`.
 pub fn rescale<W: Word>(
     parameters: &Parameters<W>,
     limbs: usize,
@@ -225,10 +228,12 @@ pub fn rescale<W: Word>(
     }
 }
 
-/// `out` = the first `kept` limbs of every polynomial of `x`: the same numbers modulo a smaller modulus.
+/// `out` = the first `kept` limbs of every polynomial of `x`: the same numbers modulo a smaller
+/// modulus.
 ///
 /// # Panics
-/// Unless `x` is whole polynomials of `limbs` limbs, `out` as many of `kept`, and `1 <= kept <= limbs`.
+/// Unless `x` is whole polynomials of `limbs` limbs, `out` as many of `kept`, and
+/// `1 <= kept <= limbs`.
 pub fn drop_limbs<W: Word>(
     parameters: &Parameters<W>,
     limbs: usize,
@@ -266,7 +271,8 @@ impl Place {
     }
 }
 
-/// Calls `f` with the prime of every run of words that is short enough for several of them to stay in the first cache.
+/// Calls `f` with the prime of every run of words that is short enough for several of them to stay
+/// in the first cache.
 fn each_chunk<W: Word>(
     parameters: &Parameters<W>,
     limbs: usize,
@@ -312,7 +318,7 @@ fn pairs<'a, W: Word>(
         .map(|((limb, x), y)| (parameters.basis().prime(limb), x, y))
 }
 
-/// How many polynomials there are.
+/// The number of polynomials.
 fn polys<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W]) -> usize {
     let words = limbs * parameters.n();
     assert!(

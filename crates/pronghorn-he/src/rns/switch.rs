@@ -1,16 +1,19 @@
 //! Key switching: relinearisation, rotations, conjugation.
 //!
-//! The hybrid form of K. Han and D. Ki, "Better bootstrapping for approximate homomorphic encryption" (ePrint
-//! 2019/688, section 3): limbs are taken in digits, each is raised to all primes and the special ones, multiplied with its
-//! part of the key, and the sum divided by the special primes `P`. Departures: digits and the division are exact
-//! and centred (see [`pronghorn_ring::rns`]), which leaves no multiples of the digit's modulus in the noise; products
-//! are summed before any reduction, limb by limb, so each key word is read once and no raised digit leaves the cache; several
-//! polynomials are switched into one sum with one division; rotation keys belong to the secret before the rotation, so
-//! that several rotations share the raised digits of one ciphertext (S. Halevi, V. Shoup, "Faster homomorphic linear
-//! transformations in HElib", CRYPTO 2018, section 5) and permute two polynomials each.
+//! The hybrid form of K. Han and D. Ki, "Better bootstrapping for approximate homomorphic
+//! encryption" (ePrint 2019/688, section 3): limbs are taken in digits, each is raised to all
+//! primes and the special ones, multiplied with its part of the key, and the sum divided by the
+//! special primes `P`. Departures: digits and the division are exact and centred (see
+//! [`pronghorn_ring::rns`]), which leaves no multiples of the digit's modulus in the noise;
+//! products are summed before any reduction, limb by limb, so each key word is read once and no
+//! raised digit leaves the cache; several polynomials are switched into one sum with one division;
+//! rotation keys belong to the secret before the rotation, so that several rotations share the
+//! raised digits of one ciphertext (S. Halevi, V. Shoup, "Faster homomorphic linear transformations
+//! in HElib", CRYPTO 2018, section 5) and permute two polynomials each.
 //!
-//! For `l` limbs in `d` digits with `k` special primes: `l` inverse NTTs and `d (l + k) - l` forward ones to raise, `2 k` inverse and `2 l`
-//! forward to divide, `2 d (l + k)` products a coefficient.
+//! For `l` limbs in `d` digits with `k` special primes: `l` inverse NTTs and `d (l + k) - l`
+//! forward ones to raise, `2 k` inverse and `2 l` forward to divide, `2 d (l + k)` products a
+//! coefficient.
 
 use pronghorn_ring::{Word, vector};
 
@@ -21,8 +24,8 @@ use super::{
 };
 
 impl<W: Word> EvaluationKeys<W> {
-    /// [`Ciphertext::relinearise_and_rescale`] on words: `x` is `[poly][limb][N]` of at least three polynomials, `out` gets two of
-    /// `limbs - dropped` limbs.
+    /// [`Ciphertext::relinearise_and_rescale`] on words: `x` is `[poly][limb][N]` of at least three
+    /// polynomials, `out` gets two of `limbs - dropped` limbs.
     ///
     /// # Errors
     /// When there is no key for one of the powers.
@@ -78,10 +81,12 @@ pub(super) struct Switch<'a, W: Word> {
 }
 
 impl<W: Word> Switch<'_, W> {
-    /// `out[output][poly][limb][N] = round((sum_c P c s_c + P low) / (P q_(l-k) ... q_(l-1)))` under the new secret, `s_c` being
-    /// the secret that the key of `c` switches from, `l = limbs`, `k = dropped`, two polynomials an output.
+    /// `out[output][poly][limb][N] = round((sum_c P c s_c + P low) / (P q_(l-k) ... q_(l-1)))`
+    /// under the new secret, `s_c` being the secret that the key of `c` switches from, `l = limbs`,
+    /// `k = dropped`, two polynomials an output.
     ///
-    /// First come the limbs to divide by, then limb by limb the others, each of which is done when it is left.
+    /// First come the limbs to divide by, then limb by limb the others, each of which is done when
+    /// it is left.
     pub fn run(&self, out: &mut [W]) {
         let (parameters, n) = (self.parameters, self.parameters.n());
         let (basis, pool) = (parameters.basis(), parameters.pool());
@@ -137,8 +142,8 @@ impl<W: Word> Switch<'_, W> {
         }
     }
 
-    /// `out = (sums - out) / (P q_(l-k) ... q_(l-1)) + low / (q_(l-k) ... q_(l-1))` in one limb of a polynomial, `out` being what is
-    /// left of the sums modulo the divisor.
+    /// `out = (sums - out) / (P q_(l-k) ... q_(l-1)) + low / (q_(l-k) ... q_(l-1))` in one limb of
+    /// a polynomial, `out` being what is left of the sums modulo the divisor.
     fn finish(&self, limb: usize, sums: &[W], low: Option<&[W]>, out: &mut [W]) {
         let (parameters, n) = (self.parameters, self.parameters.n());
         let basis = parameters.basis();

@@ -16,7 +16,8 @@ pub fn uniform_generator(seed: &[u8; 32]) -> Prg {
     )
 }
 
-/// The `a` of a number, `[limb][N]` in the NTT domain, as many limbs as `a` has. Variable time: `a` is public.
+/// The `a` of a number, `[limb][N]` in the NTT domain, as many limbs as `a` has. Variable time: `a`
+/// is public.
 ///
 /// # Panics
 /// Unless `a` is whole limbs, no more than there are, and `number < 2^48`.
@@ -49,7 +50,8 @@ pub(super) fn expand_limb<W: Word>(
     }
 }
 
-/// Chunk `chunk` of limb `limb` of [`expand_uniform`]: stream `2^16 number + 2^8 limb + chunk` of the generator.
+/// Chunk `chunk` of limb `limb` of [`expand_uniform`]: stream `2^16 number + 2^8 limb + chunk` of
+/// the generator.
 ///
 /// # Panics
 /// Unless `number < 2^48`, and limb and chunk are below 256.

@@ -1,15 +1,16 @@
 //! Bytes of polynomials and of the keys that schemes share.
 //!
-//! Every object starts with [`VERSION`], its kind, and the hash of its parameters; numbers are little-endian. Polynomials follow limb by limb,
-//! each limb packed to the bits of its prime ([`pronghorn_ring::bits`]):
+//! Every object starts with [`VERSION`], its kind, and the hash of its parameters; numbers are
+//! little-endian. Polynomials follow limb by limb, each limb packed to the bits of its prime
+//! ([`pronghorn_ring::bits`]):
 //!
 //! | kind | then |
 //! |---|---|
 //! | 3 public key | limbs (1), seed (32), `b` |
 //! | 4 evaluation keys | seed (32), highest power of the secret (1), number of automorphisms (4), their elements in ascending order (4 each), `b` of every digit of every key, powers first |
 //!
-//! What a peer sends is hostile until decoded: lengths are checked before anything is allocated, words against their primes. Secret keys
-//! have no bytes.
+//! What a peer sends is hostile until decoded: lengths are checked before anything is allocated,
+//! words against their primes. Secret keys have no bytes.
 
 use pronghorn_ring::{SimdLevel, Word, bits};
 use thiserror::Error;
@@ -30,7 +31,7 @@ pub enum WireError {
         "{field} takes {expected} bytes, {found} are left; the message is cut short or damaged"
     )]
     Length {
-        /// What was read.
+        /// The value that was read.
         field: &'static str,
         /// Bytes it takes.
         expected: usize,
@@ -40,15 +41,15 @@ pub enum WireError {
     /// Another version.
     #[error("version {found} is not {VERSION}; use the same version of the program on both sides")]
     Version {
-        /// What was read.
+        /// The value that was read.
         found: u8,
     },
     /// Another kind of object.
     #[error("an object of kind {found} stands where kind {expected} is wanted")]
     Kind {
-        /// What was read.
+        /// The value that was read.
         found: u8,
-        /// What was wanted.
+        /// The value that was expected.
         expected: u8,
     },
     /// Other parameters.
@@ -66,7 +67,7 @@ pub enum WireError {
     /// A number out of its range.
     #[error("{field} is {found}, which is not one of {low} to {high} that may stand there")]
     Range {
-        /// What was read.
+        /// The value that was read.
         field: &'static str,
         /// Its value.
         found: u64,
@@ -80,7 +81,7 @@ pub enum WireError {
         "scale {scale:e} is not positive or not below half of the modulus of 2^{log_modulus:.1}; the message is damaged"
     )]
     Scale {
-        /// What was read.
+        /// The value that was read.
         scale: f64,
         /// Bits of the modulus.
         log_modulus: f64,
@@ -123,7 +124,8 @@ pub fn pack<W: Word>(parameters: &Parameters<W>, limbs: usize, x: &[W], out: &mu
 /// Fills whole polynomials `[poly][limb][N]` from exactly their bytes, and checks every word.
 ///
 /// # Errors
-/// When the length is another, padding is not zero, or a word is not below its prime; `out` is then unspecified.
+/// When the length is another, padding is not zero, or a word is not below its prime; `out` is then
+/// unspecified.
 ///
 /// # Panics
 /// Unless `out` is whole polynomials of `limbs` limbs.
@@ -197,7 +199,8 @@ impl<W: Word> EvaluationKeys<W> {
         }
     }
 
-    /// The keys of exactly these bytes. What they take when expanded is about twice their length; limit that before.
+    /// The keys of exactly these bytes. What they take when expanded is about twice their length;
+    /// limit that before.
     ///
     /// # Errors
     /// [`WireError`] says what is wrong with them.

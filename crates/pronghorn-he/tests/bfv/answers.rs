@@ -42,7 +42,8 @@ fn shares_of_hidden_answers_add_up() {
             let (server, answer) = hide(&setup, &product, noise, FLOOD_BITS, row);
             let client = setup.key.decrypt_answer(&answer).unwrap();
             assert_eq!(setup.with(&server, &client, |x, y| x + y), expected);
-            // About as many bits as the values and the secret's reach take, of the 200 or 300 before.
+            // About as many bits as the values and the secret's reach take, of the 200 or 300
+            // before.
             let format = answer.format();
             assert_eq!(format.limbs, 1);
             assert!(100 - format.dropped_b - format.dropped_a < 62, "{format:?}");
@@ -87,7 +88,8 @@ fn every_limb_may_be_needed() {
     ));
 }
 
-/// The statistic of Kolmogorov and Smirnov: the largest distance of two empirical distributions, in units of what chance gives.
+/// The statistic of Kolmogorov and Smirnov: the largest distance of two empirical distributions, in
+/// units of what chance gives.
 fn distance(x: &[f64], y: &[f64]) -> f64 {
     let (mut x, mut y) = (x.to_vec(), y.to_vec());
     x.sort_by(f64::total_cmp);
@@ -140,7 +142,8 @@ fn noise_tells_the_weights_without_the_flood_only() {
     let correlate =
         |noise: &[f64]| -> Vec<f64> { noise.iter().zip(&errors).map(|(x, e)| x * e).collect() };
     assert!(measured(&setup, FLOOD_BITS, &correlate) < 1.95);
-    // Almost no flood: what is dropped is sized by the room, so the room must be small for noise to show.
+    // Almost no flood: what is dropped is sized by the room, so the room must be small for noise to
+    // show.
     let unflooded: Vec<Vec<f64>> = results
         .iter()
         .enumerate()

@@ -1,4 +1,5 @@
-//! BFV: exact values through every operation, noise within its bounds, and answers that hide the server's weights.
+//! BFV: exact values through every operation, noise within its bounds, and answers that hide the
+//! server's weights.
 
 mod answers;
 mod noise;
@@ -93,7 +94,8 @@ impl<W: Word> Setup<W> {
             .collect()
     }
 
-    /// `log2` of the measured noise, which must be within its bound, and the bound within 6 bits of it.
+    /// `log2` of the measured noise, which must be within its bound, and the bound within 6 bits of
+    /// it.
     fn check_noise(&self, what: &str, ciphertext: &Ciphertext<W>, noise: Noise) {
         let (found, bound) = (
             self.key.log_noise(ciphertext).unwrap(),

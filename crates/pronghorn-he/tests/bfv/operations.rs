@@ -143,7 +143,8 @@ proptest! {
 
 #[test]
 fn encoding_scales_exactly() {
-    // The noise of a fresh ciphertext less its error is the rounding of Q m / t: at most a half, and not always zero.
+    // The noise of a fresh ciphertext less its error is the rounding of Q m / t: at most a half,
+    // and not always zero.
     let parameters = toy::<u64>(64, &[40, 40], &[], 0, 20);
     let mut setup = Setup {
         key: SecretKey::generate(&parameters, &seed(1)),

@@ -75,7 +75,8 @@ impl<W: Word> Party<W> {
             .expect("the parameters are one")
     }
 
-    /// The largest error at a slot and in a coefficient: against their bounds, and not far below them.
+    /// The largest error at a slot and in a coefficient: against their bounds, and not far below
+    /// them.
     fn check(&self, what: &str, ciphertext: &Ciphertext<W>, expected: &Slots, noise: Noise) {
         self.check_within(what, ciphertext, expected, noise, 64.0);
     }

@@ -1,6 +1,7 @@
 //! AES-128 with VAES on 512-bit vectors.
 //!
-//! The `aes` crate has this too; called for 64 blocks at a time under changing keys it takes twice as long.
+//! The `aes` crate has this too; called for 64 blocks at a time under changing keys it takes twice
+//! as long.
 #![allow(unsafe_code)] // CPU intrinsics
 
 use std::arch::x86_64::*;
@@ -32,7 +33,8 @@ impl Vaes {
     /// Replaces every block by its encryption.
     pub fn encrypt(&self, blocks: &mut [Block]) {
         let start = blocks.as_mut_ptr();
-        // SAFETY: a value of this type exists only where the CPU has the features; the borrow is exclusive.
+        // SAFETY: a value of this type exists only where the CPU has the features; the borrow is
+        // exclusive.
         unsafe { encrypt(&self.keys, start, start, blocks.len()) }
     }
 
@@ -65,8 +67,8 @@ fn expand(key: Block) -> Vaes {
 /// Encrypts `count` blocks.
 ///
 /// # Safety
-/// `from` must be valid for reading them and `to` for writing them; they may be the same, but not overlap
-/// otherwise.
+/// `from` must be valid for reading them and `to` for writing them; they may be the same, but not
+/// overlap otherwise.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
 unsafe fn encrypt(keys: &[Block; 11], from: *const Block, to: *mut Block, count: usize) {
     let mut wide = [_mm512_setzero_si512(); 11];

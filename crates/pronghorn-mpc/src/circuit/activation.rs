@@ -3,20 +3,21 @@
 use super::share::signed_width;
 use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Term};
 
-/// What an activation step computes: the largest of `pool` values, rectified, brought to another precision.
+/// An activation: the largest of `pool` values, rectified, brought to another precision.
 ///
-/// All of these are monotone, so networks that rectify or requantise before they pool get the same result.
+/// All of these are monotone, so networks that rectify or requantise before they pool get the same
+/// result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Activation {
     /// Values in a window, 1 where nothing is pooled.
     pub pool: usize,
-    /// What happens below zero.
+    /// The treatment of values below zero.
     pub rectifier: Rectifier,
     /// The change of precision, if any.
     pub requantisation: Option<Requantisation>,
 }
 
-/// What happens to values below zero.
+/// The treatment of values below zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rectifier {
     /// Nothing.
@@ -32,7 +33,8 @@ pub enum Rectifier {
     },
 }
 
-/// `clip((x + 2^(shift-1)) >> shift, low, high)`: arithmetic shift, halves round up, and a shift of 0 only clips.
+/// `clip((x + 2^(shift-1)) >> shift, low, high)`: arithmetic shift, halves round up, and a shift of
+/// 0 only clips.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Requantisation {
     /// Bits dropped.
@@ -65,12 +67,14 @@ impl Activation {
     /// The circuit: `pool` inputs as shares in `input` of values in `low..=high`, the output as
     /// shares in `output`, all else hidden.
     ///
-    /// Only the sign and the bits that are compared cost gates; what they select is multiplied as shares
-    /// ([`Sum::add_product`]). Truncation drops wires, and its rounding is an offset that the garbler adds to its share.
+    /// Only the sign and the bits that are compared cost gates; what they select is multiplied as
+    /// shares ([`Sum::add_product`]). Truncation drops wires, and its rounding is an offset that
+    /// the garbler adds to its share.
     ///
     /// # Errors
     /// [`CircuitError::Range`] where a modulus does not hold the values, and
-    /// [`CircuitError::Parameter`] for a window without values, an unordered range, or a shift or slope out of range.
+    /// [`CircuitError::Parameter`] for a window without values, an unordered range, or a shift or
+    /// slope out of range.
     pub fn circuit(
         &self,
         input: Modulus,
@@ -89,7 +93,8 @@ impl Activation {
         let rest = self.requantisation.map_or(0, |each| each.apply(0));
         add_multiple(&mut sum, Bit::ONE, rest);
         let shares = input.reduces_to(output);
-        // Rounding by an offset is a floor, which is monotone: bits are dropped before values are compared.
+        // Rounding by an offset is a floor, which is monotone: bits are dropped before values are
+        // compared.
         let cut = match self.requantisation {
             Some(Requantisation { shift, .. }) if offset != 0 => shift,
             _ => 0,
@@ -168,8 +173,8 @@ impl Activation {
         }
     }
 
-    /// The largest input plus the offset, without its low `cut` bits: one word, or two of which one is selected. `shares`: the input's are
-    /// shares in the modulus of the output, too.
+    /// The largest input plus the offset, without its low `cut` bits: one word, or two of which one
+    /// is selected. `shares`: the input's are shares in the modulus of the output, too.
     fn pooled(
         &self,
         builder: &mut Builder,
@@ -218,13 +223,14 @@ struct Piece {
     select: Bit,
     /// In two's complement.
     word: Vec<Bit>,
-    /// Whether the word is below 0.
+    /// True if the word is below 0.
     sign: Bit,
     /// The range of the word where it is selected.
     low: i64,
     high: i64,
     scale: i64,
-    /// Whether the word is the first input itself, and the input's shares are shares of it in the output's modulus.
+    /// True if the word is the first input itself, and the input's shares are shares of it in the
+    /// output's modulus.
     whole: bool,
 }
 
@@ -260,8 +266,8 @@ impl Rectifier {
         }
     }
 
-    /// The pieces of a rectified piece. If `linear`, any of them may be selected and have a scale; else at most one is
-    /// selected, and its scale is 1.
+    /// The pieces of a rectified piece. If `linear`, any of them may be selected and have a scale;
+    /// else at most one is selected, and its scale is 1.
     fn pieces(self, builder: &mut Builder, piece: Piece, linear: bool) -> Vec<Piece> {
         if self == Self::None {
             return vec![piece];
@@ -320,7 +326,8 @@ impl Requantisation {
         rounded.max(self.low.into()).min(self.high.into())
     }
 
-    /// The piece at the new precision where it is inside the bounds; the bounds are added to `sum` where it is not.
+    /// The piece at the new precision where it is inside the bounds; the bounds are added to `sum`
+    /// where it is not.
     fn piece(self, builder: &mut Builder, piece: Piece, sum: &mut Sum) -> Piece {
         let half = (1i64 << self.shift) >> 1;
         let word = builder.round_shift(&piece.word, self.shift);
@@ -335,7 +342,8 @@ impl Requantisation {
             select = builder.xor(select, outside);
             add_multiple(sum, outside, value);
         };
-        // At a bound itself either side has the value, so the comparison is with the rounder of two numbers.
+        // At a bound itself either side has the value, so the comparison is with the rounder of two
+        // numbers.
         if high > most {
             let above = at_least_constant(builder, &word, rounder(most, most + 1));
             bound(builder, above, most);
@@ -382,8 +390,8 @@ fn at_least_constant(builder: &mut Builder, word: &[Bit], bound: i64) -> Bit {
     builder.not(below)
 }
 
-/// Whether a shared value in `low..=high` is at least 0, as XOR shares of one bit: for protocols that multiplex by
-/// oblivious transfer outside.
+/// True if a shared value in `low..=high` is at least 0, as XOR shares of one bit: for protocols
+/// that multiplex by oblivious transfer outside.
 ///
 /// # Errors
 /// [`CircuitError::Range`] where the modulus does not hold the values.
@@ -396,10 +404,12 @@ pub fn sign(input: Modulus, low: i64, high: i64) -> Result<Circuit, CircuitError
     Ok(builder.finish())
 }
 
-/// The index of the first largest of `count` shared values in `low..=high`; the evaluator learns it, and nothing else.
+/// The index of the first largest of `count` shared values in `low..=high`; the evaluator learns
+/// it, and nothing else.
 ///
 /// # Errors
-/// [`CircuitError::Range`] where the modulus does not hold the values, [`CircuitError::Parameter`] for no values.
+/// [`CircuitError::Range`] where the modulus does not hold the values, [`CircuitError::Parameter`]
+/// for no values.
 pub fn argmax(input: Modulus, low: i64, high: i64, count: usize) -> Result<Circuit, CircuitError> {
     if !(1..=1 << 20).contains(&count) {
         return Err(CircuitError::Parameter {

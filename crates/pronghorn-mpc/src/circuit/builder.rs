@@ -36,7 +36,7 @@ impl Bit {
         }
     }
 
-    /// Whether the garbler knows it when garbling.
+    /// True if the garbler knows it when garbling.
     pub const fn is_known(self) -> bool {
         self.wire == 0
     }
@@ -72,8 +72,8 @@ pub(crate) enum Known {
 
 /// Makes a [`Circuit`].
 ///
-/// Gates fold constants and are made once each; what no output needs is dropped by [`finish`](Self::finish), so
-/// taking the sum without the last carry costs nothing for the carry.
+/// Gates fold constants and are made once each; what no output needs is dropped by
+/// [`finish`](Self::finish), so taking the sum without the last carry costs nothing for the carry.
 pub struct Builder {
     pub(super) inputs: Inputs,
     pub(super) wires: Vec<Wire>,
@@ -205,8 +205,8 @@ impl Builder {
         self.outputs.push(Output::Revealed(word.to_vec()));
     }
 
-    /// Declares an output word that the parties keep XOR shares of: the evaluator the colour bits of its labels, the
-    /// garbler those of its zero-labels. No traffic.
+    /// Declares an output word that the parties keep XOR shares of: the evaluator the colour bits
+    /// of its labels, the garbler those of its zero-labels. No traffic.
     ///
     /// # Panics
     /// Unless the word has 1 to 64 bits.
@@ -233,7 +233,8 @@ impl Builder {
         }
     }
 
-    /// The position of a labelled input bit that the evaluator knows: its index among the evaluator's words, and in the word.
+    /// The position of a labelled input bit that the evaluator knows: its index among the
+    /// evaluator's words, and in the word.
     pub(super) fn evaluator_bit(&self, wire: u32) -> Option<(u32, u32)> {
         let Wire::Input(index) = self.wires[wire as usize] else {
             return None;

@@ -24,7 +24,7 @@ pub enum CircuitError {
     Parameter {
         /// Its name.
         name: &'static str,
-        /// What was given.
+        /// The value given.
         value: i64,
         /// The least allowed.
         low: i64,

@@ -1,4 +1,5 @@
-//! Arithmetic on words. AND gates are counted for words of `k` wires; known and constant bits make it less.
+//! Arithmetic on words. AND gates are counted for words of `k` wires; known and constant bits make
+//! it less.
 
 use super::{Bit, Builder};
 
@@ -112,8 +113,8 @@ impl Builder {
         x.iter().map(|&bit| self.and(gate, bit)).collect()
     }
 
-    /// `factor * x mod 2^width` of a word in two's complement: an addition or subtraction for each digit of the
-    /// factor in its non-adjacent form but one.
+    /// `factor * x mod 2^width` of a word in two's complement: an addition or subtraction for each
+    /// digit of the factor in its non-adjacent form but one.
     pub fn multiply_constant(&mut self, x: &[Bit], factor: i64, width: usize) -> Vec<Bit> {
         let mut product = vec![Bit::ZERO; width];
         let (mut rest, mut shift) = (i128::from(factor), 0);
@@ -137,7 +138,8 @@ impl Builder {
     }
 
     /// `(x + 2^(shift-1)) >> shift` in two's complement, arithmetic shift, halves rounding up, as
-    /// `(x >> shift) + bit (shift-1) of x`; exact, one bit wider than `x >> shift`: `k - shift` ANDs. A shift of 0 gives `x`.
+    /// `(x >> shift) + bit (shift-1) of x`; exact, one bit wider than `x >> shift`: `k - shift`
+    /// ANDs. A shift of 0 gives `x`.
     pub fn round_shift(&mut self, x: &[Bit], shift: u32) -> Vec<Bit> {
         let shift = shift as usize;
         if shift == 0 {
@@ -212,8 +214,8 @@ impl Builder {
         }
     }
 
-    /// The index of the first largest of words in two's complement, and that word: a tree of `2k + i` ANDs a node,
-    /// `i` the bits of the indices below it that differ.
+    /// The index of the first largest of words in two's complement, and that word: a tree of
+    /// `2k + i` ANDs a node, `i` the bits of the indices below it that differ.
     ///
     /// # Panics
     /// Where there is no word.

@@ -4,11 +4,12 @@ use super::builder::Wire;
 use super::{Bit, Circuit, Known, Output, Sum, Term};
 
 impl Circuit {
-    /// The outputs for these input words, in the order of declaration: one instance, no secrecy. Sums are
-    /// reduced, other words are their bits. Bits of inputs above their width are ignored.
+    /// The outputs for these input words, in the order of declaration: one instance, no secrecy.
+    /// Sums are reduced, other words are their bits. Bits of inputs above their width are ignored.
     ///
     /// # Panics
-    /// Unless there is a value for every input word; `labelled` has the evaluator's and the late ones.
+    /// Unless there is a value for every input word; `labelled` has the evaluator's and the late
+    /// ones.
     pub fn evaluate_plain(&self, garbler: &[u64], labelled: &[u64]) -> Vec<u64> {
         assert_eq!(garbler.len(), self.inputs.garbler.len(), "garbler's words");
         assert_eq!(labelled.len(), self.inputs.labelled.len(), "labelled words");

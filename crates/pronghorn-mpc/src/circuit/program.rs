@@ -41,7 +41,8 @@ pub(crate) enum Op {
         flip: bool,
         projection: u32,
     },
-    /// Adds the product of the evaluator's shares to its share of `out`, and takes that of the garbler's from its own.
+    /// Adds the product of the evaluator's shares to its share of `out`, and takes that of the
+    /// garbler's from its own.
     Multiply { out: u32, u: u32, l: u32 },
     /// A bit of an output word; `from.slot` is [`NO_SLOT`] for a known bit.
     Bit {
@@ -77,7 +78,8 @@ pub(crate) struct Use {
     pub register: u32,
     pub weight: Weight,
     pub shift: u32,
-    /// What `weight` is reduced by: the register's modulus, or that over `2^shift` for a power of two.
+    /// What `weight` is reduced by: the register's modulus, or that over `2^shift` for a power of
+    /// two.
     pub modulus: Modulus,
 }
 
@@ -138,7 +140,8 @@ impl Program {
         tiles.saturating_mul(tile).saturating_add(rest)
     }
 
-    /// How many steps from `first` on send at most `room` bytes in all for `n` instances, and the bytes.
+    /// How many steps from `first` on send at most `room` bytes in all for `n` instances, and the
+    /// bytes.
     pub fn steps_within(&self, first: usize, room: usize, n: usize) -> (usize, usize) {
         if n == TILE {
             let start = self.offsets[first];
@@ -309,7 +312,8 @@ impl Outputs {
             }
             return;
         }
-        // What the evaluator knows it adds up by itself, unless the garbler hides the sign of the bit.
+        // What the evaluator knows it adds up by itself, unless the garbler hides the sign of the
+        // bit.
         let known_to_evaluator = builder.evaluator_bit(bit.wire).filter(|_| bit.known <= 1);
         let Some((word, index)) = known_to_evaluator else {
             return self.add_hashed(bit, uses);

@@ -4,7 +4,7 @@ use pronghorn_ring::{ModulusError, PowerOfTwo, Prime};
 
 use super::{Bit, Builder, CircuitError, Term};
 
-/// What additive shares are reduced by.
+/// The modulus of additive shares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Modulus {
     /// `2^k`, up to 64 bits.
@@ -98,7 +98,7 @@ impl Modulus {
         }
     }
 
-    /// Whether centred residues hold `low..=high`.
+    /// True if centred residues hold `low..=high`.
     pub fn holds(self, low: i64, high: i64) -> bool {
         let least = match self {
             Self::PowerOfTwo(_) => -self.largest() - 1,
@@ -107,8 +107,8 @@ impl Modulus {
         least <= low && low <= high && high <= self.largest()
     }
 
-    /// The smallest modulus that shares of values in `low..=high` may be reduced by: a smaller power of two, of
-    /// which the parties just drop bits; a prime stays.
+    /// The smallest modulus that shares of values in `low..=high` may be reduced by: a smaller
+    /// power of two, of which the parties just drop bits; a prime stays.
     pub fn narrowed(self, low: i64, high: i64) -> Self {
         match self {
             Self::PowerOfTwo(modulus) => {
@@ -128,8 +128,8 @@ impl Modulus {
         CircuitError::Range { low, high, modulus }
     }
 
-    /// `(i, weight / 2^i, modulus / 2^i)`: multiples of `2^i` modulo `2^k` are `2^i` times residues modulo `2^(k-i)`.
-    /// Modulo a prime `i` is 0.
+    /// `(i, weight / 2^i, modulus / 2^i)`: multiples of `2^i` modulo `2^k` are `2^i` times residues
+    /// modulo `2^(k-i)`. Modulo a prime `i` is 0.
     pub(super) fn without_twos(self, weight: u64) -> (u32, u64, Self) {
         let Self::PowerOfTwo(modulus) = self else {
             return (0, weight, self);
@@ -139,7 +139,8 @@ impl Modulus {
         (twos, weight >> twos, Self::PowerOfTwo(rest))
     }
 
-    /// Whether residues of this modulus, reduced by `other`, are residues of the integers they stood for.
+    /// True if residues of this modulus, reduced by `other`, are residues of the integers they
+    /// stood for.
     pub(super) fn reduces_to(self, other: Self) -> bool {
         match (self, other) {
             (Self::PowerOfTwo(from), Self::PowerOfTwo(to)) => to.bits() <= from.bits(),
@@ -148,8 +149,8 @@ impl Modulus {
     }
 }
 
-/// A value as additive shares on the inputs: the garbler's known when garbling, the evaluator's by labels. Both
-/// parties' words must be reduced.
+/// A value as additive shares on the inputs: the garbler's known when garbling, the evaluator's by
+/// labels. Both parties' words must be reduced.
 #[derive(Clone, Debug)]
 pub struct Shared {
     modulus: Modulus,
@@ -170,8 +171,9 @@ impl Shared {
         (self.low, self.high)
     }
 
-    /// The terms of `scale * (garbler + evaluator)`, which cost nothing in a sum: each party adds up its own.
-    /// Right in moduli that the shares' modulus reduces to: itself, and `2^j` for `2^k` with `j <= k`.
+    /// The terms of `scale * (garbler + evaluator)`, which cost nothing in a sum: each party adds
+    /// up its own. Right in moduli that the shares' modulus reduces to: itself, and `2^j` for `2^k`
+    /// with `j <= k`.
     pub fn terms(&self, modulus: Modulus, scale: i64) -> Vec<Term> {
         let mut terms = Term::unsigned(modulus, &self.garbler, scale);
         terms.extend(Term::unsigned(modulus, &self.evaluator, scale));
@@ -211,8 +213,8 @@ impl Builder {
 
     /// The value plus `offset`, in two's complement, of the fewest bits that hold its range.
     ///
-    /// Modulo `2^k`: at most `k - 1` AND gates, one of them half. Modulo a `k`-bit prime: `2k - 3` and a half one where
-    /// the value is below `2^(k-2)` in size, else up to `3k`.
+    /// Modulo `2^k`: at most `k - 1` AND gates, one of them half. Modulo a `k`-bit prime: `2k - 3`
+    /// and a half one where the value is below `2^(k-2)` in size, else up to `3k`.
     ///
     /// # Panics
     /// Where `low + offset..=high + offset` does not fit the modulus.
@@ -237,7 +239,8 @@ impl Builder {
                     i128::from(high) - i128::from(low) < i128::from(p),
                     "the offset takes values out of the modulus"
                 );
-                // z = x + lift has no sign: no centring. A power of two comes off again by flipping a bit.
+                // z = x + lift has no sign: no centring. A power of two comes off again by flipping
+                // a bit.
                 let power = 1i64.checked_shl(width - 1).unwrap_or(i64::MAX);
                 let fits = i128::from(high) + i128::from(power) < i128::from(p);
                 let lift = if fits { power } else { -low };
@@ -252,12 +255,13 @@ impl Builder {
         }
     }
 
-    /// Whether the value is below zero.
+    /// True if the value is below zero.
     ///
-    /// Modulo `2^k`: `k - 2` AND gates and a half one, fewer where the range is smaller. Modulo a `k`-bit prime `p`: `x >= 0` where the
-    /// evaluator's share is in an interval that starts at minus the garbler's, modulo `p`. Where all values are below
-    /// `2^(k-2)` in size, one subtraction and one gate on its top bits tell (`k` AND gates and a half one),
-    /// else two comparisons with known thresholds (`2k - 2` and two half ones).
+    /// Modulo `2^k`: `k - 2` AND gates and a half one, fewer where the range is smaller. Modulo a
+    /// `k`-bit prime `p`: `x >= 0` where the evaluator's share is in an interval that starts at
+    /// minus the garbler's, modulo `p`. Where all values are below `2^(k-2)` in size, one
+    /// subtraction and one gate on its top bits tell (`k` AND gates and a half one), else two
+    /// comparisons with known thresholds (`2k - 2` and two half ones).
     pub fn is_negative(&mut self, shared: &Shared) -> Bit {
         match shared.modulus {
             Modulus::PowerOfTwo(_) => {
@@ -275,8 +279,9 @@ impl Builder {
         let start = self.sub_mod_prime(&zeros, &shared.garbler, p);
         let largest = shared.low.unsigned_abs().max(shared.high.unsigned_abs());
         if k >= 3 && largest < 1 << (k - 2) {
-            // Without a borrow w = x mod p, with one w = x - p + 2^k. As p > 2^(k-1), the top two bits of w are 00 for x >= 0
-            // and not for x < 0 in the first case, 11 for x < 0 and not for x >= 0 in the second.
+            // Without a borrow w = x mod p, with one w = x - p + 2^k. As p > 2^(k-1), the top two
+            // bits of w are 00 for x >= 0 and not for x < 0 in the first case, 11 for x < 0 and not
+            // for x >= 0 in the second.
             let (w, borrow) = self.subtract(&shared.evaluator, &start);
             let no_borrow = self.not(borrow);
             return self.majority(w[k - 1], w[k - 2], no_borrow);
@@ -292,10 +297,12 @@ impl Builder {
         self.not(inside)
     }
 
-    /// The word `y - mask`, in the modulus, for an output that the evaluator learns while the garbler keeps `mask`: a
-    /// fresh additive share made inside the circuit. A projection ([`Builder::output_sum`]) costs a twentieth.
+    /// The word `y - mask`, in the modulus, for an output that the evaluator learns while the
+    /// garbler keeps `mask`: a fresh additive share made inside the circuit. A projection
+    /// ([`Builder::output_sum`]) costs a twentieth.
     ///
-    /// Modulo `2^k`: `k - 2` AND gates and a half one with a mask known to the garbler. Modulo a prime: `2k - 2` and a half one.
+    /// Modulo `2^k`: `k - 2` AND gates and a half one with a mask known to the garbler. Modulo a
+    /// prime: `2k - 2` and a half one.
     ///
     /// # Panics
     /// Unless `y` and `mask` have as many bits as the modulus.

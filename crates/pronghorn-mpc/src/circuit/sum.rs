@@ -33,8 +33,8 @@ impl Term {
     }
 }
 
-/// A sum of weighted bits and of products of a bit with such a sum, in a modulus. The parties leave with additive
-/// shares of it; nobody learns anything else.
+/// A sum of weighted bits and of products of a bit with such a sum, in a modulus. The parties leave
+/// with additive shares of it; nobody learns anything else.
 #[derive(Clone, Debug)]
 pub struct Sum {
     pub(super) modulus: Modulus,
@@ -64,8 +64,9 @@ impl Sum {
         self.modulus
     }
 
-    /// Adds terms. A bit known to the garbler, or an input bit of the evaluator, costs nothing; another one
-    /// costs the bits of the modulus that its weight can change (`k - i` of them modulo `2^k` for a multiple of `2^i`).
+    /// Adds terms. A bit known to the garbler, or an input bit of the evaluator, costs nothing;
+    /// another one costs the bits of the modulus that its weight can change (`k - i` of them modulo
+    /// `2^k` for a multiple of `2^i`).
     pub fn add_terms(&mut self, terms: impl IntoIterator<Item = Term>) {
         let zero = |term: &Term| term.weight == 0 || term.bit == Bit::ZERO;
         self.terms
@@ -75,10 +76,11 @@ impl Sum {
     /// Adds `select * (sum of terms)` without an AND gate for each bit.
     ///
     /// With `L = g + e` the shares of the sum of terms and `select = u + b`, `b` the garbler's,
-    /// `select * L = select * g + u * e + b * (L - g)`: the first is a projection of `select` with the secret weight `g`, `u * e` is
-    /// the evaluator's, and `b * L` projects the bits of `L` with weights that are `b` times as large (Gilboa's
-    /// multiplication, CRYPTO 1999, with labels for the oblivious transfers). Costs the projections of the terms, those of
-    /// all but known bits again, and two of `select`.
+    /// `select * L = select * g + u * e + b * (L - g)`: the first is a projection of `select` with
+    /// the secret weight `g`, `u * e` is the evaluator's, and `b * L` projects the bits of `L` with
+    /// weights that are `b` times as large (Gilboa's multiplication, CRYPTO 1999, with labels for
+    /// the oblivious transfers). Costs the projections of the terms, those of all but known bits
+    /// again, and two of `select`.
     pub fn add_product(&mut self, select: Bit, terms: impl IntoIterator<Item = Term>) {
         let mut sum = Self::new(self.modulus);
         sum.add_terms(terms);
@@ -93,7 +95,8 @@ impl Sum {
 }
 
 impl Builder {
-    /// Turns products by bits known to the garbler into AND gates: half ones for wires, none for known bits.
+    /// Turns products by bits known to the garbler into AND gates: half ones for wires, none for
+    /// known bits.
     pub(super) fn lower_known_products(&mut self) {
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in &mut outputs {

@@ -8,9 +8,9 @@ pub enum GarbleError {
     Count {
         /// What was counted.
         what: &'static str,
-        /// How many it takes.
+        /// The number it takes.
         expected: usize,
-        /// How many there are.
+        /// The number there is.
         found: usize,
     },
     /// A number of instances that cannot be.

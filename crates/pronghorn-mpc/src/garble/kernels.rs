@@ -1,4 +1,5 @@
-//! The gates of a tile, over vectors of any width. [`reference`](super::reference) is the plain reading.
+//! The gates of a tile, over vectors of any width. [`reference`](super::reference) is the plain
+//! reading.
 
 mod evaluate;
 mod garble;
@@ -51,7 +52,8 @@ pub(super) struct Tile<'a> {
     /// Its first instance, and the instances of all tiles.
     pub first: usize,
     pub instances: usize,
-    /// Labels of the tile's inputs, by bit: zero-labels at the garbler, active ones at the evaluator.
+    /// Labels of the tile's inputs, by bit: zero-labels at the garbler, active ones at the
+    /// evaluator.
     pub inputs: &'a [Block],
     pub slots: &'a mut [Labels],
     pub registers: &'a mut [Words],

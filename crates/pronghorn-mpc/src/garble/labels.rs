@@ -1,4 +1,5 @@
-//! Labels outside of the garbled circuit: the offset, the labels of late inputs, labels for inputs that come after garbling.
+//! Labels outside of the garbled circuit: the offset, the labels of late inputs, labels for inputs
+//! that come after garbling.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -6,11 +7,13 @@ use super::error::{GarbleError, check_count};
 use crate::Block;
 use crate::circuit::Circuit;
 
-/// The offset between the labels of 0 and 1 of every wire, its lowest bit set. One for a direction, shared with correlated OT,
-/// and so with all connections of a set-up of OTs. Wiped on drop; no `Debug`.
+/// The offset between the labels of 0 and 1 of every wire, its lowest bit set. One for a direction,
+/// shared with correlated OT, and so with all connections of a set-up of OTs. Wiped on drop; no
+/// `Debug`.
 ///
-/// Whoever sees both labels of any wire has it, and with it everything garbled under it. So no label of 0 serves two
-/// inputs: [`encode`] and [`correct`] run once for each of them, and [`Garbler`](super::Garbler) twice only on copies.
+/// Whoever sees both labels of any wire has it, and with it everything garbled under it. So no
+/// label of 0 serves two inputs: [`encode`] and [`correct`] run once for each of them, and
+/// [`Garbler`](super::Garbler) twice only on copies.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Delta(Block);
 
@@ -38,8 +41,9 @@ impl Delta {
     }
 }
 
-/// Turns zero-labels into the active labels of words that the garbler knows: what it sends where all labelled inputs
-/// are late ones. `values` are by word, then by instance; the labels in the order of [`Circuit::choices`].
+/// Turns zero-labels into the active labels of words that the garbler knows: what it sends where
+/// all labelled inputs are late ones. `values` are by word, then by instance; the labels in the
+/// order of [`Circuit::choices`].
 ///
 /// # Errors
 /// When the lengths do not go together, and [`GarbleError::Offset`] for no secret offset.
@@ -62,11 +66,13 @@ pub fn encode(
     Ok(())
 }
 
-/// Labels for an input that comes after garbling, garbler's side. Offline the parties made correlated OTs, `q` here and
-/// `q + c delta` at the evaluator for random choices `c`; online the evaluator sends `flips = input + c`, packed bits. The
-/// answer takes it from its OT to its active label: `zero_label + q + flip delta`, 16 bytes a bit. Overwrites `q`.
+/// Labels for an input that comes after garbling, garbler's side. Offline the parties made
+/// correlated OTs, `q` here and `q + c delta` at the evaluator for random choices `c`; online the
+/// evaluator sends `flips = input + c`, packed bits. The answer takes it from its OT to its active
+/// label: `zero_label + q + flip delta`, 16 bytes a bit. Overwrites `q`.
 ///
-/// Once for the labels of a garbling: two answers to different flips hold both labels, and delta is their sum.
+/// Once for the labels of a garbling: two answers to different flips hold both labels, and delta is
+/// their sum.
 ///
 /// # Errors
 /// When the lengths do not go together, and [`GarbleError::Offset`] for no secret offset.

@@ -19,7 +19,8 @@ pub const MESSAGE_BYTES: usize = 1 << 18;
 
 /// The garbler of one batch: sends tables, and has its words of the outputs in the end.
 ///
-/// Holds the labels of the inputs, those of one tile of instances and one message; tables are not kept.
+/// Holds the labels of the inputs, those of one tile of instances and one message; tables are not
+/// kept.
 pub struct Garbler {
     batch: Batch,
     delta: Delta,
@@ -158,11 +159,13 @@ impl Batch {
 impl Garbler {
     /// A garbler of `instances` of a circuit.
     ///
-    /// * `start`: a fresh random block, drawn after the labels of the inputs are fixed; it becomes public. A garbling
-    ///   that is done again with the same start and labels but another value gives `delta` away.
-    /// * `values`: its input words, by word, then by instance; bits above a word's width are ignored.
-    /// * `zero_labels`: the labels of 0 of the labelled inputs, by bit, then by instance: fresh and random, as a rule
-    ///   the blocks that the sender of correlated OT with the same delta has.
+    /// * `start`: a fresh random block, drawn after the labels of the inputs are fixed; it becomes
+    ///   public. A garbling that is done again with the same start and labels but another value
+    ///   gives `delta` away.
+    /// * `values`: its input words, by word, then by instance; bits above a word's width are
+    ///   ignored.
+    /// * `zero_labels`: the labels of 0 of the labelled inputs, by bit, then by instance: fresh and
+    ///   random, as a rule the blocks that the sender of correlated OT with the same delta has.
     ///
     /// # Errors
     /// When a length is wrong, nothing or too much is asked for, or there is no secret offset
@@ -302,9 +305,10 @@ impl Machine for Garbler {
 impl Evaluator {
     /// An evaluator of `instances` of a circuit.
     ///
-    /// * `values`: its input words, by word, then by instance, reduced; bits above a word's width are ignored.
-    /// * `labels`: the active labels of the labelled inputs, by bit, then by instance: from correlated OT
-    ///   those of [`Circuit::choices`], or sent by the garbler.
+    /// * `values`: its input words, by word, then by instance, reduced; bits above a word's width
+    ///   are ignored.
+    /// * `labels`: the active labels of the labelled inputs, by bit, then by instance: from
+    ///   correlated OT those of [`Circuit::choices`], or sent by the garbler.
     ///
     /// # Errors
     /// When a length is wrong, or nothing or too much is asked for.

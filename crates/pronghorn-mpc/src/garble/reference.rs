@@ -8,7 +8,8 @@ use crate::circuit::{Circuit, Known, Modulus, NO_SLOT, Op, Operand, Program, TIL
 
 /// One instance of a tile at one of the parties.
 struct Instance {
-    /// The labels of the wires that are alive: zero-labels at the garbler, active ones at the evaluator.
+    /// The labels of the wires that are alive: zero-labels at the garbler, active ones at the
+    /// evaluator.
     slots: Vec<Block>,
     registers: Vec<u64>,
     /// The known bits, at the garbler.
@@ -97,8 +98,8 @@ impl Hashes {
     }
 }
 
-/// The tables of a batch, header included, and the garbler's words of the outputs. The arguments are those of
-/// [`Garbler::new`](super::Garbler::new).
+/// The tables of a batch, header included, and the garbler's words of the outputs. The arguments
+/// are those of [`Garbler::new`](super::Garbler::new).
 pub fn garble(
     circuit: &Circuit,
     instances: usize,
@@ -250,10 +251,11 @@ impl Garbling<'_> {
         a0 ^ generator.masked(a.lsb())
     }
 
-    /// The correction of one use of a projected bit, with its bits; the garbler's share goes to its register.
+    /// The correction of one use of a projected bit, with its bits; the garbler's share goes to its
+    /// register.
     ///
-    /// The evaluator has the bit times the weight, less the garbler's share. Where its colour is 0 that is its pad; else
-    /// the correction is added.
+    /// The evaluator has the bit times the weight, less the garbler's share. Where its colour is 0
+    /// that is its pad; else the correction is added.
     fn correction(
         &self,
         i: usize,
@@ -278,8 +280,8 @@ impl Garbling<'_> {
     }
 }
 
-/// The evaluator's words of the outputs. The arguments are those of [`Evaluator::new`](super::Evaluator::new), and the whole
-/// of the tables.
+/// The evaluator's words of the outputs. The arguments are those of
+/// [`Evaluator::new`](super::Evaluator::new), and the whole of the tables.
 ///
 /// # Panics
 /// Where bytes of tables are missing.
@@ -436,7 +438,8 @@ fn multiply(program: &Program, instance: &mut Instance, [out, u, l]: [u32; 3], g
     };
 }
 
-/// The residue of a hash: of its `word`-th 64 bits modulo a power of two, of all 128 modulo a prime.
+/// The residue of a hash: of its `word`-th 64 bits modulo a power of two, of all 128 modulo a
+/// prime.
 fn uniform(modulus: Modulus, hash: Block, word: usize) -> u64 {
     match modulus {
         Modulus::PowerOfTwo(modulus) => modulus.reduce((hash.to_u128() >> (64 * word)) as u64),

@@ -1,4 +1,5 @@
-//! The words that labels project to: one for each instance of a tile, in the modulus of their register.
+//! The words that labels project to: one for each instance of a tile, in the modulus of their
+//! register.
 
 use pronghorn_ring::modulus::Modulus as Residues;
 use pronghorn_ring::{PowerOfTwo, Prime};
@@ -11,7 +12,8 @@ pub(super) type Words = [u64; TILE];
 
 /// A modulus that hashes can be cut to.
 trait Uniform: Residues<u64> {
-    /// A residue out of a hash, uniform up to `2^-64`. Modulo a power of two a hash has two, number 0 and number 1.
+    /// A residue out of a hash, uniform up to `2^-64`. Modulo a power of two a hash has two, number
+    /// 0 and number 1.
     fn uniform(self, hash: Block, word: usize) -> u64;
 }
 
@@ -79,10 +81,11 @@ fn accumulate(registers: &mut [Words], program: &Program, each: &Use, words: &Wo
     });
 }
 
-/// The garbler's side of a projection: adds its share to the register; the corrections for the evaluator.
+/// The garbler's side of a projection: adds its share to the register; the corrections for the
+/// evaluator.
 ///
-/// `pads[c]` are the hashes of the labels of colour `c`, and the bit is `colour + colours`. The evaluator's share is its pad, plus the
-/// correction where its colour is 1.
+/// `pads[c]` are the hashes of the labels of colour `c`, and the bit is `colour + colours`. The
+/// evaluator's share is its pad, plus the correction where its colour is 1.
 #[inline(always)]
 pub(super) fn garble(
     registers: &mut [Words],
@@ -163,7 +166,8 @@ pub(super) fn multiply(
     });
 }
 
-/// Appends words of `width` bits as one little-endian bit stream, padded with zeros to a whole byte.
+/// Appends words of `width` bits as one little-endian bit stream, padded with zeros to a whole
+/// byte.
 #[inline(always)]
 pub(super) fn pack(words: &[u64], width: u32, out: &mut Vec<u8>) {
     let (mut row, mut filled) = (0u128, 0);
@@ -179,7 +183,8 @@ pub(super) fn pack(words: &[u64], width: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&(row as u64).to_le_bytes()[..filled.div_ceil(8) as usize]);
 }
 
-/// The inverse of [`pack`] for `count` words, as residues of this many bits; bits that are missing are 0.
+/// The inverse of [`pack`] for `count` words, as residues of this many bits; bits that are missing
+/// are 0.
 #[inline(always)]
 pub(super) fn unpack(mut bytes: &[u8], count: usize, width: u32) -> Words {
     let mask = u64::MAX >> (64 - width);

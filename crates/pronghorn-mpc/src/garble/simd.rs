@@ -24,7 +24,8 @@ use pronghorn_ring::SimdLevel;
 use super::kernels::{self, EvaluatorTile, GarblerTile};
 use crate::circuit::Op;
 
-/// What the levels stand for here: AVX-512 needs VAES as well and AVX2 AES-NI, else the next lower one runs.
+/// What the levels stand for here: AVX-512 needs VAES as well and AVX2 AES-NI, else the next lower
+/// one runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Backend {
     Portable,

@@ -1,26 +1,30 @@
 //! Base OTs: 128 random ones from public-key cryptography, two messages.
 //!
-//! For every OT the receiver has a choice bit `c` and learns the key `K_c`, the sender learns `K_0` and `K_1`.
+//! For every OT the receiver has a choice bit `c` and learns the key `K_c`, the sender learns `K_0`
+//! and `K_1`.
 //!
 //! # Protocol
-//! "Endemic oblivious transfer" (D. Masny and P. Rindal, CCS 2019, ePrint 2019/706), in the random oracle
-//! model: the receiver makes a key pair `(sk, pk)`, a random element `R_(1-c)` of the group that public keys
-//! look uniform in, and `R_c = pk - H_c(R_(1-c))`. It sends `R_0` and `R_1`, which are both uniform to the
-//! eye. The sender encrypts a fresh key to each of `pk_b = R_b + H_b(R_(1-b))`. Whichever of the two hashes
-//! the receiver asked for last came out random, so it does not know a secret key for both. With the session
-//! and the number of the OT in the hashes (the flaw of batches that leave them out: McQuoid, Rosulek and Roy,
-//! "Batching base oblivious transfers", ASIACRYPT 2021).
+//! "Endemic oblivious transfer" (D. Masny and P. Rindal, CCS 2019, ePrint 2019/706), in the random
+//! oracle model: the receiver makes a key pair `(sk, pk)`, a random element `R_(1-c)` of the group
+//! that public keys look uniform in, and `R_c = pk - H_c(R_(1-c))`. It sends `R_0` and `R_1`, which
+//! are both uniform to the eye. The sender encrypts a fresh key to each of
+//! `pk_b = R_b + H_b(R_(1-b))`. Whichever of the two hashes the receiver asked for last came out
+//! random, so it does not know a secret key for both. With the session and the number of the OT in
+//! the hashes (the flaw of batches that leave them out: McQuoid, Rosulek and Roy, "Batching base
+//! oblivious transfers", ASIACRYPT 2021).
 //!
-//! Both parties may be malicious; what a cheat can do is choose its own keys (hence "endemic"), which OT
-//! extension allows. A sender whose answer is garbage for one choice makes the receiver learn a key that nobody
-//! else has, and the extension's check then fails for that choice: the loss that it accounts for.
+//! Both parties may be malicious; what a cheat can do is choose its own keys (hence "endemic"),
+//! which OT extension allows. A sender whose answer is garbage for one choice makes the receiver
+//! learn a key that nobody else has, and the extension's check then fails for that choice: the loss
+//! that it accounts for.
 //!
-//! * [`BaseOt::MlKem`]: public keys of ML-KEM-512 (FIPS 203), 400 KB in all. Withstands quantum computers
-//!   (module-LWE: the key `t = A s + e` is uniform to the eye, and encryption to a uniform `t` hides the
-//!   message). The group is the vectors of residues modulo 3329. Category 1, as hard as AES-128, which is
-//!   what OT extension rests on too.
-//! * [`BaseOt::Ristretto`]: Diffie and Hellman on ristretto255 (RFC 9496), with one key `A` of the sender for
-//!   all OTs; 8 KB in all. The assumption is gap Diffie-Hellman: a quantum computer opens recorded sessions.
+//! * [`BaseOt::MlKem`]: public keys of ML-KEM-512 (FIPS 203), 400 KB in all. Withstands quantum
+//!   computers (module-LWE: the key `t = A s + e` is uniform to the eye, and encryption to a
+//!   uniform `t` hides the message). The group is the vectors of residues modulo 3329. Category 1,
+//!   as hard as AES-128, which is what OT extension rests on too.
+//! * [`BaseOt::Ristretto`]: Diffie and Hellman on ristretto255 (RFC 9496), with one key `A` of the
+//!   sender for all OTs; 8 KB in all. The assumption is gap Diffie-Hellman: a quantum computer
+//!   opens recorded sessions.
 
 mod ml_kem;
 mod ristretto;
@@ -38,7 +42,7 @@ pub const COUNT: usize = Block::BITS;
 /// A key that comes out of a base OT.
 pub type Key = [u8; 32];
 
-/// Which public-key cryptography.
+/// The public-key cryptography.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BaseOt {
     /// Post-quantum.
@@ -78,8 +82,8 @@ enum Receiver {
 impl BaseReceiver {
     /// Starts [`COUNT`] OTs with the bits of `choices`; appends the message to `out`.
     ///
-    /// `session` should be different every time, but only the sender and the receiver need agree on it;
-    /// `stream` is this party's fresh randomness.
+    /// `session` should be different every time, but only the sender and the receiver need agree on
+    /// it; `stream` is this party's fresh randomness.
     pub fn start(
         base: BaseOt,
         session: &[u8; 32],
@@ -109,7 +113,8 @@ impl BaseReceiver {
     }
 }
 
-/// Answers the receiver's `message`: appends the sender's message to `out` and gives both keys of each OT.
+/// Answers the receiver's `message`: appends the sender's message to `out` and gives both keys of
+/// each OT.
 ///
 /// # Errors
 /// When the message is malformed; `out` is unchanged then.

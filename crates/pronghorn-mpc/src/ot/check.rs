@@ -1,4 +1,5 @@
-//! The consistency check of a batch: what is hashed, and how (see [`super::extension`] for what it proves).
+//! The consistency check of a batch: what is hashed, and how (see [`super::extension`] for what it
+//! proves).
 
 use pronghorn_ring::SimdLevel;
 use zeroize::Zeroize;
@@ -6,7 +7,7 @@ use zeroize::Zeroize;
 use super::{error::OtError, simd::inner_product_with_public};
 use crate::Block;
 
-/// What the receiver sends: the hash of its choices and of each of its columns.
+/// The receiver's message: the hash of its choices and of each of its columns.
 pub(crate) struct Hashed {
     choices: Block,
     columns: [Block; Block::BITS],
@@ -37,8 +38,8 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// A coefficient for each block of a column, from everything the receiver has committed itself to. The
-    /// last one, for the OTs that mask the others, is 1.
+    /// A coefficient for each block of a column, from everything the receiver has committed itself
+    /// to. The last one, for the OTs that mask the others, is 1.
     pub fn new(connection: &[u8; 32], position: u64, corrections: &[u8], blocks: usize) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("pronghorn ot consistency check");
         hasher.update(connection);

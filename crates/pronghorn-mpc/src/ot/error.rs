@@ -1,4 +1,4 @@
-//! What can go wrong in oblivious transfer.
+//! Errors of oblivious transfer.
 
 use pronghorn_ring::{bits::PackError, random::RandomError};
 use thiserror::Error;
@@ -9,7 +9,7 @@ pub enum OtError {
     /// A message of the wrong length.
     #[error("{message} has {found} bytes, expected {expected}")]
     Length {
-        /// Which message.
+        /// The message.
         message: &'static str,
         /// Bytes received.
         found: usize,
@@ -27,7 +27,7 @@ pub enum OtError {
         "{field} differs: {found} from the peer, {expected} here; both parties must ask for the same"
     )]
     Parameters {
-        /// Which parameter.
+        /// The parameter.
         field: &'static str,
         /// The peer's.
         found: u8,
@@ -37,9 +37,9 @@ pub enum OtError {
     /// No such parameter.
     #[error("{field} is {found}, must be {least} to {most}")]
     Range {
-        /// Which parameter.
+        /// The parameter.
         field: &'static str,
-        /// What was given.
+        /// The value given.
         found: u64,
         /// Least value.
         least: u64,
@@ -49,21 +49,21 @@ pub enum OtError {
     /// A base OT key that is no point of the group.
     #[error("base OT {index}: {field} is not the encoding of a point other than zero")]
     Point {
-        /// Which base OT; 0 for what all of them share.
+        /// The base OT; 0 for what all of them share.
         index: usize,
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
     /// A base OT key with a coefficient that is no residue.
     #[error("base OT {index}: a key has a coefficient that is not below the modulus")]
     Coefficient {
-        /// Which base OT.
+        /// The base OT.
         index: usize,
     },
     /// A batch that is not the next one.
     #[error("{message} is for position {found}, this party is at {expected}: a message was lost")]
     Position {
-        /// Which message.
+        /// The message.
         message: &'static str,
         /// Position in the message.
         found: u64,
@@ -77,7 +77,8 @@ pub enum OtError {
          its delta may be partly known"
     )]
     Inconsistent,
-    /// Anything asked of a set-up, or of a connection of one, whose receiver failed a consistency check.
+    /// Anything asked of a set-up, or of a connection of one, whose receiver failed a consistency
+    /// check.
     #[error(
         "a consistency check failed on this set-up of OTs, so its delta may be partly known; destroy it, stored \
          copies too, and make a new one"
@@ -89,7 +90,7 @@ pub enum OtError {
     /// Stored bytes that are no set-up.
     #[error("the stored set-up of OTs is damaged or of another version ({field}); make a new one")]
     Stored {
-        /// What is wrong.
+        /// The reason.
         field: &'static str,
     },
     /// As many OTs as one connection gives.
@@ -98,7 +99,7 @@ pub enum OtError {
     /// Slices that do not go together.
     #[error("{field} has {found} entries for {expected} OTs")]
     Count {
-        /// Which argument.
+        /// The argument.
         field: &'static str,
         /// Entries given.
         found: usize,
@@ -108,17 +109,17 @@ pub enum OtError {
     /// Strings that do not unpack.
     #[error("{message}: {source}")]
     Packing {
-        /// Which message.
+        /// The message.
         message: &'static str,
-        /// What is wrong.
+        /// The reason.
         source: PackError,
     },
     /// A string that is no residue.
     #[error("{message}: string {index} is not below the modulus")]
     Residue {
-        /// Which message.
+        /// The message.
         message: &'static str,
-        /// Which OT, counted within the message.
+        /// The OT, counted within the message.
         index: usize,
     },
     /// The operating system gave no randomness.

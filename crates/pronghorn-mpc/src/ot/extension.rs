@@ -1,57 +1,62 @@
 //! Correlated OT extension: from 128 base OTs, any number of pairs `q = t + r Delta`.
 //!
-//! The sender ends with `Delta` and a block `q_j` for each OT, the receiver with `t_j = q_j + r_j Delta` for
-//! its choice bits `r_j`. One message, from the receiver: `128 / k` bits an OT, where one message of IKNP has
-//! 128.
+//! The sender ends with `Delta` and a block `q_j` for each OT, the receiver with
+//! `t_j = q_j + r_j Delta` for its choice bits `r_j`. One message, from the receiver: `128 / k`
+//! bits an OT, where one message of IKNP has 128.
 //!
 //! # Protocol
-//! SoftSpokenOT (L. Roy, CRYPTO 2022, sections 3.1 and 3.2, with the repetition code over GF(2^k)); for `k =
-//! 1` it is IKNP (Ishai, Kilian, Nissim and Petrank, CRYPTO 2003). The 128 columns of the matrix of rows
-//! `t_j` are cut into strips of `k` (the last may be narrower). A strip has `2^k` pseudorandom columns `R_x`;
-//! the receiver knows them all, the sender all but `R_alpha`, `alpha` being the strip's bits of `Delta`. Then
+//! SoftSpokenOT (L. Roy, CRYPTO 2022, sections 3.1 and 3.2, with the repetition code over GF(2^k));
+//! for `k = 1` it is IKNP (Ishai, Kilian, Nissim and Petrank, CRYPTO 2003). The 128 columns of the
+//! matrix of rows `t_j` are cut into strips of `k` (the last may be narrower). A strip has `2^k`
+//! pseudorandom columns `R_x`; the receiver knows them all, the sender all but `R_alpha`, `alpha`
+//! being the strip's bits of `Delta`. Then
 //!
 //! > `u = sum_x R_x`, `v_b = sum_x x_b R_x`; `w_b = sum_x (x + alpha)_b R_x = v_b + alpha_b u`
 //!
-//! for the bits `b` of the strip, where the sum `w_b` does not contain `R_alpha`. The receiver sends `d = u +
-//! r` for each strip; with `q_b = w_b + alpha_b d` the sender has `q_b = v_b + alpha_b r`. Work grows as `2^k
-//! / k`, traffic falls as `1 / k`.
+//! for the bits `b` of the strip, where the sum `w_b` does not contain `R_alpha`. The receiver
+//! sends `d = u + r` for each strip; with `q_b = w_b + alpha_b d` the sender has
+//! `q_b = v_b + alpha_b r`. Work grows as `2^k / k`, traffic falls as `1 / k`.
 //!
 //! # Security
-//! *Sender.* `d` is masked by `R_alpha`, which the sender misses: it learns nothing about `r`, however it
-//! behaves, by AES in counter mode as a pseudorandom generator. The blocks that are encrypted differ from connection to
-//! connection (a random block plus the counter), so that a guess at a key is tested against the `128 / k` keys of
-//! one connection and not of all: `2^123` evaluations of AES with the default width. A connection makes at most
-//! `2^34` blocks a column, which are within `2^68 / 2^129` of random ones for each of the `128 / k` strips.
+//! *Sender.* `d` is masked by `R_alpha`, which the sender misses: it learns nothing about `r`,
+//! however it behaves, by AES in counter mode as a pseudorandom generator. The blocks that are
+//! encrypted differ from connection to connection (a random block plus the counter), so that a
+//! guess at a key is tested against the `128 / k` keys of one connection and not of all: `2^123`
+//! evaluations of AES with the default width. A connection makes at most `2^34` blocks a column,
+//! which are within `2^68 / 2^129` of random ones for each of the `128 / k` strips.
 //!
-//! *Receiver.* One who sends other corrections for one strip than for another would learn bits of `Delta`
-//! from what is later done with `q`. So each batch carries a check (the form of KOS after its correction,
-//! Keller, Orsini and Scholl, ePrint 2015/546 as of 2022, section 4, for strips wider than one column): with
-//! random coefficients `chi` in GF(2^128), taken from a hash of all corrections of the batch, the receiver
-//! sends the linear hashes of `r` and of every column of `v`,
+//! *Receiver.* One who sends other corrections for one strip than for another would learn bits of
+//! `Delta` from what is later done with `q`. So each batch carries a check (the form of KOS after
+//! its correction, Keller, Orsini and Scholl, ePrint 2015/546 as of 2022, section 4, for strips
+//! wider than one column): with random coefficients `chi` in GF(2^128), taken from a hash of all
+//! corrections of the batch, the receiver sends the linear hashes of `r` and of every column of
+//! `v`,
 //!
 //! > `x = sum_j chi_j r_j`, `y_c = sum_j chi_j v_(c, j)` (`r_j`, `v_(c, j)`: the `j`-th 128 bits),
 //!
-//! and the sender checks `sum_j chi_j q_(c, j) = y_c + Delta_c x` for every column `c`. 128 more OTs with random
-//! choices and `chi = 1` mask `x`, and `y_c` then follows from what the sender has.
+//! and the sender checks `sum_j chi_j q_(c, j) = y_c + Delta_c x` for every column `c`. 128 more
+//! OTs with random choices and `chi = 1` mask `x`, and `y_c` then follows from what the sender has.
 //!
-//! *Bound.* What columns `w + alpha d` the sender has for each strip and each value of `alpha` is fixed before
-//! `chi` is known, and one strip's depend on no other strip's `alpha`; false keys in the set-up change nothing
-//! about that. Fix `Delta`, which `chi` is independent of, and let `G` be the values with which a strip passes. For
-//! `a` in `G` the columns of bit `b` for `a` and for the strip's own `alpha`, if that passes too, differ by a
-//! vector whose hash is `x` where `a_b != alpha_b`, and 0 where `a_b = alpha_b`. All strips together have at most `N
-//! = 128 (2^k - 1)` such vectors. Unless two of them that are not equal have one hash, or one that is not zero the
-//! hash 0, all of those with hash `x` are one vector `r'`, and the sender's columns are `v' + a r'` for all `a` in
-//! `G`: the batch is an honest one with choices `r'`, and the receiver has learnt that each strip of `Delta` is
-//! in its `G`, at the price of being caught otherwise. What it gains by that on the guessing of `Delta` it pays in
-//! probability of being caught. Two vectors collide with probability `2^-128` (those that differ in the last
-//! block alone, where `chi` is 1, never do). So one that tries `Q` corrections with the random oracle gains at
-//! most `Q N (N + 2) / 2^129`, which is below `Q 2^(2k - 115)`: 2^-113 for each try with `k = 1`, 2^-105 with the
-//! 5 of [`OtParameters::default`](super::OtParameters), 2^-99 with 8.
+//! *Bound.* What columns `w + alpha d` the sender has for each strip and each value of `alpha` is
+//! fixed before `chi` is known, and one strip's depend on no other strip's `alpha`; false keys in
+//! the set-up change nothing about that. Fix `Delta`, which `chi` is independent of, and let `G` be
+//! the values with which a strip passes. For `a` in `G` the columns of bit `b` for `a` and for the
+//! strip's own `alpha`, if that passes too, differ by a vector whose hash is `x` where
+//! `a_b != alpha_b`, and 0 where `a_b = alpha_b`. All strips together have at most
+//! `N = 128 (2^k - 1)` such vectors. Unless two of them that are not equal have one hash, or one
+//! that is not zero the hash 0, all of those with hash `x` are one vector `r'`, and the sender's
+//! columns are `v' + a r'` for all `a` in `G`: the batch is an honest one with choices `r'`, and
+//! the receiver has learnt that each strip of `Delta` is in its `G`, at the price of being caught
+//! otherwise. What it gains by that on the guessing of `Delta` it pays in probability of being
+//! caught. Two vectors collide with probability `2^-128` (those that differ in the last block
+//! alone, where `chi` is 1, never do). So one that tries `Q` corrections with the random oracle
+//! gains at most `Q N (N + 2) / 2^129`, which is below `Q 2^(2k - 115)`: 2^-113 for each try with
+//! `k = 1`, 2^-105 with the 5 of [`OtParameters::default`](super::OtParameters), 2^-99 with 8.
 //!
-//! Every failed attempt on one `Delta` tells the receiver about a bit of it, and one that fails half of the time
-//! has it after some 250. So with the first failure the sender forgets `Delta`, the set-up makes no more
-//! connections, and those it has made stop ([`OtError::Burnt`]). Copies of the set-up are for their owner
-//! to destroy ([`OtError::Inconsistent`]).
+//! Every failed attempt on one `Delta` tells the receiver about a bit of it, and one that fails
+//! half of the time has it after some 250. So with the first failure the sender forgets `Delta`,
+//! the set-up makes no more connections, and those it has made stop ([`OtError::Burnt`]). Copies of
+//! the set-up are for their owner to destroy ([`OtError::Inconsistent`]).
 //!
 //! `Delta` has bit 0 set (it is the offset of garbled circuits), so 127 bits of it are secret.
 
@@ -85,8 +90,8 @@ pub const MOST_OF_BATCH: usize = 255 * Block::BITS;
 /// OTs of a connection at most.
 const MOST_OF_CONNECTION: u64 = 1 << 40;
 
-/// Blocks of a column that a connection makes at most: enough for [`MOST_OF_CONNECTION`] in full batches. (The blocks of AES in
-/// counter mode never repeat, those of a random column do.)
+/// Blocks of a column that a connection makes at most: enough for [`MOST_OF_CONNECTION`] in full
+/// batches. (The blocks of AES in counter mode never repeat, those of a random column do.)
 const MOST_BLOCKS: u64 = 1 << 34;
 
 /// Bytes before the batches of a message: the position it is for.
@@ -209,8 +214,9 @@ impl Common {
         stride
     }
 
-    /// Makes the columns; `correct(strip, at, total)` is called with the sum of all leaves of each chunk, `at`
-    /// being its first block, and leaves there what is added to the columns of the bits that `mask` has.
+    /// Makes the columns; `correct(strip, at, total)` is called with the sum of all leaves of each
+    /// chunk, `at` being its first block, and leaves there what is added to the columns of the bits
+    /// that `mask` has.
     fn expand(
         &mut self,
         level: SimdLevel,
@@ -270,7 +276,8 @@ impl CotSender {
         }
     }
 
-    /// Checks that no consistency check has failed on the set-up: what was made before is not to be used either then.
+    /// Checks that no consistency check has failed on the set-up: what was made before is not to be
+    /// used either then.
     ///
     /// # Errors
     /// [`OtError::Burnt`] otherwise.
@@ -301,9 +308,9 @@ impl CotSender {
     /// Fills `q` from the receiver's message for as many OTs; the number of the first.
     ///
     /// # Errors
-    /// When the message has the wrong length or position (nothing has changed then), or fails the consistency
-    /// check ([`OtError::Inconsistent`]: `Delta` is wiped, and nothing more comes from any sender of the set-up, which
-    /// is [`OtError::Burnt`] from then on).
+    /// When the message has the wrong length or position (nothing has changed then), or fails the
+    /// consistency check ([`OtError::Inconsistent`]: `Delta` is wiped, and nothing more comes from
+    /// any sender of the set-up, which is [`OtError::Burnt`] from then on).
     pub fn extend(&mut self, message: &[u8], q: &mut [Block]) -> Result<u64, OtError> {
         self.check_usable()?;
         let first = self.common.first_of(q.len())?;
@@ -410,9 +417,9 @@ impl CotReceiver {
         message_bytes(count, self.common.width)
     }
 
-    /// Makes as many OTs as `t` has blocks: fills `t`, and appends the message to the sender to `out`; the
-    /// number of the first. `choices` are bits, the first in the lowest bit of the first byte; bits behind the
-    /// last are ignored.
+    /// Makes as many OTs as `t` has blocks: fills `t`, and appends the message to the sender to
+    /// `out`; the number of the first. `choices` are bits, the first in the lowest bit of the first
+    /// byte; bits behind the last are ignored.
     ///
     /// # Errors
     /// When `choices` has not `t.len().div_ceil(8)` bytes, or the connection is exhausted.

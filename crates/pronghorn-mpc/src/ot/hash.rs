@@ -10,32 +10,36 @@ use crate::{
 /// OTs hashed under one AES key.
 const REKEY: u64 = 512;
 
-/// A tweakable correlation-robust hash of blocks: `H(x, i) = E(E(x) + i) + E(x)`, `i` the number of the OT
-/// and `E` AES-128 under the key `K + floor(i / 512)`, `K` being public and of one connection. All sums are bitwise.
+/// A tweakable correlation-robust hash of blocks: `H(x, i) = E(E(x) + i) + E(x)`, `i` the number of
+/// the OT and `E` AES-128 under the key `K + floor(i / 512)`, `K` being public and of one
+/// connection. All sums are bitwise.
 ///
-/// The form is TMMO (Guo, Katz, Wang and Yu, "Efficient and secure multiparty computation from fixed-key
-/// block ciphers", IEEE S&P 2020, section 7.4), which unlike a tweaked MMO withstands a receiver who
-/// makes the inputs of two OTs collide. The change of keys is that of Guo, Katz, Wang, Weng and
-/// Yu ("Better concrete security for half-gates garbling", CRYPTO 2020): with it a bound counts the OTs under one
-/// key where it would otherwise count all of them.
+/// The form is TMMO (Guo, Katz, Wang and Yu, "Efficient and secure multiparty computation from
+/// fixed-key block ciphers", IEEE S&P 2020, section 7.4), which unlike a tweaked MMO withstands a
+/// receiver who makes the inputs of two OTs collide. The change of keys is that of Guo, Katz, Wang,
+/// Weng and Yu ("Better concrete security for half-gates garbling", CRYPTO 2020): with it a bound
+/// counts the OTs under one key where it would otherwise count all of them.
 ///
 /// # Bound
-/// Take AES as an ideal cipher. Whoever makes `p` evaluations of it and sees, for `n` pairs `(x_j, i_j)` of its
-/// choice with distinct `i_j`, `H(x_j + Delta, i_j)` or else random blocks, where each value of `Delta` has
-/// probability at most `2^-127`, tells the two apart with advantage at most
+/// Take AES as an ideal cipher. Whoever makes `p` evaluations of it and sees, for `n` pairs
+/// `(x_j, i_j)` of its choice with distinct `i_j`, `H(x_j + Delta, i_j)` or else random blocks,
+/// where each value of `Delta` has probability at most `2^-127`, tells the two apart with advantage
+/// at most
 ///
 /// > `512 (5 p + 3 n) / 2^128`, that is `(5 p + 3 n) / 2^119`,
 ///
-/// whatever the number of connections, `n` counting the OTs of all of them. That is `2^116` evaluations for `Delta`.
-/// (Keys of two connections overlap by chance alone; then `512` is the sum of what both hash under one key.)
+/// whatever the number of connections, `n` counting the OTs of all of them. That is `2^116`
+/// evaluations for `Delta`. (Keys of two connections overlap by chance alone; then `512` is the sum
+/// of what both hash under one key.)
 ///
-/// Proof, by H-coefficients: show the adversary `Delta` and all `a_j = E(x_j + Delta)` at the end (in the
-/// random world, `a_j` drawn without replacement). Unless one of the following happens, the real world
-/// explains what it saw with at least the probability that the random one does. Under one key with `m <= 512`
-/// OTs and `p'` of the evaluations: an `x_j + Delta` is an input evaluated (`m p' / 2^127`); an `a_j`, an
-/// `a_j + i_j` or an `h_j + a_j` is an evaluated output, input or output (`3 m p' / 2^128`); `a_j + i_j` is
-/// some `x_k + Delta`, `h_j + a_j` is some `a_k`, two `a_j + i_j` or two `h_j + a_j` are equal (`3 m^2 /
-/// 2^128`; where `x_j = x_k` the tweaks differ, so the former two are not equal). Sum over the keys.
+/// Proof, by H-coefficients: show the adversary `Delta` and all `a_j = E(x_j + Delta)` at the end
+/// (in the random world, `a_j` drawn without replacement). Unless one of the following happens, the
+/// real world explains what it saw with at least the probability that the random one does. Under
+/// one key with `m <= 512` OTs and `p'` of the evaluations: an `x_j + Delta` is an input evaluated
+/// (`m p' / 2^127`); an `a_j`, an `a_j + i_j` or an `h_j + a_j` is an evaluated output, input or
+/// output (`3 m p' / 2^128`); `a_j + i_j` is some `x_k + Delta`, `h_j + a_j` is some `a_k`, two
+/// `a_j + i_j` or two `h_j + a_j` are equal (`3 m^2 / 2^128`; where `x_j = x_k` the tweaks differ,
+/// so the former two are not equal). Sum over the keys.
 pub struct OtHash {
     key: u128,
 }

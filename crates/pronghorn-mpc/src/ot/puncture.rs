@@ -1,12 +1,14 @@
-//! Trees of seeds of which one party misses one leaf: `(2^w - 1)`-out-of-`2^w` OT from `w` base OTs, by the
-//! puncturable PRF of Goldreich, Goldwasser and Micali, as in SoftSpokenOT (L. Roy, CRYPTO 2022).
+//! Trees of seeds of which one party misses one leaf: `(2^w - 1)`-out-of-`2^w` OT from `w` base
+//! OTs, by the puncturable PRF of Goldreich, Goldwasser and Micali, as in SoftSpokenOT (L. Roy,
+//! CRYPTO 2022).
 //!
-//! A tree of `w` levels has `2^w` leaves `x`, the bit of weight `2^(w-1)` of `x` chosen first. The one
-//! party has the root. The other has all leaves but `alpha`: for each level it took, by a base OT, the sum of
-//! those nodes of the level that branch the other way than `alpha`, and takes off the ones it knows.
+//! A tree of `w` levels has `2^w` leaves `x`, the bit of weight `2^(w-1)` of `x` chosen first. The
+//! one party has the root. The other has all leaves but `alpha`: for each level it took, by a base
+//! OT, the sum of those nodes of the level that branch the other way than `alpha`, and takes off
+//! the ones it knows.
 //!
-//! The second party numbers nodes by `y = x + alpha` (bitwise), so that what it misses is always `y = 0` and no
-//! address depends on `alpha`.
+//! The second party numbers nodes by `y = x + alpha` (bitwise), so that what it misses is always
+//! `y = 0` and no address depends on `alpha`.
 
 use subtle::{Choice, ConditionallySelectable};
 use zeroize::{Zeroize, Zeroizing};
@@ -45,8 +47,8 @@ pub(crate) fn leaves(root: &Key, width: usize) -> Zeroizing<Vec<Key>> {
     (0..width).fold(Zeroizing::new(vec![*root]), |nodes, _| grow(&nodes))
 }
 
-/// For each bit of the leaves' numbers, lowest first: the sums of the nodes that branch to 0 and to 1 there.
-/// `base` masks them: the party that must learn the one sum has the one key.
+/// For each bit of the leaves' numbers, lowest first: the sums of the nodes that branch to 0 and to
+/// 1 there. `base` masks them: the party that must learn the one sum has the one key.
 pub(crate) fn masked_sums(root: &Key, base: &[[Key; 2]]) -> Vec<[Key; 2]> {
     let mut nodes = Zeroizing::new(vec![*root]);
     let mut sums: Vec<[Key; 2]> = base
@@ -66,8 +68,8 @@ pub(crate) fn masked_sums(root: &Key, base: &[[Key; 2]]) -> Vec<[Key; 2]> {
     sums
 }
 
-/// One level of the punctured tree: `nodes[y]` for `y > 0` known, the children ordered by `y`, `branch` being
-/// `alpha`'s bit. Children 0 and 1 are left zero.
+/// One level of the punctured tree: `nodes[y]` for `y > 0` known, the children ordered by `y`,
+/// `branch` being `alpha`'s bit. Children 0 and 1 are left zero.
 fn grow_punctured(nodes: &[Key], branch: Choice) -> Zeroizing<Vec<Key>> {
     let mut next = Zeroizing::new(vec![[0; 32]; 2 * nodes.len()]);
     for (node, next) in nodes.iter().zip(next.as_chunks_mut::<2>().0).skip(1) {
@@ -78,8 +80,8 @@ fn grow_punctured(nodes: &[Key], branch: Choice) -> Zeroizing<Vec<Key>> {
     next
 }
 
-/// The siblings of the path to leaf `alpha`, by bits of the leaves' numbers, lowest first: what the punctured
-/// tree grows from. `base` are the keys for the bits that `alpha` does not have.
+/// The siblings of the path to leaf `alpha`, by bits of the leaves' numbers, lowest first: what the
+/// punctured tree grows from. `base` are the keys for the bits that `alpha` does not have.
 ///
 /// `alpha(level)` is bit `level` of `alpha`.
 pub(crate) fn siblings(

@@ -1,17 +1,18 @@
-//! Set-ups of OT: made once between two parties, kept, and resumed from by any number of connections.
+//! Set-ups of OT: made once between two parties, kept, and resumed from by any number of
+//! connections.
 //!
 //! # Making one
-//! Two messages: the extension's sender is the receiver of 128 base OTs ([`super::base`]) with the bits that
-//! `Delta` does not have; with its answer the extension's receiver sends what the sender grows its trees of
-//! seeds from, each with one leaf missing (the puncturable PRF of Goldreich, Goldwasser and Micali).
-//! [`SetupSender`] and [`SetupReceiver`] are the machines.
+//! Two messages: the extension's sender is the receiver of 128 base OTs ([`super::base`]) with the
+//! bits that `Delta` does not have; with its answer the extension's receiver sends what the sender
+//! grows its trees of seeds from, each with one leaf missing (the puncturable PRF of Goldreich,
+//! Goldwasser and Micali). [`SetupSender`] and [`SetupReceiver`] are the machines.
 //!
 //! # Connecting
 //! Each party sends the name of its set-up and a nonce that it has just drawn ([`ConnectSender`],
-//! [`ConnectReceiver`]). The keys of the connection's columns, and that of its hash, are derived from the
-//! set-up and both nonces. So no two connections have an OT in common, whatever the peer sends again, and
-//! even when a stored set-up is restored from a copy: a set-up never changes. Within a connection both
-//! parties count.
+//! [`ConnectReceiver`]). The keys of the connection's columns, and that of its hash, are derived
+//! from the set-up and both nonces. So no two connections have an OT in common, whatever the peer
+//! sends again, and even when a stored set-up is restored from a copy: a set-up never changes.
+//! Within a connection both parties count.
 
 mod connect;
 
@@ -46,7 +47,7 @@ const SENDER_KEYS: &str = "the sender's message of the OT set-up";
 const RECEIVER_KEYS: &str = "the receiver's message of the OT set-up";
 const CONNECT_MESSAGE: &str = "the message that connects OTs";
 
-/// What both parties must agree on.
+/// Parameters that both parties must agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OtParameters {
     base: BaseOt,
@@ -54,8 +55,8 @@ pub struct OtParameters {
 }
 
 impl OtParameters {
-    /// `width` is the `k` of SoftSpokenOT: an OT costs `128 / k` bits of traffic and work that grows as
-    /// `2^k / k`. 1 is IKNP.
+    /// `width` is the `k` of SoftSpokenOT: an OT costs `128 / k` bits of traffic and work that
+    /// grows as `2^k / k`. 1 is IKNP.
     ///
     /// # Errors
     /// [`OtError::Range`] unless `1 <= width <= 8`.
@@ -121,9 +122,9 @@ impl OtParameters {
 }
 
 impl Default for OtParameters {
-    /// ML-KEM, and the width that takes least time in all, work of both parties and traffic, where the
-    /// network has about 1 Gbit/s and the CPU AVX-512 (narrower is better on faster networks, wider on slower
-    /// ones; see the example `ot_bench` of `pronghorn-bench`).
+    /// ML-KEM, and the width that takes least time in all, work of both parties and traffic, where
+    /// the network has about 1 Gbit/s and the CPU AVX-512 (narrower is better on faster networks,
+    /// wider on slower ones; see the example `ot_bench` of `pronghorn-bench`).
     fn default() -> Self {
         Self {
             base: BaseOt::MlKem,
@@ -144,9 +145,9 @@ fn name_of(session: &[u8; 32], sender: &[u8], receiver: &[u8]) -> [u8; 32] {
 
 /// The sender's set-up. Wiped on drop.
 ///
-/// It ends with the first failed consistency check on any of its connections: see [`OtError::Burnt`]. What is read
-/// from a copy of its bytes does not hear of that; whoever stores it deletes the copies, and has one value serve all
-/// connections of one peer.
+/// It ends with the first failed consistency check on any of its connections: see
+/// [`OtError::Burnt`]. What is read from a copy of its bytes does not hear of that; whoever stores
+/// it deletes the copies, and has one value serve all connections of one peer.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct SenderSetup {
     width: u8,
@@ -163,7 +164,8 @@ impl SenderSetup {
     /// Bytes of a stored one.
     pub const BYTES: usize = 2 + 32 + Block::BYTES + 32 * Block::BITS;
 
-    /// Its name, a hash of the messages that made it: both parties have the same, no other set-up does. Public.
+    /// Its name, a hash of the messages that made it: both parties have the same, no other set-up
+    /// does. Public.
     pub fn name(&self) -> &[u8; 32] {
         &self.name
     }
@@ -173,8 +175,8 @@ impl SenderSetup {
         self.delta
     }
 
-    /// Checks that no connection of this set-up has failed the consistency check. One that has is to be destroyed
-    /// with all its stored copies.
+    /// Checks that no connection of this set-up has failed the consistency check. One that has is
+    /// to be destroyed with all its stored copies.
     ///
     /// # Errors
     /// [`OtError::Burnt`] otherwise.
@@ -241,7 +243,8 @@ impl ReceiverSetup {
         2 + 32 + 32 * Block::BITS.div_ceil(width.into())
     }
 
-    /// Its name, a hash of the messages that made it: both parties have the same, no other set-up does. Public.
+    /// Its name, a hash of the messages that made it: both parties have the same, no other set-up
+    /// does. Public.
     pub fn name(&self) -> &[u8; 32] {
         &self.name
     }
@@ -313,9 +316,9 @@ enum SenderState {
 }
 
 impl SetupSender {
-    /// `session` is what the base OTs are bound to: 32 bytes that both parties know and that differ from
-    /// session to session, such as a hash of both parties' greetings. `seed` is fresh, and `Delta` comes from
-    /// it.
+    /// `session` is what the base OTs are bound to: 32 bytes that both parties know and that differ
+    /// from session to session, such as a hash of both parties' greetings. `seed` is fresh, and
+    /// `Delta` comes from it.
     pub fn new(parameters: OtParameters, session: [u8; 32], seed: &Seed) -> Self {
         let prg = Prg::new(seed, "pronghorn ot set-up of the sender");
         let mut delta = Zeroizing::new([0; 16]);

@@ -16,8 +16,8 @@ use lanes::{Lanes, Scalar};
 /// Columns that [`transpose`] takes must be a multiple of this many blocks.
 pub const TILE: usize = 4;
 
-/// Defines a function whose body is compiled for every level over its [`Lanes`], and run at the level that its
-/// first argument names (or the best below it that the CPU has).
+/// Defines a function whose body is compiled for every level over its [`Lanes`], and run at the
+/// level that its first argument names (or the best below it that the CPU has).
 macro_rules! at_every_level {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($lanes:ident, $($arg:ident : $ty:ty),* $(,)?) $body:block) => {
         $(#[$meta])*
@@ -52,11 +52,11 @@ macro_rules! at_every_level {
 }
 
 at_every_level! {
-    /// Bit `c` of `rows[j]` = bit `j` of column `c`, for the 128 columns `columns[c * stride..]`. A column
-    /// has the bits of all rows, and on to a multiple of [`TILE`] blocks.
+    /// Bit `c` of `rows[j]` = bit `j` of column `c`, for the 128 columns `columns[c * stride..]`. A
+    /// column has the bits of all rows, and on to a multiple of [`TILE`] blocks.
     ///
-    /// In every lane, 64 x 64 bits of two halves of the columns (H. S. Warren, Hacker's Delight, section 7-3),
-    /// three of the six levels at a time, while 8 rows are in registers.
+    /// In every lane, 64 x 64 bits of two halves of the columns (H. S. Warren, Hacker's Delight,
+    /// section 7-3), three of the six levels at a time, while 8 rows are in registers.
     pub fn transpose(lanes, columns: &[Block], stride: usize, rows: &mut [Block]) {
         let (columns, stride): (&[u64], usize) = (bytemuck::cast_slice(columns), 2 * stride);
         let mut tile = [L::Words::zeroed(); Block::BITS];
@@ -99,8 +99,8 @@ at_every_level! {
     }
 }
 
-/// Three levels of the transposition of 8 rows: rows `4 BY`, `2 BY` and `BY` apart in the matrix are 4, 2 and
-/// 1 apart here.
+/// Three levels of the transposition of 8 rows: rows `4 BY`, `2 BY` and `BY` apart in the matrix
+/// are 4, 2 and 1 apart here.
 #[inline(always)]
 fn butterflies<L: Lanes, const BY_4: u32, const BY_2: u32, const BY_1: u32>(
     lanes: L,
@@ -111,8 +111,8 @@ fn butterflies<L: Lanes, const BY_4: u32, const BY_2: u32, const BY_1: u32>(
     butterfly::<L, 1, BY_1>(lanes, x);
 }
 
-/// One level: exchanges the upper bits of a row, those at positions with bit `BY`, for the lower bits of the
-/// row `DISTANCE` on.
+/// One level: exchanges the upper bits of a row, those at positions with bit `BY`, for the lower
+/// bits of the row `DISTANCE` on.
 #[inline(always)]
 fn butterfly<L: Lanes, const DISTANCE: usize, const BY: u32>(lanes: L, x: &mut [L::Vector; 8]) {
     // Ones at the lower positions.
@@ -189,8 +189,8 @@ fn words_mut<L: Lanes>(chunk: &mut Chunk) -> &mut [L::Words] {
     bytemuck::cast_slice_mut(chunk)
 }
 
-/// The polynomial `sum_j x[j] * y[j]` over GF(2), of degree up to 254, as (lower, upper) 128 coefficients.
-/// Constant time in `x`; `y` is public, and the portable code branches on it.
+/// The polynomial `sum_j x[j] * y[j]` over GF(2), of degree up to 254, as (lower, upper) 128
+/// coefficients. Constant time in `x`; `y` is public, and the portable code branches on it.
 pub fn inner_product_with_public(level: SimdLevel, x: &[Block], y: &[Block]) -> (u128, u128) {
     assert_eq!(x.len(), y.len());
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,10 @@
-//! What correlated OTs are turned into, each of them for one thing: random strings, chosen strings, products.
+//! Uses of correlated OTs, each of them for one thing: random strings, chosen strings, products.
 //! And how OTs with random choices, made ahead, are put to use for choices that come later.
 //!
 //! All of these take the OTs from an extension: `first` is the number that [`CotSender::extend`] or
-//! [`CotReceiver::extend`] gave for the first block of the slice (plus the blocks before it, where a
-//! slice is used in pieces), and both parties use the same ranges in the same way. A block that went into
-//! one of these is used up: its string would be used twice.
+//! [`CotReceiver::extend`] gave for the first block of the slice (plus the blocks before it, where
+//! a slice is used in pieces), and both parties use the same ranges in the same way. A block that
+//! went into one of these is used up: its string would be used twice.
 //!
 //! Strings are of `width` bits, 1 to 64, and packed for the wire ([`pronghorn_ring::bits`]).
 
@@ -20,9 +20,9 @@ use crate::Block;
 /// OTs that are hashed at a time, so that the strings stay in the cache.
 const STEP: usize = 512;
 
-/// OTs made ahead, receiver: appends one bit an OT, the sums of the choices they were `made` with and those
-/// `wanted` (both packed, lowest bit first). The choices made must have been random and are used up; the bits
-/// tell nothing then.
+/// OTs made ahead, receiver: appends one bit an OT, the sums of the choices they were `made` with
+/// and those `wanted` (both packed, lowest bit first). The choices made must have been random and
+/// are used up; the bits tell nothing then.
 ///
 /// # Errors
 /// When the two are not of one length.
@@ -33,8 +33,8 @@ pub fn correct_choices(made: &[u8], wanted: &[u8], out: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-/// OTs made ahead, sender: turns each `q` into `q + correction Delta`. With the receiver's blocks as they
-/// were, the OTs are then those of the choices wanted: `q = t + wanted Delta`.
+/// OTs made ahead, sender: turns each `q` into `q + correction Delta`. With the receiver's blocks
+/// as they were, the OTs are then those of the choices wanted: `q = t + wanted Delta`.
 ///
 /// # Errors
 /// When the message has not a bit for each OT, in whole bytes, or the set-up is [`OtError::Burnt`].
@@ -52,7 +52,8 @@ pub fn apply_corrections(
     Ok(())
 }
 
-/// Random OT, sender: turns each `q` into the string of choice 0, and `ones` into those of choice 1.
+/// Random OT, sender: turns each `q` into the string of choice 0, and `ones` into those of
+/// choice 1.
 ///
 /// # Errors
 /// Unless the slices are of one length, or when the set-up is [`OtError::Burnt`].
@@ -81,12 +82,13 @@ fn pads(hash: &OtHash, delta: Block, first: u64, zeros: &mut [Block], ones: &mut
     hash.hash(first, ones);
 }
 
-/// Chosen OT, sender: for each `q`, the receiver gets the string of `zeros` or of `ones` of its choice, and
-/// learns nothing of the other. Appends `2 width` bits an OT to `out`; bits of strings above `width` are
-/// ignored.
+/// Chosen OT, sender: for each `q`, the receiver gets the string of `zeros` or of `ones` of its
+/// choice, and learns nothing of the other. Appends `2 width` bits an OT to `out`; bits of strings
+/// above `width` are ignored.
 ///
 /// # Errors
-/// When `width` is not 1 to 64, the slices are not of one length, or the set-up is [`OtError::Burnt`].
+/// When `width` is not 1 to 64, the slices are not of one length, or the set-up is
+/// [`OtError::Burnt`].
 pub fn send_chosen(
     sender: &CotSender,
     first: u64,
@@ -116,8 +118,8 @@ pub fn chosen_bytes(count: usize, width: u32) -> usize {
     bits::packed_len(count, width).saturating_mul(2)
 }
 
-/// Chosen OT, receiver: fills `out` with the strings of `choices`, which are the bits the OTs were made with
-/// (packed, lowest bit first).
+/// Chosen OT, receiver: fills `out` with the strings of `choices`, which are the bits the OTs were
+/// made with (packed, lowest bit first).
 ///
 /// # Errors
 /// When `width` is not 1 to 64, the slices do not go together, or the message is malformed.
@@ -150,13 +152,14 @@ pub fn receive_chosen(
     Ok(())
 }
 
-/// Products of a factor of the sender and a choice bit of the receiver, in shares: fills `share` with the
-/// sender's, such that `share_sender + share_receiver = factor * choice` modulo `modulus`. One residue of
-/// `factors` for each `q`. Appends `modulus.bits()` bits an OT to `out`; half of what choosing between
-/// `-share` and `factor - share` would take, since the hash determines the share.
+/// Products of a factor of the sender and a choice bit of the receiver, in shares: fills `share`
+/// with the sender's, such that `share_sender + share_receiver = factor * choice` modulo `modulus`.
+/// One residue of `factors` for each `q`. Appends `modulus.bits()` bits an OT to `out`; half of
+/// what choosing between `-share` and `factor - share` would take, since the hash determines the
+/// share.
 ///
-/// Shares are within 2^-62 of uniform for a prime modulus of 62 bits, closer for smaller ones, uniform for
-/// powers of two.
+/// Shares are within 2^-62 of uniform for a prime modulus of 62 bits, closer for smaller ones,
+/// uniform for powers of two.
 ///
 /// # Errors
 /// When the slices are not of one length, or the set-up is [`OtError::Burnt`].
@@ -188,8 +191,8 @@ pub fn product_bytes<M: Modulus<u64>>(count: usize, modulus: M) -> usize {
     bits::packed_len(count, modulus.bits())
 }
 
-/// The receiver's part of [`send_products`]; `choices` are the bits the OTs were made with (packed, lowest
-/// bit first).
+/// The receiver's part of [`send_products`]; `choices` are the bits the OTs were made with (packed,
+/// lowest bit first).
 ///
 /// # Errors
 /// When the slices do not go together, or the message is malformed.

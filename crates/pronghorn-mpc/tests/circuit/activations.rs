@@ -7,7 +7,8 @@ fn split(modulus: Modulus, value: i64, random: u64) -> (u64, u64) {
     (garbler, modulus.sub(modulus.from_i64(value), garbler))
 }
 
-/// Checks an activation on all shares of all values, or on edges and random shares where they are many.
+/// Checks an activation on all shares of all values, or on edges and random shares where they are
+/// many.
 fn check_activation(activation: Activation, input: Modulus, low: i64, high: i64, output: Modulus) {
     let circuit = activation.circuit(input, low, high, output).unwrap();
     let values: Vec<i64> = if high - low < 40 {
@@ -54,7 +55,8 @@ const LEAKY: Rectifier = Rectifier::Leaky { slope: 3, shift: 2 };
 fn activations_equal_their_definition() {
     let two = |bits| Modulus::power_of_two(bits).unwrap();
     let prime = |p| Modulus::prime(p).unwrap();
-    // Moduli with no value to spare, and with some; prime and not; out of a narrower range than the modulus.
+    // Moduli with no value to spare, and with some; prime and not; out of a narrower range than the
+    // modulus.
     let inputs = [
         (two(6), -32, 31),
         (two(7), -32, 31),

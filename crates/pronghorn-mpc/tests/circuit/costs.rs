@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Gates, and bytes of 32 instances, of the circuits that networks use: a larger figure is a loss, a smaller one worth
-/// recording.
+/// Gates, and bytes of 32 instances, of the circuits that networks use: a larger figure is a loss,
+/// a smaller one worth recording.
 #[test]
 fn costs_stay_what_they_are() {
     let two = |bits| Modulus::power_of_two(bits).unwrap();

@@ -4,7 +4,8 @@ use super::*;
 
 #[test]
 fn functions_of_two_words() {
-    // Name, circuit, meaning for (x, y, width), ANDs for two wires, (ANDs, halves) for a known word.
+    // Name, circuit, meaning for (x, y, width), ANDs for two wires, (ANDs, halves) for a known
+    // word.
     type Meaning = fn(u64, u64, u32) -> u64;
     type Case = (
         &'static str,

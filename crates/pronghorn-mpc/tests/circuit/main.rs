@@ -1,5 +1,5 @@
-//! Circuits on plain integers: exhaustively at small widths, at random and at the edges at large ones, and what
-//! each of them costs.
+//! Circuits on plain integers: exhaustively at small widths, at random and at the edges at large
+//! ones, and what each of them costs.
 
 mod activations;
 mod costs;

@@ -197,7 +197,8 @@ fn garblings_with_other_starts_are_unrelated() {
     assert!(shares.iter().zip(&other_shares).all(|(x, y)| x != y));
 }
 
-/// Inputs that come after garbling, in the way of Beaver: random OTs offline, flips and corrections online.
+/// Inputs that come after garbling, in the way of Beaver: random OTs offline, flips and corrections
+/// online.
 #[test]
 fn inputs_after_garbling() {
     let circuit = Activation::RELU.circuit(two(20), -99, 99, two(20)).unwrap();

@@ -1,4 +1,5 @@
-//! Garbled circuits equal plain ones and the reference, at every level of SIMD; hostile tables do no harm.
+//! Garbled circuits equal plain ones and the reference, at every level of SIMD; hostile tables do
+//! no harm.
 
 mod circuits;
 mod hostile;
@@ -162,7 +163,8 @@ fn prime(p: u64) -> Modulus {
     Modulus::prime(p).unwrap()
 }
 
-/// A batch of an activation on values at the edges of `low..=high` and at random, under masks of all kinds.
+/// A batch of an activation on values at the edges of `low..=high` and at random, under masks of
+/// all kinds.
 fn activation(circuit: Circuit, input: Modulus, low: i64, high: i64, instances: usize) -> Batch {
     let random = &mut Random(instances as u64);
     let words = circuit.garbler_words().len();

@@ -56,7 +56,8 @@ fn messages_do_not_repeat_and_fill_their_range() {
     for kind in KINDS {
         let (_, zero) = start(kind, Block::ZERO);
         let (_, one) = start(kind, Block::ONES);
-        // With the same randomness, the same two elements in the other order do not give the same key twice.
+        // With the same randomness, the same two elements in the other order do not give the same
+        // key twice.
         assert!(zero != one);
         let ones: u32 = zero.iter().map(|byte| byte.count_ones()).sum();
         let share = f64::from(ones) / (8 * zero.len()) as f64;
@@ -65,7 +66,8 @@ fn messages_do_not_repeat_and_fill_their_range() {
     }
 }
 
-/// What goes over the wire, and the keys, for one seed and session: a change breaks peers and stored set-ups.
+/// What goes over the wire, and the keys, for one seed and session: a change breaks peers and
+/// stored set-ups.
 #[test]
 fn messages_and_keys_stay_what_they_were() {
     let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex()[..16].to_string();

@@ -133,8 +133,8 @@ fn strings_wider_than_the_width_are_cut() {
     assert_eq!(message(&[u64::MAX - 7; 9]), message(&[0b11000; 9]));
 }
 
-/// The OTs made before a failed check have the delta that is at stake, or none any more: with equal pads both strings
-/// would go to the receiver.
+/// The OTs made before a failed check have the delta that is at stake, or none any more: with equal
+/// pads both strings would go to the receiver.
 #[test]
 fn nothing_is_sent_after_a_failed_check() {
     let Ots {

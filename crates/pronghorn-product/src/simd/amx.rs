@@ -20,7 +20,8 @@ const BLOCK: usize = 2 * SIDE;
 /// 32-bit words of a tile of sums.
 const TILE_WORDS: usize = SIDE * SIDE;
 
-/// Lines of a quad: one for each tile of columns and byte, and one that keeps quads from meeting in the cache.
+/// Lines of a quad: one for each tile of columns and byte, and one that keeps quads from meeting in
+/// the cache.
 const QUAD_LINES: usize = TILE / SIDE * BYTES + 1;
 
 /// Bytes from one row of a tile of columns to the next.
@@ -43,7 +44,8 @@ impl Amx {
         (*USABLE.get_or_init(|| has_tiles() && permit())).then_some(Self(vnni))
     }
 
-    /// Computes one tile of the output as `ByteWeights` say; false where the modulus is not fit for it, and nothing was done.
+    /// Computes one tile of the output as `ByteWeights` say; false where the modulus is not fit for
+    /// it, and nothing was done.
     pub(super) fn run<W: Word>(
         self,
         job: &Job<'_, W>,
@@ -71,8 +73,8 @@ impl Amx {
 }
 
 impl Amx {
-    /// Multiplies tiles in the first-level cache `calls` times; how many words were multiplied with a weight and added, four bytes being
-    /// one word.
+    /// Multiplies tiles in the first-level cache `calls` times; how many words were multiplied with
+    /// a weight and added, four bytes being one word.
     pub(crate) fn multiply_tiles(self, steps: usize, calls: usize) -> usize {
         let depth = steps.min(8);
         let weights = vec![Line([1; 64]); depth * SIDE];
@@ -81,14 +83,16 @@ impl Amx {
         let _configured = Configured::new();
         for _ in 0..calls {
             let columns = std::hint::black_box([&columns[..], &columns[BYTES..]]);
-            // SAFETY: the operands have `depth` tiles each, the sums four; tiles are configured while this runs.
+            // SAFETY: the operands have `depth` tiles each, the sums four; tiles are configured
+            // while this runs.
             unsafe { multiply_four([&weights; 2], columns, depth, &mut sums) };
         }
         calls * depth * 4 * TILE_WORDS * 4 * SIDE / BYTES
     }
 }
 
-/// Whether CPU and operating system have tiles and products of bytes: CPUID leaf 7, and the tile state in XCR0.
+/// True if CPU and operating system have tiles and products of bytes: CPUID leaf 7, and the tile
+/// state in XCR0.
 fn has_tiles() -> bool {
     const OSXSAVE: u32 = 1 << 27;
     const AMX: u32 = 1 << 24 | 1 << 25;
@@ -104,7 +108,8 @@ fn has_tiles() -> bool {
     __cpuid_count(7, 0).edx & AMX == AMX && enabled & STATE == STATE
 }
 
-/// Asks the operating system for the tile registers (Linux, "Using XSTATE features in user space applications").
+/// Asks the operating system for the tile registers (Linux, "Using XSTATE features in user space
+/// applications").
 #[cfg(target_os = "linux")]
 fn permit() -> bool {
     const ARCH_PRCTL: u64 = 158;
@@ -280,7 +285,8 @@ impl Product<'_> {
         let column = item.column / SIDE;
         let quads = &packed[quad * QUAD_LINES..][..depth * SIDE * QUAD_LINES];
         let operand = |column: usize, byte: usize| &quads[column * BYTES + byte..];
-        // SAFETY: the operands have `depth` tiles each, the sums as many as are made; tiles are configured while this runs.
+        // SAFETY: the operands have `depth` tiles each, the sums as many as are made; tiles are
+        // configured while this runs.
         unsafe {
             match second {
                 Some(second) => {
@@ -333,9 +339,9 @@ impl Product<'_> {
 
 /// From sums of bytes to residues.
 ///
-/// The sum is `s = 2^16 h + l` with `h` exact in 32 bits and `0 <= l < 2^16`, the addend likewise. Its quotient by `q` is at most `2^16`; from
-/// `h` alone, in `f32`, it is known to 2^-7 and to `2^17 / q <= 1/8`, so that after rounding the remainder is between
-/// `-0.51 q` and `0.64 q`.
+/// The sum is `s = 2^16 h + l` with `h` exact in 32 bits and `0 <= l < 2^16`, the addend likewise.
+/// Its quotient by `q` is at most `2^16`; from `h` alone, in `f32`, it is known to 2^-7 and to
+/// `2^17 / q <= 1/8`, so that after rounding the remainder is between `-0.51 q` and `0.64 q`.
 struct Reduction {
     q: u32,
     /// `2^16 / q`.
@@ -383,7 +389,8 @@ impl Reduction {
     }
 }
 
-/// From four vectors of words to their bytes, lowest first: a lane has one of each vector, in order.
+/// From four vectors of words to their bytes, lowest first: a lane has one of each vector, in
+/// order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn transpose([w0, w1, w2, w3]: [__m512i; 4]) -> [__m512i; 4] {
@@ -447,7 +454,8 @@ impl Configured {
             configuration.0[16 + 2 * register] = 64; // bytes of a row
             configuration.0[48 + register] = SIDE as u8;
         }
-        // SAFETY: by [`Amx`], whose run alone gets here, there are tile registers; the configuration is valid.
+        // SAFETY: by [`Amx`], whose run alone gets here, there are tile registers; the
+        // configuration is valid.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &configuration, options(nostack, readonly));
         }
@@ -465,7 +473,8 @@ impl Drop for Configured {
 /// `sums[outputs][columns] = sum_depth weights[outputs] columns`, for two tiles of both.
 ///
 /// # Safety
-/// Tiles must be configured, the operands have `depth >= 1` tiles each and the sums four, of those for four bytes.
+/// Tiles must be configured, the operands have `depth >= 1` tiles each and the sums four, of those
+/// for four bytes.
 #[inline]
 unsafe fn multiply_four(
     weights: [&[Line]; 2],

@@ -31,7 +31,8 @@ impl<W: Word> Prime<W> {
         if q == 2 || !is_prime(q) {
             return Err(ModulusError::NotAnOddPrime { value: q });
         }
-        // q is odd, so it does not divide the power of two and the quotient of 2^(2 BITS) - 1 is the same.
+        // q is odd, so it does not divide the power of two and the quotient of 2^(2 BITS) - 1 is
+        // the same.
         let reciprocal = (u128::MAX >> (128 - 2 * W::BITS)) / u128::from(q);
         Ok(Self {
             q: W::from_u64(q),
@@ -58,7 +59,8 @@ impl<W: Word> Prime<W> {
         self.bits
     }
 
-    /// Whether words are of 64 bits but residues below `4q` fit the multiplier of AVX-512 IFMA, of 52 bits.
+    /// True if words are of 64 bits but residues below `4q` fit the multiplier of AVX-512 IFMA, of
+    /// 52 bits.
     #[inline(always)]
     pub(crate) fn fits_short_multiplier(&self) -> bool {
         W::BITS == 64 && self.bits <= 50
@@ -103,7 +105,8 @@ impl<W: Word> Prime<W> {
         self.sub(W::default(), x)
     }
 
-    /// `x * y mod q`. Where many products share a factor, [`mul_shoup`](Self::mul_shoup) is cheaper.
+    /// `x * y mod q`. Where many products share a factor, [`mul_shoup`](Self::mul_shoup) is
+    /// cheaper.
     #[inline]
     pub fn mul(&self, x: W, y: W) -> W {
         self.mul_shoup(x, y, self.shoup(y))
@@ -115,8 +118,8 @@ impl<W: Word> Prime<W> {
         y.shoup_quotient(self.q, self.reciprocal)
     }
 
-    /// `x * y mod q` for any word `x` (reduced or not), `y < q` and `y_shoup = shoup(y)` (V. Shoup; see
-    /// D. Harvey, "Faster arithmetic for number-theoretic transforms", 2014, section 2).
+    /// `x * y mod q` for any word `x` (reduced or not), `y < q` and `y_shoup = shoup(y)` (V. Shoup;
+    /// see D. Harvey, "Faster arithmetic for number-theoretic transforms", 2014, section 2).
     #[inline(always)]
     pub fn mul_shoup(&self, x: W, y: W, y_shoup: W) -> W {
         let quotient = x.mul_high(y_shoup);

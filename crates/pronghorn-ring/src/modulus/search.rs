@@ -23,8 +23,8 @@ pub fn largest_ntt_prime(bits: u32, n: usize) -> Option<u64> {
     None
 }
 
-/// Miller and Rabin's test, exact below 2^64 with the first twelve primes as bases (Sorenson
-/// and Webster, "Strong pseudoprimes to twelve prime bases", 2017). Variable time: moduli are public.
+/// Miller and Rabin's test, exact below 2^64 with the first twelve primes as bases (Sorenson and
+/// Webster, "Strong pseudoprimes to twelve prime bases", 2017). Variable time: moduli are public.
 pub(super) fn is_prime(q: u64) -> bool {
     const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
     if q < 2 {
@@ -37,7 +37,7 @@ pub(super) fn is_prime(q: u64) -> bool {
     BASES.iter().all(|&base| passes(q, base, twos))
 }
 
-/// Whether `q` is a strong probable prime to `base`; `q - 1 = odd * 2^twos`.
+/// True if `q` is a strong probable prime to `base`; `q - 1 = odd * 2^twos`.
 pub(super) fn passes(q: u64, base: u64, twos: u32) -> bool {
     let mut power = pow_plain(base, (q - 1) >> twos, q);
     if power == 1 || power == q - 1 {

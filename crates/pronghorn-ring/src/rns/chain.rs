@@ -3,8 +3,8 @@
 use super::RnsError;
 use crate::{Prime, Word};
 
-/// Distinct primes `1 mod 2n` of the wanted sizes, in the order asked for: each has exactly its number of bits, and
-/// of those of one size the largest come first.
+/// Distinct primes `1 mod 2n` of the wanted sizes, in the order asked for: each has exactly its
+/// number of bits, and of those of one size the largest come first.
 ///
 /// # Errors
 /// [`RnsError::TooFewPrimes`] where there are not enough of a size.

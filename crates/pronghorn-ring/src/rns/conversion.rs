@@ -3,9 +3,11 @@
 use super::{MixedRadix, RnsBasis, product_modulo};
 use crate::{Word, vector};
 
-/// Takes the centred residue modulo a product of some primes of a basis to its other primes: exactly.
+/// Takes the centred residue modulo a product of some primes of a basis to its other primes:
+/// exactly.
 ///
-/// Also for any prefix of the sources: a digit of a key switch that lost its last limbs needs no tables of its own.
+/// Also for any prefix of the sources: a digit of a key switch that lost its last limbs needs no
+/// tables of its own.
 pub struct Conversion<W> {
     radix: MixedRadix<W>,
     /// For every prime of the basis and source `m`: the product of the sources before `m`.
@@ -33,7 +35,7 @@ impl<W: Word> Conversion<W> {
         }
     }
 
-    /// How many source primes there are.
+    /// The number of source primes.
     pub fn sources(&self) -> usize {
         self.radix.primes().len()
     }
@@ -46,11 +48,12 @@ impl<W: Word> Conversion<W> {
         self.radix.digits(x, room);
     }
 
-    /// `out` = the number of `digits` (`[source][n]`) modulo prime `target` of `basis`, in coefficients. Constant time; one
-    /// product a coefficient for each source but the first.
+    /// `out` = the number of `digits` (`[source][n]`) modulo prime `target` of `basis`, in
+    /// coefficients. Constant time; one product a coefficient for each source but the first.
     ///
     /// # Panics
-    /// Unless `out` and `room` have one length and `digits` is a whole number of them, no more than there are sources.
+    /// Unless `out` and `room` have one length and `digits` is a whole number of them, no more than
+    /// there are sources.
     pub fn apply(
         &self,
         basis: &RnsBasis<W>,

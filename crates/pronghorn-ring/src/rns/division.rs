@@ -1,11 +1,12 @@
-//! Division by some of the primes: rescaling, and the way back from the special primes of a key switch.
+//! Division by some of the primes: rescaling, and the way back from the special primes of a key
+//! switch.
 
 use super::{Conversion, RnsBasis, inverse_of_product, product_modulo};
 use crate::{Word, vector};
 
 /// Divides by the product `P` of some primes of a basis and rounds to the nearest integer, exactly:
-/// `round(x / P) = (x - [x]_P) / P` with the centred `[x]_P` (Cheon, Han, Kim, Kim, Song, ePrint 2018/931, section 3,
-/// with one rounding for all of `P` instead of one a prime).
+/// `round(x / P) = (x - [x]_P) / P` with the centred `[x]_P` (Cheon, Han, Kim, Kim, Song, ePrint
+/// 2018/931, section 3, with one rounding for all of `P` instead of one a prime).
 pub struct Division<W> {
     conversion: Conversion<W>,
     /// `1 / P` modulo each prime of the basis, zero at the sources.
@@ -40,12 +41,13 @@ impl<W: Word> Division<W> {
         self.inverses[target]
     }
 
-    /// How many primes it divides by.
+    /// The number of primes that it divides by.
     pub fn sources(&self) -> usize {
         self.conversion.sources()
     }
 
-    /// From the limbs of the sources, `[source][n]` in coefficients, to the digits that [`apply`](Self::apply) reads.
+    /// From the limbs of the sources, `[source][n]` in coefficients, to the digits that
+    /// [`apply`](Self::apply) reads.
     ///
     /// # Panics
     /// As [`MixedRadix::digits`](super::MixedRadix::digits).
@@ -53,11 +55,13 @@ impl<W: Word> Division<W> {
         self.conversion.digits(x, room);
     }
 
-    /// What is to be subtracted before the division modulo prime `target` of `basis`: `out = [x]_P` in the NTT domain, from the
-    /// digits of the source limbs of `x`. One NTT. [`finish`](Self::finish) does the rest.
+    /// What is to be subtracted before the division modulo prime `target` of `basis`: `out = [x]_P`
+    /// in the NTT domain, from the digits of the source limbs of `x`. One NTT.
+    /// [`finish`](Self::finish) does the rest.
     ///
     /// # Panics
-    /// Unless `out` and `room` have the length of a limb and `digits` is as many of them as there are sources.
+    /// Unless `out` and `room` have the length of a limb and `digits` is as many of them as there
+    /// are sources.
     pub fn remainder(
         &self,
         basis: &RnsBasis<W>,
@@ -70,8 +74,9 @@ impl<W: Word> Division<W> {
             .apply_forward(basis, target, digits, out, room);
     }
 
-    /// `out = round(x / P) (+ add)` modulo prime `target` of `basis`, where `out` is the [`remainder`](Self::remainder) of `x`; or any
-    /// piece of these. `x`, `add` and `out` are values (NTT domain).
+    /// `out = round(x / P) (+ add)` modulo prime `target` of `basis`, where `out` is the
+    /// [`remainder`](Self::remainder) of `x`; or any piece of these. `x`, `add` and `out` are
+    /// values (NTT domain).
     ///
     /// # Panics
     /// Unless all have one length.
@@ -90,10 +95,12 @@ impl<W: Word> Division<W> {
         }
     }
 
-    /// [`remainder`](Self::remainder) and [`finish`](Self::finish): `out = round(x / P)` modulo prime `target` of `basis`.
+    /// [`remainder`](Self::remainder) and [`finish`](Self::finish): `out = round(x / P)` modulo
+    /// prime `target` of `basis`.
     ///
     /// # Panics
-    /// Unless `x`, `out` and `room` have one length and `digits` is as many of them as there are sources.
+    /// Unless `x`, `out` and `room` have one length and `digits` is as many of them as there are
+    /// sources.
     pub fn apply(
         &self,
         basis: &RnsBasis<W>,
@@ -118,7 +125,8 @@ mod tests {
     use super::*;
     use crate::rns::{Integers, primes};
 
-    /// `x / P` for the product `P` of `sources`, and `x mod P` in the other primes, against integers.
+    /// `x / P` for the product `P` of `sources`, and `x mod P` in the other primes, against
+    /// integers.
     fn check<W: Word>(bits: &[u32], sources: &[usize], seeds: &[i128]) {
         let n = seeds.len();
         let basis = RnsBasis::<W>::new(n, &primes(n, bits).unwrap()).unwrap();

@@ -6,8 +6,9 @@ use super::{RnsBasis, simd};
 use crate::random::Stream;
 use crate::{Prime, SimdLevel, Word, sample, vector};
 
-/// Signed integers cut into digits that are small against every prime of a basis: `sum_i 2^(bits i) digit_i`, with digits
-/// in two's complement, plane after plane. Wiped on drop. Everything is constant time but for the number of planes.
+/// Signed integers cut into digits that are small against every prime of a basis:
+/// `sum_i 2^(bits i) digit_i`, with digits in two's complement, plane after plane. Wiped on drop.
+/// Everything is constant time but for the number of planes.
 pub struct Integers<W: Word> {
     bits: u32,
     /// `[plane][n]`.
@@ -24,8 +25,9 @@ impl<W: Word> Drop for Integers<W> {
 impl<W: Word> ZeroizeOnDrop for Integers<W> {}
 
 impl<W: Word> Integers<W> {
-    /// Numbers rounded to the nearest integer, ties to even. `None` when one is not finite or not below `2^log_limit` in
-    /// absolute value. The number of planes shows how many digits the largest takes.
+    /// Numbers rounded to the nearest integer, ties to even. `None` when one is not finite or not
+    /// below `2^log_limit` in absolute value. The number of planes shows how many digits the
+    /// largest takes.
     pub fn from_f64(basis: &RnsBasis<W>, values: &[f64], log_limit: f64) -> Option<Self> {
         let mut integers = vec![0.0; values.len()];
         let largest = simd::round_f64(SimdLevel::detect(), values, &mut integers);
@@ -69,8 +71,9 @@ impl<W: Word> Integers<W> {
         Self::of_digits(basis, digits, n)
     }
 
-    /// `n` integers, uniform in `-2^log_bound .. 2^log_bound`. Reads `ceil((log_bound + 1) / b)` planes of `n` words from the stream,
-    /// least significant first, as [`sample::uniform_power_of_two`] does; `b` is one less than the bits of the smallest prime.
+    /// `n` integers, uniform in `-2^log_bound .. 2^log_bound`. Reads `ceil((log_bound + 1) / b)`
+    /// planes of `n` words from the stream, least significant first, as
+    /// [`sample::uniform_power_of_two`] does; `b` is one less than the bits of the smallest prime.
     pub fn uniform(basis: &RnsBasis<W>, log_bound: u32, n: usize, stream: &mut Stream) -> Self {
         let bits = digit_bits(basis);
         let planes = (log_bound + 1).div_ceil(bits);
@@ -90,18 +93,18 @@ impl<W: Word> Integers<W> {
         Self { bits, digits, n }
     }
 
-    /// How many there are.
+    /// The number there is.
     pub fn len(&self) -> usize {
         self.n
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// `out` = the integers modulo a prime of the basis they were made for; `room` is scratch space, to be wiped by the
-    /// caller where the integers are secret.
+    /// `out` = the integers modulo a prime of the basis they were made for; `room` is scratch
+    /// space, to be wiped by the caller where the integers are secret.
     ///
     /// # Panics
     /// Unless `out` and `room` have as many words as there are integers.

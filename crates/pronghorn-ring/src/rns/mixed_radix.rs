@@ -5,9 +5,10 @@ use crate::{Prime, SimdLevel, Word, vector};
 
 /// Digits of centred residues modulo `P = p_0 ... p_{k-1}`.
 ///
-/// Every integer `|x| < P / 2` is `t_0 + t_1 p_0 + t_2 p_0 p_1 + ...` for exactly one choice of `|t_i| < p_i / 2`, as the
-/// largest sum of that form is `(P - 1) / 2`. Digits are kept as residues, `t_i mod p_i`. Those of a small number are
-/// zero from some place on, so it is the same number to any prefix of the primes that is large enough.
+/// Every integer `|x| < P / 2` is `t_0 + t_1 p_0 + t_2 p_0 p_1 + ...` for exactly one choice of
+/// `|t_i| < p_i / 2`, as the largest sum of that form is `(P - 1) / 2`. Digits are kept as
+/// residues, `t_i mod p_i`. Those of a small number are zero from some place on, so it is the same
+/// number to any prefix of the primes that is large enough.
 pub struct MixedRadix<W> {
     primes: Vec<Prime<W>>,
     /// For prime `i`: `1 / (p_0 ... p_{i-1})`.
@@ -41,8 +42,8 @@ impl<W: Word> MixedRadix<W> {
         &self.primes
     }
 
-    /// From residues to digits, in place: `x` is `[limb][n]` in coefficients for the first primes, `room` has `n` words.
-    /// Constant time; `l (l - 1) / 2` products a coefficient for `l` limbs.
+    /// From residues to digits, in place: `x` is `[limb][n]` in coefficients for the first primes,
+    /// `room` has `n` words. Constant time; `l (l - 1) / 2` products a coefficient for `l` limbs.
     ///
     /// # Panics
     /// Unless `x` is a whole number of limbs of `room.len()` words, no more than there are primes.
@@ -61,11 +62,13 @@ impl<W: Word> MixedRadix<W> {
         }
     }
 
-    /// The numbers that `digits` (`[limb][n]`, made by [`digits`](Self::digits)) stand for, rounded to doubles: off by a few
-    /// units in the last place. Infinite or not a number beyond `2^1023`. Constant time.
+    /// The numbers that `digits` (`[limb][n]`, made by [`digits`](Self::digits)) stand for, rounded
+    /// to doubles: off by a few units in the last place. Infinite or not a number beyond `2^1023`.
+    /// Constant time.
     ///
     /// # Panics
-    /// Unless `digits` is a whole number of limbs of `out.len()` words, no more than there are primes.
+    /// Unless `digits` is a whole number of limbs of `out.len()` words, no more than there are
+    /// primes.
     pub fn to_f64(&self, digits: &[W], out: &mut [f64]) {
         let limbs = self.limbs(digits.len(), out.len());
         out.fill(0.0);
@@ -78,7 +81,8 @@ impl<W: Word> MixedRadix<W> {
         }
     }
 
-    /// The numbers that `digits` stand for, modulo `2^128`: exact for all below `2^127`. Constant time.
+    /// The numbers that `digits` stand for, modulo `2^128`: exact for all below `2^127`. Constant
+    /// time.
     ///
     /// # Panics
     /// As [`to_f64`](Self::to_f64).

@@ -14,7 +14,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// `acc = acc * p + centre(digits)`: a step of Horner's rule, from the most significant digit down.
+    /// `acc = acc * p + centre(digits)`: a step of Horner's rule, from the most significant digit
+    /// down.
     pub fn horner_f64<W: Word>(p: &Prime<W>, digits: &[W], acc: &mut [f64]) {
         let factor = p.value() as f64;
         for (acc, &digit) in acc.iter_mut().zip(digits) {
@@ -24,9 +25,11 @@ vectorised! {
 }
 
 vectorised! {
-    /// Rounds to the nearest integer, ties to even; the largest absolute value, infinite where something is not a number.
+    /// Rounds to the nearest integer, ties to even; the largest absolute value, infinite where
+    /// something is not a number.
     pub fn round_f64(values: &[f64], integers: &mut [f64]) -> f64 {
-        // Bits of absolute values are in the order of their size, and above infinity stands what is not a number.
+        // Bits of absolute values are in the order of their size, and above infinity stands what is
+        // not a number.
         let mut largest = 0;
         for (integer, value) in integers.iter_mut().zip(values) {
             *integer = value.round_ties_even();
@@ -38,14 +41,16 @@ vectorised! {
 }
 
 vectorised! {
-    /// Cuts integers into digits of `bits` bits, the least significant plane first, leaving nothing of them: every digit but
-    /// the last plane's is in `-2^(bits-1) ..= 2^(bits-1)`, and so is the last where the integers are small enough.
+    /// Cuts integers into digits of `bits` bits, the least significant plane first, leaving nothing
+    /// of them: every digit but the last plane's is in `-2^(bits-1) ..= 2^(bits-1)`, and so is the
+    /// last where the integers are small enough.
     pub fn cut_f64<W: Word>(bits: u32, integers: &mut [f64], planes: &mut [W]) {
         let n = integers.len().max(1);
         let (radix, shrink) = (2f64.powi(bits as i32), 2f64.powi(-(bits as i32)));
         for plane in planes.chunks_exact_mut(n) {
             for (integer, digit) in integers.iter_mut().zip(plane) {
-                // All exact: the radix is a power of two, and remainders are multiples of the integer's last bit.
+                // All exact: the radix is a power of two, and remainders are multiples of the
+                // integer's last bit.
                 let quotient = (*integer * shrink).round_ties_even();
                 *digit = word_of(((*integer - quotient * radix) as i64) as u64);
                 *integer = quotient;

@@ -30,7 +30,7 @@ macro_rules! intrinsic {
 
 entry_point!(Avx2, u32, "avx2");
 
-/// An instruction that is none, but reads and writes four registers. Panics on fewer vectors.
+/// An empty instruction that reads and writes four registers. Panics on fewer vectors.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn use_four(vectors: &mut [__m256i]) {
@@ -59,7 +59,8 @@ impl Registers for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_cycle<const GROUPS: usize>(self, from: *const u32) -> __m256i {
-        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or not at all.
+        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or
+        // not at all.
         unsafe {
             match GROUPS {
                 1 => _mm256_set1_epi32(from.cast::<i32>().read()),
@@ -164,7 +165,8 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_cycle_high<const GROUPS: usize>(self, from: *const u32) -> HighFactor<__m256i> {
-        // SAFETY: no more than the one word more that the contract allows; the odd of one word is itself.
+        // SAFETY: no more than the one word more that the contract allows; the odd of one word is
+        // itself.
         unsafe {
             let odd = self.load_cycle::<GROUPS>(from.add(usize::from(GROUPS > 1)));
             HighFactor {

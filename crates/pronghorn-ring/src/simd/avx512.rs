@@ -33,7 +33,8 @@ entry_point!(Avx512<u32, 32>, u32, "avx2,avx512f,avx512bw,avx512dq,avx512vl");
 entry_point!(Avx512<u64, 64>, u64, "avx2,avx512f,avx512bw,avx512dq,avx512vl");
 entry_point!(Avx512<u64, 52>, u64, "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512ifma");
 
-/// Where the lanes of a permutation of two vectors `x`, `y` come from; lane `i` of `y` is `COUNT + i`.
+/// Where the lanes of a permutation of two vectors `x`, `y` come from; lane `i` of `y` is
+/// `COUNT + i`.
 mod indices {
     /// First or second half of `x0 y0 x1 y1 ...`.
     pub const fn zip<const COUNT: usize>(half: usize) -> [usize; COUNT] {
@@ -83,7 +84,7 @@ macro_rules! lanes64 {
     }};
 }
 
-/// An instruction that is none, but reads and writes four registers. Panics on fewer vectors.
+/// An empty instruction that reads and writes four registers. Panics on fewer vectors.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn use_four(vectors: &mut [__m512i]) {
@@ -100,9 +101,9 @@ fn use_four(vectors: &mut [__m512i]) {
     }
 }
 
-/// `vpmuludq`, which the compiler otherwise takes apart: it finds in the sums of [`Lanes::mul_high`] the upper half of a 64-bit
-/// product and computes that in scalar registers, and where one factor is the same all through a loop, it takes
-/// `vpmullq` at three times the cost.
+/// `vpmuludq`, which the compiler otherwise takes apart: it finds in the sums of
+/// [`Lanes::mul_high`] the upper half of a 64-bit product and computes that in scalar registers,
+/// and where one factor is the same all through a loop, it takes `vpmullq` at three times the cost.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn mul_u32(x: __m512i, y: __m512i) -> __m512i {
@@ -132,7 +133,8 @@ impl Registers for Avx512<u32, 32> {
     }
     #[inline(always)]
     unsafe fn load_cycle<const GROUPS: usize>(self, from: *const u32) -> __m512i {
-        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or not at all.
+        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or
+        // not at all.
         unsafe {
             match GROUPS {
                 1 => _mm512_set1_epi32(from.cast::<i32>().read()),
@@ -237,7 +239,8 @@ impl Lanes for Avx512<u32, 32> {
     }
     #[inline(always)]
     unsafe fn load_cycle_high<const GROUPS: usize>(self, from: *const u32) -> HighFactor<__m512i> {
-        // SAFETY: no more than the one word more that the contract allows; the odd of one word is itself.
+        // SAFETY: no more than the one word more that the contract allows; the odd of one word is
+        // itself.
         unsafe {
             let odd = self.load_cycle::<GROUPS>(from.add(usize::from(GROUPS > 1)));
             HighFactor {
@@ -264,7 +267,8 @@ impl<const BITS: u32> Registers for Avx512<u64, BITS> {
     }
     #[inline(always)]
     unsafe fn load_cycle<const GROUPS: usize>(self, from: *const u64) -> __m512i {
-        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or not at all.
+        // SAFETY: each arm reads the GROUPS words that the contract allows, aligned to 4 bytes or
+        // not at all.
         unsafe {
             match GROUPS {
                 1 => _mm512_set1_epi64(from.cast::<i64>().read_unaligned()),
@@ -347,7 +351,8 @@ impl Lanes for Avx512<u64, 64> {
     fn mul_add_low(self, sum: __m512i, x: __m512i, y: __m512i) -> __m512i {
         self.add(sum, self.mul_low(x, y))
     }
-    /// By halves of 32 bits: the upper word of `(x1 2^32 + x0)(y1 2^32 + y0)`, `y_odd` holding `y1`.
+    /// By halves of 32 bits: the upper word of `(x1 2^32 + x0)(y1 2^32 + y0)`, `y_odd` holding
+    /// `y1`.
     #[inline(always)]
     fn mul_high(self, x: __m512i, y: HighFactor<__m512i>) -> __m512i {
         intrinsic!({

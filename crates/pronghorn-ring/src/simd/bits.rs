@@ -9,7 +9,8 @@ const ROW_BYTES: usize = 64;
 vectorised! {
     /// Packs 512 words below `2^width` into `width` rows; `LANES = 512 / W::BITS`.
     pub fn pack_block<W: Word, const LANES: usize>(words: &[W], width: u32, bytes: &mut [u8]) {
-        // A word that is too wide is a bug of the caller; its upper bits must still not reach the wire.
+        // A word that is too wide is a bug of the caller; its upper bits must still not reach the
+        // wire.
         let mask = W::from_u64(u64::MAX >> (64 - width));
         let mut packed = bytes.chunks_exact_mut(ROW_BYTES);
         let mut row = [W::default(); LANES];
@@ -24,7 +25,8 @@ vectorised! {
                 if let Some(packed) = packed.next() {
                     packed.copy_from_slice(bytemuck::cast_slice(&row.map(W::swap_little_endian)));
                 }
-                // The `filled` upper bits of each word are left; in two shifts, as there may be none.
+                // The `filled` upper bits of each word are left; in two shifts, as there may be
+                // none.
                 for (lane, &word) in row.iter_mut().zip(words) {
                     *lane = ((word & mask) >> (width - filled - 1)) >> 1;
                 }

@@ -16,8 +16,8 @@ const COLUMNS: usize = GROUP / 64;
 const DIGITS: usize = 6;
 
 /// `samples[j]` = the number of ones in bit `j` of the planes, less `PLANES / 2`. Plane `i` is
-/// `planes[i * columns..][..columns]`, `columns` being the words that `samples.len() <= GROUP` bits take.
-/// Constant time in the planes.
+/// `planes[i * columns..][..columns]`, `columns` being the words that `samples.len() <= GROUP` bits
+/// take. Constant time in the planes.
 pub fn centred_sums(level: SimdLevel, planes: &[u64], samples: &mut [i8]) {
     let mut digits = [[0; COLUMNS]; DIGITS];
     if let Ok(whole) = samples.try_into() {
@@ -112,8 +112,8 @@ fn spread_portable(digits: &[[u64; COLUMNS]; DIGITS], samples: &mut [i8; GROUP])
         let mut sums = 0;
         for (k, digit) in digits.iter().enumerate() {
             let byte = digit[group / 8] >> (8 * (group % 8)) & 0xff;
-            // Bit i of every copy of the byte survives in byte i, and is moved to its bottom: adding 0x7f carries
-            // into the top bit of every byte that is not zero.
+            // Bit i of every copy of the byte survives in byte i, and is moved to its bottom:
+            // adding 0x7f carries into the top bit of every byte that is not zero.
             let chosen = (byte * EVERY_BYTE) & 0x8040_2010_0804_0201;
             let bits = ((chosen + 0x7f * EVERY_BYTE) | chosen) >> 7 & EVERY_BYTE;
             sums += bits << k;

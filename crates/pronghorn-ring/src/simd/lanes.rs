@@ -4,10 +4,12 @@ use std::marker::PhantomData;
 
 use crate::Word;
 
-/// Vectors of [`COUNT`](Self::COUNT) words: how they are read, added and permuted. A value of a type that implements
-/// this is a token: it exists only where the CPU has the instructions, which is what makes the arithmetic safe to call.
+/// Vectors of [`COUNT`](Self::COUNT) words: how they are read, added and permuted. A value of a
+/// type that implements this is a token: it exists only where the CPU has the instructions, which
+/// is what makes the arithmetic safe to call.
 ///
-/// Everything is `inline(always)` so that it ends up inside a function compiled for the instructions.
+/// Everything is `inline(always)` so that it ends up inside a function compiled for the
+/// instructions.
 pub trait Registers: Copy {
     /// The word in a lane.
     type Word: Word;
@@ -21,7 +23,8 @@ pub trait Registers: Copy {
     /// # Safety
     /// `from` must be valid for reading them.
     unsafe fn load(self, from: *const Self::Word) -> Self::Vector;
-    /// Reads `GROUPS` words and repeats them through the lanes; `GROUPS` is a power of two up to `COUNT`.
+    /// Reads `GROUPS` words and repeats them through the lanes; `GROUPS` is a power of two up to
+    /// `COUNT`.
     ///
     /// # Safety
     /// `from` must be valid for reading them.
@@ -32,7 +35,8 @@ pub trait Registers: Copy {
     /// `to` must be valid for writing them.
     unsafe fn store(self, to: *mut Self::Word, vector: Self::Vector);
 
-    /// Asks for the cache line of an address, which need not be one of ours; nothing where there is no such instruction.
+    /// Asks for the cache line of an address, which need not be one of ours; nothing where there is
+    /// no such instruction.
     #[inline(always)]
     fn prefetch(self, _from: *const Self::Word) {}
 
@@ -48,8 +52,8 @@ pub trait Registers: Copy {
     fn shift_left(self, x: Self::Vector, bits: u32) -> Self::Vector;
     /// Words shifted to the right, `bits` being fewer than they have.
     fn shift_right(self, x: Self::Vector, bits: u32) -> Self::Vector;
-    /// Tells the compiler that all of these are needed now: it then keeps chains of operations on them
-    /// side by side, where it would rather finish one after the other to save registers.
+    /// Tells the compiler that all of these are needed now: it then keeps chains of operations on
+    /// them side by side, where it would rather finish one after the other to save registers.
     fn side_by_side<const K: usize>(self, vectors: [Self::Vector; K]) -> [Self::Vector; K];
 
     /// The lanes of `x` and `y` alternating: `x0 y0 x1 y1 ...`, first half and second half.
@@ -58,13 +62,13 @@ pub trait Registers: Copy {
     fn unzip(self, x: Self::Vector, y: Self::Vector) -> (Self::Vector, Self::Vector);
 }
 
-/// [`Registers`] and their multiplier, of [`BITS`](Self::BITS) bits. Where that is less than a word has, it takes factors
-/// modulo `2^BITS`, but adds its products to whole words: modulo `2^BITS`, what is above in results is noise, until
-/// [`clean`](Self::clean).
+/// [`Registers`] and their multiplier, of [`BITS`](Self::BITS) bits. Where that is less than a word
+/// has, it takes factors modulo `2^BITS`, but adds its products to whole words: modulo `2^BITS`,
+/// what is above in results is noise, until [`clean`](Self::clean).
 pub trait Lanes: Registers {
     /// Bits of the multiplier.
     const BITS: u32;
-    /// Whether it adds to its products at no cost.
+    /// True if it adds to its products at no cost.
     const FUSED: bool;
 
     /// `x * y mod 2^BITS`.
@@ -104,8 +108,8 @@ pub trait Lanes: Registers {
 pub struct HighFactor<V> {
     /// The factor.
     pub all: V,
-    /// The same, 32 bits on in every 64-bit lane: the odd of 32-bit words, the upper half of a 64-bit word. Unused where
-    /// the multiplier needs no halves.
+    /// The same, 32 bits on in every 64-bit lane: the odd of 32-bit words, the upper half of a
+    /// 64-bit word. Unused where the multiplier needs no halves.
     pub odd: V,
 }
 

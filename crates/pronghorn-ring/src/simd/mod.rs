@@ -2,7 +2,7 @@
 //!
 //! Two kinds: routines written over [`Lanes`] (the NTT, products), and plain loops
 //! that [`vectorised!`] has the compiler build once for each level.
-#![allow(unsafe_code)] // CPU intrinsics, unchecked vector loads and stores, calls of code for detected CPU features
+#![allow(unsafe_code)] // CPU intrinsics, unchecked loads and stores, calls of detected code.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -23,8 +23,8 @@ pub(crate) use ntt::{Direction, Source, Transform, Twiddles};
 pub(crate) use vector::{CentredFrom, InnerProducts, STREAM_BLOCK, StreamedSums, mask_and_largest};
 
 /// Defines a function whose plain body is compiled for every level and run at the one its first
-/// argument names (or the best below it that the CPU has). The body is ordinary safe code; use it in
-/// modules named `simd`, since the choice expands to calls that need `unsafe`.
+/// argument names (or the best below it that the CPU has). The body is ordinary safe code; use it
+/// in modules named `simd`, since the choice expands to calls that need `unsafe`.
 #[macro_export]
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$generic:ident : $bound:path $(, const $constant:ident : usize)?>)?
@@ -71,10 +71,12 @@ pub trait Routine<W> {
 
 /// What a [`Word`](crate::Word) must bring to run at every level. Sealed: this module is private.
 pub trait Kernels: Sized {
-    /// Runs the routine on the best vectors of a level (or the best below it that the CPU has) for residues below `q`.
+    /// Runs the routine on the best vectors of a level (or the best below it that the CPU has) for
+    /// residues below `q`.
     #[doc(hidden)]
     fn run<R: Routine<Self>>(level: SimdLevel, q: &Prime<Self>, routine: R) -> R::Output;
-    /// [`run`](Self::run) of a transform. Not generic, as what follows, so that the largest routines are compiled in this crate, once.
+    /// [`run`](Self::run) of a transform. Not generic, as what follows, so that the largest
+    /// routines are compiled in this crate, once.
     #[doc(hidden)]
     fn transform(level: SimdLevel, transform: Transform<'_, Self>);
     /// The same of an inner product.

@@ -2,16 +2,18 @@
 //!
 //! Cooley and Tukey's butterflies forward, Gentleman and Sande's back, twiddles in bit-reversed
 //! order (Longa and Naehrig, "Speeding up the number theoretic transform for faster ideal
-//! lattice-based cryptography", CANS 2016), products by Shoup's method (Harvey, "Faster arithmetic for
-//! number-theoretic transforms", 2014). What becomes of the size of residues is the matter of [`bounds`].
+//! lattice-based cryptography", CANS 2016), products by Shoup's method (Harvey, "Faster arithmetic
+//! for number-theoretic transforms", 2014). What becomes of the size of residues is the matter of
+//! [`bounds`].
 //!
-//! Groups of a stage are the nodes of a binary tree: the halves of node `i` are nodes `2i` and `2i + 1` of the next
-//! stage, and the twiddle of node `i` is number `i` of its table. Stages go two at a time through
-//! memory, and a part of [`BLOCK_BYTES`] through all of its stages at once.
+//! Groups of a stage are the nodes of a binary tree: the halves of node `i` are nodes `2i` and
+//! `2i + 1` of the next stage, and the twiddle of node `i` is number `i` of its table. Stages go
+//! two at a time through memory, and a part of [`BLOCK_BYTES`] through all of its stages at once.
 //!
-//! Stages of partners `COUNT` apart and less stay in a pair of vectors. There, the stage of `GROUPS` groups wants lane
-//! `i` to be of group `i mod GROUPS`, so that its twiddles are read as they stand, over and over:
-//! [`Registers::zip`] leads from each stage to the next, and to the order of the result.
+//! Stages of partners `COUNT` apart and less stay in a pair of vectors. There, the stage of
+//! `GROUPS` groups wants lane `i` to be of group `i mod GROUPS`, so that its twiddles are read as
+//! they stand, over and over: [`Registers::zip`] leads from each stage to the next, and to the
+//! order of the result.
 //!
 //! A butterfly is a chain of some 25 cycles, so several independent ones go together, operation by
 //! operation: the CPU does not look far enough ahead to find them by itself. (Arrays are filled by
@@ -31,7 +33,8 @@ use bounds::Bounds;
 use twiddles::Factors;
 pub use twiddles::Twiddles;
 
-/// What the stages of a part keep in the first-level cache, of 32 KiB and more, beside their twiddles.
+/// What the stages of a part keep in the first-level cache, of 32 KiB and more, beside their
+/// twiddles.
 const BLOCK_BYTES: usize = 1 << 14;
 
 /// Which way a transform goes.
@@ -52,7 +55,8 @@ pub struct Transform<'a, W> {
     pub x: &'a mut [W],
 }
 
-/// Residues of another prime, as many as are transformed, which a forward transform takes to `q` as it reads them first.
+/// Residues of another prime, as many as are transformed, which a forward transform takes to `q` as
+/// it reads them first.
 #[derive(Clone, Copy)]
 pub struct Source<'a, W> {
     pub centred: CentredFrom<W>,
@@ -308,7 +312,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         let x = x.as_mut_ptr();
         // Outer stages exist only where half is at least 2 COUNT.
         for i in (0..half).step_by(2 * L::COUNT) {
-            // SAFETY: i + 2 COUNT <= half, a multiple of 2 COUNT, and both halves have that many words.
+            // SAFETY: i + 2 COUNT <= half, a multiple of 2 COUNT, and both halves have that many
+            // words.
             unsafe {
                 let (u, v) = (self.load(x.add(i)), self.load(x.add(half + i)));
                 let (u, v) = self.forward_butterflies(stage, u, v, [factor; 2]);
@@ -318,7 +323,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         }
     }
 
-    /// The stages of the nodes from `node` on, of `part` words each, and of their halves. Only one part reads from a source.
+    /// The stages of the nodes from `node` on, of `part` words each, and of their halves. Only one
+    /// part reads from a source.
     #[inline(always)]
     fn forward_two_stages<F: First<L>>(
         &self,
@@ -341,7 +347,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
             let x = x.as_mut_ptr();
             let (lanes, residues) = (self.lanes, self.residues());
             for i in (0..quarter).step_by(2 * L::COUNT) {
-                // SAFETY: i + 2 COUNT <= quarter, a multiple of 2 COUNT, and the chunk has four quarters.
+                // SAFETY: i + 2 COUNT <= quarter, a multiple of 2 COUNT, and the chunk has four
+                // quarters.
                 unsafe {
                     let [a, e] = first.load(residues, lanes, x.add(i), i);
                     let (at, i1) = (x.add(i + quarter), i + quarter);
@@ -367,8 +374,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         }
     }
 
-    /// The stages of the nodes from `node` on, a pair of vectors each, and of all below them, and the full
-    /// reduction; `K` pairs at a time.
+    /// The stages of the nodes from `node` on, a pair of vectors each, and of all below them, and
+    /// the full reduction; `K` pairs at a time.
     #[inline(always)]
     fn forward_pairs<const K: usize>(&self, node: usize, x: &mut [L::Word]) {
         let stage = node.ilog2();
@@ -392,15 +399,16 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         }
     }
 
-    /// Panics unless the nodes from `node` on, a pair of vectors of `x` each, have twiddles for all stages in a pair.
+    /// Panics unless the nodes from `node` on, a pair of vectors of `x` each, have twiddles for all
+    /// stages in a pair.
     #[inline(always)]
     fn check_pairs(&self, node: usize, x: &[L::Word]) {
         let pairs = x.len() / (2 * L::COUNT);
         assert!((node + pairs) * L::COUNT <= self.factors.words.len());
     }
 
-    /// The stage of `GROUPS` groups a pair, after that of half as many; nothing where vectors are too short.
-    /// `node` is the first pair, `stage` its stage.
+    /// The stage of `GROUPS` groups a pair, after that of half as many; nothing where vectors are
+    /// too short. `node` is the first pair, `stage` its stage.
     ///
     /// # Safety
     /// `(node + K) COUNT` must be at most `n`.
@@ -423,8 +431,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         self.forward_butterflies(stage + GROUPS.ilog2(), u, v, factors)
     }
 
-    /// The stages that end with those of the nodes from `node` on, a pair of vectors each; `K` pairs at a time, `SCALED`
-    /// where the last of them is the transform's last.
+    /// The stages that end with those of the nodes from `node` on, a pair of vectors each; `K`
+    /// pairs at a time, `SCALED` where the last of them is the transform's last.
     #[inline(always)]
     fn inverse_pairs<const K: usize, const SCALED: bool>(&self, node: usize, x: &mut [L::Word]) {
         let stage = node.ilog2();
@@ -448,7 +456,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         }
     }
 
-    /// The stage of `GROUPS` groups a pair, after that of twice as many; nothing where vectors are too short.
+    /// The stage of `GROUPS` groups a pair, after that of twice as many; nothing where vectors are
+    /// too short.
     ///
     /// # Safety
     /// `(node + K) COUNT` must be at most `n`.
@@ -471,8 +480,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         self.inverse_butterflies(stage + GROUPS.ilog2(), u, v, factors)
     }
 
-    /// The stages of the halves of the nodes from `node` on, of `part` words each, and of the nodes themselves; `SCALED`
-    /// where that is the transform's last.
+    /// The stages of the halves of the nodes from `node` on, of `part` words each, and of the nodes
+    /// themselves; `SCALED` where that is the transform's last.
     #[inline(always)]
     fn inverse_two_stages<const SCALED: bool>(&self, node: usize, part: usize, x: &mut [L::Word]) {
         let quarter = part / 4;
@@ -488,7 +497,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
             };
             let x = x.as_mut_ptr();
             for i in (0..quarter).step_by(2 * L::COUNT) {
-                // SAFETY: i + 2 COUNT <= quarter, a multiple of 2 COUNT, and the chunk has four quarters.
+                // SAFETY: i + 2 COUNT <= quarter, a multiple of 2 COUNT, and the chunk has four
+                // quarters.
                 unsafe {
                     let ([a, e], [b, f]) = (self.load(x.add(i)), self.load(x.add(i + quarter)));
                     let ([c, g], [d, h]) = (
@@ -517,7 +527,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         }
     }
 
-    /// The stage of node `node`: words half of `x` apart; `SCALED` where it is the transform's last.
+    /// The stage of node `node`: words half of `x` apart; `SCALED` where it is the transform's
+    /// last.
     #[inline(always)]
     fn inverse_stage<const SCALED: bool>(&self, node: usize, x: &mut [L::Word]) {
         let half = x.len() / 2;
@@ -525,7 +536,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         let stage = node.ilog2();
         let x = x.as_mut_ptr();
         for i in (0..half).step_by(2 * L::COUNT) {
-            // SAFETY: i + 2 COUNT <= half, a multiple of 2 COUNT, and both halves have that many words.
+            // SAFETY: i + 2 COUNT <= half, a multiple of 2 COUNT, and both halves have that many
+            // words.
             unsafe {
                 let (u, v) = (self.load::<2>(x.add(i)), self.load(x.add(half + i)));
                 let (u, v) = self.inverse_butterflies_scaled::<2, SCALED>(stage, u, v, [factor; 2]);
@@ -573,7 +585,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         (u, v)
     }
 
-    /// [`inverse_butterflies`](Self::inverse_butterflies) or, in the transform's last stage, those times `1/n`.
+    /// [`inverse_butterflies`](Self::inverse_butterflies) or, in the transform's last stage, those
+    /// times `1/n`.
     #[inline(always)]
     fn inverse_butterflies_scaled<const K: usize, const SCALED: bool>(
         &self,
@@ -652,8 +665,8 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
         (u, v)
     }
 
-    /// `v w mod q` for any `v`, by Shoup's method: in `(-q, q)` where the quotient of `w` was rounded up, in
-    /// `[0, 2q)` where it was rounded down.
+    /// `v w mod q` for any `v`, by Shoup's method: in `(-q, q)` where the quotient of `w` was
+    /// rounded up, in `[0, 2q)` where it was rounded down.
     #[inline(always)]
     fn products<const K: usize>(
         &self,

@@ -118,20 +118,21 @@ impl<L: Lanes> Residues<L> {
         self.reduce_once(self.lanes.clean(self.shrink(x)))
     }
 
-    /// `x w mod q` for any `x` of `BITS` bits: in `(-q, q)` where the quotient of `w` was rounded up, in `[0, 2q)` where it
-    /// was rounded down.
+    /// `x w mod q` for any `x` of `BITS` bits: in `(-q, q)` where the quotient of `w` was rounded
+    /// up, in `[0, 2q)` where it was rounded down.
     #[inline(always)]
     pub fn mul_lazy(&self, x: L::Vector, w: Factor<L::Vector>) -> L::Vector {
         let quotient = self.lanes.mul_high(x, w.quotient);
         self.subtract_multiple(self.lanes.mul_low(x, w.word), quotient)
     }
 
-    /// `x y mod q` of residues (P. Barrett, CRYPTO 1986; the shift by the bits of `q` in one factor).
+    /// `x y mod q` of residues (P. Barrett, CRYPTO 1986; the shift by the bits of `q` in one
+    /// factor).
     #[inline(always)]
     pub fn mul(&self, x: L::Vector, y: L::Vector, product: Product<L::Word>) -> L::Vector {
         let lanes = self.lanes;
-        // floor(x y / 2^bits). Cutting off the rest makes the quotient too small by up to 2, the two roundings
-        // in it by 1/4 and 1: the remainder is below 3.25 q.
+        // floor(x y / 2^bits). Cutting off the rest makes the quotient too small by up to 2, the
+        // two roundings in it by 1/4 and 1: the remainder is below 3.25 q.
         let upper = lanes.mul_high(lanes.shift_left(x, L::BITS - product.bits), lanes.high(y));
         let reciprocal = lanes.splat_high(product.reciprocal >> (L::Word::BITS - L::BITS));
         let quotient = lanes.mul_add_high(upper, upper, reciprocal);

@@ -1,7 +1,8 @@
 //! Elementwise operations on slices of residues, all of one length.
 //!
-//! Sums are plain loops. Products are written over [`Lanes`], but for those of two 32-bit words that both vary, which take
-//! plain loops on 64-bit integers: primes of 31 bits leave a quotient of 32 no room for error.
+//! Sums are plain loops. Products are written over [`Lanes`], but for those of two 32-bit words
+//! that both vary, which take plain loops on 64-bit integers: primes of 31 bits leave a quotient of
+//! 32 no room for error.
 
 mod inner_product;
 mod narrow;
@@ -74,7 +75,8 @@ fn apply<L: Lanes, O: Operation<L::Word, INPUTS>, const INPUTS: usize>(
     }
     for i in (0..out.len()).step_by(L::COUNT) {
         let mut vectors = [q.q; INPUTS];
-        // SAFETY: i + COUNT <= out.len(), a multiple of COUNT, and as much is left of the inputs from `start` on.
+        // SAFETY: i + COUNT <= out.len(), a multiple of COUNT, and as much is left of the inputs
+        // from `start` on.
         unsafe {
             for (vector, input) in vectors.iter_mut().zip(inputs) {
                 *vector = lanes.load(input.as_ptr().add(start + i));

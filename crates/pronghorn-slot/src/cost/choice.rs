@@ -14,16 +14,17 @@ use crate::{
 
 /// A variant with its parameters.
 pub struct Choice {
-    /// How to compute it.
+    /// The variant.
     pub variant: Variant,
     /// With what; the plaintext modulus holds the values.
     pub parameters: Parameters<u64>,
-    /// What that costs.
+    /// Its cost.
     pub cost: Cost,
 }
 
-/// The cheapest way of computing a layer whose values, its outputs before anything else is done to them, are at most `largest` in absolute value: of
-/// all variants with the parameters of degrees 4096 and 8192 that have room for them. At least 128 bits of security. Follows from sizes alone.
+/// The cheapest way of computing a layer whose values, its outputs before anything else is done to
+/// them, are at most `largest` in absolute value: of all variants with the parameters of degrees
+/// 4096 and 8192 that have room for them. At least 128 bits of security. Follows from sizes alone.
 ///
 /// # Errors
 /// When the geometry is not valid, the values do not fit a plaintext modulus, or nothing has room.
@@ -35,7 +36,8 @@ pub fn choose(
     choose_among(geometry, objective, |degree| Chains::new(degree, largest))
 }
 
-/// [`choose`] for a plaintext modulus that is known, as where other layers have it too: a prime `= 1` modulo twice each of [`DEGREES`].
+/// [`choose`] for a plaintext modulus that is known, as where other layers have it too: a prime
+/// `= 1` modulo twice each of [`DEGREES`].
 ///
 /// # Errors
 /// As there.
@@ -50,8 +52,8 @@ pub fn choose_modulo(
 /// Degrees that are tried.
 pub const DEGREES: [usize; 2] = [4096, 8192];
 
-/// The smallest plaintext modulus for [`choose_modulo`] that holds values of up to `largest` in absolute value with a bit to spare, so that a circuit takes
-/// less to add shares modulo it.
+/// The smallest plaintext modulus for [`choose_modulo`] that holds values of up to `largest` in
+/// absolute value with a bit to spare, so that a circuit takes less to add shares modulo it.
 ///
 /// # Errors
 /// When there is none of 31 bits.
@@ -101,7 +103,8 @@ fn choose_among(
     })
 }
 
-/// Parameters with room for values of up to `largest` in absolute value: the fastest that fit a variant of a layer at a degree.
+/// Parameters with room for values of up to `largest` in absolute value: the fastest that fit a
+/// variant of a layer at a degree.
 ///
 /// # Errors
 /// As [`choose`].
@@ -174,7 +177,8 @@ impl Chains {
         })
     }
 
-    /// Less than any parameters take: the ciphertexts, and the products and rotations that there must be.
+    /// Less than any parameters take: the ciphertexts, and the products and rotations that there
+    /// must be.
     fn at_least(&self, layout: &Layout, objective: &Objective) -> f64 {
         let Some(parameters) = self.every().first() else {
             return f64::INFINITY;

@@ -1,7 +1,8 @@
 //! The loops of the embedding, compiled at every SIMD level from one plain body.
 //!
-//! Levels of blocks of 16 and more go two at a time along the block. The last three levels, blocks of 8, go across eight
-//! blocks at once, turned into eight vectors. Smaller polynomials go level by level.
+//! Levels of blocks of 16 and more go two at a time along the block. The last three levels, blocks
+//! of 8, go across eight blocks at once, turned into eight vectors. Smaller polynomials go level by
+//! level.
 #![allow(unsafe_code)] // calls of #[target_feature] functions after run-time detection
 
 use pronghorn_ring::vectorised;
@@ -112,8 +113,8 @@ fn inverse_level(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) 
     }
 }
 
-/// Two levels, from `nodes` blocks to four times as many: with `w`, `v` the factors of a node and of its first child
-/// (its second child's is `i v`), `a + w c + (v b + w v d)` and so on.
+/// Two levels, from `nodes` blocks to four times as many: with `w`, `v` the factors of a node and
+/// of its first child (its second child's is `i v`), `a + w c + (v b + w v d)` and so on.
 #[inline(always)]
 fn forward_two_levels(roots: &Complex, nodes: usize, re: &mut [f64], im: &mut [f64]) {
     let block = re.len() / nodes;

@@ -83,7 +83,8 @@ pub(in crate::garble) fn evaluate<L: Lanes>(
     evaluator.tile.key = evaluation.keys.number;
 }
 
-/// `rows` rows of tables, each of a whole tile: `tables` itself, or in `space` with zeros behind the instances that there are.
+/// `rows` rows of tables, each of a whole tile: `tables` itself, or in `space` with zeros behind
+/// the instances that there are.
 #[inline(always)]
 fn whole_rows<'a>(
     tables: &'a [u8],

@@ -175,7 +175,8 @@ impl<L: Lanes> Garbling<L> {
         for m in 0..M {
             let ([a, b], [a0, a1, b0, b1]) = (zeros[m], blocks[m]);
             let (colour_a, colour_b) = (lanes.colours(a), lanes.colours(b));
-            // H(A) + H(A + delta) + colour(B) delta, and sigma(A) + sigma(A + delta) = sigma(delta).
+            // H(A) + H(A + delta) + colour(B) delta, and sigma(A) + sigma(A + delta) =
+            // sigma(delta).
             let generator = lanes.xor3(a0, a1, self.sigma_delta);
             let generator = lanes.xor_where(colour_b, generator, delta);
             // H(B) + H(B + delta) + A; what the evaluator adds to its half is this plus A.

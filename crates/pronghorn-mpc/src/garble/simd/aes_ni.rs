@@ -19,8 +19,8 @@ impl AesNi {
     }
 }
 
-/// An instruction that is none, but reads and writes four registers: it makes the compiler keep chains of rounds side by
-/// side, where it would rather finish one after the other to save registers.
+/// An empty instruction that reads and writes four registers: it makes the compiler keep chains of
+/// rounds side by side, where it would rather finish one after the other to save registers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn use_four(vectors: &mut [__m128i; 4]) {
@@ -66,14 +66,16 @@ impl Lanes for AesNi {
     #[inline(always)]
     fn load_row(self, from: &[u8], at: usize) -> __m128i {
         let from = &from[16 * at..][..16 * Self::COUNT];
-        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the vector.
+        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the
+        // vector.
         unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn store(self, to: &mut [Block; TILE], at: usize, vector: __m128i) {
         let to = &mut to[at..at + Self::COUNT];
-        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the vector.
+        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the
+        // vector.
         unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), vector) }
     }
 

@@ -12,10 +12,12 @@ pub(super) const ROUNDS: usize = 10;
 /// The round constants in all columns.
 pub(super) const RCON: [i32; ROUNDS] = [1, 2, 4, 8, 16, 32, 64, 128, 27, 54];
 
-/// Vectors of the labels of [`COUNT`](Self::COUNT) instances. A value of a type that implements this is a token: it
-/// exists only where the CPU has the instructions, which is what makes the operations safe to call.
+/// Vectors of the labels of [`COUNT`](Self::COUNT) instances. A value of a type that implements
+/// this is a token: it exists only where the CPU has the instructions, which is what makes the
+/// operations safe to call.
 ///
-/// Everything is `inline(always)` so that it ends up inside a function compiled for the instructions.
+/// Everything is `inline(always)` so that it ends up inside a function compiled for the
+/// instructions.
 pub trait Lanes: Copy {
     /// Instances in a vector: 1, 2 or 4.
     const COUNT: usize;
@@ -51,7 +53,8 @@ pub trait Lanes: Copy {
     fn bits(self, mask: Self::Mask) -> u32;
     /// `x + y` where the mask is set, else `x`.
     fn xor_where(self, mask: Self::Mask, x: Self::Vector, y: Self::Vector) -> Self::Vector;
-    /// The AES-128 key schedules of `start + counter`, `start + counter + 1`, ... in the order of the lanes.
+    /// The AES-128 key schedules of `start + counter`, `start + counter + 1`, ... in the order of
+    /// the lanes.
     fn expand(self, start: Block, counter: u64) -> Self::Keys;
     /// Encrypts every block by the key of its lane.
     fn encrypt<const N: usize, const M: usize>(
@@ -59,8 +62,9 @@ pub trait Lanes: Copy {
         keys: &Self::Keys,
         blocks: [[Self::Vector; N]; M],
     ) -> [[Self::Vector; N]; M];
-    /// [`encrypt`](Self::encrypt), then [`expand`](Self::expand) into the place of the keys. The two are interleaved, since a
-    /// key schedule is a long chain of instructions that need each other.
+    /// [`encrypt`](Self::encrypt), then [`expand`](Self::expand) into the place of the keys. The
+    /// two are interleaved, since a key schedule is a long chain of instructions that need each
+    /// other.
     fn encrypt_expand<const N: usize, const M: usize>(
         self,
         keys: &mut Self::Keys,

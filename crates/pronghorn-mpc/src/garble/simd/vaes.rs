@@ -19,8 +19,8 @@ impl Vaes {
     }
 }
 
-/// An instruction that is none, but reads and writes four registers: it makes the compiler keep chains of rounds side by
-/// side, where it would rather finish one after the other to save registers.
+/// An empty instruction that reads and writes four registers: it makes the compiler keep chains of
+/// rounds side by side, where it would rather finish one after the other to save registers.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn use_four(vectors: &mut [__m512i; 4]) {
@@ -38,8 +38,9 @@ fn use_four(vectors: &mut [__m512i; 4]) {
     }
 }
 
-/// The round key behind `key` (FIPS 197, section 5.2). With the last word, rotated, in all columns, ShiftRows changes nothing,
-/// and the last round of an encryption is SubWord plus the round constant.
+/// The round key behind `key` (FIPS 197, section 5.2). With the last word, rotated, in all columns,
+/// ShiftRows changes nothing, and the last round of an encryption is SubWord plus the round
+/// constant.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,vaes")]
 fn next_round_key(key: __m512i, round: usize) -> __m512i {
@@ -68,14 +69,16 @@ impl Lanes for Vaes {
     #[inline(always)]
     fn load_row(self, from: &[u8], at: usize) -> __m512i {
         let from = &from[16 * at..][..16 * Self::COUNT];
-        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the vector.
+        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the
+        // vector.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn store(self, to: &mut [Block; TILE], at: usize, vector: __m512i) {
         let to = &mut to[at..at + Self::COUNT];
-        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the vector.
+        // SAFETY: the token is proof of the instructions, and the slice has as many bytes as the
+        // vector.
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), vector) }
     }
 

@@ -1,9 +1,10 @@
 //! Endemic OT from ML-KEM.
 //!
-//! An encapsulation key of ML-KEM is `(t, rho)`: the seed `rho` of the matrix `A`, and `t = A s + e` as
-//! residues modulo 3329 in 12 bits each (FIPS 203, algorithm 13; `t` is in the NTT domain, which does not
-//! matter to sums). The group is the vectors `t`. Both keys of an OT have one `rho`, which the receiver sends
-//! and the masks hash; `A` is a hash of it (a random oracle), so choosing it gains nothing.
+//! An encapsulation key of ML-KEM is `(t, rho)`: the seed `rho` of the matrix `A`, and
+//! `t = A s + e` as residues modulo 3329 in 12 bits each (FIPS 203, algorithm 13; `t` is in the NTT
+//! domain, which does not matter to sums). The group is the vectors `t`. Both keys of an OT have
+//! one `rho`, which the receiver sends and the masks hash; `A` is a hash of it (a random oracle),
+//! so choosing it gains nothing.
 
 use ml_kem::{
     DecapsulationKey512, EncapsulationKey512, Seed,
@@ -163,7 +164,8 @@ fn mask(tag: Tag, rho: &[u8], other: &[u8]) -> Vector {
     vector
 }
 
-/// Residues of 128 random bits each: at most 2^-98 away from uniform for the whole of a set-up, in constant time.
+/// Residues of 128 random bits each: at most 2^-98 away from uniform for the whole of a set-up, in
+/// constant time.
 fn uniform(fill: impl FnOnce(&mut [u8])) -> Vector {
     let mut bytes = Zeroizing::new([[0; 16]; RESIDUES]);
     fill(bytes.as_flattened_mut());
@@ -223,7 +225,7 @@ fn encode(vector: &[u16; RESIDUES]) -> Zeroizing<[u8; VECTOR]> {
     bytes
 }
 
-/// Whether all residues of the peer's vector are below `Q`.
+/// True if all residues of the peer's vector are below `Q`.
 fn is_reduced(bytes: &[u8]) -> bool {
     decode(bytes).iter().all(|&residue| residue < Q)
 }

@@ -141,7 +141,8 @@ fn wide(stream: &mut Stream) -> Zeroizing<[u8; 64]> {
     bytes
 }
 
-/// The point that 32 bytes of the peer encode. Zero is refused: a product with it tells nothing of the secret.
+/// The point that 32 bytes of the peer encode. Zero is refused: a product with it tells nothing of
+/// the secret.
 fn point(bytes: &[u8], index: usize, field: &'static str) -> Result<RistrettoPoint, OtError> {
     CompressedRistretto::from_slice(bytes)
         .ok()

@@ -46,8 +46,8 @@ impl Strip {
         }
     }
 
-    /// For the blocks whose numbers are encrypted as `counters`: `bits[b]` = the sum of the leaves with bit
-    /// `b`, `total` = the sum of all of them.
+    /// For the blocks whose numbers are encrypted as `counters`: `bits[b]` = the sum of the leaves
+    /// with bit `b`, `total` = the sum of all of them.
     pub fn expand(&self, level: SimdLevel, counters: &Chunk, scratch: &mut Scratch) {
         let width = self.columns.len();
         let low = width.min(GROUP.ilog2() as usize);

@@ -69,8 +69,8 @@ fn blocks_are_those_of_the_definition() {
     }
 }
 
-/// A receiver who set one leaf up falsely is caught unless it is the one that the sender misses; then the
-/// OTs are right. That is the guess at `alpha` which the bound accounts for.
+/// A receiver who set one leaf up falsely is caught unless it is the one that the sender misses;
+/// then the OTs are right. That is the guess at `alpha` which the bound accounts for.
 #[test]
 fn a_false_leaf_is_caught_unless_the_sender_misses_it() {
     let (width, count) = (2, 200);

@@ -15,8 +15,8 @@ impl SenderSetup {
     /// Starts a connection.
     ///
     /// # Errors
-    /// When the operating system gives no randomness, or a connection of this set-up has failed the consistency check
-    /// ([`OtError::Burnt`]).
+    /// When the operating system gives no randomness, or a connection of this set-up has failed the
+    /// consistency check ([`OtError::Burnt`]).
     pub fn connect(&self) -> Result<ConnectSender, OtError> {
         self.check_usable()?;
         Ok(ConnectSender {

@@ -4,10 +4,11 @@ use bytemuck::Pod;
 
 use crate::Block;
 
-/// Vectors of [`WORDS`](Self::WORDS) words. A value of a type that implements this is a token: it exists only
-/// where the CPU has the instructions, which is what makes the operations safe to call.
+/// Vectors of [`WORDS`](Self::WORDS) words. A value of a type that implements this is a token: it
+/// exists only where the CPU has the instructions, which is what makes the operations safe to call.
 ///
-/// Everything is `inline(always)` so that it ends up inside a function compiled for the instructions.
+/// Everything is `inline(always)` so that it ends up inside a function compiled for the
+/// instructions.
 pub trait Lanes: Copy {
     /// Words of a vector, a power of two.
     const WORDS: usize;

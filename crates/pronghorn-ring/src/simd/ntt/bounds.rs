@@ -1,15 +1,17 @@
-//! How large residues may grow between the stages of a transform, and how they are made small again.
+//! How large residues may grow between the stages of a transform, and how they are made small
+//! again.
 //!
-//! The multiplier has room for residues below `2^room q`, and takes any; so a residue is made smaller only before it
-//! would outgrow that (Harvey, "Faster arithmetic for number-theoretic transforms", 2014, does so at every stage).
-//! Where there is just one bit of room, products are reduced as well, and all residues are below `2q` or `q`.
+//! The multiplier has room for residues below `2^room q`, and takes any; so a residue is made
+//! smaller only before it would outgrow that (Harvey, "Faster arithmetic for number-theoretic
+//! transforms", 2014, does so at every stage). Where there is just one bit of room, products are
+//! reduced as well, and all residues are below `2q` or `q`.
 
 use crate::Prime;
 use crate::simd::lanes::Lanes;
 use crate::simd::residues::{Residues, largest, splat};
 
-/// Most bits of room that the forward transform uses without a fused multiplier: each bit more costs a comparison for
-/// every word in the end, and saves ever less on the way.
+/// Most bits of room that the forward transform uses without a fused multiplier: each bit more
+/// costs a comparison for every word in the end, and saves ever less on the way.
 const MOST_COMPARISONS: u32 = 4;
 
 /// The moduli in lanes and the plan of one transform.
@@ -20,7 +22,8 @@ pub struct Bounds<L: Lanes, const TIGHT: bool> {
     half: L::Vector,
     /// A multiple of `q` that keeps the differences of the first stages above zero.
     first_lift: L::Vector,
-    /// A multiple of `q` that keeps the differences of the stages between two reductions above zero ...
+    /// A multiple of `q` that keeps the differences of the stages between two reductions above zero
+    /// ...
     lift: L::Vector,
     /// ... and the same as the number of `q` not subtracted, modulo `2^BITS`.
     minus_lifts: L::Vector,
@@ -32,7 +35,8 @@ pub struct Bounds<L: Lanes, const TIGHT: bool> {
 }
 
 impl<L: Lanes, const TIGHT: bool> Bounds<L, TIGHT> {
-    /// For the forward transform of `stages` stages: products are in `(-q, q)`, so a stage widens the range by `2q`.
+    /// For the forward transform of `stages` stages: products are in `(-q, q)`, so a stage widens
+    /// the range by `2q`.
     #[inline(always)]
     pub fn forward(lanes: L, q: &Prime<L::Word>, stages: u32) -> Self {
         let most = if L::FUSED { L::BITS } else { MOST_COMPARISONS };
@@ -102,7 +106,7 @@ impl<L: Lanes, const TIGHT: bool> Bounds<L, TIGHT> {
         &self.residues
     }
 
-    /// Whether the stage of `2^stage` groups makes residues smaller.
+    /// True if the stage of `2^stage` groups makes residues smaller.
     #[inline(always)]
     pub fn shrinks(&self, stage: u32) -> bool {
         TIGHT || self.shrinking_stages >> stage & 1 == 1

@@ -11,8 +11,9 @@ pub struct Twiddles<W> {
     pub(super) scale: Factors<W>,
 }
 
-/// Factors `w` with `floor(w 2^BITS / q)` or one more for each size of multiplier. Each list of quotients
-/// has a word of padding, for [`load_cycle_high`](crate::simd::lanes::Lanes::load_cycle_high).
+/// Factors `w` with `floor(w 2^BITS / q)` or one more for each size of multiplier. Each list of
+/// quotients has a word of padding, for
+/// [`load_cycle_high`](crate::simd::lanes::Lanes::load_cycle_high).
 #[derive(Clone)]
 pub(super) struct Factors<W> {
     pub(super) words: Vec<W>,
@@ -25,7 +26,7 @@ pub(super) struct Factors<W> {
 /// Bits of the multiplier of IFMA.
 pub(super) const SHORT_MULTIPLIER: u32 = 52;
 
-/// Whether Shoup's quotients are rounded down or to the next integer above.
+/// True if Shoup's quotients are rounded down or to the next integer above.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rounding {
     Down,

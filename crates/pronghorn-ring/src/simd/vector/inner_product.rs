@@ -5,7 +5,8 @@ use crate::simd::residues::{Factor, Residues, largest};
 use crate::simd::{Routine, vectorised};
 use crate::{Prime, SimdLevel, Word};
 
-/// Words whose sums are kept at a time: of 64 bits in the first-level cache, and of 128 bits in registers.
+/// Words whose sums are kept at a time: of 64 bits in the first-level cache, and of 128 bits in
+/// registers.
 const NARROW_BLOCK: usize = 64;
 const WIDE_BLOCK: usize = 4;
 
@@ -177,7 +178,8 @@ impl<W: Word, const P: usize> Routine<W> for InnerProducts<'_, W, P> {
     }
 }
 
-/// With a fused multiplier: sums of the lower halves of products, of `BITS` bits, and of the upper halves, both in words.
+/// With a fused multiplier: sums of the lower halves of products, of `BITS` bits, and of the upper
+/// halves, both in words.
 struct Fused<'a, L: Lanes, const P: usize> {
     lanes: L,
     residues: Residues<L>,
@@ -198,8 +200,8 @@ impl<'a, L: Lanes, const P: usize> Fused<'a, L, P> {
     ) -> Self {
         let residues = Residues::new(lanes, q);
         let radix = power_of_two(q, u64::from(L::BITS));
-        // The upper sum and what the lower carries into it have BITS bits, so that it is a factor again. The carry is less
-        // than one for each term and one for the residue.
+        // The upper sum and what the lower carries into it have BITS bits, so that it is a factor
+        // again. The carry is less than one for each term and one for the residue.
         let upper = ((u128::from(q.value()) * u128::from(q.value())) >> L::BITS) as u64 + 1;
         let most = (largest(L::BITS) - 1) / upper;
         let most = most.min(largest(L::Word::BITS - L::BITS) - 1) as usize;
@@ -272,8 +274,9 @@ pub const STREAM_BLOCK: usize = 32;
 /// How many bytes ahead of its use the stream is asked for.
 const STREAM_AHEAD: usize = 16384;
 
-/// `out[s][p] = sum over j of words[s][j] * inputs[sums[s][j]][p] mod q`, `words` being a stream that is read once: by block of
-/// [`STREAM_BLOCK`] words (or all, of shorter inputs), then by sum, then by product.
+/// `out[s][p] = sum over j of words[s][j] * inputs[sums[s][j]][p] mod q`, `words` being a stream
+/// that is read once: by block of [`STREAM_BLOCK`] words (or all, of shorter inputs), then by sum,
+/// then by product.
 pub struct StreamedSums<'a, 'b, W> {
     pub q: &'a Prime<W>,
     pub sums: &'a [Vec<usize>],
@@ -291,7 +294,8 @@ impl<W: Word> Routine<W> for StreamedSums<'_, '_, W> {
             return;
         };
         let block = n.min(STREAM_BLOCK);
-        // Inputs lie at like places of pages, which the first cache has few of: their blocks are copied beside each other.
+        // Inputs lie at like places of pages, which the first cache has few of: their blocks are
+        // copied beside each other.
         let mut near = vec![W::default(); self.inputs.len() * 2 * block];
         let fused = (L::FUSED && block == 4 * L::COUNT)
             .then(|| Fused::<L, 2>::new(lanes, self.q, &[], [&[], &[]]));
@@ -306,7 +310,8 @@ impl<W: Word> Routine<W> for StreamedSums<'_, '_, W> {
                 stream = rest;
                 let out = out.each_mut().map(|out| &mut out[start..start + block]);
                 if let Some(fused) = &fused {
-                    // SAFETY: the products' words, inputs that exist (the slice of them is checked), and both outputs are blocks.
+                    // SAFETY: the products' words, inputs that exist (the slice of them is
+                    // checked), and both outputs are blocks.
                     unsafe { fused.streamed(words, products, &near, out) };
                     continue;
                 }

@@ -12,7 +12,7 @@ pub struct Narrow {
     reciprocal: u32,
 }
 
-/// Whether a prime is for these, being of 31 bits and so too long for vectors of 32.
+/// True if a prime is for these, being of 31 bits and so too long for vectors of 32.
 pub fn takes<W: Word>(q: &Prime<W>) -> bool {
     W::BITS == 32 && q.bits() > 30
 }
@@ -26,7 +26,8 @@ impl Narrow {
         }
     }
 
-    /// `x y mod q` of residues (P. Barrett, CRYPTO 1986). The estimate of the quotient is at most 2 too small.
+    /// `x y mod q` of residues (P. Barrett, CRYPTO 1986). The estimate of the quotient is at most 2
+    /// too small.
     #[inline(always)]
     fn mul(&self, x: u32, y: u32) -> u32 {
         let product = u64::from(x) * u64::from(y);
