@@ -317,12 +317,84 @@ fn write_all(
         if let Err(error) = frame::write_frame(&mut writer, kind, &payload) {
             break Err(error);
         }
-        // The session may have stopped asking for buffers.
-        let _ = give_back.send(payload);
+        // Only these were taken from the pool: with others it would grow by a buffer a batch.
+        if kind == Kind::Data {
+            // The session may have stopped asking for buffers.
+            let _ = give_back.send(payload);
+        }
     };
     if result.is_err() {
         // What is left in the buffer must not be tried again on drop.
         let _ = writer.into_parts();
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::frame::MAX_HANDSHAKE;
+
+    fn link(stream: TcpStream) -> Link {
+        stream.set_nodelay(true).expect("it is connected");
+        let limit = Duration::from_secs(100);
+        let timeouts = Timeouts {
+            idle: limit,
+            message: limit,
+        };
+        Link::new(Box::new(stream), timeouts, Arc::default()).expect("handles are left")
+    }
+
+    /// Both ends of a connection.
+    fn links() -> [Link; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let near = TcpStream::connect(address).expect("it listens");
+        let (far, _) = listener.accept().expect("it was connected");
+        [link(near), link(far)]
+    }
+
+    fn send(link: &mut Link, kind: Kind, length: usize) {
+        let mut payload = match kind {
+            Kind::Data => link.buffer(),
+            _ => Vec::new(),
+        };
+        payload.resize(length, 1);
+        link.send(kind, payload).expect("the peer reads");
+    }
+
+    /// Buffers that wait to be used again, all of which are taken out.
+    fn pooled(link: &mut Link) -> usize {
+        thread::sleep(Duration::from_millis(100));
+        let writer = link.writer.as_ref().expect("it is open");
+        writer.used.try_iter().count()
+    }
+
+    #[test]
+    fn many_predictions_keep_few_buffers() {
+        let [mut client, mut server] = links();
+        let mut payload = Vec::new();
+        for _ in 0..300 {
+            for (from_client, kind) in [
+                (true, Kind::Begin),
+                (true, Kind::Data),
+                (false, Kind::Data),
+                (false, Kind::Done),
+            ] {
+                let (from, to) = match from_client {
+                    true => (&mut client, &mut server),
+                    false => (&mut server, &mut client),
+                };
+                send(from, kind, 1000);
+                to.receive(&[(kind, MAX_HANDSHAKE)], &mut payload)
+                    .expect("it was sent");
+            }
+        }
+        // Those that wait for the writer, the one being written and the one being filled.
+        for link in [&mut client, &mut server] {
+            assert!(pooled(link) <= QUEUE + 2);
+        }
+    }
 }
