@@ -26,6 +26,7 @@ use crate::{
     server::foreign_peer,
     store::{
         Bounds, Name, Owner, Store,
+        file::Party,
         publication::{PublicationFile, secret},
     },
     text::hex,
@@ -201,7 +202,7 @@ impl Client {
             message: options.timeout,
         };
         let cancel = options.cancel.clone();
-        let mut link = Link::new(transport, timeouts, cancel.clone())?;
+        let mut link = Link::new(Party::Client, transport, timeouts, cancel.clone())?;
         let met = shake_hands(
             &mut link,
             asked,
@@ -425,13 +426,19 @@ impl Client {
         let name = Name::random()?;
         self.store.check(&name, needed)?;
         self.guarded(|client| {
+            let images = client.images(batch)?;
             let prepare = Prepare {
                 plan_hash: client.plan_hash,
-                batch: client.images(batch)?,
+                batch: images,
                 name,
             };
             client.link.send(Kind::Prepare, message::encode(&prepare))?;
-            client.complete(&mut machine, batch, on_progress)
+            drive(&mut machine, &mut client.link, on_progress)?;
+            // The server keeps nothing before it knows that both have seen the same.
+            client
+                .link
+                .send(Kind::Done, message::encode(&Done::of(images)))?;
+            client.expect_done(images)
         })?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
@@ -590,7 +597,7 @@ impl Client {
         })
     }
 
-    /// Runs a machine to its end.
+    /// Runs a machine to its end, until both parties know that they have seen the same messages.
     fn complete<M: Machine + ?Sized>(
         &mut self,
         machine: &mut M,
@@ -599,10 +606,11 @@ impl Client {
     ) -> Result<(), SessionError> {
         let images = self.images(batch)?;
         drive(machine, &mut self.link, on_progress)?;
-        let mut payload = Vec::new();
-        self.link
-            .receive(&[(Kind::Done, MAX_HANDSHAKE)], &mut payload)?;
-        let done: Done = message::decode(Kind::Done, &payload)?;
+        self.expect_done(images)
+    }
+
+    fn expect_done(&mut self, images: u32) -> Result<(), SessionError> {
+        let done = Done::receive(&mut self.link)?;
         if done.batch != images {
             let (found, expected) = (
                 u64::from(done.batch),

@@ -103,6 +103,9 @@ pub enum SessionError {
         /// What it may be.
         expected: String,
     },
+    /// The two parties' hashes of what they have sent differ.
+    #[error("the connection damaged the data on the way: nothing of this batch is used or kept")]
+    Damaged,
     /// A frame could not be read or written.
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -227,6 +230,9 @@ pub enum SessionError {
 /// What to do about a peer whose messages make no sense.
 const SAME_VERSION: &str = "use the same version of pronghorn on both sides; where that is so already, tell the server's owner";
 
+/// What to do about a line that changes what it carries.
+const TRY_AGAIN: &str = "connect and predict again; if it happens again, check the network, its proxies and this machine's memory";
+
 fn connect_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "is `pronghorn serve` running there, on that port?",
@@ -262,12 +268,14 @@ pub enum ErrorCode {
     Stopping,
     /// 11: the client's user ended the work.
     Cancelled,
+    /// 12: the line changed what was sent.
+    Damaged,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 11] = [
+    const KNOWN: [Self; 12] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -279,6 +287,7 @@ impl ErrorCode {
         Self::Internal,
         Self::Stopping,
         Self::Cancelled,
+        Self::Damaged,
     ];
 
     /// The number on the wire.
@@ -295,6 +304,7 @@ impl ErrorCode {
             Self::Internal => 9,
             Self::Stopping => 10,
             Self::Cancelled => 11,
+            Self::Damaged => 12,
             Self::Other(code) => code,
         }
     }
@@ -315,6 +325,7 @@ impl ErrorCode {
                  owner for a longer --idle-timeout",
             ),
             Self::Stopping => Some("connect again once it runs again"),
+            Self::Damaged => Some(TRY_AGAIN),
             Self::Protocol | Self::Engine => Some(SAME_VERSION),
             Self::Internal => Some("the server's log says more: ask its owner, then try again"),
             _ => None,
@@ -335,6 +346,7 @@ impl ErrorCode {
             Self::Timeout => "the server was too slow for the client's time limit",
             Self::Engine => "the client's side of the computation failed",
             Self::Cancelled => "the client's user cancelled",
+            Self::Damaged => "the connection damaged what the server sent",
             Self::Internal | Self::Stopping | Self::Other(_) => "the client failed",
         }
     }
@@ -360,6 +372,7 @@ impl SessionError {
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
             Self::Cancelled => ErrorCode::Cancelled,
+            Self::Damaged => ErrorCode::Damaged,
             Self::Peer { code, .. } => *code,
             Self::Address { .. }
             | Self::Connect { .. }
@@ -390,6 +403,7 @@ impl SessionError {
             Self::Frame(_) | Self::Message { .. } | Self::Handshake { .. } | Self::Plan(_) => {
                 Some(SAME_VERSION)
             }
+            Self::Damaged => Some(TRY_AGAIN),
             Self::Peer { code, .. } => code.advice(),
             Self::System { .. } => Some(
                 "this machine is short of memory, threads or open files: close what needs them",
@@ -420,7 +434,7 @@ mod tests {
         for code in 0..100 {
             assert_eq!(ErrorCode::from_wire(code).to_wire(), code);
         }
-        assert_eq!(ErrorCode::from_wire(12), ErrorCode::Other(12));
+        assert_eq!(ErrorCode::from_wire(99), ErrorCode::Other(99));
     }
 
     #[test]

@@ -19,6 +19,8 @@ use crate::{
     error::SessionError,
     frame::{self, Accept, FrameError, HEADER_BYTES, Kind},
     message::ErrorMessage,
+    store::file::Party,
+    transcript::Transcript,
     transport::{Timed, Transport},
 };
 
@@ -48,6 +50,10 @@ pub(crate) struct Timeouts {
 
 /// A connection in use.
 pub(crate) struct Link {
+    /// Whose end this is.
+    party: Party,
+    /// All frames so far but `Error`.
+    transcript: Transcript,
     reader: BufReader<Timed>,
     /// None once closed.
     writer: Option<Writer>,
@@ -69,6 +75,7 @@ pub(crate) struct Traffic {
 impl Link {
     /// Takes over a connection; `stopping` makes the next send or receive fail, and ends the waiting of one under way.
     pub(crate) fn new(
+        party: Party,
         transport: Box<dyn Transport>,
         timeouts: Timeouts,
         stopping: Arc<AtomicBool>,
@@ -83,6 +90,8 @@ impl Link {
         };
         let (control, writing) = (handle()?, handle()?);
         Ok(Self {
+            party,
+            transcript: Transcript::default(),
             writer: Some(Writer::start(writing, timeouts, stopping.clone())?),
             reader: BufReader::with_capacity(BUFFER, Timed::new(transport, stopping.clone())),
             control,
@@ -103,9 +112,13 @@ impl Link {
         buffer
     }
 
-    /// Queues a frame; blocks only while the queue is full.
-    pub(crate) fn send(&mut self, kind: Kind, payload: Vec<u8>) -> Result<(), SessionError> {
+    /// Queues a frame; blocks only while the queue is full. `Done` is sealed with the transcript's digest.
+    pub(crate) fn send(&mut self, kind: Kind, mut payload: Vec<u8>) -> Result<(), SessionError> {
         self.check_stop()?;
+        match kind {
+            Kind::Done => self.transcript.seal(self.party, kind, &mut payload),
+            _ => self.transcript.absorb(self.party, kind, &payload),
+        }
         let bytes = (HEADER_BYTES + payload.len()) as u64;
         let writer = self.writer.as_ref().ok_or(SessionError::Over)?;
         if writer.queue.send((kind, payload)).is_err() {
@@ -116,7 +129,8 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes [`SessionError::Peer`].
+    /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes [`SessionError::Peer`]. `Done`
+    /// comes without its digest, which is checked.
     pub(crate) fn receive(
         &mut self,
         accept: &[Accept],
@@ -138,9 +152,14 @@ impl Link {
         let kind = received.map_err(|error| self.check_stop().err().unwrap_or(error.into()))?;
         self.traffic.bytes_received += (HEADER_BYTES + payload.len()) as u64;
         self.traffic.messages += 1;
-        if kind == Kind::Error {
-            let ErrorMessage { code, text } = ErrorMessage::decode(payload)?;
-            return Err(SessionError::Peer { code, text });
+        let sender = self.party.peer();
+        match kind {
+            Kind::Error => {
+                let ErrorMessage { code, text } = ErrorMessage::decode(payload)?;
+                return Err(SessionError::Peer { code, text });
+            }
+            Kind::Done => self.transcript.open(sender, kind, payload)?,
+            _ => self.transcript.absorb(sender, kind, payload),
         }
         Ok(kind)
     }
@@ -337,14 +356,14 @@ mod tests {
     use super::*;
     use crate::frame::MAX_HANDSHAKE;
 
-    fn link(stream: TcpStream) -> Link {
+    fn link(party: Party, stream: TcpStream) -> Link {
         stream.set_nodelay(true).expect("it is connected");
         let limit = Duration::from_secs(100);
         let timeouts = Timeouts {
             idle: limit,
             message: limit,
         };
-        Link::new(Box::new(stream), timeouts, Arc::default()).expect("handles are left")
+        Link::new(party, Box::new(stream), timeouts, Arc::default()).expect("handles are left")
     }
 
     /// Both ends of a connection.
@@ -353,7 +372,7 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let near = TcpStream::connect(address).expect("it listens");
         let (far, _) = listener.accept().expect("it was connected");
-        [link(near), link(far)]
+        [link(Party::Client, near), link(Party::Server, far)]
     }
 
     fn send(link: &mut Link, kind: Kind, length: usize) {

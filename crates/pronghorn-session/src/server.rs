@@ -31,6 +31,7 @@ use crate::{
     quota::{ImageQuota, Pool, Taken, lock, network},
     store::{
         Bounds, Name, Owner, Store,
+        file::Party,
         publication::{SERVER_SECRET, secret},
     },
     text,
@@ -321,7 +322,12 @@ impl Server {
             idle: self.limits.idle_timeout,
             message: self.limits.message_timeout,
         };
-        Link::new(Box::new(stream), timeouts, self.stopping.clone())
+        Link::new(
+            Party::Server,
+            Box::new(stream),
+            timeouts,
+            self.stopping.clone(),
+        )
     }
 
     fn session_thread(&self, stream: TcpStream, client: SocketAddr) {
@@ -541,6 +547,8 @@ impl Connection<'_> {
         let _memory = server.memory_for(needed)?;
         let mut machine = server.service.prepare(batch, &self.keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
+        // Nothing is kept of messages that the line has changed.
+        Done::receive(link)?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
         let owner = owner(self.client);
