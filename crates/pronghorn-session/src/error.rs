@@ -154,6 +154,14 @@ pub enum SessionError {
         /// Most clients at once.
         most: usize,
     },
+    /// The client's address has as many connections as the server takes of one.
+    #[error(
+        "the server is busy: it takes at most {most} connections of one address at once; close others, or try again later"
+    )]
+    TooManyConnections {
+        /// Most of one address.
+        most: usize,
+    },
     /// Other batches use the server's memory.
     #[error(
         "the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images"
@@ -189,6 +197,9 @@ pub enum SessionError {
     /// The second connection met another server, or one that was started anew without its store.
     #[error("the server is another than before: connect again")]
     AnotherServer,
+    /// The client had nothing to ask for longer than the server keeps a connection.
+    #[error("the connection rested for longer than the server keeps one open")]
+    Idle,
     /// The server's owner stopped it.
     #[error("the server is being stopped")]
     Stopping,
@@ -270,12 +281,14 @@ pub enum ErrorCode {
     Cancelled,
     /// 12: the line changed what was sent.
     Damaged,
+    /// 13: the client rested for too long between two batches.
+    Idle,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 12] = [
+    const KNOWN: [Self; 13] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -288,6 +301,7 @@ impl ErrorCode {
         Self::Stopping,
         Self::Cancelled,
         Self::Damaged,
+        Self::Idle,
     ];
 
     /// The number on the wire.
@@ -305,6 +319,7 @@ impl ErrorCode {
             Self::Stopping => 10,
             Self::Cancelled => 11,
             Self::Damaged => 12,
+            Self::Idle => 13,
             Self::Other(code) => code,
         }
     }
@@ -326,6 +341,7 @@ impl ErrorCode {
             ),
             Self::Stopping => Some("connect again once it runs again"),
             Self::Damaged => Some(TRY_AGAIN),
+            Self::Idle => Some("connect again"),
             Self::Protocol | Self::Engine => Some(SAME_VERSION),
             Self::Internal => Some("the server's log says more: ask its owner, then try again"),
             _ => None,
@@ -347,7 +363,7 @@ impl ErrorCode {
             Self::Engine => "the client's side of the computation failed",
             Self::Cancelled => "the client's user cancelled",
             Self::Damaged => "the connection damaged what the server sent",
-            Self::Internal | Self::Stopping | Self::Other(_) => "the client failed",
+            Self::Internal | Self::Stopping | Self::Idle | Self::Other(_) => "the client failed",
         }
     }
 }
@@ -365,14 +381,17 @@ impl SessionError {
             | Self::Prepared { .. }
             | Self::Store(StoreError::TooLarge { .. })
             | Self::Quota { .. } => ErrorCode::Limit,
-            Self::TooManyClients { .. } | Self::Memory { .. } => ErrorCode::Busy,
+            Self::TooManyClients { .. } | Self::TooManyConnections { .. } | Self::Memory { .. } => {
+                ErrorCode::Busy
+            }
             Self::Frame(FrameError::Timeout) => ErrorCode::Timeout,
             Self::Store(StoreError::Known { .. }) => ErrorCode::Protocol,
             Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,
+            Self::Damaged | Self::Engine(EngineError::Damaged { .. }) => ErrorCode::Damaged,
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
+            Self::Idle => ErrorCode::Idle,
             Self::Cancelled => ErrorCode::Cancelled,
-            Self::Damaged => ErrorCode::Damaged,
             Self::Peer { code, .. } => *code,
             Self::Address { .. }
             | Self::Connect { .. }
@@ -403,7 +422,7 @@ impl SessionError {
             Self::Frame(_) | Self::Message { .. } | Self::Handshake { .. } | Self::Plan(_) => {
                 Some(SAME_VERSION)
             }
-            Self::Damaged => Some(TRY_AGAIN),
+            Self::Damaged | Self::Engine(EngineError::Damaged { .. }) => Some(TRY_AGAIN),
             Self::Peer { code, .. } => code.advice(),
             Self::System { .. } => Some(
                 "this machine is short of memory, threads or open files: close what needs them",

@@ -52,6 +52,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Sessions at once: most of their time is waiting.
 const AT_ONCE: usize = 6;
 
+/// Bytes of a client's request for what is published: a seed, a count, a choice and a digest.
+const PUBLICATION_REQUEST: usize = 32 + 4 + 1 + 32;
+
 /// What a session does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -144,6 +147,11 @@ impl Case {
         let (clean, frames) = self.over(work, Duration::from_secs(100), |_| true);
         clean.expect("nothing is changed");
         let flips: Vec<_> = frames.iter().flat_map(Flip::of).collect();
+        (self.count_noticed(work, &flips), flips.len())
+    }
+
+    /// How many of these changes, in a session of its own each, were noticed as such.
+    fn count_noticed(&self, work: Work, flips: &[Flip]) -> usize {
         let (next, noticed) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..AT_ONCE {
@@ -155,7 +163,7 @@ impl Case {
                 });
             }
         });
-        (noticed.into_inner(), flips.len())
+        noticed.into_inner()
     }
 
     /// Whether either party says that the line is to blame.
@@ -223,4 +231,29 @@ fn no_flipped_bit_gives_a_wrong_result_with_the_clients_aid() {
 fn no_flipped_bit_spoils_a_preparation() {
     let (noticed, all) = Case::new(TrustLevel::TwoParty, None).flips(Work::Prepare);
     assert!(noticed > 5 && all > 50, "{noticed} of {all}");
+}
+
+/// The client's request for what is published, of which one bit would otherwise spoil its store for good.
+#[test]
+fn no_flipped_bit_publishes_for_another_seed() {
+    let case = Case::new(TrustLevel::TwoParty, Some(Engine::Coefficient));
+    let (clean, frames) = case.over(Work::Predict, Duration::from_secs(100), |_| true);
+    clean.expect("nothing is changed");
+    let request = |frame: &&Passing| {
+        frame.way == Way::Up && frame.bytes.len() == HEADER_BYTES + PUBLICATION_REQUEST
+    };
+    let request = frames.iter().find(request).expect("the client asks");
+    // Of each byte another bit; the engine's own tests have all bits.
+    let flip = |place| Flip {
+        way: Way::Up,
+        index: request.index,
+        place,
+        bit: place % 8,
+        is_of_the_end: false,
+    };
+    let flips: Vec<_> = (HEADER_BYTES..request.bytes.len()).map(flip).collect();
+    assert_eq!(
+        case.count_noticed(Work::Predict, &flips),
+        PUBLICATION_REQUEST
+    );
 }

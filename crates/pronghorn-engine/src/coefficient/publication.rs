@@ -6,8 +6,13 @@
 //!
 //! Messages, in order:
 //! 1. server: 32 bytes, the epoch, which names its secret without telling it;
-//! 2. client: its seed (32 bytes), for how many images it names it now (4, little-endian), and whether the polynomials are to be sent (1: 0 or 1);
-//! 3. server, if so: the polynomials' coefficients without their dropped bits, some in each message, step by step.
+//! 2. client: its seed (32 bytes), for how many images it names it now (4, little-endian), whether the polynomials are to be sent (1: 0 or 1), and the
+//!    digest of the epoch and these fields (32);
+//! 3. server, if so: the polynomials' coefficients without their dropped bits, some in each message, step by step;
+//! 4. server, if it sent some: the receipt, which is the digest of the epoch, of the request that it served, and of the polynomials (32 bytes).
+//!
+//! The digests bind what is published to the seed it was asked for. The server refuses a request that the line has changed. The client keeps polynomials
+//! with their receipt, and uses none whose receipt is of another epoch or seed: they would give wrong results for good.
 //!
 //! Each image takes a secret of its own with the same `a`. After the images of message 2, at most [`PUBLICATION_GRANT`], which both parties count, the
 //! exchange comes again, and the client names the same seed for [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES) at most.
@@ -48,8 +53,10 @@ pub(crate) const PUBLICATION_VERSION: u32 = 1;
 
 /// Bytes of an epoch, and of a seed.
 const NAME: usize = 32;
+/// Bytes of a digest, and of a receipt.
+const DIGEST: usize = 32;
 /// Bytes of the client's message.
-const REQUEST: usize = NAME + 5;
+const REQUEST: usize = NAME + 5 + DIGEST;
 /// Stands for the step in errors about the publication as a whole.
 const STEP: &str = "the published polynomials";
 
@@ -71,7 +78,7 @@ pub struct ClientPublication {
     pub seed: [u8; NAME],
     /// By step; none where the step is of another engine.
     pub steps: Vec<Option<Polynomials>>,
-    /// The polynomials as they came, to be stored.
+    /// The polynomials as they came and their receipt, to be stored.
     pub bytes: Arc<Vec<u8>>,
 }
 
@@ -301,6 +308,47 @@ impl Messages {
     }
 }
 
+/// The fields of a request.
+fn request_fields(seed: &[u8; NAME], images: usize, wanted: bool) -> [u8; REQUEST - DIGEST] {
+    let mut fields = [0; REQUEST - DIGEST];
+    fields[..NAME].copy_from_slice(seed);
+    fields[NAME..NAME + 4].copy_from_slice(&(images as u32).to_le_bytes());
+    fields[NAME + 4] = u8::from(wanted);
+    fields
+}
+
+/// A request for what is published under an epoch, and the polynomials that answer it: both parties' digest of them.
+pub(super) struct Bound(blake3::Hasher);
+
+impl Bound {
+    pub(super) fn new(epoch: &[u8; NAME], fields: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 publication: request");
+        hasher.update(epoch);
+        hasher.update(fields);
+        Self(hasher)
+    }
+
+    /// The request of whoever wants polynomials.
+    fn fetching(epoch: &[u8; NAME], seed: &[u8; NAME]) -> Self {
+        Self::new(epoch, &request_fields(seed, PUBLICATION_GRANT, true))
+    }
+
+    fn add(&mut self, polynomials: &[u8]) {
+        self.0.update(polynomials);
+    }
+
+    pub(super) fn digest(&self) -> [u8; DIGEST] {
+        *self.0.finalize().as_bytes()
+    }
+
+    fn check(&self, digest: &[u8]) -> Result<(), EngineError> {
+        match digest == self.digest() {
+            true => Ok(()),
+            false => Err(EngineError::Damaged { message: STEP }),
+        }
+    }
+}
+
 fn length(message: &'static str, found: usize, expected: usize) -> Result<(), EngineError> {
     if found == expected {
         return Ok(());
@@ -336,6 +384,8 @@ struct Made {
     seed: [u8; NAME],
     steps: Vec<Option<Polynomials>>,
     bytes: Vec<u8>,
+    /// What was asked for, once it was, and the polynomials so far.
+    bound: Option<Bound>,
 }
 
 #[derive(Clone, Copy)]
@@ -343,6 +393,7 @@ enum ClientState {
     ReceiveEpoch,
     SendRequest,
     ReceiveRows,
+    ReceiveReceipt,
     Done,
 }
 
@@ -371,6 +422,7 @@ impl PublicationClient {
                 seed: *Seed::from_os()?.as_bytes(),
                 steps: vec![None; plan.steps.len()],
                 bytes: Vec::new(),
+                bound: None,
             },
             state: ClientState::ReceiveEpoch,
         })
@@ -379,7 +431,7 @@ impl PublicationClient {
     /// Reads one from its bytes as they came.
     ///
     /// # Errors
-    /// When they are none of this plan.
+    /// When they are none of this plan, or were not published for this epoch and seed.
     pub fn read(
         plan: &Plan,
         (epoch, seed): ([u8; NAME], [u8; NAME]),
@@ -387,17 +439,20 @@ impl PublicationClient {
     ) -> Result<ClientPublication, EngineError> {
         let mut reader = Self::new(plan, 0, None, Slot::default())?;
         (reader.made.epoch, reader.made.seed) = (epoch, seed);
+        reader.made.bound = Some(Bound::fetching(&epoch, &seed));
+        reader.state = ClientState::ReceiveRows;
+        reader.settle();
         let mut rest = bytes;
-        while reader.messages.current().is_some() {
-            let expected = reader.messages.bytes();
+        while reader.want() == Want::Receive {
+            let expected = reader.max_incoming();
             let (message, after) = rest.split_at_checked(expected).ok_or_else(|| {
                 length("the file", bytes.len(), bytes.len() + expected).unwrap_err()
             })?;
-            reader.take(message)?;
+            reader.receive(message)?;
             rest = after;
         }
         length("what follows the end", rest.len(), 0)?;
-        Ok(reader.made.finish())
+        reader.slot.get().ok_or(NOT_NOW)
     }
 
     fn take(&mut self, message: &[u8]) -> Result<(), EngineError> {
@@ -412,19 +467,26 @@ impl PublicationClient {
                 Polynomials::U32(words) => read_rows(rows, range, message, unshared(words))?,
                 Polynomials::U64(words) => read_rows(rows, range, message, unshared(words))?,
             }
-            self.made.bytes.extend_from_slice(message);
+            self.made.add(message);
         }
         self.messages.advance();
         Ok(())
     }
 
-    /// The next state once nothing more is to come.
-    fn finish_if_over(&mut self) {
+    /// The next state once no more polynomials are to come. Where there are none there is no receipt.
+    fn settle(&mut self) {
         if self.messages.current().is_none() {
-            let made = std::mem::replace(&mut self.made, Made::none());
-            self.slot.put(made.finish(), PUBLICATION_GRANT - self.batch);
-            self.state = ClientState::Done;
+            match self.messages.done {
+                0 => self.finish(),
+                _ => self.state = ClientState::ReceiveReceipt,
+            }
         }
+    }
+
+    fn finish(&mut self) {
+        let made = std::mem::replace(&mut self.made, Made::none());
+        self.slot.put(made.finish(), PUBLICATION_GRANT - self.batch);
+        self.state = ClientState::Done;
     }
 }
 
@@ -435,7 +497,24 @@ impl Made {
             seed: [0; NAME],
             steps: Vec::new(),
             bytes: Vec::new(),
+            bound: None,
         }
+    }
+
+    /// Keeps polynomials as they came.
+    fn add(&mut self, message: &[u8]) {
+        self.bytes.extend_from_slice(message);
+        if let Some(bound) = &mut self.bound {
+            bound.add(message);
+        }
+    }
+
+    /// Whether the receipt is of all that came, and of what was asked for; keeps it.
+    fn check(&mut self, receipt: &[u8]) -> Result<(), EngineError> {
+        length("the receipt", receipt.len(), DIGEST)?;
+        self.bound.as_ref().ok_or(NOT_NOW)?.check(receipt)?;
+        self.bytes.extend_from_slice(receipt);
+        Ok(())
     }
 
     fn finish(self) -> ClientPublication {
@@ -501,7 +580,9 @@ pub(super) fn ring<W: Word>(linear: &LinearPlan, step: &str) -> Result<RlweRing<
 impl Machine for PublicationClient {
     fn want(&self) -> Want {
         match self.state {
-            ClientState::ReceiveEpoch | ClientState::ReceiveRows => Want::Receive,
+            ClientState::ReceiveEpoch | ClientState::ReceiveRows | ClientState::ReceiveReceipt => {
+                Want::Receive
+            }
             ClientState::SendRequest => Want::Send,
             ClientState::Done => Want::Done,
         }
@@ -512,12 +593,14 @@ impl Machine for PublicationClient {
             return Err(NOT_NOW);
         };
         let (seed, images, wanted) = match &self.stored {
-            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_GRANT), 0),
-            None => (self.made.seed, PUBLICATION_GRANT, 1),
+            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_GRANT), false),
+            None => (self.made.seed, PUBLICATION_GRANT, true),
         };
-        out.extend_from_slice(&seed);
-        out.extend_from_slice(&(images as u32).to_le_bytes());
-        out.push(wanted);
+        let fields = request_fields(&seed, images, wanted);
+        let bound = Bound::new(&self.made.epoch, &fields);
+        out.extend_from_slice(&fields);
+        out.extend_from_slice(&bound.digest());
+        self.made.bound = Some(bound);
         match self.stored.take() {
             Some((stored, _)) => {
                 self.slot.put(stored, images - self.batch);
@@ -525,7 +608,7 @@ impl Machine for PublicationClient {
             }
             None => {
                 self.state = ClientState::ReceiveRows;
-                self.finish_if_over();
+                self.settle();
             }
         }
         Ok(())
@@ -542,7 +625,11 @@ impl Machine for PublicationClient {
             }
             ClientState::ReceiveRows => {
                 self.take(message)?;
-                self.finish_if_over();
+                self.settle();
+            }
+            ClientState::ReceiveReceipt => {
+                self.made.check(message)?;
+                self.finish();
             }
             _ => return Err(NOT_NOW),
         }
@@ -553,6 +640,7 @@ impl Machine for PublicationClient {
         match self.state {
             ClientState::ReceiveEpoch => NAME,
             ClientState::ReceiveRows => self.messages.bytes(),
+            ClientState::ReceiveReceipt => DIGEST,
             _ => 0,
         }
     }
@@ -581,6 +669,8 @@ pub struct PublicationServer {
     /// Images of the batch that comes next.
     batch: usize,
     publication: Option<ServerPublication>,
+    /// The request that is served, and the polynomials so far.
+    bound: Option<Bound>,
     state: ServerState,
 }
 
@@ -589,6 +679,7 @@ enum ServerState {
     SendEpoch,
     ReceiveRequest,
     SendRows,
+    SendReceipt,
     Done,
 }
 
@@ -608,13 +699,18 @@ impl PublicationServer {
             slot,
             batch,
             publication: None,
+            bound: None,
             state: ServerState::SendEpoch,
         }
     }
 
-    fn over(&mut self) {
+    /// The next state once no more polynomials are to be sent. Where there are none there is no receipt.
+    fn settle(&mut self) {
         if self.messages.current().is_none() {
-            self.state = ServerState::Done;
+            self.state = match self.messages.done {
+                0 => ServerState::Done,
+                _ => ServerState::SendReceipt,
+            };
         }
     }
 }
@@ -622,7 +718,7 @@ impl PublicationServer {
 impl Machine for PublicationServer {
     fn want(&self) -> Want {
         match self.state {
-            ServerState::SendEpoch | ServerState::SendRows => Want::Send,
+            ServerState::SendEpoch | ServerState::SendRows | ServerState::SendReceipt => Want::Send,
             ServerState::ReceiveRequest => Want::Receive,
             ServerState::Done => Want::Done,
         }
@@ -635,8 +731,8 @@ impl Machine for PublicationServer {
                 self.state = ServerState::ReceiveRequest;
             }
             ServerState::SendRows => {
-                let (Some((rows, range)), Some(publication)) =
-                    (self.messages.current(), &self.publication)
+                let (Some((rows, range)), Some(publication), Some(bound)) =
+                    (self.messages.current(), &self.publication, &mut self.bound)
                 else {
                     return Err(NOT_NOW);
                 };
@@ -645,8 +741,14 @@ impl Machine for PublicationServer {
                     Some(Layer::U64(layer)) => write_rows(rows, range, layer, publication, out)?,
                     None => return Err(NOT_NOW),
                 }
+                bound.add(out);
                 self.messages.advance();
-                self.over();
+                self.settle();
+            }
+            ServerState::SendReceipt => {
+                let bound = self.bound.as_ref().ok_or(NOT_NOW)?;
+                out.extend_from_slice(&bound.digest());
+                self.state = ServerState::Done;
             }
             _ => return Err(NOT_NOW),
         }
@@ -658,7 +760,10 @@ impl Machine for PublicationServer {
             return Err(NOT_NOW);
         };
         length("the client's seed", message.len(), REQUEST)?;
-        let (seed, rest) = message.split_first_chunk().expect("the length was checked");
+        let (fields, digest) = message.split_at(REQUEST - DIGEST);
+        let bound = Bound::new(&epoch(&self.secret), fields);
+        bound.check(digest)?;
+        let (seed, rest) = fields.split_first_chunk().expect("the length was checked");
         let (images, wanted) = rest.split_first_chunk().expect("the length was checked");
         let images = u32::from_le_bytes(*images) as usize;
         if images < self.batch || images > PUBLICATION_GRANT || wanted[0] > 1 {
@@ -670,11 +775,14 @@ impl Machine for PublicationServer {
         let publication = ServerPublication::new(&self.secret, *seed);
         self.slot.put(publication.clone(), images - self.batch);
         self.publication = Some(publication);
-        self.state = ServerState::SendRows;
-        if wanted[0] == 0 {
-            self.state = ServerState::Done;
+        self.bound = Some(bound);
+        self.state = match wanted[0] {
+            0 => ServerState::Done,
+            _ => ServerState::SendRows,
+        };
+        if wanted[0] != 0 {
+            self.settle();
         }
-        self.over();
         Ok(())
     }
 
