@@ -3,13 +3,9 @@
 use std::{
     io::{BufRead, BufReader, BufWriter, Read, Write},
     net::Shutdown,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{
-            Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
-            sync_channel,
-        },
+    sync::mpsc::{
+        Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
+        sync_channel,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -21,7 +17,7 @@ use crate::{
     message::ErrorMessage,
     store::file::Party,
     transcript::Transcript,
-    transport::{Timed, Transport},
+    transport::{Ends, Holding, Timed, Transport},
 };
 
 /// Messages that wait for the writer.
@@ -36,15 +32,18 @@ const SLOWEST: usize = 64 << 10;
 /// How long a failed session goes on for, so that its last words arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long a look at a resting connection takes.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// How long last words wait before they try the queue again.
 const LINGER_STEP: Duration = Duration::from_millis(5);
 
 /// Time limits of one side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// Between messages.
+    /// Until a message begins to come, and while none of its bytes can be sent.
     pub idle: Duration,
-    /// Within a message.
+    /// Within a message that comes: between two bytes, and over all with a second more for each [`SLOWEST`] bytes.
     pub message: Duration,
 }
 
@@ -59,7 +58,7 @@ pub(crate) struct Link {
     writer: Option<Writer>,
     control: Box<dyn Transport>,
     timeouts: Timeouts,
-    stopping: Arc<AtomicBool>,
+    ends: Ends,
     /// Counters of this connection.
     pub traffic: Traffic,
 }
@@ -72,13 +71,24 @@ pub(crate) struct Traffic {
     pub messages: u64,
 }
 
+impl Traffic {
+    /// With what went over an earlier connection.
+    pub(crate) fn after(self, earlier: Self) -> Self {
+        Self {
+            bytes_sent: earlier.bytes_sent + self.bytes_sent,
+            bytes_received: earlier.bytes_received + self.bytes_received,
+            messages: earlier.messages + self.messages,
+        }
+    }
+}
+
 impl Link {
-    /// Takes over a connection; `stopping` makes the next send or receive fail, and ends the waiting of one under way.
+    /// Takes over a connection; `ends` make the next send or receive fail, and end the waiting of one under way.
     pub(crate) fn new(
         party: Party,
         transport: Box<dyn Transport>,
         timeouts: Timeouts,
-        stopping: Arc<AtomicBool>,
+        ends: Ends,
     ) -> Result<Self, SessionError> {
         let handle = || {
             transport
@@ -92,11 +102,11 @@ impl Link {
         Ok(Self {
             party,
             transcript: Transcript::default(),
-            writer: Some(Writer::start(writing, timeouts, stopping.clone())?),
-            reader: BufReader::with_capacity(BUFFER, Timed::new(transport, stopping.clone())),
+            writer: Some(Writer::start(writing, timeouts, ends.clone())?),
+            reader: BufReader::with_capacity(BUFFER, Timed::new(transport, ends.clone())),
             control,
             timeouts,
-            stopping,
+            ends,
             traffic: Traffic::default(),
         })
     }
@@ -148,6 +158,28 @@ impl Link {
     ) -> Result<Kind, SessionError> {
         self.check_stop()?;
         let received = self.receive_frame(idle, accept, payload);
+        self.received(received, payload)
+    }
+
+    /// The peer's first frame, all of which must come within a limit.
+    pub(crate) fn receive_first(
+        &mut self,
+        limit: Duration,
+        accept: &[Accept],
+        payload: &mut Vec<u8>,
+    ) -> Result<Kind, SessionError> {
+        self.check_stop()?;
+        self.reader.get_mut().allow(limit, limit);
+        let received = frame::read_frame(&mut self.reader, accept, payload);
+        self.received(received, payload)
+    }
+
+    /// Counts a frame and adds it to the transcript.
+    fn received(
+        &mut self,
+        received: Result<Kind, FrameError>,
+        payload: &mut Vec<u8>,
+    ) -> Result<Kind, SessionError> {
         // A server that stops cuts the line: that is why it ended, whatever the line says.
         let kind = received.map_err(|error| self.check_stop().err().unwrap_or(error.into()))?;
         self.traffic.bytes_received += (HEADER_BYTES + payload.len()) as u64;
@@ -164,21 +196,49 @@ impl Link {
         Ok(kind)
     }
 
+    /// Says that the session holds memory that others may wait for, until the result is dropped.
+    pub(crate) fn holds_memory(&self) -> Holding {
+        self.ends.hold()
+    }
+
+    /// Waits until the peer's next message begins.
+    ///
+    /// # Errors
+    /// When nothing comes within `rest`, or the connection has ended.
+    pub(crate) fn rest(&mut self, rest: Duration) -> Result<(), SessionError> {
+        self.reader.get_mut().allow(rest, rest);
+        let begun = match self.reader.fill_buf() {
+            Ok(bytes) if bytes.is_empty() => Err(FrameError::Closed),
+            begun => begun.map(drop).map_err(FrameError::from),
+        };
+        begun.map_err(|error| self.check_stop().err().unwrap_or(error.into()))
+    }
+
+    /// Why the peer has ended a connection on which it is this side's turn; none where it has not.
+    pub(crate) fn look(&mut self) -> Option<SessionError> {
+        match self.rest(LOOK) {
+            Err(SessionError::Frame(FrameError::Timeout)) => None,
+            Err(error) => Some(error),
+            Ok(()) => self.receive(&[], &mut Vec::new()).err(),
+        }
+    }
+
     fn receive_frame(
         &mut self,
         idle: Duration,
         accept: &[Accept],
         payload: &mut Vec<u8>,
     ) -> Result<Kind, FrameError> {
-        self.reader.get_mut().allow(idle);
+        self.reader.get_mut().allow(idle, idle);
         if self.reader.fill_buf()?.is_empty() {
             return Err(FrameError::Closed);
         }
-        self.reader.get_mut().allow(self.timeouts.message);
+        let message = self.timeouts.message;
+        self.reader.get_mut().allow(message, message);
         let header = frame::read_header(&mut self.reader, accept)?;
         self.reader
             .get_mut()
-            .allow(with_length(self.timeouts.message, header.length));
+            .allow(with_length(message, header.length), message);
         frame::read_payload(&mut self.reader, header.length, payload)?;
         Ok(header.kind)
     }
@@ -203,13 +263,13 @@ impl Link {
     /// Reads until the peer has closed too: closing with unread data would reset the connection and might
     /// destroy the last words on their way.
     fn drain(&mut self) {
-        self.reader.get_mut().allow(LINGER);
+        self.reader.get_mut().allow(LINGER, LINGER);
         let mut waste = [0; 4096];
         while matches!(self.reader.read(&mut waste), Ok(read) if read > 0) {}
     }
 
     fn check_stop(&self) -> Result<(), SessionError> {
-        if self.stopping.load(Ordering::SeqCst) {
+        if self.ends.is_stopping() {
             Err(SessionError::Stopping)
         } else {
             Ok(())
@@ -257,13 +317,13 @@ impl Writer {
     fn start(
         transport: Box<dyn Transport>,
         timeouts: Timeouts,
-        stopping: Arc<AtomicBool>,
+        ends: Ends,
     ) -> Result<Self, SessionError> {
         let (queue, jobs) = sync_channel(QUEUE);
         let (give_back, used) = channel();
         let thread = thread::Builder::new()
             .name("pronghorn writer".into())
-            .spawn(move || write_all(&jobs, &give_back, Timed::new(transport, stopping), timeouts))
+            .spawn(move || write_all(&jobs, &give_back, Timed::new(transport, ends), timeouts))
             .map_err(|source| SessionError::System {
                 what: "a thread",
                 source,
@@ -332,7 +392,7 @@ fn write_all(
         };
         writer
             .get_mut()
-            .allow(with_length(timeouts.idle, payload.len()));
+            .allow(with_length(timeouts.idle, payload.len()), timeouts.idle);
         if let Err(error) = frame::write_frame(&mut writer, kind, &payload) {
             break Err(error);
         }
@@ -363,7 +423,7 @@ mod tests {
             idle: limit,
             message: limit,
         };
-        Link::new(party, Box::new(stream), timeouts, Arc::default()).expect("handles are left")
+        Link::new(party, Box::new(stream), timeouts, Ends::default()).expect("handles are left")
     }
 
     /// Both ends of a connection.

@@ -36,6 +36,7 @@ pub fn limits() -> Limits {
         max_clients: 4,
         idle_timeout: Duration::from_millis(400),
         message_timeout: Duration::from_millis(400),
+        hello_timeout: Duration::from_millis(400),
         ..Limits::default()
     }
 }
@@ -45,6 +46,7 @@ pub fn patient() -> Limits {
     Limits {
         idle_timeout: Duration::from_secs(100),
         message_timeout: Duration::from_secs(100),
+        hello_timeout: Duration::from_secs(100),
         ..limits()
     }
 }

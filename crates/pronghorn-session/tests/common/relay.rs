@@ -43,7 +43,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// To `server`. `change` sees every frame and may alter its bytes; where it says false the line is dead from there on, that way.
+    /// To `server`. `change` sees every frame and may alter its bytes; where it says false the line is dead behind it, that way.
     pub fn new(
         server: SocketAddr,
         change: impl Fn(&mut Passing) -> bool + Send + Sync + 'static,
@@ -112,7 +112,7 @@ fn pass(
     while let Some(bytes) = frame(&mut from) {
         let mut passing = Passing { way, index, bytes };
         let alive = change(&mut passing);
-        if alive && to.write_all(&passing.bytes).is_err() {
+        if to.write_all(&passing.bytes).is_err() {
             break;
         }
         seen.lock().unwrap().push(passing);
