@@ -66,6 +66,12 @@ pub enum EngineError {
         /// What is wrong.
         source: PackError,
     },
+    /// A message whose digest is not that of what it belongs to: the line has changed one of them.
+    #[error("{message} were damaged on the way: nothing of them is used or kept")]
+    Damaged {
+        /// Which.
+        message: &'static str,
+    },
     /// A message, or a demand for one, when it is not this party's turn.
     #[error("a message came out of turn: the batch {state}")]
     OutOfTurn {

@@ -1,9 +1,11 @@
 //! The client: connects, checks, predicts.
 
+mod handshake;
+mod rest;
+
 use std::{
-    io, iter,
-    net::{TcpStream, ToSocketAddrs},
-    path::{Path, PathBuf},
+    iter,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,22 +16,16 @@ use std::{
 use pronghorn_engine::{
     ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, Machine, Progress,
 };
-use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, slots, trust};
+use pronghorn_plan::{Plan, TrustLevel, cost};
 
 use crate::{
     drive::drive,
     error::SessionError,
     frame::{Kind, MAX_HANDSHAKE},
-    link::{Link, Timeouts, Traffic},
-    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
+    link::{Link, Traffic},
+    message::{self, Begin, Begun, Done, ErrorMessage, Prepare},
     refill::Refill,
-    server::foreign_peer,
-    store::{
-        Bounds, Name, Owner, Store,
-        publication::{PublicationFile, secret},
-    },
-    text::hex,
-    transport::Transport,
+    store::{Name, Owner, Store, publication::PublicationFile},
 };
 
 /// What a client asks for.
@@ -48,9 +44,11 @@ pub struct ConnectOptions {
     pub store: Option<PathBuf>,
     /// Bytes they may take there; in memory `max_memory` holds for them.
     pub max_store: u64,
-    /// How long to wait for a connection.
+    /// How long to wait for a connection, to all addresses of a name together; looking the name up is not counted.
     pub connect_timeout: Duration,
-    /// How long the server may be silent, which includes its computing between two messages.
+    /// How long no byte may come while this side waits for the server, which includes its computing between two messages, and how
+    /// long the line may take none of what this side sends. A message that comes must also be whole after as long and a second
+    /// more for each 64 KiB. A work that goes on takes any time. The end takes up to two seconds more, in which the server is told.
     pub timeout: Duration,
     /// Set from another thread, it ends what the client is doing with [`SessionError::Cancelled`], and with that the
     /// session: within a fraction of a second, or when the computing of one message is over.
@@ -74,6 +72,10 @@ impl Default for ConnectOptions {
 }
 
 /// A connection to a server, for any number of predictions one after another.
+///
+/// A server ends a connection that rests too long. A client that was connected by its address then connects again when it is next
+/// asked for something, to the same plan. Its store, what the server published and its prepared batches serve on; keys are exchanged
+/// anew, which the next batch costs.
 pub struct Client {
     link: Link,
     plan: Arc<Plan>,
@@ -83,6 +85,7 @@ pub struct Client {
     images_left: Option<u64>,
     cancel: Arc<AtomicBool>,
     over: bool,
+    last_used: Instant,
     /// Of this connection, for plans whose keys serve all its batches.
     keys: ClientKeys,
     store: Arc<Store<ClientPrepared>>,
@@ -154,108 +157,6 @@ pub struct Stats {
 }
 
 impl Client {
-    /// Connects over TCP to `address` (`HOST:PORT`) and shakes hands.
-    ///
-    /// # Errors
-    /// When no available trust level is named, nobody answers, or version, trust level or plan are not as
-    /// expected; the message says which and what to do.
-    pub fn connect(address: &str, options: ConnectOptions) -> Result<Self, SessionError> {
-        Self::connect_sharing(address, options, None)
-    }
-
-    /// The same with the store of another connection with that server.
-    pub(crate) fn connect_sharing(
-        address: &str,
-        options: ConnectOptions,
-        store: Option<Arc<Store<ClientPrepared>>>,
-    ) -> Result<Self, SessionError> {
-        trust::require(options.trust)?;
-        let stream = connect(address, options.connect_timeout)?;
-        // Small messages must not wait for more; where the option is missing they do.
-        let _ = stream.set_nodelay(true);
-        let again = (address.to_owned(), options.clone());
-        let mut client = Self::over_sharing(Box::new(stream), options, store)?;
-        client.again = Some(again);
-        Ok(client)
-    }
-
-    /// Shakes hands over a transport that is already connected.
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
-    pub fn over(
-        transport: Box<dyn Transport>,
-        options: ConnectOptions,
-    ) -> Result<Self, SessionError> {
-        Self::over_sharing(transport, options, None)
-    }
-
-    fn over_sharing(
-        transport: Box<dyn Transport>,
-        options: ConnectOptions,
-        store: Option<Arc<Store<ClientPrepared>>>,
-    ) -> Result<Self, SessionError> {
-        let asked = trust::require(options.trust)?;
-        let timeouts = Timeouts {
-            idle: options.timeout,
-            message: options.timeout,
-        };
-        let cancel = options.cancel.clone();
-        let mut link = Link::new(transport, timeouts, cancel.clone())?;
-        let met = shake_hands(
-            &mut link,
-            asked,
-            options.expected_plan_hash,
-            options.plan.clone(),
-        )
-        .map_err(|error| unless_cancelled(&cancel, error));
-        let ready = met.and_then(|(plan, hello)| {
-            let fits = cost::client_batch(&plan, options.max_memory);
-            let fits = fits.ok_or(SessionError::ClientMemory {
-                needed: cost::memory(&plan, 1).client,
-                allowed: options.max_memory,
-            })?;
-            let store = match store {
-                Some(shared) => shared,
-                None => Arc::new(open_store(options.store.as_deref(), &plan, &options)?),
-            };
-            let directory = options.store.as_deref();
-            let published = directory.filter(|_| cost::publication(&plan) > 0);
-            let published = published.map(|path| PublicationFile::new(path, &hello.plan_hash));
-            let keys = ClientKeys::default();
-            if let Some(path) = directory.filter(|_| slots::key_bytes(&plan) > 0) {
-                let name = format!("slots-{}", hex(&hello.plan_hash));
-                keys.offer_slot_seed(secret(path, &name)?);
-            }
-            Ok((plan, hello, fits, store, published, keys))
-        });
-        match ready {
-            Ok((plan, hello, fits, store, published, keys)) => Ok(Self {
-                link,
-                max_batch: plan.max_batch().min(hello.max_batch as usize).min(fits),
-                max_memory: options.max_memory,
-                plan,
-                plan_hash: hello.plan_hash,
-                images_left: hello.images_left,
-                cancel,
-                over: false,
-                keys,
-                store,
-                published,
-                server: hello.store,
-                prepared_batches: hello.prepared_batches as usize,
-                setup: None,
-                again: None,
-                refill: None,
-                kept: 0,
-            }),
-            Err(error) => {
-                part(&mut link, &error);
-                Err(error)
-            }
-        }
-    }
-
     /// The plan both parties follow, validated.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
@@ -289,9 +190,10 @@ impl Client {
         on_progress: &mut dyn FnMut(ImagesDone),
     ) -> Result<Prediction, SessionError> {
         let started = Instant::now();
-        let before = self.link.traffic;
         let elements = self.plan.input_len();
         self.check(inputs, images, elements)?;
+        self.wake()?;
+        let before = self.link.traffic;
         let charged = |batch: &usize| self.plan.charged(*batch) as u64;
         let charged = self.batches(images)?.iter().map(charged).sum();
         self.within_quota(charged)?;
@@ -305,30 +207,46 @@ impl Client {
         let mut done = 0;
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
-            let inputs = ClientInputs::new(self.plan.clone(), chunk, batch)?;
-            let (half, damaged) = self.store.take_newest(&self.server, batch)?;
-            let named = half.is_some();
-            let prepared = self.guarded(|client| client.begin(batch, half))?;
-            stats.prepared_batches += u64::from(prepared.is_some());
-            stats.lost_preparations += damaged + u64::from(named && prepared.is_none());
-            self.want_prepared(images)?;
-            self.offer_published()?;
-            let mut run = inputs.run(&self.keys, prepared)?;
-            stats.clamped_inputs += run.clamped_inputs();
-            self.guarded(|client| {
-                client.complete(&mut run, batch, &mut |now| {
+            let found = self.awake(|client| {
+                client.predict_batch(chunk, [batch, images], &mut stats, &mut |now| {
                     on_progress(ImagesDone::within(now, done, batch, images));
                 })
             })?;
+            outputs.extend(found);
             done += batch;
-            self.keep_published()?;
-            stats.clamped_activations += run.clamped_activations();
-            outputs.extend(run.finish()?);
-            stats.batches += 1;
         }
         stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
         Ok(Prediction { outputs, stats })
+    }
+
+    /// Predicts a batch of `batch` of the `images` images.
+    fn predict_batch(
+        &mut self,
+        inputs: &[f32],
+        [batch, images]: [usize; 2],
+        stats: &mut Stats,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<f32>, SessionError> {
+        let inputs = ClientInputs::new(self.plan.clone(), inputs, batch)?;
+        let (half, damaged) = self.store.take_newest(&self.server, batch)?;
+        stats.lost_preparations += damaged;
+        let named = half.is_some();
+        let prepared = self.guarded(|client| client.begin(batch, half));
+        // Whatever came of it, it is used up.
+        let used = matches!(prepared, Ok(Some(_)));
+        stats.lost_preparations += u64::from(named && !used);
+        let prepared = prepared?;
+        self.want_prepared(images)?;
+        self.offer_published()?;
+        let mut run = inputs.run(&self.keys, prepared)?;
+        self.guarded(|client| client.complete(&mut run, batch, on_progress))?;
+        self.keep_published()?;
+        stats.batches += 1;
+        stats.prepared_batches += u64::from(used);
+        stats.clamped_inputs += run.clamped_inputs();
+        stats.clamped_activations += run.clamped_activations();
+        Ok(run.finish()?)
     }
 
     /// What can be checked before anything is sent.
@@ -379,8 +297,10 @@ impl Client {
         images: usize,
         mut on_progress: impl FnMut(ImagesDone),
     ) -> Result<Stats, SessionError> {
+        let started = Instant::now();
+        self.wake()?;
         let batches = self.batches(images)?;
-        let (before, started, mut stats) = (self.link.traffic, Instant::now(), Stats::default());
+        let (before, mut stats) = (self.link.traffic, Stats::default());
         let (found, most) = (batches.len(), self.prepared_batches);
         if found > most && self.plan.trust() == TrustLevel::TwoParty {
             return Err(SessionError::Prepared { found, most });
@@ -390,8 +310,10 @@ impl Client {
         }
         let mut done = 0;
         for batch in batches {
-            self.prepare_batch(batch, &mut |now| {
-                on_progress(ImagesDone::within(now, done, batch, images));
+            self.awake(|client| {
+                client.prepare_batch(batch, &mut |now| {
+                    on_progress(ImagesDone::within(now, done, batch, images));
+                })
             })?;
             done += batch;
             stats.batches += 1;
@@ -425,13 +347,19 @@ impl Client {
         let name = Name::random()?;
         self.store.check(&name, needed)?;
         self.guarded(|client| {
+            let images = client.images(batch)?;
             let prepare = Prepare {
                 plan_hash: client.plan_hash,
-                batch: client.images(batch)?,
+                batch: images,
                 name,
             };
             client.link.send(Kind::Prepare, message::encode(&prepare))?;
-            client.complete(&mut machine, batch, on_progress)
+            drive(&mut machine, &mut client.link, on_progress)?;
+            // The server keeps nothing before it knows that both have seen the same.
+            client
+                .link
+                .send(Kind::Done, message::encode(&Done::of(images)))?;
+            client.expect_done(images)
         })?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
@@ -590,7 +518,7 @@ impl Client {
         })
     }
 
-    /// Runs a machine to its end.
+    /// Runs a machine to its end, until both parties know that they have seen the same messages.
     fn complete<M: Machine<Error = EngineError> + ?Sized>(
         &mut self,
         machine: &mut M,
@@ -599,10 +527,11 @@ impl Client {
     ) -> Result<(), SessionError> {
         let images = self.images(batch)?;
         drive(machine, &mut self.link, on_progress)?;
-        let mut payload = Vec::new();
-        self.link
-            .receive(&[(Kind::Done, MAX_HANDSHAKE)], &mut payload)?;
-        let done: Done = message::decode(Kind::Done, &payload)?;
+        self.expect_done(images)
+    }
+
+    fn expect_done(&mut self, images: u32) -> Result<(), SessionError> {
+        let done = Done::receive(&mut self.link)?;
         if done.batch != images {
             let (found, expected) = (
                 u64::from(done.batch),
@@ -615,24 +544,9 @@ impl Client {
             });
         }
         self.images_left = done.images_left;
+        self.last_used = Instant::now();
         Ok(())
     }
-}
-
-/// The client's store for a plan.
-fn open_store(
-    directory: Option<&Path>,
-    plan: &Arc<Plan>,
-    options: &ConnectOptions,
-) -> Result<Store<ClientPrepared>, SessionError> {
-    let bounds = |bytes| Bounds {
-        batches: usize::MAX,
-        bytes,
-    };
-    Ok(match directory {
-        Some(directory) => Store::open(directory, plan.clone(), bounds(options.max_store))?,
-        None => Store::in_memory(plan.clone(), bounds(options.max_memory))?,
-    })
 }
 
 impl Stats {
@@ -658,24 +572,6 @@ impl Drop for Client {
     }
 }
 
-fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> {
-    let wrong = |source| SessionError::Address {
-        address: address.to_owned(),
-        source,
-    };
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for candidate in address.to_socket_addrs().map_err(wrong)? {
-        match TcpStream::connect_timeout(&candidate, timeout) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(SessionError::Connect {
-        address: address.to_owned(),
-        source: last,
-    })
-}
-
 /// `error`, unless this side's user wanted an end: the link then fails with whatever it was waiting for.
 fn unless_cancelled(cancel: &AtomicBool, error: SessionError) -> SessionError {
     if cancel.load(Ordering::SeqCst) {
@@ -694,79 +590,4 @@ fn part(link: &mut Link, error: &SessionError) {
         text: code.words().to_owned(),
     };
     link.close(error.is_worth_telling().then_some(&message));
-}
-
-fn shake_hands(
-    link: &mut Link,
-    asked: TrustLevel,
-    expected_plan_hash: Option<[u8; 32]>,
-    held: Option<Arc<Plan>>,
-) -> Result<(Arc<Plan>, ServerHello), SessionError> {
-    link.send(
-        Kind::ClientHello,
-        ClientHello {
-            trust: asked,
-            expected_plan_hash,
-        }
-        .encode(),
-    )?;
-    let mut payload = Vec::new();
-    link.receive(&[(Kind::ServerHello, MAX_HANDSHAKE)], &mut payload)
-        .map_err(foreign_peer)?;
-    let hello = ServerHello::decode(&payload)?;
-    if hello.trust != asked {
-        return Err(SessionError::TrustMismatch {
-            asked,
-            offered: hello.trust,
-        });
-    }
-    if let Some(expected) = expected_plan_hash.filter(|&expected| expected != hello.plan_hash) {
-        return Err(SessionError::PlanHash {
-            expected,
-            found: hello.plan_hash,
-        });
-    }
-    if hello.max_batch == 0 {
-        return Err(SessionError::Handshake {
-            field: "largest batch",
-            found: 0,
-            expected: "and must be at least 1".into(),
-        });
-    }
-    let plan = match held.filter(|plan| plan.hash() == hello.plan_hash) {
-        Some(plan) => plan,
-        None => Arc::new(fetch_plan(link, &hello)?),
-    };
-    if plan.trust() != asked {
-        return Err(SessionError::TrustMismatch {
-            asked,
-            offered: plan.trust(),
-        });
-    }
-    Ok((plan, hello))
-}
-
-/// Asks for the plan, and checks that it is the announced one and fit to follow.
-fn fetch_plan(link: &mut Link, hello: &ServerHello) -> Result<Plan, SessionError> {
-    let length = hello.plan_length as usize;
-    if length > MAX_BYTES {
-        let expected = format!("and at most {MAX_BYTES} are accepted");
-        return Err(SessionError::Handshake {
-            field: "plan length",
-            found: length as u64,
-            expected,
-        });
-    }
-    link.send(Kind::PlanRequest, Vec::new())?;
-    let mut bytes = Vec::new();
-    link.receive(&[(Kind::PlanBytes, length)], &mut bytes)?;
-    let plan = Plan::from_bytes(&bytes)?;
-    let found = plan.hash();
-    if found != hello.plan_hash {
-        return Err(SessionError::PlanHash {
-            expected: hello.plan_hash,
-            found,
-        });
-    }
-    Ok(plan)
 }

@@ -2,7 +2,12 @@
 
 use pronghorn_engine::{Machine, Progress, Want};
 
-use crate::{error::SessionError, frame::Kind, link::Link};
+use crate::{
+    error::SessionError,
+    frame::{Kind, MAX_HANDSHAKE},
+    link::Link,
+    message::{self, Done},
+};
 
 /// Sends and receives for `machine` until it is done; calls `on_progress` after every message.
 pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
@@ -25,5 +30,22 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
             Want::Done => return Ok(()),
         }
         on_progress(machine.progress());
+    }
+}
+
+impl Done {
+    /// What a client says, to whom images are not granted.
+    pub(crate) fn of(batch: u32) -> Self {
+        Self {
+            batch,
+            images_left: None,
+        }
+    }
+
+    /// Waits for the peer's, and with that for its word that both have seen the same messages.
+    pub(crate) fn receive(link: &mut Link) -> Result<Self, SessionError> {
+        let mut payload = Vec::new();
+        link.receive(&[(Kind::Done, MAX_HANDSHAKE)], &mut payload)?;
+        message::decode(Kind::Done, &payload)
     }
 }

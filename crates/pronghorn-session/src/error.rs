@@ -103,6 +103,9 @@ pub enum SessionError {
         /// What it may be.
         expected: String,
     },
+    /// The two parties' hashes of what they have sent differ.
+    #[error("the connection damaged the data on the way: nothing of this batch is used or kept")]
+    Damaged,
     /// A frame could not be read or written.
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -151,6 +154,14 @@ pub enum SessionError {
         /// Most clients at once.
         most: usize,
     },
+    /// The client's address has as many connections as the server takes of one.
+    #[error(
+        "the server is busy: it takes at most {most} connections of one address at once; close others, or try again later"
+    )]
+    TooManyConnections {
+        /// Most of one address.
+        most: usize,
+    },
     /// Other batches use the server's memory.
     #[error(
         "the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images"
@@ -186,6 +197,9 @@ pub enum SessionError {
     /// The second connection met another server, or one that was started anew without its store.
     #[error("the server is another than before: connect again")]
     AnotherServer,
+    /// The client had nothing to ask for longer than the server keeps a connection.
+    #[error("the connection rested for longer than the server keeps one open")]
+    Idle,
     /// The server's owner stopped it.
     #[error("the server is being stopped")]
     Stopping,
@@ -227,6 +241,9 @@ pub enum SessionError {
 /// What to do about a peer whose messages make no sense.
 const SAME_VERSION: &str = "use the same version of pronghorn on both sides; where that is so already, tell the server's owner";
 
+/// What to do about a line that changes what it carries.
+const TRY_AGAIN: &str = "connect and predict again; if it happens again, check the network, its proxies and this machine's memory";
+
 fn connect_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "is `pronghorn serve` running there, on that port?",
@@ -262,12 +279,16 @@ pub enum ErrorCode {
     Stopping,
     /// 11: the client's user ended the work.
     Cancelled,
+    /// 12: the line changed what was sent.
+    Damaged,
+    /// 13: the client rested for too long between two batches.
+    Idle,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 11] = [
+    const KNOWN: [Self; 13] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -279,6 +300,8 @@ impl ErrorCode {
         Self::Internal,
         Self::Stopping,
         Self::Cancelled,
+        Self::Damaged,
+        Self::Idle,
     ];
 
     /// The number on the wire.
@@ -295,6 +318,8 @@ impl ErrorCode {
             Self::Internal => 9,
             Self::Stopping => 10,
             Self::Cancelled => 11,
+            Self::Damaged => 12,
+            Self::Idle => 13,
             Self::Other(code) => code,
         }
     }
@@ -315,6 +340,8 @@ impl ErrorCode {
                  owner for a longer --idle-timeout",
             ),
             Self::Stopping => Some("connect again once it runs again"),
+            Self::Damaged => Some(TRY_AGAIN),
+            Self::Idle => Some("connect again"),
             Self::Protocol | Self::Engine => Some(SAME_VERSION),
             Self::Internal => Some("the server's log says more: ask its owner, then try again"),
             _ => None,
@@ -335,7 +362,8 @@ impl ErrorCode {
             Self::Timeout => "the server was too slow for the client's time limit",
             Self::Engine => "the client's side of the computation failed",
             Self::Cancelled => "the client's user cancelled",
-            Self::Internal | Self::Stopping | Self::Other(_) => "the client failed",
+            Self::Damaged => "the connection damaged what the server sent",
+            Self::Internal | Self::Stopping | Self::Idle | Self::Other(_) => "the client failed",
         }
     }
 }
@@ -353,12 +381,16 @@ impl SessionError {
             | Self::Prepared { .. }
             | Self::Store(StoreError::TooLarge { .. })
             | Self::Quota { .. } => ErrorCode::Limit,
-            Self::TooManyClients { .. } | Self::Memory { .. } => ErrorCode::Busy,
+            Self::TooManyClients { .. } | Self::TooManyConnections { .. } | Self::Memory { .. } => {
+                ErrorCode::Busy
+            }
             Self::Frame(FrameError::Timeout) => ErrorCode::Timeout,
             Self::Store(StoreError::Known { .. }) => ErrorCode::Protocol,
             Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,
+            Self::Damaged | Self::Engine(EngineError::Damaged { .. }) => ErrorCode::Damaged,
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
+            Self::Idle => ErrorCode::Idle,
             Self::Cancelled => ErrorCode::Cancelled,
             Self::Peer { code, .. } => *code,
             Self::Address { .. }
@@ -390,6 +422,7 @@ impl SessionError {
             Self::Frame(_) | Self::Message { .. } | Self::Handshake { .. } | Self::Plan(_) => {
                 Some(SAME_VERSION)
             }
+            Self::Damaged | Self::Engine(EngineError::Damaged { .. }) => Some(TRY_AGAIN),
             Self::Peer { code, .. } => code.advice(),
             Self::System { .. } => Some(
                 "this machine is short of memory, threads or open files: close what needs them",
@@ -420,7 +453,7 @@ mod tests {
         for code in 0..100 {
             assert_eq!(ErrorCode::from_wire(code).to_wire(), code);
         }
-        assert_eq!(ErrorCode::from_wire(12), ErrorCode::Other(12));
+        assert_eq!(ErrorCode::from_wire(99), ErrorCode::Other(99));
     }
 
     #[test]

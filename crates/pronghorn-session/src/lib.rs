@@ -22,7 +22,7 @@
 //! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 16 MiB |
 //! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of a preparation (0, or 1 and 16 bytes) | 64 KiB |
 //! | 6 | `Data` | both | one message of the machines | [`Machine::max_incoming`] |
-//! | 7 | `Done` | server | postcard: images of the batch `u32`, images left (0, or 1 and `u64`) | 64 KiB |
+//! | 7 | `Done` | both | postcard: images of the batch `u32`, images left (0, or 1 and `u64`; 0 from a client), then the transcript's digest (32 bytes) | 64 KiB |
 //! | 8 | `Error` | both | code `u16` ([`ErrorCode`]), UTF-8 text | 4 KiB |
 //! | 9 | `Bye` | client | empty | 0 |
 //! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
@@ -41,12 +41,24 @@
 //!                                 <-    Begun (*)            |
 //! Data ...                        ->    as the machines      | any number
 //!                                 <-    Data ... want        | of batches
+//! Done (**)                       ->                         |
 //!                                 <-    Done                /
 //! Bye                             ->
 //! ```
 //!
 //! (*) Where `Begin` names a preparation, which the client has taken from its store by then. The server takes its half from its own, and the batch
 //! runs without preparation where it has none of that name (any more); the client's half is then destroyed.
+//!
+//! (**) After `Prepare` alone: the server keeps its half once it has compared the client's digest with its own, the client
+//! once it has compared the server's. A prediction leaves nothing with the server, so there the client alone compares, before
+//! it returns outputs or keeps what the server published, and no message is added.
+//!
+//! # Damage on the way
+//!
+//! Both parties hash all frames of a connection but `Error`, both ways, each with its sender, kind and length
+//! ([`transcript`]). `Done` ends with the digest of all frames up to itself, its own fields included. Where the two differ
+//! the line or a proxy changed something: the batch ends with [`SessionError::Damaged`], nothing of it is used or kept, and a
+//! new connection may try again.
 //!
 //! Either side sends `Error` at any time and closes. The server refuses another version, another trust
 //! level than its plan's and another plan than the client expects; the client checks all three again,
@@ -82,6 +94,7 @@ mod refill;
 mod server;
 pub mod store;
 mod text;
+pub mod transcript;
 mod transport;
 
 pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats};

@@ -1,12 +1,20 @@
 //! What a server allows.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
+
+use pronghorn_plan::{Plan, TrustLevel, cost};
+
+use crate::error::SessionError;
 
 /// What a server allows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Clients at once; more are refused with an error that says so.
     pub max_clients: usize,
+    /// Connections of one IPv4 address or IPv6 /64 network at once, those that have not introduced themselves included; more are
+    /// refused with an error that says so. None: half of `max_clients`, at least two, and any number from this machine itself,
+    /// since a proxy on it gives all its clients one address.
+    pub max_connections_per_address: Option<usize>,
     /// Images in one batch; none: what the plan says.
     pub max_images_per_batch: Option<usize>,
     /// Images one client may ask for as long as the server runs; none: no limit. Without
@@ -22,17 +30,25 @@ pub struct Limits {
     /// Bytes that prepared batches of all clients may take, in memory or on the disk; further ones take the place of the oldest, and a larger
     /// one is refused.
     pub max_prepared_bytes: u64,
-    /// How long a client may be silent between two messages, and take to read what it is sent.
+    /// How long a client may be silent between two messages of a batch, and read nothing of what it is sent.
     pub idle_timeout: Duration,
-    /// How long a message may take from its first byte to its last, a second more for each 64 KiB; also how
-    /// long a new client may take to introduce itself.
+    /// How long a message may take from its first byte to its last, a second more for each 64 KiB; also how long none of its
+    /// bytes may come.
     pub message_timeout: Duration,
+    /// How long a new client may take to introduce itself. It has no place until then.
+    pub hello_timeout: Duration,
+    /// How long a connection may rest before its first batch and between two; none: `idle_timeout`. Clients connect again by
+    /// themselves. What was prepared is kept.
+    pub keep_alive: Option<Duration>,
+    /// How long a client whose batch holds memory may be silent, or read nothing, while others wait for memory.
+    pub contended_timeout: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             max_clients: 16,
+            max_connections_per_address: None,
             max_images_per_batch: None,
             max_images_per_client: None,
             max_memory: None,
@@ -40,6 +56,100 @@ impl Default for Limits {
             max_prepared_bytes: 1 << 30,
             idle_timeout: Duration::from_secs(300),
             message_timeout: Duration::from_secs(30),
+            hello_timeout: Duration::from_secs(5),
+            keep_alive: None,
+            contended_timeout: Duration::from_secs(5),
         }
+    }
+}
+
+impl Limits {
+    /// Most connections of a client's address.
+    pub(crate) fn connections_of(&self, client: IpAddr) -> usize {
+        match self.max_connections_per_address {
+            Some(most) => most,
+            None if client.to_canonical().is_loopback() => usize::MAX,
+            None => (self.max_clients / 2).max(2),
+        }
+    }
+
+    pub(crate) fn keep_alive(&self) -> Duration {
+        self.keep_alive.unwrap_or(self.idle_timeout)
+    }
+}
+
+/// Most images a batch, and bytes all batches share.
+///
+/// # Errors
+/// When the limits let nothing through.
+pub(crate) fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64), SessionError> {
+    let refused = |field, reason: String| Err(SessionError::Limits { field, reason });
+    if limits.max_clients == 0 {
+        return refused("max_clients", "it is 0, which lets nobody in".into());
+    }
+    if limits.max_connections_per_address == Some(0) {
+        return refused(
+            "max_connections_per_address",
+            "it is 0, which lets nobody in".into(),
+        );
+    }
+    if limits.max_images_per_batch == Some(0) {
+        return refused(
+            "max_images_per_batch",
+            "it is 0, which lets nothing through".into(),
+        );
+    }
+    let timeouts = [
+        limits.idle_timeout,
+        limits.message_timeout,
+        limits.hello_timeout,
+        limits.contended_timeout,
+        limits.keep_alive(),
+    ];
+    if timeouts.iter().any(Duration::is_zero) {
+        return refused(
+            "timeouts",
+            "one is 0, which leaves nobody the time to answer".into(),
+        );
+    }
+    let least = plan.charged(1) as u64;
+    if let Some(most) = limits.max_images_per_client.filter(|&most| most < least) {
+        return refused(
+            "max_images_per_client",
+            format!(
+                "it is {most}, and every batch of this plan counts as the {least} images that its ciphertexts hold: allow at least as many"
+            ),
+        );
+    }
+    let wanted = limits
+        .max_images_per_batch
+        .unwrap_or(usize::MAX)
+        .min(plan.max_batch());
+    let Some(memory) = limits.max_memory else {
+        let run = cost::memory(plan, wanted).server;
+        // Nothing larger than the store is ever read from it.
+        let prepared = halves(plan, wanted).min(limits.max_prepared_bytes.saturating_mul(2));
+        return Ok((wanted, run.saturating_add(prepared)));
+    };
+    match cost::max_batch(plan, memory) {
+        Ok(fits) => Ok((wanted.min(fits), memory)),
+        Err((_, needed)) => refused(
+            "max_memory",
+            format!("one image needs {needed} bytes, and {memory} are allowed"),
+        ),
+    }
+}
+
+/// Bytes that a prepared batch takes: of its run, and of the server's half while it is read.
+pub(crate) fn memory_to_use(plan: &Plan, batch: usize) -> u64 {
+    let run = cost::memory(plan, batch).server;
+    run.saturating_add(halves(plan, batch))
+}
+
+/// Bytes of the server's half of a prepared batch while it is read: in the file, and laid out.
+fn halves(plan: &Plan, batch: usize) -> u64 {
+    match plan.trust() {
+        TrustLevel::TwoParty => cost::prepared(plan, batch).memory.server.saturating_mul(2),
+        _ => 0,
     }
 }

@@ -3,13 +3,9 @@
 use std::{
     io::{BufRead, BufReader, BufWriter, Read, Write},
     net::Shutdown,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{
-            Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
-            sync_channel,
-        },
+    sync::mpsc::{
+        Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
+        sync_channel,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -19,7 +15,9 @@ use crate::{
     error::SessionError,
     frame::{self, Accept, FrameError, HEADER_BYTES, Kind},
     message::ErrorMessage,
-    transport::{Timed, Transport},
+    store::file::Party,
+    transcript::Transcript,
+    transport::{Ends, Holding, Timed, Transport},
 };
 
 /// Messages that wait for the writer.
@@ -34,26 +32,33 @@ const SLOWEST: usize = 64 << 10;
 /// How long a failed session goes on for, so that its last words arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long a look at a resting connection takes.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// How long last words wait before they try the queue again.
 const LINGER_STEP: Duration = Duration::from_millis(5);
 
 /// Time limits of one side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// Between messages.
+    /// Until a message begins to come, and while none of its bytes can be sent.
     pub idle: Duration,
-    /// Within a message.
+    /// Within a message that comes: between two bytes, and over all with a second more for each [`SLOWEST`] bytes.
     pub message: Duration,
 }
 
 /// A connection in use.
 pub(crate) struct Link {
+    /// Whose end this is.
+    party: Party,
+    /// All frames so far but `Error`.
+    transcript: Transcript,
     reader: BufReader<Timed>,
     /// None once closed.
     writer: Option<Writer>,
     control: Box<dyn Transport>,
     timeouts: Timeouts,
-    stopping: Arc<AtomicBool>,
+    ends: Ends,
     /// Counters of this connection.
     pub traffic: Traffic,
 }
@@ -66,12 +71,24 @@ pub(crate) struct Traffic {
     pub messages: u64,
 }
 
+impl Traffic {
+    /// With what went over an earlier connection.
+    pub(crate) fn after(self, earlier: Self) -> Self {
+        Self {
+            bytes_sent: earlier.bytes_sent + self.bytes_sent,
+            bytes_received: earlier.bytes_received + self.bytes_received,
+            messages: earlier.messages + self.messages,
+        }
+    }
+}
+
 impl Link {
-    /// Takes over a connection; `stopping` makes the next send or receive fail, and ends the waiting of one under way.
+    /// Takes over a connection; `ends` make the next send or receive fail, and end the waiting of one under way.
     pub(crate) fn new(
+        party: Party,
         transport: Box<dyn Transport>,
         timeouts: Timeouts,
-        stopping: Arc<AtomicBool>,
+        ends: Ends,
     ) -> Result<Self, SessionError> {
         let handle = || {
             transport
@@ -83,11 +100,13 @@ impl Link {
         };
         let (control, writing) = (handle()?, handle()?);
         Ok(Self {
-            writer: Some(Writer::start(writing, timeouts, stopping.clone())?),
-            reader: BufReader::with_capacity(BUFFER, Timed::new(transport, stopping.clone())),
+            party,
+            transcript: Transcript::default(),
+            writer: Some(Writer::start(writing, timeouts, ends.clone())?),
+            reader: BufReader::with_capacity(BUFFER, Timed::new(transport, ends.clone())),
             control,
             timeouts,
-            stopping,
+            ends,
             traffic: Traffic::default(),
         })
     }
@@ -103,9 +122,13 @@ impl Link {
         buffer
     }
 
-    /// Queues a frame; blocks only while the queue is full.
-    pub(crate) fn send(&mut self, kind: Kind, payload: Vec<u8>) -> Result<(), SessionError> {
+    /// Queues a frame; blocks only while the queue is full. `Done` is sealed with the transcript's digest.
+    pub(crate) fn send(&mut self, kind: Kind, mut payload: Vec<u8>) -> Result<(), SessionError> {
         self.check_stop()?;
+        match kind {
+            Kind::Done => self.transcript.seal(self.party, kind, &mut payload),
+            _ => self.transcript.absorb(self.party, kind, &payload),
+        }
         let bytes = (HEADER_BYTES + payload.len()) as u64;
         let writer = self.writer.as_ref().ok_or(SessionError::Over)?;
         if writer.queue.send((kind, payload)).is_err() {
@@ -116,7 +139,8 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes [`SessionError::Peer`].
+    /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes [`SessionError::Peer`]. `Done`
+    /// comes without its digest, which is checked.
     pub(crate) fn receive(
         &mut self,
         accept: &[Accept],
@@ -134,15 +158,69 @@ impl Link {
     ) -> Result<Kind, SessionError> {
         self.check_stop()?;
         let received = self.receive_frame(idle, accept, payload);
+        self.received(received, payload)
+    }
+
+    /// The peer's first frame, all of which must come within a limit.
+    pub(crate) fn receive_first(
+        &mut self,
+        limit: Duration,
+        accept: &[Accept],
+        payload: &mut Vec<u8>,
+    ) -> Result<Kind, SessionError> {
+        self.check_stop()?;
+        self.reader.get_mut().allow(limit, limit);
+        let received = frame::read_frame(&mut self.reader, accept, payload);
+        self.received(received, payload)
+    }
+
+    /// Counts a frame and adds it to the transcript.
+    fn received(
+        &mut self,
+        received: Result<Kind, FrameError>,
+        payload: &mut Vec<u8>,
+    ) -> Result<Kind, SessionError> {
         // A server that stops cuts the line: that is why it ended, whatever the line says.
         let kind = received.map_err(|error| self.check_stop().err().unwrap_or(error.into()))?;
         self.traffic.bytes_received += (HEADER_BYTES + payload.len()) as u64;
         self.traffic.messages += 1;
-        if kind == Kind::Error {
-            let ErrorMessage { code, text } = ErrorMessage::decode(payload)?;
-            return Err(SessionError::Peer { code, text });
+        let sender = self.party.peer();
+        match kind {
+            Kind::Error => {
+                let ErrorMessage { code, text } = ErrorMessage::decode(payload)?;
+                return Err(SessionError::Peer { code, text });
+            }
+            Kind::Done => self.transcript.open(sender, kind, payload)?,
+            _ => self.transcript.absorb(sender, kind, payload),
         }
         Ok(kind)
+    }
+
+    /// Says that the session holds memory that others may wait for, until the result is dropped.
+    pub(crate) fn holds_memory(&self) -> Holding {
+        self.ends.hold()
+    }
+
+    /// Waits until the peer's next message begins.
+    ///
+    /// # Errors
+    /// When nothing comes within `rest`, or the connection has ended.
+    pub(crate) fn rest(&mut self, rest: Duration) -> Result<(), SessionError> {
+        self.reader.get_mut().allow(rest, rest);
+        let begun = match self.reader.fill_buf() {
+            Ok(bytes) if bytes.is_empty() => Err(FrameError::Closed),
+            begun => begun.map(drop).map_err(FrameError::from),
+        };
+        begun.map_err(|error| self.check_stop().err().unwrap_or(error.into()))
+    }
+
+    /// Why the peer has ended a connection on which it is this side's turn; none where it has not.
+    pub(crate) fn look(&mut self) -> Option<SessionError> {
+        match self.rest(LOOK) {
+            Err(SessionError::Frame(FrameError::Timeout)) => None,
+            Err(error) => Some(error),
+            Ok(()) => self.receive(&[], &mut Vec::new()).err(),
+        }
     }
 
     fn receive_frame(
@@ -151,15 +229,16 @@ impl Link {
         accept: &[Accept],
         payload: &mut Vec<u8>,
     ) -> Result<Kind, FrameError> {
-        self.reader.get_mut().allow(idle);
+        self.reader.get_mut().allow(idle, idle);
         if self.reader.fill_buf()?.is_empty() {
             return Err(FrameError::Closed);
         }
-        self.reader.get_mut().allow(self.timeouts.message);
+        let message = self.timeouts.message;
+        self.reader.get_mut().allow(message, message);
         let header = frame::read_header(&mut self.reader, accept)?;
         self.reader
             .get_mut()
-            .allow(with_length(self.timeouts.message, header.length));
+            .allow(with_length(message, header.length), message);
         frame::read_payload(&mut self.reader, header.length, payload)?;
         Ok(header.kind)
     }
@@ -184,13 +263,13 @@ impl Link {
     /// Reads until the peer has closed too: closing with unread data would reset the connection and might
     /// destroy the last words on their way.
     fn drain(&mut self) {
-        self.reader.get_mut().allow(LINGER);
+        self.reader.get_mut().allow(LINGER, LINGER);
         let mut waste = [0; 4096];
         while matches!(self.reader.read(&mut waste), Ok(read) if read > 0) {}
     }
 
     fn check_stop(&self) -> Result<(), SessionError> {
-        if self.stopping.load(Ordering::SeqCst) {
+        if self.ends.is_stopping() {
             Err(SessionError::Stopping)
         } else {
             Ok(())
@@ -238,13 +317,13 @@ impl Writer {
     fn start(
         transport: Box<dyn Transport>,
         timeouts: Timeouts,
-        stopping: Arc<AtomicBool>,
+        ends: Ends,
     ) -> Result<Self, SessionError> {
         let (queue, jobs) = sync_channel(QUEUE);
         let (give_back, used) = channel();
         let thread = thread::Builder::new()
             .name("pronghorn writer".into())
-            .spawn(move || write_all(&jobs, &give_back, Timed::new(transport, stopping), timeouts))
+            .spawn(move || write_all(&jobs, &give_back, Timed::new(transport, ends), timeouts))
             .map_err(|source| SessionError::System {
                 what: "a thread",
                 source,
@@ -313,16 +392,88 @@ fn write_all(
         };
         writer
             .get_mut()
-            .allow(with_length(timeouts.idle, payload.len()));
+            .allow(with_length(timeouts.idle, payload.len()), timeouts.idle);
         if let Err(error) = frame::write_frame(&mut writer, kind, &payload) {
             break Err(error);
         }
-        // The session may have stopped asking for buffers.
-        let _ = give_back.send(payload);
+        // Only these were taken from the pool: with others it would grow by a buffer a batch.
+        if kind == Kind::Data {
+            // The session may have stopped asking for buffers.
+            let _ = give_back.send(payload);
+        }
     };
     if result.is_err() {
         // What is left in the buffer must not be tried again on drop.
         let _ = writer.into_parts();
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::frame::MAX_HANDSHAKE;
+
+    fn link(party: Party, stream: TcpStream) -> Link {
+        stream.set_nodelay(true).expect("it is connected");
+        let limit = Duration::from_secs(100);
+        let timeouts = Timeouts {
+            idle: limit,
+            message: limit,
+        };
+        Link::new(party, Box::new(stream), timeouts, Ends::default()).expect("handles are left")
+    }
+
+    /// Both ends of a connection.
+    fn links() -> [Link; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let near = TcpStream::connect(address).expect("it listens");
+        let (far, _) = listener.accept().expect("it was connected");
+        [link(Party::Client, near), link(Party::Server, far)]
+    }
+
+    fn send(link: &mut Link, kind: Kind, length: usize) {
+        let mut payload = match kind {
+            Kind::Data => link.buffer(),
+            _ => Vec::new(),
+        };
+        payload.resize(length, 1);
+        link.send(kind, payload).expect("the peer reads");
+    }
+
+    /// Buffers that wait to be used again, all of which are taken out.
+    fn pooled(link: &mut Link) -> usize {
+        thread::sleep(Duration::from_millis(100));
+        let writer = link.writer.as_ref().expect("it is open");
+        writer.used.try_iter().count()
+    }
+
+    #[test]
+    fn many_predictions_keep_few_buffers() {
+        let [mut client, mut server] = links();
+        let mut payload = Vec::new();
+        for _ in 0..300 {
+            for (from_client, kind) in [
+                (true, Kind::Begin),
+                (true, Kind::Data),
+                (false, Kind::Data),
+                (false, Kind::Done),
+            ] {
+                let (from, to) = match from_client {
+                    true => (&mut client, &mut server),
+                    false => (&mut server, &mut client),
+                };
+                send(from, kind, 1000);
+                to.receive(&[(kind, MAX_HANDSHAKE)], &mut payload)
+                    .expect("it was sent");
+            }
+        }
+        // Those that wait for the writer, the one being written and the one being filled.
+        for link in [&mut client, &mut server] {
+            assert!(pooled(link) <= QUEUE + 2);
+        }
+    }
 }

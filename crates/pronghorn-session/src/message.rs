@@ -73,7 +73,8 @@ pub struct Begun {
     pub prepared: bool,
 }
 
-/// The server ends a batch, or its preparation.
+/// The server ends a batch, or its preparation; the client ends a preparation so before it does. The frame is sealed:
+/// [`transcript`](crate::transcript).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Images of the batch.

@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -20,13 +23,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An amount that sessions take from and give back to.
 pub(crate) struct Pool {
     total: u64,
-    state: Mutex<PoolState>,
+    left: Mutex<u64>,
     changed: Condvar,
-}
-
-struct PoolState {
-    left: u64,
-    closed: bool,
 }
 
 /// What was taken; given back on drop.
@@ -39,10 +37,7 @@ impl Pool {
     pub(crate) fn new(total: u64) -> Self {
         Self {
             total,
-            state: Mutex::new(PoolState {
-                left: total,
-                closed: false,
-            }),
+            left: Mutex::new(total),
             changed: Condvar::new(),
         }
     }
@@ -51,31 +46,138 @@ impl Pool {
         self.total
     }
 
-    /// Takes `amount`, waiting for it as long as `patience`; none when it does not come, or the pool is closed.
+    /// Takes `amount`, waiting for it as long as `patience`; none when it does not come.
     pub(crate) fn take(&self, amount: u64, patience: Duration) -> Option<Taken<'_>> {
         if amount > self.total {
             return None;
         }
-        let deadline = Instant::now().checked_add(patience);
-        let mut state = lock(&self.state);
-        while !state.closed && state.left < amount {
-            let left = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
-                return None;
-            }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-        if state.closed {
+        let enough = |left: &mut u64| *left < amount;
+        let waited = self
+            .changed
+            .wait_timeout_while(lock(&self.left), patience, enough);
+        let (mut left, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *left < amount {
             return None;
         }
-        state.left -= amount;
+        *left -= amount;
         Some(Taken { pool: self, amount })
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *lock(&self.pool.left) += self.amount;
+        self.pool.changed.notify_all();
+    }
+}
+
+/// Bytes that the batches of all clients share. Of those who wait the address that holds least comes first, and nobody passes it: so
+/// one address does not keep others out, nor small batches a large one.
+pub(crate) struct Memory {
+    total: u64,
+    state: Mutex<MemoryState>,
+    changed: Condvar,
+    /// Batches that wait, for those who hold what these wait for.
+    waiting: Arc<AtomicUsize>,
+}
+
+struct MemoryState {
+    left: u64,
+    closed: bool,
+    held: HashMap<IpAddr, u64>,
+    /// Tickets, and whose they are.
+    queue: Vec<(u64, IpAddr)>,
+    next: u64,
+}
+
+/// Bytes of it; given back on drop.
+pub(crate) struct Share<'a> {
+    memory: &'a Memory,
+    client: IpAddr,
+    amount: u64,
+}
+
+impl MemoryState {
+    /// Whose turn it is.
+    fn first(&self) -> Option<u64> {
+        let held = |client: &IpAddr| self.held.get(client).copied().unwrap_or(0);
+        let turn = |&&(ticket, client): &&(u64, IpAddr)| (held(&client), ticket);
+        self.queue
+            .iter()
+            .min_by_key(turn)
+            .map(|&(ticket, _)| ticket)
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(total: u64) -> Self {
+        Self {
+            total,
+            state: Mutex::new(MemoryState {
+                left: total,
+                closed: false,
+                held: HashMap::new(),
+                queue: Vec::new(),
+                next: 0,
+            }),
+            changed: Condvar::new(),
+            waiting: Arc::default(),
+        }
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many batches wait, now and later.
+    pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
+        self.waiting.clone()
+    }
+
+    /// Takes `amount`, waiting for it as long as `patience`; none when it does not come, or the memory is closed.
+    pub(crate) fn take(
+        &self,
+        client: IpAddr,
+        amount: u64,
+        patience: Duration,
+    ) -> Option<Share<'_>> {
+        if amount > self.total {
+            return None;
+        }
+        let client = network(client);
+        let started = Instant::now();
+        let mut state = lock(&self.state);
+        let ticket = state.next;
+        state.next += 1;
+        state.queue.push((ticket, client));
+        let granted = loop {
+            if state.closed {
+                break false;
+            }
+            if state.left >= amount && state.first() == Some(ticket) {
+                break true;
+            }
+            let left = patience.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                break false;
+            }
+            self.waiting.store(state.queue.len(), Ordering::SeqCst);
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        state.queue.retain(|(other, _)| *other != ticket);
+        self.waiting.store(state.queue.len(), Ordering::SeqCst);
+        // It is another's turn now.
+        self.changed.notify_all();
+        granted.then(|| {
+            state.left -= amount;
+            *state.held.entry(client).or_default() += amount;
+            Share {
+                memory: self,
+                client,
+                amount,
+            }
+        })
     }
 
     /// Ends all waiting.
@@ -85,10 +187,18 @@ impl Pool {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Share<'_> {
     fn drop(&mut self) {
-        lock(&self.pool.state).left += self.amount;
-        self.pool.changed.notify_all();
+        let mut state = lock(&self.memory.state);
+        state.left += self.amount;
+        if let Some(held) = state.held.get_mut(&self.client) {
+            *held -= self.amount;
+            if *held == 0 {
+                state.held.remove(&self.client);
+            }
+        }
+        drop(state);
+        self.memory.changed.notify_all();
     }
 }
 
@@ -165,14 +275,52 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pool_ends_waiting() {
-        let pool = Pool::new(1);
-        let _one = pool.take(1, NONE);
+    fn closed_memory_ends_waiting() {
+        let memory = Memory::new(1);
+        let client = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let _one = memory.take(client, 1, NONE);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.take(1, Duration::MAX).is_none());
-            pool.close();
+            let waiting = scope.spawn(|| memory.take(client, 1, Duration::MAX).is_none());
+            memory.close();
             assert!(waiting.join().expect("no panic"));
         });
+    }
+
+    /// A client that asks for more and more does not go before one that has nothing, though it came first.
+    #[test]
+    fn who_holds_least_gets_memory_first() {
+        let memory = Memory::new(11);
+        let [greedy, other]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
+        let six = memory.take(greedy, 6, NONE).expect("eleven are there");
+        let four = memory.take(greedy, 4, NONE).expect("five are left");
+        let _one = memory.take(greedy, 1, NONE).expect("one is left");
+        assert!(memory.take(other, 1, NONE).is_none() && memory.take(other, 12, NONE).is_none());
+        let waiting = |count| {
+            while memory.waiting().load(Ordering::SeqCst) != count {
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let order = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            let take = |client, amount| {
+                let (memory, order) = (&memory, &order);
+                scope.spawn(move || {
+                    let share = memory.take(client, amount, Duration::MAX);
+                    lock(order).push((client, amount));
+                    drop(share);
+                })
+            };
+            take(greedy, 4);
+            waiting(1);
+            take(other, 7);
+            waiting(2);
+            // Enough for the first who came, and not for the one whose turn it is.
+            drop(four);
+            thread::sleep(Duration::from_millis(20));
+            assert!(lock(&order).is_empty());
+            drop(six);
+        });
+        assert_eq!(*lock(&order), [(other, 7), (greedy, 4)]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -58,33 +58,99 @@ impl Transport for TcpStream {
     }
 }
 
-/// A transport with a deadline over any number of reads and writes, so that a peer who sends a byte now and
-/// then gains nothing. Waiting ends soon after `stopping` is set, with `ConnectionAborted`.
-pub(crate) struct Timed {
-    transport: Box<dyn Transport>,
-    deadline: Instant,
+/// What ends waiting on a transport beside its time limits.
+#[derive(Clone, Default)]
+pub(crate) struct Ends {
     stopping: Arc<AtomicBool>,
+    /// Set while this session holds what others may wait for.
+    holding: Arc<AtomicBool>,
+    /// How many wait.
+    waiting: Arc<AtomicUsize>,
+    /// How long they wait for a peer that is silent.
+    contended: Duration,
 }
 
-impl Timed {
-    pub(crate) fn new(transport: Box<dyn Transport>, stopping: Arc<AtomicBool>) -> Self {
+impl Ends {
+    /// For a session that shares nothing.
+    pub(crate) fn alone(stopping: Arc<AtomicBool>) -> Self {
         Self {
-            transport,
-            deadline: Instant::now(),
             stopping,
+            ..Self::default()
         }
     }
 
-    /// Reads and writes fail once `time` has passed from now.
-    pub(crate) fn allow(&mut self, time: Duration) {
+    /// For one of several that share what `waiting` others wait for.
+    pub(crate) fn sharing(
+        stopping: Arc<AtomicBool>,
+        waiting: Arc<AtomicUsize>,
+        contended: Duration,
+    ) -> Self {
+        Self {
+            stopping,
+            waiting,
+            contended,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Says that the session holds what others may wait for, until the result is dropped.
+    pub(crate) fn hold(&self) -> Holding {
+        self.holding.store(true, Ordering::SeqCst);
+        Holding(self.holding.clone())
+    }
+
+    fn is_contended(&self) -> bool {
+        self.holding.load(Ordering::SeqCst) && self.waiting.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// As long as it is there a session holds what others may wait for.
+pub(crate) struct Holding(Arc<AtomicBool>);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A transport with a deadline over any number of reads and writes, so that a peer who sends a byte now and
+/// then gains nothing, and with a limit on how long none moves. Waiting ends soon after the session is
+/// stopped, with `ConnectionAborted`, and where others have waited too long for what it holds.
+pub(crate) struct Timed {
+    transport: Box<dyn Transport>,
+    deadline: Instant,
+    /// How long no byte may move.
+    stall: Duration,
+    ends: Ends,
+}
+
+impl Timed {
+    pub(crate) fn new(transport: Box<dyn Transport>, ends: Ends) -> Self {
+        Self {
+            transport,
+            deadline: Instant::now(),
+            stall: Duration::MAX,
+            ends,
+        }
+    }
+
+    /// Reads and writes fail once `time` has passed from now, or no byte has moved for `stall`.
+    pub(crate) fn allow(&mut self, time: Duration, stall: Duration) {
         // A limit beyond the clock's range is none that anybody lives to see.
         let far = || Instant::now() + Duration::from_secs(1 << 30);
         self.deadline = Instant::now().checked_add(time).unwrap_or_else(far);
+        self.stall = stall;
     }
 
-    /// How long the next read or write may wait: a tick, and no longer than until the deadline.
-    fn patience(&self) -> io::Result<Duration> {
+    /// How long the next read or write may wait, where none has moved a byte since `moved`: a tick, and no longer than the
+    /// limits.
+    fn patience(&self, moved: Instant) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = left.min(self.stall.saturating_sub(moved.elapsed()));
         if left.is_zero() {
             Err(io::ErrorKind::TimedOut.into())
         } else {
@@ -97,14 +163,21 @@ impl Timed {
         &mut self,
         mut attempt: impl FnMut(&mut dyn Transport, Duration) -> io::Result<usize>,
     ) -> io::Result<usize> {
+        let moved = Instant::now();
+        let mut contended: Option<Instant> = None;
         loop {
-            let patience = self.patience()?;
+            let patience = self.patience(moved)?;
             match attempt(self.transport.as_mut(), patience) {
                 Err(error) if is_pause(&error) => {}
                 moved => return moved,
             }
-            if self.stopping.load(Ordering::SeqCst) {
+            if self.ends.is_stopping() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            let since = contended.unwrap_or_else(Instant::now);
+            contended = self.ends.is_contended().then_some(since);
+            if contended.is_some_and(|since| since.elapsed() >= self.ends.contended) {
+                return Err(io::ErrorKind::TimedOut.into());
             }
         }
     }

@@ -420,7 +420,12 @@ fn silence_is_ended() {
             1 => Raw::greeted(running.address()).0,
             _ => Raw::begun(running.address(), 1),
         };
-        assert_eq!(raw.expect_error().code, ErrorCode::Timeout);
+        // Between batches a client may come back by itself.
+        let code = match stage {
+            1 => ErrorCode::Idle,
+            _ => ErrorCode::Timeout,
+        };
+        assert_eq!(raw.expect_error().code, code);
         drop(raw);
         running.serves_a_good_client(predicts);
         running.wait_until_empty();

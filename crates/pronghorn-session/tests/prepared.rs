@@ -19,7 +19,7 @@ use pronghorn_engine::{ClientKeys, ClientPreparation, Machine, ServerModel, Want
 use pronghorn_plan::{Plan, TrustLevel, cost};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, Limits, Prediction, Server, SessionError,
-    frame::{self, Kind, MAX_HANDSHAKE},
+    frame::{Kind, MAX_HANDSHAKE},
     in_process,
     message::{self, Begin, Begun, ClientHello, Hello, Prepare, ServerHello},
     store::{Name, StoreError},
@@ -336,9 +336,8 @@ fn greeted(address: SocketAddr) -> (Raw, ServerHello) {
 }
 
 fn receive(raw: &mut Raw, kind: Kind) -> Vec<u8> {
-    let mut payload = Vec::new();
     let accept = [(kind, 1 << 30)];
-    let found = frame::read_frame(&mut raw.0, &accept, &mut payload).expect("a frame comes");
+    let (found, payload) = raw.receive(&accept).expect("a frame comes");
     assert_eq!(found, kind, "{}", String::from_utf8_lossy(&payload));
     payload
 }
@@ -383,21 +382,21 @@ fn prepares(raw: &mut Raw, keys: &ClientKeys, name: Name, tampered: usize) -> bo
                 raw.send(Kind::Data, &message);
             }
             Want::Receive => {
-                let mut payload = Vec::new();
                 let accept = [(Kind::Data, machine.max_incoming())];
-                match frame::read_frame(&mut raw.0, &accept, &mut payload) {
-                    Ok(Kind::Data) => machine.receive(&payload).expect("an honest server"),
+                match raw.receive(&accept) {
+                    Ok((Kind::Data, payload)) => {
+                        machine.receive(&payload).expect("an honest server")
+                    }
                     _ => return false,
                 }
             }
             Want::Done => break,
         }
     }
-    let mut payload = Vec::new();
-    let accept = [(Kind::Done, MAX_HANDSHAKE)];
+    raw.send_done(3);
     matches!(
-        frame::read_frame(&mut raw.0, &accept, &mut payload),
-        Ok(Kind::Done)
+        raw.receive(&[(Kind::Done, MAX_HANDSHAKE)]),
+        Ok((Kind::Done, _))
     )
 }
 

@@ -24,7 +24,7 @@ use super::{
     client::CoefficientClient,
     product::{Weights, multiply_reference},
     publication::{
-        self, ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
+        self, Bound, ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
         ServerPublication, Slot,
     },
     server::{CoefficientServer, PreparedLayer},
@@ -289,28 +289,38 @@ fn parties(plan: &Plan, weights: u64, secret: [u8; 32]) -> Parties {
     }
 }
 
-fn exchange(
+fn exchange(client: &mut dyn Machine<Error = EngineError>, server: &mut dyn Machine<Error = EngineError>) -> Result<(), EngineError> {
+    exchange_with(client, server, &mut |_, _| false).1
+}
+
+/// The same over a line that changes messages, given by their number; whether it changed one, and what came of it.
+fn exchange_with(
     client: &mut dyn Machine<Error = EngineError>,
     server: &mut dyn Machine<Error = EngineError>,
-) -> Result<(), EngineError> {
-    let mut message = Vec::new();
-    loop {
-        message.clear();
-        match (client.want(), server.want()) {
-            (Want::Send, Want::Receive) => {
-                client.send(&mut message)?;
-                assert!(message.len() <= server.max_incoming());
-                server.receive(&message)?;
-            }
-            (Want::Receive, Want::Send) => {
-                server.send(&mut message)?;
-                assert!(message.len() <= client.max_incoming());
-                client.receive(&message)?;
-            }
-            (Want::Done, Want::Done) => return Ok(()),
+    change: &mut dyn FnMut(usize, &mut Vec<u8>) -> bool,
+) -> (bool, Result<(), EngineError>) {
+    let mut changed = false;
+    let mut number = 0;
+    let mut pass = |from: &mut dyn Machine<Error = EngineError>, to: &mut dyn Machine<Error = EngineError>| {
+        let mut message = Vec::new();
+        from.send(&mut message)?;
+        assert!(message.len() <= to.max_incoming());
+        changed |= change(number, &mut message);
+        number += 1;
+        to.receive(&message)
+    };
+    let result = loop {
+        let passed = match (client.want(), server.want()) {
+            (Want::Send, Want::Receive) => pass(client, server),
+            (Want::Receive, Want::Send) => pass(server, client),
+            (Want::Done, Want::Done) => break Ok(()),
             wants => panic!("stuck: {wants:?}"),
+        };
+        if passed.is_err() {
+            break passed;
         }
-    }
+    };
+    (changed, result)
 }
 
 fn published(
@@ -381,6 +391,13 @@ fn a_stored_publication_serves_where_the_secret_is_the_same() {
     }
 }
 
+/// A client's request with its digest.
+fn request(epoch: &[u8; 32], seed: &[u8; 32], images: u32, wanted: u8) -> Vec<u8> {
+    let fields = [&seed[..], &images.to_le_bytes(), &[wanted]].concat();
+    let digest = Bound::new(epoch, &fields).digest();
+    [fields, digest.to_vec()].concat()
+}
+
 /// What is left of the difference of two publications without `(f - f') a`: nothing where both hide behind the same numbers.
 fn difference(plan: &Plan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
     let linear = linear_of(plan, 1);
@@ -403,15 +420,20 @@ fn difference(plan: &Plan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
         };
         let mut message = Vec::new();
         server.send(&mut message).unwrap();
-        let request = [&names[..], &1u32.to_le_bytes(), &[1]].concat();
-        server.receive(&request).unwrap();
+        let epoch = message.as_slice().try_into().unwrap();
+        server.receive(&request(&epoch, &names, 1, 1)).unwrap();
         let mut bytes = Vec::new();
         while server.want() == Want::Send {
             message.clear();
             server.send(&mut message).unwrap();
             bytes.extend_from_slice(&message);
         }
-        let read = PublicationClient::read(plan, ([0; 32], seed), &bytes).unwrap();
+        // As if it had been asked for as clients do.
+        let polynomials = bytes.len() - 32;
+        let all = request(&epoch, &seed, PUBLICATION_GRANT as u32, 1);
+        let receipt = [&all[..37], &bytes[..polynomials]].concat();
+        bytes[polynomials..].copy_from_slice(&Bound::new(&epoch, &receipt).digest());
+        let read = PublicationClient::read(plan, (epoch, seed), &bytes).unwrap();
         let mut sum = words_of(&read.steps[1])[..n].to_vec();
         let (mut filter, mut a) = (vec![0; n], vec![0; n]);
         prepared::<u64>(plan, 1, weights).filter(&layout, &ring, 0, 0, &mut filter);
@@ -447,8 +469,8 @@ fn publications_of_other_secrets_hide_behind_other_numbers() {
 fn hostile_requests_for_a_publication_are_refused() {
     let plan = plan(&small_geometry(), WordSize::U64, 1);
     let most = PUBLICATION_GRANT as u32;
-    let request =
-        |images: u32, wanted: u8| [&[1; 32][..], &images.to_le_bytes(), &[wanted]].concat();
+    let epoch = publication::epoch(&Seed::from_bytes([7; 32]));
+    let request = |images: u32, wanted: u8| request(&epoch, &[1; 32], images, wanted);
     let fails = |message: &[u8]| {
         let mut server = parties(&plan, 1, [7; 32]).server;
         server.send(&mut Vec::new()).unwrap();
@@ -471,12 +493,50 @@ fn hostile_requests_for_a_publication_are_refused() {
     for (images, wanted) in [(2, 1), (most, 1), (2, 0)] {
         assert!(fails(&request(images, wanted)).is_none());
     }
-    for length in [0, 32, 36, 38, 1000] {
+    for length in [0, 37, 68, 70, 1000] {
         let error = fails(&vec![1; length]);
         assert!(
             matches!(error, Some(EngineError::Length { .. })),
             "{length}"
         );
+    }
+}
+
+/// Every bit of what either party sends; the client has something stored, or not.
+#[test]
+fn no_flipped_bit_makes_a_publication_for_another_seed() {
+    let plan = plan(&small_geometry(), WordSize::U64, 1);
+    let (stored, _) = published(&plan, 1, [7; 32]);
+    for offered in [None, Some((stored, 5))] {
+        let flips = |message: usize, bit: usize| {
+            let mut parties = parties(&plan, 1, [7; 32]);
+            let slot = parties.slots.0.clone();
+            let mut client = PublicationClient::new(&plan, 2, offered.clone(), slot).unwrap();
+            exchange_with(&mut client, &mut parties.server, &mut |number, bytes| {
+                let here = number == message && bit < 8 * bytes.len();
+                if here {
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+                here
+            })
+        };
+        let mut messages = 0;
+        while flips(messages, 0).0 {
+            for bit in 0..69 * 8 {
+                let (changed, result) = flips(messages, bit);
+                let noticed = matches!(
+                    result,
+                    Err(EngineError::Damaged { .. } | EngineError::Word { .. })
+                );
+                assert_eq!(
+                    changed, noticed,
+                    "message {messages}, bit {bit}: {result:?}"
+                );
+            }
+            messages += 1;
+        }
+        // The epoch and the request, and without something stored polynomials and their receipt.
+        assert!(messages >= if offered.is_some() { 2 } else { 4 });
     }
 }
 

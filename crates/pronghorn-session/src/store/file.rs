@@ -43,6 +43,16 @@ pub enum Party {
     Server = 2,
 }
 
+impl Party {
+    /// The other one.
+    pub fn peer(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
 /// What a file says of what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

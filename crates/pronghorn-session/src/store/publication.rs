@@ -10,8 +10,11 @@
 //! | 32 | hash of the plan |
 //! | 32 | epoch of the server's secret |
 //! | 32 | seed of all `a` |
-//! | rest | polynomials, as they came |
+//! | rest | polynomials, as they came, and the server's receipt for them |
 //! | 32 | BLAKE3 of all before |
+//!
+//! The receipt names epoch and seed: polynomials that were published for another seed, whose results would be wrong, are none. Files of version 1 have no
+//! receipt, and what they hold is published anew.
 //!
 //! A file beside it, which has part of the seed in its name, counts the images it serves: four bytes are appended, and on the disk, before a connection may use
 //! [`PUBLICATION_GRANT`] of them, and only the length of the file counts. The server's file, 32 bytes, is a secret.
@@ -35,7 +38,7 @@ use super::{
 use crate::text::hex;
 
 const MAGIC: [u8; 8] = *b"PRONGPUB";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const CONTEXT: &str = "pronghorn publication's file";
 const CHECK: usize = 32;
 const HEADER: usize = 8 + 2 + 3 * 32;

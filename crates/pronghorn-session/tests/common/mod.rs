@@ -1,6 +1,8 @@
 //! A server on a thread, a tiny real model, mock machines, and a hand-made client.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod relay;
+
 use std::{
     collections::BTreeMap,
     net::{SocketAddr, TcpStream},
@@ -20,9 +22,12 @@ use pronghorn_plan::{
     BuildOptions, Built, Engine, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT,
 };
 use pronghorn_session::{
-    Client, ConnectOptions, ErrorCode, Limits, Preparing, Server, Service, SessionError,
-    frame::{self, Kind, MAX_HANDSHAKE},
-    message::{self, Begin, ClientHello, ErrorMessage, Hello, ServerHello},
+    Client, ConnectOptions, ErrorCode, FrameError, Limits, Preparing, Server, Service,
+    SessionError,
+    frame::{self, Accept, Kind, MAX_HANDSHAKE},
+    message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
+    store::file::Party,
+    transcript::Transcript,
 };
 
 /// Limits that make tests quick.
@@ -31,6 +36,7 @@ pub fn limits() -> Limits {
         max_clients: 4,
         idle_timeout: Duration::from_millis(400),
         message_timeout: Duration::from_millis(400),
+        hello_timeout: Duration::from_millis(400),
         ..Limits::default()
     }
 }
@@ -40,6 +46,7 @@ pub fn patient() -> Limits {
     Limits {
         idle_timeout: Duration::from_secs(100),
         message_timeout: Duration::from_secs(100),
+        hello_timeout: Duration::from_secs(100),
         ..limits()
     }
 }
@@ -381,8 +388,8 @@ pub fn plays(mut client: Client) {
 
 // A client made by hand.
 
-/// A connection whose frames the test writes itself.
-pub struct Raw(pub TcpStream);
+/// A connection whose frames the test writes itself, and what went over it.
+pub struct Raw(pub TcpStream, pub Transcript);
 
 impl Raw {
     pub fn connect(address: SocketAddr) -> Self {
@@ -393,20 +400,15 @@ impl Raw {
         stream
             .set_write_timeout(Some(Duration::from_secs(30)))
             .unwrap();
-        Self(stream)
+        Self(stream, Transcript::default())
     }
 
     /// With the hellos exchanged.
     pub fn greeted(address: SocketAddr) -> (Self, ServerHello) {
         let mut raw = Self::connect(address);
         raw.send(Kind::ClientHello, &hello().encode());
-        let mut payload = Vec::new();
-        let kind = frame::read_frame(
-            &mut raw.0,
-            &[(Kind::ServerHello, MAX_HANDSHAKE)],
-            &mut payload,
-        )
-        .unwrap();
+        let accept = [(Kind::ServerHello, MAX_HANDSHAKE)];
+        let (kind, payload) = raw.receive(&accept).unwrap();
         assert_eq!(kind, Kind::ServerHello);
         let hello = ServerHello::decode(&payload).unwrap();
         (raw, hello)
@@ -430,7 +432,27 @@ impl Raw {
 
     /// Sends a frame; the server may already have closed.
     pub fn send(&mut self, kind: Kind, payload: &[u8]) {
+        self.1.absorb(Party::Client, kind, payload);
         let _ = frame::write_frame(&mut self.0, kind, payload);
+    }
+
+    /// Says that this side is done, with the digest that an honest client has.
+    pub fn send_done(&mut self, batch: u32) {
+        let images_left = None;
+        let mut payload = message::encode(&Done { batch, images_left });
+        self.1.seal(Party::Client, Kind::Done, &mut payload);
+        let _ = frame::write_frame(&mut self.0, Kind::Done, &payload);
+    }
+
+    /// Reads a frame of the server's, without the digest of a sealed one.
+    pub fn receive(&mut self, accept: &[Accept]) -> Result<(Kind, Vec<u8>), FrameError> {
+        let mut payload = Vec::new();
+        let kind = frame::read_frame(&mut self.0, accept, &mut payload)?;
+        match kind {
+            Kind::Done => self.1.open(Party::Server, kind, &mut payload).unwrap(),
+            _ => self.1.absorb(Party::Server, kind, &payload),
+        }
+        Ok((kind, payload))
     }
 
     pub fn send_bytes(&mut self, bytes: &[u8]) {

@@ -1,0 +1,296 @@
+//! The data owner's half of a publication: asks, checks and keeps.
+
+use std::{ops::Range, sync::Arc};
+
+use pronghorn_plan::{CheckedPlan, WordSize, cost::PUBLICATION_GRANT};
+use pronghorn_ring::{Word, bits, random::Seed};
+use rayon::prelude::*;
+
+use super::{
+    Bound, ClientPublication, Cut, DIGEST, EPOCH, NAME, Offered, PART, Polynomials, RECEIPT, Rows,
+    STEP, length, request_fields, ring,
+};
+use crate::{
+    connection::{Connection, Kept},
+    error::EngineError,
+    exchange::{Exchange, Party, Protocol, Turn},
+    machine::Machine,
+    protocol::Prelude,
+};
+
+/// The client's part in publications, for plans that have any.
+pub(crate) fn prelude(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
+    let cut = Cut::new(plan);
+    let prelude = |cut| ClientPrelude {
+        cut: Arc::new(cut),
+        steps: plan.steps.len(),
+    };
+    (!cut.steps.is_empty()).then(|| Box::new(prelude(cut)) as _)
+}
+
+struct ClientPrelude {
+    cut: Arc<Cut>,
+    steps: usize,
+}
+
+impl Prelude for ClientPrelude {
+    fn start(
+        &self,
+        connection: &Connection,
+        batch: usize,
+    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+        let publication = connection.kept::<Kept<ClientPublication>>();
+        if publication.spend(batch).is_some() {
+            return Ok(None);
+        }
+        let offered = connection.kept::<Kept<Offered>>().take();
+        let offered = offered.map(|(offered, images)| (offered.0, images));
+        let client = PublicationClient::new(&self.cut, self.steps, batch, offered, publication)?;
+        Ok(Some(Box::new(client)))
+    }
+}
+
+/// The client's half: fills its slot.
+pub struct PublicationClient {
+    cut: Arc<Cut>,
+    slot: Kept<ClientPublication>,
+    /// One of an earlier connection, and how many images it may still serve.
+    stored: Option<(ClientPublication, usize)>,
+    /// Images of the batch that comes next.
+    batch: usize,
+    /// Whether the polynomials are to be sent.
+    wanted: bool,
+    made: Made,
+}
+
+/// What has come so far.
+struct Made {
+    epoch: [u8; NAME],
+    seed: [u8; NAME],
+    steps: Vec<Option<Polynomials>>,
+    bytes: Vec<u8>,
+    /// The request, once it was made, and the polynomials so far.
+    bound: Option<Bound>,
+}
+
+impl PublicationClient {
+    /// Before a batch of so many images, for a plan of so many steps; `stored` is one of an earlier
+    /// connection with the images it still serves, which is of use where the server's secret is the
+    /// same.
+    fn new(
+        cut: &Arc<Cut>,
+        steps: usize,
+        batch: usize,
+        stored: Option<(ClientPublication, usize)>,
+        slot: Kept<ClientPublication>,
+    ) -> Result<Exchange<Self>, EngineError> {
+        let client = Self::with(cut.clone(), steps, batch, stored, slot)?;
+        Ok(Exchange::new(cut.messages(), client))
+    }
+
+    fn with(
+        cut: Arc<Cut>,
+        steps: usize,
+        batch: usize,
+        stored: Option<(ClientPublication, usize)>,
+        slot: Kept<ClientPublication>,
+    ) -> Result<Self, EngineError> {
+        let fits = |(publication, images): &(ClientPublication, usize)| {
+            publication.steps.len() == steps && *images >= batch
+        };
+        Ok(Self {
+            cut,
+            slot,
+            stored: stored.filter(fits),
+            batch,
+            wanted: true,
+            made: Made {
+                epoch: [0; NAME],
+                seed: *Seed::from_os()?.as_bytes(),
+                steps: vec![None; steps],
+                bytes: Vec::new(),
+                bound: None,
+            },
+        })
+    }
+
+    /// Reads one from its bytes as they came.
+    ///
+    /// # Errors
+    /// They are not of this plan, or were not published for this epoch and seed.
+    pub fn read(
+        plan: &CheckedPlan,
+        (epoch, seed): ([u8; NAME], [u8; NAME]),
+        bytes: &[u8],
+    ) -> Result<ClientPublication, EngineError> {
+        let cut = Arc::new(Cut::new(plan));
+        let mut reader = Self::with(cut, plan.steps.len(), 0, None, Kept::default())?;
+        (reader.made.epoch, reader.made.seed) = (epoch, seed);
+        reader.made.bound = Some(Bound::fetching(&epoch, &seed));
+        let lengths: Vec<usize> = reader.cut.lengths().collect();
+        let mut rest = bytes;
+        for (index, expected) in lengths.into_iter().enumerate() {
+            let (message, after) = rest
+                .split_at_checked(expected)
+                .ok_or_else(|| length("the file", bytes.len(), bytes.len() + expected))?;
+            reader.take_part(index, message)?;
+            rest = after;
+        }
+        if rest.len() != DIGEST {
+            return Err(length(RECEIPT, rest.len(), DIGEST));
+        }
+        reader.made.check(rest)?;
+        Ok(reader.made.finish())
+    }
+
+    fn take_part(&mut self, index: usize, message: &[u8]) -> Result<(), EngineError> {
+        let (rows, range) = self.cut.part(index);
+        let place = &mut self.made.steps[rows.step];
+        let polynomials = place.get_or_insert_with(|| match rows.rlwe.word {
+            WordSize::U32 => Polynomials::U32(Arc::default()),
+            WordSize::U64 => Polynomials::U64(Arc::default()),
+        });
+        match polynomials {
+            Polynomials::U32(words) => read_rows(rows, range, message, unshared(words))?,
+            Polynomials::U64(words) => read_rows(rows, range, message, unshared(words))?,
+        }
+        self.made.add(message);
+        Ok(())
+    }
+
+    fn request(&mut self, out: &mut Vec<u8>) {
+        let (seed, images) = match &self.stored {
+            Some((stored, images)) => (stored.seed, (*images).min(PUBLICATION_GRANT)),
+            None => (self.made.seed, PUBLICATION_GRANT),
+        };
+        self.wanted = self.stored.is_none();
+        let fields = request_fields(&seed, images, self.wanted);
+        let bound = Bound::new(&self.made.epoch, &fields);
+        out.extend_from_slice(&fields);
+        out.extend_from_slice(&bound.digest());
+        self.made.bound = Some(bound);
+        if let Some((stored, _)) = self.stored.take() {
+            self.slot.put_for(stored, images - self.batch);
+        }
+    }
+
+    /// Keeps what has come, all of it.
+    fn publish(&mut self) {
+        let made = std::mem::replace(&mut self.made, Made::none());
+        self.slot
+            .put_for(made.finish(), PUBLICATION_GRANT - self.batch);
+    }
+}
+
+impl Protocol for PublicationClient {
+    const PARTY: Party = Party::Client;
+
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        match turn.name {
+            EPOCH => {
+                self.made.epoch.copy_from_slice(message);
+                let epoch = self.made.epoch;
+                self.stored.take_if(|(stored, _)| stored.epoch != epoch);
+            }
+            PART => self.take_part(turn.index, message)?,
+            RECEIPT => {
+                self.made.check(message)?;
+                self.publish();
+            }
+            _ => return Err(turn.unknown()),
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, _turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.request(out);
+        Ok(())
+    }
+
+    fn is_due(&self, _name: &'static str) -> bool {
+        self.wanted
+    }
+}
+
+impl Made {
+    fn none() -> Self {
+        Self {
+            epoch: [0; NAME],
+            seed: [0; NAME],
+            steps: Vec::new(),
+            bytes: Vec::new(),
+            bound: None,
+        }
+    }
+
+    /// Keeps polynomials as they came.
+    fn add(&mut self, message: &[u8]) {
+        self.bytes.extend_from_slice(message);
+        if let Some(bound) = &mut self.bound {
+            bound.add(message);
+        }
+    }
+
+    /// Checks that the receipt is of all that came, and of the request; keeps it.
+    fn check(&mut self, receipt: &[u8]) -> Result<(), EngineError> {
+        let bound = self.bound.as_ref().ok_or(EngineError::OutOfTurn {
+            state: "has not asked for a publication",
+        })?;
+        bound.check(receipt)?;
+        self.bytes.extend_from_slice(receipt);
+        Ok(())
+    }
+
+    fn finish(self) -> ClientPublication {
+        ClientPublication {
+            epoch: self.epoch,
+            seed: self.seed,
+            steps: self.steps,
+            bytes: Arc::new(self.bytes),
+        }
+    }
+}
+
+/// The words, which nobody else has yet.
+fn unshared<W: Clone>(words: &mut Arc<Vec<W>>) -> &mut Vec<W> {
+    Arc::make_mut(words)
+}
+
+/// Unpacks rows, checks that they are residues, and takes them to the NTT domain.
+fn read_rows<W: Word>(
+    rows: &Rows,
+    range: Range<usize>,
+    message: &[u8],
+    words: &mut Vec<W>,
+) -> Result<(), EngineError> {
+    let rlwe = &rows.rlwe;
+    let ring = ring::<W>(rlwe, &rows.name)?;
+    let most = (rlwe.modulus - 1) >> rlwe.dropped_bits_a;
+    words.resize(range.end * rlwe.degree, W::default());
+    words[range.start * rlwe.degree..]
+        .par_chunks_exact_mut(rlwe.degree)
+        .zip(message.par_chunks_exact(rows.bytes()))
+        .enumerate()
+        .try_for_each(|(index, (words, bytes))| {
+            let row = range.start + index;
+            bits::unpack(bytes, rlwe.answer_bits_a(), words).map_err(|source| {
+                EngineError::Packing {
+                    step: rows.name.clone(),
+                    message: STEP,
+                    row,
+                    source,
+                }
+            })?;
+            if words.iter().any(|word| word.to_u64() > most) {
+                return Err(EngineError::Word {
+                    step: rows.name.clone(),
+                    message: STEP,
+                    row,
+                    modulus: rlwe.modulus,
+                });
+            }
+            ring.restore_low_bits_public(words, rlwe.dropped_bits_a);
+            Ok(())
+        })
+}
+

@@ -1,0 +1,253 @@
+//! How a client connects, and what it checks before anything secret is made.
+
+use std::{
+    io,
+    net::{TcpStream, ToSocketAddrs},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pronghorn_engine::{ClientKeys, ClientPrepared};
+use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, slots, trust};
+
+use super::{Client, ConnectOptions, part, unless_cancelled};
+use crate::{
+    error::SessionError,
+    frame::{Kind, MAX_HANDSHAKE},
+    link::{Link, Timeouts},
+    message::{ClientHello, Hello, ServerHello},
+    server::foreign_peer,
+    store::{
+        Bounds, Store,
+        file::Party,
+        publication::{PublicationFile, secret},
+    },
+    text::hex,
+    transport::{Ends, Transport},
+};
+
+impl Client {
+    /// Connects over TCP to `address` (`HOST:PORT`) and shakes hands.
+    ///
+    /// # Errors
+    /// When no available trust level is named, nobody answers, or version, trust level or plan are not as
+    /// expected; the message says which and what to do.
+    pub fn connect(address: &str, options: ConnectOptions) -> Result<Self, SessionError> {
+        Self::connect_sharing(address, options, None)
+    }
+
+    /// The same with the store of another connection with that server.
+    pub(crate) fn connect_sharing(
+        address: &str,
+        options: ConnectOptions,
+        store: Option<Arc<Store<ClientPrepared>>>,
+    ) -> Result<Self, SessionError> {
+        trust::require(options.trust)?;
+        let stream = connect(address, options.connect_timeout)?;
+        // Small messages must not wait for more; where the option is missing they do.
+        let _ = stream.set_nodelay(true);
+        let again = (address.to_owned(), options.clone());
+        let mut client = Self::over_sharing(Box::new(stream), options, store)?;
+        client.again = Some(again);
+        Ok(client)
+    }
+
+    /// Shakes hands over a transport that is already connected.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn over(
+        transport: Box<dyn Transport>,
+        options: ConnectOptions,
+    ) -> Result<Self, SessionError> {
+        Self::over_sharing(transport, options, None)
+    }
+
+    fn over_sharing(
+        transport: Box<dyn Transport>,
+        options: ConnectOptions,
+        store: Option<Arc<Store<ClientPrepared>>>,
+    ) -> Result<Self, SessionError> {
+        let asked = trust::require(options.trust)?;
+        let timeouts = Timeouts {
+            idle: options.timeout,
+            message: options.timeout,
+        };
+        let cancel = options.cancel.clone();
+        let mut link = Link::new(
+            Party::Client,
+            transport,
+            timeouts,
+            Ends::alone(cancel.clone()),
+        )?;
+        let met = shake_hands(
+            &mut link,
+            asked,
+            options.expected_plan_hash,
+            options.plan.clone(),
+        )
+        .map_err(|error| unless_cancelled(&cancel, error));
+        let ready = met.and_then(|(plan, hello)| {
+            let fits = cost::client_batch(&plan, options.max_memory);
+            let fits = fits.ok_or(SessionError::ClientMemory {
+                needed: cost::memory(&plan, 1).client,
+                allowed: options.max_memory,
+            })?;
+            let store = match store {
+                Some(shared) => shared,
+                None => Arc::new(open_store(options.store.as_deref(), &plan, &options)?),
+            };
+            let directory = options.store.as_deref();
+            let published = directory.filter(|_| cost::publication(&plan) > 0);
+            let published = published.map(|path| PublicationFile::new(path, &hello.plan_hash));
+            let keys = ClientKeys::default();
+            if let Some(path) = directory.filter(|_| slots::key_bytes(&plan) > 0) {
+                let name = format!("slots-{}", hex(&hello.plan_hash));
+                keys.offer_slot_seed(secret(path, &name)?);
+            }
+            Ok((plan, hello, fits, store, published, keys))
+        });
+        match ready {
+            Ok((plan, hello, fits, store, published, keys)) => Ok(Self {
+                link,
+                max_batch: plan.max_batch().min(hello.max_batch as usize).min(fits),
+                max_memory: options.max_memory,
+                plan,
+                plan_hash: hello.plan_hash,
+                images_left: hello.images_left,
+                cancel,
+                over: false,
+                last_used: Instant::now(),
+                keys,
+                store,
+                published,
+                server: hello.store,
+                prepared_batches: hello.prepared_batches as usize,
+                setup: None,
+                again: None,
+                refill: None,
+                kept: 0,
+            }),
+            Err(error) => {
+                part(&mut link, &error);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The client's store for a plan.
+fn open_store(
+    directory: Option<&Path>,
+    plan: &Arc<Plan>,
+    options: &ConnectOptions,
+) -> Result<Store<ClientPrepared>, SessionError> {
+    let bounds = |bytes| Bounds {
+        batches: usize::MAX,
+        bytes,
+    };
+    Ok(match directory {
+        Some(directory) => Store::open(directory, plan.clone(), bounds(options.max_store))?,
+        None => Store::in_memory(plan.clone(), bounds(options.max_memory))?,
+    })
+}
+
+fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> {
+    let wrong = |source| SessionError::Address {
+        address: address.to_owned(),
+        source,
+    };
+    let started = Instant::now();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for candidate in address.to_socket_addrs().map_err(wrong)? {
+        let left = timeout.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            last = io::ErrorKind::TimedOut.into();
+            break;
+        }
+        match TcpStream::connect_timeout(&candidate, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(SessionError::Connect {
+        address: address.to_owned(),
+        source: last,
+    })
+}
+
+fn shake_hands(
+    link: &mut Link,
+    asked: TrustLevel,
+    expected_plan_hash: Option<[u8; 32]>,
+    held: Option<Arc<Plan>>,
+) -> Result<(Arc<Plan>, ServerHello), SessionError> {
+    link.send(
+        Kind::ClientHello,
+        ClientHello {
+            trust: asked,
+            expected_plan_hash,
+        }
+        .encode(),
+    )?;
+    let mut payload = Vec::new();
+    link.receive(&[(Kind::ServerHello, MAX_HANDSHAKE)], &mut payload)
+        .map_err(foreign_peer)?;
+    let hello = ServerHello::decode(&payload)?;
+    if hello.trust != asked {
+        return Err(SessionError::TrustMismatch {
+            asked,
+            offered: hello.trust,
+        });
+    }
+    if let Some(expected) = expected_plan_hash.filter(|&expected| expected != hello.plan_hash) {
+        return Err(SessionError::PlanHash {
+            expected,
+            found: hello.plan_hash,
+        });
+    }
+    if hello.max_batch == 0 {
+        return Err(SessionError::Handshake {
+            field: "largest batch",
+            found: 0,
+            expected: "and must be at least 1".into(),
+        });
+    }
+    let plan = match held.filter(|plan| plan.hash() == hello.plan_hash) {
+        Some(plan) => plan,
+        None => Arc::new(fetch_plan(link, &hello)?),
+    };
+    if plan.trust() != asked {
+        return Err(SessionError::TrustMismatch {
+            asked,
+            offered: plan.trust(),
+        });
+    }
+    Ok((plan, hello))
+}
+
+/// Asks for the plan, and checks that it is the announced one and fit to follow.
+fn fetch_plan(link: &mut Link, hello: &ServerHello) -> Result<Plan, SessionError> {
+    let length = hello.plan_length as usize;
+    if length > MAX_BYTES {
+        let expected = format!("and at most {MAX_BYTES} are accepted");
+        return Err(SessionError::Handshake {
+            field: "plan length",
+            found: length as u64,
+            expected,
+        });
+    }
+    link.send(Kind::PlanRequest, Vec::new())?;
+    let mut bytes = Vec::new();
+    link.receive(&[(Kind::PlanBytes, length)], &mut bytes)?;
+    let plan = Plan::from_bytes(&bytes)?;
+    let found = plan.hash();
+    if found != hello.plan_hash {
+        return Err(SessionError::PlanHash {
+            expected: hello.plan_hash,
+            found,
+        });
+    }
+    Ok(plan)
+}

@@ -1,0 +1,348 @@
+//! One connection: the hellos, and batch after batch.
+
+use std::{
+    net::{IpAddr, SocketAddr, TcpStream},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use pronghorn_engine::{ServerKeys, ServerPrepared};
+use pronghorn_plan::cost;
+
+use super::{Server, foreign_peer};
+use crate::{
+    drive::drive,
+    error::SessionError,
+    frame::{FrameError, Kind, MAX_HANDSHAKE},
+    limits::memory_to_use,
+    link::Link,
+    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
+    quota::{Share, Taken, lock, network},
+    store::{Name, Owner},
+    transport::Transport,
+};
+
+/// What one session did, for the log.
+#[derive(Default)]
+struct Record {
+    batches: u64,
+    images: u64,
+}
+
+impl Server {
+    /// One connection from its first byte to its end; `greeting` is given back once it has a place.
+    pub(super) fn session_thread(
+        &self,
+        stream: TcpStream,
+        client: SocketAddr,
+        greeting: Taken<'_>,
+    ) {
+        let id = self.next_session.fetch_add(1, Ordering::Relaxed);
+        let left = self.images.left(client.ip());
+        let granted = left.map_or_else(String::new, |left| format!(", has {left} images left"));
+        self.log(&format!("client {id} ({client}) connected{granted}"));
+        if let Err(error) = self.registered_session(id, stream, client, greeting) {
+            self.log(&format!("client {id} ({client}) failed: {error}"));
+        }
+    }
+
+    /// A session that [`Server::stop`] can end. Its own errors are told and logged within.
+    fn registered_session(
+        &self,
+        id: u64,
+        stream: TcpStream,
+        client: SocketAddr,
+        greeting: Taken<'_>,
+    ) -> Result<(), SessionError> {
+        let handle = Transport::try_clone(&stream).map_err(|source| SessionError::System {
+            what: "a handle",
+            source,
+        })?;
+        let _registration = Registration::new(self, id, handle);
+        let mut link = self.link(stream)?;
+        let (mut record, started) = (Record::default(), Instant::now());
+        let mut place = None;
+        let session = AssertUnwindSafe(|| {
+            place = Some(self.greet(&mut link, client.ip(), greeting)?);
+            self.session(&mut link, client.ip(), &mut record)
+        });
+        let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
+        let told = outcome
+            .as_ref()
+            .err()
+            .filter(|error| error.is_worth_telling())
+            .map(last_words);
+        link.close(told.as_ref());
+        let ending = match outcome {
+            Ok(()) => String::new(),
+            Err(error @ SessionError::TooManyClients { .. }) => format!(": refused: {error}"),
+            Err(error @ SessionError::Idle) => format!(": {error}"),
+            Err(error) => format!(": ended by an error: {error}"),
+        };
+        self.log(&format!(
+            "client {id} ({client}) left: {} batches, {} images, {} bytes received, {} bytes sent, {:.1} s{ending}",
+            record.batches,
+            record.images,
+            link.traffic.bytes_received,
+            link.traffic.bytes_sent,
+            started.elapsed().as_secs_f64(),
+        ));
+        Ok(())
+    }
+
+    fn session(
+        &self,
+        link: &mut Link,
+        client: IpAddr,
+        record: &mut Record,
+    ) -> Result<(), SessionError> {
+        let mut payload = Vec::new();
+        let mut connection = Connection {
+            server: self,
+            client,
+            keys: ServerKeys::sharing(self.key_cache.clone()),
+            setup: None,
+        };
+        let mut accept = vec![
+            (Kind::Begin, MAX_HANDSHAKE),
+            (Kind::Prepare, MAX_HANDSHAKE),
+            (Kind::Bye, 0),
+            (Kind::PlanRequest, 0),
+        ];
+        loop {
+            link.rest(self.limits.keep_alive()).map_err(rested)?;
+            match link.receive(&accept, &mut payload)? {
+                Kind::PlanRequest => {
+                    // Once a session.
+                    accept.pop();
+                    link.send(Kind::PlanBytes, self.plan_bytes.clone())?;
+                }
+                Kind::Begin => {
+                    connection.batch(link, message::decode(Kind::Begin, &payload)?, record)?;
+                }
+                Kind::Prepare => {
+                    connection.prepare(link, message::decode(Kind::Prepare, &payload)?)?;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The hellos, and a place between them: whoever does not introduce himself takes none from others.
+    fn greet<'a>(
+        &'a self,
+        link: &mut Link,
+        client: IpAddr,
+        greeting: Taken<'_>,
+    ) -> Result<Taken<'a>, SessionError> {
+        let mut payload = Vec::new();
+        let accept = [(Kind::ClientHello, MAX_HANDSHAKE)];
+        let received = link.receive_first(self.limits.hello_timeout, &accept, &mut payload);
+        received.map_err(foreign_peer)?;
+        let hello = ClientHello::decode(&payload)?;
+        let offered = self.service.plan().trust();
+        if hello.trust != offered {
+            return Err(SessionError::TrustMismatch {
+                asked: hello.trust,
+                offered,
+            });
+        }
+        if let Some(expected) = hello
+            .expected_plan_hash
+            .filter(|&expected| expected != self.plan_hash)
+        {
+            return Err(SessionError::PlanHash {
+                expected,
+                found: self.plan_hash,
+            });
+        }
+        let most = self.limits.max_clients;
+        let place = self.places.take(1, Duration::ZERO);
+        let place = place.ok_or(SessionError::TooManyClients { most })?;
+        drop(greeting);
+        let hello = ServerHello {
+            trust: offered,
+            plan_hash: self.plan_hash,
+            plan_length: self.plan_bytes.len() as u32,
+            max_batch: self.max_batch as u32,
+            images_left: self.images.left(client),
+            prepared_batches: self.limits.max_prepared.try_into().unwrap_or(u32::MAX),
+            store: self.store.id(),
+        };
+        link.send(Kind::ServerHello, hello.encode())?;
+        Ok(place)
+    }
+
+    /// The images of a batch that may begin.
+    fn checked(&self, plan_hash: [u8; 32], batch: u32) -> Result<usize, SessionError> {
+        if plan_hash != self.plan_hash {
+            return Err(SessionError::PlanHash {
+                expected: self.plan_hash,
+                found: plan_hash,
+            });
+        }
+        let batch = batch as usize;
+        if batch == 0 || batch > self.max_batch {
+            return Err(SessionError::Batch {
+                found: batch,
+                most: self.max_batch,
+            });
+        }
+        Ok(batch)
+    }
+
+    /// So many bytes of the memory that all sessions share.
+    fn memory_for(&self, client: IpAddr, needed: u64) -> Result<Share<'_>, SessionError> {
+        let share = self.memory.take(client, needed, self.limits.idle_timeout);
+        share.ok_or_else(|| {
+            if self.stopping.load(Ordering::SeqCst) {
+                return SessionError::Stopping;
+            }
+            let allowed = self.memory.total();
+            SessionError::Memory { needed, allowed }
+        })
+    }
+
+    /// The preparation that a client names, from now on this batch's alone. Where there is none, or it is damaged, the batch runs without.
+    fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
+        self.store.take(&name, batch).unwrap_or_else(|error| {
+            self.log(&format!("a batch runs without its preparation: {error}"));
+            None
+        })
+    }
+}
+
+/// What a session has of its own.
+struct Connection<'a> {
+    server: &'a Server,
+    client: IpAddr,
+    keys: ServerKeys,
+    /// The set-up of OTs that batches were prepared with.
+    setup: Option<[u8; 32]>,
+}
+
+impl Connection<'_> {
+    fn batch(
+        &self,
+        link: &mut Link,
+        begin: Begin,
+        record: &mut Record,
+    ) -> Result<(), SessionError> {
+        let server = self.server;
+        let plan = server.service.plan();
+        let batch = server.checked(begin.plan_hash, begin.batch)?;
+        server
+            .images
+            .spend(self.client, plan.charged(batch) as u64)?;
+        let (run, both) = (cost::memory(plan, batch).server, memory_to_use(plan, batch));
+        // Where memory does not do for it the batch runs without.
+        let named = begin.prepared.filter(|_| both <= server.memory.total());
+        let needed = if named.is_some() { both } else { run };
+        let _memory = server.memory_for(self.client, needed)?;
+        let _held = link.holds_memory();
+        let prepared = named.and_then(|name| server.take_prepared(name, batch));
+        if begin.prepared.is_some() {
+            let prepared = prepared.is_some();
+            link.send(Kind::Begun, message::encode(&Begun { prepared }))?;
+        }
+        let mut machine = server.service.start(batch, &self.keys, prepared)?;
+        drive(machine.as_mut(), link, &mut |_| {})?;
+        record.batches += 1;
+        record.images += batch as u64;
+        self.done(link, begin.batch)
+    }
+
+    /// Prepares a batch and keeps this party's half, the client hears of it only then.
+    fn prepare(&mut self, link: &mut Link, asked: Prepare) -> Result<(), SessionError> {
+        let server = self.server;
+        let batch = server.checked(asked.plan_hash, asked.batch)?;
+        let most = server.limits.max_prepared;
+        if most == 0 {
+            return Err(SessionError::Prepared { found: 1, most });
+        }
+        let plan = server.service.plan();
+        let needed = cost::prepared(plan, batch).memory.server;
+        server.store.check(&asked.name, needed)?;
+        // What could not be used need not be made.
+        let (to_use, allowed) = (memory_to_use(plan, batch), server.memory.total());
+        if to_use > allowed {
+            let needed = to_use;
+            return Err(SessionError::Memory { needed, allowed });
+        }
+        let _memory = server.memory_for(self.client, needed)?;
+        let _held = link.holds_memory();
+        let mut machine = server.service.prepare(batch, &self.keys)?;
+        drive(machine.as_mut(), link, &mut |_| {})?;
+        // Nothing is kept of messages that the line has changed.
+        Done::receive(link)?;
+        let prepared = machine.into_prepared()?;
+        self.setup = Some(prepared.setup());
+        let owner = owner(self.client);
+        server
+            .store
+            .put(asked.name, owner, most, needed, prepared)?;
+        self.done(link, asked.batch)
+    }
+
+    fn done(&self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
+        let images_left = self.server.images.left(self.client);
+        link.send(Kind::Done, message::encode(&Done { batch, images_left }))
+    }
+}
+
+/// Destroys what was prepared on the connection where its OTs have failed a check, before the client hears of that.
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        let Some(setup) = self.setup.filter(|setup| self.keys.setup() != Some(*setup)) else {
+            return;
+        };
+        if let Err(error) = self.server.store.destroy(&setup) {
+            self.server.log(&format!(
+                "prepared batches whose oblivious transfers failed a check are not destroyed: {error}"
+            ));
+        }
+    }
+}
+
+/// Whom a client's prepared batches count for: its network.
+fn owner(client: IpAddr) -> Owner {
+    match network(client) {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// A connection on which nothing was asked for in time.
+fn rested(error: SessionError) -> SessionError {
+    match error {
+        SessionError::Frame(FrameError::Timeout) => SessionError::Idle,
+        other => other,
+    }
+}
+
+/// A session's entry in the server's list.
+struct Registration<'a> {
+    server: &'a Server,
+    id: u64,
+}
+
+impl<'a> Registration<'a> {
+    fn new(server: &'a Server, id: u64, handle: Box<dyn Transport>) -> Self {
+        lock(&server.sessions).insert(id, handle);
+        Self { server, id }
+    }
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        lock(&self.server.sessions).remove(&self.id);
+    }
+}
+
+pub(super) fn last_words(error: &SessionError) -> ErrorMessage {
+    ErrorMessage {
+        code: error.code(),
+        text: error.to_string(),
+    }
+}

@@ -1,0 +1,136 @@
+//! A line between a client and a server that a test watches and changes.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Up,
+    Down,
+}
+
+/// A frame on its way, header included.
+#[derive(Clone, Debug)]
+pub struct Passing {
+    pub way: Way,
+    /// How many went the same way before it on this connection.
+    pub index: usize,
+    pub bytes: Vec<u8>,
+}
+
+impl Passing {
+    pub fn kind(&self) -> u8 {
+        self.bytes[4]
+    }
+}
+
+type Change = dyn Fn(&mut Passing) -> bool + Send + Sync;
+
+/// Passes frames on, each after a look at it; ends when dropped.
+pub struct Relay {
+    address: SocketAddr,
+    stopping: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+    seen: Arc<Mutex<Vec<Passing>>>,
+}
+
+impl Relay {
+    /// To `server`. `change` sees every frame and may alter its bytes; where it says false the line is dead behind it, that way.
+    pub fn new(
+        server: SocketAddr,
+        change: impl Fn(&mut Passing) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let stopping = Arc::<AtomicBool>::default();
+        let seen = Arc::<Mutex<Vec<Passing>>>::default();
+        let thread = thread::spawn({
+            let (stopping, seen) = (stopping.clone(), seen.clone());
+            let change: Arc<Change> = Arc::new(change);
+            move || {
+                for client in listener.incoming() {
+                    if stopping.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else {
+                        continue;
+                    };
+                    for (way, from, to) in
+                        [(Way::Up, &client, &server), (Way::Down, &server, &client)]
+                    {
+                        let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                        let (change, seen) = (change.clone(), seen.clone());
+                        thread::spawn(move || pass(way, from, to, &*change, &seen));
+                    }
+                }
+            }
+        });
+        Self {
+            address,
+            stopping,
+            thread: Some(thread),
+            seen,
+        }
+    }
+
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Frames so far.
+    pub fn seen(&self) -> Vec<Passing> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pass(
+    way: Way,
+    mut from: TcpStream,
+    mut to: TcpStream,
+    change: &Change,
+    seen: &Mutex<Vec<Passing>>,
+) {
+    let mut index = 0;
+    while let Some(bytes) = frame(&mut from) {
+        let mut passing = Passing { way, index, bytes };
+        let alive = change(&mut passing);
+        if to.write_all(&passing.bytes).is_err() {
+            break;
+        }
+        seen.lock().unwrap().push(passing);
+        if !alive {
+            // Neither end hears of it.
+            while matches!(from.read(&mut [0; 1 << 16]), Ok(read) if read > 0) {}
+            return;
+        }
+        index += 1;
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+fn frame(from: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; 5];
+    from.read_exact(&mut bytes).ok()?;
+    let length = u32::from_le_bytes(*bytes.first_chunk().expect("it has five bytes")) as usize;
+    bytes.resize(5 + length, 0);
+    from.read_exact(&mut bytes[5..]).ok()?;
+    Some(bytes)
+}
