@@ -5,7 +5,8 @@ mod common;
 use common::{
     network,
     networks::{
-        self, Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared, wide,
+        self, Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared,
+        wide,
     },
     transcript::{
         self,
@@ -13,9 +14,7 @@ use common::{
         Message, Party, Record,
     },
 };
-use pronghorn_plan::{
-    Built, CheckedPlan, Derived, Engine, StepKind, TrustLevel, WordSize, cost,
-};
+use pronghorn_plan::{Built, CheckedPlan, Derived, Engine, StepKind, TrustLevel, WordSize, cost};
 
 /// Images of each batch here: with an even number, the networks' squares need no padding to whole
 /// bytes, which costs leave out.
@@ -116,7 +115,13 @@ fn client_aided_steps_send_what_they_cost() {
     ] {
         let built = aided(if bits.is_none() { 1 } else { 4 }, bits);
         assert!(has_words(&built, word));
-        assert!(built.plan.steps.iter().any(|step| networks::parts(step) == parts));
+        assert!(
+            built
+                .plan
+                .steps
+                .iter()
+                .any(|step| networks::parts(step) == parts)
+        );
         let records = transcript::record("aided", &built, &[Batch(IMAGES)]);
         follow("aided", &built.plan, &records[0].messages, false);
     }

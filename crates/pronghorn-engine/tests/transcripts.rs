@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use common::{
     network,
     networks::{
-        parts,
-        Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared, wide,
+        Middle, aided, around, deep, dense, has_words, options, parts, plan, pooled_input, shared,
+        wide,
     },
     transcript::{
         self,

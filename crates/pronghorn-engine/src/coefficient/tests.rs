@@ -289,7 +289,10 @@ fn parties(plan: &Plan, weights: u64, secret: [u8; 32]) -> Parties {
     }
 }
 
-fn exchange(client: &mut dyn Machine<Error = EngineError>, server: &mut dyn Machine<Error = EngineError>) -> Result<(), EngineError> {
+fn exchange(
+    client: &mut dyn Machine<Error = EngineError>,
+    server: &mut dyn Machine<Error = EngineError>,
+) -> Result<(), EngineError> {
     exchange_with(client, server, &mut |_, _| false).1
 }
 
@@ -301,7 +304,8 @@ fn exchange_with(
 ) -> (bool, Result<(), EngineError>) {
     let mut changed = false;
     let mut number = 0;
-    let mut pass = |from: &mut dyn Machine<Error = EngineError>, to: &mut dyn Machine<Error = EngineError>| {
+    let mut pass = |from: &mut dyn Machine<Error = EngineError>,
+                    to: &mut dyn Machine<Error = EngineError>| {
         let mut message = Vec::new();
         from.send(&mut message)?;
         assert!(message.len() <= to.max_incoming());

@@ -202,7 +202,8 @@ impl Line<'_> {
 
     fn prepare(&mut self, index: usize, images: usize) -> Record {
         let (mut client_seeds, mut server_seeds) = self.seeds(index);
-        let client = || ClientPreparation::new(&self.client, images, &self.keys.0).expect("it begins");
+        let client =
+            || ClientPreparation::new(&self.client, images, &self.keys.0).expect("it begins");
         let mut client = client_seeds.during(client);
         let server =
             || ServerPreparation::new(&self.model, images, &self.keys.1).expect("it begins");

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use pronghorn_graph::graph::{Graph, Tensor};
-use pronghorn_plan::{
-    BuildOptions, Built, Engine, Step, StepKind, TrustLevel, WordSize, build,
-};
+use pronghorn_plan::{BuildOptions, Built, Engine, Step, StepKind, TrustLevel, WordSize, build};
 
 /// Small deterministic numbers in (-1, 1).
 pub fn numbers(count: usize, seed: u64) -> Vec<f32> {

@@ -293,4 +293,3 @@ fn read_rows<W: Word>(
             Ok(())
         })
 }
-

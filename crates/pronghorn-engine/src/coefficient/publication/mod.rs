@@ -333,4 +333,3 @@ pub(super) fn ring<W: Word>(rlwe: &Rlwe, step: &str) -> Result<RlweRing<W>, Engi
         source,
     })
 }
-
