@@ -9,13 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use pronghorn_ring::random::Seed;
-
-use crate::{
-    coefficient::publication::{ClientPublication, Offered},
-    garbled::{ClientOts, ServerOts},
-    slots::keys::SlotSeed,
-};
+use crate::garbled::{ClientOts, ServerOts};
 
 /// Values by their type and step.
 #[derive(Clone, Default)]
@@ -71,25 +65,6 @@ impl Connection {
     /// The value of type `T` of all connections.
     pub(crate) fn shared<T: Clone + Default + Send + 'static>(&self) -> T {
         self.shared.at(0)
-    }
-
-    /// Makes keys for slots from a seed, which serves one plan alone. A server that got them on an
-    /// earlier connection may have them still.
-    pub fn offer_slot_seed(&self, seed: Seed) {
-        let offered: Kept<SlotSeed> = self.kept();
-        offered.put(SlotSeed(Arc::new(seed)));
-    }
-
-    /// Offers a publication of an earlier connection, which may serve so many images more. It is
-    /// taken where the server's secret is still the same.
-    pub fn offer_publication(&self, publication: ClientPublication, images: usize) {
-        let offered: Kept<Offered> = self.kept();
-        offered.put_for(Offered(publication), images);
-    }
-
-    /// The publication of this connection, to be kept for another.
-    pub fn publication(&self) -> Option<ClientPublication> {
-        self.kept::<Kept<ClientPublication>>().get()
     }
 
     /// The name of the set-up of oblivious transfers, which both parties have and no other set-up

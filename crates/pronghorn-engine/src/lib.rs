@@ -15,6 +15,7 @@ pub mod garbled;
 mod local;
 pub mod machine;
 mod model;
+pub mod persistent;
 pub mod prepared;
 pub(crate) mod protocol;
 mod reveal;

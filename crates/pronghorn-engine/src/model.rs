@@ -12,6 +12,7 @@ use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
     garbled,
+    persistent::Persistent,
     protocol::{Prelude, Sides, client_sides, server_sides},
     run::Task,
     slots,
@@ -22,6 +23,7 @@ pub struct ClientModel {
     plan: CheckedPlan,
     sides: Sides,
     preludes: Vec<Box<dyn Prelude>>,
+    persistent: Vec<Box<dyn Persistent>>,
 }
 
 impl ClientModel {
@@ -35,8 +37,13 @@ impl ClientModel {
             publication::client_prelude(&plan),
             slots::sides::client_keys(&plan),
         ];
+        let persistent = [
+            publication::persistent(&plan),
+            slots::sides::persistent(&plan),
+        ];
         Ok(Self {
             sides: client_sides(&plan)?,
+            persistent: persistent.into_iter().flatten().collect(),
             preludes: preludes.into_iter().flatten().collect(),
             plan,
         })
@@ -45,6 +52,11 @@ impl ClientModel {
     /// The plan both parties follow.
     pub fn plan(&self) -> &CheckedPlan {
         &self.plan
+    }
+
+    /// Values of a connection that serve later ones, too.
+    pub fn persistent(&self) -> &[Box<dyn Persistent>] {
+        &self.persistent
     }
 
     pub(crate) fn sides(&self) -> &Sides {

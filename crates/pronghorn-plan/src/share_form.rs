@@ -247,7 +247,7 @@ fn value_bits(nodes: &[Node<'_>]) -> Vec<u32> {
 /// Guard bits for an error that the next step multiplies by up to `factor` before it drops them:
 /// errors in `0..=2 error factor` must not reach the unit.
 pub fn guard_for(error: u64, factor: u64) -> u32 {
-    let reach = u128::from(error) * u128::from(factor) * 2;
+    let reach = (u128::from(error) * u128::from(factor)).saturating_mul(2);
     u128::BITS - reach.leading_zeros()
 }
 

@@ -14,9 +14,10 @@ use std::{
 };
 
 use pronghorn_engine::{
-    ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, Machine, Progress,
+    ClientInputs, ClientModel, ClientPreparation, ClientPrepared, Connection, EngineError, Machine,
+    Progress,
 };
-use pronghorn_plan::{Plan, TrustLevel, cost};
+use pronghorn_plan::{CheckedPlan, TrustLevel, cost};
 
 use crate::{
     drive::drive,
@@ -25,7 +26,7 @@ use crate::{
     link::{Link, Traffic},
     message::{self, Begin, Begun, Done, ErrorMessage, Prepare},
     refill::Refill,
-    store::{Name, Owner, Store, publication::PublicationFile},
+    store::{Name, Owner, Store, StoreError, kept::KeptFile},
 };
 
 /// What a client asks for.
@@ -36,7 +37,7 @@ pub struct ConnectOptions {
     /// The hash of the plan, where the user knows it; any other plan is refused.
     pub expected_plan_hash: Option<[u8; 32]>,
     /// A plan the client already holds; it is not sent again if the server still serves it.
-    pub plan: Option<Arc<Plan>>,
+    pub plan: Option<CheckedPlan>,
     /// Bytes the client's values may take; batches are made small enough, and a plan with which not even one image
     /// fits is refused.
     pub max_memory: u64,
@@ -78,7 +79,7 @@ impl Default for ConnectOptions {
 /// anew, which the next batch costs.
 pub struct Client {
     link: Link,
-    plan: Arc<Plan>,
+    model: Arc<ClientModel>,
     plan_hash: [u8; 32],
     max_batch: usize,
     max_memory: u64,
@@ -87,10 +88,10 @@ pub struct Client {
     over: bool,
     last_used: Instant,
     /// Of this connection, for plans whose keys serve all its batches.
-    keys: ClientKeys,
+    connection: Connection,
     store: Arc<Store<ClientPrepared>>,
-    /// Where what the server publishes is kept.
-    published: Option<PublicationFile>,
+    /// Where the connection's persistent values are kept, in the order of the model's.
+    kept_files: Vec<KeptFile>,
     /// The server's store, and the batches it keeps for this client.
     server: Owner,
     prepared_batches: usize,
@@ -158,8 +159,8 @@ pub struct Stats {
 
 impl Client {
     /// The plan both parties follow, validated.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
+    pub fn plan(&self) -> &CheckedPlan {
+        self.model.plan()
     }
 
     /// Most images in one batch, by plan and server.
@@ -190,20 +191,20 @@ impl Client {
         on_progress: &mut dyn FnMut(ImagesDone),
     ) -> Result<Prediction, SessionError> {
         let started = Instant::now();
-        let elements = self.plan.input_len();
+        let elements = self.plan().input_len();
         self.check(inputs, images, elements)?;
         self.wake()?;
         let before = self.link.traffic;
-        let charged = |batch: &usize| self.plan.charged(*batch) as u64;
+        let charged = |batch: &usize| self.plan().charged(*batch) as u64;
         let charged = self.batches(images)?.iter().map(charged).sum();
         self.within_quota(charged)?;
         let mut stats = Stats::default();
-        let values = images.saturating_mul(self.plan.output_len()) as u64;
+        let values = images.saturating_mul(self.plan().output_len()) as u64;
         if values.saturating_mul(4) > self.max_memory {
             let (needed, allowed) = (values.saturating_mul(4), self.max_memory);
             return Err(SessionError::ClientMemory { needed, allowed });
         }
-        let mut outputs = Vec::with_capacity(images * self.plan.output_len());
+        let mut outputs = Vec::with_capacity(images * self.plan().output_len());
         let mut done = 0;
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
@@ -228,8 +229,8 @@ impl Client {
         stats: &mut Stats,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<Vec<f32>, SessionError> {
-        let inputs = ClientInputs::new(self.plan.clone(), inputs, batch)?;
-        let (half, damaged) = self.store.take_newest(&self.server, batch)?;
+        let inputs = ClientInputs::new(self.model.clone(), inputs, batch)?;
+        let (half, damaged) = self.take_prepared(batch)?;
         stats.lost_preparations += damaged;
         let named = half.is_some();
         let prepared = self.guarded(|client| client.begin(batch, half));
@@ -238,10 +239,10 @@ impl Client {
         stats.lost_preparations += u64::from(named && !used);
         let prepared = prepared?;
         self.want_prepared(images)?;
-        self.offer_published()?;
-        let mut run = inputs.run(&self.keys, prepared)?;
+        self.offer_kept()?;
+        let mut run = inputs.run(&self.connection, prepared)?;
         self.guarded(|client| client.complete(&mut run, batch, on_progress))?;
-        self.keep_published()?;
+        self.keep_values()?;
         stats.batches += 1;
         stats.prepared_batches += u64::from(used);
         stats.clamped_inputs += run.clamped_inputs();
@@ -278,7 +279,9 @@ impl Client {
     /// Ends the session because of `error`.
     fn end(&mut self, error: SessionError) -> SessionError {
         self.over = true;
-        let burnt = self.setup.filter(|setup| self.keys.setup() != Some(*setup));
+        let burnt = self
+            .setup
+            .filter(|setup| self.connection.setup() != Some(*setup));
         if let Some(Err(error)) = burnt.map(|setup| self.store.destroy(&setup)) {
             part(&mut self.link, &error.into());
             return SessionError::Over;
@@ -302,7 +305,7 @@ impl Client {
         let batches = self.batches(images)?;
         let (before, mut stats) = (self.link.traffic, Stats::default());
         let (found, most) = (batches.len(), self.prepared_batches);
-        if found > most && self.plan.trust() == TrustLevel::TwoParty {
+        if found > most && self.plan().trust.shares() {
             return Err(SessionError::Prepared { found, most });
         }
         if self.store.is_in_memory() {
@@ -342,7 +345,7 @@ impl Client {
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
-        let mut machine = ClientPreparation::new(self.plan.clone(), batch, &self.keys)?;
+        let mut machine = ClientPreparation::new(&self.model, batch, &self.connection)?;
         let needed = self.check_memory(batch)?;
         let name = Name::random()?;
         self.store.check(&name, needed)?;
@@ -369,7 +372,7 @@ impl Client {
 
     /// Bytes of this party's half of so many prepared images, which must fit its memory.
     fn check_memory(&self, images: usize) -> Result<u64, SessionError> {
-        let needed = cost::prepared(&self.plan, images).memory.client;
+        let needed = cost::prepared(self.plan(), images).memory.client;
         let allowed = self.max_memory;
         match needed <= allowed {
             true => Ok(needed),
@@ -403,7 +406,7 @@ impl Client {
             return Ok(());
         }
         // The engine says what can be prepared.
-        ClientPreparation::new(self.plan.clone(), 1, &self.keys)?;
+        ClientPreparation::new(&self.model, 1, &self.connection)?;
         let most = self.prepared_batches;
         if most == 0 {
             let found = batches;
@@ -411,7 +414,7 @@ impl Client {
         }
         let (address, options) = self.again.clone().ok_or(SessionError::NoAddress)?;
         let options = ConnectOptions {
-            plan: Some(self.plan.clone()),
+            plan: Some(self.plan().clone()),
             expected_plan_hash: Some(self.plan_hash),
             ..options
         };
@@ -429,21 +432,30 @@ impl Client {
         self.refill.as_ref()
     }
 
-    /// Has the next batch use what the server published on an earlier connection, if it is the first of this one.
-    fn offer_published(&mut self) -> Result<(), SessionError> {
-        if let Some(file) = &mut self.published
-            && self.keys.publication().is_none()
-            && let Some((publication, images)) = file.take(&self.plan)?
-        {
-            self.keys.offer_publication(publication, images);
+    /// The newest prepared batch of the store for so many images; how many were damaged.
+    fn take_prepared(
+        &self,
+        batch: usize,
+    ) -> Result<(Option<(Name, ClientPrepared)>, u64), StoreError> {
+        let read = |batch, setup, bytes: &[u8]| {
+            ClientPrepared::from_bytes(&self.model, batch, setup, bytes)
+        };
+        self.store.take_newest(&self.server, batch, &read)
+    }
+
+    /// Offers the next batch the persistent values of earlier connections, where the client has a
+    /// store.
+    fn offer_kept(&mut self) -> Result<(), SessionError> {
+        for (value, file) in self.model.persistent().iter().zip(&mut self.kept_files) {
+            file.offer(value.as_ref(), &self.connection)?;
         }
         Ok(())
     }
 
-    /// Keeps what the server has published on this connection, where the client has a store.
-    fn keep_published(&mut self) -> Result<(), SessionError> {
-        if let (Some(file), Some(publication)) = (&mut self.published, self.keys.publication()) {
-            file.keep(&self.plan, &publication)?;
+    /// Keeps the persistent values of this connection, where the client has a store.
+    fn keep_values(&mut self) -> Result<(), SessionError> {
+        for (value, file) in self.model.persistent().iter().zip(&mut self.kept_files) {
+            file.keep(value.as_ref(), &self.connection)?;
         }
         Ok(())
     }

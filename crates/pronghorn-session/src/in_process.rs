@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use pronghorn_engine::{ClientRun, Machine, Progress, ServerModel, ServerRun, Want};
+use pronghorn_engine::{ClientRun, EngineError, Machine, Progress, ServerModel, ServerRun, Want};
 use pronghorn_graph::oracle;
 use pronghorn_plan::Plan;
 
@@ -62,7 +62,7 @@ pub fn in_process_watched(
     on_progress: &mut dyn FnMut(ImagesDone),
 ) -> Result<InProcess, SessionError> {
     let mut client = ClientRun::new(model.plan().clone(), inputs, batch)?;
-    let mut server = ServerRun::new(model.clone(), batch)?;
+    let mut server = ServerRun::new(model, batch)?;
     let (bytes_up, bytes_down) = exchange(&mut client, &mut server, &mut |now| {
         on_progress(ImagesDone::within(now, 0, batch, batch));
         if cancel.load(Ordering::SeqCst) {

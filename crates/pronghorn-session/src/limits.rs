@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use pronghorn_plan::{Plan, TrustLevel, cost};
+use pronghorn_plan::{CheckedPlan, cost};
 
 use crate::error::SessionError;
 
@@ -82,7 +82,10 @@ impl Limits {
 ///
 /// # Errors
 /// When the limits let nothing through.
-pub(crate) fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64), SessionError> {
+pub(crate) fn within_limits(
+    plan: &CheckedPlan,
+    limits: &Limits,
+) -> Result<(usize, u64), SessionError> {
     let refused = |field, reason: String| Err(SessionError::Limits { field, reason });
     if limits.max_clients == 0 {
         return refused("max_clients", "it is 0, which lets nobody in".into());
@@ -124,7 +127,7 @@ pub(crate) fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64)
     let wanted = limits
         .max_images_per_batch
         .unwrap_or(usize::MAX)
-        .min(plan.max_batch());
+        .min(plan.max_batch);
     let Some(memory) = limits.max_memory else {
         let run = cost::memory(plan, wanted).server;
         // Nothing larger than the store is ever read from it.
@@ -141,15 +144,15 @@ pub(crate) fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64)
 }
 
 /// Bytes that a prepared batch takes: of its run, and of the server's half while it is read.
-pub(crate) fn memory_to_use(plan: &Plan, batch: usize) -> u64 {
+pub(crate) fn memory_to_use(plan: &CheckedPlan, batch: usize) -> u64 {
     let run = cost::memory(plan, batch).server;
     run.saturating_add(halves(plan, batch))
 }
 
 /// Bytes of the server's half of a prepared batch while it is read: in the file, and laid out.
-fn halves(plan: &Plan, batch: usize) -> u64 {
-    match plan.trust() {
-        TrustLevel::TwoParty => cost::prepared(plan, batch).memory.server.saturating_mul(2),
-        _ => 0,
+fn halves(plan: &CheckedPlan, batch: usize) -> u64 {
+    if !plan.trust.shares() {
+        return 0;
     }
+    cost::prepared(plan, batch).memory.server.saturating_mul(2)
 }

@@ -18,10 +18,10 @@ use std::{
 };
 
 use pronghorn_engine::{
-    EngineError, KeyCache, Machine, ServerKeys, ServerModel, ServerPreparation, ServerPrepared,
+    Connection, Connections, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared,
     ServerRun,
 };
-use pronghorn_plan::Plan;
+use pronghorn_plan::CheckedPlan;
 use pronghorn_ring::random::Seed;
 
 use self::admission::{Addresses, Partings};
@@ -34,7 +34,7 @@ use crate::{
     store::{
         Bounds, Store,
         file::Party,
-        publication::{SERVER_SECRET, secret},
+        kept::{SERVER_SECRET, secret},
     },
     text,
     transport::{Ends, Transport},
@@ -52,7 +52,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a server serves: a plan, and the server's machine for each batch.
 pub trait Service: Send + Sync {
     /// The plan both parties follow.
-    fn plan(&self) -> &Plan;
+    fn plan(&self) -> &CheckedPlan;
 
     /// The server's half of a batch of `batch` images; `keys` are of its connection, and what was `prepared` for it is used up.
     ///
@@ -61,7 +61,7 @@ pub trait Service: Send + Sync {
     fn start(
         &self,
         batch: usize,
-        keys: &ServerKeys,
+        keys: &Connection,
         prepared: Option<ServerPrepared>,
     ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError>;
 
@@ -69,7 +69,18 @@ pub trait Service: Send + Sync {
     ///
     /// # Errors
     /// When it cannot begin, or nothing can be prepared.
-    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError>;
+    fn prepare(&self, batch: usize, keys: &Connection) -> Result<Box<dyn Preparing>, EngineError>;
+
+    /// Reads the server's half of a prepared batch from a store.
+    ///
+    /// # Errors
+    /// The bytes are not of this plan and batch.
+    fn read_prepared(
+        &self,
+        batch: usize,
+        setup: [u8; 32],
+        bytes: &[u8],
+    ) -> Result<ServerPrepared, EngineError>;
 
     /// Takes the secret that what is published is made with, which stays the same for later runs of the server.
     fn keep_secret(&mut self, _secret: &Seed) {}
@@ -93,22 +104,31 @@ impl Preparing for ServerPreparation {
 struct ModelService(Arc<ServerModel>);
 
 impl Service for ModelService {
-    fn plan(&self) -> &Plan {
+    fn plan(&self) -> &CheckedPlan {
         self.0.plan()
     }
 
     fn start(
         &self,
         batch: usize,
-        keys: &ServerKeys,
+        keys: &Connection,
         prepared: Option<ServerPrepared>,
     ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError> {
-        let run = ServerRun::with_prepared(self.0.clone(), batch, keys, prepared)?;
+        let run = ServerRun::with_prepared(&self.0, batch, keys, prepared)?;
         Ok(Box::new(run))
     }
 
-    fn prepare(&self, batch: usize, keys: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError> {
+    fn prepare(&self, batch: usize, keys: &Connection) -> Result<Box<dyn Preparing>, EngineError> {
         Ok(Box::new(ServerPreparation::new(&self.0, batch, keys)?))
+    }
+
+    fn read_prepared(
+        &self,
+        batch: usize,
+        setup: [u8; 32],
+        bytes: &[u8],
+    ) -> Result<ServerPrepared, EngineError> {
+        ServerPrepared::from_bytes(&self.0, batch, setup, bytes)
     }
 
     fn keep_secret(&mut self, secret: &Seed) {
@@ -137,7 +157,7 @@ pub struct Server {
     memory: Memory,
     images: ImageQuota,
     store: Store<ServerPrepared>,
-    key_cache: KeyCache,
+    connections: Connections,
     stopping: Arc<AtomicBool>,
     next_session: AtomicU64,
     sessions: Mutex<HashMap<u64, Box<dyn Transport>>>,
@@ -167,7 +187,7 @@ impl Server {
         limits: Limits,
     ) -> Result<Self, SessionError> {
         let (max_batch, memory) = within_limits(service.plan(), &limits)?;
-        let store = Store::in_memory(Arc::new(service.plan().clone()), bounds(&limits))?;
+        let store = Store::in_memory(service.plan().hash(), bounds(&limits))?;
         let (listener, local) = listen(address)?;
         Ok(Self {
             listener: Mutex::new(Some(listener)),
@@ -183,7 +203,7 @@ impl Server {
             memory: Memory::new(memory),
             images: ImageQuota::new(limits.max_images_per_client),
             store,
-            key_cache: KeyCache::default(),
+            connections: Connections::default(),
             limits,
             stopping: Arc::default(),
             next_session: AtomicU64::new(1),
@@ -206,8 +226,8 @@ impl Server {
     /// # Errors
     /// When the file system refuses.
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
-        let plan = Arc::new(self.service.plan().clone());
-        self.store = Store::open(directory, plan, self.store.bounds())?;
+        let plan_hash = self.service.plan().hash();
+        self.store = Store::open(directory, plan_hash, self.store.bounds())?;
         self.service.keep_secret(&secret(directory, SERVER_SECRET)?);
         Ok(self)
     }

@@ -23,7 +23,7 @@
 
 mod disk;
 pub mod file;
-pub(crate) mod publication;
+pub(crate) mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -31,12 +31,11 @@ use std::{
     collections::HashSet,
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Mutex,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use pronghorn_engine::{ClientPrepared, EngineError, ServerPrepared};
-use pronghorn_plan::Plan;
 use pronghorn_ring::random::Seed;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -130,13 +129,10 @@ pub trait Half: Sized + Send {
     /// # Errors
     /// The sink's.
     fn write(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
-
-    /// Reads them.
-    ///
-    /// # Errors
-    /// When they are of another plan or batch.
-    fn read(plan: &Plan, batch: usize, setup: [u8; 32], bytes: &[u8]) -> Result<Self, EngineError>;
 }
+
+/// Reads a half's bytes: of a batch of so many images, made with this set-up.
+pub type Read<'a, H> = &'a dyn Fn(usize, [u8; 32], &[u8]) -> Result<H, EngineError>;
 
 macro_rules! half {
     ($prepared:ty, $party:expr) => {
@@ -153,15 +149,6 @@ macro_rules! half {
 
             fn write(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
                 self.write(sink)
-            }
-
-            fn read(
-                plan: &Plan,
-                batch: usize,
-                setup: [u8; 32],
-                bytes: &[u8],
-            ) -> Result<Self, EngineError> {
-                Self::from_bytes(plan, batch, setup, bytes)
             }
         }
     };
@@ -181,7 +168,6 @@ pub struct Bounds {
 
 /// One party's halves of prepared batches of one plan. Secret: no Debug.
 pub struct Store<H> {
-    plan: Arc<Plan>,
     plan_hash: [u8; 32],
     id: Owner,
     bounds: Bounds,
@@ -232,29 +218,29 @@ impl<H: Half> Store<H> {
     ///
     /// # Errors
     /// When the system gives no randomness.
-    pub fn in_memory(plan: Arc<Plan>, bounds: Bounds) -> Result<Self, StoreError> {
-        Ok(Self::new(plan, Name::random()?.0, bounds, None))
+    pub fn in_memory(plan_hash: [u8; 32], bounds: Bounds) -> Result<Self, StoreError> {
+        Ok(Self::new(plan_hash, Name::random()?.0, bounds, None))
     }
 
     /// In a directory for this party and plan under `directory`, which is made where it is missing. Several processes may have it open.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn open(directory: &Path, plan: Arc<Plan>, bounds: Bounds) -> Result<Self, StoreError> {
-        Self::open_on(Box::new(Real), directory, plan, bounds)
+    pub fn open(directory: &Path, plan_hash: [u8; 32], bounds: Bounds) -> Result<Self, StoreError> {
+        Self::open_on(Box::new(Real), directory, plan_hash, bounds)
     }
 
     fn open_on(
         disk: Box<dyn Disk>,
         directory: &Path,
-        plan: Arc<Plan>,
+        plan_hash: [u8; 32],
         bounds: Bounds,
     ) -> Result<Self, StoreError> {
         let party = match H::PARTY {
             Party::Client => "client",
             Party::Server => "server",
         };
-        let path = directory.join(party).join(hex(&plan.hash()));
+        let path = directory.join(party).join(hex(&plan_hash));
         let failed = |source| StoreError::Disk {
             path: path.display().to_string(),
             source,
@@ -268,15 +254,14 @@ impl<H: Half> Store<H> {
             path,
             _lock: held,
         };
-        let store = Self::new(plan, id, bounds, Some(directory));
+        let store = Self::new(plan_hash, id, bounds, Some(directory));
         store.refresh(&mut lock(&store.index))?;
         Ok(store)
     }
 
-    fn new(plan: Arc<Plan>, id: Owner, bounds: Bounds, directory: Option<Directory>) -> Self {
+    fn new(plan_hash: [u8; 32], id: Owner, bounds: Bounds, directory: Option<Directory>) -> Self {
         Self {
-            plan_hash: plan.hash(),
-            plan,
+            plan_hash,
             id,
             bounds,
             directory,
@@ -464,7 +449,12 @@ impl<H: Half> Store<H> {
     ///
     /// # Errors
     /// When the file system refuses or the file is damaged; the preparation is then lost.
-    pub fn take(&self, name: &Name, batch: usize) -> Result<Option<H>, StoreError> {
+    pub fn take(
+        &self,
+        name: &Name,
+        batch: usize,
+        half: Read<'_, H>,
+    ) -> Result<Option<H>, StoreError> {
         let Some(directory) = &self.directory else {
             let mut index = lock(&self.index);
             let kept = index.remove(name);
@@ -502,23 +492,24 @@ impl<H: Half> Store<H> {
         }
         let (bytes, inode) = read(u64::MAX)?;
         directory.remove(&claimed)?;
-        self.half(name, inode, &bytes).map(Some)
+        self.half(name, inode, &bytes, half).map(Some)
     }
 
     /// The half in a file's bytes.
-    fn half(&self, name: &Name, inode: u64, bytes: &[u8]) -> Result<H, StoreError> {
+    fn half(
+        &self,
+        name: &Name,
+        inode: u64,
+        bytes: &[u8],
+        read: Read<'_, H>,
+    ) -> Result<H, StoreError> {
         let damaged = |source| StoreError::File {
             name: *name,
             source,
         };
         let (header, half) = file::read(bytes).map_err(damaged)?;
         self.check_header(&lock(&self.index), &header, *name, inode)?;
-        Ok(H::read(
-            &self.plan,
-            header.batch as usize,
-            header.setup,
-            half,
-        )?)
+        Ok(read(header.batch as usize, header.setup, half)?)
     }
 
     /// Checks that a file's header is that of the place where it lies, and made with OTs that nothing is known of.
@@ -554,6 +545,7 @@ impl<H: Half> Store<H> {
         &self,
         owner: &Owner,
         batch: usize,
+        half: Read<'_, H>,
     ) -> Result<(Option<(Name, H)>, u64), StoreError> {
         let mut lost = 0;
         loop {
@@ -568,7 +560,7 @@ impl<H: Half> Store<H> {
             let Some(name) = newest else {
                 return Ok((None, lost));
             };
-            match self.take(&name, batch) {
+            match self.take(&name, batch, half) {
                 Ok(Some(half)) => return Ok((Some((name, half)), lost)),
                 // Another process has it.
                 Ok(None) => lock(&self.index).remove(&name).map_or((), drop),

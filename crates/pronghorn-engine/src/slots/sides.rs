@@ -16,6 +16,7 @@ use crate::{
     connection::{Connection, Kept, Shelf},
     error::EngineError,
     machine::{Machine, Prepared, prepared_as},
+    persistent::{Persistent, Uses},
     protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
     share::Share,
 };
@@ -97,6 +98,40 @@ impl Side for ServerSide {
 
     fn read_prepared(&self, _batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
         Masks::read(&self.shape.step, bytes)
+    }
+}
+
+/// The seed of a client's keys, which it keeps over connections. A server that got these keys may
+/// have them still.
+struct KeptSeed;
+
+/// The seed of keys of a plan on slots, for a store.
+pub(crate) fn persistent(plan: &CheckedPlan) -> Option<Box<dyn Persistent>> {
+    (!plan.slot_keys().is_empty()).then(|| Box::new(KeptSeed) as _)
+}
+
+impl Persistent for KeptSeed {
+    fn name(&self) -> &'static str {
+        "slots"
+    }
+
+    fn uses(&self) -> Option<Uses> {
+        None
+    }
+
+    fn offer(
+        &self,
+        connection: &Connection,
+        bytes: &[u8],
+        _uses: usize,
+    ) -> Result<(), EngineError> {
+        let seed = bytes.try_into().map_err(|_| EngineError::Unsupported {
+            step: "the client's keys for slots".into(),
+            reason: "their seed has another length than 32 bytes",
+        })?;
+        let offered: Kept<SlotSeed> = connection.kept();
+        offered.put(SlotSeed(Arc::new(Seed::from_bytes(seed))));
+        Ok(())
     }
 }
 

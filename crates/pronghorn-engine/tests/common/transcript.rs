@@ -11,7 +11,7 @@ use pronghorn_engine::{
 };
 use pronghorn_graph::oracle;
 use pronghorn_plan::{Built, Plan};
-use pronghorn_ring::{random::Seed, test_seed::TestSeeds};
+use pronghorn_ring::test_seed::TestSeeds;
 
 use super::numbers;
 
@@ -129,16 +129,14 @@ pub fn record(case: &str, built: &Built, script: &[Act]) -> Vec<Record> {
         prepared: None,
     };
     if script.iter().any(|act| matches!(act, Act::Reconnect)) {
-        line.keys.0.offer_slot_seed(slot_seed());
+        line.offer_seed(&line.keys.0);
     }
     let follow = |(index, act): (usize, &Act)| line.follow(index, *act);
     script.iter().enumerate().map(follow).collect()
 }
 
-/// The seed of a client that keeps its keys for slots.
-fn slot_seed() -> Seed {
-    Seed::from_bytes([9; 32])
-}
+/// The secret of a client that keeps keys over connections.
+const SECRET: [u8; 32] = [9; 32];
 
 impl Line<'_> {
     fn follow(&mut self, index: usize, act: Act) -> Record {
@@ -228,14 +226,25 @@ impl Line<'_> {
 
     fn reconnect(&mut self) -> Record {
         let client = Connection::default();
-        client.offer_slot_seed(slot_seed());
-        if let Some(publication) = self.keys.0.publication() {
-            client.offer_publication(publication, 1);
+        self.offer_seed(&client);
+        for value in self.client.persistent() {
+            if let Some(saved) = value.saved(&self.keys.0) {
+                let bytes = [saved.head.as_slice(), &saved.body].concat();
+                value.offer(&client, &bytes, 1).expect("its own bytes");
+            }
         }
         self.keys = (client, self.connections.connect());
         Record {
             title: "a new connection".into(),
             ..Record::default()
+        }
+    }
+
+    /// Offers the client's secret to a connection.
+    fn offer_seed(&self, connection: &Connection) {
+        let secrets = self.client.persistent().iter();
+        for value in secrets.filter(|value| value.uses().is_none()) {
+            value.offer(connection, &SECRET, 1).expect("a secret");
         }
     }
 

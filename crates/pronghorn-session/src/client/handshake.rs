@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{ClientKeys, ClientPrepared};
-use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, slots, trust};
+use pronghorn_engine::{ClientModel, ClientPrepared, Connection};
+use pronghorn_plan::{CheckedPlan, Plan, TrustLevel, cost, plan::MAX_BYTES, trust};
 
 use super::{Client, ConnectOptions, part, unless_cancelled};
 use crate::{
@@ -18,12 +18,7 @@ use crate::{
     link::{Link, Timeouts},
     message::{ClientHello, Hello, ServerHello},
     server::foreign_peer,
-    store::{
-        Bounds, Store,
-        file::Party,
-        publication::{PublicationFile, secret},
-    },
-    text::hex,
+    store::{Bounds, Store, file::Party, kept::KeptFile},
     transport::{Ends, Transport},
 };
 
@@ -98,30 +93,32 @@ impl Client {
                 Some(shared) => shared,
                 None => Arc::new(open_store(options.store.as_deref(), &plan, &options)?),
             };
-            let directory = options.store.as_deref();
-            let published = directory.filter(|_| cost::publication(&plan) > 0);
-            let published = published.map(|path| PublicationFile::new(path, &hello.plan_hash));
-            let keys = ClientKeys::default();
-            if let Some(path) = directory.filter(|_| slots::key_bytes(&plan) > 0) {
-                let name = format!("slots-{}", hex(&hello.plan_hash));
-                keys.offer_slot_seed(secret(path, &name)?);
-            }
-            Ok((plan, hello, fits, store, published, keys))
+            let model = Arc::new(ClientModel::new(plan)?);
+            let file = |path: &Path, name| KeptFile::new(path, name, &hello.plan_hash);
+            let kept_files = options.store.as_deref().map_or_else(Vec::new, |path| {
+                let values = model.persistent().iter();
+                values.map(|value| file(path, value.name())).collect()
+            });
+            Ok((model, hello, fits, store, kept_files))
         });
         match ready {
-            Ok((plan, hello, fits, store, published, keys)) => Ok(Self {
+            Ok((model, hello, fits, store, kept_files)) => Ok(Self {
                 link,
-                max_batch: plan.max_batch().min(hello.max_batch as usize).min(fits),
+                max_batch: model
+                    .plan()
+                    .max_batch
+                    .min(hello.max_batch as usize)
+                    .min(fits),
                 max_memory: options.max_memory,
-                plan,
+                model,
                 plan_hash: hello.plan_hash,
                 images_left: hello.images_left,
                 cancel,
                 over: false,
                 last_used: Instant::now(),
-                keys,
+                connection: Connection::default(),
                 store,
-                published,
+                kept_files,
                 server: hello.store,
                 prepared_batches: hello.prepared_batches as usize,
                 setup: None,
@@ -140,7 +137,7 @@ impl Client {
 /// The client's store for a plan.
 fn open_store(
     directory: Option<&Path>,
-    plan: &Arc<Plan>,
+    plan: &CheckedPlan,
     options: &ConnectOptions,
 ) -> Result<Store<ClientPrepared>, SessionError> {
     let bounds = |bytes| Bounds {
@@ -148,8 +145,8 @@ fn open_store(
         bytes,
     };
     Ok(match directory {
-        Some(directory) => Store::open(directory, plan.clone(), bounds(options.max_store))?,
-        None => Store::in_memory(plan.clone(), bounds(options.max_memory))?,
+        Some(directory) => Store::open(directory, plan.hash(), bounds(options.max_store))?,
+        None => Store::in_memory(plan.hash(), bounds(options.max_memory))?,
     })
 }
 
@@ -181,8 +178,8 @@ fn shake_hands(
     link: &mut Link,
     asked: TrustLevel,
     expected_plan_hash: Option<[u8; 32]>,
-    held: Option<Arc<Plan>>,
-) -> Result<(Arc<Plan>, ServerHello), SessionError> {
+    held: Option<CheckedPlan>,
+) -> Result<(CheckedPlan, ServerHello), SessionError> {
     link.send(
         Kind::ClientHello,
         ClientHello {
@@ -216,19 +213,19 @@ fn shake_hands(
     }
     let plan = match held.filter(|plan| plan.hash() == hello.plan_hash) {
         Some(plan) => plan,
-        None => Arc::new(fetch_plan(link, &hello)?),
+        None => fetch_plan(link, &hello)?,
     };
-    if plan.trust() != asked {
+    if plan.trust != asked {
         return Err(SessionError::TrustMismatch {
             asked,
-            offered: plan.trust(),
+            offered: plan.trust,
         });
     }
     Ok((plan, hello))
 }
 
 /// Asks for the plan, and checks that it is the announced one and fit to follow.
-fn fetch_plan(link: &mut Link, hello: &ServerHello) -> Result<Plan, SessionError> {
+fn fetch_plan(link: &mut Link, hello: &ServerHello) -> Result<CheckedPlan, SessionError> {
     let length = hello.plan_length as usize;
     if length > MAX_BYTES {
         let expected = format!("and at most {MAX_BYTES} are accepted");

@@ -44,7 +44,7 @@ impl Client {
     fn reconnect(&mut self) -> Result<(), SessionError> {
         let (address, options) = self.again.clone().ok_or(SessionError::Over)?;
         let same = ConnectOptions {
-            plan: Some(self.plan.clone()),
+            plan: Some(self.plan().clone()),
             expected_plan_hash: Some(self.plan_hash),
             ..options.clone()
         };

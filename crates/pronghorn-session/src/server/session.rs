@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{ServerKeys, ServerPrepared};
+use pronghorn_engine::{Connection as Keys, ServerPrepared};
 use pronghorn_plan::cost;
 
 use super::{Server, foreign_peer};
@@ -101,7 +101,7 @@ impl Server {
         let mut connection = Connection {
             server: self,
             client,
-            keys: ServerKeys::sharing(self.key_cache.clone()),
+            keys: self.connections.connect(),
             setup: None,
         };
         let mut accept = vec![
@@ -141,7 +141,7 @@ impl Server {
         let received = link.receive_first(self.limits.hello_timeout, &accept, &mut payload);
         received.map_err(foreign_peer)?;
         let hello = ClientHello::decode(&payload)?;
-        let offered = self.service.plan().trust();
+        let offered = self.service.plan().trust;
         if hello.trust != offered {
             return Err(SessionError::TrustMismatch {
                 asked: hello.trust,
@@ -206,10 +206,13 @@ impl Server {
 
     /// The preparation that a client names, from now on this batch's alone. Where there is none, or it is damaged, the batch runs without.
     fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
-        self.store.take(&name, batch).unwrap_or_else(|error| {
-            self.log(&format!("a batch runs without its preparation: {error}"));
-            None
-        })
+        let read = |batch, setup, bytes: &[u8]| self.service.read_prepared(batch, setup, bytes);
+        self.store
+            .take(&name, batch, &read)
+            .unwrap_or_else(|error| {
+                self.log(&format!("a batch runs without its preparation: {error}"));
+                None
+            })
     }
 }
 
@@ -217,7 +220,7 @@ impl Server {
 struct Connection<'a> {
     server: &'a Server,
     client: IpAddr,
-    keys: ServerKeys,
+    keys: Keys,
     /// The set-up of OTs that batches were prepared with.
     setup: Option<[u8; 32]>,
 }

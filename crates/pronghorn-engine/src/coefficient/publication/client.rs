@@ -2,7 +2,10 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pronghorn_plan::{CheckedPlan, WordSize, cost::PUBLICATION_GRANT};
+use pronghorn_plan::{
+    CheckedPlan, WordSize,
+    cost::{PUBLICATION_GRANT, PUBLICATION_IMAGES},
+};
 use pronghorn_ring::{Word, bits, random::Seed};
 use rayon::prelude::*;
 
@@ -15,6 +18,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, Turn},
     machine::Machine,
+    persistent::{Persistent, Saved, Uses},
     protocol::Prelude,
 };
 
@@ -47,6 +51,51 @@ impl Prelude for ClientPrelude {
         let offered = offered.map(|(offered, images)| (offered.0, images));
         let client = PublicationClient::new(&self.cut, self.steps, batch, offered, publication)?;
         Ok(Some(Box::new(client)))
+    }
+}
+
+/// The publication that a client keeps over connections: epoch, seed, and the polynomials with their
+/// receipt as they came.
+struct KeptPublication(CheckedPlan);
+
+/// The publication of a plan that has any, for a store.
+pub(crate) fn persistent(plan: &CheckedPlan) -> Option<Box<dyn Persistent>> {
+    let publishes = plan.once().publication > 0;
+    publishes.then(|| Box::new(KeptPublication(plan.clone())) as _)
+}
+
+impl Persistent for KeptPublication {
+    fn name(&self) -> &'static str {
+        "publication"
+    }
+
+    fn uses(&self) -> Option<Uses> {
+        Some(Uses {
+            most: PUBLICATION_IMAGES,
+            grant: PUBLICATION_GRANT,
+        })
+    }
+
+    fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError> {
+        let names = bytes.split_first_chunk::<NAME>();
+        let names =
+            names.and_then(|(epoch, rest)| Some((epoch, rest.split_first_chunk::<NAME>()?)));
+        let Some((epoch, (seed, polynomials))) = names else {
+            return Err(length("the file", bytes.len(), 2 * NAME));
+        };
+        let publication = PublicationClient::read(&self.0, (*epoch, *seed), polynomials)?;
+        let offered: Kept<Offered> = connection.kept();
+        offered.put_for(Offered(publication), uses);
+        Ok(())
+    }
+
+    fn saved(&self, connection: &Connection) -> Option<Saved> {
+        let publication = connection.kept::<Kept<ClientPublication>>().get()?;
+        Some(Saved {
+            id: publication.seed,
+            head: [publication.epoch, publication.seed].concat(),
+            body: publication.bytes,
+        })
     }
 }
 

@@ -46,7 +46,7 @@ use rayon::prelude::*;
 use zeroize::Zeroize;
 
 pub use client::PublicationClient;
-pub(crate) use client::prelude as client_prelude;
+pub(crate) use client::{persistent, prelude as client_prelude};
 pub(crate) use server::{Layers, prelude as server_prelude};
 
 use crate::{

@@ -1,0 +1,328 @@
+//! Values that a client keeps over connections, and secrets of either party, in a store's directory.
+//!
+//! The engine says what is kept ([`Persistent`]). A client's file of a value is named after the kind
+//! and the plan, and holds (little-endian)
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | `"PRONGPUB"` |
+//! | 2 | version |
+//! | 32 | hash of the plan |
+//! | 32 | name of the value |
+//! | rest | the value |
+//! | 32 | BLAKE3 of all before |
+//!
+//! A file beside it, which has part of the value's name in its own, counts uses. Four bytes are
+//! appended, and on the disk, before a connection may make one grant of uses. Only the length of the
+//! file counts. A secret's file is 32 random bytes.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use pronghorn_engine::{
+    Connection,
+    persistent::{Persistent, Saved, Uses},
+};
+use pronghorn_ring::random::Seed;
+
+use super::{
+    Name, StoreError,
+    disk::{Disk, Real},
+};
+use crate::text::hex;
+
+const MAGIC: [u8; 8] = *b"PRONGPUB";
+const VERSION: u16 = 3;
+const CONTEXT: &str = "pronghorn publication's file";
+const CHECK: usize = 32;
+/// The server's file.
+pub(crate) const SERVER_SECRET: &str = "publication.secret";
+/// Longest file that is read.
+const MOST_BYTES: u64 = 8 << 30;
+/// Stands for one grant.
+const COUNT: [u8; 4] = [1, 0, 0, 0];
+
+/// A client's file of one value of one plan.
+pub(crate) struct KeptFile {
+    directory: PathBuf,
+    name: String,
+    plan_hash: [u8; 32],
+    /// The name of the value in the file, where that is known; zeros for a secret that was offered.
+    id: Option<[u8; 32]>,
+}
+
+impl KeptFile {
+    /// The file of a plan in a store's directory, which exists.
+    pub fn new(directory: &Path, kind: &str, plan_hash: &[u8; 32]) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            name: format!("{kind}-{}", hex(plan_hash)),
+            plan_hash: *plan_hash,
+            id: None,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    fn refused(&self) -> impl Fn(io::Error) -> StoreError {
+        let path = self.path();
+        move |source| disk_error(&path, source)
+    }
+
+    /// Offers the file's value to a connection, with the uses that were set aside for it. A file that
+    /// is damaged or used up offers nothing.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn offer(
+        &mut self,
+        value: &dyn Persistent,
+        connection: &Connection,
+    ) -> Result<(), StoreError> {
+        let Some(uses) = value.uses() else {
+            return self.offer_secret(value, connection);
+        };
+        if value.saved(connection).is_some() {
+            return Ok(());
+        }
+        let Some((id, bytes)) = self.take(uses)? else {
+            return Ok(());
+        };
+        // What a newer version does not read is asked for anew.
+        if value.offer(connection, &bytes, uses.grant).is_ok() {
+            self.id = Some(id);
+        }
+        Ok(())
+    }
+
+    fn offer_secret(
+        &mut self,
+        value: &dyn Persistent,
+        connection: &Connection,
+    ) -> Result<(), StoreError> {
+        // Once a connection.
+        if self.id.is_none() {
+            let secret = secret(&self.directory, &self.name)?;
+            value.offer(connection, secret.as_bytes(), usize::MAX)?;
+            self.id = Some([0; 32]);
+        }
+        Ok(())
+    }
+
+    /// The file's value, after a grant of uses was set aside.
+    fn take(&self, uses: Uses) -> Result<Option<([u8; 32], Vec<u8>)>, StoreError> {
+        let refused = self.refused();
+        let bytes = match Real.read(&self.path(), 0, MOST_BYTES) {
+            Ok((bytes, _)) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(refused(error)),
+        };
+        let Some((id, value)) = read(&self.plan_hash, &bytes) else {
+            return Ok(None);
+        };
+        // Counted before it is looked at, so that processes that come together see each other.
+        self.count(&id).map_err(&refused)?;
+        let grants = self.counted(&id).map_err(&refused)?;
+        let fits = grants.saturating_mul(uses.grant) <= uses.most;
+        Ok(fits.then(|| (id, value.to_vec())))
+    }
+
+    /// Keeps the value of a connection, unless it was there before.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn keep(
+        &mut self,
+        value: &dyn Persistent,
+        connection: &Connection,
+    ) -> Result<(), StoreError> {
+        match value.saved(connection) {
+            Some(saved) if self.id != Some(saved.id) => self.write(&saved),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, saved: &Saved) -> Result<(), StoreError> {
+        let new = format!("{}.{}", self.name, Name::random()?);
+        let new = self.directory.join(new);
+        let replace = || {
+            Real.write_new(&new, &mut |_, file| {
+                let mut check = blake3::Hasher::new_derive_key(CONTEXT);
+                let header = header(&self.plan_hash, &saved.id);
+                for part in [header.as_slice(), &saved.head, &saved.body] {
+                    check.update(part);
+                    file.write_all(part)?;
+                }
+                file.write_all(check.finalize().as_bytes())
+            })?;
+            self.count(&saved.id)?;
+            Real.rename(&new, &self.path())?;
+            Real.sync_directory(&self.directory)
+        };
+        replace().map_err(|error| {
+            // What is left of it is of no use.
+            let _ = fs::remove_file(&new);
+            self.refused()(error)
+        })?;
+        self.id = Some(saved.id);
+        self.forget_others(&saved.id);
+        Ok(())
+    }
+
+    /// The file that counts uses of a value.
+    fn counts(&self, id: &[u8; 32]) -> PathBuf {
+        let name = format!("{}.{}.images", self.name, hex(&id[..8]));
+        self.directory.join(name)
+    }
+
+    /// Removes what counted uses of earlier values.
+    fn forget_others(&self, id: &[u8; 32]) {
+        let (own, start) = (self.counts(id), format!("{}.", self.name));
+        let Ok(files) = Real.list(&self.directory) else {
+            return;
+        };
+        for (name, _) in files {
+            let path = self.directory.join(&name);
+            if name.starts_with(&start) && name.ends_with(".images") && path != own {
+                // Another process may have been faster.
+                let _ = Real.remove(&path);
+            }
+        }
+    }
+
+    /// Grants so far. A count that was cut short counts.
+    fn counted(&self, id: &[u8; 32]) -> io::Result<usize> {
+        let (bytes, _) = Real.read(&self.counts(id), 0, 1 << 20)?;
+        Ok(bytes.len().div_ceil(COUNT.len()))
+    }
+
+    fn count(&self, id: &[u8; 32]) -> io::Result<()> {
+        Real.append(&self.counts(id), &COUNT)
+    }
+}
+
+fn disk_error(path: &Path, source: io::Error) -> StoreError {
+    let path = path.display().to_string();
+    StoreError::Disk { path, source }
+}
+
+fn header(plan_hash: &[u8; 32], id: &[u8; 32]) -> Vec<u8> {
+    [&MAGIC[..], &VERSION.to_le_bytes(), plan_hash, id].concat()
+}
+
+/// The value in a file's bytes and its name, if they are undamaged and of this plan.
+fn read<'a>(plan_hash: &[u8; 32], bytes: &'a [u8]) -> Option<([u8; 32], &'a [u8])> {
+    let (before, check) = bytes.split_last_chunk::<CHECK>()?;
+    let (start, rest) = before.split_first_chunk::<10>()?;
+    let (hash, rest) = rest.split_first_chunk::<32>()?;
+    let (id, value) = rest.split_first_chunk::<32>()?;
+    let fits = start[..8] == MAGIC && start[8..] == VERSION.to_le_bytes() && hash == plan_hash;
+    let fits = fits && blake3::derive_key(CONTEXT, before) == *check;
+    fits.then_some((*id, value))
+}
+
+/// A secret from a store's directory; made where it is missing.
+///
+/// # Errors
+/// The file system refuses, or the file has another length.
+pub(crate) fn secret(directory: &Path, name: &str) -> Result<Seed, StoreError> {
+    let path = directory.join(name);
+    let refused = |source| disk_error(&path, source);
+    let made = Seed::from_os().map_err(pronghorn_engine::EngineError::from)?;
+    let new = directory.join(format!("{name}.{}", Name::random()?));
+    let write = || {
+        Real.write_new(&new, &mut |_, file| file.write_all(made.as_bytes()))?;
+        // Of several processes that begin at once, one makes it.
+        match fs::hard_link(&new, &path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Real.sync_directory(directory),
+        }
+    };
+    if !path.exists() {
+        let written = write();
+        let _ = fs::remove_file(&new);
+        written.map_err(refused)?;
+    }
+    let (bytes, _) = Real.read(&path, 0, 33).map_err(refused)?;
+    let seed = bytes.as_slice().try_into().map_err(|_| {
+        let damaged = "this file is not a secret: remove it, and clients fetch publications anew";
+        refused(io::Error::new(io::ErrorKind::InvalidData, damaged))
+    })?;
+    Ok(Seed::from_bytes(seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const PLAN: [u8; 32] = [3; 32];
+    const USES: Uses = Uses {
+        most: 640,
+        grant: 10,
+    };
+
+    fn value(id: u8) -> Saved {
+        Saved {
+            id: [id; 32],
+            head: vec![7; 32],
+            body: Arc::new(vec![id; 100]),
+        }
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("pronghorn-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Real.make_directory(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn serves_so_many_uses() {
+        let directory = directory("kept-values");
+        let file = || KeptFile::new(&directory, "value", &PLAN);
+        assert!(file().take(USES).unwrap().is_none());
+        file().write(&value(1)).unwrap();
+        let mut granted = USES.grant;
+        while let Some((id, bytes)) = file().take(USES).unwrap() {
+            assert_eq!((id, bytes.len(), bytes[0]), ([1; 32], 132, 7));
+            granted += USES.grant;
+        }
+        assert_eq!(granted, USES.most);
+        file().write(&value(2)).unwrap();
+        assert_eq!(file().take(USES).unwrap().unwrap().0, [2; 32]);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn damaged_files_are_not_read() {
+        let directory = directory("damaged-values");
+        let mut file = KeptFile::new(&directory, "value", &PLAN);
+        file.write(&value(1)).unwrap();
+        let good = fs::read(file.path()).unwrap();
+        for place in 0..good.len() {
+            let mut bytes = good.clone();
+            bytes[place] ^= 1;
+            assert!(read(&PLAN, &bytes).is_none() && read(&PLAN, &good[..place]).is_none());
+        }
+        assert!(read(&PLAN, &good).is_some() && read(&[4; 32], &good).is_none());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn secrets_are_kept() {
+        let directory = directory("secrets");
+        let first = secret(&directory, SERVER_SECRET).unwrap();
+        let again = secret(&directory, SERVER_SECRET).unwrap();
+        assert!(first.as_bytes() == again.as_bytes());
+        fs::write(directory.join(SERVER_SECRET), b"short").unwrap();
+        assert!(secret(&directory, SERVER_SECRET).is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
