@@ -8,17 +8,15 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 
 use common::{
     network,
-    networks::{Middle, around, deep, dense, pooled_input},
-    numbers,
+    networks::{
+        Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared, wide,
+    },
     transcript::{
         self,
         Act::{self, Batch, Online, Prepare, Reconnect},
     },
 };
-use pronghorn_graph::graph::Graph;
-use pronghorn_plan::{
-    BuildOptions, Built, Engine, TrustLevel, WordSize, build, encrypted::schedule::Passes,
-};
+use pronghorn_plan::{BuildOptions, Engine, TrustLevel, WordSize, encrypted::schedule::Passes};
 use pronghorn_ring::SimdLevel;
 
 /// Several batches on one connection, then one whose offline part comes first.
@@ -29,48 +27,6 @@ const AHEAD: &[Act] = &[Prepare(1), Online(1), Batch(1)];
 
 /// What is kept serves a second connection.
 const KEPT: &[Act] = &[Batch(1), Prepare(1), Reconnect, Online(1), Batch(1)];
-
-fn options(trust: TrustLevel) -> BuildOptions {
-    BuildOptions {
-        trust: Some(trust),
-        ..BuildOptions::default()
-    }
-}
-
-fn plan(graph: &Graph, options: BuildOptions) -> Built {
-    let elements: usize = graph.nodes[0].shape.iter().product();
-    let options = BuildOptions {
-        samples: Some(numbers(elements * 20, 77)),
-        ..options
-    };
-    build(graph, &options).expect("the network has a plan")
-}
-
-/// A network on shares in this engine, with bits of weights and inputs.
-fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
-    let options = BuildOptions {
-        engine: Some(engine),
-        weight_bits: bits.map(|bits| bits.0),
-        input_bits: bits.map(|bits| bits.1),
-        ..options(TrustLevel::TwoParty)
-    };
-    plan(graph, options)
-}
-
-/// All kinds of steps at once, client-aided.
-fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
-    let options = BuildOptions {
-        weight_bits: bits.map(|bits| bits.0),
-        input_bits: bits.map(|bits| bits.1),
-        ..options(TrustLevel::ClientAided)
-    };
-    plan(&network(seed), options)
-}
-
-fn has_words(built: &Built, word: WordSize) -> bool {
-    let mut steps = built.plan.linear_steps();
-    steps.any(|(_, _, linear)| linear.word == word)
-}
 
 /// One test a case, and the names of all cases.
 macro_rules! cases {
@@ -147,13 +103,6 @@ cases! {
         plan(&deep(2), BuildOptions { passes, ..options(TrustLevel::Encrypted) })
     }, &[Batch(3), Batch(1)];
     encrypted_deep: plan(&deep(3), options(TrustLevel::Encrypted)), &[Batch(2), Batch(2)];
-}
-
-/// Layers on shares in words of 64 bits.
-fn wide(engine: Engine) -> Built {
-    let built = shared(&around(Middle::Relu), engine, Some((11, 11)));
-    assert!(has_words(&built, WordSize::U64));
-    built
 }
 
 #[test]

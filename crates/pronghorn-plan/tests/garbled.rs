@@ -1,12 +1,17 @@
 //! The circuit of a chain of activations is the chain, whatever errors its shares' guard bits carry.
 
+mod common;
+
+use common::networks::{Middle, around, shared};
 use pronghorn_graph::{
     fixed::{ActivationOp, ValueSpec, scalar},
     geometry::Window,
 };
+use pronghorn_mpc::circuit::Rectifier;
 use pronghorn_plan::{
-    garbled::{self, Stage},
-    held::{Held, guard_for},
+    Engine, Protocol, StepKind,
+    garbled::{self, MAX_WINDOW, Stage},
+    held::{Held, guard_for, held},
 };
 use proptest::prelude::*;
 
@@ -179,5 +184,206 @@ fn groups_cover_a_padded_pool() {
     );
     for group in &groups {
         assert_eq!(group.sources.len(), group.pool * group.elements.len());
+    }
+}
+
+/// A stage of these functions.
+fn stage(ops: &[ActivationOp]) -> Stage {
+    Stage::of(ops).expect("the chain is one circuit")
+}
+
+/// Neighbours in a chain become one change of precision, or one clamp.
+#[test]
+fn chains_are_merged() {
+    let requantise = |shift, low, high| ActivationOp::Requantise { shift, low, high };
+    let clip = |low, high| ActivationOp::Clip { low, high };
+    let change = |ops: &[ActivationOp]| {
+        let last = stage(ops).requantisation.expect("precision changes");
+        (last.shift, last.low, last.high)
+    };
+    // A clamp before bits are dropped is a clamp of what is left.
+    assert_eq!(
+        change(&[clip(-100, 1000), requantise(4, -5, 50)]),
+        (4, -5, 50)
+    );
+    assert_eq!(change(&[clip(-40, 80), requantise(4, -50, 50)]), (4, -2, 5));
+    assert_eq!(change(&[requantise(4, -50, 50), clip(-3, 60)]), (4, -3, 50));
+    // A ReLU after it is a clamp at zero.
+    let relu = stage(&[requantise(4, -50, 50), ActivationOp::Relu]);
+    assert_eq!(relu.rectifier, Rectifier::None);
+    assert_eq!(
+        change(&[requantise(4, -50, 50), ActivationOp::Relu]),
+        (4, 0, 50)
+    );
+    assert_eq!(
+        change(&[requantise(4, -50, -10), ActivationOp::Relu]),
+        (4, 0, 0)
+    );
+    // One before it is the circuit's.
+    let relu = stage(&[
+        ActivationOp::Relu,
+        ActivationOp::Relu,
+        requantise(4, -50, 50),
+    ]);
+    assert_eq!(relu.rectifier, Rectifier::Relu);
+    let leaky = ActivationOp::LeakyRelu { slope: 3, shift: 4 };
+    let rectifier = Rectifier::Leaky { slope: 3, shift: 4 };
+    assert_eq!(stage(std::slice::from_ref(&leaky)).rectifier, rectifier);
+    assert!(Stage::of(&[leaky.clone(), leaky.clone()]).is_none());
+    assert!(Stage::of(&[ActivationOp::Relu, leaky.clone()]).is_none());
+    assert!(Stage::of(&[leaky, ActivationOp::Relu]).is_none());
+}
+
+/// Where bits are dropped, the server's share is raised by the error.
+#[test]
+fn offsets_are_errors_before_bits_are_dropped() {
+    let held = Held {
+        bits: 20,
+        prime: None,
+        guard: 4,
+        error: 5,
+    };
+    let requantise = ActivationOp::Requantise {
+        shift: 2,
+        low: 0,
+        high: 9,
+    };
+    assert_eq!(stage(&[requantise]).offset(&held), 5);
+    assert_eq!(stage(&[ActivationOp::Relu]).offset(&held), 0);
+    assert_eq!(stage(&[]).offset(&held), 0);
+}
+
+/// Guard bits and primes take a circuit to open.
+#[test]
+fn what_takes_a_circuit_to_open() {
+    let exact = Held {
+        bits: 9,
+        prime: None,
+        guard: 0,
+        error: 0,
+    };
+    assert!(!garbled::opens(&exact));
+    assert!(garbled::opens(&Held {
+        guard: 2,
+        error: 1,
+        ..exact
+    }));
+    assert!(garbled::opens(&Held {
+        prime: Some(12_289),
+        bits: 14,
+        ..exact
+    }));
+    let spec = |low, high| ValueSpec {
+        shape: vec![1],
+        fraction_bits: 0,
+        low,
+        high,
+    };
+    // -5000..=5000 is a word of 14 bits, whatever guard bits it has below.
+    assert_eq!(
+        garbled::open_bits(&spec(-5000, 5000), &Held { bits: 14, ..exact }),
+        14
+    );
+    let guarded = Held {
+        bits: 18,
+        prime: None,
+        guard: 4,
+        error: 1,
+    };
+    assert_eq!(garbled::open_bits(&spec(-5000, 5000), &guarded), 14);
+    assert_eq!(garbled::open_bits(&spec(0, 0), &exact), 1);
+}
+
+#[test]
+fn without_a_window_each_element_is_its_own() {
+    let spec = ValueSpec {
+        shape: vec![2, 3],
+        fraction_bits: 0,
+        low: 0,
+        high: 1,
+    };
+    let groups = garbled::groups(None, &spec).expect("nothing is pooled");
+    let [group] = groups.as_slice() else {
+        panic!("there is one group")
+    };
+    assert_eq!(group.pool, 1);
+    assert_eq!(group.elements, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(group.sources, group.elements);
+}
+
+#[test]
+fn windows_without_values_or_with_too_many_have_no_groups() {
+    let window = |kernel: usize, padding: usize| Window {
+        kernel: [kernel; 2],
+        stride: [1; 2],
+        dilation: [1; 2],
+        padding: [padding; 4],
+    };
+    let spec = |shape: &[usize]| ValueSpec {
+        shape: shape.to_vec(),
+        fraction_bits: 0,
+        low: 0,
+        high: 1,
+    };
+    assert!(garbled::groups(Some(&window(2, 2)), &spec(&[1, 4, 4])).is_none());
+    assert!(garbled::groups(Some(&window(2, 0)), &spec(&[16])).is_none());
+    let side = MAX_WINDOW.isqrt();
+    let whole = |side: usize| garbled::groups(Some(&window(side, 0)), &spec(&[1, side, side]));
+    assert_eq!(whole(side).map(|groups| groups[0].pool), Some(MAX_WINDOW));
+    assert!(whole(side + 1).is_none());
+}
+
+/// The circuits of a plan's steps take all values, and give each element once.
+#[test]
+fn circuits_of_plans_cover_their_steps() {
+    let middles = [
+        Middle::Relu,
+        Middle::LeakyRelu,
+        Middle::PaddedMaxPool,
+        Middle::Square,
+    ];
+    for engine in [Engine::Coefficient, Engine::Slot] {
+        for middle in middles {
+            let plan = shared(&around(middle), engine, None).plan;
+            let held = held(&plan);
+            for (index, step) in plan.steps.iter().enumerate() {
+                let is_garbled = match &step.kind {
+                    StepKind::Activation(activation) => activation.protocol == Protocol::Garbled,
+                    StepKind::Open => garbled::opens(&held[step.inputs[0]]),
+                    _ => false,
+                };
+                if !is_garbled {
+                    continue;
+                }
+                let circuits = garbled::circuits(&plan, index, &held).expect("it has circuits");
+                let mut elements: Vec<usize> = Vec::new();
+                for (group, circuit) in &circuits {
+                    elements.extend(&group.elements);
+                    assert_eq!(group.sources.len(), group.pool * group.elements.len());
+                    assert!(circuit.table_bytes(1) > 0);
+                }
+                elements.sort_unstable();
+                assert_eq!(elements, (0..step.value.len()).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+#[test]
+fn other_steps_have_no_circuits() {
+    let plan = shared(&around(Middle::Square), Engine::Coefficient, None).plan;
+    let held = held(&plan);
+    for (index, step) in plan.steps.iter().enumerate() {
+        let is_other = match &step.kind {
+            StepKind::Activation(activation) => activation.protocol == Protocol::Product,
+            StepKind::Open => false,
+            _ => true,
+        };
+        assert_eq!(
+            garbled::circuits(&plan, index, &held).is_err(),
+            is_other,
+            "{}",
+            step.name
+        );
     }
 }

@@ -1,11 +1,36 @@
-//! Small networks, each with one kind of step between two layers.
+//! Small networks and their plans, for tests here and in `pronghorn-engine`.
 
-use pronghorn_graph::graph::Graph;
+use std::collections::BTreeMap;
 
-use super::tensors;
+use pronghorn_graph::graph::{Graph, Tensor};
+use pronghorn_plan::{BuildOptions, Built, Engine, TrustLevel, WordSize, build};
 
-/// Elements of the input of [`around`].
-pub const INPUTS: usize = 2 * 4 * 4;
+/// Small deterministic numbers in (-1, 1).
+pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Such numbers as tensors.
+pub fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tensor> {
+    let make = |(index, (name, shape)): (usize, &(&str, &[usize]))| {
+        let data = numbers(shape.iter().product(), seed + index as u64);
+        (
+            (*name).to_owned(),
+            Tensor {
+                shape: shape.to_vec(),
+                data,
+            },
+        )
+    };
+    shapes.iter().enumerate().map(make).collect()
+}
 
 /// A node of the graph's JSON; `op` is what stands in its braces.
 fn node(name: &str, op: &str, inputs: &str, shape: &str) -> String {
@@ -18,6 +43,77 @@ fn window(kernel: usize, stride: usize, padding: usize) -> String {
     format!(
         r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#
     )
+}
+
+/// A network with every kind of step: convolutions (strided, grouped, padded), ReLU, max-pooling, a residual
+/// addition, average pooling, leaky ReLU, a square, a dense layer.
+pub fn network(seed: u64) -> Graph {
+    let window = |k: usize, s: usize, p: usize| {
+        format!(
+            r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#
+        )
+    };
+    let node = |name: &str, op: String, inputs: &str, shape: &str| {
+        format!(r#"{{"name":"{name}","op":{{{op}}},"inputs":[{inputs}],"shape":[{shape}]}}"#)
+    };
+    let conv = |name: &str, window: String, groups: usize| {
+        format!(r#""kind":"conv",{window},"groups":{groups},"weight":"{name}.w","bias":"{name}.b""#)
+    };
+    let nodes = [
+        node("x", r#""kind":"input""#.into(), "", "2,9,9"),
+        node("c1", conv("c1", window(3, 2, 1), 1), "0", "6,5,5"),
+        node("r1", r#""kind":"relu""#.into(), "1", "6,5,5"),
+        node("c2", conv("c2", window(3, 1, 1), 3), "2", "6,5,5"),
+        node("add", r#""kind":"add""#.into(), "3,2", "6,5,5"),
+        node(
+            "l",
+            r#""kind":"leaky_relu","alpha":0.1"#.into(),
+            "4",
+            "6,5,5",
+        ),
+        node(
+            "mp",
+            format!(r#""kind":"max_pool",{}"#, window(2, 2, 1)),
+            "5",
+            "6,3,3",
+        ),
+        node("c3", conv("c3", window(1, 1, 0), 1), "6", "4,3,3"),
+        node("sq", r#""kind":"square""#.into(), "7", "4,3,3"),
+        node(
+            "ap",
+            format!(
+                r#""kind":"average_pool",{},"count_include_pad":false"#,
+                window(3, 2, 1)
+            ),
+            "8",
+            "4,2,2",
+        ),
+        node("fl", r#""kind":"reshape""#.into(), "9", "16"),
+        node(
+            "fc",
+            r#""kind":"dense","weight":"fc.w","bias":"fc.b""#.into(),
+            "10",
+            "5",
+        ),
+    ];
+    let json = format!(
+        r#"{{"name":"test","nodes":[{}],"output":11}}"#,
+        nodes.join(",")
+    );
+    let weights = tensors(
+        &[
+            ("c1.w", &[6, 2, 3, 3]),
+            ("c1.b", &[6]),
+            ("c2.w", &[6, 2, 3, 3]),
+            ("c2.b", &[6]),
+            ("c3.w", &[4, 6, 1, 1]),
+            ("c3.b", &[4]),
+            ("fc.w", &[5, 16]),
+            ("fc.b", &[5]),
+        ],
+        seed,
+    );
+    Graph::from_json(&json, weights).expect("the test network is valid")
 }
 
 /// What stands between the layers of [`around`].
@@ -179,4 +275,56 @@ pub fn deep(squares: usize) -> Graph {
         nodes.len() - 1
     );
     Graph::from_json(&json, tensors(&shapes, 3)).expect("the test network is valid")
+}
+
+/// What a plan of this trust level is built with.
+pub fn options(trust: TrustLevel) -> BuildOptions {
+    BuildOptions {
+        trust: Some(trust),
+        ..BuildOptions::default()
+    }
+}
+
+/// The plan of a network, with made-up samples.
+pub fn plan(graph: &Graph, options: BuildOptions) -> Built {
+    let elements: usize = graph.nodes[0].shape.iter().product();
+    let options = BuildOptions {
+        samples: Some(numbers(elements * 20, 77)),
+        ..options
+    };
+    build(graph, &options).expect("the network has a plan")
+}
+
+/// A network on shares in this engine, with bits of weights and inputs.
+pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        engine: Some(engine),
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        ..options(TrustLevel::TwoParty)
+    };
+    plan(graph, options)
+}
+
+/// All kinds of steps at once, client-aided.
+pub fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        ..options(TrustLevel::ClientAided)
+    };
+    plan(&network(seed), options)
+}
+
+/// Whether some linear step has words of this size.
+pub fn has_words(built: &Built, word: WordSize) -> bool {
+    let mut steps = built.plan.linear_steps();
+    steps.any(|(_, _, linear)| linear.word == word)
+}
+
+/// Layers on shares in words of 64 bits.
+pub fn wide(engine: Engine) -> Built {
+    let built = shared(&around(Middle::Relu), engine, Some((11, 11)));
+    assert!(has_words(&built, WordSize::U64));
+    built
 }

@@ -1,0 +1,281 @@
+//! From networks to plans: engines, words, precision, memory, and reasons for no plan.
+
+mod common;
+
+use common::{
+    networks::{
+        Middle, aided, around, deep, dense, has_words, network, options, plan as planned, shared,
+    },
+    refusal,
+};
+use pronghorn_graph::{
+    fixed::{FixedOp, Linear},
+    graph::Graph,
+};
+use pronghorn_plan::{
+    BuildError, BuildOptions, Built, Computation, Engine, Plan, StepKind, TrustLevel, WordSize,
+    build,
+    cost::{self, Objective},
+    trust::{self, TrustError},
+};
+
+fn engines(plan: &Plan) -> Vec<Engine> {
+    let engine = |kind: &StepKind| match kind {
+        StepKind::Linear(linear) => Some(linear.engine),
+        StepKind::Slots(_) => Some(Engine::Slot),
+        _ => None,
+    };
+    plan.steps
+        .iter()
+        .filter_map(|step| engine(&step.kind))
+        .collect()
+}
+
+fn layers(built: &Built) -> Vec<&Linear> {
+    let Computation::Shares { fixed, .. } = &built.computation else {
+        panic!("the network is on shares")
+    };
+    let mut layers = Vec::new();
+    for node in &fixed.nodes {
+        if let FixedOp::Linear(linear) = &node.op {
+            layers.push(linear);
+        }
+    }
+    layers
+}
+
+#[test]
+fn the_default_is_on_shares() {
+    let built = build(&dense(None), &BuildOptions::default()).expect("there is a plan");
+    assert_eq!(built.plan.trust(), TrustLevel::TwoParty);
+    assert_eq!(built.plan.tolerance(), 0);
+}
+
+#[test]
+fn plans_are_reproducible_and_valid() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        let plan = || shared(&around(Middle::Residual), engine, None).plan;
+        let first = plan();
+        assert_eq!(first.hash(), plan().hash());
+        assert_eq!(refusal(&first), None);
+        assert_eq!(
+            Plan::from_bytes(&first.to_bytes()).expect("it is valid"),
+            first
+        );
+    }
+}
+
+#[test]
+fn the_engine_that_is_asked_for_is_taken() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        let plan = shared(&network(1), engine, None).plan;
+        assert_eq!(engines(&plan), [engine; 4]);
+    }
+    assert_eq!(engines(&aided(1, None).plan), [Engine::Batch; 4]);
+}
+
+/// Without an engine, no engine does better by the objective; and other engines cost more than
+/// predictions are wrong by.
+#[test]
+fn the_engine_suits_the_objective() {
+    let graph = around(Middle::Relu);
+    for objective in [
+        Objective::Throughput,
+        Objective::Latency,
+        Objective::Traffic,
+    ] {
+        let best = planned(
+            &graph,
+            BuildOptions {
+                objective,
+                ..options(TrustLevel::TwoParty)
+            },
+        );
+        for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+            let other = shared(&graph, engine, None).plan;
+            let ratio = objective.of(&other) / objective.of(&best.plan);
+            // Throughput never asks for slots.
+            let is_asked = engine != Engine::Slot || objective != Objective::Throughput;
+            assert!(
+                ratio > 0.89 || !is_asked,
+                "{objective:?} {engine:?} {ratio}"
+            );
+        }
+    }
+    let fast = planned(
+        &graph,
+        BuildOptions {
+            objective: Objective::Throughput,
+            ..options(TrustLevel::TwoParty)
+        },
+    );
+    assert_eq!(engines(&fast.plan), [Engine::Batch; 2]);
+    let quick = planned(&graph, options(TrustLevel::TwoParty));
+    assert_eq!(engines(&quick.plan), [Engine::Coefficient; 2]);
+}
+
+#[test]
+fn words_and_digits_follow_the_bits() {
+    let narrow = aided(1, None);
+    assert!(!has_words(&narrow, WordSize::U64));
+    let wide = aided(2, Some((10, 14)));
+    assert!(has_words(&wide, WordSize::U64));
+    let split = aided(4, Some((11, 9)));
+    for (_, step, linear) in split.plan.linear_steps() {
+        let [high, low] = linear.parts.as_slice() else {
+            continue;
+        };
+        assert_eq!((linear.word, low.left_shift), (WordSize::U32, 0));
+        // Together the digits reach what the value does.
+        let top = (i64::from(high.high) << high.left_shift) + i64::from(low.high);
+        assert!(top >= i64::from(step.value.high), "{}", step.name);
+    }
+    assert!(
+        split
+            .plan
+            .linear_steps()
+            .any(|(_, _, linear)| linear.parts.len() == 2)
+    );
+}
+
+#[test]
+fn bits_that_are_asked_for_are_taken() {
+    for (weight_bits, input_bits) in [(3, 4), (5, 6), (8, 5)] {
+        let bits = Some((weight_bits, input_bits));
+        for built in [
+            aided(1, bits),
+            shared(&around(Middle::Relu), Engine::Coefficient, bits),
+        ] {
+            let half = 1 << (weight_bits - 1);
+            for layer in layers(&built) {
+                let largest = layer.weights.iter().map(|w| w.abs()).max();
+                assert!(
+                    largest.is_some_and(|w| w <= half && w > half / 4),
+                    "{largest:?}"
+                );
+            }
+            let input = built.plan.input();
+            let reach = i64::from(input.high) - i64::from(input.low);
+            assert!(reach < 1 << (input_bits + 1), "{reach}");
+        }
+    }
+}
+
+/// Batches are as large as the memory allows, and no larger.
+#[test]
+fn memory_bounds_batches() {
+    let graph = around(Middle::Relu);
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        for memory in [1 << 22, 1 << 24, 1 << 26] {
+            let options = BuildOptions {
+                engine: Some(engine),
+                memory,
+                ..options(TrustLevel::TwoParty)
+            };
+            let plan = planned(&graph, options).plan;
+            let batch = plan.max_batch();
+            assert!(cost::memory(&plan, batch).server <= memory);
+            let block = match engine {
+                Engine::Batch => plan
+                    .linear_steps()
+                    .map(|(_, _, linear)| linear.degree)
+                    .max(),
+                _ => None,
+            };
+            let next = match block {
+                Some(block) if batch >= block => batch + block,
+                _ => batch + 1,
+            };
+            assert!(next > cost::MAX_BATCH || cost::memory(&plan, next).server > memory);
+        }
+    }
+    let refused = build(
+        &graph,
+        &BuildOptions {
+            memory: 1 << 10,
+            ..BuildOptions::default()
+        },
+    );
+    let Err(BuildError::Memory {
+        needed,
+        allowed,
+        step,
+    }) = refused
+    else {
+        panic!("one image does not fit 1 KiB")
+    };
+    assert!(needed > allowed && allowed == 1 << 10 && !step.is_empty());
+}
+
+#[test]
+fn other_trust_levels_are_refused() {
+    let level = TrustLevel::MultiKey;
+    let refused = build(&dense(None), &options(level)).err();
+    assert!(matches!(
+        refused,
+        Some(BuildError::Trust(TrustError::Unavailable {
+            level: TrustLevel::MultiKey
+        }))
+    ));
+    assert_eq!(trust::require(None), Ok(TrustLevel::TwoParty));
+    for level in TrustLevel::ALL {
+        assert_eq!(level.name().parse(), Ok(level));
+        assert_eq!(trust::require(Some(level)).is_ok(), level.is_available());
+    }
+    let unknown: Result<TrustLevel, TrustError> = "none".parse();
+    assert!(unknown.is_err_and(|error| error.to_string().contains("two-party")));
+}
+
+#[test]
+fn samples_must_be_images() {
+    for count in [0, 1, 5, 7] {
+        let options = BuildOptions {
+            samples: Some(vec![0.5; count]),
+            ..BuildOptions::default()
+        };
+        let refused = build(&dense(None), &options).err();
+        assert!(
+            matches!(refused, Some(BuildError::Samples { expected: 6, found, .. }) if found == count)
+        );
+    }
+}
+
+/// A slope below zero has no circuit; the client computes it where it has the values.
+#[test]
+fn negative_slopes_have_no_circuit() {
+    let json = r#"{"name":"slope","nodes":[
+        {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[4]},
+        {"name":"act7","op":{"kind":"leaky_relu","alpha":-0.5},"inputs":[0],"shape":[4]}],"output":1}"#;
+    let graph = Graph::from_json(json, Default::default()).expect("the network is valid");
+    let refused = build(&graph, &options(TrustLevel::TwoParty)).err();
+    let Some(BuildError::Layer { layer, reason }) = refused else {
+        panic!("it has no circuit")
+    };
+    assert!(
+        layer == "act7" && reason.contains("client-aided"),
+        "{layer}: {reason}"
+    );
+    assert!(build(&graph, &options(TrustLevel::ClientAided)).is_ok());
+}
+
+/// Ten squares one after the other, whose values stay small.
+#[test]
+fn networks_that_are_too_deep_are_refused() {
+    let mut graph = deep(10);
+    let weights = graph
+        .tensors
+        .values_mut()
+        .flat_map(|tensor| &mut tensor.data);
+    weights.for_each(|weight| *weight = if *weight < 0.0 { 0.15 } else { 0.35 });
+    let refused = build(&graph, &options(TrustLevel::Encrypted)).err();
+    assert!(
+        matches!(refused, Some(BuildError::TooDeep { products: 10 })),
+        "{refused:?}"
+    );
+    // Values that grow with every square leave nothing of the result.
+    let refused = build(&deep(7), &options(TrustLevel::Encrypted)).err();
+    assert!(
+        matches!(refused, Some(BuildError::Imprecise { .. })),
+        "{refused:?}"
+    );
+}

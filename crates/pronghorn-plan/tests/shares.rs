@@ -1,0 +1,373 @@
+//! How values are held as shares: guard bits, errors, moduli.
+
+mod common;
+
+use common::{
+    find,
+    networks::{Middle, around, dense, network, pooled_input, shared, wide},
+    plan_of, step, value, window,
+};
+use pronghorn_graph::fixed::{ActivationOp, LocalOp};
+use pronghorn_plan::{
+    ActivationPlan, Built, Engine, Plan, Protocol, ShareBits, Step, StepKind, TrustLevel,
+    held::{self, Fault, Held, LEAST_GUARD, MAX_BITS, guard_for, held, left_shift, with_guards},
+};
+
+/// A linear step whose shares have so many guard bits.
+fn layer(shape: &[usize], guard_bits: u32) -> Step {
+    let mut kind = shared(&dense(None), Engine::Batch, None).plan.steps[1]
+        .kind
+        .clone();
+    if let StepKind::Linear(linear) = &mut kind {
+        linear.shares = Some(ShareBits {
+            value_bits: 8,
+            guard_bits,
+        });
+    }
+    step(kind, &[0], value(shape, -100, 100))
+}
+
+/// How the result of a local step on two layers with 2 and 4 guard bits is held.
+fn of_local(op: &LocalOp, inputs: &[usize], shape: &[usize]) -> Held {
+    let input = step(StepKind::Input, &[], value(&[1, 2, 2], -8, 7));
+    let (first, second) = (layer(&[1, 2, 2], 2), layer(&[1, 2, 2], 4));
+    let local = step(
+        StepKind::Local(op.clone()),
+        inputs,
+        value(shape, -2000, 2000),
+    );
+    let plan = plan_of(TrustLevel::TwoParty, vec![input, first, second, local]);
+    held(&plan)[3]
+}
+
+#[test]
+fn layers_leave_an_error_of_one() {
+    let plan = plan_of(
+        TrustLevel::TwoParty,
+        vec![
+            step(StepKind::Input, &[], value(&[4], -8, 7)),
+            layer(&[4], 3),
+            step(StepKind::Open, &[1], value(&[4], -100, 100)),
+        ],
+    );
+    let held = held(&plan);
+    // -101..=101 takes 8 bits. The input takes as many, since the layer is modulo 2^8.
+    let exact = |bits| Held {
+        bits,
+        prime: None,
+        guard: 0,
+        error: 0,
+    };
+    let layer = Held {
+        bits: 11,
+        prime: None,
+        guard: 3,
+        error: 1,
+    };
+    assert_eq!(held, [exact(8), layer, exact(8)]);
+    assert_eq!(layer.value_bits(), 8);
+}
+
+#[test]
+fn errors_add_up_in_sums() {
+    let op = LocalOp::Add { left_shift: [0, 1] };
+    let of = of_local(&op, &[1, 2], &[1, 2, 2]);
+    // The first is shifted up by the 2 guard bits that it lacks, the second by 1.
+    assert_eq!((of.guard, of.error, of.value_bits()), (4, 4 + 2, 12));
+    assert_eq!(
+        [left_shift(&op, 0), left_shift(&op, 1), left_shift(&op, 2)],
+        [0, 1, 0]
+    );
+}
+
+#[test]
+fn errors_are_the_largest_in_concatenations() {
+    let op = LocalOp::Concat {
+        axis: 0,
+        left_shift: vec![0, 3],
+    };
+    let of = of_local(&op, &[1, 2], &[2, 2, 2]);
+    assert_eq!((of.guard, of.error), (4, 8));
+    assert_eq!(
+        [left_shift(&op, 0), left_shift(&op, 1), left_shift(&op, 2)],
+        [0, 3, 0]
+    );
+}
+
+#[test]
+fn errors_add_up_in_pools() {
+    let op = LocalOp::SumPool {
+        window: window(2, 2, 0),
+        multipliers: vec![3],
+    };
+    let of = of_local(&op, &[1], &[1, 1, 1]);
+    assert_eq!((of.guard, of.error), (2, 4 * 3));
+    // The largest of several multipliers counts.
+    let op = LocalOp::SumPool {
+        window: window(1, 1, 0),
+        multipliers: vec![1, 5, 2, 1],
+    };
+    assert_eq!(of_local(&op, &[2], &[1, 2, 2]).error, 5);
+    // A bound that does not fit is the largest there is.
+    let op = LocalOp::SumPool {
+        window: window(1 << 31, 1, 0),
+        multipliers: vec![i32::MAX],
+    };
+    assert_eq!(of_local(&op, &[2], &[1, 1, 1]).error, u64::MAX);
+}
+
+#[test]
+fn other_local_steps_keep_errors() {
+    let pad = LocalOp::Pad {
+        before: vec![0, 1, 1],
+        after: vec![0, 1, 1],
+    };
+    for (op, shape) in [(LocalOp::Reshape, &[4][..]), (pad, &[1, 4, 4])] {
+        let of = of_local(&op, &[2], shape);
+        assert_eq!((of.guard, of.error), (4, 1), "{op:?}");
+    }
+}
+
+#[test]
+fn inputs_are_shifted_to_common_guard_bits() {
+    let guard = |guard| Held {
+        bits: 12,
+        prime: None,
+        guard,
+        error: 1,
+    };
+    let inputs = [guard(2), guard(5)];
+    let add = LocalOp::Add { left_shift: [1, 0] };
+    assert_eq!(
+        with_guards(&add, &inputs, 5),
+        LocalOp::Add { left_shift: [4, 0] }
+    );
+    let concat = LocalOp::Concat {
+        axis: 1,
+        left_shift: vec![0, 7],
+    };
+    let shifted = LocalOp::Concat {
+        axis: 1,
+        left_shift: vec![3, 7],
+    };
+    assert_eq!(with_guards(&concat, &inputs, 5), shifted);
+    assert_eq!(
+        with_guards(&LocalOp::Reshape, &inputs[..1], 2),
+        LocalOp::Reshape
+    );
+}
+
+/// Errors of `0..=2 error factor` stay below the unit, and one bit less would not do.
+#[test]
+fn guard_bits_hold_errors() {
+    assert_eq!(guard_for(0, 7), 0);
+    assert_eq!(
+        [
+            guard_for(1, 1),
+            guard_for(2, 1),
+            guard_for(1, 4),
+            guard_for(3, 5)
+        ],
+        [2, 3, 4, 5]
+    );
+    for error in 1..200 {
+        for factor in [1, 2, 3, 10, 1 << 20] {
+            let (guard, reach) = (guard_for(error, factor), 2 * error * factor);
+            assert!(
+                reach < 1 << guard && reach >= 1 << (guard - 1),
+                "{error} {factor}"
+            );
+        }
+    }
+    assert_eq!(guard_for(u64::MAX, 1), 65);
+}
+
+#[test]
+fn faults_are_found() {
+    let input = || step(StepKind::Input, &[], value(&[4], -8, 7));
+    let open = |of| step(StepKind::Open, &[of], value(&[4], -100, 100));
+    let find_in = |steps: Vec<Step>| {
+        let plan = plan_of(TrustLevel::TwoParty, steps);
+        held::fault(&plan, &held(&plan))
+    };
+    assert_eq!(find_in(vec![input(), layer(&[4], 2), open(1)]), None);
+    let too_few = Fault::Error { input: 1, guard: 2 };
+    assert_eq!(
+        find_in(vec![input(), layer(&[4], 1), open(1)]),
+        Some((2, too_few))
+    );
+    let mut second = layer(&[4], 2);
+    second.inputs = vec![1];
+    let inexact = Fault::Inexact { input: 1 };
+    assert_eq!(
+        find_in(vec![input(), layer(&[4], 2), second, open(2)]),
+        Some((2, inexact))
+    );
+    let wide = Fault::Width { bits: 8 + 25 };
+    assert_eq!(
+        find_in(vec![input(), layer(&[4], 25), open(1)]),
+        Some((1, wide))
+    );
+    // A slope multiplies errors.
+    let leaky = ActivationPlan {
+        protocol: Protocol::Garbled,
+        ops: vec![ActivationOp::LeakyRelu { slope: 3, shift: 4 }],
+    };
+    let leaky = step(StepKind::Activation(leaky), &[1], value(&[4], -300, 1600));
+    let too_few = Fault::Error { input: 1, guard: 6 };
+    assert_eq!(
+        find_in(vec![input(), layer(&[4], 5), leaky, open(2)]),
+        Some((2, too_few))
+    );
+}
+
+/// Plans with all kinds of steps.
+fn planned() -> Vec<Built> {
+    use Middle::*;
+    let mut plans = vec![wide(Engine::Batch), wide(Engine::Coefficient)];
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        plans.push(shared(&network(1), engine, None));
+        plans.push(shared(&pooled_input(), engine, None));
+        for middle in [
+            Square,
+            LeakyRelu,
+            PaddedMaxPool,
+            AveragePool,
+            Residual,
+            Concat,
+        ] {
+            plans.push(shared(&around(middle), engine, None));
+        }
+    }
+    plans
+}
+
+fn is_product(kind: &StepKind) -> bool {
+    matches!(kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product)
+}
+
+/// Words hold what they must: values with guard bits and errors, or residues.
+#[test]
+fn words_hold_values() {
+    for built in planned() {
+        let plan = &built.plan;
+        let held = held(plan);
+        assert_eq!(held::fault(plan, &held), None);
+        for (step, of) in plan.steps.iter().zip(&held) {
+            let (low, high) = (i128::from(step.value.low), i128::from(step.value.high));
+            if let Some(prime) = of.prime {
+                assert!(high.max(-low) <= i128::from(prime / 2), "{}", step.name);
+                assert_eq!((of.guard, of.error), (0, 0), "{}", step.name);
+                continue;
+            }
+            assert!(of.bits <= MAX_BITS);
+            let (half, error) = (1i128 << (of.bits - 1), i128::from(of.error));
+            let fits = (high << of.guard) + error < half && (low << of.guard) - error >= -half;
+            assert!(fits, "{}: {low}..={high}, {of:?}", step.name);
+        }
+    }
+}
+
+/// Steps read shares modulo a number that their own divides, exact where they must be.
+#[test]
+fn steps_read_shares_that_they_take() {
+    for built in planned() {
+        let plan = &built.plan;
+        let held = held(plan);
+        for (index, step) in plan.steps.iter().enumerate() {
+            for (place, input) in step.inputs.iter().map(|&input| held[input]).enumerate() {
+                let of = held[index];
+                match &step.kind {
+                    StepKind::Linear(_) => {
+                        assert_eq!((input.prime, input.guard), (None, 0));
+                        assert!(input.bits >= of.value_bits());
+                    }
+                    kind if is_product(kind) => {
+                        assert_eq!((input.prime, input.guard), (None, 0));
+                        assert!(input.bits >= of.bits);
+                    }
+                    StepKind::Slots(slots) => {
+                        assert_eq!(input.prime, Some(slots.t));
+                        assert_eq!(of.prime, Some(slots.t));
+                    }
+                    StepKind::Local(op) => {
+                        assert_eq!(input.prime, of.prime);
+                        let shifted = input.value_bits() + left_shift(op, place);
+                        assert!(of.prime.is_some() || shifted >= of.value_bits());
+                    }
+                    _ => assert!(input.guard == 0 || input.guard >= guard_for(input.error, 1)),
+                }
+            }
+        }
+    }
+}
+
+/// Guard bits of a network's first layer.
+fn guard_of(middle: Middle) -> u32 {
+    let plan = shared(&around(middle), Engine::Coefficient, None).plan;
+    held(&plan)[find(&plan, |kind| matches!(kind, StepKind::Linear(_)))].guard
+}
+
+/// The planner takes the fewest guard bits that do.
+#[test]
+fn planned_guard_bits() {
+    assert_eq!(guard_of(Middle::Relu), LEAST_GUARD);
+    assert_eq!(guard_of(Middle::MaxPool), LEAST_GUARD);
+    // Four errors of one.
+    assert_eq!(guard_of(Middle::AveragePool), guard_for(4, 1));
+    let plan = shared(&around(Middle::LeakyRelu), Engine::Coefficient, None).plan;
+    let factor = plan.steps.iter().find_map(|step| match &step.kind {
+        StepKind::Activation(activation) => activation.ops.iter().find_map(|op| match op {
+            ActivationOp::LeakyRelu { slope, shift } => Some((*slope as u64).max(1 << shift)),
+            _ => None,
+        }),
+        _ => None,
+    });
+    let factor = factor.expect("there is a leaky ReLU");
+    assert_eq!(guard_of(Middle::LeakyRelu), guard_for(1, factor));
+    assert!(guard_of(Middle::LeakyRelu) > LEAST_GUARD);
+}
+
+/// The kinds of a plan's steps, a word each.
+fn kinds(plan: &Plan) -> Vec<&'static str> {
+    let kind = |step: &Step| match &step.kind {
+        StepKind::Input => "input",
+        StepKind::Linear(_) => "layer",
+        StepKind::Slots(_) => "slots",
+        StepKind::Local(_) => "local",
+        StepKind::Activation(activation) => match (activation.protocol, activation.ops.len()) {
+            (Protocol::Garbled, 0) => "exact",
+            (Protocol::Garbled, _) => "circuit",
+            (Protocol::Product, _) => "square",
+            (Protocol::Reveal, _) => "revealed",
+        },
+        StepKind::Open => "open",
+        StepKind::Encrypted(_) => "encrypted",
+    };
+    plan.steps.iter().map(kind).collect()
+}
+
+/// Circuits change from guard bits to exact shares, and between a prime and a power of two.
+#[test]
+fn circuits_convert_shares() {
+    let square = |engine| shared(&around(Middle::Square), engine, None).plan;
+    let plan = square(Engine::Coefficient);
+    let wanted = [
+        "input", "layer", "exact", "square", "circuit", "local", "layer", "open",
+    ];
+    assert_eq!(kinds(&plan), wanted);
+    let plan = square(Engine::Slot);
+    let wanted = [
+        "input", "slots", "exact", "square", "circuit", "local", "slots", "open",
+    ];
+    assert_eq!(kinds(&plan), wanted);
+    let t = plan.slot_modulus();
+    assert!(t.is_some());
+    let primes: Vec<Option<u64>> = held(&plan).iter().map(|held| held.prime).collect();
+    assert_eq!(primes, [t, t, None, None, t, t, t, None]);
+    // Nothing is converted where no step asks for it.
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        let plan = shared(&around(Middle::Relu), engine, None).plan;
+        assert!(!kinds(&plan).contains(&"exact"), "{engine:?}");
+    }
+}

@@ -1,0 +1,99 @@
+//! What people read of plans equals golden files.
+//!
+//! `PRONGHORN_BLESS=1 cargo test -p pronghorn-plan --test text` writes them anew. A plan's hash and
+//! numbers are in the text, so a change of the planner or of the plan's format changes it.
+
+mod common;
+
+use std::{env, fs, path::PathBuf};
+
+use common::networks::{
+    Middle, aided, around, deep, dense, network, options, plan as planned, shared,
+};
+use pronghorn_plan::{Built, Engine, TrustLevel};
+
+fn compare(name: &str, built: &Built) {
+    let text = built.text();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    if env::var("PRONGHORN_BLESS").is_ok_and(|value| value == "1") {
+        fs::write(&path, &text).expect("the golden file is written");
+        return;
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    for (line, (found, wanted)) in text.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(found, wanted, "{name}, line {line}");
+    }
+    assert_eq!(text.lines().count(), golden.lines().count(), "{name}");
+}
+
+#[test]
+fn client_aided() {
+    compare("client_aided", &aided(1, None));
+}
+
+#[test]
+fn two_digits() {
+    compare("two_digits", &aided(4, Some((11, 9))));
+}
+
+#[test]
+fn two_party_batch() {
+    compare("two_party_batch", &shared(&network(1), Engine::Batch, None));
+}
+
+#[test]
+fn two_party_coefficient() {
+    compare(
+        "two_party_coefficient",
+        &shared(&network(1), Engine::Coefficient, None),
+    );
+}
+
+#[test]
+fn two_party_slot() {
+    compare(
+        "two_party_slot",
+        &shared(&around(Middle::Square), Engine::Slot, None),
+    );
+}
+
+#[test]
+fn encrypted() {
+    compare(
+        "encrypted",
+        &planned(&deep(3), options(TrustLevel::Encrypted)),
+    );
+}
+
+/// The text names what a reader must know, whatever its form.
+#[test]
+fn plans_say_who_learns_what() {
+    for level in TrustLevel::ALL
+        .into_iter()
+        .filter(|level| level.is_available())
+    {
+        let graph = match level {
+            TrustLevel::Encrypted => deep(1),
+            _ => dense(Some("relu")),
+        };
+        let built = planned(&graph, options(level));
+        let text = built.text();
+        for word in [
+            level.name(),
+            level.reveals(),
+            &built.plan.hash_hex(),
+            "bit security",
+        ] {
+            assert!(text.contains(word), "{word:?} is not in:\n{text}");
+        }
+    }
+}
+
+/// JSON is for tools: it holds what the plan holds.
+#[test]
+fn json_holds_the_plan() {
+    let plan = shared(&around(Middle::Residual), Engine::Coefficient, None).plan;
+    let json: serde_json::Value = serde_json::from_str(&plan.to_json()).expect("it is JSON");
+    let read: pronghorn_plan::Plan = serde_json::from_value(json).expect("it is a plan");
+    assert_eq!(read, plan);
+}
