@@ -12,7 +12,7 @@ use std::{
 };
 
 use pronghorn_engine::{
-    ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, Machine, Progress,
+    ClientInputs, ClientKeys, ClientPreparation, ClientPrepared, EngineError, Machine, Progress,
 };
 use pronghorn_plan::{Plan, TrustLevel, cost, plan::MAX_BYTES, slots, trust};
 

@@ -1,6 +1,6 @@
 //! One machine over one connection.
 
-use pronghorn_engine::{Machine, Progress, Want};
+use pronghorn_engine::{EngineError, Machine, Progress, Want};
 
 use crate::{error::SessionError, frame::Kind, link::Link};
 

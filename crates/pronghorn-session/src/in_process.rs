@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use pronghorn_engine::{ClientRun, Machine, Progress, ServerModel, ServerRun, Want};
+use pronghorn_engine::{ClientRun, EngineError, Machine, Progress, ServerModel, ServerRun, Want};
 use pronghorn_graph::oracle;
 use pronghorn_plan::Plan;
 

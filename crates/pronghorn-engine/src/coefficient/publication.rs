@@ -566,7 +566,6 @@ pub struct PublicationServer {
 
 impl PublicationServer {
     /// Before a batch of so many images, for a plan and its layers by step; `secret` is of the model.
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub fn new(
         plan: &Plan,
         batch: usize,

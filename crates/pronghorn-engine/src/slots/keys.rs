@@ -328,7 +328,6 @@ pub struct KeysServer {
 
 impl KeysServer {
     /// For a plan.
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub fn new(plan: Arc<Plan>, cache: KeyCache, slot: Slot<ServerSlotKeys>) -> Exchange<Self> {
         let messages = messages(slots::key_bytes(&plan) as usize);
         let server = Self {
