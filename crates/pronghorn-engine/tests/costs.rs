@@ -86,7 +86,7 @@ fn follow(name: &str, plan: &CheckedPlan, messages: &[Message], is_later: bool) 
         }
         let more = found[1] - down;
         let fits = match is_garbled(plan, index) {
-            true => more % PIECE == 0 && (1..=MOST_PIECES).contains(&(more / PIECE)),
+            true => more.is_multiple_of(PIECE) && (1..=MOST_PIECES).contains(&(more / PIECE)),
             false => more == 0,
         };
         assert!(
@@ -168,7 +168,7 @@ fn preparations_send_and_keep_what_they_cost() {
         let steps = plan.steps.len() as u64;
         let more = down - cost.bytes_down;
         assert!(
-            more % PIECE == 0 && more <= steps * MOST_PIECES * PIECE,
+            more.is_multiple_of(PIECE) && more <= steps * MOST_PIECES * PIECE,
             "{name}: {down} {}",
             cost.bytes_down
         );
@@ -185,7 +185,7 @@ fn preparations_send_and_keep_what_they_cost() {
             cost.memory
         );
         // What was sent ahead is not sent again.
-        let [online, whole] = [&records[2], &records[3]].map(|record| sent(record));
+        let [online, whole] = [&records[2], &records[3]].map(sent);
         if down > 0 {
             assert!(online[1] < whole[1] && online[0] <= whole[0], "{name}");
         } else {

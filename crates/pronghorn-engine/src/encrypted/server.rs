@@ -49,7 +49,6 @@ const NO_INPUT: EngineError = EngineError::OutOfTurn {
 };
 
 impl<W: Word> EncryptedServer<W> {
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub(crate) fn new(shape: Shape, network: Arc<Network<W>>, keys: KeptKeys<W>) -> Exchange<Self> {
         let known = keys.is_some();
         let messages = shape.messages(known);

@@ -9,6 +9,7 @@ pub(crate) fn assert_table<'a>(source: &str, names: impl IntoIterator<Item = &'a
     let lines = source.lines().map(str::trim_start);
     let mut lines = lines.skip_while(|line| !line.starts_with("//! | message | from |"));
     assert!(lines.next().is_some(), "there is a table of messages");
+    assert_eq!(lines.next(), Some("//! |---|---|---|"));
     let rows = lines.map_while(|line| line.strip_prefix("//! | "));
     let rows: Vec<&str> = rows.collect();
     let names: Vec<&str> = names.into_iter().collect();

@@ -141,7 +141,6 @@ pub struct OnlineServer {
 
 impl OnlineServer {
     /// Uses up what was prepared; its share of the input went into that.
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub fn new(prepared: PreparedServer) -> Exchange<Self> {
         Self::with_limits(prepared, &Limits::DEFAULT)
     }

@@ -105,7 +105,6 @@ pub struct SetupClient {
 
 impl SetupClient {
     /// Makes a new set-up; the server must do the same, with the same parameters. Fills `ots`.
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub fn new(parameters: OtParameters, ots: ClientOts) -> Exchange<Self> {
         let messages = new_setup(&parameters);
         Exchange::new(messages, Self::with(parameters, None, ots))
@@ -194,7 +193,6 @@ pub struct SetupServer {
 
 impl SetupServer {
     /// Makes a new set-up; see [`SetupClient::new`].
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub fn new(parameters: OtParameters, ots: ServerOts) -> Exchange<Self> {
         let messages = new_setup(&parameters);
         Exchange::new(messages, Self::with(parameters, None, ots))

@@ -487,7 +487,6 @@ pub struct OnlineSquareServer {
 
 impl OnlineSquareServer {
     /// Uses up what was prepared; its share went into that.
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub fn new(prepared: PreparedSquareServer) -> Exchange<Self> {
         Self::with_limits(prepared, &Limits::DEFAULT)
     }

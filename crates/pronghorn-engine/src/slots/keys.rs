@@ -299,7 +299,6 @@ pub struct KeysServer {
 
 impl KeysServer {
     /// For a plan.
-    #[expect(clippy::new_ret_no_self, reason = "the exchange is the machine")]
     pub(crate) fn new(
         plan: CheckedPlan,
         cache: KeyCache,
