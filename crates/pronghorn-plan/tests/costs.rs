@@ -7,7 +7,7 @@ use common::networks::{
 };
 use pronghorn_plan::{
     Engine, Plan, StepKind, TrustLevel,
-    cost::{self, MAX_BATCH, WORDS_PER_MESSAGE, stream_bytes},
+    cost::{self, MAX_BATCH, StepCost, WORDS_PER_MESSAGE, stream_bytes},
     slots,
 };
 use pronghorn_ring::bits::packed_len;
@@ -29,25 +29,14 @@ fn totals_are_sums() {
             let steps = (0..plan.steps.len()).map(|index| cost::step(&plan, index, batch));
             let steps: Vec<_> = steps.collect();
             let total = cost::total(&plan, batch);
-            assert_eq!(
-                total.bytes_up,
-                steps.iter().map(|step| step.bytes_up).sum::<u64>()
-            );
-            assert_eq!(
-                total.bytes_down,
-                steps.iter().map(|step| step.bytes_down).sum::<u64>()
-            );
-            assert_eq!(
-                total.multiply_adds,
-                steps.iter().map(|step| step.multiply_adds).sum::<u64>()
-            );
-            assert_eq!(
-                total.rounds,
-                steps.iter().map(|step| step.rounds).sum::<u32>()
-            );
+            let sum = |of: fn(&StepCost) -> u64| steps.iter().map(of).sum::<u64>();
+            assert_eq!(total.bytes_up, sum(|step| step.bytes_up));
+            assert_eq!(total.bytes_down, sum(|step| step.bytes_down));
+            assert_eq!(total.multiply_adds, sum(|step| step.multiply_adds));
+            assert_eq!(u64::from(total.rounds), sum(|step| step.rounds.into()));
             let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
             assert!((total.seconds - seconds).abs() <= 1e-9 * seconds);
-            let most = |of: fn(&cost::StepCost) -> u64| steps.iter().map(of).max();
+            let most = |of: fn(&StepCost) -> u64| steps.iter().map(of).max();
             assert_eq!(Some(total.memory.server), most(|step| step.memory.server));
             assert_eq!(Some(total.memory.client), most(|step| step.memory.client));
             let memory = cost::memory(&plan, batch);
@@ -208,14 +197,9 @@ fn preparations_are_activations() {
             |&index: &usize| matches!(plan.steps[index].kind, StepKind::Activation(_));
         let steps = (0..plan.steps.len()).filter(is_activation);
         let steps: Vec<_> = steps.map(|index| cost::step(&plan, index, 4)).collect();
-        assert_eq!(
-            prepared.bytes_up,
-            steps.iter().map(|step| step.bytes_up).sum::<u64>()
-        );
-        assert_eq!(
-            prepared.bytes_down,
-            steps.iter().map(|step| step.bytes_down).sum::<u64>()
-        );
+        let sum = |of: fn(&StepCost) -> u64| steps.iter().map(of).sum::<u64>();
+        assert_eq!(prepared.bytes_up, sum(|step| step.bytes_up));
+        assert_eq!(prepared.bytes_down, sum(|step| step.bytes_down));
         let keeps = prepared.memory.client >= prepared.bytes_down;
         assert!(keeps && (prepared.bytes_up > 0) == (plan.trust == TrustLevel::TwoParty));
     }

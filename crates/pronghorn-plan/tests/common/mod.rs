@@ -16,48 +16,45 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     read.err().map(|error| error.to_string())
 }
 
+/// What `pick` takes of the first step that has it.
+fn first<'a, T>(
+    plan: &'a mut Plan,
+    pick: impl Fn(&'a mut StepKind) -> Option<&'a mut T>,
+) -> &'a mut T {
+    let mut kinds = plan.steps.iter_mut().map(|step| &mut step.kind);
+    kinds.find_map(pick).expect("the plan has such a step")
+}
+
 /// The first linear step's plan.
 pub fn linear(plan: &mut Plan) -> &mut LinearPlan {
-    let mut kinds = plan.steps.iter_mut().map(|step| &mut step.kind);
-    kinds
-        .find_map(|kind| match kind {
-            StepKind::Linear(linear) => Some(linear),
-            _ => None,
-        })
-        .expect("the plan has a linear step")
+    first(plan, |kind| match kind {
+        StepKind::Linear(of) => Some(of),
+        _ => None,
+    })
 }
 
 /// The plan of the first step on slots.
 pub fn slots(plan: &mut Plan) -> &mut SlotPlan {
-    let mut kinds = plan.steps.iter_mut().map(|step| &mut step.kind);
-    kinds
-        .find_map(|kind| match kind {
-            StepKind::Slots(slots) => Some(slots),
-            _ => None,
-        })
-        .expect("the plan has a step on slots")
+    first(plan, |kind| match kind {
+        StepKind::Slots(of) => Some(of),
+        _ => None,
+    })
 }
 
 /// The plan of the first activation.
 pub fn activation(plan: &mut Plan) -> &mut ActivationPlan {
-    let mut kinds = plan.steps.iter_mut().map(|step| &mut step.kind);
-    kinds
-        .find_map(|kind| match kind {
-            StepKind::Activation(activation) => Some(activation),
-            _ => None,
-        })
-        .expect("the plan has an activation")
+    first(plan, |kind| match kind {
+        StepKind::Activation(of) => Some(of),
+        _ => None,
+    })
 }
 
 /// The plan of the step on ciphertexts.
 pub fn encrypted(plan: &mut Plan) -> &mut EncryptedPlan {
-    let mut kinds = plan.steps.iter_mut().map(|step| &mut step.kind);
-    kinds
-        .find_map(|kind| match kind {
-            StepKind::Encrypted(encrypted) => Some(encrypted),
-            _ => None,
-        })
-        .expect("the plan has a step on ciphertexts")
+    first(plan, |kind| match kind {
+        StepKind::Encrypted(of) => Some(of),
+        _ => None,
+    })
 }
 
 /// The index of the first step whose kind `is` so.
