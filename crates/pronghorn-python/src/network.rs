@@ -8,7 +8,7 @@ use std::{
 };
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
-use pronghorn_plan::{Plan, TrustLevel};
+use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_session::{self as session, ConnectOptions, Limits, SessionError};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -125,7 +125,7 @@ impl Server {
 #[pyclass(frozen)]
 pub struct Client {
     client: Arc<Mutex<session::Client>>,
-    plan: Arc<Plan>,
+    plan: CheckedPlan,
     watch: Arc<Watch>,
 }
 
@@ -171,8 +171,12 @@ impl Client {
         })
     }
 
-    fn plan_text(&self) -> String {
-        self.plan.to_string()
+    #[pyo3(signature = (details=false))]
+    fn plan_text(&self, details: bool) -> String {
+        match details {
+            true => format!("{:#}", self.plan),
+            false => self.plan.to_string(),
+        }
     }
 
     fn plan_json(&self) -> String {
