@@ -23,7 +23,7 @@ from pronghorn._inputs import as_inputs, as_labels, planned_range, warn_of_pixel
 from pronghorn._lower import FINISH
 from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn._trust import require
-from pronghorn.errors import InputError, PlanError, PronghornError, RunError, UnsupportedModelError
+from pronghorn.errors import InputError, PlanError, PronghornError, RunError, UnsupportedModelError, of_core
 from pronghorn.onnx_import import ImportedModel, ShapeOption, Source, import_onnx
 
 Floats = npt.NDArray[np.float32]
@@ -41,7 +41,7 @@ def native_errors(kind: type[PronghornError]) -> Iterator[None]:
     try:
         yield
     except _native.NativeError as error:
-        raise kind(str(error)) from error
+        raise of_core(kind, error) from error
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 Progress = Callable[[float, int], None]
 
 class NativeError(Exception):
-    """An error of the core; its message is ready for users."""
+    """An error of the core; its message is ready for users. Those of sessions have what follows."""
+
+    code: str
+    retryable: bool
 
 class Model:
     """A float model."""
@@ -84,6 +87,10 @@ class Server:
         prepare_bytes: int,
         store: Path | None,
         log: Callable[[str], None] | None,
+        *,
+        hello_timeout: float = 5.0,
+        keep_alive: float | None = None,
+        max_connections_per_address: int | None = None,
     ) -> None: ...
     @property
     def address(self) -> str: ...

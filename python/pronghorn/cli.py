@@ -38,6 +38,7 @@ from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part
 from pronghorn._model import Model, Stats, load, speed
 from pronghorn._model import Progress as ProgressCallback
 from pronghorn._network import Client
+from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn.errors import InputError, InputWarning, PrepareWarning, PronghornError, RunError
 
@@ -429,7 +430,26 @@ def serve(
     model_options: ModelOptions,
     max_clients: Annotated[int, typer.Option(min=1, help="Most sessions at once.")] = 16,
     max_images: Annotated[int | None, typer.Option(min=1, help="Most images one client may ask for.")] = None,
-    idle_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a silent session ends.")] = 60.0,
+    idle_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a client may be silent within a prediction.")
+    ] = 60.0,
+    keep_alive: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Seconds that a connection may rest between predictions (default: as --idle-timeout)."
+        ),
+    ] = None,
+    hello_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a new connection may take to introduce itself.")
+    ] = 5.0,
+    max_connections: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Most connections of one address (default: half of --max-clients, at least 2; any number of this "
+            "machine).",
+        ),
+    ] = None,
     threads: ThreadsOption = None,
     prepare: Annotated[
         int, typer.Option(min=0, help="Prepared batches to keep for each client at most (two-party); 0 prepares none.")
@@ -459,6 +479,9 @@ def serve(
             max_clients=max_clients,
             max_images_per_client=max_images,
             idle_timeout=idle_timeout,
+            keep_alive=keep_alive,
+            hello_timeout=hello_timeout,
+            max_connections_per_address=max_connections,
             threads=threads,
             prepare=prepare,
             prepare_bytes=prepare_bytes,
@@ -513,7 +536,9 @@ def predict(
         ),
     ] = 0,
     store: StoreOption = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the server.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds without a byte from or to the server until it is given up.")
+    ] = 60.0,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     repeat: Annotated[int, typer.Option(min=1, hidden=True)] = 1,
@@ -527,8 +552,7 @@ def predict(
     level = _trust.require(trust)
     if exit_with_stdin:
         _exit_with_stdin()
-    if out is not None:
-        _writable(out)
+    output = None if out is None else OutputFile(out)
     class_names = _names(names)
     with (
         pronghorn.connect(server, level, plan_hash=plan_hash, timeout=timeout, threads=threads, store=store) as client,
@@ -544,6 +568,8 @@ def predict(
         known = _labels(labels, loaded[0].labels if len(inputs) == 1 else None, len(images), total)
         kind = kind_of(plan_json["finish"], client.output_shape, outputs, known)
         known = _for_classes(known, kind, labels)
+        if output is not None:
+            output.reserve(len(images), client.output_shape)
         prepared = _prepare(client, len(images), prepare, bar)
         if prepare and (store is not None or repeat > 1):
             _keep(client, prepare, len(images))
@@ -553,8 +579,8 @@ def predict(
             _fill(client)
         plan_hash, plan_text = client.plan_hash, client.plan_text()
     accuracy = None if known is None else float(np.mean(found.classes == known))
-    if out is not None:
-        _write(out, lambda: _save(out, found))
+    # Results that cannot be written are printed, all of them.
+    unwritten = None if output is None else output.write(found)
     results = _Results(titles, found, top, class_names)
     if not as_json:
         used, lost = runs[-1].prepared_batches, runs[-1].lost_preparations
@@ -565,7 +591,9 @@ def predict(
                 f"prepared in {prepared.seconds:.2f} s: {prepared.bytes_sent:,} bytes sent, "
                 f"{prepared.bytes_received:,} received"
             )
-        results.print(accuracy, runs[-1], out)
+        results.print(accuracy, runs[-1], out, SHOWN if unwritten is None else len(titles))
+        if unwritten is not None:
+            raise unwritten
         return
     summary = {
         "images": len(images),
@@ -583,6 +611,8 @@ def predict(
         **({"plan": plan_json, "security_bits": _bench.security_bits(plan_text)} if with_plan else {}),
     }
     print(json.dumps(summary))
+    if unwritten is not None:
+        raise unwritten
 
 
 @app.command()
@@ -802,13 +832,13 @@ class _Results:
         results = [{"input": title, **self._entry(index)} for index, title in enumerate(self._titles)]
         return {"outputs": self._found.kind, **classes, "results": results}
 
-    def print(self, accuracy: float | None, stats: Stats, out: Path | None) -> None:
+    def print(self, accuracy: float | None, stats: Stats, out: Path | None, shown: int) -> None:
         """For people: the first images, and what it cost."""
         count = len(self._titles)
-        for index, title in enumerate(self._titles[:SHOWN]):
+        for index, title in enumerate(self._titles[:shown]):
             print(f"{title}: {self._line(index)}")
-        if count > SHOWN:
-            print(f"and {count - SHOWN} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
+        if count > shown:
+            print(f"and {count - shown} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
         if accuracy is not None:
             print(f"accuracy: {100 * accuracy:.2f} %")
         sent, received = stats.bytes_sent / stats.images, stats.bytes_received / stats.images
@@ -859,22 +889,6 @@ class _Results:
     def _name(self, index: int) -> str:
         names = self._names
         return names[index] if names and 0 <= index < len(names) else str(index)
-
-
-def _writable(path: Path) -> None:
-    """Refuses before the run what could not be written after it."""
-    if path.suffix not in (".npy", ".npz"):
-        raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs, classes and probabilities)")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
-
-
-def _save(path: Path, found: Predictions) -> None:
-    if path.suffix == ".npy":
-        np.save(path, found.outputs)
-        return
-    arrays = {"outputs": found.outputs, "classes": found.classes, "probabilities": found.probabilities}
-    np.savez(path, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})
 
 
 def _write(path: Path, write: Any) -> None:
