@@ -134,6 +134,7 @@ impl Compiled {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Vec<i32>, usize)> {
         let (values, images) = array::images(inputs, &self.input_shape())?;
+        crate::fork::compute()?;
         let built = self.built.clone();
         let affordable = ORACLE_WORK / built.multiply_adds().max(1);
         let most = (affordable as usize).max(rayon::current_num_threads());
