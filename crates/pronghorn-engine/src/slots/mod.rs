@@ -4,7 +4,7 @@
 //! 1. client: its packed and encrypted share, a ciphertext in each message, image by image;
 //! 2. server: the answers, re-randomised, masked uniformly modulo `t` in every slot, and flooded ([`pronghorn_he::bfv::Hider`]), likewise.
 //!
-//! The client's [keys](keys) come before its first batch.
+//! The client's [keys] come before its first batch.
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client nothing: masks hide values, the flood what noise tells of the weights, with a
 //! statistical distance of `2^-40` for each coefficient.
