@@ -15,7 +15,7 @@ export PATH := $(abspath $(RUST))/bin:$(PATH)
 # Quiet for pip, which maturin starts too.
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
+MATURIN := CARGO_TERM_QUIET=true VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
 .PHONY: setup rust demo test lint symbols fuzz clean
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from pronghorn import _native
+from pronghorn import _benchmarks, _native
 from pronghorn.cli import app
 from pronghorn_bench import (
     SUITES,
@@ -258,6 +260,21 @@ def architecture(proto: onnx.ModelProto) -> list[tuple[Any, ...]]:
         window = [attributes.get(name) for name in ("kernel_shape", "pads", "strides")]
         found.append((node.op_type, shapes.get(node.input[1]) if len(node.input) > 1 else None, window))
     return found
+
+
+def test_without_the_package_the_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_benchmarks, "PACKAGE", "pronghorn_bench_that_is_not_there")
+    for arguments in (["ntt"], ["--help"]):
+        result = CliRunner().invoke(app, ["bench", *arguments])
+        assert result.exit_code == 2
+        assert "pip install 'pronghorn[bench]'" in result.output
+
+
+def test_the_library_has_nothing_to_measure_with() -> None:
+    assert not [name for name in dir(_native) if "bench" in name.lower()]
+    loaded = "import sys, pronghorn.cli; print([name for name in sys.modules if name.startswith('pronghorn_bench')])"
+    found = subprocess.run([sys.executable, "-c", loaded], stdout=subprocess.PIPE, check=True, text=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_networks_of_the_two_party_suite_come_with_their_inputs() -> None:
