@@ -33,6 +33,7 @@ from pronghorn_bench import (
     timing,
     vectors,
 )
+from pronghorn_bench.records import RIVALS
 
 FIELDS = {
     "suite",
@@ -377,7 +378,7 @@ def test_absent_peers_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_rows_say_how_figures_compare() -> None:
     def rows(value: float, unit: str, *references: tuple[float, str]) -> list[tuple[str, ...]]:
         report = Report()
-        Sheet(report, "suite", "table 1, case", None, 128).add("metric", value, unit, references, headline=True)
+        Sheet(report, "suite", "table 1, case", None, 128).add("metric", value, unit, references, headline=RIVALS)
         assert report.records == report.headlines
         return [tuple(row) for row in tables.rows(report.headlines)]
 
@@ -398,6 +399,8 @@ def test_figures_that_are_no_headlines_are_records_alone() -> None:
     Sheet(report, "suite", "case", None, None).add("metric", 1.0, "s", [(1.0, "paper"), (2.0, "another")])
     assert len(report.records) == 2
     assert not report.headlines
+    Sheet(report, "suite", "case", None, None).add("metric", 1.0, "s", [(1.0, "paper"), (2.0, "another")], headline=1)
+    assert [record["reference"]["source"] for record in report.headlines] == ["paper"]
 
 
 def test_timing_takes_the_least_of_rounds_in_turn() -> None:
