@@ -115,12 +115,12 @@ pub fn bench_parties<'py>(
     let pool = pool(Some(threads))?;
     let batches: Vec<(usize, Batch)> = py
         .detach(|| {
-            let connection = Connection::default();
+            let connection = Connection::new(server.clone())?;
             let batches = values
                 .chunks(most.min(images.max(1)) * elements)
                 .map(|batch| {
                     let count = batch.len() / elements;
-                    Ok((count, connection.run(&server, batch, count)?))
+                    Ok((count, connection.run(batch, count)?))
                 });
             pool.install(|| batches.collect::<Result<_, pronghorn_engine::EngineError>>())
         })
