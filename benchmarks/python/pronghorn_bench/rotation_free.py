@@ -302,7 +302,7 @@ class _Bench:
             "bits of q": sorted({layer["modulus_bits"] for layer in found}),
         }
         published = bench.publication["bytes_down"] / 1e6
-        bits = security_bits(compiled.plan_text())
+        bits = security_bits(compiled.plan_text(True))
         return _Costs(OURS, *_sums(found), found, parameters, bits, published)
 
 

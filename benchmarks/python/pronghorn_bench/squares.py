@@ -91,7 +91,7 @@ class Batches:
                 "plan": json.loads(compiled.plan_json()),
                 "timing": timed,
             },
-            security_bits=security_bits(compiled.plan_text()),
+            security_bits=security_bits(compiled.plan_text(True)),
         )
 
     @property

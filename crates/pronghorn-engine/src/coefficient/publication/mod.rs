@@ -289,6 +289,12 @@ impl Cut {
     }
 }
 
+/// The names of a plan's messages, as its table has them.
+#[cfg(test)]
+pub(super) fn names(plan: &CheckedPlan) -> Vec<&'static str> {
+    crate::exchange::tests::names(&Cut::new(plan).messages()).collect()
+}
+
 /// The fields of a request.
 fn request_fields(seed: &[u8; NAME], images: usize, wanted: bool) -> [u8; REQUEST_BYTES - DIGEST] {
     let mut fields = [0; REQUEST_BYTES - DIGEST];
