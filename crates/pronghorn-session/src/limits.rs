@@ -73,7 +73,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn keep_alive(&self) -> Duration {
+    pub(crate) fn rest(&self) -> Duration {
         self.keep_alive.unwrap_or(self.idle_timeout)
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn within_limits(plan: &Plan, limits: &Limits) -> Result<(usize, u64)
         limits.message_timeout,
         limits.hello_timeout,
         limits.contended_timeout,
-        limits.keep_alive(),
+        limits.rest(),
     ];
     if timeouts.iter().any(Duration::is_zero) {
         return refused(
