@@ -24,10 +24,15 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
                 link.send(Kind::Data, message)?;
             }
             Want::Receive => {
-                link.receive(&[(Kind::Data, machine.max_incoming())], &mut incoming)?;
+                // The last one is added to the transcript only now that this side has nothing to do but wait.
+                link.note(&incoming);
+                link.receive_data(machine.max_incoming(), &mut incoming)?;
                 machine.receive(&incoming)?;
             }
-            Want::Done => return Ok(()),
+            Want::Done => {
+                link.note(&incoming);
+                return Ok(());
+            }
         }
         on_progress(machine.progress());
     }

@@ -55,8 +55,8 @@
 //!
 //! # Damage on the way
 //!
-//! Both parties hash all frames of a connection but `Error`, both ways, each with its sender, kind and length
-//! ([`transcript`]). `Done` ends with the digest of all frames up to itself, its own fields included. Where the two differ
+//! Both parties hash all frames of a connection but `Error`, both ways, each with its place, kind and length
+//! ([`transcript`]). They do so while a frame is on its way or before they wait, so that it adds little to a prediction's time. `Done` ends with the digest of all frames up to itself, its own fields included. Where the two differ
 //! the line or a proxy changed something: the batch ends with [`SessionError::Damaged`], nothing of it is used or kept, and a
 //! new connection may try again.
 //!
@@ -106,6 +106,7 @@ pub mod store;
 mod text;
 pub mod transcript;
 mod transport;
+mod writer;
 
 pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats};
 pub use error::{ErrorCode, SessionError};

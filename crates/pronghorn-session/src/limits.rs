@@ -73,7 +73,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn keep_alive(&self) -> Duration {
+    pub(crate) fn rest(&self) -> Duration {
         self.keep_alive.unwrap_or(self.idle_timeout)
     }
 }
@@ -107,7 +107,7 @@ pub(crate) fn within_limits(
         limits.message_timeout,
         limits.hello_timeout,
         limits.contended_timeout,
-        limits.keep_alive(),
+        limits.rest(),
     ];
     if timeouts.iter().any(Duration::is_zero) {
         return refused(

@@ -1,13 +1,8 @@
 //! One connection: frames in, frames out through a writer thread, time limits, counters.
 
 use std::{
-    io::{BufRead, BufReader, BufWriter, Read, Write},
+    io::{BufRead, BufReader, Read},
     net::Shutdown,
-    sync::mpsc::{
-        Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
-        sync_channel,
-    },
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -16,15 +11,13 @@ use crate::{
     frame::{self, Accept, FrameError, HEADER_BYTES, Kind},
     message::ErrorMessage,
     store::file::Party,
-    transcript::Transcript,
+    transcript::{Way, split_digest},
     transport::{Ends, Holding, Timed, Transport},
+    writer::{Outgoing, Writer},
 };
 
-/// Messages that wait for the writer.
-const QUEUE: usize = 2;
-
 /// Size of the buffers on both directions, in bytes.
-const BUFFER: usize = 256 << 10;
+pub(crate) const BUFFER: usize = 256 << 10;
 
 /// The slowest peer: a message may take a second more for each this many bytes.
 const SLOWEST: usize = 64 << 10;
@@ -34,9 +27,6 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// How long a look at a resting connection takes.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// How long last words wait before they try the queue again.
-const LINGER_STEP: Duration = Duration::from_millis(5);
 
 /// Time limits of one side.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +39,13 @@ pub(crate) struct Timeouts {
 
 /// A connection in use.
 pub(crate) struct Link {
-    /// Whose end this is.
-    party: Party,
-    /// All frames so far but `Error`.
-    transcript: Transcript,
+    /// Frames so far but `Error`, of both parties, and of this one.
+    frames: u64,
+    sent: u64,
+    /// The peer's frames.
+    received: Way,
+    /// One of them that is to be added yet: its place and kind.
+    unread: Option<(u64, Kind)>,
     reader: BufReader<Timed>,
     /// None once closed.
     writer: Option<Writer>,
@@ -100,9 +93,11 @@ impl Link {
         };
         let (control, writing) = (handle()?, handle()?);
         Ok(Self {
-            party,
-            transcript: Transcript::default(),
-            writer: Some(Writer::start(writing, timeouts, ends.clone())?),
+            frames: 0,
+            sent: 0,
+            received: Way::new(party.peer()),
+            unread: None,
+            writer: Some(Writer::start(party, writing, timeouts, ends.clone())?),
             reader: BufReader::with_capacity(BUFFER, Timed::new(transport, ends.clone())),
             control,
             timeouts,
@@ -123,17 +118,23 @@ impl Link {
     }
 
     /// Queues a frame; blocks only while the queue is full. `Done` is sealed with the transcript's digest.
-    pub(crate) fn send(&mut self, kind: Kind, mut payload: Vec<u8>) -> Result<(), SessionError> {
+    pub(crate) fn send(&mut self, kind: Kind, payload: Vec<u8>) -> Result<(), SessionError> {
         self.check_stop()?;
-        match kind {
-            Kind::Done => self.transcript.seal(self.party, kind, &mut payload),
-            _ => self.transcript.absorb(self.party, kind, &payload),
-        }
-        let bytes = (HEADER_BYTES + payload.len()) as u64;
+        let received = (kind == Kind::Done).then(|| self.received.digest());
+        let sealed = received.map_or(0, |digest| digest.len());
+        let bytes = (HEADER_BYTES + payload.len() + sealed) as u64;
+        let outgoing = Outgoing {
+            place: self.frames,
+            kind,
+            payload,
+            received,
+        };
         let writer = self.writer.as_ref().ok_or(SessionError::Over)?;
-        if writer.queue.send((kind, payload)).is_err() {
+        if writer.queue.send(outgoing).is_err() {
             return Err(self.write_failure());
         }
+        self.frames += 1;
+        self.sent += 1;
         self.traffic.bytes_sent += bytes;
         self.traffic.messages += 1;
         Ok(())
@@ -174,26 +175,72 @@ impl Link {
         self.received(received, payload)
     }
 
-    /// Counts a frame and adds it to the transcript.
+    /// A frame of a machine's, which is added to the transcript by [`Link::note`] when nobody waits for what follows from it.
+    pub(crate) fn receive_data(
+        &mut self,
+        most: usize,
+        payload: &mut Vec<u8>,
+    ) -> Result<(), SessionError> {
+        self.check_stop()?;
+        let received = self.receive_frame(self.timeouts.idle, &[(Kind::Data, most)], payload);
+        self.count(received, payload).map(drop)
+    }
+
+    /// Adds the frame of [`Link::receive_data`], where that was not done yet.
+    pub(crate) fn note(&mut self, payload: &[u8]) {
+        if let Some((place, kind)) = self.unread.take() {
+            self.received.add(place, kind, payload);
+        }
+    }
+
+    /// Counts a frame and adds it to the transcript; opens a sealed one.
     fn received(
         &mut self,
         received: Result<Kind, FrameError>,
         payload: &mut Vec<u8>,
     ) -> Result<Kind, SessionError> {
+        let kind = self.count(received, payload)?;
+        match kind {
+            Kind::Done => self.open(kind, payload)?,
+            _ => self.note(payload),
+        }
+        Ok(kind)
+    }
+
+    /// Counts a frame. An `Error` is the peer's.
+    fn count(
+        &mut self,
+        received: Result<Kind, FrameError>,
+        payload: &[u8],
+    ) -> Result<Kind, SessionError> {
         // A server that stops cuts the line: that is why it ended, whatever the line says.
         let kind = received.map_err(|error| self.check_stop().err().unwrap_or(error.into()))?;
         self.traffic.bytes_received += (HEADER_BYTES + payload.len()) as u64;
         self.traffic.messages += 1;
-        let sender = self.party.peer();
-        match kind {
-            Kind::Error => {
-                let ErrorMessage { code, text } = ErrorMessage::decode(payload)?;
-                return Err(SessionError::Peer { code, text });
-            }
-            Kind::Done => self.transcript.open(sender, kind, payload)?,
-            _ => self.transcript.absorb(sender, kind, payload),
+        if kind == Kind::Error {
+            let ErrorMessage { code, text } = ErrorMessage::decode(payload)?;
+            return Err(SessionError::Peer { code, text });
         }
+        debug_assert!(self.unread.is_none(), "frames are added in their order");
+        self.unread = Some((self.frames, kind));
+        self.frames += 1;
         Ok(kind)
+    }
+
+    /// Takes the digest off a sealed frame, where it is this side's too.
+    fn open(&mut self, kind: Kind, payload: &mut Vec<u8>) -> Result<(), SessionError> {
+        let (message, theirs) = split_digest(kind, payload)?;
+        let length = message.len();
+        self.note(message);
+        let received = self.received.digest();
+        let writer = self.writer.as_ref().ok_or(SessionError::Over)?;
+        let ours = writer.sent.digest(self.sent, &received);
+        // A writer that has ended has sent less than the peer claims to have seen.
+        if ours != Some(*theirs) {
+            return Err(SessionError::Damaged);
+        }
+        payload.truncate(length);
+        Ok(())
     }
 
     /// Says that the session holds memory that others may wait for, until the result is dropped.
@@ -299,122 +346,19 @@ impl Drop for Link {
 }
 
 /// The time for `length` bytes.
-fn with_length(timeout: Duration, length: usize) -> Duration {
+pub(crate) fn with_length(timeout: Duration, length: usize) -> Duration {
     timeout.saturating_add(Duration::from_secs((length / SLOWEST) as u64))
-}
-
-type Outgoing = (Kind, Vec<u8>);
-
-/// A thread that writes frames.
-struct Writer {
-    queue: SyncSender<Outgoing>,
-    /// Buffers that have been written; disconnected once the thread has ended.
-    used: Receiver<Vec<u8>>,
-    thread: JoinHandle<Result<(), FrameError>>,
-}
-
-impl Writer {
-    fn start(
-        transport: Box<dyn Transport>,
-        timeouts: Timeouts,
-        ends: Ends,
-    ) -> Result<Self, SessionError> {
-        let (queue, jobs) = sync_channel(QUEUE);
-        let (give_back, used) = channel();
-        let thread = thread::Builder::new()
-            .name("pronghorn writer".into())
-            .spawn(move || write_all(&jobs, &give_back, Timed::new(transport, ends), timeouts))
-            .map_err(|source| SessionError::System {
-                what: "a thread",
-                source,
-            })?;
-        Ok(Self {
-            queue,
-            used,
-            thread,
-        })
-    }
-
-    /// Queues last words, once there is room for them: a peer who reads nothing until then will not read these either.
-    fn say(&self, message: &ErrorMessage, deadline: Instant) {
-        let mut words = (Kind::Error, message.encode());
-        while let Err(TrySendError::Full(unsaid)) = self.queue.try_send(words) {
-            if Instant::now() >= deadline {
-                return;
-            }
-            words = unsaid;
-            thread::sleep(LINGER_STEP);
-        }
-    }
-
-    /// Lets the thread write what is queued, cuts it off at the deadline, and waits for it.
-    fn finish(self, control: &dyn Transport, deadline: Instant) -> Result<(), SessionError> {
-        drop(self.queue);
-        loop {
-            match self
-                .used
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    let _ = control.shutdown(Shutdown::Both);
-                    break;
-                }
-            }
-        }
-        self.thread
-            .join()
-            .map_err(|_| SessionError::Bug)?
-            .map_err(SessionError::Frame)
-    }
-}
-
-/// The writer thread: frames from the queue until it is closed; flushes whenever it is empty.
-fn write_all(
-    jobs: &Receiver<Outgoing>,
-    give_back: &Sender<Vec<u8>>,
-    transport: Timed,
-    timeouts: Timeouts,
-) -> Result<(), FrameError> {
-    let mut writer = BufWriter::with_capacity(BUFFER, transport);
-    let result = loop {
-        let job = match jobs.try_recv() {
-            Ok(job) => Some(job),
-            Err(TryRecvError::Disconnected) => None,
-            Err(TryRecvError::Empty) => match writer.flush() {
-                Ok(()) => jobs.recv().ok(),
-                Err(error) => break Err(error.into()),
-            },
-        };
-        let Some((kind, payload)) = job else {
-            break writer.flush().map_err(FrameError::from);
-        };
-        writer
-            .get_mut()
-            .allow(with_length(timeouts.idle, payload.len()), timeouts.idle);
-        if let Err(error) = frame::write_frame(&mut writer, kind, &payload) {
-            break Err(error);
-        }
-        // Only these were taken from the pool: with others it would grow by a buffer a batch.
-        if kind == Kind::Data {
-            // The session may have stopped asking for buffers.
-            let _ = give_back.send(payload);
-        }
-    };
-    if result.is_err() {
-        // What is left in the buffer must not be tried again on drop.
-        let _ = writer.into_parts();
-    }
-    result
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::{
+        net::{TcpListener, TcpStream},
+        thread,
+    };
 
     use super::*;
-    use crate::frame::MAX_HANDSHAKE;
+    use crate::{frame::MAX_HANDSHAKE, writer::QUEUE};
 
     fn link(party: Party, stream: TcpStream) -> Link {
         stream.set_nodelay(true).expect("it is connected");

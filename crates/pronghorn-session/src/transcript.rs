@@ -1,10 +1,11 @@
 //! A running hash of a connection, by which both parties notice what the line has changed.
 //!
-//! Both absorb every frame but `Error`: the sender, the kind, the length and the payload. Messages of the two directions never
-//! cross, so both see one order. `Done` is sealed: the hash so far, itself included, follows its fields. Who receives it
-//! compares before it hands out or keeps what the batch made.
+//! Each direction has a hash of its frames but `Error`: the place of a frame among those of both directions, its kind, its
+//! length and its payload. Messages of the two directions never cross, so both parties count alike. `Done` is sealed: the
+//! digest of both hashes, its own fields included, follows these. Who receives it compares before it hands out or keeps what
+//! the batch made.
 //!
-//! The hash is over bytes that both parties know, so a mismatch tells nothing about a secret. It has no key: it finds
+//! The hashes are over bytes that both parties know, so a mismatch tells nothing about a secret. They have no key: they find
 //! accidents, not whoever can change a message and its hash. SECURITY.md says what to put in front of a server against that.
 
 use crate::{error::SessionError, frame::Kind, store::file::Party};
@@ -12,27 +13,94 @@ use crate::{error::SessionError, frame::Kind, store::file::Party};
 /// Bytes of the digest that ends a sealed message.
 pub const DIGEST_BYTES: usize = 32;
 
-const CONTEXT: &str = "pronghorn 2026 transcript of a connection";
+/// A digest.
+pub type Digest = [u8; DIGEST_BYTES];
 
-/// What went over one connection so far, in both directions.
+const WAY: &str = "pronghorn 2026 frames of one direction";
+const BOTH: &str = "pronghorn 2026 transcript of a connection";
+
+/// The frames that one party has sent.
 #[derive(Clone, Debug)]
-pub struct Transcript(blake3::Hasher);
+pub struct Way {
+    sender: Party,
+    hasher: blake3::Hasher,
+}
+
+impl Way {
+    /// None yet.
+    pub fn new(sender: Party) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(WAY);
+        hasher.update(&[sender as u8]);
+        Self { sender, hasher }
+    }
+
+    /// Adds the frame before which both parties have sent `place` others.
+    pub fn add(&mut self, place: u64, kind: Kind, payload: &[u8]) {
+        let mut header = [kind as u8; 1 + 2 * size_of::<u64>()];
+        header[1..9].copy_from_slice(&place.to_le_bytes());
+        header[9..].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+        self.hasher.update(&header);
+        self.hasher.update(payload);
+    }
+
+    /// Of these frames alone.
+    pub fn digest(&self) -> Digest {
+        *self.hasher.finalize().as_bytes()
+    }
+
+    /// With those that the other party has sent, of which this is the digest.
+    pub fn digest_with(&self, other: &Digest) -> Digest {
+        let mut hasher = blake3::Hasher::new_derive_key(BOTH);
+        let (own, other) = (&self.digest(), other);
+        let in_order = match self.sender {
+            Party::Client => [own, other],
+            Party::Server => [other, own],
+        };
+        for digest in in_order {
+            hasher.update(digest);
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// What a sealed frame says, and its digest.
+///
+/// # Errors
+/// When it is too short to have one.
+pub(crate) fn split_digest(kind: Kind, payload: &[u8]) -> Result<(&[u8], &Digest), SessionError> {
+    payload.split_last_chunk().ok_or(SessionError::Message {
+        kind,
+        reason: "it has no digest".into(),
+    })
+}
+
+/// Both directions, for whoever sees all frames in their order.
+#[derive(Clone, Debug)]
+pub struct Transcript {
+    client: Way,
+    server: Way,
+    frames: u64,
+}
 
 impl Default for Transcript {
     fn default() -> Self {
-        Self(blake3::Hasher::new_derive_key(CONTEXT))
+        Self {
+            client: Way::new(Party::Client),
+            server: Way::new(Party::Server),
+            frames: 0,
+        }
     }
 }
 
 impl Transcript {
     /// Adds a frame.
     pub fn absorb(&mut self, sender: Party, kind: Kind, payload: &[u8]) {
-        let mut header = [0; 2 + size_of::<u64>()];
-        header[0] = sender as u8;
-        header[1] = kind as u8;
-        header[2..].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-        self.0.update(&header);
-        self.0.update(payload);
+        let way = match sender {
+            Party::Client => &mut self.client,
+            Party::Server => &mut self.server,
+        };
+        way.add(self.frames, kind, payload);
+        self.frames += 1;
     }
 
     /// Adds a frame that is about to be sent, and appends the digest to it.
@@ -51,12 +119,7 @@ impl Transcript {
         kind: Kind,
         payload: &mut Vec<u8>,
     ) -> Result<(), SessionError> {
-        let Some((message, &theirs)) = payload.split_last_chunk() else {
-            return Err(SessionError::Message {
-                kind,
-                reason: "it has no digest".into(),
-            });
-        };
+        let (message, &theirs) = split_digest(kind, payload)?;
         self.absorb(sender, kind, message);
         if theirs != self.digest() {
             return Err(SessionError::Damaged);
@@ -65,8 +128,8 @@ impl Transcript {
         Ok(())
     }
 
-    fn digest(&self) -> [u8; DIGEST_BYTES] {
-        *self.0.finalize().as_bytes()
+    fn digest(&self) -> Digest {
+        self.client.digest_with(&self.server.digest())
     }
 }
 
@@ -74,7 +137,7 @@ impl Transcript {
 mod tests {
     use super::*;
 
-    fn digest(frames: &[(Party, Kind, &[u8])]) -> [u8; DIGEST_BYTES] {
+    fn digest(frames: &[(Party, Kind, &[u8])]) -> Digest {
         let mut transcript = Transcript::default();
         for &(sender, kind, payload) in frames {
             transcript.absorb(sender, kind, payload);

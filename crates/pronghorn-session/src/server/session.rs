@@ -111,7 +111,7 @@ impl Server {
             (Kind::PlanRequest, 0),
         ];
         loop {
-            link.rest(self.limits.keep_alive()).map_err(rested)?;
+            link.rest(self.limits.rest()).map_err(rested)?;
             match link.receive(&accept, &mut payload)? {
                 Kind::PlanRequest => {
                     // Once a session.
