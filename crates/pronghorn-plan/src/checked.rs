@@ -11,7 +11,7 @@ use pronghorn_he::bfv::Parameters;
 
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
-    plan::{Plan, PlanError, Step},
+    plan::{FORMAT, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
     steps::linear::slots::{self, SlotKeys},
@@ -227,9 +227,12 @@ fn nodes(plan: &Plan) -> Vec<Node<'_>> {
     plan.steps.iter().map(Node::of).collect()
 }
 
-/// Bounds on numbers of steps, images, names and values: before any work.
+/// The format, and bounds on numbers of steps, images, names and values: before any work.
 fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     let field = |field, reason: String| Err(PlanError::Field { field, reason });
+    if plan.format != FORMAT {
+        return Err(PlanError::Format { found: plan.format });
+    }
     let steps = plan.steps.len();
     if steps == 0 || steps > MAX_STEPS {
         return field("steps", format!("there are {steps}, not 1 to {MAX_STEPS}"));

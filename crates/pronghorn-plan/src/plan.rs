@@ -146,7 +146,7 @@ impl Plan {
     pub fn tolerance(&self) -> i32 {
         let unit = f64::from(-self.result().fraction_bits).exp2();
         let error = self.steps[self.output].kind.as_step().error();
-        error.map_or(0, |error| (error / unit).ceil() as i32 + 1)
+        error.map_or(0, |error| ((error / unit).ceil() as i32).saturating_add(1))
     }
 
     /// Images that a batch counts as against a client's quota. A batch of an encrypted network

@@ -174,7 +174,8 @@ impl Rlwe {
         }
         if !has_margin(self.degree, bits, secrets) {
             return Err(format!(
-                "its modulus of {bits} bits at degree {} leaves less than 128 bits of security for                  {secrets} secrets with one `a`",
+                "its modulus of {bits} bits at degree {} leaves less than 128 bits of security for \
+                 {secrets} secrets with one `a`",
                 self.degree
             ));
         }

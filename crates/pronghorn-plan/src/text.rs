@@ -7,6 +7,9 @@ use crate::{checked::CheckedPlan, cost, rlwe::Rlwe, steps::linear::clear::slot_f
 /// Widest cell of a protocol.
 const WIDEST: usize = 36;
 
+/// Most characters of the model's name.
+const LONGEST_NAME: usize = 80;
+
 /// A step in words and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
@@ -52,9 +55,16 @@ impl fmt::Display for CheckedPlan {
 
 fn head(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
     let (format, hash) = (plan.format, plan.hash_hex());
-    writeln!(f, "plan of {}, format {format}", plan.model)?;
+    let model = match f.alternate() {
+        true => plan.model.clone(),
+        false => cut(&plan.model, LONGEST_NAME),
+    };
+    writeln!(f, "plan of {model}, format {format}")?;
     writeln!(f, "hash {hash}")?;
-    writeln!(f, "trust level {}: {}", plan.trust, plan.trust.reveals())?;
+    writeln!(f, "trust level {}:", plan.trust)?;
+    for party in plan.trust.reveals().split("; ") {
+        writeln!(f, "  {party}")?;
+    }
     writeln!(f, "batches of up to {} images", plan.max_batch)?;
     writeln!(f)
 }

@@ -2,16 +2,23 @@
 
 mod common;
 
-use common::networks::{Middle, around, shared};
+use common::{
+    circuits, in_a_circuit,
+    networks::{Middle, around, shared},
+    refusal, value,
+};
 use pronghorn_graph::{
     fixed::{ActivationOp, ValueSpec, scalar},
     geometry::Window,
 };
 use pronghorn_mpc::circuit::Rectifier;
 use pronghorn_plan::{
-    Engine, Protocol, StepKind,
-    garbled::{self, MAX_WINDOW, Stage},
-    held::{Held, guard_for, held},
+    CheckedPlan, Engine, StepKind,
+    share_form::{ShareForm, guard_for},
+    steps::{
+        activation::garbled::{Circuits, MAX_WINDOW, Output, Stage},
+        open,
+    },
 };
 use proptest::prelude::*;
 
@@ -39,24 +46,19 @@ fn apply(ops: &[ActivationOp], values: &[i32]) -> i32 {
 fn through_circuit(
     ops: &[ActivationOp],
     spec: &ValueSpec,
-    held: &Held,
+    form: &ShareForm,
     values: &[(i32, i64, u64)],
 ) -> i32 {
     let stage = Stage::of(ops).expect("the chain is one stage");
-    let output = Held {
-        prime: None,
-        bits: 32,
-        guard: 0,
-        error: 0,
-    };
+    let output = ShareForm::exact(32);
     let circuit = stage
-        .circuit(values.len(), (spec, held), &output)
+        .circuit(values.len(), (spec, form), &output)
         .expect("the numbers go together");
-    let mask = u64::MAX >> (64 - held.bits);
+    let mask = u64::MAX >> (64 - form.bits);
     let share = |&(x, error, server): &(i32, i64, u64)| {
-        let lifted = (i64::from(x) << held.guard) + error;
+        let lifted = (i64::from(x) << form.guard) + error;
         // The engine's server adds the offset to its share.
-        let offset = stage.offset(held) as u64;
+        let offset = stage.offset(form) as u64;
         (
             server.wrapping_add(offset) & mask,
             (lifted as u64).wrapping_sub(server) & mask,
@@ -106,7 +108,7 @@ proptest! {
             _ => 1,
         }).product();
         let (error, guard) = if exact { (0, 0) } else { (error, guard_for(error, factor)) };
-        let held = Held { bits: 13 + guard, prime: None, guard, error };
+        let form = ShareForm { bits: 13 + guard, prime: None, guard, error };
         let spec = ValueSpec { shape: vec![4], fraction_bits: 0, low, high };
         let pool = if ops.iter().any(|op| matches!(op, ActivationOp::MaxPool { .. })) { 4 } else { 1 };
         let values: Vec<_> = seeds[..pool].iter().map(|&(x, e, server)| {
@@ -119,21 +121,21 @@ proptest! {
             (x, i64::from(e) % (2 * error as i64 + 1) - error as i64, server)
         }).collect();
         let plain: Vec<i32> = values.iter().map(|&(x, ..)| x).collect();
-        prop_assert_eq!(through_circuit(&ops, &spec, &held, &values), apply(&ops, &plain));
+        prop_assert_eq!(through_circuit(&ops, &spec, &form, &values), apply(&ops, &plain));
     }
 
     #[test]
     fn opening_rounds_errors_away(low in -5000i32..0, high in 1i32..5000, guard in 2u32..6, x: u32, e: u32, server: u64) {
         let error = (1u64 << (guard - 1)) - 1;
-        let held = Held { bits: 14 + guard, prime: None, guard, error };
+        let form = ShareForm { bits: 14 + guard, prime: None, guard, error };
         let spec = ValueSpec { shape: vec![1], fraction_bits: 0, low, high };
         let x = low + (x % (high - low + 1) as u32) as i32;
         let error = i64::from(e) % (2 * error as i64 + 1) - error as i64;
-        let circuit = garbled::open(&spec, &held).expect("the numbers go together");
-        let mask = u64::MAX >> (64 - held.bits);
+        let circuit = open::circuit(&spec, &form).expect("the numbers go together");
+        let mask = u64::MAX >> (64 - form.bits);
         let lifted = ((i64::from(x) << guard) + error) as u64;
         let word = circuit.evaluate_plain(&[server & mask], &[lifted.wrapping_sub(server) & mask])[0];
-        let width = garbled::open_bits(&spec, &held);
+        let width = open::opened_bits(&spec, &form);
         prop_assert_eq!((word << (64 - width)) as i64 >> (64 - width), i64::from(x));
     }
 }
@@ -156,34 +158,43 @@ fn chains_that_are_no_circuit_are_refused() {
     );
 }
 
+/// A max-pool with a square window.
+fn pool(kernel: usize, stride: usize, padding: usize) -> Vec<ActivationOp> {
+    let window = common::window(kernel, stride, padding);
+    vec![ActivationOp::MaxPool { window }]
+}
+
+/// A plan with these functions alone, and no linear layer.
+fn checked(input: &[usize], ops: Vec<ActivationOp>, output: &[usize]) -> CheckedPlan {
+    let plan = in_a_circuit(value(input, -5, 5), ops, value(output, -5, 5));
+    CheckedPlan::new(plan).expect("the plan is valid")
+}
+
+/// The output elements of all groups, ascending.
+fn elements(circuits: &Circuits) -> Vec<usize> {
+    let groups = circuits.groups.iter();
+    let mut elements: Vec<usize> = groups.flat_map(|group| group.elements.iter()).collect();
+    elements.sort_unstable();
+    elements
+}
+
+/// Values in the windows of each group.
+fn sizes(circuits: &Circuits) -> Vec<usize> {
+    let groups = circuits.groups.iter();
+    groups
+        .map(|group| group.circuit.garbler_words().len())
+        .collect()
+}
+
 /// Windows at the border of a padded pool have fewer values, and all elements are in some group.
 #[test]
 fn groups_cover_a_padded_pool() {
-    let window = Window {
-        kernel: [3, 3],
-        stride: [2, 2],
-        dilation: [1, 1],
-        padding: [1; 4],
-    };
-    let spec = ValueSpec {
-        shape: vec![2, 6, 6],
-        fraction_bits: 0,
-        low: -5,
-        high: 5,
-    };
-    let groups = garbled::groups(Some(&window), &spec).expect("the pool fits");
-    let mut elements: Vec<usize> = groups
-        .iter()
-        .flat_map(|group| group.elements.clone())
-        .collect();
-    elements.sort_unstable();
-    assert_eq!(elements, (0..18).collect::<Vec<_>>());
-    assert_eq!(
-        groups.iter().map(|group| group.pool).collect::<Vec<_>>(),
-        [4, 6, 9]
-    );
-    for group in &groups {
-        assert_eq!(group.sources.len(), group.pool * group.elements.len());
+    let plan = checked(&[2, 6, 6], pool(3, 2, 1), &[2, 3, 3]);
+    let circuits = circuits(&plan, 1).expect("it has circuits");
+    assert_eq!(elements(circuits), (0..18).collect::<Vec<_>>());
+    assert_eq!(sizes(circuits), [4, 6, 9]);
+    for (group, pool) in circuits.groups.iter().zip(sizes(circuits)) {
+        assert_eq!(group.sources.len(), pool * group.elements.len());
     }
 }
 
@@ -237,7 +248,7 @@ fn chains_are_merged() {
 /// Where bits are dropped, the server's share is raised by the error.
 #[test]
 fn offsets_are_errors_before_bits_are_dropped() {
-    let held = Held {
+    let form = ShareForm {
         bits: 20,
         prime: None,
         guard: 4,
@@ -248,27 +259,22 @@ fn offsets_are_errors_before_bits_are_dropped() {
         low: 0,
         high: 9,
     };
-    assert_eq!(stage(&[requantise]).offset(&held), 5);
-    assert_eq!(stage(&[ActivationOp::Relu]).offset(&held), 0);
-    assert_eq!(stage(&[]).offset(&held), 0);
+    assert_eq!(stage(&[requantise]).offset(&form), 5);
+    assert_eq!(stage(&[ActivationOp::Relu]).offset(&form), 0);
+    assert_eq!(stage(&[]).offset(&form), 0);
 }
 
 /// Guard bits and primes take a circuit to open.
 #[test]
 fn what_takes_a_circuit_to_open() {
-    let exact = Held {
-        bits: 9,
-        prime: None,
-        guard: 0,
-        error: 0,
-    };
-    assert!(!garbled::opens(&exact));
-    assert!(garbled::opens(&Held {
+    let exact = ShareForm::exact(9);
+    assert!(!open::takes_circuit(&exact));
+    assert!(open::takes_circuit(&ShareForm {
         guard: 2,
         error: 1,
         ..exact
     }));
-    assert!(garbled::opens(&Held {
+    assert!(open::takes_circuit(&ShareForm {
         prime: Some(12_289),
         bits: 14,
         ..exact
@@ -281,56 +287,53 @@ fn what_takes_a_circuit_to_open() {
     };
     // -5000..=5000 is a word of 14 bits, whatever guard bits it has below.
     assert_eq!(
-        garbled::open_bits(&spec(-5000, 5000), &Held { bits: 14, ..exact }),
+        open::opened_bits(&spec(-5000, 5000), &ShareForm { bits: 14, ..exact }),
         14
     );
-    let guarded = Held {
+    let guarded = ShareForm {
         bits: 18,
         prime: None,
         guard: 4,
         error: 1,
     };
-    assert_eq!(garbled::open_bits(&spec(-5000, 5000), &guarded), 14);
-    assert_eq!(garbled::open_bits(&spec(0, 0), &exact), 1);
+    assert_eq!(open::opened_bits(&spec(-5000, 5000), &guarded), 14);
+    assert_eq!(open::opened_bits(&spec(0, 0), &exact), 1);
 }
 
 #[test]
 fn without_a_window_each_element_is_its_own() {
-    let spec = ValueSpec {
-        shape: vec![2, 3],
-        fraction_bits: 0,
-        low: 0,
-        high: 1,
-    };
-    let groups = garbled::groups(None, &spec).expect("nothing is pooled");
-    let [group] = groups.as_slice() else {
+    let clip = vec![ActivationOp::Clip { low: -5, high: 5 }];
+    let plan = checked(&[2, 3], clip, &[2, 3]);
+    let circuits = circuits(&plan, 1).expect("it has circuits");
+    let [group] = circuits.groups.as_slice() else {
         panic!("there is one group")
     };
-    assert_eq!(group.pool, 1);
-    assert_eq!(group.elements, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(sizes(circuits), [1]);
+    assert_eq!(elements(circuits), [0, 1, 2, 3, 4, 5]);
     assert_eq!(group.sources, group.elements);
 }
 
 #[test]
 fn windows_without_values_or_with_too_many_have_no_groups() {
-    let window = |kernel: usize, padding: usize| Window {
-        kernel: [kernel; 2],
-        stride: [1; 2],
-        dilation: [1; 2],
-        padding: [padding; 4],
+    let refused = |input: &[usize], ops: Vec<ActivationOp>, output: &[usize]| {
+        refusal(&in_a_circuit(
+            value(input, -5, 5),
+            ops,
+            value(output, -5, 5),
+        ))
+        .expect("it is refused")
     };
-    let spec = |shape: &[usize]| ValueSpec {
-        shape: shape.to_vec(),
-        fraction_bits: 0,
-        low: 0,
-        high: 1,
-    };
-    assert!(garbled::groups(Some(&window(2, 2)), &spec(&[1, 4, 4])).is_none());
-    assert!(garbled::groups(Some(&window(2, 0)), &spec(&[16])).is_none());
+    let reason = refused(&[1, 4, 4], pool(2, 1, 2), &[1, 7, 7]);
+    assert!(reason.contains("padding"), "{reason}");
+    let reason = refused(&[16], pool(2, 1, 0), &[9]);
+    assert!(reason.contains("shape"), "{reason}");
     let side = MAX_WINDOW.isqrt();
-    let whole = |side: usize| garbled::groups(Some(&window(side, 0)), &spec(&[1, side, side]));
-    assert_eq!(whole(side).map(|groups| groups[0].pool), Some(MAX_WINDOW));
-    assert!(whole(side + 1).is_none());
+    let plan = checked(&[1, side, side], pool(side, 1, 0), &[1, 1, 1]);
+    let circuits = circuits(&plan, 1).expect("it has circuits");
+    assert_eq!(sizes(circuits), [MAX_WINDOW]);
+    let more = side + 1;
+    let reason = refused(&[1, more, more], pool(more, 1, 0), &[1, 1, 1]);
+    assert!(reason.contains("more than 1024 values"), "{reason}");
 }
 
 /// The circuits of a plan's steps take all values, and give each element once.
@@ -345,25 +348,28 @@ fn circuits_of_plans_cover_their_steps() {
     for engine in [Engine::Coefficient, Engine::Slot] {
         for middle in middles {
             let plan = shared(&around(middle), engine, None).plan;
-            let held = held(&plan);
             for (index, step) in plan.steps.iter().enumerate() {
                 let is_garbled = match &step.kind {
-                    StepKind::Activation(activation) => activation.protocol == Protocol::Garbled,
-                    StepKind::Open => garbled::opens(&held[step.inputs[0]]),
+                    StepKind::Garbled(_) => true,
+                    StepKind::Open => open::takes_circuit(&plan.forms()[step.inputs[0]]),
                     _ => false,
                 };
-                if !is_garbled {
+                let found = circuits(&plan, index);
+                assert_eq!(found.is_some(), is_garbled, "{}", step.name);
+                let Some(circuits) = found else {
                     continue;
+                };
+                assert_eq!(
+                    elements(circuits),
+                    (0..step.value.len()).collect::<Vec<_>>()
+                );
+                for group in &circuits.groups {
+                    let pool = group.circuit.garbler_words().len();
+                    assert_eq!(group.sources.len(), pool * group.elements.len());
+                    assert!(group.circuit.table_bytes(1) > 0);
                 }
-                let circuits = garbled::circuits(&plan, index, &held).expect("it has circuits");
-                let mut elements: Vec<usize> = Vec::new();
-                for (group, circuit) in &circuits {
-                    elements.extend(&group.elements);
-                    assert_eq!(group.sources.len(), group.pool * group.elements.len());
-                    assert!(circuit.table_bytes(1) > 0);
-                }
-                elements.sort_unstable();
-                assert_eq!(elements, (0..step.value.len()).collect::<Vec<_>>());
+                let is_opened = step.kind == StepKind::Open;
+                assert_eq!(circuits.output == Output::Shares, !is_opened);
             }
         }
     }
@@ -372,18 +378,8 @@ fn circuits_of_plans_cover_their_steps() {
 #[test]
 fn other_steps_have_no_circuits() {
     let plan = shared(&around(Middle::Square), Engine::Coefficient, None).plan;
-    let held = held(&plan);
     for (index, step) in plan.steps.iter().enumerate() {
-        let is_other = match &step.kind {
-            StepKind::Activation(activation) => activation.protocol == Protocol::Product,
-            StepKind::Open => false,
-            _ => true,
-        };
-        assert_eq!(
-            garbled::circuits(&plan, index, &held).is_err(),
-            is_other,
-            "{}",
-            step.name
-        );
+        let is_other = !matches!(step.kind, StepKind::Garbled(_) | StepKind::Open);
+        assert_eq!(circuits(&plan, index).is_none(), is_other, "{}", step.name);
     }
 }

@@ -8,9 +8,11 @@ use common::{
 };
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_plan::{
-    Engine,
-    coefficient::Layout,
-    hiding::{Hiding, Lwe},
+    CheckedPlan, Derived, Engine,
+    steps::linear::{
+        coefficient::Layout,
+        hiding::{Hiding, Lwe},
+    },
 };
 use pronghorn_ring::security::SecurityLevel;
 
@@ -130,32 +132,36 @@ fn what_does_not_fit_has_no_layout() {
     assert!(Layout::new(&conv([0, 1], 4, [3, 1, 0]), 2048).is_none());
 }
 
+/// How well each layer of a plan that publishes polynomials is hidden, with its name.
+fn hidings(plan: &CheckedPlan) -> Vec<(String, Hiding)> {
+    let of = |(index, step, rlwe): (usize, &pronghorn_plan::Step, _)| match plan.derived(index) {
+        Derived::Polynomials(layout) => {
+            let hiding = Hiding::of(rlwe, layout).expect("its parameters are in the table");
+            Some((step.name.clone(), hiding))
+        }
+        _ => None,
+    };
+    plan.linear_steps().filter_map(of).collect()
+}
+
 /// What the coefficient engine publishes of planned layers meets the table, and hides more than the
 /// paper's filters do.
 #[test]
 fn planned_layers_are_hidden() {
     let plan = shared(&around(Middle::Residual), Engine::Coefficient, None).plan;
-    for (_, step, linear) in plan.linear_steps() {
-        let hiding = Hiding::of(linear).expect("it publishes");
+    let found = hidings(&plan);
+    assert_eq!(found.len(), plan.linear_steps().count());
+    for (name, hiding) in &found {
         assert!(hiding.table >= SecurityLevel::Bits128);
         assert!(
             hiding.ours > 128.0 && hiding.paper < 64.0,
-            "{}: {hiding:?}",
-            step.name
+            "{name}: {hiding:?}"
         );
     }
     // First of two input channels under a kernel of 9, all in one polynomial.
-    let first = plan
-        .linear_steps()
-        .next()
-        .map(|(_, _, linear)| Hiding::of(linear));
-    let unknowns = first.flatten().map(|hiding| hiding.paper_unknowns);
-    assert_eq!(unknowns, Some(2 * 9));
+    assert_eq!(found[0].1.paper_unknowns, 2 * 9);
     let plan = shared(&around(Middle::Relu), Engine::Batch, None).plan;
-    assert!(
-        plan.linear_steps()
-            .all(|(_, _, linear)| Hiding::of(linear).is_none())
-    );
+    assert!(plan.linear_steps().count() > 0 && hidings(&plan).is_empty());
 }
 
 /// A larger modulus helps the attacker, a larger ring does not.

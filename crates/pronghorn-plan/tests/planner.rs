@@ -4,25 +4,24 @@ mod common;
 
 use common::{
     networks::{
-        Middle, aided, around, deep, dense, has_words, network, options, plan as planned, shared,
+        Middle, aided, around, deep, dense, has_words, network, options, parts, plan as planned,
+        shared,
     },
     refusal,
 };
-use pronghorn_graph::{
-    fixed::{FixedOp, Linear},
-    graph::Graph,
-};
+use pronghorn_graph::{fixed::Linear, graph::Graph};
 use pronghorn_plan::{
-    BuildError, BuildOptions, Built, Computation, Engine, Plan, StepKind, TrustLevel, WordSize,
-    build,
-    cost::{self, Objective},
+    BuildError, BuildOptions, Built, CheckedPlan, Engine, Plan, StepKind, TrustLevel, Weights,
+    WordSize, build, cost,
+    objective::Objective,
     trust::{self, TrustError},
 };
 
-fn engines(plan: &Plan) -> Vec<Engine> {
+fn engines(plan: &CheckedPlan) -> Vec<Engine> {
     let engine = |kind: &StepKind| match kind {
-        StepKind::Linear(linear) => Some(linear.engine),
-        StepKind::Slots(_) => Some(Engine::Slot),
+        StepKind::ClearLinear(_) | StepKind::SharedLinear(_) => Some(Engine::Batch),
+        StepKind::CoefficientLinear(_) => Some(Engine::Coefficient),
+        StepKind::SlotLinear(_) => Some(Engine::Slot),
         _ => None,
     };
     plan.steps
@@ -32,22 +31,19 @@ fn engines(plan: &Plan) -> Vec<Engine> {
 }
 
 fn layers(built: &Built) -> Vec<&Linear> {
-    let Computation::Shares { fixed, .. } = &built.computation else {
-        panic!("the network is on shares")
+    let layer = |weights| match weights {
+        &Weights::Layer(ref linear) => Some(linear),
+        _ => None,
     };
-    let mut layers = Vec::new();
-    for node in &fixed.nodes {
-        if let FixedOp::Linear(linear) = &node.op {
-            layers.push(linear);
-        }
-    }
+    let layers: Vec<_> = built.weights.iter().filter_map(layer).collect();
+    assert_eq!(layers.len(), engines(&built.plan).len());
     layers
 }
 
 #[test]
 fn the_default_is_on_shares() {
     let built = build(&dense(None), &BuildOptions::default()).expect("there is a plan");
-    assert_eq!(built.plan.trust(), TrustLevel::TwoParty);
+    assert_eq!(built.plan.trust, TrustLevel::TwoParty);
     assert_eq!(built.plan.tolerance(), 0);
 }
 
@@ -58,10 +54,43 @@ fn plans_are_reproducible_and_valid() {
         let first = plan();
         assert_eq!(first.hash(), plan().hash());
         assert_eq!(refusal(&first), None);
+    }
+}
+
+/// Bytes give the same plan, and all that is derived of it.
+#[test]
+fn plans_are_equal_after_a_round_trip() {
+    let shares = |engine| shared(&around(Middle::Residual), engine, None);
+    let plans = [
+        shares(Engine::Batch),
+        shares(Engine::Coefficient),
+        shares(Engine::Slot),
+        aided(1, None),
+        planned(&deep(2), options(TrustLevel::Encrypted)),
+    ];
+    for Built { plan, .. } in &plans {
+        let bytes = plan.to_bytes();
+        let read = Plan::from_bytes(&bytes).expect("it is valid");
+        assert_eq!(&read, plan);
+        assert_eq!(read.plan(), plan.plan());
+        assert_eq!(read.to_bytes(), bytes);
         assert_eq!(
-            Plan::from_bytes(&first.to_bytes()).expect("it is valid"),
-            first
+            (read.hash(), read.hash_hex()),
+            (plan.hash(), plan.hash_hex())
         );
+        // The hash that is kept is that of the plan, also of one whose batch was settled last.
+        assert_eq!(plan.hash(), plan.plan().hash());
+        assert_eq!(read.forms(), plan.forms());
+        assert_eq!(read.once(), plan.once());
+        let key_bytes = [&read, plan].map(CheckedPlan::slot_key_bytes);
+        assert_eq!(key_bytes[0], key_bytes[1]);
+        assert_eq!(cost::total(&read, 3), cost::total(plan, 3));
+        assert_eq!(cost::prepared(&read, 3), cost::prepared(plan, 3));
+        assert_eq!(format!("{read:#}"), format!("{plan:#}"));
+        let mut other = plan.plan().clone();
+        other.model.push('x');
+        let other = CheckedPlan::new(other).expect("it is valid");
+        assert!(&other != plan && other.hash() != plan.hash());
     }
 }
 
@@ -121,21 +150,19 @@ fn words_and_digits_follow_the_bits() {
     let wide = aided(2, Some((10, 14)));
     assert!(has_words(&wide, WordSize::U64));
     let split = aided(4, Some((11, 9)));
-    for (_, step, linear) in split.plan.linear_steps() {
+    for step in &split.plan.steps {
+        let StepKind::ClearLinear(linear) = &step.kind else {
+            continue;
+        };
         let [high, low] = linear.parts.as_slice() else {
             continue;
         };
-        assert_eq!((linear.word, low.left_shift), (WordSize::U32, 0));
+        assert_eq!((linear.rlwe.word, low.left_shift), (WordSize::U32, 0));
         // Together the digits reach what the value does.
         let top = (i64::from(high.high) << high.left_shift) + i64::from(low.high);
         assert!(top >= i64::from(step.value.high), "{}", step.name);
     }
-    assert!(
-        split
-            .plan
-            .linear_steps()
-            .any(|(_, _, linear)| linear.parts.len() == 2)
-    );
+    assert!(split.plan.steps.iter().any(|step| parts(step) == 2));
 }
 
 #[test]
@@ -173,13 +200,10 @@ fn memory_bounds_batches() {
                 ..options(TrustLevel::TwoParty)
             };
             let plan = planned(&graph, options).plan;
-            let batch = plan.max_batch();
+            let batch = plan.max_batch;
             assert!(cost::memory(&plan, batch).server <= memory);
             let block = match engine {
-                Engine::Batch => plan
-                    .linear_steps()
-                    .map(|(_, _, linear)| linear.degree)
-                    .max(),
+                Engine::Batch => plan.linear_steps().map(|(_, _, rlwe)| rlwe.degree).max(),
                 _ => None,
             };
             let next = match block {

@@ -6,46 +6,65 @@ mod common;
 use std::sync::LazyLock;
 
 use common::{
-    activation, encrypted, find, linear,
+    batch, clear, coefficient, encrypted, find, in_a_circuit, is_activation, is_reshape,
     networks::{Middle, around, deep, dense, options, plan as planned, shared},
-    plan_of, refusal, slots, step, value, window,
+    ops, plan_of, refusal, slots, step, value, window,
 };
 use pronghorn_graph::fixed::{ActivationOp, Finish, LocalOp};
 use pronghorn_plan::{
-    ActivationPlan, Engine, Part, Plan, Protocol, StepKind, TrustLevel, WordSize,
+    Built, CheckedPlan, Engine, Plan, PlanError, StepKind, TrustLevel, WordSize,
     cost::MAX_BATCH,
-    garbled,
     plan::{FORMAT, MAX_BYTES},
+    steps::{
+        activation::{
+            garbled::{Garbled, MAX_WINDOW},
+            reveal::Reveal,
+        },
+        linear::{
+            clear::{ClearLinear, Part},
+            coefficient::CoefficientLinear,
+            shared::SharedLinear,
+        },
+    },
 };
 use pronghorn_ring::modulus::largest_ntt_prime;
 
+/// A plan to change.
+fn of(built: Built) -> Plan {
+    built.plan.plan().clone()
+}
+
 /// A layer and a ReLU, client-aided.
-static AIDED: LazyLock<Plan> =
-    LazyLock::new(|| planned(&dense(Some("relu")), options(TrustLevel::ClientAided)).plan);
+static AIDED: LazyLock<Plan> = LazyLock::new(|| {
+    of(planned(
+        &dense(Some("relu")),
+        options(TrustLevel::ClientAided),
+    ))
+});
 
 /// A convolution, a ReLU and a layer on shares, in the coefficient engine.
 static SHARES: LazyLock<Plan> =
-    LazyLock::new(|| shared(&around(Middle::Relu), Engine::Coefficient, None).plan);
+    LazyLock::new(|| of(shared(&around(Middle::Relu), Engine::Coefficient, None)));
 
 /// The same with a square.
 static SQUARE: LazyLock<Plan> =
-    LazyLock::new(|| shared(&around(Middle::Square), Engine::Coefficient, None).plan);
+    LazyLock::new(|| of(shared(&around(Middle::Square), Engine::Coefficient, None)));
 
 /// The same with a max-pool.
 static POOL: LazyLock<Plan> =
-    LazyLock::new(|| shared(&around(Middle::MaxPool), Engine::Coefficient, None).plan);
+    LazyLock::new(|| of(shared(&around(Middle::MaxPool), Engine::Coefficient, None)));
 
 /// The same with a residual addition.
 static RESIDUAL: LazyLock<Plan> =
-    LazyLock::new(|| shared(&around(Middle::Residual), Engine::Coefficient, None).plan);
+    LazyLock::new(|| of(shared(&around(Middle::Residual), Engine::Coefficient, None)));
 
 /// Two layers on slots.
 static SLOTS: LazyLock<Plan> =
-    LazyLock::new(|| shared(&around(Middle::Relu), Engine::Slot, None).plan);
+    LazyLock::new(|| of(shared(&around(Middle::Relu), Engine::Slot, None)));
 
 /// A network on ciphertexts.
 static ENCRYPTED: LazyLock<Plan> =
-    LazyLock::new(|| planned(&deep(2), options(TrustLevel::Encrypted)).plan);
+    LazyLock::new(|| of(planned(&deep(2), options(TrustLevel::Encrypted))));
 
 /// The plan is valid, is another one after the change, and is then refused with a reason that has
 /// this word.
@@ -77,6 +96,22 @@ fn bytes_that_are_no_plan() {
     }
 }
 
+/// A plan in memory is refused for the same reasons as its bytes.
+#[test]
+fn plans_in_memory_are_checked_alike() {
+    let mut changed: Vec<Plan> = vec![SHARES.clone(); 4];
+    changed[0].output = usize::MAX;
+    changed[1].trust = TrustLevel::Encrypted;
+    coefficient(&mut changed[2]).rlwe.modulus += 2;
+    changed[3].format += 1;
+    for plan in changed {
+        let refused = CheckedPlan::new(plan.clone()).err();
+        let refused = refused.map(|error: PlanError| error.to_string());
+        assert!(refused.is_some());
+        assert_eq!(refused, refusal(&plan));
+    }
+}
+
 #[test]
 fn fields_of_the_whole_plan() {
     refuses(&SHARES, "steps", |plan| plan.steps.clear());
@@ -98,7 +133,7 @@ fn fields_of_the_whole_plan() {
         plan.steps[0].value.shape = vec![usize::MAX, usize::MAX];
     });
     refuses(&POOL, "pools", |plan| {
-        for op in &mut activation(plan).ops {
+        for op in ops(plan) {
             if let ActivationOp::MaxPool { window } = op {
                 window.kernel = [1 << 20, 1 << 20];
             }
@@ -135,7 +170,7 @@ fn fields_of_any_step() {
 /// What a step's kind and inputs give must be within the range that it declares.
 #[test]
 fn ranges_that_do_not_hold() {
-    let activation = find(&SHARES, |kind| matches!(kind, StepKind::Activation(_)));
+    let activation = find(&SHARES, is_activation);
     refuses(&SHARES, "outside its range", |plan| {
         plan.steps[activation].value.high -= 1;
     });
@@ -159,13 +194,11 @@ fn shapes_that_do_not_follow() {
     refuses(&SHARES, "elements of the result", |plan| {
         plan.steps[1].value.shape = vec![3, 4, 5];
     });
-    let activation = find(&SHARES, |kind| matches!(kind, StepKind::Activation(_)));
+    let activation = find(&SHARES, is_activation);
     refuses(&SHARES, "shape", |plan| {
         plan.steps[activation].value.shape = vec![3, 16];
     });
-    let reshape = find(&SHARES, |kind| {
-        matches!(kind, StepKind::Local(LocalOp::Reshape))
-    });
+    let reshape = find(&SHARES, is_reshape);
     refuses(&SHARES, "elements", |plan| {
         plan.steps[reshape].value.shape = vec![47];
     });
@@ -174,51 +207,132 @@ fn shapes_that_do_not_follow() {
         plan.steps[opened].value.shape = vec![2, 2];
     });
     refuses(&SHARES, "geometry", |plan| {
-        linear(plan).geometry.in_channels = 1
+        coefficient(plan).geometry.in_channels = 1
     });
-    refuses(&SHARES, "groups", |plan| linear(plan).geometry.groups = 2);
+    refuses(&SHARES, "groups", |plan| {
+        coefficient(plan).geometry.groups = 2
+    });
     refuses(&SHARES, "kernel", |plan| {
-        linear(plan).geometry.window.kernel = [9, 9];
+        coefficient(plan).geometry.window.kernel = [9, 9];
     });
 }
 
-/// Kinds of steps and protocols of another trust level.
+/// Kinds of steps of another trust level.
 #[test]
 fn steps_of_another_trust_level() {
-    let none = "none of trust level";
-    refuses(&SHARES, none, |plan| plan.trust = TrustLevel::ClientAided);
-    refuses(&SHARES, none, |plan| plan.trust = TrustLevel::MultiKey);
-    refuses(&SLOTS, none, |plan| plan.trust = TrustLevel::ClientAided);
-    refuses(&AIDED, none, |plan| plan.trust = TrustLevel::TwoParty);
-    refuses(&ENCRYPTED, none, |plan| plan.trust = TrustLevel::TwoParty);
-    refuses(&SHARES, none, |plan| linear(plan).shares = None);
-    refuses(&AIDED, none, |plan| {
-        linear(plan).shares = linear(&mut SHARES.clone()).shares
+    let other = "does not belong to trust level";
+    refuses(&SHARES, other, |plan| plan.trust = TrustLevel::ClientAided);
+    refuses(&SHARES, other, |plan| plan.trust = TrustLevel::Encrypted);
+    refuses(&SHARES, other, |plan| plan.trust = TrustLevel::MultiKey);
+    refuses(&SLOTS, other, |plan| plan.trust = TrustLevel::ClientAided);
+    refuses(&SLOTS, other, |plan| plan.trust = TrustLevel::Encrypted);
+    refuses(&AIDED, other, |plan| plan.trust = TrustLevel::TwoParty);
+    refuses(&AIDED, other, |plan| plan.trust = TrustLevel::Encrypted);
+    refuses(&AIDED, other, |plan| plan.trust = TrustLevel::MultiKey);
+    refuses(&ENCRYPTED, other, |plan| plan.trust = TrustLevel::TwoParty);
+    refuses(&ENCRYPTED, other, |plan| {
+        plan.trust = TrustLevel::ClientAided
     });
-    refuses(&SHARES, none, |plan| {
-        activation(plan).protocol = Protocol::Reveal
+    refuses(&ENCRYPTED, other, |plan| plan.trust = TrustLevel::MultiKey);
+}
+
+/// Protocols of another trust level, with the parameters of the step that they replace.
+#[test]
+fn protocols_of_another_trust_level() {
+    let other = "does not belong to trust level";
+    let layer = find(&SHARES, |kind| {
+        matches!(kind, StepKind::CoefficientLinear(_))
     });
-    refuses(&SHARES, none, |plan| {
-        activation(plan).protocol = Protocol::Product
+    refuses(&SHARES, other, |plan| {
+        let parts = vec![Part::whole(&plan.steps[layer].value)];
+        let CoefficientLinear { geometry, rlwe, .. } = coefficient(plan).clone();
+        plan.steps[layer].kind = StepKind::ClearLinear(ClearLinear {
+            geometry,
+            rlwe,
+            scale_log: 14,
+            parts,
+        });
     });
-    refuses(&AIDED, none, |plan| {
-        activation(plan).protocol = Protocol::Garbled
+    let shares = coefficient(&mut SHARES.clone()).shares;
+    let layer = find(&AIDED, |kind| matches!(kind, StepKind::ClearLinear(_)));
+    refuses(&AIDED, other, |plan| {
+        let ClearLinear { geometry, rlwe, .. } = clear(plan).clone();
+        plan.steps[layer].kind = StepKind::SharedLinear(SharedLinear {
+            geometry,
+            rlwe,
+            shares,
+        });
     });
-    refuses(&AIDED, none, |plan| {
-        activation(plan).protocol = Protocol::Product
+    refuses(&AIDED, other, |plan| {
+        let ClearLinear { geometry, rlwe, .. } = clear(plan).clone();
+        plan.steps[layer].kind = StepKind::CoefficientLinear(CoefficientLinear {
+            geometry,
+            rlwe,
+            shares,
+        });
+    });
+    for (plan, revealed) in [(&SHARES, true), (&AIDED, false)] {
+        let activation = find(plan, is_activation);
+        refuses(plan, other, |plan| {
+            let ops = ops(plan).clone();
+            plan.steps[activation].kind = match revealed {
+                true => StepKind::Reveal(Reveal { ops }),
+                false => StepKind::Garbled(Garbled { ops }),
+            };
+        });
+    }
+    let activation = find(&AIDED, is_activation);
+    refuses(&AIDED, other, |plan| {
+        plan.steps[activation].kind = StepKind::Square
+    });
+    refuses(&AIDED, other, |plan| {
+        plan.steps[activation].kind = StepKind::Open
+    });
+}
+
+/// Steps of `client-aided` have no place under `encrypted`, not even after an honest one.
+#[test]
+fn client_aided_steps_on_ciphertexts() {
+    let aided = |step: usize| {
+        move |plan: &mut Plan| {
+            plan.steps.push(AIDED.steps[step].clone());
+        }
+    };
+    for index in 1..AIDED.steps.len() {
+        refuses(
+            &ENCRYPTED,
+            "does not belong to trust level encrypted",
+            aided(index),
+        );
+    }
+    refuses(
+        &ENCRYPTED,
+        "does not belong to trust level encrypted",
+        |plan| {
+            plan.steps[1].kind = StepKind::Reveal(Reveal { ops: Vec::new() });
+        },
+    );
+}
+
+/// A square in place of a circuit gives another range.
+#[test]
+fn squares_are_not_other_functions() {
+    let activation = find(&SHARES, is_activation);
+    refuses(&SHARES, "outside its range", |plan| {
+        plan.steps[activation].kind = StepKind::Square
     });
 }
 
 #[test]
 fn chains_of_functions() {
     refuses(&SHARES, "number of functions", |plan| {
-        activation(plan).ops = vec![ActivationOp::Relu; 17];
+        *ops(plan) = vec![ActivationOp::Relu; 17];
     });
     refuses(&AIDED, "32 bits", |plan| {
-        activation(plan).ops = vec![ActivationOp::Square; 16];
+        *ops(plan) = vec![ActivationOp::Square; 16];
     });
     refuses(&SHARES, "one circuit", |plan| {
-        let ActivationPlan { ops, .. } = activation(plan);
+        let ops = ops(plan);
         let last = ops.last().expect("there is one").clone();
         let again = ActivationOp::Requantise {
             shift: 1,
@@ -231,42 +345,39 @@ fn chains_of_functions() {
 
 #[test]
 fn linear_parameters() {
-    refuses(&AIDED, "degree", |plan| linear(plan).degree = 1024);
-    refuses(&AIDED, "degree", |plan| linear(plan).degree = 0);
+    refuses(&AIDED, "degree", |plan| clear(plan).rlwe.degree = 1024);
+    refuses(&AIDED, "degree", |plan| clear(plan).rlwe.degree = 0);
     // No prime, one without roots of unity, one for other words, one too wide for its degree.
-    refuses(&AIDED, "odd prime", |plan| linear(plan).modulus += 1);
+    refuses(&AIDED, "odd prime", |plan| clear(plan).rlwe.modulus += 1);
     refuses(&AIDED, "odd prime", |plan| {
-        linear(plan).modulus = 12_289 * 4096 + 1
+        clear(plan).rlwe.modulus = 12_289 * 4096 + 1
     });
-    refuses(&AIDED, "NTT", |plan| linear(plan).modulus = 1_000_003);
+    refuses(&AIDED, "NTT", |plan| clear(plan).rlwe.modulus = 1_000_003);
     refuses(&AIDED, "wider words", |plan| {
-        linear(plan).modulus = largest_ntt_prime(40, 2048).expect("there is one");
+        clear(plan).rlwe.modulus = largest_ntt_prime(40, 2048).expect("there is one");
     });
     refuses(&AIDED, "60 bits", |plan| {
-        let linear = linear(plan);
-        (linear.word, linear.modulus) = (WordSize::U64, u64::MAX);
+        let rlwe = &mut clear(plan).rlwe;
+        (rlwe.word, rlwe.modulus) = (WordSize::U64, u64::MAX);
     });
     refuses(&AIDED, "security", |plan| {
-        let linear = linear(plan);
-        linear.word = WordSize::U64;
-        linear.degree = 2048;
-        linear.modulus = largest_ntt_prime(58, 2048).expect("there is one");
+        let rlwe = &mut clear(plan).rlwe;
+        rlwe.word = WordSize::U64;
+        rlwe.degree = 2048;
+        rlwe.modulus = largest_ntt_prime(58, 2048).expect("there is one");
     });
-    refuses(&AIDED, "dropped bits", |plan| linear(plan).scale_log = 0);
+    refuses(&AIDED, "dropped bits", |plan| clear(plan).scale_log = 0);
     refuses(&AIDED, "dropped bits", |plan| {
-        linear(plan).scale_log = linear(plan).modulus_bits();
-    });
-    refuses(&AIDED, "dropped bits", |plan| {
-        linear(plan).dropped_bits = linear(plan).scale_log;
+        clear(plan).scale_log = clear(plan).rlwe.modulus_bits();
     });
     refuses(&AIDED, "dropped bits", |plan| {
-        linear(plan).dropped_bits_a = linear(plan).scale_log;
+        clear(plan).rlwe.dropped_bits = clear(plan).scale_log;
+    });
+    refuses(&AIDED, "dropped bits", |plan| {
+        clear(plan).rlwe.dropped_bits_a = clear(plan).scale_log;
     });
     refuses(&AIDED, "inputs", |plan| {
-        linear(plan).scale_log = linear(plan).modulus_bits() - 2;
-    });
-    refuses(&AIDED, "coefficient engine", |plan| {
-        linear(plan).engine = Engine::Coefficient;
+        clear(plan).scale_log = clear(plan).rlwe.modulus_bits() - 2;
     });
 }
 
@@ -278,25 +389,25 @@ fn parts_of_answers() {
         low,
         high,
     };
-    refuses(&AIDED, "parts", |plan| linear(plan).parts.clear());
+    refuses(&AIDED, "parts", |plan| clear(plan).parts.clear());
     refuses(&AIDED, "parts", |plan| {
-        linear(plan).parts = vec![part(0, 0, 1); 3];
+        clear(plan).parts = vec![part(0, 0, 1); 3];
     });
     refuses(&AIDED, "a part has range", |plan| {
-        linear(plan).parts = vec![part(0, 1, 0)];
+        clear(plan).parts = vec![part(0, 1, 0)];
     });
     refuses(&AIDED, "a part has range", |plan| {
-        linear(plan).parts = vec![part(32, 0, 1)];
+        clear(plan).parts = vec![part(32, 0, 1)];
     });
     refuses(&AIDED, "answers", |plan| {
-        linear(plan).parts = vec![part(0, i32::MIN, i32::MAX)];
+        clear(plan).parts = vec![part(0, i32::MIN, i32::MAX)];
     });
     let neither = "neither its value nor";
-    refuses(&AIDED, neither, |plan| linear(plan).parts[0].high -= 1);
-    refuses(&AIDED, neither, |plan| linear(plan).parts[0].left_shift = 1);
+    refuses(&AIDED, neither, |plan| clear(plan).parts[0].high -= 1);
+    refuses(&AIDED, neither, |plan| clear(plan).parts[0].left_shift = 1);
     for shifts in [[0, 0], [8, 0], [1, 1], [0, 1]] {
         refuses(&AIDED, neither, |plan| {
-            linear(plan).parts = shifts.map(|shift| part(shift, 0, 1)).to_vec();
+            clear(plan).parts = shifts.map(|shift| part(shift, 0, 1)).to_vec();
         });
     }
 }
@@ -304,40 +415,41 @@ fn parts_of_answers() {
 #[test]
 fn parameters_of_shares() {
     refuses(&SHARES, "does not hold its shares", |plan| {
-        linear(plan).shares.as_mut().expect("shares").value_bits = 60;
+        coefficient(plan).shares.value_bits = 60;
     });
-    refuses(&SHARES, "one part", |plan| linear(plan).parts[0].low += 1);
-    refuses(&SHARES, "one part", |plan| linear(plan).parts.clear());
     refuses(&SHARES, "secrets with one", |plan| {
-        let linear = linear(plan);
-        linear.word = WordSize::U64;
-        linear.degree = 2048;
-        linear.modulus = largest_ntt_prime(53, 2048).expect("there is one");
+        let rlwe = &mut coefficient(plan).rlwe;
+        rlwe.word = WordSize::U64;
+        rlwe.degree = 2048;
+        rlwe.modulus = largest_ntt_prime(53, 2048).expect("there is one");
+    });
+    refuses(&SHARES, "degree", |plan| {
+        coefficient(plan).rlwe.degree = 1024
     });
     refuses(&SHARES, "answers lose", |plan| {
-        linear(plan).dropped_bits = linear(plan).modulus_bits() - 1;
+        let rlwe = &mut coefficient(plan).rlwe;
+        rlwe.dropped_bits = rlwe.modulus_bits() - 1;
     });
     refuses(&SHARES, "answers lose", |plan| {
-        linear(plan).dropped_bits_a = linear(plan).modulus_bits();
+        let rlwe = &mut coefficient(plan).rlwe;
+        rlwe.dropped_bits_a = rlwe.modulus_bits();
     });
-    refuses(&SHARES, "another kind", |plan| {
-        linear(plan).engine = Engine::Slot
-    });
-    let first = find(&SHARES, |kind| matches!(kind, StepKind::Linear(_)));
-    refuses(&SHARES, "bits", |plan| {
-        let StepKind::Linear(linear) = &mut plan.steps[first].kind else {
-            unreachable!("the step is linear")
-        };
-        linear.shares.as_mut().expect("shares").value_bits += 1;
+    refuses(&SHARES, "are needed", |plan| {
+        coefficient(plan).shares.value_bits += 1;
     });
     // Too few guard bits for the error, and too many for a word.
     refuses(&SHARES, "Error", |plan| {
-        linear(plan).shares.as_mut().expect("shares").guard_bits = 1;
+        coefficient(plan).shares.guard_bits = 1;
     });
+    for guard_bits in [25, u32::MAX] {
+        refuses(&SHARES, "Width", |plan| {
+            coefficient(plan).shares.guard_bits = guard_bits;
+        });
+    }
     refuses(&RESIDUAL, "Error", |plan| {
         for step in &mut plan.steps {
-            if let StepKind::Linear(linear) = &mut step.kind {
-                linear.shares.as_mut().expect("shares").guard_bits = 1;
+            if let StepKind::CoefficientLinear(linear) = &mut step.kind {
+                linear.shares.guard_bits = 1;
             }
         }
     });
@@ -357,9 +469,7 @@ fn parameters_of_shares() {
 /// Layers take exact shares: circuits before them drop the guard bits.
 #[test]
 fn inexact_shares() {
-    let reshape = find(&SHARES, |kind| {
-        matches!(kind, StepKind::Local(LocalOp::Reshape))
-    });
+    let reshape = find(&SHARES, is_reshape);
     refuses(&SHARES, "Inexact", |plan| {
         let layer = plan.steps[1].value.clone();
         let step = &mut plan.steps[reshape];
@@ -368,34 +478,41 @@ fn inexact_shares() {
         step.value.fraction_bits = layer.fraction_bits;
     });
     // A square before its circuit.
-    let product = find(
-        &SQUARE,
-        |kind| matches!(kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product),
-    );
+    let square = find(&SQUARE, |kind| matches!(kind, StepKind::Square));
     refuses(&SQUARE, "shares do not work out", |plan| {
-        plan.steps[product].inputs = vec![1];
+        plan.steps[square].inputs = vec![1];
     });
 }
 
 #[test]
 fn layers_that_fit_no_polynomial() {
     // One output reads 61 rows and columns.
-    let mut wide = shared(&dense(None), Engine::Batch, None).plan;
-    let geometry = &mut linear(&mut wide).geometry;
+    let mut wide = of(shared(&dense(None), Engine::Batch, None));
+    let linear = batch(&mut wide);
+    let geometry = &mut linear.geometry;
     geometry.input = [64, 64];
     (geometry.in_channels, geometry.out_channels) = (1, 1);
     geometry.window = window(3, 1, 0);
     geometry.window.dilation = [30, 30];
+    assert_eq!(linear.rlwe.degree, 2048);
     wide.steps[0].value.shape = vec![1, 64, 64];
     wide.steps[1].value.shape = vec![1, 4, 4];
     wide.steps[2].value.shape = vec![1, 4, 4];
-    assert_eq!(linear(&mut wide).degree, 2048);
-    refuses(&wide, "does not fit a polynomial", |plan| {
-        linear(plan).engine = Engine::Coefficient;
+    refuses(&wide, "do not fit a polynomial", |plan| {
+        let SharedLinear {
+            geometry,
+            rlwe,
+            shares,
+        } = batch(plan).clone();
+        plan.steps[1].kind = StepKind::CoefficientLinear(CoefficientLinear {
+            geometry,
+            rlwe,
+            shares,
+        });
     });
-    let narrow = shared(&dense(None), Engine::Coefficient, None).plan;
+    let narrow = of(shared(&dense(None), Engine::Coefficient, None));
     refuses(&narrow, "coefficients, more than", |plan| {
-        linear(plan).geometry.out_channels = 1 << 18;
+        coefficient(plan).geometry.out_channels = 1 << 18;
         plan.steps[1].value.shape = vec![1 << 18];
         plan.steps[2].value.shape = vec![1 << 18];
     });
@@ -419,18 +536,7 @@ fn only_the_result_is_opened() {
 fn windows_of_pools() {
     let pool = |input: &[usize], output: &[usize], window| {
         let ops = vec![ActivationOp::MaxPool { window }];
-        let kind = StepKind::Activation(ActivationPlan {
-            protocol: Protocol::Garbled,
-            ops,
-        });
-        plan_of(
-            TrustLevel::TwoParty,
-            vec![
-                step(StepKind::Input, &[], value(input, -8, 7)),
-                step(kind, &[0], value(output, -8, 7)),
-                step(StepKind::Open, &[1], value(output, -8, 7)),
-            ],
-        )
+        in_a_circuit(value(input, -8, 7), ops, value(output, -8, 7))
     };
     assert_eq!(
         refusal(&pool(&[1, 8, 8], &[1, 4, 4], window(2, 2, 0))),
@@ -442,7 +548,7 @@ fn windows_of_pools() {
     };
     refused(pool(&[1, 8, 8], &[1, 6, 6], window(2, 2, 2)), "padding");
     refused(pool(&[64], &[16], window(2, 2, 0)), "shape");
-    let most = 1 + garbled::MAX_WINDOW.isqrt();
+    let most = 1 + MAX_WINDOW.isqrt();
     refused(
         pool(&[1, most, most], &[1, 1, 1], window(most, 1, 0)),
         "more than 1024 values",
@@ -474,13 +580,23 @@ fn slots_parameters() {
     });
 }
 
+/// An error of any size, which a peer may claim, is a tolerance.
+#[test]
+fn tolerances_of_large_errors() {
+    let mut plan = ENCRYPTED.clone();
+    assert!((1..i32::MAX).contains(&plan.tolerance()));
+    encrypted(&mut plan).error = 1e300;
+    assert_eq!(refusal(&plan), None);
+    assert_eq!(plan.tolerance(), i32::MAX);
+}
+
 #[test]
 fn networks_on_ciphertexts() {
-    refuses(&ENCRYPTED, "only step", |plan| {
-        plan.trust = TrustLevel::ClientAided;
-    });
     refuses(&ENCRYPTED, "only step", |plan| plan.output = 0);
     refuses(&ENCRYPTED, "only step", |plan| {
+        plan.steps.push(plan.steps[1].clone());
+    });
+    refuses(&ENCRYPTED, "does not belong", |plan| {
         let again = step(
             StepKind::Local(LocalOp::Reshape),
             &[1],

@@ -1,34 +1,53 @@
-//! How values are held as shares: guard bits, errors, moduli.
+//! Share forms: guard bits, errors, moduli.
 
 mod common;
 
 use common::{
-    find,
+    batch, find,
     networks::{Middle, around, dense, network, pooled_input, shared, wide},
     plan_of, step, value, window,
 };
-use pronghorn_graph::fixed::{ActivationOp, LocalOp};
+use pronghorn_graph::fixed::{ActivationOp, LocalOp, ValueSpec};
+use pronghorn_mpc::circuit::Modulus;
 use pronghorn_plan::{
-    ActivationPlan, Built, Engine, Plan, Protocol, ShareBits, Step, StepKind, TrustLevel,
-    held::{self, Fault, Held, LEAST_GUARD, MAX_BITS, guard_for, held, left_shift, with_guards},
+    Built, CheckedPlan, Engine, Plan, ShareBits, Step, StepKind, TrustLevel,
+    share_form::{
+        self, Fault, LEAST_GUARD, MAX_BITS, Node, Readers, ShareForm, ShareRules, Takes, Tolerates,
+        guard_for, share_forms,
+    },
+    steps::{
+        activation::garbled::Garbled,
+        local::{left_shift, with_guards},
+    },
 };
+
+/// The steps of a plan that need not be valid.
+fn nodes(plan: &Plan) -> Vec<Node<'_>> {
+    plan.steps.iter().map(Node::of).collect()
+}
+
+/// The share forms of a plan that need not be valid.
+fn forms(plan: &Plan) -> Vec<ShareForm> {
+    share_forms(&nodes(plan))
+}
 
 /// A linear step whose shares have so many guard bits.
 fn layer(shape: &[usize], guard_bits: u32) -> Step {
-    let mut kind = shared(&dense(None), Engine::Batch, None).plan.steps[1]
-        .kind
-        .clone();
-    if let StepKind::Linear(linear) = &mut kind {
-        linear.shares = Some(ShareBits {
-            value_bits: 8,
-            guard_bits,
-        });
-    }
-    step(kind, &[0], value(shape, -100, 100))
+    let built = shared(&dense(None), Engine::Batch, None);
+    let mut linear = batch(&mut built.plan.plan().clone()).clone();
+    linear.shares = ShareBits {
+        value_bits: 8,
+        guard_bits,
+    };
+    step(
+        StepKind::SharedLinear(linear),
+        &[0],
+        value(shape, -100, 100),
+    )
 }
 
-/// How the result of a local step on two layers with 2 and 4 guard bits is held.
-fn of_local(op: &LocalOp, inputs: &[usize], shape: &[usize]) -> Held {
+/// The share form of a local step on two layers with 2 and 4 guard bits.
+fn of_local(op: &LocalOp, inputs: &[usize], shape: &[usize]) -> ShareForm {
     let input = step(StepKind::Input, &[], value(&[1, 2, 2], -8, 7));
     let (first, second) = (layer(&[1, 2, 2], 2), layer(&[1, 2, 2], 4));
     let local = step(
@@ -37,7 +56,100 @@ fn of_local(op: &LocalOp, inputs: &[usize], shape: &[usize]) -> Held {
         value(shape, -2000, 2000),
     );
     let plan = plan_of(TrustLevel::TwoParty, vec![input, first, second, local]);
-    held(&plan)[3]
+    forms(&plan)[3]
+}
+
+#[test]
+fn forms_have_a_modulus() {
+    let exact = ShareForm::exact(9);
+    let wanted = ShareForm {
+        bits: 9,
+        prime: None,
+        guard: 0,
+        error: 0,
+    };
+    assert_eq!(exact, wanted);
+    assert_eq!(exact.modulus(), Modulus::power_of_two(9));
+    assert_eq!(ShareForm::guarded(9, 0, 0), exact);
+    let guarded = ShareForm::guarded(9, 3, 2);
+    assert_eq!((guarded.bits, guarded.value_bits()), (12, 9));
+    assert_eq!((guarded.guard, guarded.error, guarded.prime), (3, 2, None));
+    assert_eq!(guarded.modulus(), Modulus::power_of_two(12));
+    let residues = ShareForm {
+        prime: Some(12_289),
+        ..ShareForm::exact(14)
+    };
+    assert_eq!(residues.modulus(), Modulus::prime(12_289));
+    // Of a plan that is not valid: no panic, and no modulus.
+    assert_eq!(ShareForm::guarded(9, u32::MAX, 1).bits, u32::MAX);
+    for bits in [0, 65] {
+        assert!(ShareForm::exact(bits).modulus().is_err());
+    }
+    let composite = ShareForm {
+        prime: Some(12_288),
+        ..exact
+    };
+    assert!(composite.modulus().is_err());
+}
+
+/// A protocol that says nothing of shares.
+struct Plain;
+
+impl ShareRules for Plain {}
+
+/// A protocol whose value is shared modulo a prime.
+struct Residues;
+
+impl ShareRules for Residues {
+    fn prime(&self) -> Option<u64> {
+        Some(12_289)
+    }
+
+    fn makes_residues(&self, _inputs: bool, _readers: Readers) -> bool {
+        true
+    }
+}
+
+/// By default, a step takes any shares and makes exact ones modulo a power of two.
+#[test]
+fn default_rules() {
+    assert_eq!(Plain.prime(), None);
+    assert!(!Plain.makes_residues(true, Readers::default()));
+    assert_eq!(
+        (Plain.takes(), Plain.tolerates(), Plain.margin()),
+        (Takes::Any, Tolerates::Everything, 0)
+    );
+    let nothing: [usize; 0] = [];
+    let node = |rules, inputs, value| Node {
+        rules,
+        inputs,
+        value,
+    };
+    let (narrow, wide): (ValueSpec, _) = (value(&[4], -8, 7), value(&[4], -100, 100));
+    let of_narrow = node(&Residues, &nothing, &narrow);
+    assert_eq!(Plain.input_bits(20, 0, &of_narrow), 0);
+    let guarded = ShareForm::guarded(9, 3, 2);
+    assert_eq!(Plain.form(17, &[guarded]), ShareForm::exact(17));
+    // Inputs modulo a prime change nothing: the word of the range, without a margin.
+    let nodes = [of_narrow, node(&Plain, &[0], &wide)];
+    let forms = share_forms(&nodes);
+    assert_eq!(forms[0].prime, Some(12_289));
+    assert_eq!(forms[1], ShareForm::exact(8));
+    assert_eq!(share_form::fault(&nodes, &forms), None);
+}
+
+/// A prime that does not hold a value leaves its shares modulo a power of two.
+#[test]
+fn primes_hold_their_values() {
+    for (reach, prime) in [(6144, Some(12_289)), (6145, None)] {
+        let value = value(&[4], -reach, reach);
+        let node = Node {
+            rules: &Residues,
+            inputs: &[],
+            value: &value,
+        };
+        assert_eq!(share_forms(&[node])[0].prime, prime, "{reach}");
+    }
 }
 
 #[test]
@@ -50,21 +162,15 @@ fn layers_leave_an_error_of_one() {
             step(StepKind::Open, &[1], value(&[4], -100, 100)),
         ],
     );
-    let held = held(&plan);
     // -101..=101 takes 8 bits. The input takes as many, since the layer is modulo 2^8.
-    let exact = |bits| Held {
-        bits,
-        prime: None,
-        guard: 0,
-        error: 0,
-    };
-    let layer = Held {
+    let exact = ShareForm::exact;
+    let layer = ShareForm {
         bits: 11,
         prime: None,
         guard: 3,
         error: 1,
     };
-    assert_eq!(held, [exact(8), layer, exact(8)]);
+    assert_eq!(forms(&plan), [exact(8), layer, exact(8)]);
     assert_eq!(layer.value_bits(), 8);
 }
 
@@ -130,7 +236,7 @@ fn other_local_steps_keep_errors() {
 
 #[test]
 fn inputs_are_shifted_to_common_guard_bits() {
-    let guard = |guard| Held {
+    let guard = |guard| ShareForm {
         bits: 12,
         prime: None,
         guard,
@@ -188,7 +294,7 @@ fn faults_are_found() {
     let open = |of| step(StepKind::Open, &[of], value(&[4], -100, 100));
     let find_in = |steps: Vec<Step>| {
         let plan = plan_of(TrustLevel::TwoParty, steps);
-        held::fault(&plan, &held(&plan))
+        share_form::fault(&nodes(&plan), &forms(&plan))
     };
     assert_eq!(find_in(vec![input(), layer(&[4], 2), open(1)]), None);
     let too_few = Fault::Error { input: 1, guard: 2 };
@@ -209,11 +315,10 @@ fn faults_are_found() {
         Some((1, wide))
     );
     // A slope multiplies errors.
-    let leaky = ActivationPlan {
-        protocol: Protocol::Garbled,
+    let leaky = Garbled {
         ops: vec![ActivationOp::LeakyRelu { slope: 3, shift: 4 }],
     };
-    let leaky = step(StepKind::Activation(leaky), &[1], value(&[4], -300, 1600));
+    let leaky = step(StepKind::Garbled(leaky), &[1], value(&[4], -300, 1600));
     let too_few = Fault::Error { input: 1, guard: 6 };
     assert_eq!(
         find_in(vec![input(), layer(&[4], 5), leaky, open(2)]),
@@ -242,18 +347,14 @@ fn planned() -> Vec<Built> {
     plans
 }
 
-fn is_product(kind: &StepKind) -> bool {
-    matches!(kind, StepKind::Activation(activation) if activation.protocol == Protocol::Product)
-}
-
 /// Words hold what they must: values with guard bits and errors, or residues.
 #[test]
 fn words_hold_values() {
     for built in planned() {
         let plan = &built.plan;
-        let held = held(plan);
-        assert_eq!(held::fault(plan, &held), None);
-        for (step, of) in plan.steps.iter().zip(&held) {
+        assert_eq!(plan.forms(), forms(plan));
+        assert_eq!(share_form::fault(&nodes(plan), plan.forms()), None);
+        for (step, of) in plan.steps.iter().zip(plan.forms()) {
             let (low, high) = (i128::from(step.value.low), i128::from(step.value.high));
             if let Some(prime) = of.prime {
                 assert!(high.max(-low) <= i128::from(prime / 2), "{}", step.name);
@@ -273,20 +374,20 @@ fn words_hold_values() {
 fn steps_read_shares_that_they_take() {
     for built in planned() {
         let plan = &built.plan;
-        let held = held(plan);
+        let forms = plan.forms();
         for (index, step) in plan.steps.iter().enumerate() {
-            for (place, input) in step.inputs.iter().map(|&input| held[input]).enumerate() {
-                let of = held[index];
+            for (place, input) in step.inputs.iter().map(|&input| forms[input]).enumerate() {
+                let of = forms[index];
                 match &step.kind {
-                    StepKind::Linear(_) => {
+                    StepKind::SharedLinear(_) | StepKind::CoefficientLinear(_) => {
                         assert_eq!((input.prime, input.guard), (None, 0));
                         assert!(input.bits >= of.value_bits());
                     }
-                    kind if is_product(kind) => {
+                    StepKind::Square => {
                         assert_eq!((input.prime, input.guard), (None, 0));
                         assert!(input.bits >= of.bits);
                     }
-                    StepKind::Slots(slots) => {
+                    StepKind::SlotLinear(slots) => {
                         assert_eq!(input.prime, Some(slots.t));
                         assert_eq!(of.prime, Some(slots.t));
                     }
@@ -305,7 +406,8 @@ fn steps_read_shares_that_they_take() {
 /// Guard bits of a network's first layer.
 fn guard_of(middle: Middle) -> u32 {
     let plan = shared(&around(middle), Engine::Coefficient, None).plan;
-    held(&plan)[find(&plan, |kind| matches!(kind, StepKind::Linear(_)))].guard
+    let is_layer = |kind: &StepKind| matches!(kind, StepKind::CoefficientLinear(_));
+    plan.forms()[find(&plan, is_layer)].guard
 }
 
 /// The planner takes the fewest guard bits that do.
@@ -317,7 +419,7 @@ fn planned_guard_bits() {
     assert_eq!(guard_of(Middle::AveragePool), guard_for(4, 1));
     let plan = shared(&around(Middle::LeakyRelu), Engine::Coefficient, None).plan;
     let factor = plan.steps.iter().find_map(|step| match &step.kind {
-        StepKind::Activation(activation) => activation.ops.iter().find_map(|op| match op {
+        StepKind::Garbled(garbled) => garbled.ops.iter().find_map(|op| match op {
             ActivationOp::LeakyRelu { slope, shift } => Some((*slope as u64).max(1 << shift)),
             _ => None,
         }),
@@ -329,18 +431,17 @@ fn planned_guard_bits() {
 }
 
 /// The kinds of a plan's steps, a word each.
-fn kinds(plan: &Plan) -> Vec<&'static str> {
+fn kinds(plan: &CheckedPlan) -> Vec<&'static str> {
     let kind = |step: &Step| match &step.kind {
         StepKind::Input => "input",
-        StepKind::Linear(_) => "layer",
-        StepKind::Slots(_) => "slots",
+        StepKind::ClearLinear(_) => "clear",
+        StepKind::SharedLinear(_) | StepKind::CoefficientLinear(_) => "layer",
+        StepKind::SlotLinear(_) => "slots",
         StepKind::Local(_) => "local",
-        StepKind::Activation(activation) => match (activation.protocol, activation.ops.len()) {
-            (Protocol::Garbled, 0) => "exact",
-            (Protocol::Garbled, _) => "circuit",
-            (Protocol::Product, _) => "square",
-            (Protocol::Reveal, _) => "revealed",
-        },
+        StepKind::Garbled(garbled) if garbled.ops.is_empty() => "exact",
+        StepKind::Garbled(_) => "circuit",
+        StepKind::Square => "square",
+        StepKind::Reveal(_) => "revealed",
         StepKind::Open => "open",
         StepKind::Encrypted(_) => "encrypted",
     };
@@ -361,9 +462,12 @@ fn circuits_convert_shares() {
         "input", "slots", "exact", "square", "circuit", "local", "slots", "open",
     ];
     assert_eq!(kinds(&plan), wanted);
-    let t = plan.slot_modulus();
+    let t = plan
+        .steps
+        .iter()
+        .find_map(|step| step.kind.as_step().prime());
     assert!(t.is_some());
-    let primes: Vec<Option<u64>> = held(&plan).iter().map(|held| held.prime).collect();
+    let primes: Vec<Option<u64>> = plan.forms().iter().map(|form| form.prime).collect();
     assert_eq!(primes, [t, t, None, None, t, t, t, None]);
     // Nothing is converted where no step asks for it.
     for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {

@@ -10,13 +10,32 @@ use std::{env, fs, path::PathBuf};
 use common::networks::{
     Middle, aided, around, deep, dense, network, options, plan as planned, shared,
 };
-use pronghorn_plan::{Built, Engine, TrustLevel};
+use pronghorn_plan::{Built, CheckedPlan, Engine, Plan, TrustLevel};
 
+/// Most columns of the short form.
+const COLUMNS: usize = 120;
+
+/// Both forms of a plan, the short one with lines of at most [`COLUMNS`].
 fn compare(name: &str, built: &Built) {
-    let text = built.text();
+    let (short, long) = (built.text(false), built.text(true));
+    assert_fits(&short);
+    assert!(long.lines().count() > short.lines().count());
+    compare_text(name, &short);
+    compare_text(&format!("{name}_details"), &long);
+}
+
+#[track_caller]
+fn assert_fits(text: &str) {
+    for line in text.lines() {
+        let columns = line.chars().count();
+        assert!(columns <= COLUMNS, "{columns} columns: {line}");
+    }
+}
+
+fn compare_text(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
     if env::var("PRONGHORN_BLESS").is_ok_and(|value| value == "1") {
-        fs::write(&path, &text).expect("the golden file is written");
+        fs::write(&path, text).expect("the golden file is written");
         return;
     }
     let golden = fs::read_to_string(&path).unwrap_or_default();
@@ -77,16 +96,34 @@ fn plans_say_who_learns_what() {
             _ => dense(Some("relu")),
         };
         let built = planned(&graph, options(level));
-        let text = built.text();
-        for word in [
-            level.name(),
-            level.reveals(),
-            &built.plan.hash_hex(),
-            "bit security",
-        ] {
-            assert!(text.contains(word), "{word:?} is not in:\n{text}");
+        let (short, long) = (built.text(false), built.text(true));
+        let hash = built.plan.hash_hex();
+        for text in [&short, &long] {
+            let words = [level.name(), hash.as_str()];
+            // Lines are broken between what the parties learn.
+            for word in words.into_iter().chain(level.reveals().split("; ")) {
+                assert!(text.contains(word), "{word:?} is not in:\n{text}");
+            }
         }
+        assert!(long.contains("bit security"), "{long}");
+        assert_eq!(short, built.plan.to_string());
+        assert!(long.starts_with(&format!("{:#}", built.plan)));
     }
+}
+
+/// Long names are cut in the short form, and whole in the details.
+#[test]
+fn long_names_fit() {
+    let name = "layer_".repeat(40);
+    let built = shared(&around(Middle::Residual), Engine::Coefficient, None);
+    let mut plan = built.plan.plan().clone();
+    plan.model = name.clone();
+    for step in &mut plan.steps {
+        step.name = name.clone();
+    }
+    let plan = CheckedPlan::new(plan).expect("names are free");
+    assert_fits(&plan.to_string());
+    assert!(format!("{plan:#}").contains(&name));
 }
 
 /// JSON is for tools: it holds what the plan holds.
@@ -94,6 +131,6 @@ fn plans_say_who_learns_what() {
 fn json_holds_the_plan() {
     let plan = shared(&around(Middle::Residual), Engine::Coefficient, None).plan;
     let json: serde_json::Value = serde_json::from_str(&plan.to_json()).expect("it is JSON");
-    let read: pronghorn_plan::Plan = serde_json::from_value(json).expect("it is a plan");
-    assert_eq!(read, plan);
+    let read: Plan = serde_json::from_value(json).expect("it is a plan");
+    assert_eq!(CheckedPlan::new(read).expect("it is valid"), plan);
 }

@@ -4,10 +4,21 @@
 
 pub mod networks;
 
-use pronghorn_graph::{fixed::ValueSpec, geometry::Window};
+use pronghorn_graph::{
+    fixed::{ActivationOp, LocalOp, ValueSpec},
+    geometry::Window,
+};
 use pronghorn_plan::{
-    ActivationPlan, EncryptedPlan, LinearPlan, Plan, SlotPlan, Step, StepKind, TrustLevel,
+    CheckedPlan, EncryptedPlan, Plan, Step, StepKind, TrustLevel,
     plan::FORMAT,
+    step::Derived,
+    steps::{
+        activation::garbled::{Circuits, Garbled},
+        linear::{
+            clear::ClearLinear, coefficient::CoefficientLinear, shared::SharedLinear,
+            slots::SlotLinear,
+        },
+    },
 };
 
 /// Why a plan is refused.
@@ -25,36 +36,74 @@ fn first<'a, T>(
     kinds.find_map(pick).expect("the plan has such a step")
 }
 
-/// The first linear step's plan.
-pub fn linear(plan: &mut Plan) -> &mut LinearPlan {
+/// The first linear step whose answer the client decrypts.
+pub fn clear(plan: &mut Plan) -> &mut ClearLinear {
     first(plan, |kind| match kind {
-        StepKind::Linear(of) => Some(of),
+        StepKind::ClearLinear(of) => Some(of),
         _ => None,
     })
 }
 
-/// The plan of the first step on slots.
-pub fn slots(plan: &mut Plan) -> &mut SlotPlan {
+/// The first linear step on shares in the batch engine.
+pub fn batch(plan: &mut Plan) -> &mut SharedLinear {
     first(plan, |kind| match kind {
-        StepKind::Slots(of) => Some(of),
+        StepKind::SharedLinear(of) => Some(of),
         _ => None,
     })
 }
 
-/// The plan of the first activation.
-pub fn activation(plan: &mut Plan) -> &mut ActivationPlan {
+/// The first linear step in the coefficient engine.
+pub fn coefficient(plan: &mut Plan) -> &mut CoefficientLinear {
     first(plan, |kind| match kind {
-        StepKind::Activation(of) => Some(of),
+        StepKind::CoefficientLinear(of) => Some(of),
         _ => None,
     })
 }
 
-/// The plan of the step on ciphertexts.
+/// The first linear step in the slot engine.
+pub fn slots(plan: &mut Plan) -> &mut SlotLinear {
+    first(plan, |kind| match kind {
+        StepKind::SlotLinear(of) => Some(of),
+        _ => None,
+    })
+}
+
+/// The functions of the first activation, in a circuit or by the client.
+pub fn ops(plan: &mut Plan) -> &mut Vec<ActivationOp> {
+    first(plan, |kind| match kind {
+        StepKind::Garbled(of) => Some(&mut of.ops),
+        StepKind::Reveal(of) => Some(&mut of.ops),
+        _ => None,
+    })
+}
+
+/// The step on ciphertexts.
 pub fn encrypted(plan: &mut Plan) -> &mut EncryptedPlan {
     first(plan, |kind| match kind {
         StepKind::Encrypted(of) => Some(of),
         _ => None,
     })
+}
+
+/// Whether a step computes functions, by any protocol.
+pub fn is_activation(kind: &StepKind) -> bool {
+    matches!(
+        kind,
+        StepKind::Garbled(_) | StepKind::Reveal(_) | StepKind::Square
+    )
+}
+
+/// Whether a step reshapes its input.
+pub fn is_reshape(kind: &StepKind) -> bool {
+    matches!(kind, StepKind::Local(LocalOp::Reshape))
+}
+
+/// The circuits of a step, if it has any.
+pub fn circuits(plan: &CheckedPlan, index: usize) -> Option<&Circuits> {
+    match plan.derived(index) {
+        Derived::Circuits(circuits) => Some(circuits),
+        _ => None,
+    }
 }
 
 /// The index of the first step whose kind `is` so.
@@ -104,4 +153,16 @@ pub fn window(kernel: usize, stride: usize, padding: usize) -> Window {
         dilation: [1; 2],
         padding: [padding; 4],
     }
+}
+
+/// A plan on shares of an input, functions in a circuit, and the opening of their value.
+pub fn in_a_circuit(input: ValueSpec, ops: Vec<ActivationOp>, output: ValueSpec) -> Plan {
+    plan_of(
+        TrustLevel::TwoParty,
+        vec![
+            step(StepKind::Input, &[], input),
+            step(StepKind::Garbled(Garbled { ops }), &[0], output.clone()),
+            step(StepKind::Open, &[1], output),
+        ],
+    )
 }
