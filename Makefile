@@ -43,7 +43,7 @@ test: setup
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	! cargo tree --package pronghorn-python --edges normal,build,features | grep test-seed
+	! cargo tree --package pronghorn-python --edges normal,build,features | grep -e test-seed -e toy-protocols
 	$(BIN)/ruff format --check benchmarks/python python tests
 	$(BIN)/ruff check benchmarks/python python tests
 	$(BIN)/mypy
