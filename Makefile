@@ -1,6 +1,8 @@
 # make demo: set up and classify encrypted digits through two processes.
 # make test: set up and run every test.
-# make lint: formatters and linters, warnings denied.
+# make lint: formatters, linters, documentation and fuzz targets, warnings denied.
+# make symbols: the extension modules with symbols and line tables, for profilers and debuggers (Linux).
+# Where there is no cargo, each gets a Rust toolchain first (scripts/get-rust says from where).
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,9 +15,9 @@ export PATH := $(abspath $(RUST))/bin:$(PATH)
 # Quiet for pip, which maturin starts too.
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
+MATURIN := CARGO_TERM_QUIET=true VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
-.PHONY: setup rust demo test lint fuzz clean
+.PHONY: setup rust demo test lint symbols fuzz clean
 
 setup: rust $(VENV)/.built
 
@@ -41,12 +43,27 @@ test: setup
 	$(BIN)/pytest -q
 
 lint: setup
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	! cargo tree --package pronghorn-python --edges normal,build,features | grep -e test-seed -e toy-protocols
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	$(FUZZ_CHECK)
 	$(BIN)/ruff format --check benchmarks/python python tests
 	$(BIN)/ruff check benchmarks/python python tests
 	$(BIN)/mypy
+
+# The fuzz targets by the stable compiler, beside what is built. Nothing is linked, so the library of libFuzzer, which
+# takes a minute to compile, need not exist.
+FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --bins --quiet -- -D warnings
+
+# As maturin builds them, but not stripped.
+PYO3 = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*.txt))
+symbols: setup
+	$(PYO3) cargo rustc --release --quiet --package pronghorn-python --crate-type cdylib
+	cp target/release/lib_native.so python/pronghorn/_native.abi3.so
+	$(PYO3) cargo rustc --release --quiet --package pronghorn-bench-python --crate-type cdylib
+	cp target/release/lib_core.so benchmarks/python/pronghorn_bench/_core.abi3.so
 
 # Needs the nightly toolchain and cargo-fuzz; a minute a target.
 FUZZ_SECONDS ?= 60

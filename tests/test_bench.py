@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from pronghorn import _native
+from pronghorn import _benchmarks, _native
 from pronghorn.cli import app
 from pronghorn_bench import (
     SUITES,
@@ -31,6 +33,7 @@ from pronghorn_bench import (
     timing,
     vectors,
 )
+from pronghorn_bench.records import RIVALS
 
 FIELDS = {
     "suite",
@@ -260,6 +263,21 @@ def architecture(proto: onnx.ModelProto) -> list[tuple[Any, ...]]:
     return found
 
 
+def test_without_the_package_the_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_benchmarks, "PACKAGE", "pronghorn_bench_that_is_not_there")
+    for arguments in (["ntt"], ["--help"]):
+        result = CliRunner().invoke(app, ["bench", *arguments])
+        assert result.exit_code == 2
+        assert "pip install 'pronghorn[bench]'" in result.output
+
+
+def test_the_library_has_nothing_to_measure_with() -> None:
+    assert not [name for name in dir(_native) if "bench" in name.lower()]
+    loaded = "import sys, pronghorn.cli; print([name for name in sys.modules if name.startswith('pronghorn_bench')])"
+    found = subprocess.run([sys.executable, "-c", loaded], stdout=subprocess.PIPE, check=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
 def test_networks_of_the_two_party_suite_come_with_their_inputs() -> None:
     for arguments in (["two-party", "--model", "a.onnx"], ["ntt", "--model", "a.onnx", "--data", "b.npz"]):
         result = CliRunner().invoke(app, ["bench", *arguments])
@@ -360,7 +378,7 @@ def test_absent_peers_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_rows_say_how_figures_compare() -> None:
     def rows(value: float, unit: str, *references: tuple[float, str]) -> list[tuple[str, ...]]:
         report = Report()
-        Sheet(report, "suite", "table 1, case", None, 128).add("metric", value, unit, references, headline=True)
+        Sheet(report, "suite", "table 1, case", None, 128).add("metric", value, unit, references, headline=RIVALS)
         assert report.records == report.headlines
         return [tuple(row) for row in tables.rows(report.headlines)]
 
@@ -381,6 +399,8 @@ def test_figures_that_are_no_headlines_are_records_alone() -> None:
     Sheet(report, "suite", "case", None, None).add("metric", 1.0, "s", [(1.0, "paper"), (2.0, "another")])
     assert len(report.records) == 2
     assert not report.headlines
+    Sheet(report, "suite", "case", None, None).add("metric", 1.0, "s", [(1.0, "paper"), (2.0, "another")], headline=1)
+    assert [record["reference"]["source"] for record in report.headlines] == ["paper"]
 
 
 def test_timing_takes_the_least_of_rounds_in_turn() -> None:

@@ -1,7 +1,7 @@
 //! Both parties' machines on hostile messages: an honest run in which some messages are changed or replaced.
 #![no_main]
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
@@ -10,8 +10,8 @@ use libfuzzer_sys::{
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
 use pronghorn_fuzz::{Splice, edited, small};
 
-static MODEL: LazyLock<Arc<ServerModel>> =
-    LazyLock::new(|| Arc::new(ServerModel::new(&small()).expect("weights fit the plan")));
+static MODEL: LazyLock<ServerModel> =
+    LazyLock::new(|| ServerModel::new(&small()).expect("weights fit the plan"));
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -34,7 +34,7 @@ fuzz_target!(|input: Input| {
     let plan = MODEL.plan().clone();
     let inputs = vec![0.5; batch * plan.input_len()];
     let mut client = ClientRun::new(plan, &inputs, batch).expect("the inputs fit");
-    let mut server = ServerRun::new(MODEL.clone(), batch).expect("the batch fits");
+    let mut server = ServerRun::new(&MODEL, batch).expect("the batch fits");
     let honest = input
         .changes
         .iter()

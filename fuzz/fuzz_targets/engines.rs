@@ -1,7 +1,7 @@
 //! Whole runs of a small network in the coefficient and the slot engine, one message of which a hostile peer has changed: an error, or a run that goes on.
 #![no_main]
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
@@ -14,13 +14,13 @@ use pronghorn_plan::Engine;
 /// Messages of a run, at most.
 const MESSAGES: usize = 256;
 
-static MODELS: LazyLock<[Arc<ServerModel>; 2]> =
+static MODELS: LazyLock<[ServerModel; 2]> =
     LazyLock::new(|| [Engine::Coefficient, Engine::Slot].map(model));
 
 static INPUT: [f32; 2] = [0.1, 0.9];
 
-fn model(engine: Engine) -> Arc<ServerModel> {
-    Arc::new(ServerModel::new(&small_in(engine)).expect("weights fit the plan"))
+fn model(engine: Engine) -> ServerModel {
+    ServerModel::new(&small_in(engine)).expect("weights fit the plan")
 }
 
 #[derive(Arbitrary, Debug)]
@@ -33,7 +33,7 @@ struct Input {
 fuzz_target!(|input: Input| {
     let model = &MODELS[usize::from(input.slots)];
     let mut client = ClientRun::new(model.plan().clone(), &INPUT, 1).expect("an image");
-    let mut server = ServerRun::new(model.clone(), 1).expect("a batch");
+    let mut server = ServerRun::new(model, 1).expect("a batch");
     let mut message = Vec::new();
     for count in 0..MESSAGES {
         message.clear();

@@ -2,7 +2,7 @@
 //! client without a panic, whatever the server then answers.
 #![no_main]
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
@@ -10,7 +10,7 @@ use libfuzzer_sys::{
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
 use pronghorn_fuzz::{Splice, built, edited, polynomial, shared};
-use pronghorn_plan::{Plan, cost};
+use pronghorn_plan::{CheckedPlan, Plan, cost};
 
 static GOOD: LazyLock<[Vec<u8>; 3]> =
     LazyLock::new(|| [built(), polynomial(), shared()].map(|built| built.plan.to_bytes()));
@@ -49,7 +49,7 @@ fuzz_target!(|input: Input| {
     let _ = (
         plan.to_string(),
         plan.to_json(),
-        cost::total(&plan, plan.max_batch()),
+        cost::total(&plan, plan.max_batch),
     );
     if plan
         .steps
@@ -63,11 +63,11 @@ fuzz_target!(|input: Input| {
 });
 
 /// One image through the client, against a server that answers with one byte over and over.
-fn follow(plan: Plan, answer: u8) {
+fn follow(plan: CheckedPlan, answer: u8) {
     let inputs: Vec<f32> = (0..plan.input_len())
         .map(|index| index as f32 / 7.0 - 1.0)
         .collect();
-    let Ok(mut client) = ClientRun::new(Arc::new(plan), &inputs, 1) else {
+    let Ok(mut client) = ClientRun::new(plan, &inputs, 1) else {
         return;
     };
     let mut message = Vec::new();

@@ -15,7 +15,10 @@ from pronghorn._model.options import PlanOptions
 Progress = Callable[[float, int], None]
 
 class NativeError(Exception):
-    """An error of the core; its message is ready for users."""
+    """An error of the core; its message is ready for users. Those of sessions have what follows."""
+
+    code: str
+    retryable: bool
 
 class Model:
     """A float model."""
@@ -42,7 +45,7 @@ class Compiled:
     @property
     def tolerance(self) -> int:
         """By how much a secure run's integers may differ from the oracle's: 0, unless ciphertexts are approximate."""
-    def plan_text(self) -> str: ...
+    def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
     def plan_bytes(self) -> bytes: ...
     def run_fixed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -70,6 +73,10 @@ class Server:
         prepare_bytes: int,
         store: Path | None,
         log: Callable[[str], None] | None,
+        *,
+        hello_timeout: float = 5.0,
+        keep_alive: float | None = None,
+        max_connections_per_address: int | None = None,
     ) -> None: ...
     @property
     def address(self) -> str: ...
@@ -97,7 +104,7 @@ class Client:
     def input_shape(self) -> list[int]: ...
     @property
     def output_shape(self) -> list[int]: ...
-    def plan_text(self) -> str: ...
+    def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
     def prepare(self, images: int, progress: Progress | None = None) -> dict[str, float]:
         """What a prediction of so many images needs no inputs for; its costs as of `predict`."""

@@ -39,6 +39,9 @@ def serve(
     prepare_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
     log: Callable[[str], None] | None = None,
+    hello_timeout: float = 5.0,
+    keep_alive: float | None = None,
+    max_connections_per_address: int | None = None,
 ) -> Server:
     """Binds a server of `model`; `with` or `run` starts it.
 
@@ -48,7 +51,7 @@ def serve(
         trust: the trust level; `two-party` where none is named.
         max_clients: most sessions at once.
         max_images_per_client: most images one client address may ask for.
-        idle_timeout: seconds after which a silent session ends.
+        idle_timeout: seconds that a client may be silent within a prediction.
         threads: threads to compute with; all cores where not given.
         memory: most bytes to use.
         without: passes over an encrypted network to leave out, as in `Model.plan`.
@@ -58,6 +61,11 @@ def serve(
         prepare_bytes: bytes that all of them may take; further ones replace the oldest, larger ones are refused.
         store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
         log: called with a line for each session, refusal and error.
+        hello_timeout: seconds that a new connection may take to introduce itself; it counts as a client only then.
+        keep_alive: seconds that a connection may rest between two predictions, `idle_timeout` where not given. A client
+            connects again by itself, and what was prepared is kept.
+        max_connections_per_address: most connections of one IPv4 address or IPv6 /64 network; where not given half of
+            `max_clients`, at least 2, and any number from this machine.
 
     Raises:
         TrustLevelRequired: there is no such trust level.
@@ -77,14 +85,22 @@ def serve(
         _check.directory("store", store),
         _check.callback("log", log),
     )
+    hello = _check.seconds("hello_timeout", hello_timeout)
+    rest = None if keep_alive is None else _check.seconds("keep_alive", keep_alive)
+    own = _check.optional("max_connections_per_address", max_connections_per_address, 1)
     compiled = model.compiled(trust, objective, memory=memory, without=without, engine=engine)
     with native_errors(RunError):
-        native = _native.Server(compiled, listen, *arguments)
+        native = _native.Server(
+            compiled, listen, *arguments, hello_timeout=hello, keep_alive=rest, max_connections_per_address=own
+        )
     return Server(native, compiled.plan_hash)
 
 
 class Server:
-    """A server of one model. A context manager: serves within `with`."""
+    """A server of one model. A context manager: serves within `with`.
+
+    The child of `os.fork` cannot use it: a `RunError` of code `forked` says so.
+    """
 
     def __init__(self, native: _native.Server, plan_hash: str) -> None:
         """Use `serve`."""
@@ -113,7 +129,8 @@ class Server:
 
     def stop(self) -> None:
         """Ends all sessions."""
-        self._native.stop()
+        with native_errors(RunError):
+            self._native.stop()
 
     def __enter__(self) -> Server:
         """Starts it."""
@@ -143,7 +160,10 @@ def connect(
         address: host and port.
         trust: the trust level; must be the server's, `two-party` where none is named.
         plan_hash: the plan to insist on: all 64 hexadecimal digits, as `Plan.hash` has them.
-        timeout: seconds to wait for the server at any time.
+        timeout: seconds without progress until the server is given up: no byte comes while this side waits, or none
+            can be sent. The server's computing between two messages counts. A message that comes must also be whole
+            after as long and a second more for each 64 KiB. A prediction that goes on takes any time. Connecting takes
+            at most 10 of them, beside looking up the name. Ending takes up to two seconds more, to tell the server.
         threads: threads to compute with; all cores where not given.
         prepare: batches to keep prepared in the background, of the last prediction's size: see `Client.keep_prepared`.
         store: a directory to keep this client's halves of them in, for later connections; in memory where none is
@@ -177,7 +197,12 @@ def _check_hash(plan_hash: str) -> None:
 
 
 class Client(Shaped):
-    """A connection to a server. A context manager: closed at the end of `with`."""
+    """A connection to a server. A context manager: closed at the end of `with`.
+
+    A connection that the server has ended because it rested is made again by the next call, to the same plan and with
+    all that is prepared. After a `RunError` connect again; its `code` and `retryable` say whether that may help. The
+    child of `os.fork` cannot use it: a `RunError` of code `forked` says so.
+    """
 
     def __init__(self, native: _native.Client) -> None:
         """Use `connect`."""
@@ -188,7 +213,7 @@ class Client(Shaped):
     @property
     def _core(self) -> _native.Client:
         if self._connection is None:
-            raise RunError("this client is closed: connect again")
+            raise RunError("this client is closed: connect again", code="over", retryable=True)
         return self._connection
 
     @property
@@ -201,9 +226,9 @@ class Client(Shaped):
         """The least and the largest input that the server's plan takes; others are clamped."""
         return planned_range(self.plan_json())
 
-    def plan_text(self) -> str:
-        """The server's plan as a table."""
-        return self._core.plan_text()
+    def plan_text(self, details: bool = False) -> str:
+        """The server's plan as a table, and with all parameters where `details` says so."""
+        return self._core.plan_text(details)
 
     def plan_json(self) -> str:
         """The server's plan as JSON."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 
 class PronghornError(Exception):
@@ -37,8 +38,37 @@ class PlanError(PronghornError):
     exit_code = 2
 
 
+class OutputError(PronghornError):
+    """Results that could not be written where they were wanted; they are kept elsewhere or printed."""
+
+    exit_code = 3
+
+
 class RunError(PronghornError):
-    """Connecting, or a secure run, failed."""
+    """Connecting, or a secure run, failed.
+
+    Attributes:
+        code: what happened, for programs. With `retryable`: `busy`, `timeout`, `stopping`, `closed` (the connection
+            ended), `idle` (it rested too long), `damaged` (it changed what it carried), `unreachable`, `over` (an
+            earlier error ended the session). Without: `refused` (a limit), `wrong-plan`, `wrong-trust`,
+            `wrong-version`, `protocol`, `engine`, `store`, `address`, `cancelled`, `forked`, `internal`, `other` (of a
+            later version) and `failed` (no session was to blame).
+        retryable: whether the same may succeed on a new connection, at once or later.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "failed", retryable: bool = False) -> None:
+        """Says what happened."""
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+
+
+def of_core(kind: type[PronghornError], error: Exception) -> PronghornError:
+    """An error of the compiled core as `kind`."""
+    if issubclass(kind, RunError):
+        found = {name: getattr(error, name) for name in ("code", "retryable") if hasattr(error, name)}
+        return kind(str(error), **found)
+    return kind(str(error))
 
 
 class InputWarning(UserWarning):
@@ -89,3 +119,8 @@ class UnsupportedModelError(PronghornError):
             found = ", ".join("absent" if s is None else str(list(s)) for s in shapes)
             lines.append(f"  input shapes: {found or 'none'}")
         super().__init__("\n".join([*lines, f"  what to do: {advice}"]))
+
+    def __reduce__(self) -> tuple[Callable[[], UnsupportedModelError], tuple[()], dict[str, Any]]:
+        """Pickles the fields: the message is laid out again."""
+        fields = {name: getattr(self, name) for name in ("node", "operator", "opset", "shapes")}
+        return functools.partial(type(self), self.problem, self.advice, **fields), (), self.__dict__

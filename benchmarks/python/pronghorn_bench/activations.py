@@ -78,9 +78,9 @@ def _function(sheet: Sheet, bench: _core.ActivationBench, row: tuple[str, int], 
         sheet.add(phase, milliseconds, "ms", _references(time, time_goal))
         sheet.add(phase, _megabytes(runs[0][phase]), "MB", _references(size, size_goal))
     both = min(_milliseconds(run[OFFLINE]) + _milliseconds(run[ONLINE]) for run in runs)
-    sheet.add("offline and online", both, "ms", _references(sum(times), time_goal), headline=True)
+    sheet.add("offline and online", both, "ms", _references(sum(times), time_goal), headline=1)
     size = _megabytes(runs[0][OFFLINE]) + _megabytes(runs[0][ONLINE])
-    sheet.add("offline and online", size, "MB", _references(sum(sizes), size_goal), headline=True)
+    sheet.add("offline and online", size, "MB", _references(sum(sizes), size_goal), headline=1)
 
 
 def _references(paper: float, goal: float | None) -> list[Reference]:
@@ -98,7 +98,7 @@ def _rates(report: Report, rounds: int) -> None:
     parameters = f"in memory; the fastest message of {rounds} runs"
     sheet = Sheet(report, SUITE, f"rates, {cores(1)}", parameters, 128)
     for (metric, goal), rate in zip(RATE_GOALS.items(), found, strict=True):
-        sheet.add(metric, rate / 1e6, "M/s", [(goal / 1e6, "goal")], headline=True)
+        sheet.add(metric, rate / 1e6, "M/s", [(goal / 1e6, "goal")], headline=1)
 
 
 def _milliseconds(phase: dict[str, float]) -> float:

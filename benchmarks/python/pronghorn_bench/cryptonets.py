@@ -111,7 +111,7 @@ class TwoProcesses:
 
     def add_speed(self, sheet: Sheet, references: list[Reference]) -> None:
         """Images a second of both processes."""
-        sheet.add("images/s", self.speed, "images/s", references, headline=bool(references))
+        sheet.add("images/s", self.speed, "images/s", references, headline=1)
         sheet.add("images/s, slowest repeat", min(self.speeds), "images/s")
         sheet.add("images/s, first repeat of a connection", self.images / self.first["seconds"], "images/s")
 
@@ -121,7 +121,7 @@ class TwoProcesses:
         sent, received = last["bytes_sent"] / self.images, last["bytes_received"] / self.images
         sheet.add("bytes sent an image", sent, "bytes")
         sheet.add("bytes received an image", received, "bytes")
-        sheet.add("bytes an image", sent + received, "bytes", bytes_an_image, headline=bool(bytes_an_image))
+        sheet.add("bytes an image", sent + received, "bytes", bytes_an_image, headline=len(bytes_an_image[:1]))
         # The first repeat's, and what keys it sends.
         sheet.add("bytes of keys", self.first["bytes_sent"] - last["bytes_sent"], "bytes a connection")
         sheet.add("peak memory, server", self.server_memory, "bytes", memory)
@@ -131,7 +131,7 @@ class TwoProcesses:
         """Accuracy beside that of the float model and others, where all images were run."""
         whole = self.images == COUNT
         beside = [float_accuracy(self.model), *references] if whole else []
-        sheet.add("accuracy", self.accuracy, "share", beside, headline=len(references) <= 1)
+        sheet.add("accuracy", self.accuracy, "share", beside, headline=int(len(references) <= 1))
 
 
 def bench_cryptonets_relu(report: Report, quick: bool) -> None:

@@ -23,7 +23,7 @@ from pronghorn._demo import example
 from pronghorn._model import Floats, Model, Stats, load
 from pronghorn.errors import RunError
 from pronghorn_bench import minionn
-from pronghorn_bench.records import Reference, Report, Sheet, cores, security_bits
+from pronghorn_bench.records import RIVALS, Reference, Report, Sheet, cores, security_bits
 from pronghorn_bench.shaper import LAN, WAN, Network, shaped
 
 SUITE = "gazelle"
@@ -320,11 +320,10 @@ def _own_seconds() -> float:
 def _report(sheet: Sheet, row: Row, found: _Found, is_shaped: bool) -> None:
     phases = {OFFLINE: found.offline, ONLINE: found.online, TOTAL: found.offline + found.online}
     for phase, costs in phases.items():
-        whole = phase == TOTAL
-        sheet.add(phase, costs.seconds, "s", row.references(phase, "s", is_shaped), headline=whole)
-        sheet.add(
-            phase, costs.megabytes, "MB", row.references(phase, "MB", is_shaped), headline=whole and not is_shaped
-        )
+        rivals = 0 if phase != TOTAL else 1 if is_shaped else RIVALS
+        sheet.add(phase, costs.seconds, "s", row.references(phase, "s", is_shaped), headline=rivals)
+        sizes = row.references(phase, "MB", is_shaped)
+        sheet.add(phase, costs.megabytes, "MB", sizes, headline=int(phase == TOTAL and not is_shaped))
     sheet.add("at once", found.at_once.seconds, "s", row.references(TOTAL, "s", is_shaped))
     sheet.add("at once", found.at_once.megabytes, "MB", row.references(TOTAL, "MB", is_shaped))
     # The client's key for OTs, and what of the engine each connection needs.

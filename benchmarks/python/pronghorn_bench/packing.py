@@ -37,7 +37,7 @@ def table_6(report: Report, suite: str, coefficients: TwoProcesses, count: int, 
         _slots(report, suite, word, primes, count, quick)
     sheet = coefficients.sheet(report, suite, f"table 6, ReLU, client-aided, values in coefficients, {cores(count)}")
     amortised, _ = _references(count, True)
-    sheet.add("client and server process", 1e3 / coefficients.speed, "ms an image", amortised, headline=True)
+    sheet.add("client and server process", 1e3 / coefficients.speed, "ms an image", amortised, headline=1)
     coefficients.add_accuracy(sheet, [ACCURACY])
 
 
@@ -67,9 +67,7 @@ def _slots(report: Report, suite: str, word: int, primes: list[int], count: int,
         sheet = Sheet(report, suite, case, parameters, runs[0]["security_bits"])
         amortised[complex_packing] = 1e3 * seconds / images
         an_image, a_batch = _references(count, complex_packing)
-        sheet.add(
-            "client and server after each other", amortised[complex_packing], "ms an image", an_image, headline=True
-        )
+        sheet.add("client and server after each other", amortised[complex_packing], "ms an image", an_image, headline=1)
         sheet.add("client and server after each other", seconds, "s a batch", a_batch)
     sheet.add("speedup of complex packing", amortised[False] / amortised[True], "times as fast", [SPEEDUP])
 

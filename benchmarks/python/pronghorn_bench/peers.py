@@ -101,7 +101,7 @@ class _Ours:
         reference, *found = timing.best_of_each([theirs, *ours], self._quick)
         for chain, sheet, seconds in zip(self.chains, self._sheets, found, strict=True):
             narrow = chain.word_bits == 32
-            sheet.add(metric, 1e6 * seconds, "µs", [(1e6 * reference, peer)], headline=narrow)
+            sheet.add(metric, 1e6 * seconds, "µs", [(1e6 * reference, peer)], headline=int(narrow))
 
 
 def _beside_seal(ours: _Ours, seal: ModuleType) -> None:

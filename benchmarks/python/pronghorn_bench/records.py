@@ -15,6 +15,9 @@ Record = dict[str, Any]
 Reference = tuple[float, str]
 """What a figure is compared with, and where that is from."""
 
+RIVALS = 9
+"""References of a headline that is printed beside all of them."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -86,13 +89,13 @@ class Sheet:
     security_bits: int | None
 
     def add(
-        self, metric: str, value: float, unit: str, references: Iterable[Reference] = (), *, headline: bool = False
+        self, metric: str, value: float, unit: str, references: Iterable[Reference] = (), *, headline: int = 0
     ) -> None:
-        """A record for each reference; one without where there is none. A headline is printed too."""
+        """A record for each reference; one without where there is none. A headline is printed too, beside so many."""
         every: list[Reference | None] = [*references] or [None]
-        for reference in every:
+        for index, reference in enumerate(every):
             made = record(self.suite, self.case, metric, value, unit, self.parameters, self.security_bits, reference)
-            self.report.add(made, headline=headline)
+            self.report.add(made, headline=index < headline)
 
 
 def cores(count: int) -> str:

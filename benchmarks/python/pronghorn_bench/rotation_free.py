@@ -195,7 +195,7 @@ class _Bench:
                 references = [(coefficients, source)]
                 computed = costs.sum("coefficients")
                 metric, shown = f"{party}, coefficients of products made use of", party == "server"
-                sheet.add(metric, computed, "coefficients", references, headline=shown)
+                sheet.add(metric, computed, "coefficients", references, headline=int(shown))
                 sheet.add(f"{party}, products modulo q", costs.sum(f"{party}_products"), "products")
             if costs.protocol == OURS:
                 sheet.add("server, products of a residue by a weight", costs.sum("server_small_products"), "products")
@@ -249,8 +249,8 @@ class _Bench:
             of["both"] = [(server + client, source)]
         sheet.add("server", costs.server, "s", of["server"])
         sheet.add("client", costs.client, "s", of["client"])
-        sheet.add("server and client", costs.server + costs.client, "s", of["both"], headline=True)
-        sheet.add("online traffic", costs.megabytes, "MB", traffic, headline=bool(traffic))
+        sheet.add("server and client", costs.server + costs.client, "s", of["both"], headline=1)
+        sheet.add("online traffic", costs.megabytes, "MB", traffic, headline=1 if traffic else 0)
         if costs.published_megabytes is not None:
             sheet.add("published, once a client", costs.published_megabytes, "MB")
         return sheet
@@ -302,7 +302,7 @@ class _Bench:
             "bits of q": sorted({layer["modulus_bits"] for layer in found}),
         }
         published = bench.publication["bytes_down"] / 1e6
-        bits = security_bits(compiled.plan_text())
+        bits = security_bits(compiled.plan_text(True))
         return _Costs(OURS, *_sums(found), found, parameters, bits, published)
 
 

@@ -91,7 +91,7 @@ class Batches:
                 "plan": json.loads(compiled.plan_json()),
                 "timing": timed,
             },
-            security_bits=security_bits(compiled.plan_text()),
+            security_bits=security_bits(compiled.plan_text(True)),
         )
 
     @property
@@ -110,8 +110,8 @@ class Batches:
 
     def add_speed(self, sheet: Sheet, references: list[Reference]) -> None:
         """Images a second of each party by itself."""
-        sheet.add("server", self.images / self.server, "images/s", references, headline=True)
-        sheet.add("client", self.images / self.client, "images/s", headline=True)
+        sheet.add("server", self.images / self.server, "images/s", references, headline=1)
+        sheet.add("client", self.images / self.client, "images/s", headline=1)
 
 
 def _batch(compiled: _core.Compiled) -> int:

@@ -57,7 +57,7 @@ def bench_tutorial(report: Report, tenseal: ModuleType, quick: bool) -> None:
         1e3 * total,
         "ms",
         [(1e3 * seconds, source), (1e3 * seconds / GOAL, goal)],
-        headline=True,
+        headline=1,
     )
     keys = sum(layer["keys"] for layer in found.values()) / 1e6
     sheet.add(
@@ -65,7 +65,7 @@ def bench_tutorial(report: Report, tenseal: ModuleType, quick: bool) -> None:
         keys,
         "MB",
         [(theirs.key_bytes / 1e6, source), (theirs.key_bytes / 1e6 / GOAL, goal)],
-        headline=True,
+        headline=1,
     )
     traffic = sum(layer["up"] + layer["down"] for layer in found.values()) + sum(size for _, size in squares)
     sheet.add("traffic of an image", traffic / 1e6, "MB")

@@ -79,13 +79,13 @@ def _bench_network(network: Network, most: int, report: Report) -> None:
         "one image alone, later": (1, alone["runs"][-1]),
     }
     for phase, (images_run, costs) in phases.items():
-        sheet.add(f"{phase}, an image", 1e3 * costs["seconds"] / images_run, "ms", headline=True)
+        sheet.add(f"{phase}, an image", 1e3 * costs["seconds"] / images_run, "ms", headline=1)
         sheet.add(f"{phase}, sent an image", costs["bytes_sent"] / images_run, "bytes")
         sheet.add(f"{phase}, received an image", costs["bytes_received"] / images_run, "bytes")
-    sheet.add("images whose outputs are not the oracle's", wrong, "images", headline=True)
+    sheet.add("images whose outputs are not the oracle's", wrong, "images", headline=1)
     floats = float(np.mean(model.classes(model.run_float(images)) == labels[:count]))
     accuracy = float(np.mean(model.classes(outputs) == labels[:count]))
-    sheet.add("accuracy", accuracy, "share", [(floats, "the float model on the same images, here")], headline=True)
+    sheet.add("accuracy", accuracy, "share", [(floats, "the float model on the same images, here")], headline=1)
     sheet.add("peak memory, server", memory, "bytes")
     sheet.add("peak memory, client", max(ahead["peak_memory_bytes"], at_once["peak_memory_bytes"]), "bytes")
 

@@ -74,4 +74,4 @@ def _compare(report: Report, packing: bool, threads: int, quick: bool) -> None:
         sheet.add(f"{word}-bit words", any_run["images"] / sum(parties.values()), "images/s")
     speedup = sum(totals[64].values()) / sum(totals[32].values())
     references = [(SPEEDUPS[packing, threads], PAPER), (GOAL, "goal")]
-    sheet.add("speedup of 32-bit words, both parties", speedup, "times as fast", references, headline=True)
+    sheet.add("speedup of 32-bit words, both parties", speedup, "times as fast", references, headline=1)

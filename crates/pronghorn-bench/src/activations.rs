@@ -6,8 +6,8 @@ use pronghorn_mpc::{
     Block,
     circuit::{Activation, Builder, Circuit, Modulus, Rectifier},
     garble::{Delta, Evaluator, Garbler},
-    machine::{Machine as _, Want as MpcWant},
-    ot::{OtParameters, extension::MOST_OF_BATCH},
+    machine::Want as MpcWant,
+    ot::{CotReceiver, CotSender, OtError, OtParameters, extension::MOST_OF_BATCH},
 };
 use pronghorn_ring::random::{Prg, Seed};
 use zeroize::Zeroizing;
@@ -17,8 +17,8 @@ use pronghorn_engine::{
     EngineError,
     exchange::Exchange,
     garbled::{
-        ClientOts, GarbledClient, GarbledServer, Group, Layout, OnlineClient, OnlineServer,
-        OnlineSquareClient, OnlineSquareServer, Output, PrepareClient, PrepareServer,
+        Circuits, ClientOts, GarbledClient, GarbledServer, Group, Indices, Layout, OnlineClient,
+        OnlineServer, OnlineSquareClient, OnlineSquareServer, Output, PrepareClient, PrepareServer,
         PrepareSquareClient, PrepareSquareServer, ServerOts, SetupClient, SetupServer,
         SquareClient, SquareServer, Squares,
     },
@@ -253,13 +253,15 @@ fn layout(function: Function, pool: usize, outputs: usize) -> Result<Layout, Eng
         inputs: pool * outputs,
         outputs,
         images: 1,
-        groups: vec![Group {
-            circuit: Arc::new(circuit.map_err(|_| refused("there is no such circuit"))?),
-            elements: (0..outputs).collect(),
-            sources: (0..pool * outputs).collect(),
-        }],
-        offset: 0,
-        output: Output::Shares,
+        circuits: Arc::new(Circuits {
+            groups: vec![Group {
+                circuit: Arc::new(circuit.map_err(|_| refused("there is no such circuit"))?),
+                elements: Indices::All(outputs),
+                sources: Indices::All(pool * outputs),
+            }],
+            offset: 0,
+            output: Output::Shares,
+        }),
     })
 }
 
@@ -289,7 +291,8 @@ fn step(
     phase: &mut Phase,
 ) -> Result<[Share; 2], EngineError> {
     exchange(&mut client, &mut server, phase)?;
-    Ok([Box::new(client).into_share(), Box::new(server).into_share()])
+    let [client, server] = [Box::new(client).into_made()?, Box::new(server).into_made()?];
+    Ok([client.share, server.share])
 }
 
 /// What activations are made of, on one core and in memory, a second.

@@ -8,7 +8,7 @@ use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, Encoding, Scratch},
 };
-use pronghorn_product::{self as product, PackedWeights, Tiles};
+use pronghorn_product::{PackedWeights, Tiles};
 use pronghorn_ring::{
     Prime, SimdLevel, Word, bits,
     modulus::largest_ntt_prime,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use pronghorn_engine::{
-    ClientKeys, ClientRun, EngineError, Machine, ServerKeys, ServerModel, ServerRun, Want,
+    ClientModel, ClientRun, EngineError, Machine, ServerModel, ServerRun, Want,
 };
 
 /// What an exchange cost: the parties compute in turns, so that its time, all messages in memory, is the sum of both.
@@ -30,31 +30,38 @@ pub struct Batch {
     pub outputs: Vec<f32>,
 }
 
-/// The keys of a connection: the first batch of a plan that has keys sends them.
-#[derive(Default)]
+/// Both parties of a connection: the first batch of a plan that has keys sends them.
 pub struct Connection {
-    client: ClientKeys,
-    server: ServerKeys,
+    client: (Arc<ClientModel>, pronghorn_engine::Connection),
+    server: (Arc<ServerModel>, pronghorn_engine::Connection),
 }
 
 impl Connection {
+    /// Compiles the server's plan for a client, too.
+    ///
+    /// # Errors
+    /// The plan has a step that a client cannot follow.
+    pub fn new(server: Arc<ServerModel>) -> Result<Self, EngineError> {
+        let client = Arc::new(ClientModel::new(server.plan().clone())?);
+        Ok(Self {
+            client: (client, Default::default()),
+            server: (server, Default::default()),
+        })
+    }
+
     /// Runs one batch of `images`, one after the other in `inputs`, on rayon's current threads.
     ///
     /// # Errors
     /// When the inputs do not fit the plan, or a machine fails.
-    pub fn run(
-        &self,
-        model: &Arc<ServerModel>,
-        inputs: &[f32],
-        images: usize,
-    ) -> Result<Batch, EngineError> {
+    pub fn run(&self, inputs: &[f32], images: usize) -> Result<Batch, EngineError> {
         let mut cost = Phase::default();
-        let plan = model.plan().clone();
         let mut client = clocked(&mut cost.client, || {
-            ClientRun::with_keys(plan, inputs, images, &self.client)
+            let (model, connection) = &self.client;
+            ClientRun::with_prepared(model.clone(), inputs, images, connection, None)
         })?;
         let mut server = clocked(&mut cost.server, || {
-            ServerRun::with_keys(model.clone(), images, &self.server)
+            let (model, connection) = &self.server;
+            ServerRun::with_prepared(model, images, connection, None)
         })?;
         exchange(&mut client, &mut server, &mut cost)?;
         let outputs = clocked(&mut cost.client, || client.finish())?;

@@ -1,23 +1,15 @@
 //! Linear layers of the coefficient engine, both parties in one process connected by memory; the rotation-free paper's protocol beside it is in [`paper`].
 
-use std::sync::Arc;
-
 use pronghorn_engine::{
-    EngineError,
-    coefficient::{
-        publication::{
-            ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
-            ServerPublication, Slot, generator,
-        },
-        server::PreparedLayer,
-        step,
-    },
+    ClientModel, ClientPublication, Connection, EngineError, PreludeKind, ServerModel,
+    coefficient::publication::Polynomials,
     share::{Batch, Share},
 };
 use pronghorn_graph::fixed::Linear;
 use pronghorn_he::rlwe;
 use pronghorn_plan::{
-    Built, Computation, Engine, LinearPlan, Plan, Step, WordSize, coefficient::Layout,
+    Built, CheckedPlan, Derived, Rlwe, ShareBits, Step, StepKind, Weights,
+    steps::linear::coefficient::{CoefficientLinear, Layout},
 };
 use pronghorn_ring::{
     Ntt, Prime,
@@ -59,12 +51,17 @@ pub struct Cost {
 
 /// All linear steps of a plan, published.
 pub struct Network {
-    plan: Arc<Plan>,
-    layers: Vec<Option<(Layer, Linear)>>,
-    client: ClientPublication,
-    server: ServerPublication,
+    client: (ClientModel, Connection),
+    server: (ServerModel, Connection),
+    layers: Vec<Layer>,
     /// What publishing cost, once a client.
     pub publication: Phase,
+}
+
+/// A linear step, with the server's weights.
+struct Layer {
+    index: usize,
+    linear: Linear,
 }
 
 impl Network {
@@ -73,39 +70,44 @@ impl Network {
     /// # Errors
     /// When a linear step is of another engine than the coefficient engine.
     pub fn new(built: &Built) -> Result<Self, EngineError> {
-        let Computation::Shares { weights, .. } = &built.computation else {
+        let plan = &built.plan;
+        if !plan.trust.shares() {
             return Err(refused("the network", "it is not on shares"));
-        };
-        let plan = Arc::new(built.plan.clone());
-        let mut layers = vec![None; plan.steps.len()];
-        for (index, step, linear) in plan.linear_steps() {
-            let layer = weights[index]
-                .as_ref()
-                .filter(|_| linear.engine == Engine::Coefficient);
-            let layer = layer.ok_or_else(|| refused(&step.name, "it is of another engine"))?;
-            let prepared = match linear.word {
-                WordSize::U32 => Layer::U32(Arc::new(PreparedLayer::new(layer, linear, step)?)),
-                WordSize::U64 => Layer::U64(Arc::new(PreparedLayer::new(layer, linear, step)?)),
-            };
-            layers[index] = Some((prepared, layer.clone()));
         }
-        let (to_client, to_server) = (Slot::default(), Slot::default());
-        let of_layers = layers.iter();
-        let prepared = of_layers.map(|layer| layer.as_ref().map(|(layer, _)| layer.clone()));
-        let mut client = PublicationClient::new(&plan, 0, None, to_client.clone())?;
-        let secret = Arc::new(Seed::from_os()?);
-        let mut server =
-            PublicationServer::new(&plan, 0, prepared.collect(), secret, to_server.clone());
-        let mut publication = Phase::default();
-        exchange(&mut client, &mut server, &mut publication)?;
-        let missing = || refused("the network", "nothing was published");
-        Ok(Self {
-            plan,
+        let mut layers = Vec::new();
+        for (index, step, _) in plan.linear_steps() {
+            parts(plan, index)?;
+            let Weights::Layer(linear) = &built.weights[index] else {
+                return Err(refused(&step.name, "its weights are missing"));
+            };
+            layers.push(Layer {
+                index,
+                linear: linear.clone(),
+            });
+        }
+        let mut network = Self {
+            client: (ClientModel::new(plan.clone())?, Connection::default()),
+            server: (ServerModel::new(built)?, Connection::default()),
             layers,
-            client: to_client.get().ok_or_else(missing)?,
-            server: to_server.get().ok_or_else(missing)?,
-            publication,
-        })
+            publication: Phase::default(),
+        };
+        network.publication = network.begin()?;
+        Ok(network)
+    }
+
+    /// The exchanges before an image; what publishing cost, where it was due.
+    fn begin(&self) -> Result<Phase, EngineError> {
+        let mut publication = Phase::default();
+        let client = self.client.0.preludes(&self.client.1, 1)?;
+        let server = self.server.0.preludes(&self.server.1, 1)?;
+        for ((kind, mut client), (_, mut server)) in client.into_iter().zip(server) {
+            let mut cost = Phase::default();
+            exchange(&mut *client, &mut *server, &mut cost)?;
+            if kind == PreludeKind::Publication {
+                publication = cost;
+            }
+        }
+        Ok(publication)
     }
 
     /// Runs every linear step once on shares of random values, on rayon's current threads; the results are compared with the layer in integers where
@@ -114,41 +116,36 @@ impl Network {
     /// # Errors
     /// When a machine fails, or a result is wrong.
     pub fn run(&self, checked: bool) -> Result<Vec<Cost>, EngineError> {
-        let steps = self.layers.iter().enumerate();
-        let layers = steps.filter_map(|(index, layer)| Some((index, layer.as_ref()?)));
-        layers
-            .map(|(index, (layer, linear))| self.layer(index, layer, linear, checked))
-            .collect()
+        self.begin()?;
+        let layers = self.layers.iter();
+        layers.map(|layer| self.layer(layer, checked)).collect()
     }
 
-    fn layer(
-        &self,
-        index: usize,
-        layer: &Layer,
-        linear: &Linear,
-        checked: bool,
-    ) -> Result<Cost, EngineError> {
-        let step = &self.plan.steps[index];
-        let plan = step_plan(&self.plan, index)?;
-        let layout = layout(step, plan)?;
-        let inputs = self.plan.steps[step.inputs[0]].value.len();
+    fn layer(&self, layer: &Layer, checked: bool) -> Result<Cost, EngineError> {
+        let plan = self.client.0.plan();
+        let (index, step) = (layer.index, &plan.steps[layer.index]);
+        let (linear, layout) = parts(plan, index)?;
+        let inputs = plan.steps[step.inputs[0]].value.len();
         let [of_client, of_server] = [0, 1].map(|party| random_share(inputs, party));
         let [of_client, of_server] = [of_client?, of_server?];
         let sum = checked.then(|| sums(of_client.words(), of_server.words()));
-        let (place, mut online) = ((&*self.plan, index, 1), Phase::default());
+        let [of_client, of_server] = [of_client, of_server].map(|share| vec![Share::Words(share)]);
+        let mut online = Phase::default();
         let mut client = clocked(&mut online.client, || {
-            step::client(place, Some(&self.client), of_client)
+            let (model, connection) = &self.client;
+            model.step(index, connection, 1, of_client)
         })?;
         let mut server = clocked(&mut online.server, || {
-            let published = Some(self.server.clone());
-            step::server(place, layer, published, Share::Words(of_server), None)
+            let (model, connection) = &self.server;
+            model.step(index, connection, 1, of_server)
         })?;
         exchange(&mut *client, &mut *server, &mut online)?;
-        let shares = [client.into_share(), server.into_share()];
+        let shares = [client.into_made()?.share, server.into_made()?.share];
         if let Some(sum) = sum {
-            check(step, plan, linear, &sum, &shares)?;
+            check(step, linear.shares, &layer.linear, &sum, &shares)?;
         }
-        let (client, server) = work(plan.degree as u64, &layout);
+        let rlwe = &linear.rlwe;
+        let (client, server) = work(rlwe.degree as u64, layout);
         Ok(Cost {
             name: step.name.clone(),
             online,
@@ -156,25 +153,20 @@ impl Network {
             server,
             published: layout.published() as u64,
             outputs: step.value.len() as u64,
-            degree: plan.degree,
-            modulus_bits: plan.modulus_bits(),
+            degree: rlwe.degree,
+            modulus_bits: rlwe.modulus_bits(),
         })
     }
 }
 
-/// The plan of a linear step.
-fn step_plan(plan: &Plan, index: usize) -> Result<&LinearPlan, EngineError> {
-    let mut steps = plan.linear_steps();
-    let found = steps.find(|(at, ..)| *at == index);
-    found
-        .map(|(_, _, linear)| linear)
-        .ok_or_else(|| refused("the network", "it has no such linear step"))
-}
-
-/// Where the values of a step sit.
-fn layout(step: &Step, plan: &LinearPlan) -> Result<Layout, EngineError> {
-    let other = || refused(&step.name, "it is of another engine");
-    plan.layout().ok_or_else(other)
+/// A step of the coefficient engine, and where its values sit.
+fn parts(plan: &CheckedPlan, index: usize) -> Result<(&CoefficientLinear, &Layout), EngineError> {
+    let step = plan.steps.get(index);
+    let step = step.ok_or_else(|| refused("the network", "it has no such linear step"))?;
+    match (&step.kind, plan.derived(index)) {
+        (StepKind::CoefficientLinear(linear), Derived::Polynomials(layout)) => Ok((linear, layout)),
+        _ => Err(refused(&step.name, "it is of another engine")),
+    }
 }
 
 /// The multiplications that the machines do for an image: [`pronghorn_engine::coefficient`] says which.
@@ -218,24 +210,29 @@ impl Network {
     /// When the step is none of the coefficient engine, in 64-bit words.
     pub fn sample(&self, index: usize) -> Result<Sample, EngineError> {
         let missing = || refused("the network", "it has no such step in 64-bit words");
-        let published = self.client.steps.get(index).and_then(Option::as_ref);
-        let (Some(Polynomials::U64(words)), Some(Some((_, layer)))) =
-            (published, self.layers.get(index))
-        else {
+        let (client, connection) = &self.client;
+        let publication = ClientPublication::of(connection).ok_or_else(missing)?;
+        let published = publication.steps.get(index).and_then(Option::as_ref);
+        let layer = self.layers.iter().find(|layer| layer.index == index);
+        let (Some(Polynomials::U64(words)), Some(layer)) = (published, layer) else {
             return Err(missing());
         };
-        let step = step_plan(&self.plan, index)?;
-        let layout = layout(&self.plan.steps[index], step)?;
-        let (degree, modulus) = (step.degree, step.modulus);
+        let (linear, layout) = parts(client.plan(), index)?;
+        let Rlwe {
+            degree,
+            modulus,
+            dropped_bits_a,
+            ..
+        } = linear.rlwe;
         let prime = Prime::new(modulus).map_err(|_| missing())?;
         let ntt = Ntt::new(degree, prime).map_err(|_| missing())?;
         let mut published = words[..degree].to_vec();
         let mut a = vec![0; degree];
-        rlwe::expand_a(&generator(&self.client.seed, index), 0, &prime, &mut a);
+        rlwe::expand_a(&publication.generator(index), 0, &prime, &mut a);
         ntt.inverse(&mut published);
         ntt.inverse(&mut a);
         let [_, inputs] = layout.group();
-        let [height, width] = layer.geometry.window.kernel;
+        let [height, width] = layer.linear.geometry.window.kernel;
         let taps = (0..inputs).flat_map(|channel| {
             let cells = (0..height).flat_map(move |y| (0..width).map(move |x| [y, x]));
             cells.map(move |tap| (channel, tap))
@@ -246,8 +243,10 @@ impl Network {
             modulus,
             a,
             published,
-            dropped_bits: step.dropped_bits_a,
-            weights: exponents.zip(layer.weights.iter().copied()).collect(),
+            dropped_bits: dropped_bits_a,
+            weights: exponents
+                .zip(layer.linear.weights.iter().copied())
+                .collect(),
         })
     }
 }
@@ -271,7 +270,7 @@ fn sums(x: &[i32], y: &[i32]) -> Vec<i32> {
 /// That shares with guard bits are of the layer's outputs, to a unit of their last place.
 fn check(
     step: &Step,
-    plan: &LinearPlan,
+    bits: ShareBits,
     linear: &Linear,
     inputs: &[i32],
     shares: &[Share; 2],
@@ -280,11 +279,8 @@ fn check(
         Share::Words(words) => words.words(),
         Share::Zero => &[],
     });
-    let (value_bits, guard) = plan
-        .shares
-        .map_or((0, 0), |bits| (bits.value_bits, bits.guard_bits));
-    let bits = value_bits + guard;
-    let unused = u32::BITS - bits;
+    let guard = bits.guard_bits;
+    let unused = u32::BITS - bits.value_bits - guard;
     let found = sums(words[0], words[1]);
     let wrong = found
         .iter()

@@ -25,10 +25,11 @@ mod simd;
 pub mod slots;
 mod toy;
 
-pub use coefficient::publication::{ClientPublication, PublicationClient};
+pub use coefficient::publication::ClientPublication;
 pub use connection::{Connection, Connections};
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
-pub use model::{ClientModel, ServerModel};
+pub use model::{ClientModel, Preludes, ServerModel};
 pub use prepared::{ClientPreparation, ClientPrepared, ServerPreparation, ServerPrepared};
+pub use protocol::PreludeKind;
 pub use run::{ClientInputs, ClientRun, ServerRun};

@@ -1,6 +1,6 @@
 //! A plan compiled for one party: its sides and its preludes, for any number of batches.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use pronghorn_graph::fixed::Linear;
 use pronghorn_plan::{Built, CheckedPlan, Derived, Weights};
@@ -12,11 +12,16 @@ use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
     garbled,
+    machine::{Machine, StepMachine},
     persistent::Persistent,
-    protocol::{Prelude, Sides, client_sides, server_sides},
-    run::Task,
+    protocol::{At, Next, Prelude, PreludeKind, Sides, client_sides, server_sides, unsupported},
+    run::{self, Task},
+    share::Share,
     slots,
 };
+
+/// Exchanges before the first step, and which each is.
+pub type Preludes = Vec<(PreludeKind, Box<dyn Machine<Error = EngineError> + Send>)>;
 
 /// A plan as the data owner follows it.
 pub struct ClientModel {
@@ -61,6 +66,33 @@ impl ClientModel {
 
     pub(crate) fn sides(&self) -> &Sides {
         &self.sides
+    }
+
+    /// The exchanges that a connection lacks before the steps of a batch, in the order both parties
+    /// run them, each to its end. They count the images of the batch on the connection, so they come
+    /// before each batch whose steps are run one by one. A [`ClientRun`](crate::ClientRun) has them.
+    ///
+    /// # Errors
+    /// The plan does not take so many images, or the system gives no randomness.
+    pub fn preludes(&self, connection: &Connection, batch: usize) -> Result<Preludes, EngineError> {
+        preludes_of(&self.task(connection, batch))
+    }
+
+    /// This party's half of step `index` alone, after [`preludes`](Self::preludes), for benchmarks of
+    /// single layers: its shares in, in the order of the step's inputs, and a share out. No two
+    /// batches of a connection may run a step after the same preludes.
+    ///
+    /// # Errors
+    /// The plan has no such step, the step has no messages, the shares are not those of its inputs,
+    /// or the connection has not had the preludes.
+    pub fn step(
+        &self,
+        index: usize,
+        connection: &Connection,
+        batch: usize,
+        inputs: Vec<Share>,
+    ) -> Result<Box<dyn StepMachine>, EngineError> {
+        step_of(&self.task(connection, batch), index, inputs)
     }
 
     pub(crate) fn task<'a>(&'a self, connection: &'a Connection, batch: usize) -> Task<'a> {
@@ -125,6 +157,28 @@ impl ServerModel {
         &self.sides
     }
 
+    /// The server's half of [`ClientModel::preludes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn preludes(&self, connection: &Connection, batch: usize) -> Result<Preludes, EngineError> {
+        preludes_of(&self.task(connection, batch))
+    }
+
+    /// The server's half of [`ClientModel::step`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn step(
+        &self,
+        index: usize,
+        connection: &Connection,
+        batch: usize,
+        inputs: Vec<Share>,
+    ) -> Result<Box<dyn StepMachine>, EngineError> {
+        step_of(&self.task(connection, batch), index, inputs)
+    }
+
     pub(crate) fn task<'a>(&'a self, connection: &'a Connection, batch: usize) -> Task<'a> {
         Task {
             plan: &self.plan,
@@ -133,6 +187,42 @@ impl ServerModel {
             connection,
             batch,
         }
+    }
+}
+
+fn preludes_of(task: &Task<'_>) -> Result<Preludes, EngineError> {
+    run::check_batch(task.plan, task.batch)?;
+    run::preludes(task, false)
+}
+
+fn step_of(
+    task: &Task<'_>,
+    index: usize,
+    inputs: Vec<Share>,
+) -> Result<Box<dyn StepMachine>, EngineError> {
+    let (plan, batch) = (task.plan, task.batch);
+    run::check_batch(plan, batch)?;
+    let step = plan.steps.get(index);
+    let step = step.ok_or_else(|| EngineError::Unsupported {
+        step: index.to_string(),
+        reason: "the plan has no such step",
+    })?;
+    if inputs.len() != step.inputs.len() {
+        return Err(unsupported(step, "it takes a share of each of its inputs"));
+    }
+    for (share, &input) in inputs.iter().zip(&step.inputs) {
+        let elements = plan.steps[input].value.len();
+        garbled::check_shape(&step.name, share, elements, batch)?;
+    }
+    let at = At {
+        plan,
+        connection: task.connection,
+        batch,
+        saturated: &AtomicU64::new(0),
+    };
+    match task.sides[index].online(&at, inputs, None)? {
+        Next::Machine(machine) => Ok(machine),
+        Next::Made(_) => Err(unsupported(step, "it has no messages")),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
     machine::Prepared,
     model::{ClientModel, ServerModel},
     protocol::Sides,
-    run::{Phase, Run, delegate_machine},
+    run::{Phase, Run, check_batch, delegate_machine},
 };
 
 /// One party's half of a prepared batch. Secret: no Debug.
@@ -125,12 +125,7 @@ impl Steps {
 
 /// Checks that batches of so many images can be prepared.
 pub(crate) fn check_preparable(plan: &Plan, batch: usize) -> Result<(), EngineError> {
-    if batch == 0 || batch > plan.max_batch {
-        return Err(EngineError::Batch {
-            found: batch,
-            most: plan.max_batch,
-        });
-    }
+    check_batch(plan, batch)?;
     if !plan.trust.shares() {
         return Err(EngineError::Unsupported {
             step: plan.steps[plan.output].name.clone(),

@@ -121,6 +121,9 @@ pub(crate) struct At<'a> {
 
 /// An exchange before the first step, for what a connection keeps.
 pub(crate) trait Prelude: Send + Sync {
+    /// Which exchange.
+    fn kind(&self) -> PreludeKind;
+
     /// The exchange, unless the connection has it already and it serves `batch` more images.
     ///
     /// # Errors
@@ -135,6 +138,17 @@ pub(crate) trait Prelude: Send + Sync {
     fn is_offline(&self) -> bool {
         false
     }
+}
+
+/// The exchanges before the first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreludeKind {
+    /// The set-up of oblivious transfers ([`crate::garbled`]).
+    OtSetup,
+    /// The publication of the coefficient engine ([`crate::coefficient::publication`]).
+    Publication,
+    /// The client's keys of the slot engine ([`crate::slots`]).
+    SlotKeys,
 }
 
 /// All sides of a plan's steps.

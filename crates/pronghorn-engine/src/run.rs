@@ -12,7 +12,7 @@ use std::{
 };
 
 use pronghorn_graph::oracle;
-use pronghorn_plan::CheckedPlan;
+use pronghorn_plan::{CheckedPlan, Plan};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -21,12 +21,12 @@ use crate::{
     machine::{Machine, Made, Prepared, Progress, StepMachine, Want},
     model::{ClientModel, ServerModel},
     prepared::{ClientPrepared, ServerPrepared, Steps},
-    protocol::{At, Next, Prelude, Sides},
+    protocol::{At, Next, Prelude, PreludeKind, Sides},
     share::{Batch, Share},
 };
 
-/// An exchange, before the first step or of a step.
-type Exchanging = Box<dyn Machine<Error = EngineError> + Send>;
+/// An exchange before the first step.
+pub(crate) type Exchanging = Box<dyn Machine<Error = EngineError> + Send>;
 
 /// What a run is of: a plan's sides, a batch and a connection.
 pub(crate) struct Task<'a> {
@@ -69,12 +69,7 @@ pub(crate) struct Run {
 impl Run {
     pub fn new(task: &Task<'_>, phase: Phase) -> Result<Self, EngineError> {
         let (plan, batch) = (task.plan, task.batch);
-        if batch == 0 || batch > plan.max_batch {
-            return Err(EngineError::Batch {
-                found: batch,
-                most: plan.max_batch,
-            });
-        }
+        check_batch(plan, batch)?;
         let offline = matches!(phase, Phase::Offline);
         let (input, online) = match phase {
             Phase::Online(input, prepared) => (input, Some(prepared)),
@@ -87,7 +82,10 @@ impl Run {
         let mut shares = vec![None; plan.steps.len()];
         shares[0] = Some(input);
         let mut run = Self {
-            preludes: preludes(task, offline)?,
+            preludes: preludes(task, offline)?
+                .into_iter()
+                .map(|(_, exchange)| exchange)
+                .collect(),
             rows: counted.map(|side| side.rows(batch)).sum(),
             last_reader: last_readers(plan),
             plan: plan.clone(),
@@ -213,13 +211,30 @@ impl Run {
 }
 
 /// The exchanges that the connection still lacks.
-fn preludes(task: &Task<'_>, offline: bool) -> Result<VecDeque<Exchanging>, EngineError> {
+pub(crate) fn preludes(
+    task: &Task<'_>,
+    offline: bool,
+) -> Result<Vec<(PreludeKind, Exchanging)>, EngineError> {
     let due = task
         .preludes
         .iter()
         .filter(|prelude| !offline || prelude.is_offline());
-    let started = due.map(|prelude| prelude.start(task.connection, task.batch));
+    let started = due.map(|prelude| {
+        let exchange = prelude.start(task.connection, task.batch)?;
+        Ok(exchange.map(|exchange| (prelude.kind(), exchange)))
+    });
     started.filter_map(Result::transpose).collect()
+}
+
+/// Checks that the plan takes batches of so many images.
+pub(crate) fn check_batch(plan: &Plan, batch: usize) -> Result<(), EngineError> {
+    match (1..=plan.max_batch).contains(&batch) {
+        true => Ok(()),
+        false => Err(EngineError::Batch {
+            found: batch,
+            most: plan.max_batch,
+        }),
+    }
 }
 
 fn last_readers(plan: &CheckedPlan) -> Vec<usize> {
@@ -277,12 +292,7 @@ impl ClientInputs {
     pub fn new(model: Arc<ClientModel>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
         let plan = model.plan();
         let elements = plan.input_len();
-        if batch == 0 || batch > plan.max_batch {
-            return Err(EngineError::Batch {
-                found: batch,
-                most: plan.max_batch,
-            });
-        }
+        check_batch(plan, batch)?;
         if inputs.len() != batch * elements {
             return Err(EngineError::Inputs {
                 found: inputs.len(),

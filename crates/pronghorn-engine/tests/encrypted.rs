@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use common::{exchange, networks::deep, numbers, tensors};
 use pronghorn_engine::{
-    ClientKeys, ClientRun, EngineError, Machine, ServerKeys, ServerModel, ServerRun, Want,
+    ClientModel, ClientRun, Connection, EngineError, Machine, ServerModel, ServerRun, Want,
 };
 use pronghorn_graph::{graph::Graph, oracle};
 use pronghorn_plan::{
-    BuildError, BuildOptions, Built, Plan, StepKind, TrustLevel, build, encrypted::schedule::Passes,
+    BuildError, BuildOptions, Built, Plan, StepKind, TrustLevel, build, planner::schedule::Passes,
 };
 
 /// Values of one image of [`network`].
@@ -122,7 +122,7 @@ fn built(passes: Passes) -> Built {
 fn difference(built: &Built, inputs: &[f32], images: usize) -> (i32, i32) {
     let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
     let mut client = ClientRun::new(model.plan().clone(), inputs, images).expect("inputs fit");
-    let mut server = ServerRun::new(model, images).expect("the batch fits");
+    let mut server = ServerRun::new(&model, images).expect("the batch fits");
     exchange(&mut client, &mut server).expect("an honest run succeeds");
     let progress = client.progress();
     assert_eq!(progress.done, progress.total);
@@ -136,7 +136,7 @@ fn difference(built: &Built, inputs: &[f32], images: usize) -> (i32, i32) {
 #[test]
 fn equals_the_oracle_within_the_stated_error() {
     let built = built(Passes::default());
-    let slots = built.plan.max_batch();
+    let slots = built.plan.max_batch;
     for images in [1, 100, slots] {
         let (found, stated) = difference(&built, &numbers(INPUTS * images, 3), images);
         assert!(found <= stated, "{found} of {stated}");
@@ -153,7 +153,7 @@ fn passes_change_the_program_and_not_the_result() {
     });
     let (found, stated) = difference(&eager, &numbers(INPUTS * 9, 4), 9);
     assert!(found <= stated, "{found} of {stated}");
-    assert_ne!(eager.text(), built(Passes::default()).text());
+    assert_ne!(eager.text(true), built(Passes::default()).text(true));
 }
 
 fn built_deep(squares: usize, passes: Passes) -> Built {
@@ -199,14 +199,18 @@ fn relinearisation_can_be_forced_and_changes_no_result() {
 #[test]
 fn keys_serve_a_connection() {
     let built = built_deep(3, Passes::default());
+    let client_model = ClientModel::new(built.plan.clone()).expect("the plan can be followed");
+    let client_model = Arc::new(client_model);
     let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
-    let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
+    let (client_keys, server_keys) = (Connection::default(), Connection::default());
     let inputs = numbers(4 * 3, 8);
     let mut sent = Vec::new();
     for _ in 0..3 {
-        let plan = model.plan().clone();
-        let mut client = ClientRun::with_keys(plan, &inputs, 3, &client_keys).expect("inputs fit");
-        let mut server = ServerRun::with_keys(model.clone(), 3, &server_keys).expect("fits");
+        let of_client = client_model.clone();
+        let mut client = ClientRun::with_prepared(of_client, &inputs, 3, &client_keys, None)
+            .expect("inputs fit");
+        let mut server =
+            ServerRun::with_prepared(&model, 3, &server_keys, None).expect("the batch fits");
         let (mut message, mut first) = (Vec::new(), Vec::new());
         while client.want() == Want::Send {
             message.clear();
@@ -260,7 +264,7 @@ fn plans_out_of_bounds_are_refused() {
         |plan| plan.scale_log = 10_000,
     ];
     for (index, change) in changes.iter().enumerate() {
-        let mut plan = built(Passes::default()).plan;
+        let mut plan = built(Passes::default()).plan.plan().clone();
         let StepKind::Encrypted(encrypted) = &mut plan.steps[1].kind else {
             panic!("the step is encrypted")
         };
@@ -309,7 +313,7 @@ fn halfway(messages: usize) -> (ServerRun, Vec<u8>) {
     let model = Arc::new(ServerModel::new(&built(Passes::default())).expect("weights fit"));
     let mut client =
         ClientRun::new(model.plan().clone(), &numbers(INPUTS, 1), 1).expect("inputs fit");
-    let mut server = ServerRun::new(model, 1).expect("the batch fits");
+    let mut server = ServerRun::new(&model, 1).expect("the batch fits");
     let mut message = Vec::new();
     for _ in 0..messages {
         client.send(&mut message).expect("the client's turn");

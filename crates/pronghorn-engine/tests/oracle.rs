@@ -8,7 +8,7 @@ use common::{check, exchange, network, numbers, tensors};
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
 use pronghorn_graph::graph::Graph;
 use pronghorn_plan::{
-    BuildOptions, Built, LinearPlan, Plan, Step, StepKind, TrustLevel, WordSize, build,
+    BuildOptions, Built, CheckedPlan, Step, StepKind, TrustLevel, WordSize, build,
 };
 use proptest::prelude::*;
 
@@ -50,17 +50,18 @@ fn equals_the_oracle_in_64_bit_words() {
     check(&built, &numbers(162 * 2100, 5), 2100);
 }
 
+/// Whether a layer's weights are cut into two digits, in words of 32 bits.
+fn is_narrow_split(step: &Step) -> bool {
+    matches!(
+        &step.kind,
+        StepKind::ClearLinear(linear) if linear.parts.len() == 2 && linear.rlwe.word == WordSize::U32
+    )
+}
+
 #[test]
 fn equals_the_oracle_in_two_digits() {
     let built = built(4, Some((11, 9)));
-    let narrow_split =
-        |linear: &LinearPlan| linear.parts.len() == 2 && linear.word == WordSize::U32;
-    assert!(
-        built
-            .plan
-            .linear_steps()
-            .any(|(_, _, linear)| narrow_split(linear))
-    );
+    assert!(built.plan.steps.iter().any(is_narrow_split));
     check(&built, &numbers(162 * 2100, 6), 2100);
 }
 
@@ -87,17 +88,16 @@ fn a_value_with_itself_equals_the_oracle() {
 fn parts_beyond_the_value_are_noticed() {
     let built = built(4, Some((11, 9)));
     let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
-    let mut plan = built.plan.clone();
-    let split = |step: &&mut Step| matches!(&step.kind, StepKind::Linear(linear) if linear.parts.len() == 2);
+    let mut plan = built.plan.plan().clone();
     let step = plan
         .steps
         .iter_mut()
-        .find(split)
+        .find(|step| is_narrow_split(step))
         .expect("a step is in two digits");
     (step.value.low, step.value.high) = (0, 0);
-    let plan = Arc::new(Plan::from_bytes(&plan.to_bytes()).expect("the parts alone are valid"));
+    let plan = CheckedPlan::new(plan).expect("the parts alone are valid");
     let mut client = ClientRun::new(plan, &numbers(162 * 4, 1), 4).expect("inputs fit");
-    let mut server = ServerRun::new(model, 4).expect("the batch fits");
+    let mut server = ServerRun::new(&model, 4).expect("the batch fits");
     let refused = exchange(&mut client, &mut server).expect_err("the sums leave 0..=0");
     assert!(
         matches!(refused, EngineError::Decryption { .. }),
@@ -126,7 +126,7 @@ fn halfway(messages: usize) -> (ServerRun, Vec<u8>) {
     let model = Arc::new(ServerModel::new(&built(1, None)).expect("weights fit the plan"));
     let mut client =
         ClientRun::new(model.plan().clone(), &numbers(162 * 4, 1), 4).expect("inputs fit");
-    let mut server = ServerRun::new(model, 4).expect("the batch fits");
+    let mut server = ServerRun::new(&model, 4).expect("the batch fits");
     let mut message = Vec::new();
     for _ in 0..messages {
         client.send(&mut message).expect("the client's turn");
@@ -202,11 +202,11 @@ fn bad_batches_and_inputs_are_refused() {
     let model = Arc::new(ServerModel::new(&built(1, None)).expect("weights fit the plan"));
     let plan = model.plan().clone();
     assert!(matches!(
-        ServerRun::new(model.clone(), 0),
+        ServerRun::new(&model, 0),
         Err(EngineError::Batch { .. })
     ));
     assert!(matches!(
-        ServerRun::new(model, plan.max_batch + 1),
+        ServerRun::new(&model, plan.max_batch + 1),
         Err(EngineError::Batch { .. })
     ));
     assert!(matches!(

@@ -6,7 +6,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use common::{check, exchange, exchange_with, network, numbers, tensors};
 use pronghorn_engine::{
-    ClientKeys, ClientPreparation, ClientPrepared, ClientRun, EngineError, Machine, ServerKeys,
+    ClientModel, ClientPreparation, ClientPrepared, ClientRun, Connection, EngineError, Machine,
     ServerModel, ServerPreparation, ServerPrepared, ServerRun,
 };
 use pronghorn_graph::{
@@ -16,8 +16,12 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    ActivationPlan, BuildOptions, Built, Engine, Plan, Protocol, Step, StepKind, TrustLevel, build,
-    cost, plan::FORMAT,
+    BuildOptions, Built, CheckedPlan, Engine, Plan, Step, StepKind, TrustLevel, build, cost,
+    plan::FORMAT,
+    steps::{
+        activation::{garbled::Garbled, reveal::Reveal},
+        linear::coefficient::CoefficientLinear,
+    },
 };
 use proptest::prelude::*;
 
@@ -80,11 +84,15 @@ proptest! {
     }
 }
 
+fn client_model(built: &Built) -> Arc<ClientModel> {
+    Arc::new(ClientModel::new(built.plan.clone()).expect("the plan can be followed"))
+}
+
 /// What is published comes with the first batch of a connection alone, and serves batches of any size exactly.
 #[test]
 fn later_batches_exchange_b_alone() {
     for (engine, published) in [
-        (Engine::Batch, cost::published as fn(&Plan) -> u64),
+        (Engine::Batch, cost::published as fn(&CheckedPlan) -> u64),
         (Engine::Coefficient, cost::publication),
     ] {
         let built = built_in(Some(engine), 3, None);
@@ -93,16 +101,17 @@ fn later_batches_exchange_b_alone() {
 }
 
 fn check_later_batches(built: &Built, published: u64) {
+    let client_model = client_model(built);
     let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
-    let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
+    let (client_keys, server_keys) = (Connection::default(), Connection::default());
     let mut sizes = Vec::new();
     for (batch, seed) in [(2, 9), (2, 10), (5, 11), (1, 12), (2, 13)] {
         let inputs = numbers(162 * batch, seed);
-        let (plan, server_model) = (model.plan().clone(), model.clone());
-        let mut client =
-            ClientRun::with_keys(plan, &inputs, batch, &client_keys).expect("inputs fit");
+        let of_client = client_model.clone();
+        let mut client = ClientRun::with_prepared(of_client, &inputs, batch, &client_keys, None)
+            .expect("inputs fit");
         let mut server =
-            ServerRun::with_keys(server_model, batch, &server_keys).expect("the batch fits");
+            ServerRun::with_prepared(&model, batch, &server_keys, None).expect("the batch fits");
         let mut bytes = 0;
         exchange_with(&mut client, &mut server, |_, message| {
             bytes += message.len() as u64;
@@ -127,16 +136,18 @@ fn check_later_batches(built: &Built, published: u64) {
 #[test]
 fn batches_share_a_set_up() {
     let built = built(3, None);
+    let client_model = client_model(&built);
     let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
-    let (client_keys, server_keys) = (ClientKeys::default(), ServerKeys::default());
+    let (client_keys, server_keys) = (Connection::default(), Connection::default());
     let inputs = numbers(162 * 2, 9);
     let mut outputs = Vec::new();
     let mut messages = Vec::new();
     for _ in 0..2 {
-        let mut client = ClientRun::with_keys(model.plan().clone(), &inputs, 2, &client_keys)
+        let of_client = client_model.clone();
+        let mut client = ClientRun::with_prepared(of_client, &inputs, 2, &client_keys, None)
             .expect("inputs fit");
         let mut server =
-            ServerRun::with_keys(model.clone(), 2, &server_keys).expect("the batch fits");
+            ServerRun::with_prepared(&model, 2, &server_keys, None).expect("the batch fits");
         messages.push(exchange(&mut client, &mut server).expect("an honest run succeeds"));
         outputs.push(client.finish_integers().expect("the run is over"));
     }
@@ -147,13 +158,13 @@ fn batches_share_a_set_up() {
     );
 }
 
+/// Both parties' connections.
+type Keys = (Connection, Connection);
+
 /// Both halves of a prepared batch of 3 images.
-fn prepared(
-    model: &ServerModel,
-    keys: &(ClientKeys, ServerKeys),
-) -> (ClientPrepared, ServerPrepared) {
-    let mut client =
-        ClientPreparation::new(model.plan().clone(), 3, &keys.0).expect("the batch fits");
+fn prepared(model: &ServerModel, keys: &Keys) -> (ClientPrepared, ServerPrepared) {
+    let client = Arc::new(ClientModel::new(model.plan().clone()).expect("it can be followed"));
+    let mut client = ClientPreparation::new(&client, 3, &keys.0).expect("the batch fits");
     let mut server = ServerPreparation::new(model, 3, &keys.1).expect("the batch fits");
     exchange(&mut client, &mut server).expect("an honest preparation succeeds");
     let progress = client.progress();
@@ -184,13 +195,13 @@ fn prepared_batches_equal_the_oracle() {
     let wanted = built
         .oracle(&integers, 3)
         .expect("values stay in their ranges");
-    let run = |keys: &(ClientKeys, ServerKeys),
-               halves: Option<(ClientPrepared, ServerPrepared)>| {
+    let client_model = client_model(&built);
+    let run = |keys: &Keys, halves: Option<(ClientPrepared, ServerPrepared)>| {
         let (ours, theirs) = halves.unzip();
-        let plan = model.plan().clone();
-        let mut client = ClientRun::with_prepared(plan, &inputs, 3, &keys.0, ours)
+        let of_client = client_model.clone();
+        let mut client = ClientRun::with_prepared(of_client, &inputs, 3, &keys.0, ours)
             .expect("inputs and preparation fit");
-        let mut server = ServerRun::with_prepared(model.clone(), 3, &keys.1, theirs)
+        let mut server = ServerRun::with_prepared(&model, 3, &keys.1, theirs)
             .expect("batch and preparation fit");
         let mut bytes = 0;
         exchange_with(&mut client, &mut server, |_, message| {
@@ -209,8 +220,8 @@ fn prepared_batches_equal_the_oracle() {
     let ours = bytes_of(|sink| second.0.write(sink).expect("it is taken"));
     let theirs = bytes_of(|sink| second.1.write(sink).expect("it is taken"));
     let read = (
-        ClientPrepared::from_bytes(&built.plan, 3, setup, &ours).expect("it was written"),
-        ServerPrepared::from_bytes(&built.plan, 3, setup, &theirs).expect("it was written"),
+        ClientPrepared::from_bytes(&client_model, 3, setup, &ours).expect("it was written"),
+        ServerPrepared::from_bytes(&model, 3, setup, &theirs).expect("it was written"),
     );
     let plain = run(&keys, None);
     assert!(run(&keys, Some(first)) < plain);
@@ -223,14 +234,14 @@ fn prepared_batches_equal_the_oracle() {
 fn damaged_preparations_are_refused() {
     let built = built(7, None);
     let model = ServerModel::new(&built).expect("weights fit the plan");
-    let plan = &built.plan;
+    let client_model = client_model(&built);
     let (client, server) = prepared(&model, &Default::default());
     let setup = client.setup();
     let ours = bytes_of(|sink| client.write(sink).expect("it is taken"));
     let theirs = bytes_of(|sink| server.write(sink).expect("it is taken"));
     let is_refused = |batch: usize, client: &[u8], server: &[u8]| {
-        assert!(ClientPrepared::from_bytes(plan, batch, setup, client).is_err());
-        assert!(ServerPrepared::from_bytes(plan, batch, setup, server).is_err());
+        assert!(ClientPrepared::from_bytes(&client_model, batch, setup, client).is_err());
+        assert!(ServerPrepared::from_bytes(&model, batch, setup, server).is_err());
     };
     is_refused(2, &ours, &theirs);
     is_refused(0, &ours, &theirs);
@@ -248,39 +259,32 @@ fn damaged_preparations_are_refused() {
     long[..8].fill(0xff);
     is_refused(3, &long, &long);
     let inputs = numbers(162 * 2, 9);
-    let run = ClientRun::with_prepared(
-        model.plan().clone(),
-        &inputs,
-        2,
-        &ClientKeys::default(),
-        Some(client),
-    );
+    let (connection, of_client) = (Connection::default(), client_model.clone());
+    let run = ClientRun::with_prepared(of_client, &inputs, 2, &connection, Some(client));
     assert!(matches!(run, Err(EngineError::Prepared { .. })));
-    let run = ServerRun::with_prepared(Arc::new(model), 2, &ServerKeys::default(), Some(server));
+    let run = ServerRun::with_prepared(&model, 2, &connection, Some(server));
     assert!(matches!(run, Err(EngineError::Prepared { .. })));
 }
 
 #[test]
 fn what_cannot_be_prepared_is_refused() {
     let built = built(8, None);
-    let (plan, keys) = (Arc::new(built.plan.clone()), ClientKeys::default());
+    let (model, keys) = (client_model(&built), Connection::default());
     assert!(matches!(
-        ClientPreparation::new(plan.clone(), 0, &keys),
+        ClientPreparation::new(&model, 0, &keys),
         Err(EngineError::Batch { .. })
     ));
     assert!(matches!(
-        ClientPreparation::new(plan.clone(), plan.max_batch + 1, &keys),
+        ClientPreparation::new(&model, built.plan.max_batch + 1, &keys),
         Err(EngineError::Batch { .. })
     ));
     let options = BuildOptions {
         trust: Some(TrustLevel::ClientAided),
         ..BuildOptions::default()
     };
-    let other = build(&network(8), &options)
-        .expect("the test network has a plan")
-        .plan;
+    let other = build(&network(8), &options).expect("the test network has a plan");
     assert!(matches!(
-        ClientPreparation::new(Arc::new(other), 1, &keys),
+        ClientPreparation::new(&client_model(&other), 1, &keys),
         Err(EngineError::Unsupported { .. })
     ));
 }
@@ -290,7 +294,7 @@ fn what_cannot_be_prepared_is_refused() {
 fn plans_do_not_tell_sums_of_weights() {
     // With more bits the sum over squares would not fit 32 that way.
     let plan = built(4, Some((5, 5))).plan;
-    for (_, step, linear) in plan.linear_steps() {
+    for (_, step, _) in plan.linear_steps() {
         let (low, high) = (i64::from(step.value.low), i64::from(step.value.high));
         let rounding = -low - high;
         assert!(
@@ -298,7 +302,7 @@ fn plans_do_not_tell_sums_of_weights() {
             "{}: {low}..={high}",
             step.name
         );
-        assert!(linear.shares.is_some());
+        assert!(matches!(step.kind, StepKind::CoefficientLinear(_)));
     }
 }
 
@@ -308,31 +312,33 @@ fn hostile_plans_are_refused() {
     let plan = built(5, None).plan;
     assert!(Plan::from_bytes(&plan.to_bytes()).is_ok());
     let refused = |change: fn(&mut Plan)| {
-        let mut changed = plan.clone();
+        let mut changed = plan.plan().clone();
         change(&mut changed);
-        assert_ne!(changed, plan, "the change changes something");
+        assert_ne!(&changed, plan.plan(), "the change changes something");
         Plan::from_bytes(&changed.to_bytes()).expect_err("a damaged plan is refused")
     };
-    fn linear(plan: &mut Plan) -> &mut pronghorn_plan::LinearPlan {
+    fn linear(plan: &mut Plan) -> &mut CoefficientLinear {
         let step = plan.steps.iter_mut().find_map(|step| match &mut step.kind {
-            StepKind::Linear(linear) => Some(linear),
+            StepKind::CoefficientLinear(linear) => Some(linear),
             _ => None,
         });
         step.expect("the network has a layer")
     }
-    refused(|plan| linear(plan).shares = None);
-    refused(|plan| linear(plan).shares.as_mut().expect("shares").guard_bits = 1);
-    refused(|plan| linear(plan).shares.as_mut().expect("shares").guard_bits = u32::MAX);
-    refused(|plan| linear(plan).shares.as_mut().expect("shares").value_bits += 1);
-    refused(|plan| linear(plan).dropped_bits_a = 70);
+    refused(|plan| linear(plan).shares.guard_bits = 0);
+    refused(|plan| linear(plan).shares.guard_bits = 1);
+    refused(|plan| linear(plan).shares.guard_bits = u32::MAX);
+    refused(|plan| linear(plan).shares.value_bits += 1);
+    refused(|plan| linear(plan).rlwe.dropped_bits_a = 70);
     refused(|plan| plan.trust = TrustLevel::ClientAided);
     refused(|plan| plan.output -= 1);
     refused(|plan| {
-        let activation = plan.steps.iter_mut().find_map(|step| match &mut step.kind {
-            StepKind::Activation(activation) => Some(activation),
+        let kinds = plan.steps.iter_mut().map(|step| &mut step.kind);
+        let ops = kinds.filter_map(|kind| match kind {
+            StepKind::Garbled(garbled) => Some((garbled.ops.clone(), kind)),
             _ => None,
         });
-        activation.expect("the network has activations").protocol = Protocol::Reveal;
+        let (ops, kind) = { ops }.next().expect("the network has activations");
+        *kind = StepKind::Reveal(Reveal { ops });
     });
 }
 
@@ -358,8 +364,7 @@ fn plans_with_huge_windows_are_refused() {
         padding: [padding; 4],
     };
     let max_pool = |window| {
-        StepKind::Activation(ActivationPlan {
-            protocol: Protocol::Garbled,
+        StepKind::Garbled(Garbled {
             ops: vec![ActivationOp::MaxPool { window }],
         })
     };
@@ -417,10 +422,7 @@ fn hostile_messages_are_errors() {
     let inputs = numbers(162, 9);
     let start = || {
         let client = ClientRun::new(model.plan().clone(), &inputs, 1).expect("inputs fit");
-        (
-            client,
-            ServerRun::new(model.clone(), 1).expect("the batch fits"),
-        )
+        (client, ServerRun::new(&model, 1).expect("the batch fits"))
     };
     let (mut client, mut server) = start();
     let count = exchange(&mut client, &mut server).expect("an honest run succeeds");

@@ -119,6 +119,11 @@ impl CheckedPlan {
         self.0.hash
     }
 
+    /// Whether this is a clone of the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// How the value of each step is shared, by step.
     pub fn forms(&self) -> &[ShareForm] {
         &self.0.forms

@@ -106,8 +106,9 @@ impl Plan {
                 length: bytes.len(),
             });
         }
-        let damaged = |error: postcard::Error| PlanError::Damaged {
-            reason: error.to_string(),
+        // The decoder's own words say nothing to users.
+        let damaged = |_: postcard::Error| PlanError::Damaged {
+            reason: "its fields do not decode".into(),
         };
         let (format, _) = postcard::take_from_bytes::<u16>(bytes).map_err(damaged)?;
         if format != FORMAT {

@@ -9,7 +9,7 @@
 //!
 //! # How
 //!
-//! * A residue is centred and cut into signed 16-bit *limbs* with carries ([`lanes`]): two for a
+//! * A residue is centred and cut into signed 16-bit *limbs* with carries (`lanes`): two for a
 //!   modulus below 2^31, up to four for 62 bits. Limbs are only further columns.
 //! * Where the CPU multiplies matrices of bytes (AMX) and weights are of a byte, residues are cut
 //!   into four bytes instead (`bytes`).

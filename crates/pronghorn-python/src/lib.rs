@@ -2,6 +2,7 @@
 //! Users meet `python/pronghorn`; `_native.pyi` there documents what is here.
 
 pub mod array;
+mod fork;
 pub mod machine;
 pub mod model;
 mod network;
@@ -25,6 +26,19 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Any typed error of the core, as its message.
 pub fn native(error: impl std::fmt::Display) -> PyErr {
     NativeError::new_err(error.to_string())
+}
+
+/// The same with what programs read: a name, and whether to try again.
+fn coded(message: String, code: &str, retryable: bool) -> PyErr {
+    Python::attach(|py| {
+        let error = NativeError::new_err(message);
+        let value = error.value(py);
+        let set = value.setattr("code", code);
+        match set.and_then(|()| value.setattr("retryable", retryable)) {
+            Ok(()) => error,
+            Err(other) => other,
+        }
+    })
 }
 
 #[pymodule]

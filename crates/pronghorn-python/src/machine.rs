@@ -5,7 +5,7 @@ use pronghorn_ring::SimdLevel;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::native;
+use crate::{fork, native};
 
 /// Most resident bytes this process ever had (Linux: VmHWM), 0 where unknown.
 #[pyfunction]
@@ -66,6 +66,7 @@ pub fn limit_threads(threads: Option<usize>) -> PyResult<()> {
         return Ok(());
     };
     check(threads)?;
+    fork::compute()?;
     if ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()

@@ -9,7 +9,7 @@ use pronghorn_graph::{
     graph::{Graph, Op, Tensor},
     oracle,
 };
-use pronghorn_plan::{Built, Computation, build, encrypted::schedule::Passes};
+use pronghorn_plan::{Built, TrustLevel, build, planner::schedule::Passes};
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -134,6 +134,7 @@ impl Compiled {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Vec<i32>, usize)> {
         let (values, images) = array::images(inputs, &self.input_shape())?;
+        crate::fork::compute()?;
         let built = self.built.clone();
         let affordable = ORACLE_WORK / built.multiply_adds().max(1);
         let most = (affordable as usize).max(rayon::current_num_threads());
@@ -212,7 +213,7 @@ impl SecureRun {
         let plan = server.plan();
         let started = Instant::now();
         let (mut all, mut done) = (Self::default(), 0);
-        all.integers = in_chunks(watch, values, images, plan.max_batch(), |batch, count| {
+        all.integers = in_chunks(watch, values, images, plan.max_batch, |batch, count| {
             let run = in_process_watched(server, batch, count, &watch.cancel, &mut |now| {
                 watch.report(done as f64 + now.done);
             });
@@ -243,7 +244,7 @@ impl Compiled {
 
     #[getter]
     fn trust(&self) -> &'static str {
-        self.built.plan.trust().name()
+        self.built.plan.trust.name()
     }
 
     #[getter]
@@ -266,17 +267,13 @@ impl Compiled {
         self.built.multiply_adds()
     }
 
-    fn plan_text(&self) -> String {
-        match self.built.computation {
-            Computation::Shares { .. } => self.built.text(),
-            Computation::Encrypted(_) => {
-                format!(
-                    "{}\n{}\n",
-                    self.built.text(),
-                    options::describe(self.passes)
-                )
-            }
+    #[pyo3(signature = (details=false))]
+    fn plan_text(&self, details: bool) -> String {
+        let text = self.built.text(details);
+        if self.built.plan.trust == TrustLevel::Encrypted {
+            return format!("{text}\n{}\n", describe(self.passes));
         }
+        text
     }
 
     fn plan_json(&self) -> String {

@@ -1,6 +1,7 @@
 //! Serving and predicting over TCP.
 
 use std::{
+    mem,
     path::PathBuf,
     sync::{Arc, Mutex},
     thread,
@@ -8,15 +9,17 @@ use std::{
 };
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
-use pronghorn_plan::{Plan, TrustLevel};
+use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_session::{self as session, ConnectOptions, Limits, SessionError};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
-    array, machine,
+    array, coded,
+    fork::{self, Home},
+    machine,
     model::Compiled,
     native,
-    watch::{Callback, Watch, watched},
+    watch::{Callback, Watch, waited, watched},
 };
 
 /// A server of one model.
@@ -24,12 +27,26 @@ use crate::{
 pub struct Server {
     server: Arc<session::Server>,
     running: Mutex<Option<thread::JoinHandle<()>>>,
+    home: Home,
+}
+
+/// What a forked child cannot go on with.
+const SERVED: &str = "serves a model";
+const CONNECTED: &str = "is connected to a server";
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.home.is_left() {
+            // Its threads are the parent's: nothing here may end it.
+            mem::forget(self.server.clone());
+        }
+    }
 }
 
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log))]
+    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         compiled: &Compiled,
@@ -42,7 +59,11 @@ impl Server {
         prepare_bytes: u64,
         store: Option<PathBuf>,
         log: Option<Py<PyAny>>,
+        hello_timeout: f64,
+        keep_alive: Option<f64>,
+        max_connections_per_address: Option<usize>,
     ) -> PyResult<Self> {
+        fork::check()?;
         machine::limit_threads(threads)?;
         let limits = Limits {
             max_clients,
@@ -50,12 +71,15 @@ impl Server {
             max_prepared: prepare,
             max_prepared_bytes: prepare_bytes,
             idle_timeout: seconds(idle_timeout)?,
+            hello_timeout: seconds(hello_timeout)?,
+            keep_alive: keep_alive.map(seconds).transpose()?,
+            max_connections_per_address,
             ..Limits::default()
         };
         let mut server =
-            session::Server::bind(listen, compiled.server(), limits).map_err(native)?;
+            session::Server::bind(listen, compiled.server(), limits).map_err(advised)?;
         if let Some(directory) = store {
-            server = server.with_store(&directory).map_err(native)?;
+            server = server.with_store(&directory).map_err(advised)?;
         }
         if let Some(log) = log {
             // A logger that raises has nobody to tell: its exception is printed by Python.
@@ -70,6 +94,7 @@ impl Server {
         Ok(Self {
             server: Arc::new(server),
             running: Mutex::new(None),
+            home: Home::here(),
         })
     }
 
@@ -84,7 +109,7 @@ impl Server {
         loop {
             py.detach(|| thread::sleep(Duration::from_millis(100)));
             if let Err(interrupt) = py.check_signals() {
-                self.stop(py);
+                self.stop(py)?;
                 return Err(interrupt);
             }
             let running = self.running.lock().map_err(native)?;
@@ -96,6 +121,8 @@ impl Server {
 
     /// Serves on a thread of its own.
     fn start(&self) -> PyResult<()> {
+        self.home.check(SERVED)?;
+        fork::compute()?;
         let mut running = self.running.lock().map_err(native)?;
         if running.is_none() {
             let server = self.server.clone();
@@ -105,7 +132,8 @@ impl Server {
     }
 
     /// Ends all sessions and waits for them.
-    fn stop(&self, py: Python<'_>) {
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.home.check(SERVED)?;
         py.detach(|| {
             self.server.stop();
             let thread = self
@@ -118,6 +146,7 @@ impl Server {
                 let _ = thread.join();
             }
         });
+        Ok(())
     }
 }
 
@@ -125,8 +154,18 @@ impl Server {
 #[pyclass(frozen)]
 pub struct Client {
     client: Arc<Mutex<session::Client>>,
-    plan: Arc<Plan>,
+    plan: CheckedPlan,
     watch: Arc<Watch>,
+    home: Home,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.home.is_left() {
+            // The connection is the parent's: no goodbye may be said on it here.
+            mem::forget(self.client.clone());
+        }
+    }
 }
 
 #[pymethods]
@@ -161,18 +200,23 @@ impl Client {
             ..defaults
         };
         let address = address.to_owned();
-        let client = watched(py, Callback::none(), &watch, move |_| {
+        let client = waited(py, &watch, move |_| {
             session::Client::connect(&address, options).map_err(advised)
         })?;
         Ok(Self {
             plan: client.plan().clone(),
             client: Arc::new(Mutex::new(client)),
             watch,
+            home: Home::here(),
         })
     }
 
-    fn plan_text(&self) -> String {
-        self.plan.to_string()
+    #[pyo3(signature = (details=false))]
+    fn plan_text(&self, details: bool) -> String {
+        match details {
+            true => format!("{:#}", self.plan),
+            false => self.plan.to_string(),
+        }
     }
 
     fn plan_json(&self) -> String {
@@ -201,6 +245,7 @@ impl Client {
         images: usize,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        self.home.check(CONNECTED)?;
         let client = self.client.clone();
         let callback = Callback::new(progress, images);
         let stats = watched(py, callback, &self.watch, move |watch| {
@@ -225,6 +270,9 @@ impl Client {
 
     /// Ends that; where a prediction goes on in another thread, with that.
     fn end_refill(&self, py: Python<'_>) -> PyResult<()> {
+        if self.home.is_left() {
+            return Ok(());
+        }
         py.detach(|| match self.client.try_lock() {
             Ok(mut client) => client.keep_prepared(0, None).map_err(advised),
             Err(_) => Ok(()),
@@ -242,6 +290,9 @@ impl Client {
 
     /// Why they are no longer prepared; told once.
     fn refill_error(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        if self.home.is_left() {
+            return Ok(None);
+        }
         let error = self.with(py, |client| {
             Ok(client.refill().and_then(session::Refill::take_error))
         })?;
@@ -255,6 +306,7 @@ impl Client {
         inputs: PyReadonlyArrayDyn<'py, f32>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Bound<'py, PyArrayDyn<f32>>, Bound<'py, PyDict>)> {
+        self.home.check(CONNECTED)?;
         let (values, images) = array::images(&inputs, &self.input_shape())?;
         let client = self.client.clone();
         let callback = Callback::new(progress, images);
@@ -279,6 +331,7 @@ impl Client {
         py: Python<'_>,
         act: impl FnOnce(&mut session::Client) -> Result<T, SessionError> + Send,
     ) -> PyResult<T> {
+        self.home.check(CONNECTED)?;
         py.detach(|| {
             let mut client = self.client.lock().map_err(native)?;
             act(&mut client).map_err(advised)
@@ -301,7 +354,7 @@ fn stats_dict<'py>(py: Python<'py>, found: &session::Stats) -> PyResult<Bound<'p
 
 /// A session's error with what a client's user can do about it.
 fn advised(error: SessionError) -> PyErr {
-    native(in_words(&error))
+    coded(in_words(&error), error.reason(), error.is_retryable())
 }
 
 fn in_words(error: &SessionError) -> String {

@@ -1,7 +1,7 @@
 //! The options of a plan, by the names that users give them.
 
 use numpy::PyReadonlyArrayDyn;
-use pronghorn_plan::{BuildOptions, Engine, cost::Objective, encrypted::schedule::Passes};
+use pronghorn_plan::{BuildOptions, Engine, objective::Objective, planner::schedule::Passes};
 use pyo3::prelude::*;
 
 use crate::{array, native};

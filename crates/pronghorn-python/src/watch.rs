@@ -12,7 +12,7 @@ use std::{
 
 use pyo3::prelude::*;
 
-use crate::native;
+use crate::{fork, native};
 
 /// How often a waiting thread looks for signals and reports progress.
 const TICK: Duration = Duration::from_millis(50);
@@ -76,7 +76,7 @@ impl Callback {
     }
 }
 
-/// Runs `work` on a thread of its own without the interpreter. An interrupt, or an exception of the callback, sets
+/// Runs `work`, which computes, on a thread of its own without the interpreter. An interrupt, or an exception of the callback, sets
 /// [`Watch::cancel`], and is raised once the work has ended, or after [`PATIENCE`].
 pub fn watched<T: Send + 'static>(
     py: Python<'_>,
@@ -84,7 +84,18 @@ pub fn watched<T: Send + 'static>(
     watch: &Arc<Watch>,
     work: impl FnOnce(&Watch) -> PyResult<T> + Send + 'static,
 ) -> PyResult<T> {
+    fork::compute()?;
     run(py, callback, watch, PATIENCE, work)
+}
+
+/// The same for `work` that computes nothing.
+pub fn waited<T: Send + 'static>(
+    py: Python<'_>,
+    watch: &Arc<Watch>,
+    work: impl FnOnce(&Watch) -> PyResult<T> + Send + 'static,
+) -> PyResult<T> {
+    fork::check()?;
+    run(py, Callback::none(), watch, PATIENCE, work)
 }
 
 /// The same for `work` that cannot be cancelled: an interrupt is raised at once, the work goes on unheard, and its result
@@ -93,6 +104,7 @@ pub fn abandonable<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> PyResult<T> + Send + 'static,
 ) -> PyResult<T> {
+    fork::compute()?;
     let watch = Arc::default();
     run(py, Callback::none(), &watch, Duration::ZERO, |_| work())
 }

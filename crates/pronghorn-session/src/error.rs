@@ -416,7 +416,7 @@ impl SessionError {
             ),
             Self::Frame(FrameError::Closed | FrameError::Truncated { .. } | FrameError::Io(_)) => {
                 Some(
-                    "the server was stopped or failed, or the network in between: its log says which; connect again once it runs",
+                    "the server or the network in between has ended the connection: connect again once the server runs",
                 )
             }
             Self::Frame(_) | Self::Message { .. } | Self::Handshake { .. } | Self::Plan(_) => {

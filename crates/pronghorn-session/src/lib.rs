@@ -19,7 +19,7 @@
 //! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes) | 64 KiB |
 //! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`), prepared batches a client `u32`, name of the store of them (16 bytes) | 64 KiB |
 //! | 3 | `PlanRequest` | client | empty | 0 |
-//! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 16 MiB |
+//! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 1 MiB |
 //! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of a preparation (0, or 1 and 16 bytes) | 64 KiB |
 //! | 6 | `Data` | both | one message of the machines | [`Machine::max_incoming`] |
 //! | 7 | `Done` | both | postcard: images of the batch `u32`, images left (0, or 1 and `u64`; 0 from a client), then the transcript's digest (32 bytes) | 64 KiB |
@@ -60,6 +60,14 @@
 //! the line or a proxy changed something: the batch ends with [`SessionError::Damaged`], nothing of it is used or kept, and a
 //! new connection may try again.
 //!
+//! # Rest
+//!
+//! Between batches a client may be silent for as long as the server keeps connections ([`Limits::keep_alive`]). The server then
+//! sends `Error` of code 13 ([`ErrorCode::Idle`]) and closes. Whatever crosses that on the line was not read. A client that was
+//! connected by its address connects again and begins once more; halves of a preparation that it has named are lost.
+//!
+//! # Errors and bounds
+//!
 //! Either side sends `Error` at any time and closes. The server refuses another version, another trust
 //! level than its plan's and another plan than the client expects; the client checks all three again,
 //! recomputes the hash from the plan it decoded, and validates the plan. A frame of an unknown kind, out of
@@ -77,7 +85,8 @@
 //!
 //! A session has one thread and a writer thread behind a channel of two messages, so that the next message is
 //! computed while the last is sent. Reading ahead is left to the kernel's socket buffers. A server bounds its
-//! sessions, and the memory of the batches that run at once ([`Limits`]).
+//! sessions, the connections of an address, and the memory of the batches that run at once ([`Limits`]). A connection takes
+//! a place once its hello is read; every refusal is an `Error` frame.
 //!
 //! [`Machine::max_incoming`]: pronghorn_engine::Machine::max_incoming
 
@@ -90,6 +99,7 @@ mod limits;
 mod link;
 pub mod message;
 mod quota;
+mod reason;
 mod refill;
 mod server;
 pub mod store;

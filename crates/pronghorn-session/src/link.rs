@@ -208,7 +208,7 @@ impl Link {
     pub(crate) fn rest(&mut self, rest: Duration) -> Result<(), SessionError> {
         self.reader.get_mut().allow(rest, rest);
         let begun = match self.reader.fill_buf() {
-            Ok(bytes) if bytes.is_empty() => Err(FrameError::Closed),
+            Ok([]) => Err(FrameError::Closed),
             begun => begun.map(drop).map_err(FrameError::from),
         };
         begun.map_err(|error| self.check_stop().err().unwrap_or(error.into()))

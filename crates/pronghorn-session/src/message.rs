@@ -144,8 +144,9 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
 /// When the bytes are not exactly one such message.
 pub fn decode<M: DeserializeOwned>(kind: Kind, payload: &[u8]) -> Result<M, SessionError> {
     let damaged = |reason: String| SessionError::Message { kind, reason };
-    let (message, rest) =
-        postcard::take_from_bytes(payload).map_err(|error| damaged(error.to_string()))?;
+    // The decoder's own words say nothing to users.
+    let (message, rest) = postcard::take_from_bytes(payload)
+        .map_err(|_| damaged("its fields do not decode".into()))?;
     if rest.is_empty() {
         Ok(message)
     } else {

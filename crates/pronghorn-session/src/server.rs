@@ -243,7 +243,13 @@ impl Server {
             return;
         };
         thread::scope(|scope| {
-            scope.spawn(|| self.partings.see_off(&self.stopping));
+            let parting = thread::Builder::new().name("pronghorn refusals".into());
+            let seen_off = || self.partings.see_off(&self.stopping);
+            if let Err(error) = parting.spawn_scoped(scope, seen_off) {
+                self.log(&format!(
+                    "refused clients may not hear why: no thread: {error}"
+                ));
+            }
             let mut failing = false;
             while !self.stopping.load(Ordering::SeqCst) {
                 match listener.accept() {
@@ -297,7 +303,7 @@ impl Server {
         client: SocketAddr,
     ) {
         if self.stopping.load(Ordering::SeqCst) {
-            return;
+            return self.partings.refuse(stream, &SessionError::Stopping);
         }
         // Small messages must not wait for more; where the option is missing they do.
         let _ = stream.set_nodelay(true);

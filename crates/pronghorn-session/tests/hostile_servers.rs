@@ -48,7 +48,7 @@ fn connecting_fails(server: impl FnOnce(&mut TcpStream) + Send) -> SessionError 
 
 fn hello_of(plan: &Plan) -> ServerHello {
     ServerHello {
-        trust: plan.trust(),
+        trust: plan.trust,
         plan_hash: plan.hash(),
         plan_length: plan.to_bytes().len() as u32,
         max_batch: 100,
@@ -115,7 +115,7 @@ fn another_trust_level_is_refused_in_hello_and_plan() {
     ));
     let other = Plan {
         trust: TrustLevel::TwoParty,
-        ..plan
+        ..plan.plan().clone()
     };
     let hello = ServerHello {
         trust: TrustLevel::ClientAided,

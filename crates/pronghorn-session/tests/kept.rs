@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, process, sync::Arc};
 
 use common::*;
 use pronghorn_engine::ServerModel;
-use pronghorn_plan::{Built, Engine, TrustLevel, cost, slots};
+use pronghorn_plan::{Built, Engine, TrustLevel, cost};
 use pronghorn_session::{Client, ConnectOptions, Server, in_process};
 
 /// A directory of a test's own.
@@ -109,7 +109,7 @@ fn polynomials_are_published_once() {
 #[test]
 fn keys_for_slots_are_sent_once() {
     let case = Case::new(Engine::Slot, "keys");
-    let keys = slots::key_bytes(&case.built.plan);
+    let keys = case.built.plan.slot_key_bytes();
     let running = case.serve(&case.built);
     let first = case.predicts(&running);
     let second = case.predicts(&running);

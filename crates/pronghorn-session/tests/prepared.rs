@@ -15,8 +15,8 @@ use std::{
 };
 
 use common::*;
-use pronghorn_engine::{ClientKeys, ClientPreparation, Machine, ServerModel, Want};
-use pronghorn_plan::{Plan, TrustLevel, cost};
+use pronghorn_engine::{ClientModel, ClientPreparation, Connection, Machine, ServerModel, Want};
+use pronghorn_plan::{CheckedPlan, TrustLevel, cost};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, Limits, Prediction, Server, SessionError,
     frame::{Kind, MAX_HANDSHAKE},
@@ -59,7 +59,7 @@ fn shares() -> Arc<ServerModel> {
     Arc::new(ServerModel::new(&built).expect("weights fit the plan"))
 }
 
-fn plan() -> Arc<Plan> {
+fn plan() -> CheckedPlan {
     shares().plan().clone()
 }
 
@@ -365,9 +365,10 @@ fn asks_to_prepare(raw: &mut Raw, name: Name) {
 }
 
 /// Prepares a batch of 3; from message `tampered` on, what the client sends is changed. Whether the server went along.
-fn prepares(raw: &mut Raw, keys: &ClientKeys, name: Name, tampered: usize) -> bool {
+fn prepares(raw: &mut Raw, keys: &Connection, name: Name, tampered: usize) -> bool {
     asks_to_prepare(raw, name);
-    let mut machine = ClientPreparation::new(plan(), 3, keys).expect("the batch fits");
+    let model = Arc::new(ClientModel::new(plan()).expect("the plan can be followed"));
+    let mut machine = ClientPreparation::new(&model, 3, keys).expect("the batch fits");
     let mut sent = 0;
     loop {
         match machine.want() {
@@ -411,7 +412,7 @@ fn a_name_is_good_for_one_batch() {
         let (first, second) = (Name([1; 16]), Name([2; 16]));
         let (mut raw, hello) = greeted(address);
         assert_eq!(hello.prepared_batches, 16);
-        let keys = ClientKeys::default();
+        let keys = Connection::default();
         assert!(prepares(&mut raw, &keys, first, NEVER));
         assert!(prepares(&mut raw, &keys, second, NEVER));
         assert!(begins(&mut raw, 3, first));
@@ -453,7 +454,7 @@ fn other_names_are_of_no_use() {
         for byte in [0, 0xff, b'/', b'.'] {
             assert!(!begins(&mut greeted(address).0, 3, Name([byte; 16])));
         }
-        let keys = ClientKeys::default();
+        let keys = Connection::default();
         let (mut raw, _) = greeted(address);
         assert!(prepares(&mut raw, &keys, Name([1; 16]), NEVER));
         // Of 3 images, named for 2: it is lost.
@@ -480,7 +481,7 @@ fn a_failed_check_destroys_what_was_prepared() {
         let mut good = connect(&running, None);
         good.prepare(3, |_| {}).expect("it can be prepared");
         let (mut raw, _) = greeted(address);
-        let keys = ClientKeys::default();
+        let keys = Connection::default();
         assert!(prepares(&mut raw, &keys, Name([1; 16]), NEVER));
         assert!(prepares(&mut raw, &keys, Name([2; 16]), NEVER));
         // The set-up is made: the first message is of OTs.

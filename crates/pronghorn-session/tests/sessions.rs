@@ -151,10 +151,10 @@ fn a_known_plan_is_not_sent_again() {
         ..options()
     };
     let client = Client::connect(&address, options).expect("a good client");
-    assert!(Arc::ptr_eq(client.plan(), &plan));
+    assert!(client.plan().is_same(&plan));
     predicts(client);
     let other = ConnectOptions {
-        plan: Some(Arc::new(mock_plan())),
+        plan: Some(mock_plan()),
         ..common::options()
     };
     predicts(Client::connect(&address, other).expect("another plan is replaced"));

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _native
-from pronghorn.errors import PronghornError
+from pronghorn.errors import PronghornError, of_core
 
 Floats = npt.NDArray[np.float32]
 Progress = Callable[[float, int], None]
@@ -25,7 +25,7 @@ def native_errors(kind: type[PronghornError]) -> Iterator[None]:
     try:
         yield
     except _native.NativeError as error:
-        raise kind(str(error)) from error
+        raise of_core(kind, error) from error
 
 
 class Shaped(ABC):

@@ -17,9 +17,13 @@ class Plan(Shaped):
         self._compiled = compiled
 
     def __str__(self) -> str:
-        """The plan as a table: each step with engine, parameters, security, bytes and predicted
-        time."""
+        """The plan as a table of at most 120 columns: each step with protocol, ring and bytes, then
+        bytes, rounds and predicted seconds."""
         return self._compiled.plan_text()
+
+    def details(self) -> str:
+        """The table, and ranges, share forms and all parameters of each step."""
+        return self._compiled.plan_text(True)
 
     def __repr__(self) -> str:
         """Trust level and hash."""

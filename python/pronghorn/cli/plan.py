@@ -21,6 +21,7 @@ def plan(
     model_options: ModelOptions,
     preparation: Preparation,
     as_json: JsonOption = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show ranges and all parameters, too.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan here, as it is hashed and sent.")
     ] = None,
@@ -34,4 +35,5 @@ def plan(
         made = loaded.plan()
     if out is not None:
         write(out, lambda: made.save(out))
-    print(made.to_json() if as_json else made)
+    text = made.details() if verbose else str(made)
+    print(made.to_json() if as_json else text)

@@ -16,6 +16,7 @@ import pronghorn
 from pronghorn import _trust
 from pronghorn._model import Stats
 from pronghorn._network import Client
+from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._security import security_bits
 from pronghorn.cli.inputs import Labels, check_range, classes_only, labels_of, read_names
@@ -31,7 +32,7 @@ from pronghorn.cli.options import (
 )
 from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared
 from pronghorn.cli.progress import Bar, progress_bar
-from pronghorn.cli.results import Outcome, Results, check_writable, save, write
+from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
 from pronghorn.cli.spread import spread
 from pronghorn.errors import InputWarning
@@ -47,7 +48,7 @@ class Connection:
         str | None, typer.Option(metavar="HASH", help="Refuse any other plan: all 64 digits that the server prints.")
     ] = None
     store: StoreOption = None
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Longest wait for the server.")] = 60.0
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time without a byte from or to the server until it is given up.")] = 60.0
     threads: ThreadsOption = None
 
     def open(self) -> Client:
@@ -130,12 +131,13 @@ def predict(
     level = _trust.require(connection.trust)
     if exit_with_stdin:
         end_with_stdin()
-    if wanted.out is not None:
-        check_writable(wanted.out)
+    output = None if wanted.out is None else OutputFile(wanted.out)
     names = read_names(wanted.names)
     with connection.open() as client, progress_bar() as bar:
         plan = json.loads(client.plan_json())
         batch = _read(inputs, client, plan["finish"], wanted, preparation)
+        if output is not None:
+            output.reserve(len(batch.images), client.output_shape)
         prepared = prepare_now(client, len(batch.images), bar) if prepare else None
         if prepare and (connection.store is not None or repeat > 1):
             keep_prepared(client, prepare, len(batch.images))
@@ -143,16 +145,17 @@ def predict(
         if prepare and connection.store is not None:
             wait_prepared(client, bar)
         plan_hash, plan_text = client.plan_hash, client.plan_text(details=True)
-    out = wanted.out
-    if out is not None:
-        write(out, lambda: save(out, found))
+    # Results that cannot be written are printed, all of them.
+    unwritten = None if output is None else output.write(found)
     results = Results(batch.titles, found, wanted.top, names)
     outcome = Outcome(level, plan_hash, results, batch.accuracy(found), runs, prepared)
     if as_json:
         shown = {"plan": plan, "security_bits": security_bits(plan_text)} if with_plan else {}
         print(json.dumps({**outcome.json(), **shown}))
     else:
-        outcome.print(out)
+        outcome.print(wanted.out, len(batch.images) if unwritten is not None else SHOWN)
+    if unwritten is not None:
+        raise unwritten
 
 
 def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Batch:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pronghorn import _native
 from pronghorn._model import Stats
 from pronghorn._outputs import Predictions
@@ -49,13 +47,13 @@ class Results:
         results = [{"input": title, **self._entry(index)} for index, title in enumerate(self._titles)]
         return {"outputs": self._found.kind, **classes, "results": results}
 
-    def print(self, out: Path | None) -> None:
-        """For people: the first images; `out` is the file that has all."""
+    def print(self, out: Path | None, shown: int) -> None:
+        """For people: the first `shown` images; `out` is the file that has all."""
         count = len(self._titles)
-        for index, title in enumerate(self._titles[:SHOWN]):
+        for index, title in enumerate(self._titles[:shown]):
             print(f"{title}: {self._line(index)}")
-        if count > SHOWN:
-            print(f"and {count - SHOWN} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
+        if count > shown:
+            print(f"and {count - shown} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
 
     def _entry(self, index: int) -> Record:
         """One image's result: classes or labels with probabilities, a class, or values."""
@@ -125,11 +123,11 @@ class Outcome:
             **self.results.json(),
         }
 
-    def print(self, out: Path | None) -> None:
+    def print(self, out: Path | None, shown: int) -> None:
         """For people: results on standard output, the rest on standard error."""
         last = self.runs[-1]
         self._print_preparation(last)
-        self.results.print(out)
+        self.results.print(out, shown)
         if self.accuracy is not None:
             print(f"accuracy: {100 * self.accuracy:.2f} %")
         sent, received = last.bytes_sent / last.images, last.bytes_received / last.images
@@ -165,27 +163,6 @@ def _warn_of_clamping(stats: Stats) -> None:
             f"{stats.clamped_activations / stats.images:.3g} activations an image were beyond the ranges of the "
             "server's samples and clamped: many mean that its samples do not represent these inputs"
         )
-
-
-def check_writable(path: Path) -> None:
-    """Refuses before the run a file that could not be written after it.
-
-    Raises:
-        InputError: another kind of file, or no such folder.
-    """
-    if path.suffix not in (".npy", ".npz"):
-        raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs, classes and probabilities)")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
-
-
-def save(path: Path, found: Predictions) -> None:
-    """Writes outputs, and to npz classes and probabilities where there are any."""
-    if path.suffix == ".npy":
-        np.save(path, found.outputs)
-        return
-    arrays = {"outputs": found.outputs, "classes": found.classes, "probabilities": found.probabilities}
-    np.savez(path, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})
 
 
 def write(path: Path, content: Callable[[], object]) -> None:

@@ -38,8 +38,27 @@ class Limits:
         None
     )
     idle_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Time until a silent session ends.")
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time that a client may be silent within a prediction.")
     ] = 60.0
+    keep_alive: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            help="Time that a connection may rest between predictions (default: as --idle-timeout).",
+        ),
+    ] = None
+    hello_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time that a new connection has for its hello.")
+    ] = 5.0
+    max_connections: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Most connections of one address (default: half of --max-clients, at least 2; no limit on loopback).",
+        ),
+    ] = None
     threads: ThreadsOption = None
     prepare: Annotated[
         int,
@@ -97,6 +116,9 @@ def _bind(model: Model, listen: str, limits: Limits) -> Server:
         max_clients=limits.max_clients,
         max_images_per_client=limits.max_images,
         idle_timeout=limits.idle_timeout,
+        keep_alive=limits.keep_alive,
+        hello_timeout=limits.hello_timeout,
+        max_connections_per_address=limits.max_connections,
         threads=limits.threads,
         prepare=limits.prepare,
         prepare_bytes=limits.prepare_bytes,

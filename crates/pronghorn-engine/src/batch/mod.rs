@@ -92,7 +92,7 @@ impl Layer {
     pub fn share_encoding(&self) -> Option<ShareEncoding> {
         match &self.answers {
             Answers::Values(_) => None,
-            Answers::Shares(encoding) => Some(encoding.clone()),
+            Answers::Shares(encoding) => Some(*encoding),
         }
     }
 

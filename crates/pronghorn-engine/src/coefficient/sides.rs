@@ -64,7 +64,7 @@ impl Side for ClientSide {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         let input = first(inputs).into_words(&self.shape.step)?;
-        let publication = at.connection.kept::<Kept<ClientPublication>>().get();
+        let publication = ClientPublication::of(at.connection);
         let missing = || EngineError::Unsupported {
             step: self.shape.step.clone(),
             reason: "its published polynomials are missing",

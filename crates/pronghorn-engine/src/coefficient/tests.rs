@@ -8,8 +8,10 @@ use pronghorn_graph::{
 };
 use pronghorn_he::rlwe;
 use pronghorn_plan::{
-    Engine, LinearPlan, Part, Plan, ShareBits, Step, StepKind, TrustLevel, WordSize,
-    coefficient::Layout, cost::PUBLICATION_GRANT, plan::FORMAT,
+    CheckedPlan, Plan, Rlwe, ShareBits, Step, StepKind, TrustLevel, WordSize,
+    cost::PUBLICATION_GRANT,
+    plan::FORMAT,
+    steps::linear::coefficient::{CoefficientLinear, Layout},
 };
 use pronghorn_ring::{
     Prime, SimdLevel, Word, bits,
@@ -24,18 +26,16 @@ use super::{
     client::CoefficientClient,
     product::{Weights, multiply_reference},
     publication::{
-        self, Bound, ClientPublication, Layer, Polynomials, PublicationClient, PublicationServer,
-        ServerPublication, Slot,
+        self, Bound, ClientPublication, Offered, Polynomials, PublicationClient, ServerPublication,
     },
     server::{CoefficientServer, PreparedLayer},
 };
 use crate::{
+    connection::{Connection, Kept, Shelf},
     error::EngineError,
-    exchange::{
-        Exchange,
-        tests::{assert_table, names},
-    },
+    exchange::tests::{assert_table, names},
     machine::{Machine, StepMachine, Want},
+    protocol::Prelude,
     share::{Batch, Share},
 };
 
@@ -162,13 +162,22 @@ fn weights_that_may_overflow_are_refused() {
 const VALUE_BITS: u32 = 20;
 const GUARD_BITS: u32 = 2;
 
-/// A plan of linear steps that all read the input, with shares of 20 bits and two guard bits.
-fn plan(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
+/// A plan of linear steps that all read the input, with two guard bits; the last one is opened.
+fn plan(geometry: &ConvGeometry, word: WordSize, steps: usize) -> CheckedPlan {
+    CheckedPlan::new(unchecked(geometry, word, steps)).expect("the plan is valid")
+}
+
+fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
+    let value_bits = match word {
+        WordSize::U32 => 8,
+        WordSize::U64 => VALUE_BITS,
+    };
+    // With room for the errors of guard bits.
     let value = |shape: Vec<usize>| ValueSpec {
         shape,
         fraction_bits: 0,
-        low: -(1 << (VALUE_BITS - 1)),
-        high: (1 << (VALUE_BITS - 1)) - 1,
+        low: -(1 << (value_bits - 1)) + 2,
+        high: (1 << (value_bits - 1)) - 3,
     };
     let [height, width] = geometry.output().unwrap();
     let (input, output) = (
@@ -183,27 +192,19 @@ fn plan(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         WordSize::U32 => (30, 2048),
         WordSize::U64 => (44, 2048),
     };
-    let linear = LinearPlan {
-        engine: Engine::Coefficient,
+    let linear = CoefficientLinear {
         geometry: geometry.clone(),
-        word,
-        degree,
-        modulus: largest_ntt_prime(prime, degree).unwrap(),
-        scale_log: 0,
-        dropped_bits: 1,
-        dropped_bits_a: 0,
-        parts: vec![Part {
-            left_shift: 0,
-            low: output.low,
-            high: output.high,
-        }],
-        shares: Some(ShareBits {
-            value_bits: match word {
-                WordSize::U32 => 8,
-                WordSize::U64 => VALUE_BITS,
-            },
+        rlwe: Rlwe {
+            word,
+            degree,
+            modulus: largest_ntt_prime(prime, degree).unwrap(),
+            dropped_bits: 1,
+            dropped_bits_a: 0,
+        },
+        shares: ShareBits {
+            value_bits,
             guard_bits: GUARD_BITS,
-        }),
+        },
     };
     let first = Step {
         name: "x".into(),
@@ -213,8 +214,14 @@ fn plan(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
     };
     let step = |index: usize| Step {
         name: format!("layer {index}"),
-        kind: StepKind::Linear(linear.clone()),
+        kind: StepKind::CoefficientLinear(linear.clone()),
         inputs: vec![0],
+        value: output.clone(),
+    };
+    let open = Step {
+        name: "result".into(),
+        kind: StepKind::Open,
+        inputs: vec![steps],
         value: output.clone(),
     };
     Plan {
@@ -223,8 +230,9 @@ fn plan(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         trust: TrustLevel::TwoParty,
         steps: std::iter::once(first)
             .chain((1..=steps).map(step))
+            .chain([open])
             .collect(),
-        output: steps,
+        output: steps + 1,
         finish: Vec::new(),
         max_batch: 16,
     }
@@ -243,49 +251,83 @@ fn small_geometry() -> ConvGeometry {
     }
 }
 
-fn linear_of(plan: &Plan, index: usize) -> &LinearPlan {
+fn shape_of(plan: &CheckedPlan, index: usize) -> Shape {
     match &plan.steps[index].kind {
-        StepKind::Linear(linear) => linear,
+        StepKind::CoefficientLinear(linear) => Shape::new(linear, &plan.compiled(index)).unwrap(),
         _ => panic!("step {index} is linear"),
     }
 }
 
-fn prepared<W: Word>(plan: &Plan, index: usize, seed: u64) -> Arc<PreparedLayer<W>> {
-    let linear = linear_of(plan, index);
-    let weights = layer(&linear.geometry, seed, false);
-    Arc::new(PreparedLayer::new(&weights, linear, &plan.steps[index]).unwrap())
+fn prepared<W: Word>(plan: &CheckedPlan, index: usize, seed: u64) -> Arc<PreparedLayer<W>> {
+    let shape = shape_of(plan, index);
+    let weights = layer(&shape.linear.geometry, seed, false);
+    Arc::new(PreparedLayer::new(&weights, &shape).unwrap())
 }
 
 /// The layers of a plan, with weights of a seed.
-fn layers(plan: &Plan, seed: u64) -> Vec<Option<Layer>> {
-    let layer = |index: usize| {
-        let linear = (index > 0).then(|| linear_of(plan, index))?;
-        Some(match linear.rlwe.word {
-            WordSize::U32 => Layer::U32(prepared(plan, index, seed)),
-            WordSize::U64 => Layer::U64(prepared(plan, index, seed)),
-        })
-    };
-    (0..plan.steps.len()).map(layer).collect()
+fn layers(plan: &CheckedPlan, seed: u64) -> Shelf {
+    let shelf = Shelf::default();
+    let layers: publication::Layers = shelf.at(0);
+    for (index, _, rlwe) in plan.linear_steps() {
+        match rlwe.word {
+            WordSize::U32 => layers.add(index, prepared::<u32>(plan, index, seed)),
+            WordSize::U64 => layers.add(index, prepared::<u64>(plan, index, seed)),
+        }
+    }
+    shelf
+}
+
+type Exchanging = Box<dyn Machine<Error = EngineError> + Send>;
+
+/// The machine of a prelude before a batch of so many images.
+fn started(prelude: Option<Box<dyn Prelude>>, connection: &Connection, batch: usize) -> Exchanging {
+    let prelude = prelude.expect("the plan publishes");
+    let machine = prelude.start(connection, batch).unwrap();
+    machine.expect("nothing was published yet")
+}
+
+fn server(
+    plan: &CheckedPlan,
+    weights: u64,
+    secret: [u8; 32],
+    connection: &Connection,
+    batch: usize,
+) -> Exchanging {
+    let secret = Arc::new(Seed::from_bytes(secret));
+    let prelude = publication::server_prelude(plan, &layers(plan, weights), &secret);
+    started(prelude, connection, batch)
+}
+
+fn client(plan: &CheckedPlan, connection: &Connection) -> Exchanging {
+    started(publication::client_prelude(plan), connection, 2)
 }
 
 struct Parties {
-    client: Exchange<PublicationClient>,
-    server: Exchange<PublicationServer>,
-    slots: (Slot<ClientPublication>, Slot<ServerPublication>),
+    client: Exchanging,
+    server: Exchanging,
+    slots: (Kept<ClientPublication>, Kept<ServerPublication>),
 }
 
-fn parties(plan: &Plan, weights: u64, secret: [u8; 32]) -> Parties {
-    let slots = (Slot::default(), Slot::default());
+fn parties(plan: &CheckedPlan, weights: u64, secret: [u8; 32]) -> Parties {
+    offering(plan, weights, secret, None)
+}
+
+/// Parties whose client has a publication of an earlier connection for so many images.
+fn offering(
+    plan: &CheckedPlan,
+    weights: u64,
+    secret: [u8; 32],
+    offered: Option<(ClientPublication, usize)>,
+) -> Parties {
+    let connections = [Connection::default(), Connection::default()];
+    if let Some((publication, images)) = offered {
+        let kept: Kept<Offered> = connections[0].kept();
+        kept.put_for(Offered(publication), images);
+    }
     Parties {
-        client: PublicationClient::new(plan, 2, None, slots.0.clone()).unwrap(),
-        server: PublicationServer::new(
-            plan,
-            2,
-            layers(plan, weights),
-            Arc::new(Seed::from_bytes(secret)),
-            slots.1.clone(),
-        ),
-        slots,
+        client: client(plan, &connections[0]),
+        server: server(plan, weights, secret, &connections[1], 2),
+        slots: (connections[0].kept(), connections[1].kept()),
     }
 }
 
@@ -328,12 +370,12 @@ fn exchange_with(
 }
 
 fn published(
-    plan: &Plan,
+    plan: &CheckedPlan,
     weights: u64,
     secret: [u8; 32],
 ) -> (ClientPublication, ServerPublication) {
     let mut parties = parties(plan, weights, secret);
-    exchange(&mut parties.client, &mut parties.server).unwrap();
+    exchange(parties.client.as_mut(), parties.server.as_mut()).unwrap();
     let (client, server) = parties.slots;
     (client.get().unwrap(), server.get().unwrap())
 }
@@ -379,11 +421,8 @@ fn a_stored_publication_serves_where_the_secret_is_the_same() {
     let plan = plan(&small_geometry(), WordSize::U64, 1);
     let (stored, _) = published(&plan, 1, [7; 32]);
     for (secret, sent) in [([7; 32], false), ([8; 32], true)] {
-        let mut parties = parties(&plan, 1, secret);
-        let offered = Some((stored.clone(), 5));
-        let slot = parties.slots.0.clone();
-        parties.client = PublicationClient::new(&plan, 2, offered, slot).unwrap();
-        exchange(&mut parties.client, &mut parties.server).unwrap();
+        let mut parties = offering(&plan, 1, secret, Some((stored.clone(), 5)));
+        exchange(parties.client.as_mut(), parties.server.as_mut()).unwrap();
         let (client, server) = (
             parties.slots.0.take().unwrap(),
             parties.slots.1.take().unwrap(),
@@ -403,25 +442,15 @@ fn request(epoch: &[u8; 32], seed: &[u8; 32], images: u32, wanted: u8) -> Vec<u8
 }
 
 /// What is left of the difference of two publications without `(f - f') a`: nothing where both hide behind the same numbers.
-fn difference(plan: &Plan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
-    let linear = linear_of(plan, 1);
-    let (layout, ring) = (
-        linear.layout().unwrap(),
-        publication::ring::<u64>(linear, "").unwrap(),
-    );
-    let (q, n) = (ring.modulus(), linear.rlwe.degree);
+fn difference(plan: &CheckedPlan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
+    let shape = shape_of(plan, 1);
+    let ring = publication::ring::<u64>(&shape.linear.rlwe, "").unwrap();
+    let (q, n, layout) = (ring.modulus(), shape.linear.rlwe.degree, &shape.layout);
     let seed = [3; 32];
     let mut sums = [0, 1].map(|which: usize| {
         let weights = which as u64 + 1;
-        let publication = ServerPublication::new(&Seed::from_bytes(secrets[which]), seed);
-        let (mut server, names) = {
-            let slot = Slot::default();
-            let secret = Arc::new(Seed::from_bytes(secrets[which]));
-            (
-                PublicationServer::new(plan, 1, layers(plan, weights), secret, slot),
-                publication.seed,
-            )
-        };
+        let names = seed;
+        let mut server = server(plan, weights, secrets[which], &Connection::default(), 1);
         let mut message = Vec::new();
         server.send(&mut message).unwrap();
         let epoch = message.as_slice().try_into().unwrap();
@@ -440,7 +469,7 @@ fn difference(plan: &Plan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
         let read = PublicationClient::read(plan, (epoch, seed), &bytes).unwrap();
         let mut sum = words_of(&read.steps[1])[..n].to_vec();
         let (mut filter, mut a) = (vec![0; n], vec![0; n]);
-        prepared::<u64>(plan, 1, weights).filter(&layout, &ring, 0, 0, &mut filter);
+        prepared::<u64>(plan, 1, weights).filter(layout, &ring, 0, 0, &mut filter);
         rlwe::expand_a(&publication::generator(&seed, 1), 0, q, &mut a);
         vector::mul_assign(q, &mut filter, &a);
         vector::sub_assign(q, &mut sum, &filter);
@@ -453,12 +482,7 @@ fn difference(plan: &Plan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
 
 #[test]
 fn publications_of_other_secrets_hide_behind_other_numbers() {
-    let mut plan = plan(&small_geometry(), WordSize::U64, 1);
-    for step in &mut plan.steps {
-        if let StepKind::Linear(linear) = &mut step.kind {
-            linear.rlwe.dropped_bits_a = 0;
-        }
-    }
+    let plan = plan(&small_geometry(), WordSize::U64, 1);
     // The control: one secret for two models is what must not be.
     assert!(
         difference(&plan, [[5; 32]; 2])
@@ -513,10 +537,9 @@ fn no_flipped_bit_makes_a_publication_for_another_seed() {
     let (stored, _) = published(&plan, 1, [7; 32]);
     for offered in [None, Some((stored, 5))] {
         let flips = |message: usize, bit: usize| {
-            let mut parties = parties(&plan, 1, [7; 32]);
-            let slot = parties.slots.0.clone();
-            let mut client = PublicationClient::new(&plan, 2, offered.clone(), slot).unwrap();
-            exchange_with(&mut client, &mut parties.server, &mut |number, bytes| {
+            let mut parties = offering(&plan, 1, [7; 32], offered.clone());
+            let (client, server) = (parties.client.as_mut(), parties.server.as_mut());
+            exchange_with(client, server, &mut |number, bytes| {
                 let here = number == message && bit < 8 * bytes.len();
                 if here {
                     bytes[bit / 8] ^= 1 << (bit % 8);
@@ -558,7 +581,10 @@ fn publications_keep_turns() {
         mut server,
         ..
     } = parties(&plan, 1, [7; 32]);
-    assert_table(include_str!("publication.rs"), names(client.messages()));
+    assert_table(
+        include_str!("publication/mod.rs"),
+        publication::names(&plan),
+    );
     out_of_turn(server.receive(&[0; 37]));
     out_of_turn(client.send(&mut Vec::new()));
     let mut message = Vec::new();
@@ -585,7 +611,7 @@ fn publications_keep_turns() {
     }
     let error = client.receive(&vec![0xff; rows]);
     assert!(matches!(error, Err(EngineError::Word { .. })), "{error:?}");
-    exchange(&mut client, &mut server).unwrap();
+    exchange(client.as_mut(), server.as_mut()).unwrap();
     out_of_turn(server.send(&mut Vec::new()));
     out_of_turn(client.receive(&[]));
     assert_eq!((client.max_incoming(), server.max_incoming()), (0, 0));
@@ -599,7 +625,7 @@ fn machines_refuse_hostile_messages_and_then_go_on() {
     let Some(Polynomials::U64(polynomials)) = of_client.steps[1].clone() else {
         panic!("words have 64 bits");
     };
-    let shape = Shape::of(&plan, 1, images).unwrap();
+    let shape = shape_of(&plan, 1).for_batch(images);
     let share = |seed: u64| {
         let mut share = Batch::zeros(50, images);
         let words = words(seed, 50 * images);
@@ -680,9 +706,10 @@ fn machines_refuse_hostile_messages_and_then_go_on() {
             .map(|(x, y)| x.wrapping_add(*y))
             .collect()
     };
-    let (Share::Words(x), Share::Words(y)) =
-        (Box::new(client).into_share(), Box::new(server).into_share())
-    else {
+    let (Share::Words(x), Share::Words(y)) = (
+        Box::new(client).into_made().unwrap().share,
+        Box::new(server).into_made().unwrap().share,
+    ) else {
         panic!("both parties have words");
     };
     let weights = layer(&small_geometry(), 1, false).weights;

@@ -157,7 +157,7 @@ mod tests {
         polynomial::PolyGraph,
     };
     use pronghorn_he::ckks::{Ciphertext, wire};
-    use pronghorn_plan::{BuildOptions, Built, Computation, TrustLevel, build};
+    use pronghorn_plan::{BuildOptions, Built, StepKind, TrustLevel, Weights, build};
 
     use super::{client::EncryptedClient, server::EncryptedServer, *};
     use crate::{
@@ -216,15 +216,15 @@ mod tests {
     /// much less.
     #[test]
     fn the_noise_under_the_flood_is_what_it_is_sized_for() {
-        let mut built = built();
-        let Computation::Encrypted(network) = &built.computation else {
+        let built = built();
+        let Weights::Network(network) = &built.weights[1] else {
             panic!("the network is encrypted")
         };
         let (graph, program): (PolyGraph, _) = (network.graph.clone(), network.program.clone());
+        let StepKind::Encrypted(mut plan) = built.plan.steps[1].kind.clone() else {
+            panic!("the step is encrypted")
+        };
         let sized = {
-            let StepKind::Encrypted(plan) = &mut built.plan.steps[1].kind else {
-                panic!("the step is encrypted")
-            };
             let width = f64::from(plan.flood_log).exp2();
             plan.flood_log = 0;
             plan.answer_limbs = plan.flood_limbs;
@@ -232,7 +232,7 @@ mod tests {
             // The width is 2^39 times a coefficient's standard deviation; a slot's is sqrt(N) times that.
             width * 2f64.powi(-39) * (plan.degree as f64).sqrt() / plan.answer_scale
         };
-        let shape = Shape::new(plan, &built.plan.place(1));
+        let shape = Shape::new(&plan, &built.plan.place(1));
         let images = shape.encrypted.slots();
         let inputs: Vec<f32> = numbers(30 * 64, 5)
             .into_iter()

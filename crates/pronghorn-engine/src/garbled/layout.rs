@@ -136,7 +136,7 @@ impl Layout {
 }
 
 /// Checks that a share has so many elements and images; zero has any number. The number of its words.
-pub(super) fn check_shape(
+pub(crate) fn check_shape(
     step: &str,
     share: &Share,
     elements: usize,

@@ -63,6 +63,7 @@ mod square_ahead;
 mod work;
 
 pub use client::GarbledClient;
+pub(crate) use layout::check_shape;
 pub use layout::{Circuits, Group, Indices, Layout, Output};
 pub use online::{OnlineClient, OnlineServer};
 pub use open::{OpenClient, OpenServer, Opened};

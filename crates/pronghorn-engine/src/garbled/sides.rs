@@ -20,7 +20,7 @@ use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
     machine::{Machine, Prepared, StepMachine, prepared_as},
-    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
+    protocol::{At, Compile, Next, Prelude, PreludeKind, Side, first, unsupported},
     share::Share,
 };
 
@@ -388,6 +388,10 @@ impl Side for OpenServerSide {
 struct ClientSetup;
 
 impl Prelude for ClientSetup {
+    fn kind(&self) -> PreludeKind {
+        PreludeKind::OtSetup
+    }
+
     fn start(
         &self,
         connection: &Connection,
@@ -406,6 +410,10 @@ impl Prelude for ClientSetup {
 struct ServerSetup;
 
 impl Prelude for ServerSetup {
+    fn kind(&self) -> PreludeKind {
+        PreludeKind::OtSetup
+    }
+
     fn start(
         &self,
         connection: &Connection,

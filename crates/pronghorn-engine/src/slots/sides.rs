@@ -17,7 +17,7 @@ use crate::{
     error::EngineError,
     machine::{Machine, Prepared, prepared_as},
     persistent::{Persistent, Uses},
-    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
+    protocol::{At, Compile, Next, Prelude, PreludeKind, Side, first, unsupported},
     share::Share,
 };
 
@@ -150,6 +150,10 @@ pub(crate) fn server_keys(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
 struct ClientKeys(CheckedPlan);
 
 impl Prelude for ClientKeys {
+    fn kind(&self) -> PreludeKind {
+        PreludeKind::SlotKeys
+    }
+
     fn start(
         &self,
         connection: &Connection,
@@ -168,6 +172,10 @@ impl Prelude for ClientKeys {
 struct ServerKeys(CheckedPlan);
 
 impl Prelude for ServerKeys {
+    fn kind(&self) -> PreludeKind {
+        PreludeKind::SlotKeys
+    }
+
     fn start(
         &self,
         connection: &Connection,

@@ -24,8 +24,8 @@ use super::{
 };
 
 impl<W: Word> EvaluationKeys<W> {
-    /// [`Ciphertext::relinearise_and_rescale`] on words: `x` is `[poly][limb][N]` of at least three
-    /// polynomials, `out` gets two of `limbs - dropped` limbs.
+    /// [`relinearise_and_rescale`](super::Ciphertext::relinearise_and_rescale) on words: `x` is
+    /// `[poly][limb][N]` of at least three polynomials, `out` gets two of `limbs - dropped` limbs.
     ///
     /// # Errors
     /// When there is no key for one of the powers.

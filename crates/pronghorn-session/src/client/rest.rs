@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Client, ConnectOptions};
+use super::{Client, ConnectOptions, unless_cancelled};
 use crate::{
     error::{ErrorCode, SessionError},
     frame::FrameError,
@@ -21,7 +21,10 @@ impl Client {
         match self.link.look() {
             None => Ok(()),
             Some(error) if was_ended(&error) => self.reconnect(),
-            Some(error) => Err(self.end(error)),
+            Some(error) => {
+                let error = unless_cancelled(&self.cancel, error);
+                Err(self.end(error))
+            }
         }
     }
 

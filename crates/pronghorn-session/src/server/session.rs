@@ -346,6 +346,6 @@ impl Drop for Registration<'_> {
 pub(super) fn last_words(error: &SessionError) -> ErrorMessage {
     ErrorMessage {
         code: error.code(),
-        text: error.to_string(),
+        text: error.told_to_client(),
     }
 }

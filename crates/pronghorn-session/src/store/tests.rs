@@ -8,8 +8,6 @@ use std::{
     thread,
 };
 
-use pronghorn_graph::fixed::ValueSpec;
-use pronghorn_plan::{Step, StepKind, TrustLevel, plan::FORMAT};
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
@@ -33,37 +31,18 @@ impl Half for Number {
     fn write(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         sink(&self.0.to_le_bytes())
     }
-
-    fn read(_: &Plan, _: usize, _: [u8; 32], bytes: &[u8]) -> Result<Self, EngineError> {
-        let number = bytes.try_into().map_err(|_| EngineError::OutOfTurn {
-            state: "is no number",
-        })?;
-        Ok(Self(u64::from_le_bytes(number)))
-    }
 }
 
-pub(super) fn plan(model: &str) -> Arc<Plan> {
-    let value = ValueSpec {
-        shape: vec![1],
-        fraction_bits: 0,
-        low: 0,
-        high: 10,
-    };
-    let step = Step {
-        name: "x".into(),
-        kind: StepKind::Input,
-        inputs: vec![],
-        value,
-    };
-    Arc::new(Plan {
-        format: FORMAT,
-        model: model.into(),
-        trust: TrustLevel::TwoParty,
-        steps: vec![step],
-        output: 0,
-        finish: vec![],
-        max_batch: 1000,
-    })
+fn read(_: usize, _: [u8; 32], bytes: &[u8]) -> Result<Number, EngineError> {
+    let number = bytes.try_into().map_err(|_| EngineError::OutOfTurn {
+        state: "is no number",
+    })?;
+    Ok(Number(u64::from_le_bytes(number)))
+}
+
+/// The hash of a plan.
+fn plan(model: &str) -> [u8; 32] {
+    blake3::derive_key("pronghorn tests: plans", model.as_bytes())
 }
 
 const WIDE: Bounds = Bounds {
@@ -82,7 +61,7 @@ fn put(store: &Store<Number>, index: u8) -> Result<(), StoreError> {
 
 fn take(store: &Store<Number>, index: u8) -> Option<u64> {
     store
-        .take(&name(index), 3)
+        .take(&name(index), 3, &read)
         .expect("the disk works")
         .map(|number| number.0)
 }
@@ -105,7 +84,7 @@ impl Scratch {
 
     /// Where the store has its files.
     fn files(&self) -> PathBuf {
-        self.0.join("server").join(plan("model").hash_hex())
+        self.0.join("server").join(hex(&plan("model")))
     }
 
     fn file(&self, index: u8) -> PathBuf {
@@ -135,7 +114,7 @@ fn each_is_handed_out_once() {
         assert_eq!(store.count(&[8; 16], 3).expect("it can be read"), 0);
         assert_eq!([take(&store, 2), take(&store, 2)], [Some(2), None]);
         assert_eq!(take(&store, 9), None);
-        let newest = || store.take_newest(&OWNER, 3).expect("the disk works");
+        let newest = || store.take_newest(&OWNER, 3, &read).expect("the disk works");
         assert_eq!(newest(), (Some((name(3), Number(3))), 0));
         assert_eq!(newest(), (Some((name(1), Number(1))), 0));
         assert_eq!(newest(), (None, 0));
@@ -187,7 +166,7 @@ fn of_many_who_want_one_a_single_one_gets_it() {
                     take(store, index).map(&count);
                 }
                 while let (Some((_, number)), _) =
-                    store.take_newest(&OWNER, 3).expect("the disk works")
+                    store.take_newest(&OWNER, 3, &read).expect("the disk works")
                 {
                     count(number.0);
                 }
@@ -308,12 +287,12 @@ fn damaged_files_are_removed() {
         fs::write(scratch.file(1), &bytes).expect("there is room");
         if index % 2 == 0 {
             // By name, as a server does: an error, and it is gone.
-            let error = store.take(&name(1), 3).expect_err("it is damaged");
+            let error = store.take(&name(1), 3, &read).expect_err("it is damaged");
             assert!(matches!(error, StoreError::File { .. }), "{error}");
         } else {
             // In order, as a client does: it is passed over.
             let again = scratch.open(WIDE);
-            let (found, _) = again.take_newest(&OWNER, 3).expect("the disk works");
+            let (found, _) = again.take_newest(&OWNER, 3, &read).expect("the disk works");
             assert_eq!(found, None);
         }
         assert!(!scratch.file(1).exists());
@@ -333,13 +312,13 @@ fn files_of_other_places_are_removed() {
     let theirs = from
         .0
         .join("server")
-        .join(plan("other").hash_hex())
+        .join(hex(&plan("other")))
         .join(file_of(&name(1), READY));
     let store = to.open(WIDE);
     // Moved, so that the inode stays.
     fs::rename(&theirs, to.file(1)).expect("one file system");
     assert!(matches!(
-        store.take(&name(1), 3),
+        store.take(&name(1), 3, &read),
         Err(StoreError::File {
             source: FileError::Other { field: "plan" },
             ..
@@ -348,7 +327,7 @@ fn files_of_other_places_are_removed() {
     put(&store, 2).expect("there is room");
     fs::rename(to.file(2), to.file(3)).expect("one file system");
     assert!(matches!(
-        store.take(&name(3), 3),
+        store.take(&name(3), 3, &read),
         Err(StoreError::File {
             source: FileError::Other { field: "name" },
             ..
@@ -383,7 +362,7 @@ fn copies_are_refused() {
     assert_eq!(take(&store, 2), Some(2));
     fs::rename(&kept, scratch.file(2)).expect("one file system");
     assert!(matches!(
-        store.take(&name(2), 3),
+        store.take(&name(2), 3, &read),
         Err(StoreError::File {
             source: FileError::Other { .. },
             ..
@@ -393,7 +372,7 @@ fn copies_are_refused() {
     assert_eq!(take(&store, 1), Some(1));
     fs::copy(backup.0.join(file_of(&name(1), READY)), scratch.file(1)).expect("there is room");
     assert!(matches!(
-        store.take(&name(1), 3),
+        store.take(&name(1), 3, &read),
         Err(StoreError::File {
             source: FileError::Other { .. },
             ..
@@ -699,14 +678,14 @@ fn live(disk: &Crashing, before: &mut Before) -> Result<(), StoreError> {
     }
     for index in [2, 0] {
         before.wanted.insert(index);
-        if store.take(&name(index), 3)?.is_some() {
+        if store.take(&name(index), 3, &read)?.is_some() {
             *before.used.entry(index).or_default() += 1;
         }
     }
     let store = open_on(disk)?;
     // Any of those that are left.
     before.wanted.extend([1, 3]);
-    if let (Some((_, number)), _) = store.take_newest(&OWNER, 3)? {
+    if let (Some((_, number)), _) = store.take_newest(&OWNER, 3, &read)? {
         *before.used.entry(number.0 as u8).or_default() += 1;
     }
     store.destroy(&[1; 32])
@@ -735,7 +714,7 @@ fn no_crash_hands_anything_out_twice() {
                 let store = open_on(&disk).expect("nothing stops it");
                 for index in 0..4 {
                     // A file that was cut is an error.
-                    if let Ok(Some(number)) = store.take(&name(index), 3) {
+                    if let Ok(Some(number)) = store.take(&name(index), 3, &read) {
                         assert_eq!(number, Number(index.into()));
                         *used.entry(index).or_default() += 1;
                     }

@@ -12,14 +12,14 @@ use std::{
 };
 
 use pronghorn_engine::{
-    EngineError, Machine, Progress, ServerKeys, ServerModel, ServerPrepared, Want,
+    Connection, EngineError, Machine, Progress, ServerModel, ServerPrepared, Want,
 };
 use pronghorn_graph::{
     fixed::ValueSpec,
     graph::{Graph, Tensor},
 };
 use pronghorn_plan::{
-    BuildOptions, Built, Engine, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT,
+    BuildOptions, Built, CheckedPlan, Engine, Plan, Step, StepKind, TrustLevel, build, plan::FORMAT,
 };
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, FrameError, Limits, Preparing, Server, Service,
@@ -227,7 +227,7 @@ pub fn predicts(mut client: Client) {
 // Mock machines.
 
 /// A plan with nothing to do, for mock machines.
-pub fn mock_plan() -> Plan {
+pub fn mock_plan() -> CheckedPlan {
     let value = ValueSpec {
         shape: vec![1],
         fraction_bits: 0,
@@ -241,7 +241,7 @@ pub fn mock_plan() -> Plan {
         value,
     };
     let trust = TrustLevel::ClientAided;
-    Plan {
+    let plan = Plan {
         format: FORMAT,
         model: "mock".into(),
         trust,
@@ -249,7 +249,8 @@ pub fn mock_plan() -> Plan {
         output: 0,
         finish: vec![],
         max_batch: 1000,
-    }
+    };
+    CheckedPlan::new(plan).expect("it is valid")
 }
 
 /// Batches of these sizes make the mock server misbehave.
@@ -260,25 +261,36 @@ pub const FLOODS: usize = 15;
 pub const LARGE: usize = 4 << 20;
 
 pub struct Mock {
-    plan: Plan,
+    plan: CheckedPlan,
 }
 
 impl Service for Mock {
-    fn plan(&self) -> &Plan {
+    fn plan(&self) -> &CheckedPlan {
         &self.plan
     }
 
     fn start(
         &self,
         batch: usize,
-        _: &ServerKeys,
+        _: &Connection,
         _: Option<ServerPrepared>,
     ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
     }
 
-    fn prepare(&self, batch: usize, _: &ServerKeys) -> Result<Box<dyn Preparing>, EngineError> {
+    fn prepare(&self, batch: usize, _: &Connection) -> Result<Box<dyn Preparing>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
+    }
+
+    fn read_prepared(
+        &self,
+        _: usize,
+        _: [u8; 32],
+        _: &[u8],
+    ) -> Result<ServerPrepared, EngineError> {
+        Err(EngineError::OutOfTurn {
+            state: "is a game of ping-pong, which leaves nothing",
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     exchange::{Exchange, Party, Protocol, Turn},
     machine::Machine,
     persistent::{Persistent, Saved, Uses},
-    protocol::Prelude,
+    protocol::{Prelude, PreludeKind},
 };
 
 /// The client's part in publications, for plans that have any.
@@ -38,6 +38,10 @@ struct ClientPrelude {
 }
 
 impl Prelude for ClientPrelude {
+    fn kind(&self) -> PreludeKind {
+        PreludeKind::Publication
+    }
+
     fn start(
         &self,
         connection: &Connection,

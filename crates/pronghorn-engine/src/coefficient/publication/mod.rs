@@ -51,6 +51,7 @@ pub(crate) use server::{Layers, prelude as server_prelude};
 
 use crate::{
     batch::cut_rows,
+    connection::{Connection, Kept},
     error::EngineError,
     exchange::{Message, Messages},
 };
@@ -138,11 +139,23 @@ fn step_seed(seed: &Seed, domain: &'static str, step: usize) -> Seed {
     Seed::from_bytes(bytes)
 }
 
-/// What expands the `a` of step `step`. Public for the attack that tests run on what is published.
-#[doc(hidden)]
-pub fn generator(seed: &[u8; NAME], step: usize) -> Prg {
+/// The generator of the `a` of step `step`.
+pub(super) fn generator(seed: &[u8; NAME], step: usize) -> Prg {
     let seed = Seed::from_bytes(*seed);
     rlwe::a_generator(&step_seed(&seed, "pronghorn 2026 publication: steps", step))
+}
+
+impl ClientPublication {
+    /// The publication that a connection has.
+    pub fn of(connection: &Connection) -> Option<Self> {
+        connection.kept::<Kept<Self>>().get()
+    }
+
+    /// The generator of the `a` of step `step`, which both parties have, for
+    /// [`expand_a`](pronghorn_he::rlwe::expand_a).
+    pub fn generator(&self, step: usize) -> Prg {
+        generator(&self.seed, step)
+    }
 }
 
 impl ServerPublication {
@@ -274,6 +287,12 @@ impl Cut {
             .with_all(parts)
             .with(Message::server(RECEIPT, DIGEST).optional())
     }
+}
+
+/// The names of a plan's messages, as its table has them.
+#[cfg(test)]
+pub(super) fn names(plan: &CheckedPlan) -> Vec<&'static str> {
+    crate::exchange::tests::names(&Cut::new(plan).messages()).collect()
 }
 
 /// The fields of a request.

@@ -20,7 +20,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, Turn},
     machine::Machine,
-    protocol::Prelude,
+    protocol::{Prelude, PreludeKind},
 };
 
 /// The server's part in them.
@@ -45,6 +45,10 @@ struct ServerPrelude {
 }
 
 impl Prelude for ServerPrelude {
+    fn kind(&self) -> PreludeKind {
+        PreludeKind::Publication
+    }
+
     fn start(
         &self,
         connection: &Connection,

@@ -161,13 +161,15 @@ fn revealed(circuit: Circuit, words: usize, elements: usize, output: Output) -> 
         inputs: words * elements,
         outputs: elements,
         images: 5,
-        groups: vec![Group {
-            circuit: Arc::new(circuit),
-            elements: (0..elements).rev().collect(),
-            sources: (0..words * elements).rev().collect(),
-        }],
-        offset: 0,
-        output,
+        circuits: Arc::new(Circuits {
+            groups: vec![Group {
+                circuit: Arc::new(circuit),
+                elements: (0..elements).rev().collect(),
+                sources: (0..words * elements).rev().collect(),
+            }],
+            offset: 0,
+            output,
+        }),
     }
 }
 
@@ -263,7 +265,19 @@ fn an_empty_step_is_over() {
     assert_eq!(traffic, Traffic::default());
 }
 
-/// Makes a layout one that is none.
+/// The circuits of a layout, to be changed.
+fn spoiled(layout: &mut Layout) -> &mut Circuits {
+    Arc::make_mut(&mut layout.circuits)
+}
+
+/// Puts another index at a place.
+fn put(indices: &mut Indices, place: usize, index: usize) {
+    let mut all: Vec<usize> = indices.iter().collect();
+    all[place] = index;
+    *indices = all.into_iter().collect();
+}
+
+/// Makes a layout invalid.
 type Spoil = fn(&mut Layout);
 
 #[test]
@@ -272,18 +286,18 @@ fn layouts_that_are_none_are_refused() {
         |layout| layout.images = 0,
         |layout| layout.images = usize::MAX,
         |layout| layout.outputs += 1,
-        |layout| layout.groups[0].elements[0] = 1,
-        |layout| layout.groups[0].elements[0] = 99,
-        |layout| layout.groups[0].sources[3] = 4,
-        |layout| layout.groups[0].sources.truncate(3),
-        |layout| layout.groups.clear(),
-        |layout| layout.output = Output::Unsigned,
-        |layout| layout.output = Output::Signed { bits: 0 },
-        |layout| layout.output = Output::Signed { bits: 33 },
+        |layout| put(&mut spoiled(layout).groups[0].elements, 0, 1),
+        |layout| put(&mut spoiled(layout).groups[0].elements, 0, 99),
+        |layout| put(&mut spoiled(layout).groups[0].sources, 3, 4),
+        |layout| spoiled(layout).groups[0].sources = (0..3).collect(),
+        |layout| spoiled(layout).groups.clear(),
+        |layout| spoiled(layout).output = Output::Unsigned,
+        |layout| spoiled(layout).output = Output::Signed { bits: 0 },
+        |layout| spoiled(layout).output = Output::Signed { bits: 33 },
         |layout| {
             let modulus = Modulus::power_of_two(40).unwrap();
             let circuit = Activation::RELU.circuit(modulus, -9, 9, modulus);
-            layout.groups[0].circuit = Arc::new(circuit.unwrap());
+            spoiled(layout).groups[0].circuit = Arc::new(circuit.unwrap());
         },
     ];
     let ots = connection();
@@ -303,7 +317,8 @@ fn layouts_that_are_none_are_refused() {
         output_bits: 21,
         ..Function::RELU
     };
-    layout.groups[1].circuit = narrow.layout(&[vec![1, 2]], 4, 2).groups[0].circuit.clone();
+    let other = narrow.layout(&[vec![1, 2]], 4, 2);
+    spoiled(&mut layout).groups[1].circuit = other.circuits.groups[0].circuit.clone();
     let refused = GarbledClient::new(layout, Share::Zero, ots.0.clone());
     assert!(matches!(
         refused.err(),

@@ -6,14 +6,14 @@ use super::Layout;
 pub fn garbled(layout: &Layout, values: &[i64], function: impl Fn(&[i64]) -> i64) -> Vec<i64> {
     let images = layout.images;
     let mut result = vec![0; layout.outputs * images];
-    for group in &layout.groups {
+    for group in &layout.circuits.groups {
         let words = group.sources.len() / group.elements.len();
-        for (place, &element) in group.elements.iter().enumerate() {
+        for (place, element) in group.elements.iter().enumerate() {
             for image in 0..images {
-                let sources = &group.sources[place * words..][..words];
+                let sources = (place * words..).take(words);
                 let window: Vec<i64> = sources
-                    .iter()
-                    .map(|source| values[source * images + image] + layout.offset)
+                    .map(|source| group.sources.get(source) * images + image)
+                    .map(|value| values[value] + layout.circuits.offset)
                     .collect();
                 result[element * images + image] = function(&window);
             }

@@ -16,7 +16,8 @@ use pronghorn_mpc::{
 };
 
 use super::{
-    ClientOts, Group, Layout, Output, ServerOts, SetupClient, SetupServer, schedule::Limits,
+    Circuits, ClientOts, Group, Indices, Layout, Output, ServerOts, SetupClient, SetupServer,
+    schedule::Limits,
 };
 use crate::{
     error::EngineError,
@@ -164,7 +165,10 @@ pub fn step(
     mut server: impl StepMachine,
 ) -> Result<([Share; 2], Traffic), EngineError> {
     let traffic = run(&mut client, &mut server)?;
-    let shares = [Box::new(client).into_share(), Box::new(server).into_share()];
+    let shares = [
+        Box::new(client).into_made()?.share,
+        Box::new(server).into_made()?.share,
+    ];
     Ok((shares, traffic))
 }
 
@@ -238,7 +242,7 @@ impl Function {
         );
         Group {
             circuit: Arc::new(circuit.unwrap()),
-            elements,
+            elements: elements.into_iter().collect(),
             sources: windows.iter().copied().flatten().copied().collect(),
         }
     }
@@ -260,9 +264,11 @@ impl Function {
             inputs,
             outputs: windows.len(),
             images,
-            groups: groups.collect(),
-            offset: self.offset,
-            output: Output::Shares,
+            circuits: Arc::new(Circuits {
+                groups: groups.collect(),
+                offset: self.offset,
+                output: Output::Shares,
+            }),
         }
     }
 }

@@ -197,6 +197,7 @@ pub enum Output {
 }
 
 /// The circuits of a garbled step. Both parties have the same ones, from the plan.
+#[derive(Clone)]
 pub struct Circuits {
     /// The elements of the output by circuit: each of them is in one group, once.
     pub groups: Vec<Group>,

@@ -1,0 +1,216 @@
+//! Operations of encryption, one by one.
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pronghorn_bench::{
+    ckks::{self, OPERATIONS},
+    ntt,
+    slot::{self, SLOT_OPERATIONS},
+};
+use pronghorn_bindings::native;
+use pronghorn_ring::SimdLevel;
+use pyo3::prelude::*;
+
+use crate::bits;
+
+type Words<'py> = Bound<'py, PyArray1<u64>>;
+type Reals<'py> = Bound<'py, PyArray1<f64>>;
+
+/// CKKS with parameters made for a measurement or a check; protects nothing.
+#[pyclass(frozen)]
+pub struct CkksBench(Box<dyn ckks::CkksBench>);
+
+#[pymethods]
+impl CkksBench {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        word_bits: u32,
+        degree: usize,
+        bits: Vec<u32>,
+        special_bits: Vec<u32>,
+    ) -> PyResult<Self> {
+        let made = py.detach(|| ckks::new(word_bits, degree, &bits, &special_bits));
+        made.map(Self).map_err(native)
+    }
+
+    #[getter]
+    fn primes(&self) -> Vec<u64> {
+        self.0.primes()
+    }
+
+    #[getter]
+    fn special_primes(&self) -> Vec<u64> {
+        self.0.special_primes()
+    }
+
+    #[getter]
+    fn roots(&self) -> Vec<u64> {
+        self.0.roots()
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn plain_bytes(&self) -> [usize; 2] {
+        self.0.plain_bytes()
+    }
+
+    #[pyo3(signature = (operation, iterations, threads=1))]
+    fn seconds(
+        &self,
+        py: Python<'_>,
+        operation: &str,
+        iterations: usize,
+        threads: usize,
+    ) -> PyResult<f64> {
+        let known = OPERATIONS.iter().find(|(name, _)| *name == operation);
+        let (_, timed) = known
+            .ok_or_else(|| ckks::CkksBenchError::Operation(operation.to_owned()))
+            .map_err(native)?;
+        py.detach(|| self.0.seconds(*timed, iterations, threads))
+            .map_err(native)
+    }
+
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        re: PyReadonlyArray1<'py, f64>,
+        im: PyReadonlyArray1<'py, f64>,
+        scale: f64,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.encode(re.as_slice()?, im.as_slice()?, scale);
+        Ok(words.map_err(native)?.into_pyarray(py))
+    }
+
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        words: PyReadonlyArray1<'py, u64>,
+        scale: f64,
+    ) -> PyResult<(Reals<'py>, Reals<'py>)> {
+        let [re, im] = self.0.decode(words.as_slice()?, scale).map_err(native)?;
+        Ok((re.into_pyarray(py), im.into_pyarray(py)))
+    }
+
+    fn encrypt<'py>(
+        &self,
+        py: Python<'py>,
+        re: PyReadonlyArray1<'py, f64>,
+        im: PyReadonlyArray1<'py, f64>,
+        scale: f64,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.encrypt(re.as_slice()?, im.as_slice()?, scale);
+        Ok(words.map_err(native)?.into_pyarray(py))
+    }
+
+    fn decrypt<'py>(
+        &self,
+        py: Python<'py>,
+        words: PyReadonlyArray1<'py, u64>,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.decrypt(words.as_slice()?).map_err(native)?;
+        Ok(words.into_pyarray(py))
+    }
+
+    fn ntt<'py>(
+        &self,
+        py: Python<'py>,
+        words: PyReadonlyArray1<'py, u64>,
+        inverse: bool,
+    ) -> PyResult<Words<'py>> {
+        let words = self.0.ntt(words.as_slice()?, inverse).map_err(native)?;
+        Ok(words.into_pyarray(py))
+    }
+}
+
+/// As in `PRONGHORN_SIMD`.
+fn level_name(level: SimdLevel) -> String {
+    format!("{level:?}").to_lowercase()
+}
+
+/// The transform of one limb.
+#[pyclass(frozen)]
+pub struct NttBench(Box<dyn ntt::NttBench>);
+
+#[pymethods]
+impl NttBench {
+    #[new]
+    fn new(word_bits: u32, degree: usize, bits: u32) -> PyResult<Self> {
+        ntt::new(word_bits, degree, bits).map(Self).map_err(native)
+    }
+
+    #[getter]
+    fn prime(&self) -> u64 {
+        self.0.prime()
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn levels(&self) -> Vec<String> {
+        self.0.levels().into_iter().map(level_name).collect()
+    }
+
+    #[pyo3(signature = (inverse, iterations, level=None))]
+    fn seconds(
+        &self,
+        py: Python<'_>,
+        inverse: bool,
+        iterations: usize,
+        level: Option<&str>,
+    ) -> PyResult<f64> {
+        let level = match level {
+            None => SimdLevel::detect(),
+            Some(name) => {
+                let mut levels = self.0.levels().into_iter();
+                levels
+                    .find(|&level| level_name(level) == name)
+                    .ok_or_else(|| native(format!("there is no level {name:?} here")))?
+            }
+        };
+        py.detach(|| self.0.seconds(inverse, level, iterations))
+            .map_err(native)
+    }
+}
+
+/// Operations of the encryption of slots.
+#[pyclass(frozen)]
+pub struct SlotBench(slot::Operations);
+
+#[pymethods]
+impl SlotBench {
+    #[new]
+    fn new(py: Python<'_>, insecure: bool, digit_bits: u32) -> PyResult<Self> {
+        let made = py.detach(|| slot::Operations::new(insecure, digit_bits));
+        made.map(Self).map_err(native)
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn key_bytes(&self) -> PyResult<usize> {
+        self.0.key_bytes().map_err(native)
+    }
+
+    #[getter]
+    fn log_noise(&self) -> PyResult<f64> {
+        self.0.log_noise().map_err(native)
+    }
+
+    fn seconds(&self, py: Python<'_>, operation: &str, iterations: usize) -> PyResult<f64> {
+        let known = SLOT_OPERATIONS.iter().find(|(name, _)| *name == operation);
+        let (_, timed) =
+            known.ok_or_else(|| native(format!("there is no operation {operation:?} here")))?;
+        py.detach(|| self.0.seconds(*timed, iterations))
+            .map_err(native)
+    }
+}
