@@ -46,7 +46,7 @@ lint: setup
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	! cargo tree --package pronghorn-python --edges normal,build,features | grep test-seed
+	! cargo tree --package pronghorn-python --edges normal,build,features | grep -e test-seed -e toy-protocols
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(FUZZ_CHECK)
 	$(BIN)/ruff format --check benchmarks/python python tests

@@ -23,6 +23,7 @@ pub mod run;
 pub mod share;
 mod simd;
 pub mod slots;
+mod toy;
 
 pub use coefficient::publication::ClientPublication;
 pub use connection::{Connection, Connections};

@@ -51,6 +51,8 @@ pub(crate) fn of(kind: &StepKind) -> &dyn Compile {
         StepKind::Square => &Square,
         StepKind::Open => &Open,
         StepKind::Encrypted(encrypted) => encrypted,
+        #[cfg(feature = "toy-protocols")]
+        StepKind::Toy(toy) => crate::toy::of(toy),
     }
 }
 

@@ -6,3 +6,4 @@ pub mod input;
 pub mod linear;
 pub mod local;
 pub mod open;
+pub mod toy;
