@@ -141,7 +141,7 @@ fn first_batches_send_what_comes_once() {
         let seeds = plan.linear_steps().count() * cost::SEED_BYTES;
         // Beside what is counted: names of publications and keys, and what one party has of them.
         let (once, names) = if cost::publication(plan) > 0 {
-            ([0, cost::publication(plan)], [37, 32])
+            ([0, cost::publication(plan)], [69, 64])
         } else if plan.slot_key_bytes() > 0 {
             ([plan.slot_key_bytes(), 0], [32, 1])
         } else {

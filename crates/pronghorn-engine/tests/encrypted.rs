@@ -244,7 +244,8 @@ fn plans_survive_the_wire_and_name_their_security() {
     let built = built(Passes::default());
     let read = Plan::from_bytes(&built.plan.to_bytes()).expect("a valid plan");
     assert_eq!(read, built.plan);
-    assert!(read.to_string().contains("bit security"), "{read}");
+    let details = format!("{read:#}");
+    assert!(details.contains("bit security"), "{details}");
 }
 
 #[test]

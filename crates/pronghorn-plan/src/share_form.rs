@@ -313,8 +313,8 @@ fn fault_of(nodes: &[Node<'_>], forms: &[ShareForm], index: usize) -> Option<Fau
     node.inputs.iter().find_map(|&input| {
         let ShareForm { guard, error, .. } = forms[input];
         match tolerates {
-            Tolerates::Nothing if guard > 0 => Some(Fault::Inexact { input }),
-            Tolerates::Factor(factor) if guard > 0 && guard < guard_for(error, factor) => {
+            Tolerates::Nothing if error > 0 => Some(Fault::Inexact { input }),
+            Tolerates::Factor(factor) if error > 0 && guard < guard_for(error, factor) => {
                 let guard = guard_for(error, factor);
                 Some(Fault::Error { input, guard })
             }

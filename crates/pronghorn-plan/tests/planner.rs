@@ -31,10 +31,12 @@ fn engines(plan: &CheckedPlan) -> Vec<Engine> {
 }
 
 fn layers(built: &Built) -> Vec<&Linear> {
-    let layer = |weights| match weights {
-        &Weights::Layer(ref linear) => Some(linear),
-        _ => None,
-    };
+    fn layer(weights: &Weights) -> Option<&Linear> {
+        match weights {
+            Weights::Layer(linear) => Some(linear),
+            _ => None,
+        }
+    }
     let layers: Vec<_> = built.weights.iter().filter_map(layer).collect();
     assert_eq!(layers.len(), engines(&built.plan).len());
     layers

@@ -271,7 +271,7 @@ impl Compiled {
     fn plan_text(&self, details: bool) -> String {
         let text = self.built.text(details);
         if self.built.plan.trust == TrustLevel::Encrypted {
-            return format!("{text}\n{}\n", describe(self.passes));
+            return format!("{text}\n{}\n", options::describe(self.passes));
         }
         text
     }

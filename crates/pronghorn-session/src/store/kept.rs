@@ -44,6 +44,9 @@ const MOST_BYTES: u64 = 8 << 30;
 /// Stands for one grant.
 const COUNT: [u8; 4] = [1, 0, 0, 0];
 
+/// A value under its name.
+type Named = ([u8; 32], Vec<u8>);
+
 /// A client's file of one value of one plan.
 pub(crate) struct KeptFile {
     directory: PathBuf,
@@ -114,7 +117,7 @@ impl KeptFile {
     }
 
     /// The file's value, after a grant of uses was set aside.
-    fn take(&self, uses: Uses) -> Result<Option<([u8; 32], Vec<u8>)>, StoreError> {
+    fn take(&self, uses: Uses) -> Result<Option<Named>, StoreError> {
         let refused = self.refused();
         let bytes = match Real.read(&self.path(), 0, MOST_BYTES) {
             Ok((bytes, _)) => bytes,
