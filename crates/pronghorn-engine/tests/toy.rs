@@ -37,7 +37,7 @@ const ORDER: [(Party, usize); 6] = [
 ];
 
 /// Messages of the set-up of oblivious transfers, which every plan on shares has.
-const SET_UP: usize = 3;
+const SET_UP: usize = 5;
 
 /// A value of so many elements with 4 bits below the unit.
 fn value(elements: usize, [low, high]: [i32; 2]) -> ValueSpec {
