@@ -333,3 +333,86 @@ fn refused(step: &str, reason: &'static str) -> EngineError {
         reason,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pronghorn_graph::graph::{Graph, Tensor};
+    use pronghorn_plan::{BuildOptions, Engine, TrustLevel, build};
+
+    use super::*;
+    use crate::parties;
+
+    const NETWORK: &str = r#"{"name":"small","output":3,"nodes":[
+{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2]},
+{"name":"fc1","op":{"kind":"dense","weight":"fc1.w","bias":null},"inputs":[0],"shape":[3]},
+{"name":"r","op":{"kind":"relu"},"inputs":[1],"shape":[3]},
+{"name":"fc2","op":{"kind":"dense","weight":"fc2.w","bias":null},"inputs":[2],"shape":[1]}]}"#;
+
+    fn built(engine: Engine) -> Built {
+        let tensor = |name: &str, shape: [usize; 2], data: &[f32]| {
+            let (shape, data) = (shape.to_vec(), data.to_vec());
+            (name.to_owned(), Tensor { shape, data })
+        };
+        let weights = [
+            tensor("fc1.w", [3, 2], &[0.5, -0.25, 0.1, 0.9, -0.7, 0.3]),
+            tensor("fc2.w", [1, 3], &[0.4, -0.6, 0.2]),
+        ];
+        let options = BuildOptions {
+            trust: Some(TrustLevel::TwoParty),
+            engine: Some(engine),
+            ..BuildOptions::default()
+        };
+        build(
+            &Graph::from_json(NETWORK, weights.into()).unwrap(),
+            &options,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn every_linear_step_is_measured_and_checked() {
+        let built = built(Engine::Coefficient);
+        let network = Network::new(&built).unwrap();
+        let once = built.plan.once().publication;
+        assert!(network.publication.bytes_down > once && network.publication.bytes_up > 0);
+        for checked in [true, false] {
+            let costs = network.run(checked).unwrap();
+            let names: Vec<&str> = costs.iter().map(|cost| cost.name.as_str()).collect();
+            let steps = built.plan.linear_steps().map(|(_, step, _)| &step.name);
+            assert!(steps.eq(names), "each linear step once");
+            for ((index, ..), cost) in built.plan.linear_steps().zip(&costs) {
+                let planned = built.plan.cost(index, 1);
+                assert_eq!(cost.online.bytes_up, planned.online.bytes_up);
+                assert_eq!(cost.online.bytes_down, planned.online.bytes_down);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_client_sees_has_the_weights_in_it() {
+        let built = built(Engine::Coefficient);
+        let network = Network::new(&built).unwrap();
+        let (index, ..) = built.plan.linear_steps().next().unwrap();
+        let sample = network.sample(index).unwrap();
+        assert_eq!(sample.a.len(), sample.degree);
+        assert_eq!(sample.published.len(), sample.degree);
+        assert_eq!(sample.weights.len(), 2);
+        assert!(network.sample(0).is_err() && network.sample(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn other_engines_are_refused() {
+        assert!(Network::new(&built(Engine::Slot)).is_err());
+    }
+
+    #[test]
+    fn batches_of_a_connection_send_its_keys_once() {
+        let model = Arc::new(ServerModel::new(&built(Engine::Coefficient)).unwrap());
+        let connection = parties::Connection::new(model).unwrap();
+        let [first, second] = [0, 1].map(|_| connection.run(&[0.25, 0.75], 1).unwrap());
+        assert_eq!(first.outputs, second.outputs);
+        assert!(first.cost.bytes_down > second.cost.bytes_down);
+    }
+}
