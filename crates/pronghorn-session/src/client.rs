@@ -1,7 +1,10 @@
 //! The client: connects, checks, predicts.
 
 mod handshake;
+mod prediction;
 mod rest;
+
+pub use prediction::{ImagesDone, Prediction, Stats};
 
 use std::{
     iter,
@@ -102,59 +105,6 @@ pub struct Client {
     refill: Option<Refill>,
     /// Batches that it keeps prepared.
     kept: usize,
-}
-
-/// How far a run is, in images.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub struct ImagesDone {
-    /// Images done. All images of a batch go through a layer together: those of the batch under way count in
-    /// proportion to what is done of it.
-    pub done: f64,
-    /// Images in all.
-    pub total: usize,
-}
-
-impl ImagesDone {
-    /// `before` images are done, and of a batch of `batch` as much as its machine says.
-    pub(crate) fn within(now: Progress, before: usize, batch: usize, total: usize) -> Self {
-        let share = now.done as f64 / now.total.max(1) as f64;
-        Self {
-            done: before as f64 + share.min(1.0) * batch as f64,
-            total,
-        }
-    }
-}
-
-/// Results and what they cost.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prediction {
-    /// `[image][element]`, [`Plan::output_len`] elements each.
-    pub outputs: Vec<f32>,
-    /// What they cost.
-    pub stats: Stats,
-}
-
-/// What a prediction cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stats {
-    /// Bytes to the server, frame headers included.
-    pub bytes_sent: u64,
-    /// Bytes from the server, frame headers included.
-    pub bytes_received: u64,
-    /// Frames, both ways.
-    pub messages: u64,
-    /// Batches the images were split into.
-    pub batches: u64,
-    /// Wall-clock seconds.
-    pub seconds: f64,
-    /// Input values outside the range the model was calibrated for, which were brought to its border.
-    pub clamped_inputs: usize,
-    /// Activations outside the calibrated ranges, likewise.
-    pub clamped_activations: u64,
-    /// Batches that used what was prepared.
-    pub prepared_batches: u64,
-    /// Preparations that were of no use: damaged, or the server had its half no more.
-    pub lost_preparations: u64,
 }
 
 impl Client {
@@ -558,15 +508,6 @@ impl Client {
         self.images_left = done.images_left;
         self.last_used = Instant::now();
         Ok(())
-    }
-}
-
-impl Stats {
-    /// What went over a link since `before`.
-    fn add_traffic(&mut self, now: Traffic, before: Traffic) {
-        self.bytes_sent = now.bytes_sent - before.bytes_sent;
-        self.bytes_received = now.bytes_received - before.bytes_received;
-        self.messages = now.messages - before.messages;
     }
 }
 

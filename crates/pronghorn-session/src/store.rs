@@ -21,8 +21,11 @@
 //! A store keeps so many batches for each owner (a client's network, for a server; a server's store, for a client) and so many bytes in all; what
 //! is put into a full one takes the place of the oldest.
 
+mod directory;
 mod disk;
+mod error;
 pub mod file;
+mod index;
 pub(crate) mod kept;
 #[cfg(test)]
 mod tests;
@@ -40,9 +43,12 @@ use pronghorn_ring::random::Seed;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::error::StoreError;
 use self::{
+    directory::{CLAIMED, Directory, LOCK, READY, file_of, id, name_of, sweep},
     disk::{Disk, Held, Real},
     file::{Check, Expected, FileError, HEADER_BYTES, Header, Party},
+    index::{Entry, Index, Kept},
 };
 use crate::{quota::lock, text::hex};
 
@@ -70,48 +76,6 @@ impl fmt::Display for Name {
 
 /// Whom a store counts a preparation for.
 pub type Owner = [u8; 16];
-
-/// Why a store cannot keep or hand out.
-#[derive(Debug, Error)]
-pub enum StoreError {
-    /// The file system refused.
-    #[error(
-        "the store of prepared batches at {path} cannot be used ({source}): check that the disk has room and that you may write there"
-    )]
-    Disk {
-        /// Where.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file that is not what was put there.
-    #[error("the prepared batch {name} is not used: {source}")]
-    File {
-        /// Which.
-        name: Name,
-        /// What is wrong.
-        source: FileError,
-    },
-    /// More than the store may hold.
-    #[error(
-        "prepared batches would take {needed} bytes, and {allowed} are allowed: prepare fewer batches, or fewer images at once, or allow more"
-    )]
-    TooLarge {
-        /// Bytes it takes, with those that must stay.
-        needed: u64,
-        /// Bytes all may take.
-        allowed: u64,
-    },
-    /// A name that was given before.
-    #[error("a preparation named {name} was made before: give each a new name")]
-    Known {
-        /// The name.
-        name: Name,
-    },
-    /// A half that the plan's steps do not read, or no randomness.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
 
 /// One party's half of a prepared batch.
 pub trait Half: Sized + Send {
@@ -174,44 +138,6 @@ pub struct Store<H> {
     directory: Option<Directory>,
     index: Mutex<Index<H>>,
 }
-
-/// What a store knows of what it has.
-struct Index<H> {
-    /// The oldest first.
-    entries: Vec<Entry<H>>,
-    /// Names that were handed out from this directory, and bytes of the record that were read.
-    used: HashSet<Name>,
-    read: u64,
-    /// Set-ups that failed a check: what was made with them is never handed out, whether or not its files could be removed.
-    burnt: HashSet<[u8; 32]>,
-}
-
-struct Entry<H> {
-    header: Header,
-    bytes: u64,
-    kept: Kept<H>,
-}
-
-enum Kept<H> {
-    /// Being written: counted, but not handed out.
-    Coming,
-    OnDisk,
-    InMemory(H),
-}
-
-/// A directory that this process and others use.
-struct Directory {
-    disk: Box<dyn Disk>,
-    path: PathBuf,
-    _lock: Box<dyn Held>,
-}
-
-const READY: &str = ".prepared";
-const COMING: &str = ".new";
-const CLAIMED: &str = ".claimed";
-const LOCK: &str = "lock";
-const ID: &str = "id";
-const USED: &str = "used";
 
 impl<H: Half> Store<H> {
     /// In memory.
@@ -646,189 +572,6 @@ impl<H: Half> Store<H> {
         self.check_header(index, &header, name, inode)?;
         Ok(header)
     }
-}
-
-impl<H> Index<H> {
-    fn remove(&mut self, name: &Name) -> Option<Kept<H>> {
-        let ready =
-            |entry: &Entry<H>| entry.header.name == *name && !matches!(entry.kept, Kept::Coming);
-        let place = self.entries.iter().position(ready)?;
-        Some(self.entries.remove(place).kept)
-    }
-
-    /// Bytes of all.
-    fn total(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.bytes).sum()
-    }
-
-    fn ready(&self, owner: &Owner, batch: usize) -> impl Iterator<Item = &Entry<H>> {
-        self.entries.iter().filter(move |entry| {
-            entry.header.owner == *owner
-                && entry.header.batch as usize == batch
-                && !matches!(entry.kept, Kept::Coming)
-        })
-    }
-}
-
-impl Directory {
-    /// Something done with a file, or with the directory itself.
-    fn at<T>(
-        &self,
-        file: &str,
-        act: impl FnOnce(&dyn Disk, &Path) -> io::Result<T>,
-    ) -> Result<T, StoreError> {
-        let path = match file {
-            "" => self.path.clone(),
-            file => self.path.join(file),
-        };
-        act(self.disk.as_ref(), &path).map_err(|source| StoreError::Disk {
-            path: path.display().to_string(),
-            source,
-        })
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.at("", |disk, path| disk.sync_directory(path))
-    }
-
-    /// Removes a file, which another process may have done already.
-    fn remove(&self, file: &str) -> Result<(), StoreError> {
-        self.at(file, |disk, path| {
-            unless_missing(disk.remove(path)).map(drop)
-        })
-    }
-
-    /// Writes a half; the file gets its name when all of it is on the disk.
-    fn write<H: Half>(&self, header: &Header, half: &H) -> Result<(), StoreError> {
-        let coming = file_of(&header.name, COMING);
-        let written = self.at(&coming, |disk, path| {
-            disk.write_new(path, &mut |inode, out| {
-                let mut check = Check::new();
-                let mut put = |bytes: &[u8]| {
-                    check.update(bytes);
-                    out.write_all(bytes)
-                };
-                put(&Header { inode, ..*header }.to_bytes())?;
-                half.write(&mut put)?;
-                out.write_all(&check.finish())
-            })
-        });
-        let ready = file_of(&header.name, READY);
-        let named = written
-            .and_then(|()| {
-                self.at(&coming, |disk, path| {
-                    disk.rename(path, &self.path.join(&ready))
-                })
-            })
-            .and_then(|()| self.sync());
-        if named.is_err() {
-            // What went wrong is told already; what cannot be removed either goes when the store is opened again.
-            let _ = self.remove(&coming);
-            let _ = self.remove(&ready);
-        }
-        named
-    }
-
-    /// Whether the file was there and is this caller's now, for good.
-    fn claim(&self, ready: &str, claimed: &str) -> Result<bool, StoreError> {
-        let claimed = self.path.join(claimed);
-        let renamed = self.at(ready, |disk, path| {
-            unless_missing(disk.rename(path, &claimed))
-        })?;
-        if renamed {
-            self.sync()?;
-        }
-        Ok(renamed)
-    }
-
-    /// Reads what was appended to the record of used names since it was last read.
-    fn read_used<H>(&self, index: &mut Index<H>) -> Result<(), StoreError> {
-        let read = self.at(USED, |disk, path| {
-            match disk.read(path, index.read, u64::MAX) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                read => read.map(Some),
-            }
-        })?;
-        let Some((bytes, _)) = read else {
-            return Ok(());
-        };
-        let (names, rest) = bytes.as_chunks();
-        index.used.extend(names.iter().copied().map(Name));
-        index.read += (bytes.len() - rest.len()) as u64;
-        Ok(())
-    }
-
-    fn append_used(&self, name: &Name) -> Result<(), StoreError> {
-        self.at(USED, |disk, path| disk.append(path, &name.0))?;
-        self.sync()
-    }
-}
-
-/// Whether something was there to act on.
-fn unless_missing(done: io::Result<()>) -> io::Result<bool> {
-    match done {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Removes what a crash left, and makes the record whole again, where nobody else uses the directory.
-fn sweep(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    for (file, length) in disk.list(path)? {
-        if file.ends_with(COMING) || file.ends_with(CLAIMED) {
-            disk.remove(&path.join(&file))?;
-        }
-        // A name that was cut short while it was appended was not used yet: its preparation is lost with the claimed file.
-        let cut = length % size_of::<Name>() as u64;
-        if file == USED && cut != 0 {
-            let filler = vec![0; size_of::<Name>() - cut as usize];
-            disk.append(&path.join(&file), &filler)?;
-        }
-    }
-    disk.sync_directory(path)
-}
-
-/// The name of the store in a directory; made at the first opening. Of several processes that make one the first succeeds.
-fn id(disk: &dyn Disk, path: &Path) -> Result<Owner, StoreError> {
-    let failed = |source| StoreError::Disk {
-        path: path.join(ID).display().to_string(),
-        source,
-    };
-    let read = || match disk.read(&path.join(ID), 0, size_of::<Owner>() as u64) {
-        Ok((bytes, _)) => Ok(Owner::try_from(bytes.as_slice()).ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    };
-    if let Some(id) = read().map_err(failed)? {
-        return Ok(id);
-    }
-    let id = Name::random()?;
-    let coming = path.join(format!("{id}{COMING}"));
-    disk.write_new(&coming, &mut |_, out| out.write_all(&id.0))
-        .and_then(|()| disk.rename(&coming, &path.join(ID)))
-        .and_then(|()| disk.sync_directory(path))
-        .map_err(failed)?;
-    // Another process may have put its own in place of this one since.
-    Ok(read().map_err(failed)?.unwrap_or(id.0))
-}
-
-fn file_of(name: &Name, ending: &str) -> String {
-    format!("{name}{ending}")
-}
-
-/// The name of a preparation in that of its file; other files are none of the store's.
-fn name_of(file: &str) -> Option<Name> {
-    let digits = file.strip_suffix(READY)?;
-    if digits.len() != 32 || !digits.is_ascii() {
-        return None;
-    }
-    let mut name = [0; 16];
-    for (byte, digits) in name.iter_mut().zip(digits.as_bytes().chunks(2)) {
-        let digits = str::from_utf8(digits).ok()?;
-        *byte = u8::from_str_radix(digits, 16).ok()?;
-    }
-    (file == file_of(&Name(name), READY)).then_some(Name(name))
 }
 
 /// Microseconds since 1970: what is older goes first, and nothing else depends on it.

@@ -4,6 +4,8 @@
 //! Noise is kept as what arrives at the result: an error of standard deviation `e` at a value counts `e` times the value's
 //! gain ([`PolyGraph::measured_gains`]). Rescaling drops as many primes as it can without adding more noise than there is.
 
+mod walk;
+
 use pronghorn_graph::polynomial::{PolyGraph, PolyNode, PolyOp};
 use pronghorn_he::ckks::Noise;
 use pronghorn_ring::{
@@ -11,6 +13,7 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
+use self::walk::{Value, Walk, Work, work};
 use crate::steps::encrypted::{
     DEGREES, FLOOD_BITS, MAX_LIMBS, MAX_POLYS, Program, ProgramNode, ProgramOp, modulus_bits,
 };
@@ -193,63 +196,6 @@ pub fn products(graph: &PolyGraph) -> u32 {
 
 fn is_product(node: &PolyNode) -> bool {
     matches!(node.op, PolyOp::Square | PolyOp::Multiply)
-}
-
-/// A value on the way.
-#[derive(Clone, Debug)]
-struct Value {
-    node: ProgramNode,
-    /// The node of the graph that it is the value of.
-    of: usize,
-    /// Primes divided away on its way.
-    dropped: usize,
-    /// Whether it is made of a product that was not rescaled yet.
-    pending: bool,
-    work: Work,
-}
-
-/// What one limb of one value costs.
-#[derive(Clone, Copy, Debug, Default)]
-struct Work {
-    /// Multiply-adds of words by small integers.
-    multiply_adds: f64,
-    /// Products of residues.
-    products: f64,
-}
-
-/// Rates of one core, for predictions, measured on a Sapphire Rapids at 3 GHz with `pronghorn bench batch` and the
-/// example `ring_bench` of `pronghorn-bench`.
-mod rate {
-    /// Word multiply-adds by weights a second.
-    pub const MULTIPLY_ADDS: f64 = 45e9;
-    /// Products of residues a second.
-    pub const PRODUCTS: f64 = 2e9;
-    /// Seconds of a transform, for each word of it.
-    pub const TRANSFORM: f64 = 1e-9;
-}
-
-/// What a walk found.
-struct Walk {
-    values: Vec<Value>,
-    output: usize,
-    degree: usize,
-    special: usize,
-    /// Most primes in all.
-    most: usize,
-    /// Primes that rescaling divides by before the answer.
-    dropped: usize,
-    /// Primes that stay until the answer.
-    last: usize,
-    /// After so many primes are gone, the others hold so many bits.
-    needs: Vec<(usize, f64)>,
-    /// Variance of the result's error; of the same with the worst gains.
-    variance: f64,
-    worst_variance: f64,
-    key_power: usize,
-    flood_log: u32,
-    answer_limbs: usize,
-    answer_scale: f64,
-    error: f64,
 }
 
 impl<'a> Choice<'a> {
@@ -623,107 +569,4 @@ impl<'a> Choice<'a> {
 /// `slot / sqrt(N)`, which bounds the mean of `|e|`.
 fn flood_width(degree: usize, slot: f64) -> f64 {
     f64::from(FLOOD_BITS - 1).exp2() * slot / (degree as f64).sqrt()
-}
-
-/// What one limb of `node`'s value costs, with `polys` polynomials from inputs of `before`.
-fn work(node: &PolyNode, polys: usize, before: usize) -> Work {
-    let elements = node.len() as f64;
-    match &node.op {
-        PolyOp::Linear(layer) => Work {
-            multiply_adds: layer.geometry.multiply_adds() as f64 * polys as f64,
-            ..Work::default()
-        },
-        PolyOp::Square | PolyOp::Multiply => Work {
-            products: elements * (before * (before + 1) / 2) as f64,
-            ..Work::default()
-        },
-        PolyOp::Factor(_) => Work {
-            products: elements * polys as f64,
-            ..Work::default()
-        },
-        PolyOp::Input | PolyOp::Add | PolyOp::Rearrange(_) => Work::default(),
-    }
-}
-
-impl Walk {
-    fn push(&mut self, value: Value) -> Option<usize> {
-        let ProgramNode {
-            polys,
-            scale,
-            reach,
-            ..
-        } = value.node;
-        if polys > MAX_POLYS || !scale.is_finite() {
-            return None;
-        }
-        self.need(value.dropped, HEADROOM * reach * scale, scale);
-        if value.dropped >= self.most {
-            return None;
-        }
-        self.values.push(value);
-        Some(self.values.len() - 1)
-    }
-
-    /// After `dropped` primes the others must hold numbers of magnitude `most`, and 1 at this scale.
-    fn need(&mut self, dropped: usize, most: f64, scale: f64) {
-        self.needs
-            .push((dropped, most.max(scale).log2() + 1.0 + SPARE));
-    }
-
-    /// Predicted seconds of one core for one batch.
-    fn seconds(&self) -> f64 {
-        let all = self.dropped + self.last;
-        let of = |value: &Value| {
-            let limbs = all.saturating_sub(value.dropped) as f64;
-            let ciphertexts = value.node.elements as f64;
-            let transforms = match value.node.op {
-                ProgramOp::Rescale { limbs: gone } => {
-                    value.node.polys as f64 * (limbs + gone as f64)
-                }
-                ProgramOp::Relinearise { limbs: gone } => {
-                    // Each power: back, and up to all primes for each digit; then the sums: down from the special ones.
-                    let (before, special) = (limbs + gone as f64, self.special as f64);
-                    let switched = (self.values[value.node.inputs[0]].node.polys - 2) as f64;
-                    let digits = (before / special).ceil();
-                    switched * digits * (before + special) + 2.0 * (special + before)
-                }
-                ProgramOp::Node(_) | ProgramOp::Scale => 0.0,
-            };
-            limbs
-                * (value.work.multiply_adds / rate::MULTIPLY_ADDS
-                    + value.work.products / rate::PRODUCTS)
-                + ciphertexts * transforms * rate::TRANSFORM
-        };
-        self.degree as f64 * self.values.iter().map(of).sum::<f64>()
-    }
-
-    fn schedule(self, choice: &Choice<'_>, primes: &[u64], special: &[u64]) -> Schedule {
-        let seconds = self.seconds();
-        let margin = self.worst_variance.sqrt() / (NOISE_MARGIN * self.variance.sqrt());
-        let nodes = self.values.into_iter().map(|value| ProgramNode {
-            limbs: primes.len() - value.dropped,
-            ..value.node
-        });
-        Schedule {
-            program: Program {
-                nodes: nodes.collect(),
-                output: self.output,
-            },
-            degree: self.degree,
-            primes: primes.to_vec(),
-            special: if self.key_power > 1 {
-                special.to_vec()
-            } else {
-                Vec::new()
-            },
-            key_power: self.key_power,
-            scale_log: choice.scale_log,
-            flood_log: self.flood_log,
-            worst_flood_bits: f64::from(FLOOD_BITS) - margin.log2().max(0.0),
-            answer_limbs: self.answer_limbs,
-            answer_scale: self.answer_scale,
-            error: self.error,
-            seconds,
-        }
-    }
 }

@@ -1,0 +1,67 @@
+//! What a prediction gives: results, what they cost, and how far it is.
+
+use pronghorn_engine::Progress;
+
+use crate::link::Traffic;
+
+/// How far a run is, in images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct ImagesDone {
+    /// Images done. All images of a batch go through a layer together: those of the batch under way count in
+    /// proportion to what is done of it.
+    pub done: f64,
+    /// Images in all.
+    pub total: usize,
+}
+
+impl ImagesDone {
+    /// `before` images are done, and of a batch of `batch` as much as its machine says.
+    pub(crate) fn within(now: Progress, before: usize, batch: usize, total: usize) -> Self {
+        let share = now.done as f64 / now.total.max(1) as f64;
+        Self {
+            done: before as f64 + share.min(1.0) * batch as f64,
+            total,
+        }
+    }
+}
+
+/// Results and what they cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// `[image][element]`, as many elements each as the plan's `output_len`.
+    pub outputs: Vec<f32>,
+    /// What they cost.
+    pub stats: Stats,
+}
+
+/// What a prediction cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Bytes to the server, frame headers included.
+    pub bytes_sent: u64,
+    /// Bytes from the server, frame headers included.
+    pub bytes_received: u64,
+    /// Frames, both ways.
+    pub messages: u64,
+    /// Batches the images were split into.
+    pub batches: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Input values outside the range the model was calibrated for, which were brought to its border.
+    pub clamped_inputs: usize,
+    /// Activations outside the calibrated ranges, likewise.
+    pub clamped_activations: u64,
+    /// Batches that used what was prepared.
+    pub prepared_batches: u64,
+    /// Preparations that were of no use: damaged, or the server had its half no more.
+    pub lost_preparations: u64,
+}
+
+impl Stats {
+    /// What went over a link since `before`.
+    pub(super) fn add_traffic(&mut self, now: Traffic, before: Traffic) {
+        self.bytes_sent = now.bytes_sent - before.bytes_sent;
+        self.bytes_received = now.bytes_received - before.bytes_received;
+        self.messages = now.messages - before.messages;
+    }
+}

@@ -1,0 +1,50 @@
+//! Errors of stores.
+
+use std::io;
+
+use pronghorn_engine::EngineError;
+use thiserror::Error;
+
+use super::file::FileError;
+
+/// Why a store cannot keep or hand out.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The file system refused.
+    #[error(
+        "the store of prepared batches at {path} cannot be used ({source}): check that the disk has room and that you may write there"
+    )]
+    Disk {
+        /// Where.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that is not what was put there.
+    #[error("the prepared batch {name} is not used: {source}")]
+    File {
+        /// Which.
+        name: Name,
+        /// What is wrong.
+        source: FileError,
+    },
+    /// More than the store may hold.
+    #[error(
+        "prepared batches would take {needed} bytes, and {allowed} are allowed: prepare fewer batches, or fewer images at once, or allow more"
+    )]
+    TooLarge {
+        /// Bytes it takes, with those that must stay.
+        needed: u64,
+        /// Bytes all may take.
+        allowed: u64,
+    },
+    /// A name that was given before.
+    #[error("a preparation named {name} was made before: give each a new name")]
+    Known {
+        /// The name.
+        name: Name,
+    },
+    /// A half that the plan's steps do not read, or no randomness.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
