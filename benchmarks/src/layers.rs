@@ -56,7 +56,8 @@ impl RotationFreeBench {
         costs.iter().map(of).collect()
     }
 
-    /// What a client sees of the first output channel of a step, and the weights it is not to find there.
+    /// What a client sees of the first output channel of a step, and the weights it is not to find
+    /// there.
     fn sample<'py>(&self, py: Python<'py>, step: usize) -> PyResult<Bound<'py, PyDict>> {
         let sample = self.0.sample(step).map_err(native)?;
         let found = PyDict::new(py);
@@ -70,8 +71,9 @@ impl RotationFreeBench {
     }
 }
 
-/// A layer in the rotation-free paper's protocol, or in that with masking coefficients: what one image costs, the least of `rounds`.
-/// `sizes` are input and output channels, width, kernel and stride of a convolution, or inputs and outputs of a dense layer.
+/// A layer in the rotation-free paper's protocol, or in that with masking coefficients: what one
+/// image costs, the least of `rounds`. `sizes` are input and output channels, width, kernel and
+/// stride of a convolution, or inputs and outputs of a dense layer.
 #[pyfunction]
 pub fn bench_rotation_free_paper(
     py: Python<'_>,
@@ -126,7 +128,8 @@ fn layer_cost<'py>(
     Ok(found)
 }
 
-/// A linear layer on slots, both parties in this process: what each step took, bytes, operations, and what was run.
+/// A linear layer on slots, both parties in this process: what each step took, bytes, operations,
+/// and what was run.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn bench_slot_layer<'py>(

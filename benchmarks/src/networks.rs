@@ -43,7 +43,8 @@ fn dictionary<'py>(py: Python<'py>, figure: &Figure) -> PyResult<Bound<'py, PyDi
     Ok(entry)
 }
 
-/// CryptoNets with an operation a weight, as HE-Transformer runs it: the seconds of each step, and what was run.
+/// CryptoNets with an operation a weight, as HE-Transformer runs it: the seconds of each step, and
+/// what was run.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn bench_cryptonets<'py>(
@@ -100,7 +101,8 @@ pub fn bench_cryptonets<'py>(
     Ok(found)
 }
 
-/// Both parties in this process, batch by batch over one connection: what each batch cost, and all outputs.
+/// Both parties in this process, batch by batch over one connection: what each batch cost, and all
+/// outputs.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn bench_parties<'py>(
@@ -177,7 +179,8 @@ impl ActivationBench {
         Ok(found)
     }
 
-    /// A second on one core: AND gates garbled and evaluated, OTs at the sender and at the receiver.
+    /// A second on one core: AND gates garbled and evaluated, OTs at the sender and at the
+    /// receiver.
     #[staticmethod]
     fn rates(py: Python<'_>, rounds: usize) -> PyResult<[f64; 4]> {
         let found = py.detach(|| activations::rates(rounds)).map_err(native)?;

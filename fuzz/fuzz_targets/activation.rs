@@ -1,4 +1,5 @@
-//! Circuits for any activation, range and moduli, as a hostile plan may ask for: an error, or the function itself.
+//! Circuits for any activation, range and moduli, as a hostile plan may ask for: an error, or the
+//! function itself.
 #![no_main]
 
 use libfuzzer_sys::{

@@ -1,4 +1,5 @@
-//! BFV objects from a hostile peer: what decodes encodes to the same bytes and can be computed with.
+//! BFV objects from a hostile peer: what decodes encodes to the same bytes and can be computed
+//! with.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! Both parties' machines on hostile messages: an honest run in which some messages are changed or replaced.
+//! Both parties' machines on hostile messages: an honest run in which some messages are changed or
+//! replaced.
 #![no_main]
 
 use std::sync::LazyLock;

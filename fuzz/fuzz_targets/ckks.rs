@@ -1,4 +1,5 @@
-//! CKKS objects from a hostile peer: what decodes encodes to the same bytes and can be computed with.
+//! CKKS objects from a hostile peer: what decodes encodes to the same bytes and can be computed
+//! with.
 #![no_main]
 
 use std::sync::LazyLock;

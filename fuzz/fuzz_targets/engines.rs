@@ -1,4 +1,5 @@
-//! Whole runs of a small network in the coefficient and the slot engine, one message of which a hostile peer has changed: an error, or a run that goes on.
+//! Whole runs of a small network in the coefficient and the slot engine, one message of which a
+//! hostile peer has changed: an error, or a run that goes on.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! Graphs as an importer hands them over: any JSON, tensors of any shape. What is accepted can be evaluated,
-//! simplified and planned without a panic.
+//! Graphs as an importer hands them over: any JSON, tensors of any shape. What is accepted can be
+//! evaluated, simplified and planned without a panic.
 #![no_main]
 
 use libfuzzer_sys::{

@@ -1,4 +1,5 @@
-//! Oblivious transfer between connected parties: the extension's message, and those of what is made of its OTs.
+//! Oblivious transfer between connected parties: the extension's message, and those of what is made
+//! of its OTs.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! Set-ups of oblivious transfer: both messages of either base OT, those that connect, and stored bytes.
+//! Set-ups of oblivious transfer: both messages of either base OT, those that connect, and stored
+//! bytes.
 #![no_main]
 
 use std::sync::LazyLock;

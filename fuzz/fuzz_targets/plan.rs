@@ -1,5 +1,5 @@
-//! Plans from a hostile server or a damaged file: what is accepted can be printed, costed and followed by a
-//! client without a panic, whatever the server then answers.
+//! Plans from a hostile server or a damaged file: what is accepted can be printed, costed and
+//! followed by a client without a panic, whatever the server then answers.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! Files of prepared batches, and halves that somebody changed in files whose hashes are good: an error, or a half that is written as it
-//! was read.
+//! Files of prepared batches, and halves that somebody changed in files whose hashes are good: an
+//! error, or a half that is written as it was read.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

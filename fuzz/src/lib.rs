@@ -1,4 +1,5 @@
-//! What the fuzz targets share: a small network, and edits that turn good bytes into nearly good ones.
+//! What the fuzz targets share: a small network, and edits that turn good bytes into nearly good
+//! ones.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Activations on shares, both parties in one process connected by memory, and what they are made of.
+//! Activations on shares, both parties in one process connected by memory, and what they are made
+//! of.
 
 use std::{sync::Arc, time::Duration};
 

@@ -39,7 +39,8 @@ struct Bench<W: Word> {
     right: Ciphertext<W>,
 }
 
-/// CKKS with parameters made for a measurement or a check; made-up values, and secrets from fixed seeds. Protects nothing.
+/// CKKS with parameters made for a measurement or a check; made-up values, and secrets from fixed
+/// seeds. Protects nothing.
 pub trait CkksBench: Send + Sync {
     /// Primes of the ciphertexts.
     fn primes(&self) -> Vec<u64>;
@@ -50,15 +51,15 @@ pub trait CkksBench: Send + Sync {
     /// The level of the security table of these parameters, if it gives them one.
     fn security(&self) -> Option<SecurityLevel>;
 
-    /// The root of unity of each prime of the ciphertexts: place `i` of a transform is the polynomial at
-    /// `root^(2 r + 1)`, `r` being `i` with its bits reversed.
+    /// The root of unity of each prime of the ciphertexts: place `i` of a transform is the
+    /// polynomial at `root^(2 r + 1)`, `r` being `i` with its bits reversed.
     fn roots(&self) -> Vec<u64>;
 
     /// Bytes of a plaintext and of a scalar.
     fn plain_bytes(&self) -> [usize; 2];
 
-    /// Seconds of one operation: `iterations` of them on each of `threads` threads at once, after one to warm up; by the
-    /// slowest thread, divided by how many there were.
+    /// Seconds of one operation: `iterations` of them on each of `threads` threads at once, after
+    /// one to warm up; by the slowest thread, divided by how many there were.
     ///
     /// # Errors
     /// When there is no such operation with these parameters.
@@ -100,8 +101,8 @@ pub trait CkksBench: Send + Sync {
     fn ntt(&self, words: &[u64], inverse: bool) -> Result<Vec<u64>, CkksBenchError>;
 }
 
-/// Parameters of degree `n` with primes of these sizes. Where the security table refuses them they are made all the same,
-/// and have no level: tables of papers have such.
+/// Parameters of degree `n` with primes of these sizes. Where the security table refuses them they
+/// are made all the same, and have no level: tables of papers have such.
 ///
 /// # Errors
 /// When there are no such parameters.

@@ -1,9 +1,10 @@
-//! CryptoNets layer by layer with the CKKS operations that HE-Transformer makes of it, so that words of 32 and of 64 bits meet
-//! on the same code: a product with a scalar and a sum for each weight, as in X. Li, M. Nishi, T. Shishido, K. Kimura,
-//! "Acceleration of HE-Transformer with bit reduced SEAL and HEXL", section 5.3.1.
+//! CryptoNets layer by layer with the CKKS operations that HE-Transformer makes of it, so that
+//! words of 32 and of 64 bits meet on the same code: a product with a scalar and a sum for each
+//! weight, as in X. Li, M. Nishi, T. Shishido, K. Kimura, "Acceleration of HE-Transformer with bit
+//! reduced SEAL and HEXL", section 5.3.1.
 //!
-//! This is not how Pronghorn runs the network (`engine::encrypted` multiplies by matrices of small integers); it is what the paper's
-//! Table 2 compares.
+//! This is not how Pronghorn runs the network (`engine::encrypted` multiplies by matrices of small
+//! integers); it is what the paper's Table 2 compares.
 
 use std::time::Instant;
 
@@ -24,8 +25,8 @@ use crate::ckks::{CkksBenchError, parameters};
 pub enum Packing {
     /// One.
     Real,
-    /// Two, as real and imaginary part (nGraph-HE2, section 3.1.2). They are multiplied with real weights, but cannot be
-    /// squared.
+    /// Two, as real and imaginary part (nGraph-HE2, section 3.1.2). They are multiplied with real
+    /// weights, but cannot be squared.
     Complex,
 }
 
@@ -53,10 +54,11 @@ pub struct Config {
     pub activation: Activation,
     /// What is encrypted has scale `2^scale_log`.
     pub scale_log: u32,
-    /// Weights have scale `2^weight_scale_log`; where not given, that of the prime which rescaling drops next.
+    /// Weights have scale `2^weight_scale_log`; where not given, that of the prime which rescaling
+    /// drops next.
     pub weight_scale_log: Option<u32>,
-    /// Work with one in so many ciphertexts of each layer, as often as with all; 1 for the whole network. Seconds are
-    /// multiplied to be those of the whole.
+    /// Work with one in so many ciphertexts of each layer, as often as with all; 1 for the whole
+    /// network. Seconds are multiplied to be those of the whole.
     pub one_in: usize,
 }
 
@@ -150,7 +152,8 @@ struct Run<'a, W: Word> {
     steps: Vec<Step>,
 }
 
-/// The ciphertexts of a value, and what doubles say stands in the slots that are checked: `[ciphertext][slot]`.
+/// The ciphertexts of a value, and what doubles say stands in the slots that are checked:
+/// `[ciphertext][slot]`.
 struct Value<W: Word> {
     ciphertexts: Vec<Ciphertext<W>>,
     plain: Vec<Plain>,
@@ -472,7 +475,8 @@ mod tests {
     fn layers_are_those_of_the_paper() {
         let conv = convolution();
         assert_eq!(conv.len(), CONV);
-        // Windows in the middle have 25 terms, those in a corner 16; the last row and column of windows ends within.
+        // Windows in the middle have 25 terms, those in a corner 16; the last row and column of
+        // windows ends within.
         assert_eq!(conv[0].len(), 16);
         assert_eq!(conv[14].len(), 25);
         assert_eq!(conv.iter().flatten().map(|term| term.0).max(), Some(783));

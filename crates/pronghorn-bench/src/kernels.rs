@@ -32,14 +32,16 @@ pub struct Figure {
     pub degree: usize,
     /// Bits of the modulus.
     pub modulus_bits: u32,
-    /// What the machine could do, measured in the same run, in the same unit; 0 where there is no such figure.
+    /// What the machine could do, measured in the same run, in the same unit; 0 where there is no
+    /// such figure.
     pub ceiling: f64,
 }
 
 /// The degree every figure is for.
 const N: usize = 2048;
 
-/// Measures the products and the client's work; the products on rayon's current threads, the rest on one.
+/// Measures the products and the client's work; the products on rayon's current threads, the rest
+/// on one.
 ///
 /// # Errors
 /// When the operating system gives no randomness.

@@ -9,7 +9,8 @@ use pronghorn_engine::{
     ClientModel, ClientRun, EngineError, Machine, ServerModel, ServerRun, Want,
 };
 
-/// What an exchange cost: the parties compute in turns, so that its time, all messages in memory, is the sum of both.
+/// What an exchange cost: the parties compute in turns, so that its time, all messages in memory,
+/// is the sum of both.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Phase {
     /// What the client computed in, without waiting.

@@ -1,4 +1,5 @@
-//! Linear layers of the coefficient engine, both parties in one process connected by memory; the rotation-free paper's protocol beside it is in [`paper`].
+//! Linear layers of the coefficient engine, both parties in one process connected by memory; the
+//! rotation-free paper's protocol beside it is in [`paper`].
 
 use pronghorn_engine::{
     ClientModel, ClientPublication, Connection, EngineError, PreludeKind, ServerModel,
@@ -25,7 +26,8 @@ pub mod paper;
 pub struct Work {
     /// Of residues modulo `q`; a butterfly has one.
     pub residues: u64,
-    /// Of a residue by a weight of at most 16 bits, not reduced: each is done in limbs, two to four of 16 bits or two of 30.
+    /// Of a residue by a weight of at most 16 bits, not reduced: each is done in limbs, two to four
+    /// of 16 bits or two of 30.
     pub weights: u64,
 }
 
@@ -110,8 +112,8 @@ impl Network {
         Ok(publication)
     }
 
-    /// Runs every linear step once on shares of random values, on rayon's current threads; the results are compared with the layer in integers where
-    /// that is asked for.
+    /// Runs every linear step once on shares of random values, on rayon's current threads; the
+    /// results are compared with the layer in integers where that is asked for.
     ///
     /// # Errors
     /// When a machine fails, or a result is wrong.
@@ -169,13 +171,15 @@ fn parts(plan: &CheckedPlan, index: usize) -> Result<(&CoefficientLinear, &Layou
     }
 }
 
-/// The multiplications that the machines do for an image: [`pronghorn_engine::coefficient`] says which.
+/// The multiplications that the machines do for an image: [`pronghorn_engine::coefficient`] says
+/// which.
 fn work(degree: u64, layout: &Layout) -> (Work, Work) {
     let transform = degree / 2 * u64::from(degree.ilog2());
     let published = layout.published() as u64;
     let inputs = (layout.tiles() * layout.polynomials()) as u64 + 1;
     let client = Work {
-        // The secret's transform; then `a s` for each input and for what hides, and `p s` for each published polynomial.
+        // The secret's transform; then `a s` for each input and for what hides, and `p s` for each
+        // published polynomial.
         residues: transform + (inputs + published) * (degree + transform),
         weights: 0,
     };
@@ -204,7 +208,8 @@ pub struct Sample {
 }
 
 impl Network {
-    /// Of output channel 0 of step `index`, whose first polynomial is all of its input, in one tile.
+    /// Of output channel 0 of step `index`, whose first polynomial is all of its input, in one
+    /// tile.
     ///
     /// # Errors
     /// When the step is none of the coefficient engine, in 64-bit words.

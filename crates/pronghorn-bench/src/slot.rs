@@ -1,4 +1,5 @@
-//! Linear layers on slots, both parties in one process, a clock for each step; and the operations of their encryption.
+//! Linear layers on slots, both parties in one process, a clock for each step; and the operations
+//! of their encryption.
 
 use std::{
     hint::black_box,
@@ -92,7 +93,8 @@ pub struct Run {
     pub security: Option<SecurityLevel>,
 }
 
-/// Computes a layer whose values are below `2^(bits - 1)`, with made-up weights and values, and checks the result.
+/// Computes a layer whose values are below `2^(bits - 1)`, with made-up weights and values, and
+/// checks the result.
 ///
 /// # Errors
 /// When the method does not go with the layer, nothing has room, or the result is wrong.
@@ -368,8 +370,9 @@ pub const SLOT_OPERATIONS: [(&str, Operation); 8] = [
 pub const HOISTED: usize = 16;
 
 impl Operations {
-    /// `N = 4096` with two primes of 50 bits and digits of `digit_bits`; or, `insecure`, the paper's `N = 2048` with a prime of 60 bits, which protects
-    /// nothing. Plaintext moduli have 20 bits.
+    /// `N = 4096` with two primes of 50 bits and digits of `digit_bits`; or, `insecure`, the
+    /// paper's `N = 2048` with a prime of 60 bits, which protects nothing. Plaintext moduli have 20
+    /// bits.
     ///
     /// # Errors
     /// When there are no such digits.

@@ -68,8 +68,8 @@ impl Connection {
     }
 
     /// The name of the set-up of oblivious transfers, which both parties have and no other set-up
-    /// shares. `None` before there is one, and once it has failed a check: whatever was prepared with
-    /// it must then be destroyed, since bits of `Delta` may be known.
+    /// shares. `None` before there is one, and once it has failed a check: whatever was prepared
+    /// with it must then be destroyed, since bits of `Delta` may be known.
     pub fn setup(&self) -> Option<[u8; 32]> {
         let client = self.kept::<ClientOts>().name();
         client.or_else(|| self.kept::<ServerOts>().name())

@@ -1,7 +1,7 @@
 //! Steps each party does on its own share: sums, pools and rearrangements with public constants.
 //!
-//! These functions are linear, so applying one to both shares gives shares of the result, modulo 2^32, where all arithmetic wraps, or modulo a prime, where
-//! words are residues.
+//! These functions are linear, so applying one to both shares gives shares of the result, modulo
+//! 2^32, where all arithmetic wraps, or modulo a prime, where words are residues.
 
 use pronghorn_graph::{
     fixed::{LocalOp, ValueSpec},
@@ -177,7 +177,8 @@ fn residue(t: &Prime<u64>, value: i64) -> i32 {
     t.from_i64(value) as i32
 }
 
-/// Applies `op` to the inputs, whose values are described by `specs`; `output` describes the result.
+/// Applies `op` to the inputs, whose values are described by `specs`; `output` describes the
+/// result.
 pub(crate) fn apply(
     op: &LocalOp,
     specs: &[&ValueSpec],
@@ -260,7 +261,8 @@ fn sum_pool(
     })
 }
 
-/// Maximum over each window; not linear, so for values in the clear only. Also the shape of the result.
+/// Maximum over each window; not linear, so for values in the clear only. Also the shape of the
+/// result.
 pub(crate) fn max_pool(window: &Window, shape: &[usize], input: &Batch) -> (Batch, Vec<usize>) {
     let (pool, [height, width]) = Pool::new(window, shape);
     let pooled = rows(

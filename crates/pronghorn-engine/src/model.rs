@@ -69,8 +69,9 @@ impl ClientModel {
     }
 
     /// The exchanges that a connection lacks before the steps of a batch, in the order both parties
-    /// run them, each to its end. They count the images of the batch on the connection, so they come
-    /// before each batch whose steps are run one by one. A [`ClientRun`](crate::ClientRun) has them.
+    /// run them, each to its end. They count the images of the batch on the connection, so they
+    /// come before each batch whose steps are run one by one. A [`ClientRun`](crate::ClientRun) has
+    /// them.
     ///
     /// # Errors
     /// The plan does not take so many images, or the system gives no randomness.
@@ -78,8 +79,8 @@ impl ClientModel {
         preludes_of(&self.task(connection, batch))
     }
 
-    /// This party's half of step `index` alone, after [`preludes`](Self::preludes), for benchmarks of
-    /// single layers: its shares in, in the order of the step's inputs, and a share out. No two
+    /// This party's half of step `index` alone, after [`preludes`](Self::preludes), for benchmarks
+    /// of single layers: its shares in, in the order of the step's inputs, and a share out. No two
     /// batches of a connection may run a step after the same preludes.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ pub trait Persistent: Send + Sync {
     /// The start of its file's name.
     fn name(&self) -> &'static str;
 
-    /// How often a value may be used; `None` for a secret of 32 random bytes, which the client makes
-    /// once and which serves any number of connections.
+    /// How often a value may be used; `None` for a secret of 32 random bytes, which the client
+    /// makes once and which serves any number of connections.
     fn uses(&self) -> Option<Uses>;
 
     /// Offers the bytes of an earlier connection to this one, for so many uses.

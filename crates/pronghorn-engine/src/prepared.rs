@@ -4,8 +4,9 @@
 //! set up offline. Online there are linear steps, a bit for each bit of a client's share, and 16
 //! bytes back.
 //!
-//! A prepared batch is a [`ClientPrepared`] and a [`ServerPrepared`]. Each is used up by one run, on
-//! this connection or another. As bytes they can be stored, and then the store hands each out once.
+//! A prepared batch is a [`ClientPrepared`] and a [`ServerPrepared`]. Each is used up by one run,
+//! on this connection or another. As bytes they can be stored, and then the store hands each out
+//! once.
 //!
 //! # Bytes
 //!
@@ -143,13 +144,14 @@ macro_rules! prepared_batch {
                 self.0.batch
             }
 
-            /// The name of the set-up of oblivious transfers that it was made with. When that fails a
-            /// check, this must be destroyed.
+            /// The name of the set-up of oblivious transfers that it was made with. When that fails
+            /// a check, this must be destroyed.
             pub fn setup(&self) -> [u8; 32] {
                 self.0.setup
             }
 
-            /// Hands all of its bytes to `sink`, a step at a time, for a store that hands it out once.
+            /// Hands all of its bytes to `sink`, a step at a time, for a store that hands it out
+            /// once.
             ///
             /// # Errors
             /// The sink's.

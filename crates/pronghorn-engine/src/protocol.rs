@@ -92,8 +92,8 @@ pub(crate) trait Side: Send + Sync {
         false
     }
 
-    /// Reads what [`PreparedStep::to_bytes`](crate::machine::PreparedStep::to_bytes) wrote; `None` for
-    /// a step that has nothing to prepare.
+    /// Reads what [`PreparedStep::to_bytes`](crate::machine::PreparedStep::to_bytes) wrote; `None`
+    /// for a step that has nothing to prepare.
     ///
     /// # Errors
     /// The bytes are not of this step.

@@ -1,8 +1,9 @@
 //! The activation protocol of `client-aided` (nGraph-HE2, section 4.4): the value is revealed to
 //! the client, who computes in the clear.
 //!
-//! The linear engine already leaves the whole value with the client (the server's share is zero), so no message is
-//! sent. What the client learns: every pre-activation value, and with it the weights.
+//! The linear engine already leaves the whole value with the client (the server's share is zero),
+//! so no message is sent. What the client learns: every pre-activation value, and with it the
+//! weights.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,8 +74,8 @@ impl Side for ServerSide {
     }
 }
 
-/// Applies `ops` in order to a value that `spec` describes. Counts words brought to a bound that the
-/// samples set.
+/// Applies `ops` in order to a value that `spec` describes. Counts words brought to a bound that
+/// the samples set.
 fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch, saturated: &AtomicU64) -> Batch {
     let mut shape = spec.shape.clone();
     for chain in ops.chunk_by(|a, b| is_elementwise(a) && is_elementwise(b)) {
@@ -95,7 +96,8 @@ fn is_elementwise(op: &ActivationOp) -> bool {
     !matches!(op, ActivationOp::MaxPool { .. })
 }
 
-/// One operator on one row, still in cache from the one before; how many words a sampled bound changed.
+/// One operator on one row, still in cache from the one before; how many words a sampled bound
+/// changed.
 fn elementwise(op: &ActivationOp, row: &mut [i32]) -> u32 {
     match *op {
         ActivationOp::Relu => simd::relu(SimdLevel::detect(), row),

@@ -377,8 +377,8 @@ impl ClientRun {
         self.clamped
     }
 
-    /// Activations so far that were beyond the range of the samples, and were brought to its border.
-    /// A few are harmless. Many mean that the samples do not represent these inputs.
+    /// Activations so far that were beyond the range of the samples, and were brought to its
+    /// border. A few are harmless. Many mean that the samples do not represent these inputs.
     pub fn clamped_activations(&self) -> u64 {
         self.run.saturated.load(Ordering::Relaxed)
     }

@@ -4,7 +4,8 @@ use zeroize::Zeroizing;
 
 use crate::error::EngineError;
 
-/// One party's additive share of a value, for a whole batch: the parties' shares add up to the value.
+/// One party's additive share of a value, for a whole batch: the parties' shares add up to the
+/// value.
 ///
 /// Values are proven to fit in 32 bits, so shares live modulo 2^32. Under `client-aided` the
 /// client's share is the value and the server's is zero, which needs no memory and no message.

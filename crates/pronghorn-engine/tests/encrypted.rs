@@ -1,4 +1,5 @@
-//! Encrypted runs equal the polynomial oracle within the error that the plan states, and hostile messages end a run.
+//! Encrypted runs equal the polynomial oracle within the error that the plan states, and hostile
+//! messages end a run.
 
 mod common;
 
@@ -16,8 +17,8 @@ use pronghorn_plan::{
 /// Values of one image of [`network`].
 const INPUTS: usize = 2 * 6 * 6;
 
-/// Two products in a row, a residual addition of different depths, a product of two values, uneven average pooling, a
-/// concatenation, per-channel factors.
+/// Two products in a row, a residual addition of different depths, a product of two values, uneven
+/// average pooling, a concatenation, per-channel factors.
 fn network(scale: f32) -> Graph {
     let window = |k: usize, s: usize, p: usize| {
         format!(
@@ -231,7 +232,8 @@ fn keys_serve_a_connection() {
     assert_ne!(sent[1], sent[2]);
 }
 
-/// Inputs outside the calibrated range are brought to its border, so that nothing wraps around the modulus.
+/// Inputs outside the calibrated range are brought to its border, so that nothing wraps around the
+/// modulus.
 #[test]
 fn extreme_inputs_are_clamped() {
     let built = built(Passes::default());

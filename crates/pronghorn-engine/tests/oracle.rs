@@ -1,4 +1,5 @@
-//! The secure run equals the fixed-point oracle bit for bit, and hostile messages end a run with an error.
+//! The secure run equals the fixed-point oracle bit for bit, and hostile messages end a run with an
+//! error.
 
 mod common;
 
@@ -82,8 +83,8 @@ fn a_value_with_itself_equals_the_oracle() {
     check(&built, &numbers(3 * 10, 4), 10);
 }
 
-/// Parts are checked as a sum against the value's range, on which the next step's ciphertexts rely: a plan
-/// whose parts reach further does not make the client encrypt what the modulus cannot carry.
+/// Parts are checked as a sum against the value's range, on which the next step's ciphertexts rely:
+/// a plan whose parts reach further does not make the client encrypt what the modulus cannot carry.
 #[test]
 fn parts_beyond_the_value_are_noticed() {
     let built = built(4, Some((11, 9)));

@@ -88,7 +88,8 @@ fn client_model(built: &Built) -> Arc<ClientModel> {
     Arc::new(ClientModel::new(built.plan.clone()).expect("the plan can be followed"))
 }
 
-/// What is published comes with the first batch of a connection alone, and serves batches of any size exactly.
+/// What is published comes with the first batch of a connection alone, and serves batches of any
+/// size exactly.
 #[test]
 fn later_batches_exchange_b_alone() {
     for (engine, published) in [
@@ -183,8 +184,8 @@ fn bytes_of(write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), Infallible>))
     bytes
 }
 
-/// A batch that was prepared has little left to exchange and gives the same: on the same connection and another, from memory and
-/// from bytes.
+/// A batch that was prepared has little left to exchange and gives the same: on the same connection
+/// and another, from memory and from bytes.
 #[test]
 fn prepared_batches_equal_the_oracle() {
     let built = built(7, None);
@@ -289,7 +290,8 @@ fn what_cannot_be_prepared_is_refused() {
     ));
 }
 
-/// Nothing in the plan tells a range that is no power of two, but for what rounding adds: of weights it says how many bits their sums take.
+/// Nothing in the plan tells a range that is no power of two, but for what rounding adds: of
+/// weights it says how many bits their sums take.
 #[test]
 fn plans_do_not_tell_sums_of_weights() {
     // With more bits the sum over squares would not fit 32 that way.

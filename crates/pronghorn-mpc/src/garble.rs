@@ -157,11 +157,11 @@
 //!
 //! # Speed
 //!
-//! `cargo run --release -p pronghorn-bench --example garble_bench 20`, one core of a shared Sapphire
-//! Rapids Xeon that runs one 512-bit AES round a cycle at 3.6 GHz: 287 to 300 M AND/s garbled and
-//! 477 to 500 M evaluated in long chains, where AES alone, under one key and with nothing else to
-//! do, would allow 379 M and 758 M. The ReLU above: 260 ns garbled, 175 ns evaluated, of which the
-//! projections take two thirds. With AES-NI 90 M and 180 M AND/s.
+//! `cargo run --release -p pronghorn-bench --example garble_bench 20`, one core of a shared
+//! Sapphire Rapids Xeon that runs one 512-bit AES round a cycle at 3.6 GHz: 287 to 300 M AND/s
+//! garbled and 477 to 500 M evaluated in long chains, where AES alone, under one key and with
+//! nothing else to do, would allow 379 M and 758 M. The ReLU above: 260 ns garbled, 175 ns
+//! evaluated, of which the projections take two thirds. With AES-NI 90 M and 180 M AND/s.
 //!
 //! # Three-halves garbling
 //!

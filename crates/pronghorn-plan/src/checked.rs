@@ -1,8 +1,9 @@
 //! Checked, compiled plans: what the planner and [`Plan::from_bytes`] return, and all that engine
 //! and session accept.
 //!
-//! A check derives everything in a plan anew: shapes, ranges, share forms, security. What it derives
-//! for that stays: layouts, packings and circuits, made once for all batches and all clients.
+//! A check derives everything in a plan anew: shapes, ranges, share forms, security. What it
+//! derives for that stays: layouts, packings and circuits, made once for all batches and all
+//! clients.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -23,7 +24,8 @@ const MAX_STEPS: usize = 1 << 14;
 /// Most elements of all values of one image together.
 const MAX_ELEMENTS: usize = 1 << 27;
 
-/// Most values that all circuits of a plan together take, windows of one size in a step counted once.
+/// Most values that all circuits of a plan together take, windows of one size in a step counted
+/// once.
 const MAX_CIRCUIT_VALUES: usize = 1 << 12;
 
 /// Most additions or comparisons of all pools of one image.
@@ -327,8 +329,8 @@ fn check_step(plan: &Plan, index: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What holds between the steps of a plan on shares: the result is opened and nothing else, circuits
-/// are small and few, and every step takes the share forms of its inputs.
+/// What holds between the steps of a plan on shares: the result is opened and nothing else,
+/// circuits are small and few, and every step takes the share forms of its inputs.
 fn check_shares(plan: &Plan, forms: &[ShareForm]) -> Result<(), (usize, String)> {
     let opens = |step: &Step| step.kind.as_step().opens();
     let opened = plan.steps.iter().filter(|step| opens(step)).count();

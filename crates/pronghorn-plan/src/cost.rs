@@ -15,8 +15,8 @@ pub const SEED_BYTES: usize = 32;
 pub const WORDS_PER_MESSAGE: usize = 1 << 17;
 
 /// Rates of one core, for predictions only. Those of products are from `pronghorn bench batch` on a
-/// 3 GHz Cascade Lake with AVX-512. Those on shares fit `pronghorn bench gazelle`'s networks through
-/// loopback on a 3 GHz Sapphire Rapids.
+/// 3 GHz Cascade Lake with AVX-512. Those on shares fit `pronghorn bench gazelle`'s networks
+/// through loopback on a 3 GHz Sapphire Rapids.
 pub(crate) mod rate {
     /// Word multiply-adds a second, 32-bit words.
     pub const PRODUCT_U32: f64 = 55e9;
@@ -173,7 +173,8 @@ impl Once {
 /// the client. The choice of moduli pays the bits of security that so many cost.
 pub const PUBLICATION_IMAGES: usize = 1 << 20;
 
-/// Images that a client counts for a connection when it names a publication; then it names one again.
+/// Images that a client counts for a connection when it names a publication; then it names one
+/// again.
 pub const PUBLICATION_GRANT: usize = PUBLICATION_IMAGES >> 6;
 
 /// Most bytes of secrets behind published polynomials that a server keeps ready for a connection.
@@ -243,7 +244,8 @@ pub fn online(plan: &CheckedPlan, batch: usize) -> StepCost {
     steps.fold(StepCost::default(), StepCost::plus)
 }
 
-/// Bytes that step `index` holds for a batch: its protocol's, and the shares that it reads and makes.
+/// Bytes that step `index` holds for a batch: its protocol's, and the shares that it reads and
+/// makes.
 fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
     let step = &plan.steps[index];
     let inputs = step.inputs.iter().map(|&input| &plan.steps[input].value);

@@ -112,7 +112,8 @@ impl Rlwe {
         packed_len(batch, self.modulus_bits())
     }
 
-    /// Bytes of the public key of a batch, with which answers are re-randomised: whole blocks of `b`.
+    /// Bytes of the public key of a batch, with which answers are re-randomised: whole blocks of
+    /// `b`.
     pub fn public_key_bytes(&self, batch: usize) -> usize {
         let blocks = batch.div_ceil(self.degree);
         packed_len(blocks * self.degree, self.modulus_bits())
@@ -154,8 +155,8 @@ impl Rlwe {
         ShareEncoding::new(self.modulus, shares.value_bits, shares.guard_bits)
     }
 
-    /// Checks that the modulus holds shares, that it is secure for so many secrets with one `a`, and
-    /// that dropped bits are some of its own.
+    /// Checks that the modulus holds shares, that it is secure for so many secrets with one `a`,
+    /// and that dropped bits are some of its own.
     ///
     /// # Errors
     /// The reason for a refusal.

@@ -1,10 +1,10 @@
 //! Share forms: modulo which number a value is shared under `two-party`, and with how many guard
 //! bits.
 //!
-//! A linear step leaves shares of `2^guard y + delta` with `|delta| <= 1` ([`pronghorn_he::shares`]).
-//! Local steps add such values up, guard bits and errors with them. An activation drops the guard
-//! bits inside its protocol and leaves exact shares again. The plan holds the guard bits of linear
-//! steps alone. Both parties derive the rest from [`ShareRules`].
+//! A linear step leaves shares of `2^guard y + delta` with `|delta| <= 1`
+//! ([`pronghorn_he::shares`]). Local steps add such values up, guard bits and errors with them. An
+//! activation drops the guard bits inside its protocol and leaves exact shares again. The plan
+//! holds the guard bits of linear steps alone. Both parties derive the rest from [`ShareRules`].
 
 use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_mpc::circuit::{Modulus, signed_width};
@@ -127,8 +127,8 @@ pub trait ShareRules {
         None
     }
 
-    /// Whether the value is shared modulo the prime, where the prime holds it. `inputs`: whether all
-    /// inputs are.
+    /// Whether the value is shared modulo the prime, where the prime holds it. `inputs`: whether
+    /// all inputs are.
     fn makes_residues(&self, _inputs: bool, _readers: Readers) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! The steps of a plan: one protocol each, and what the planner, the checks and the costs ask of it.
+//! The steps of a plan: one protocol each, and what the planner, the checks and the costs ask of
+//! it.
 //!
 //! [`StepKind`] is what travels: one variant a protocol, with the fields of that protocol alone.
 //! [`StepPlan`] is what a protocol knows of itself. [`StepKind::as_step`] is the one place that
@@ -172,8 +173,8 @@ pub struct Compiled<'a> {
 
 /// What a protocol knows of a step of its own.
 ///
-/// A new protocol is a folder under `steps` with an implementation, a variant of [`StepKind`], and a
-/// line of [`StepKind::as_step`].
+/// A new protocol is a folder under `steps` with an implementation, a variant of [`StepKind`], and
+/// a line of [`StepKind::as_step`].
 pub trait StepPlan: ShareRules {
     /// The trust levels that the protocol belongs to.
     fn trust(&self) -> &'static [TrustLevel];

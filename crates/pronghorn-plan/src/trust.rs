@@ -5,7 +5,8 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What each party may learn. Named the same in the API, the command line, the docs and on the wire.
+/// What each party may learn. Named the same in the API, the command line, the docs and on the
+/// wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrustLevel {
@@ -123,7 +124,8 @@ impl FromStr for TrustLevel {
     }
 }
 
-/// The level a user asked for, if this version has it; [`TrustLevel::TwoParty`] where none was named.
+/// The level a user asked for, if this version has it; [`TrustLevel::TwoParty`] where none was
+/// named.
 ///
 /// # Errors
 /// When it is one of a later version; the message lists all levels.

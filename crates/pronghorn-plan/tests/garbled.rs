@@ -1,4 +1,5 @@
-//! The circuit of a chain of activations is the chain, whatever errors its shares' guard bits carry.
+//! The circuit of a chain of activations is the chain, whatever errors its shares' guard bits
+//! carry.
 
 mod common;
 

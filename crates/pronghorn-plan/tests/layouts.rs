@@ -51,8 +51,8 @@ fn dense_layers_have_a_coefficient_an_input() {
     assert_eq!(layout(&ConvGeometry::dense(2049, 3), 4096).polynomials(), 1);
 }
 
-/// 8 x 8 with a border: a row takes 9 coefficients, since the padding at its end is that at the next
-/// one's beginning; a channel takes 9 such rows.
+/// 8 x 8 with a border: a row takes 9 coefficients, since the padding at its end is that at the
+/// next one's beginning; a channel takes 9 such rows.
 #[test]
 fn padding_is_shared() {
     let one = conv([1, 4], 8, [3, 1, 1]);

@@ -1,4 +1,5 @@
-//! Processes that were forked: a child has none of its parent's threads, and must not use its parent's connections.
+//! Processes that were forked: a child has none of its parent's threads, and must not use its
+//! parent's connections.
 
 use std::{
     process,
@@ -23,7 +24,8 @@ fn forked(what: &str) -> PyErr {
     )
 }
 
-/// Refuses in the child of a process that has computed: the pool's threads are not there, and waiting for them never ends.
+/// Refuses in the child of a process that has computed: the pool's threads are not there, and
+/// waiting for them never ends.
 pub fn check() -> PyResult<()> {
     match COMPUTING.load(Ordering::SeqCst) {
         home if home == 0 || home == process::id() => Ok(()),

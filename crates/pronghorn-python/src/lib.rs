@@ -18,8 +18,8 @@ pyo3::create_exception!(
     "An error of the compiled core."
 );
 
-/// Keeps the pages of large buffers between steps and batches; the C library gives them back each time, and page
-/// faults then cost as much as the arithmetic.
+/// Keeps the pages of large buffers between steps and batches; the C library gives them back each
+/// time, and page faults then cost as much as the arithmetic.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

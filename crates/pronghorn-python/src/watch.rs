@@ -1,4 +1,5 @@
-//! Long computations on a thread of their own, so that signals and progress callbacks are served meanwhile.
+//! Long computations on a thread of their own, so that signals and progress callbacks are served
+//! meanwhile.
 
 use std::{
     sync::{
@@ -76,8 +77,9 @@ impl Callback {
     }
 }
 
-/// Runs `work`, which computes, on a thread of its own without the interpreter. An interrupt, or an exception of the callback, sets
-/// [`Watch::cancel`], and is raised once the work has ended, or after [`PATIENCE`].
+/// Runs `work`, which computes, on a thread of its own without the interpreter. An interrupt, or an
+/// exception of the callback, sets [`Watch::cancel`], and is raised once the work has ended, or
+/// after [`PATIENCE`].
 pub fn watched<T: Send + 'static>(
     py: Python<'_>,
     callback: Callback,
@@ -98,8 +100,8 @@ pub fn waited<T: Send + 'static>(
     run(py, Callback::none(), watch, PATIENCE, work)
 }
 
-/// The same for `work` that cannot be cancelled: an interrupt is raised at once, the work goes on unheard, and its result
-/// is dropped.
+/// The same for `work` that cannot be cancelled: an interrupt is raised at once, the work goes on
+/// unheard, and its result is dropped.
 pub fn abandonable<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> PyResult<T> + Send + 'static,

@@ -41,21 +41,25 @@ pub struct ConnectOptions {
     pub expected_plan_hash: Option<[u8; 32]>,
     /// A plan the client already holds; it is not sent again if the server still serves it.
     pub plan: Option<CheckedPlan>,
-    /// Bytes the client's values may take; batches are made small enough, and a plan with which not even one image
-    /// fits is refused.
+    /// Bytes the client's values may take; batches are made small enough, and a plan with which not
+    /// even one image fits is refused.
     pub max_memory: u64,
-    /// The directory where the client's halves of prepared batches are kept for later connections; in memory where none is named.
+    /// The directory where the client's halves of prepared batches are kept for later connections;
+    /// in memory where none is named.
     pub store: Option<PathBuf>,
     /// Bytes they may take there; in memory `max_memory` holds for them.
     pub max_store: u64,
-    /// How long to wait for a connection, to all addresses of a name together; looking the name up is not counted.
+    /// How long to wait for a connection, to all addresses of a name together; looking the name up
+    /// is not counted.
     pub connect_timeout: Duration,
-    /// How long no byte may come while this side waits for the server, which includes its computing between two messages, and how
-    /// long the line may take none of what this side sends. A message that comes must also be whole after as long and a second
-    /// more for each 64 KiB. A work that goes on takes any time. The end takes up to two seconds more, in which the server is told.
+    /// How long no byte may come while this side waits for the server, which includes its computing
+    /// between two messages, and how long the line may take none of what this side sends. A message
+    /// that comes must also be whole after as long and a second more for each 64 KiB. A work that
+    /// goes on takes any time. The end takes up to two seconds more, in which the server is told.
     pub timeout: Duration,
-    /// Set from another thread, it ends what the client is doing with [`SessionError::Cancelled`], and with that the
-    /// session: within a fraction of a second, or when the computing of one message is over.
+    /// Set from another thread, it ends what the client is doing with [`SessionError::Cancelled`],
+    /// and with that the session: within a fraction of a second, or when the computing of one
+    /// message is over.
     pub cancel: Arc<AtomicBool>,
 }
 
@@ -77,9 +81,10 @@ impl Default for ConnectOptions {
 
 /// A connection to a server, for any number of predictions one after another.
 ///
-/// A server ends a connection that rests too long. A client that was connected by its address then connects again when it is next
-/// asked for something, to the same plan. Its store, what the server published and its prepared batches serve on; keys are exchanged
-/// anew, which the next batch costs.
+/// A server ends a connection that rests too long. A client that was connected by its address then
+/// connects again when it is next asked for something, to the same plan. Its store, what the server
+/// published and its prepared batches serve on; keys are exchanged anew, which the next batch
+/// costs.
 pub struct Client {
     link: Link,
     model: Arc<ClientModel>,
@@ -128,12 +133,13 @@ impl Client {
         self.images_left
     }
 
-    /// Predicts `images` images, one after the other in `inputs`, in as few batches as the limits allow; calls
-    /// `on_progress` after every message.
+    /// Predicts `images` images, one after the other in `inputs`, in as few batches as the limits
+    /// allow; calls `on_progress` after every message.
     ///
     /// # Errors
-    /// When the inputs do not fit the plan (the session goes on), or the session fails, is cancelled, or has fewer
-    /// images left (it is then over: the server's log says that it was refused).
+    /// When the inputs do not fit the plan (the session goes on), or the session fails, is
+    /// cancelled, or has fewer images left (it is then over: the server's log says that it was
+    /// refused).
     pub fn predict(
         &mut self,
         inputs: &[f32],
@@ -218,7 +224,8 @@ impl Client {
         Ok(())
     }
 
-    /// Ends the session where it has fewer than `asked` images left; the server is told, for its log.
+    /// Ends the session where it has fewer than `asked` images left; the server is told, for its
+    /// log.
     fn within_quota(&mut self, asked: u64) -> Result<(), SessionError> {
         let Some(left) = self.images_left.filter(|&left| left < asked && !self.over) else {
             return Ok(());
@@ -240,11 +247,13 @@ impl Client {
         error
     }
 
-    /// Does ahead what of the prediction of `images` images needs no inputs: garbled circuits are made, sent and kept in the store, and
-    /// predictions of as many images use them up, each once. Only plans on shares have any.
+    /// Does ahead what of the prediction of `images` images needs no inputs: garbled circuits are
+    /// made, sent and kept in the store, and predictions of as many images use them up, each once.
+    /// Only plans on shares have any.
     ///
     /// # Errors
-    /// When nothing can be prepared, the server keeps fewer batches, the store refuses, or the session fails.
+    /// When nothing can be prepared, the server keeps fewer batches, the store refuses, or the
+    /// session fails.
     pub fn prepare(
         &mut self,
         images: usize,
@@ -330,7 +339,8 @@ impl Client {
         }
     }
 
-    /// Whether a prediction of `images` images finds a preparation for each of its batches in the store.
+    /// Whether a prediction of `images` images finds a preparation for each of its batches in the
+    /// store.
     ///
     /// # Errors
     /// When there are no images, or the store cannot be read.
@@ -339,13 +349,15 @@ impl Client {
         Ok(self.store.missing(&self.server, &batches)?.is_none())
     }
 
-    /// Keeps `batches` batches prepared from now on, on a second connection and in the background, as many as the server keeps for a client at
-    /// most: of the sizes that a prediction of `images` images has; where that is not said, of the last prediction's. 0: no more.
+    /// Keeps `batches` batches prepared from now on, on a second connection and in the background,
+    /// as many as the server keeps for a client at most: of the sizes that a prediction of `images`
+    /// images has; where that is not said, of the last prediction's. 0: no more.
     ///
     /// Both connections compute at the same time, and share the cores there are.
     ///
     /// # Errors
-    /// When nothing can be prepared at this trust level, or the client was not connected by its address.
+    /// When nothing can be prepared at this trust level, or the client was not connected by its
+    /// address.
     pub fn keep_prepared(
         &mut self,
         batches: usize,
@@ -422,7 +434,8 @@ impl Client {
     /// Runs one batch of `batch` images with this party's `machine`.
     ///
     /// # Errors
-    /// When the session fails; the server is told the category, and the client is of no further use.
+    /// When the session fails; the server is told the category, and the client is of no further
+    /// use.
     pub fn run<M: Machine<Error = EngineError> + ?Sized>(
         &mut self,
         machine: &mut M,
@@ -449,8 +462,8 @@ impl Client {
         })
     }
 
-    /// Begins a batch with this party's half of a preparation, which is taken from the store for good; what is left of it when the server has
-    /// answered.
+    /// Begins a batch with this party's half of a preparation, which is taken from the store for
+    /// good; what is left of it when the server has answered.
     fn begin(
         &mut self,
         batch: usize,
@@ -525,7 +538,8 @@ impl Drop for Client {
     }
 }
 
-/// `error`, unless this side's user wanted an end: the link then fails with whatever it was waiting for.
+/// `error`, unless this side's user wanted an end: the link then fails with whatever it was waiting
+/// for.
 fn unless_cancelled(cancel: &AtomicBool, error: SessionError) -> SessionError {
     if cancel.load(Ordering::SeqCst) {
         SessionError::Cancelled
@@ -534,8 +548,8 @@ fn unless_cancelled(cancel: &AtomicBool, error: SessionError) -> SessionError {
     }
 }
 
-/// Ends a failed session. The server learns the category of the error and no more: the rest may depend on
-/// decrypted values.
+/// Ends a failed session. The server learns the category of the error and no more: the rest may
+/// depend on decrypted values.
 fn part(link: &mut Link, error: &SessionError) {
     let code = error.code();
     let message = ErrorMessage {

@@ -24,7 +24,8 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
                 link.send(Kind::Data, message)?;
             }
             Want::Receive => {
-                // The last one is added to the transcript only now that this side has nothing to do but wait.
+                // The last one is added to the transcript only now that this side has nothing to do
+                // but wait.
                 link.note(&incoming);
                 link.receive_data(machine.max_incoming(), &mut incoming)?;
                 machine.receive(&incoming)?;

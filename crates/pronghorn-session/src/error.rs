@@ -348,7 +348,8 @@ impl ErrorCode {
         }
     }
 
-    /// What a client says of its own failure: the category in words, nothing that depends on its data.
+    /// What a client says of its own failure: the category in words, nothing that depends on its
+    /// data.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Protocol => "the client could not read the server's message",

@@ -1,4 +1,5 @@
-//! Frames: `u32` length, `u8` kind, payload; every length is checked against a bound before it is used.
+//! Frames: `u32` length, `u8` kind, payload; every length is checked against a bound before it is
+//! used.
 
 use std::io::{self, Read, Write};
 
@@ -167,8 +168,8 @@ pub fn read_header(reader: &mut impl Read, accept: &[Accept]) -> Result<Header, 
     Ok(Header { kind, length })
 }
 
-/// Reads a payload into `payload`, which is cleared first. Memory grows with what arrives, not with what
-/// was announced.
+/// Reads a payload into `payload`, which is cleared first. Memory grows with what arrives, not with
+/// what was announced.
 ///
 /// # Errors
 /// When the stream ends or fails before `length` bytes.

@@ -50,7 +50,8 @@ pub fn in_process(
     in_process_watched(model, inputs, batch, &AtomicBool::new(false), &mut |_| {})
 }
 
-/// The same with a look at it: `on_progress` is called after every message, and `cancel`, set from anywhere, ends it.
+/// The same with a look at it: `on_progress` is called after every message, and `cancel`, set from
+/// anywhere, ends it.
 ///
 /// # Errors
 /// As [`in_process`], or that it was cancelled.
@@ -81,7 +82,8 @@ pub fn in_process_watched(
     })
 }
 
-/// Hands messages between two machines until both are done or `after_message` fails; the bytes each way.
+/// Hands messages between two machines until both are done or `after_message` fails; the bytes each
+/// way.
 fn exchange(
     client: &mut dyn Machine<Error = EngineError>,
     server: &mut dyn Machine<Error = EngineError>,

@@ -1,8 +1,9 @@
 //! Sessions: handshake, framing, limits, client and server.
 //!
 //! Protocol code lives in `pronghorn-engine` as state machines without I/O; this crate moves their
-//! messages over a [`Transport`] (TCP in this version, in plain text), bounds everything a peer sends
-//! before allocating for it, and turns every failure into a [`SessionError`] that ends one session only.
+//! messages over a [`Transport`] (TCP in this version, in plain text), bounds everything a peer
+//! sends before allocating for it, and turns every failure into a [`SessionError`] that ends one
+//! session only.
 //!
 //! # The protocol, version 1
 //!
@@ -28,8 +29,8 @@
 //! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
 //! | 11 | `Begun` | server | postcard: whether the batch uses the preparation (0 or 1) | 64 KiB |
 //!
-//! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places that
-//! no version moves, so that any two versions can tell each other apart.
+//! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places
+//! that no version moves, so that any two versions can tell each other apart.
 //!
 //! ```text
 //! client                                server
@@ -46,47 +47,53 @@
 //! Bye                             ->
 //! ```
 //!
-//! (*) Where `Begin` names a preparation, which the client has taken from its store by then. The server takes its half from its own, and the batch
-//! runs without preparation where it has none of that name (any more); the client's half is then destroyed.
+//! (*) Where `Begin` names a preparation, which the client has taken from its store by then. The
+//! server takes its half from its own, and the batch runs without preparation where it has none of
+//! that name (any more); the client's half is then destroyed.
 //!
-//! (**) After `Prepare` alone: the server keeps its half once it has compared the client's digest with its own, the client
-//! once it has compared the server's. A prediction leaves nothing with the server, so there the client alone compares, before
-//! it returns outputs or keeps what the server published, and no message is added.
+//! (**) After `Prepare` alone: the server keeps its half once it has compared the client's digest
+//! with its own, the client once it has compared the server's. A prediction leaves nothing with the
+//! server, so there the client alone compares, before it returns outputs or keeps what the server
+//! published, and no message is added.
 //!
 //! # Damage on the way
 //!
-//! Both parties hash all frames of a connection but `Error`, both ways, each with its place, kind and length
-//! ([`transcript`]). They do so while a frame is on its way or before they wait, so that it adds little to a prediction's time. `Done` ends with the digest of all frames up to itself, its own fields included. Where the two differ
-//! the line or a proxy changed something: the batch ends with [`SessionError::Damaged`], nothing of it is used or kept, and a
-//! new connection may try again.
+//! Both parties hash all frames of a connection but `Error`, both ways, each with its place, kind
+//! and length ([`transcript`]). They do so while a frame is on its way or before they wait, so that
+//! it adds little to a prediction's time. `Done` ends with the digest of all frames up to itself,
+//! its own fields included. Where the two differ the line or a proxy changed something: the batch
+//! ends with [`SessionError::Damaged`], nothing of it is used or kept, and a new connection may try
+//! again.
 //!
 //! # Rest
 //!
-//! Between batches a client may be silent for as long as the server keeps connections ([`Limits::keep_alive`]). The server then
-//! sends `Error` of code 13 ([`ErrorCode::Idle`]) and closes. Whatever crosses that on the line was not read. A client that was
-//! connected by its address connects again and begins once more; halves of a preparation that it has named are lost.
+//! Between batches a client may be silent for as long as the server keeps connections
+//! ([`Limits::keep_alive`]). The server then sends `Error` of code 13 ([`ErrorCode::Idle`]) and
+//! closes. Whatever crosses that on the line was not read. A client that was connected by its
+//! address connects again and begins once more; halves of a preparation that it has named are lost.
 //!
 //! # Errors and bounds
 //!
-//! Either side sends `Error` at any time and closes. The server refuses another version, another trust
-//! level than its plan's and another plan than the client expects; the client checks all three again,
-//! recomputes the hash from the plan it decoded, and validates the plan. A frame of an unknown kind, out of
-//! turn, longer than its bound or cut short ends the session.
+//! Either side sends `Error` at any time and closes. The server refuses another version, another
+//! trust level than its plan's and another plan than the client expects; the client checks all
+//! three again, recomputes the hash from the plan it decoded, and validates the plan. A frame of an
+//! unknown kind, out of turn, longer than its bound or cut short ends the session.
 //!
 //! # What is revealed
 //!
-//! To the server: the client's address, the number of images, timing; a preparation that is used on another connection than it was made on tells that
-//! both are the same client's. To who listens on the line: also the
-//! plan. Errors a client sends name only a category, never what its machine met, because that may depend on
-//! decrypted values; that it failed, was cancelled or wanted too many images is visible. What the messages themselves
-//! reveal is the engine's matter.
+//! To the server: the client's address, the number of images, timing; a preparation that is used on
+//! another connection than it was made on tells that both are the same client's. To who listens on
+//! the line: also the plan. Errors a client sends name only a category, never what its machine met,
+//! because that may depend on decrypted values; that it failed, was cancelled or wanted too many
+//! images is visible. What the messages themselves reveal is the engine's matter.
 //!
 //! # Threads and memory
 //!
-//! A session has one thread and a writer thread behind a channel of two messages, so that the next message is
-//! computed while the last is sent. Reading ahead is left to the kernel's socket buffers. A server bounds its
-//! sessions, the connections of an address, and the memory of the batches that run at once ([`Limits`]). A connection takes
-//! a place once its hello is read; every refusal is an `Error` frame.
+//! A session has one thread and a writer thread behind a channel of two messages, so that the next
+//! message is computed while the last is sent. Reading ahead is left to the kernel's socket
+//! buffers. A server bounds its sessions, the connections of an address, and the memory of the
+//! batches that run at once ([`Limits`]). A connection takes a place once its hello is read; every
+//! refusal is an `Error` frame.
 //!
 //! [`Machine::max_incoming`]: pronghorn_engine::Machine::max_incoming
 

@@ -11,36 +11,40 @@ use crate::error::SessionError;
 pub struct Limits {
     /// Clients at once; more are refused with an error that says so.
     pub max_clients: usize,
-    /// Connections of one IPv4 address or IPv6 /64 network at once, those that have not introduced themselves included; more are
-    /// refused with an error that says so. None: half of `max_clients`, at least two, and any number from this machine itself,
-    /// since a proxy on it gives all its clients one address.
+    /// Connections of one IPv4 address or IPv6 /64 network at once, those that have not introduced
+    /// themselves included; more are refused with an error that says so. None: half of
+    /// `max_clients`, at least two, and any number from this machine itself, since a proxy on it
+    /// gives all its clients one address.
     pub max_connections_per_address: Option<usize>,
     /// Images in one batch; none: what the plan says.
     pub max_images_per_batch: Option<usize>,
     /// Images one client may ask for as long as the server runs; none: no limit. Without
-    /// authentication a client is an IPv4 address or an IPv6 /64 network. Images count when a batch begins.
+    /// authentication a client is an IPv4 address or an IPv6 /64 network. Images count when a batch
+    /// begins.
     pub max_images_per_client: Option<u64>,
-    /// Bytes that all batches running at once may need together by the plan's cost model; a batch waits for
-    /// its share as long as `idle_timeout`. None: what one batch of the plan's largest size needs, with the
-    /// largest preparation that is kept.
+    /// Bytes that all batches running at once may need together by the plan's cost model; a batch
+    /// waits for its share as long as `idle_timeout`. None: what one batch of the plan's largest
+    /// size needs, with the largest preparation that is kept.
     pub max_memory: Option<u64>,
-    /// Prepared batches that are kept for each client (by address, as above); further ones take the place of its oldest. 0: none are
-    /// prepared.
+    /// Prepared batches that are kept for each client (by address, as above); further ones take the
+    /// place of its oldest. 0: none are prepared.
     pub max_prepared: usize,
-    /// Bytes that prepared batches of all clients may take, in memory or on the disk; further ones take the place of the oldest, and a larger
-    /// one is refused.
+    /// Bytes that prepared batches of all clients may take, in memory or on the disk; further ones
+    /// take the place of the oldest, and a larger one is refused.
     pub max_prepared_bytes: u64,
-    /// How long a client may be silent between two messages of a batch, and read nothing of what it is sent.
+    /// How long a client may be silent between two messages of a batch, and read nothing of what it
+    /// is sent.
     pub idle_timeout: Duration,
-    /// How long a message may take from its first byte to its last, a second more for each 64 KiB; also how long none of its
-    /// bytes may come.
+    /// How long a message may take from its first byte to its last, a second more for each 64 KiB;
+    /// also how long none of its bytes may come.
     pub message_timeout: Duration,
     /// How long a new client may take to introduce itself. It has no place until then.
     pub hello_timeout: Duration,
-    /// How long a connection may rest before its first batch and between two; none: `idle_timeout`. Clients connect again by
-    /// themselves. What was prepared is kept.
+    /// How long a connection may rest before its first batch and between two; none: `idle_timeout`.
+    /// Clients connect again by themselves. What was prepared is kept.
     pub keep_alive: Option<Duration>,
-    /// How long a client whose batch holds memory may be silent, or read nothing, while others wait for memory.
+    /// How long a client whose batch holds memory may be silent, or read nothing, while others wait
+    /// for memory.
     pub contended_timeout: Duration,
 }
 

@@ -33,7 +33,8 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) struct Timeouts {
     /// Until a message begins to come, and while none of its bytes can be sent.
     pub idle: Duration,
-    /// Within a message that comes: between two bytes, and over all with a second more for each [`SLOWEST`] bytes.
+    /// Within a message that comes: between two bytes, and over all with a second more for each
+    /// [`SLOWEST`] bytes.
     pub message: Duration,
 }
 
@@ -76,7 +77,8 @@ impl Traffic {
 }
 
 impl Link {
-    /// Takes over a connection; `ends` make the next send or receive fail, and end the waiting of one under way.
+    /// Takes over a connection; `ends` make the next send or receive fail, and end the waiting of
+    /// one under way.
     pub(crate) fn new(
         party: Party,
         transport: Box<dyn Transport>,
@@ -117,7 +119,8 @@ impl Link {
         buffer
     }
 
-    /// Queues a frame; blocks only while the queue is full. `Done` is sealed with the transcript's digest.
+    /// Queues a frame; blocks only while the queue is full. `Done` is sealed with the transcript's
+    /// digest.
     pub(crate) fn send(&mut self, kind: Kind, payload: Vec<u8>) -> Result<(), SessionError> {
         self.check_stop()?;
         let received = (kind == Kind::Done).then(|| self.received.digest());
@@ -140,8 +143,8 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes [`SessionError::Peer`]. `Done`
-    /// comes without its digest, which is checked.
+    /// Waits for the peer's next frame within the idle limit. An `Error` frame becomes
+    /// [`SessionError::Peer`]. `Done` comes without its digest, which is checked.
     pub(crate) fn receive(
         &mut self,
         accept: &[Accept],
@@ -175,7 +178,8 @@ impl Link {
         self.received(received, payload)
     }
 
-    /// A frame of a machine's, which is added to the transcript by [`Link::note`] when nobody waits for what follows from it.
+    /// A frame of a machine's, which is added to the transcript by [`Link::note`] when nobody waits
+    /// for what follows from it.
     pub(crate) fn receive_data(
         &mut self,
         most: usize,
@@ -290,8 +294,8 @@ impl Link {
         Ok(header.kind)
     }
 
-    /// Ends the session: with the last words of this side if there are any, with all that is queued otherwise.
-    /// Takes little more than [`LINGER`] when the peer does not read.
+    /// Ends the session: with the last words of this side if there are any, with all that is queued
+    /// otherwise. Takes little more than [`LINGER`] when the peer does not read.
     pub(crate) fn close(&mut self, last_words: Option<&ErrorMessage>) {
         let Some(writer) = self.writer.take() else {
             return;
@@ -307,8 +311,8 @@ impl Link {
         }
     }
 
-    /// Reads until the peer has closed too: closing with unread data would reset the connection and might
-    /// destroy the last words on their way.
+    /// Reads until the peer has closed too: closing with unread data would reset the connection and
+    /// might destroy the last words on their way.
     fn drain(&mut self) {
         self.reader.get_mut().allow(LINGER, LINGER);
         let mut waste = [0; 4096];
@@ -323,7 +327,8 @@ impl Link {
         }
     }
 
-    /// Why the writer is gone: what the peer says, if it still said something, or the writer's own error.
+    /// Why the writer is gone: what the peer says, if it still said something, or the writer's own
+    /// error.
     fn write_failure(&mut self) -> SessionError {
         let Some(writer) = self.writer.take() else {
             return SessionError::Over;

@@ -51,7 +51,8 @@ pub struct Begin {
     pub plan_hash: [u8; 32],
     /// Images of the batch.
     pub batch: u32,
-    /// The preparation it wants to use, and has taken from its own store. The server answers with [`Begun`].
+    /// The preparation it wants to use, and has taken from its own store. The server answers with
+    /// [`Begun`].
     pub prepared: Option<Name>,
 }
 
@@ -73,8 +74,8 @@ pub struct Begun {
     pub prepared: bool,
 }
 
-/// The server ends a batch, or its preparation; the client ends a preparation so before it does. The frame is sealed:
-/// [`transcript`](crate::transcript).
+/// The server ends a batch, or its preparation; the client ends a preparation so before it does.
+/// The frame is sealed: [`transcript`](crate::transcript).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Images of the batch.

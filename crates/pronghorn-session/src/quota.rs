@@ -15,7 +15,8 @@ use crate::error::SessionError;
 /// Addresses whose images are counted; further ones are refused.
 const MAX_ADDRESSES: usize = 1 << 16;
 
-/// Locks; what these mutexes guard is consistent after every statement, a panic elsewhere does not spoil it.
+/// Locks; what these mutexes guard is consistent after every statement, a panic elsewhere does not
+/// spoil it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -71,8 +72,9 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Bytes that the batches of all clients share. Of those who wait the address that holds least comes first, and nobody passes it: so
-/// one address does not keep others out, nor small batches a large one.
+/// Bytes that the batches of all clients share. Of those who wait the address that holds least
+/// comes first, and nobody passes it: so one address does not keep others out, nor small batches a
+/// large one.
 pub(crate) struct Memory {
     total: u64,
     state: Mutex<MemoryState>,
@@ -134,7 +136,8 @@ impl Memory {
         self.waiting.clone()
     }
 
-    /// Takes `amount`, waiting for it as long as `patience`; none when it does not come, or the memory is closed.
+    /// Takes `amount`, waiting for it as long as `patience`; none when it does not come, or the
+    /// memory is closed.
     pub(crate) fn take(
         &self,
         client: IpAddr,
@@ -286,7 +289,8 @@ mod tests {
         });
     }
 
-    /// A client that asks for more and more does not go before one that has nothing, though it came first.
+    /// A client that asks for more and more does not go before one that has nothing, though it came
+    /// first.
     #[test]
     fn who_holds_least_gets_memory_first() {
         let memory = Memory::new(11);

@@ -1,4 +1,5 @@
-//! What programs and peers are told of an error: a name, whether to try again, and words without this side's affairs.
+//! What programs and peers are told of an error: a name, whether to try again, and words without
+//! this side's affairs.
 
 use crate::{
     error::{ErrorCode, SessionError},
@@ -29,8 +30,8 @@ impl ErrorCode {
 }
 
 impl SessionError {
-    /// A name for programs: that of [`SessionError::code`], or of what concerns this side alone: `unreachable`, `address`, `closed`,
-    /// `over`, `store`.
+    /// A name for programs: that of [`SessionError::code`], or of what concerns this side alone:
+    /// `unreachable`, `address`, `closed`, `over`, `store`.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "unreachable",
@@ -59,7 +60,8 @@ impl SessionError {
         passing.contains(&self.reason())
     }
 
-    /// What a server tells its client. The paths of its files and the state of its machine are for its log.
+    /// What a server tells its client. The paths of its files and the state of its machine are for
+    /// its log.
     pub(crate) fn told_to_client(&self) -> String {
         match self {
             Self::Store(StoreError::Disk { .. } | StoreError::File { .. }) => {

@@ -1,4 +1,5 @@
-//! Batches kept prepared in the background, over a connection of its own that is open only while there is something to prepare.
+//! Batches kept prepared in the background, over a connection of its own that is open only while
+//! there is something to prepare.
 
 use std::{
     sync::{
@@ -22,7 +23,8 @@ use crate::{
 /// How long it waits for a connection: whoever ends it may have to wait as long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A thread that keeps batches prepared. Ends with its client, within a fraction of a second or when the computing of one message is over.
+/// A thread that keeps batches prepared. Ends with its client, within a fraction of a second or
+/// when the computing of one message is over.
 pub struct Refill {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -99,8 +101,8 @@ impl Refill {
         lock(&self.shared.state).error.take()
     }
 
-    /// Waits until all is prepared that is wanted, it has failed, or the time is over; whether all is prepared. Tries again where an
-    /// error that was told before left something missing.
+    /// Waits until all is prepared that is wanted, it has failed, or the time is over; whether all
+    /// is prepared. Tries again where an error that was told before left something missing.
     ///
     /// # Errors
     /// When it failed, or the store cannot be read.

@@ -54,7 +54,8 @@ pub trait Service: Send + Sync {
     /// The plan both parties follow.
     fn plan(&self) -> &CheckedPlan;
 
-    /// The server's half of a batch of `batch` images; `keys` are of its connection, and what was `prepared` for it is used up.
+    /// The server's half of a batch of `batch` images; `keys` are of its connection, and what was
+    /// `prepared` for it is used up.
     ///
     /// # Errors
     /// When it cannot begin.
@@ -82,7 +83,8 @@ pub trait Service: Send + Sync {
         bytes: &[u8],
     ) -> Result<ServerPrepared, EngineError>;
 
-    /// Takes the secret that what is published is made with, which stays the same for later runs of the server.
+    /// Takes the secret that what is published is made with, which stays the same for later runs of
+    /// the server.
     fn keep_secret(&mut self, _secret: &Seed) {}
 }
 
@@ -165,7 +167,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `address` (`HOST:PORT`, `:PORT` for all interfaces, port 0 for any) for clients of `model`.
+    /// Listens on `address` (`HOST:PORT`, `:PORT` for all interfaces, port 0 for any) for clients
+    /// of `model`.
     ///
     /// # Errors
     /// When the address is wrong or taken, or the limits let nothing through.
@@ -212,16 +215,16 @@ impl Server {
         })
     }
 
-    /// Calls `log` with one printable line when a client comes, is refused and leaves. The lines hold
-    /// addresses, counts and errors, no secrets; what a peer wrote is escaped.
+    /// Calls `log` with one printable line when a client comes, is refused and leaves. The lines
+    /// hold addresses, counts and errors, no secrets; what a peer wrote is escaped.
     #[must_use]
     pub fn with_log(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
         self
     }
 
-    /// Keeps its halves of prepared batches in a directory, for later runs of the server, and the secret of what it publishes; in memory otherwise.
-    /// Several servers may share one.
+    /// Keeps its halves of prepared batches in a directory, for later runs of the server, and the
+    /// secret of what it publishes; in memory otherwise. Several servers may share one.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -237,7 +240,8 @@ impl Server {
         self.address
     }
 
-    /// Serves until [`Server::stop`], and returns once all sessions have ended. A second call returns at once.
+    /// Serves until [`Server::stop`], and returns once all sessions have ended. A second call
+    /// returns at once.
     pub fn run(&self) {
         let Some(listener) = lock(&self.listener).take() else {
             return;
@@ -275,12 +279,14 @@ impl Server {
         });
     }
 
-    /// Makes [`Server::run`] return, for good: no new clients, and running sessions end at their next message.
+    /// Makes [`Server::run`] return, for good: no new clients, and running sessions end at their
+    /// next message.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.memory.close();
         self.cut_sessions(Shutdown::Read);
-        // Wakes the accept loop. Should this fail, then because connections are waiting, which wake it too.
+        // Wakes the accept loop. Should this fail, then because connections are waiting, which wake
+        // it too.
         let _ = TcpStream::connect_timeout(&reachable(self.address), Duration::from_secs(1));
     }
 
@@ -352,7 +358,8 @@ fn bounds(limits: &Limits) -> Bounds {
     }
 }
 
-/// Runs a thread's body; a panic in it (of the log, say) ends the thread, which must not end the server.
+/// Runs a thread's body; a panic in it (of the log, say) ends the thread, which must not end the
+/// server.
 fn contained(body: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(body));
 }

@@ -2,24 +2,30 @@
 //!
 //! # Once
 //!
-//! A second use of a preparation with another input tells the client `Delta`, or the server how the client's shares differ. In
-//! memory a preparation is moved out of the store. On a disk [`Store::take`] and [`Store::take_newest`]
+//! A second use of a preparation with another input tells the client `Delta`, or the server how the
+//! client's shares differ. In memory a preparation is moved out of the store. On a disk
+//! [`Store::take`] and [`Store::take_newest`]
 //!
 //! 1. rename its file, which succeeds for one of any number of threads and processes;
-//! 2. wait until the new name is on the disk (`fsync` of the directory), after which no crash brings the old one back;
-//! 3. refuse it if the record of used names has its name, and else append that and wait until it is on the disk;
+//! 2. wait until the new name is on the disk (`fsync` of the directory), after which no crash
+//!    brings the old one back;
+//! 3. refuse it if the record of used names has its name, and else append that and wait until it is
+//!    on the disk;
 //! 4. read the file, remove it, check its hash, and only then hand it out.
 //!
-//! Whatever fails or crashes on the way loses the preparation. Nothing makes a file ready but [`Store::put`], which is given
-//! each half once, by value. Files that a crash left between two names are removed when a store is opened that nobody else has open.
+//! Whatever fails or crashes on the way loses the preparation. Nothing makes a file ready but
+//! [`Store::put`], which is given each half once, by value. Files that a crash left between two
+//! names are removed when a store is opened that nobody else has open.
 //!
-//! A copy that somebody puts back is what remains: of one file it is refused by the record; of a whole directory it has other inodes than its
-//! files say, on most file systems, and is refused by these. A snapshot of a whole disk keeps both.
+//! A copy that somebody puts back is what remains: of one file it is refused by the record; of a
+//! whole directory it has other inodes than its files say, on most file systems, and is refused by
+//! these. A snapshot of a whole disk keeps both.
 //!
 //! # Bounds
 //!
-//! A store keeps so many batches for each owner (a client's network, for a server; a server's store, for a client) and so many bytes in all; what
-//! is put into a full one takes the place of the oldest.
+//! A store keeps so many batches for each owner (a client's network, for a server; a server's
+//! store, for a client) and so many bytes in all; what is put into a full one takes the place of
+//! the oldest.
 
 mod directory;
 mod disk;
@@ -148,7 +154,8 @@ impl<H: Half> Store<H> {
         Ok(Self::new(plan_hash, Name::random()?.0, bounds, None))
     }
 
-    /// In a directory for this party and plan under `directory`, which is made where it is missing. Several processes may have it open.
+    /// In a directory for this party and plan under `directory`, which is made where it is missing.
+    /// Several processes may have it open.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -276,7 +283,8 @@ impl<H: Half> Store<H> {
         Ok(())
     }
 
-    /// Keeps a half that takes about `bytes`; `most` batches for its owner, where that is less than the bounds say.
+    /// Keeps a half that takes about `bytes`; `most` batches for its owner, where that is less than
+    /// the bounds say.
     ///
     /// # Errors
     /// When its name is known, it is too large, or the file system refuses; it is then destroyed.
@@ -370,8 +378,9 @@ impl<H: Half> Store<H> {
         Ok(true)
     }
 
-    /// Hands out the preparation of this name, for good. None where there is none of it, or no more, or it is for another number of images
-    /// than `batch`: then it is destroyed unread, since memory was counted for `batch`.
+    /// Hands out the preparation of this name, for good. None where there is none of it, or no
+    /// more, or it is for another number of images than `batch`: then it is destroyed unread, since
+    /// memory was counted for `batch`.
     ///
     /// # Errors
     /// When the file system refuses or the file is damaged; the preparation is then lost.
@@ -438,7 +447,8 @@ impl<H: Half> Store<H> {
         Ok(read(header.batch as usize, header.setup, half)?)
     }
 
-    /// Checks that a file's header is that of the place where it lies, and made with OTs that nothing is known of.
+    /// Checks that a file's header is that of the place where it lies, and made with OTs that
+    /// nothing is known of.
     fn check_header(
         &self,
         index: &Index<H>,
@@ -462,8 +472,9 @@ impl<H: Half> Store<H> {
         checked.map_err(|source| StoreError::File { name, source })
     }
 
-    /// Hands out the newest preparation of so many images for `owner`, for good, and its name: where the peer had to make room, its
-    /// half of the oldest is gone. Damaged ones on the way are lost, and counted.
+    /// Hands out the newest preparation of so many images for `owner`, for good, and its name:
+    /// where the peer had to make room, its half of the oldest is gone. Damaged ones on the way are
+    /// lost, and counted.
     ///
     /// # Errors
     /// When the file system refuses.

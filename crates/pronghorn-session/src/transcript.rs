@@ -1,12 +1,13 @@
 //! A running hash of a connection, by which both parties notice what the line has changed.
 //!
-//! Each direction has a hash of its frames but `Error`: the place of a frame among those of both directions, its kind, its
-//! length and its payload. Messages of the two directions never cross, so both parties count alike. `Done` is sealed: the
-//! digest of both hashes, its own fields included, follows these. Who receives it compares before it hands out or keeps what
-//! the batch made.
+//! Each direction has a hash of its frames but `Error`: the place of a frame among those of both
+//! directions, its kind, its length and its payload. Messages of the two directions never cross, so
+//! both parties count alike. `Done` is sealed: the digest of both hashes, its own fields included,
+//! follows these. Who receives it compares before it hands out or keeps what the batch made.
 //!
-//! The hashes are over bytes that both parties know, so a mismatch tells nothing about a secret. They have no key: they find
-//! accidents, not whoever can change a message and its hash. SECURITY.md says what to put in front of a server against that.
+//! The hashes are over bytes that both parties know, so a mismatch tells nothing about a secret.
+//! They have no key: they find accidents, not whoever can change a message and its hash.
+//! SECURITY.md says what to put in front of a server against that.
 
 use crate::{error::SessionError, frame::Kind, store::file::Party};
 

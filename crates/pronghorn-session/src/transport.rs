@@ -117,9 +117,10 @@ impl Drop for Holding {
     }
 }
 
-/// A transport with a deadline over any number of reads and writes, so that a peer who sends a byte now and
-/// then gains nothing, and with a limit on how long none moves. Waiting ends soon after the session is
-/// stopped, with `ConnectionAborted`, and where others have waited too long for what it holds.
+/// A transport with a deadline over any number of reads and writes, so that a peer who sends a byte
+/// now and then gains nothing, and with a limit on how long none moves. Waiting ends soon after the
+/// session is stopped, with `ConnectionAborted`, and where others have waited too long for what it
+/// holds.
 pub(crate) struct Timed {
     transport: Box<dyn Transport>,
     deadline: Instant,
@@ -146,8 +147,8 @@ impl Timed {
         self.stall = stall;
     }
 
-    /// How long the next read or write may wait, where none has moved a byte since `moved`: a tick, and no longer than the
-    /// limits.
+    /// How long the next read or write may wait, where none has moved a byte since `moved`: a tick,
+    /// and no longer than the limits.
     fn patience(&self, moved: Instant) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let left = left.min(self.stall.saturating_sub(moved.elapsed()));

@@ -65,7 +65,8 @@ impl Sent {
         }
     }
 
-    /// The digest of so many frames and of those that have come; none where the thread has ended before these.
+    /// The digest of so many frames and of those that have come; none where the thread has ended
+    /// before these.
     pub(crate) fn digest(&self, frames: u64, received: &Digest) -> Option<Digest> {
         let unsettled = |state: &mut SentFrames| state.count < frames && !state.ended;
         let settled = self.changed.wait_while(lock(&self.state), unsettled);
@@ -149,7 +150,8 @@ impl Writer {
         })
     }
 
-    /// Queues last words, once there is room for them: a peer who reads nothing until then will not read these either.
+    /// Queues last words, once there is room for them: a peer who reads nothing until then will not
+    /// read these either.
     pub(crate) fn say(&self, message: &ErrorMessage, deadline: Instant) {
         let mut words = Outgoing {
             place: 0,
@@ -193,8 +195,8 @@ impl Writer {
     }
 }
 
-/// The writer thread: frames from the queue until it is closed; flushes whenever it is empty. A frame is added to the transcript
-/// when it is on its way, and whoever waits for it has it.
+/// The writer thread: frames from the queue until it is closed; flushes whenever it is empty. A
+/// frame is added to the transcript when it is on its way, and whoever waits for it has it.
 fn write_all(
     jobs: &Receiver<Outgoing>,
     give_back: &Sender<Vec<u8>>,

@@ -1,4 +1,5 @@
-//! A line that changes what it carries: no wrong result without an error, and nothing wrong is kept.
+//! A line that changes what it carries: no wrong result without an error, and nothing wrong is
+//! kept.
 
 mod common;
 
@@ -46,7 +47,8 @@ impl Drop for Scratch {
 }
 
 const IMAGES: usize = 2;
-/// Long enough for an honest side on a busy machine, short enough for a test: what a changed length costs.
+/// Long enough for an honest side on a busy machine, short enough for a test: what a changed length
+/// costs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sessions at once: most of their time is waiting.
@@ -141,8 +143,8 @@ impl Case {
         (outcome, relay.seen())
     }
 
-    /// Changes one bit in each frame at several places, in a session of its own each. How many changes were noticed as such by
-    /// either party, and how many in all.
+    /// Changes one bit in each frame at several places, in a session of its own each. How many
+    /// changes were noticed as such by either party, and how many in all.
     fn flips(&self, work: Work) -> (usize, usize) {
         let (clean, frames) = self.over(work, Duration::from_secs(100), |_| true);
         clean.expect("nothing is changed");
@@ -196,7 +198,8 @@ struct Flip {
 }
 
 impl Flip {
-    /// Of the header: the low and the high length and the kind; of the payload: its start, places within, and its end.
+    /// Of the header: the low and the high length and the kind; of the payload: its start, places
+    /// within, and its end.
     fn of(frame: &Passing) -> Vec<Self> {
         let length = frame.bytes.len();
         let mut places = vec![0, 3, 4];
@@ -233,7 +236,8 @@ fn no_flipped_bit_spoils_a_preparation() {
     assert!(noticed > 5 && all > 50, "{noticed} of {all}");
 }
 
-/// The client's request for what is published, of which one bit would otherwise spoil its store for good.
+/// The client's request for what is published, of which one bit would otherwise spoil its store for
+/// good.
 #[test]
 fn no_flipped_bit_publishes_for_another_seed() {
     let case = Case::new(TrustLevel::TwoParty, Some(Engine::Coefficient));

@@ -1,5 +1,5 @@
-//! Hostile, broken and slow clients: each ends its own session with an error that names the cause, and the
-//! same server serves the next good client.
+//! Hostile, broken and slow clients: each ends its own session with an error that names the cause,
+//! and the same server serves the next good client.
 
 mod common;
 
@@ -434,7 +434,8 @@ fn silence_is_ended() {
     }
 }
 
-/// A byte now and then does not keep a session alive: the time limit is the message's, not the byte's.
+/// A byte now and then does not keep a session alive: the time limit is the message's, not the
+/// byte's.
 #[test]
 fn a_slow_loris_is_ended() {
     let running = Running::real(Limits {

@@ -1,4 +1,5 @@
-//! What is exchanged once, over real sockets: published polynomials and keys, which later connections do not send again.
+//! What is exchanged once, over real sockets: published polynomials and keys, which later
+//! connections do not send again.
 
 mod common;
 
@@ -58,7 +59,8 @@ impl Case {
         Running::start(server.with_store(&self.theirs.0).expect("it can be made"))
     }
 
-    /// Connects and predicts; the bytes sent and received. What a set-up of oblivious transfer takes is among them, always the same.
+    /// Connects and predicts; the bytes sent and received. What a set-up of oblivious transfer
+    /// takes is among them, always the same.
     fn predicts(&self, running: &Running) -> [u64; 2] {
         let options = ConnectOptions {
             trust: Some(TrustLevel::TwoParty),

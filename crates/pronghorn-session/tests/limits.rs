@@ -123,7 +123,8 @@ fn an_address_has_so_many_connections() {
     running.serves_a_good_client(plays);
 }
 
-/// It announces a batch that takes all memory, and says no more: others wait a moment, not as long as it may be silent.
+/// It announces a batch that takes all memory, and says no more: others wait a moment, not as long
+/// as it may be silent.
 #[test]
 fn a_silent_client_does_not_keep_the_memory() {
     let model = model();
@@ -164,7 +165,8 @@ fn two_party() -> ConnectOptions {
     }
 }
 
-/// Rests that are looked at, and rests so short that the server's word and the client's next batch cross.
+/// Rests that are looked at, and rests so short that the server's word and the client's next batch
+/// cross.
 #[test]
 fn a_client_that_rests_comes_back_by_itself() {
     let (model, running) = impatient();

@@ -1,4 +1,5 @@
-//! Prepared batches over real sockets: used once, by whoever has the halves, across connections and restarts.
+//! Prepared batches over real sockets: used once, by whoever has the halves, across connections and
+//! restarts.
 
 mod common;
 
@@ -88,7 +89,8 @@ fn connect(running: &Running, store: Option<&Scratch>) -> Client {
     Client::connect(&running.address().to_string(), ask(store)).expect("a good client")
 }
 
-/// Predicts so many images, checks the results, and says how many batches used what was prepared, and how many found nothing.
+/// Predicts so many images, checks the results, and says how many batches used what was prepared,
+/// and how many found nothing.
 fn predicts_images(client: &mut Client, images: usize) -> (u64, u64) {
     let inputs = numbers(INPUTS * images);
     let found: Prediction = client
@@ -171,7 +173,8 @@ fn halves_without_the_other_are_dropped() {
     assert_eq!(predicts_images(&mut client, 3), (0, 0));
     // The server's half of what the client lost is still there, until it has to make room.
     assert_eq!(theirs.files("server").len(), 1);
-    // A server without its store has no use for the client's halves, and the client does not name them.
+    // A server without its store has no use for the client's halves, and the client does not name
+    // them.
     client.prepare(3, |_| {}).expect("it can be prepared");
     drop((client, running));
     let running = serve(patient(), None);
@@ -364,7 +367,8 @@ fn asks_to_prepare(raw: &mut Raw, name: Name) {
     raw.send(Kind::Prepare, &message::encode(&prepare));
 }
 
-/// Prepares a batch of 3; from message `tampered` on, what the client sends is changed. Whether the server went along.
+/// Prepares a batch of 3; from message `tampered` on, what the client sends is changed. Whether the
+/// server went along.
 fn prepares(raw: &mut Raw, keys: &Connection, name: Name, tampered: usize) -> bool {
     asks_to_prepare(raw, name);
     let model = Arc::new(ClientModel::new(plan()).expect("the plan can be followed"));
@@ -472,7 +476,8 @@ fn patiently_greeted(address: SocketAddr) -> Raw {
     greeted(address).0
 }
 
-/// Who fails a check of the oblivious transfers has nothing left of what was prepared with them, and others lose nothing.
+/// Who fails a check of the oblivious transfers has nothing left of what was prepared with them,
+/// and others lose nothing.
 #[test]
 fn a_failed_check_destroys_what_was_prepared() {
     for disk in [None, Some(Scratch::new())] {

@@ -53,7 +53,8 @@ fn predictions_equal_a_run_without_sockets() {
     assert!(!line.contains("error"), "{line}");
 }
 
-/// Ciphertexts all the way: the client's keys go over once, and its results are the oracle's but for the stated error.
+/// Ciphertexts all the way: the client's keys go over once, and its results are the oracle's but
+/// for the stated error.
 #[test]
 fn encrypted_predictions_share_the_keys_of_a_connection() {
     let built = built_for(TrustLevel::Encrypted, "square");
@@ -97,8 +98,8 @@ fn bytes_are_counted_with_their_headers() {
         .expect("it is served")
         .stats;
     let wanted = in_process(&model(), &inputs, 7).expect("the run succeeds");
-    // Begin: 32 bytes of hash, one of count and one for no preparation; Done: one of count, one for no limit and 32 of the
-    // transcript's digest.
+    // Begin: 32 bytes of hash, one of count and one for no preparation; Done: one of count, one for
+    // no limit and 32 of the transcript's digest.
     assert_eq!(stats.bytes_sent, wanted.bytes_up + 5 + 34);
     assert_eq!(stats.bytes_received, wanted.bytes_down + 5 + 34);
 }

@@ -65,7 +65,8 @@ pub enum CkksBenchError {
     Ckks(#[from] CkksError),
 }
 
-/// What is timed. Ciphertexts have two polynomials and all limbs; those that are relinearised have three.
+/// What is timed. Ciphertexts have two polynomials and all limbs; those that are relinearised have
+/// three.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// A real vector of all slots to a polynomial in the NTT domain.
@@ -102,7 +103,8 @@ pub enum Operation {
     Rescale,
     /// By one step.
     Rotate,
-    /// By [`RANDOM_STEPS`](super::RANDOM_STEPS) one after the other, each made of rotations by powers of two: the time of one of them.
+    /// By [`RANDOM_STEPS`](super::RANDOM_STEPS) one after the other, each made of rotations by
+    /// powers of two: the time of one of them.
     RotateRandom,
 }
 

@@ -1,15 +1,21 @@
-//! The rotation-free paper's own protocol (algorithms 1 and 2), and the same with masking coefficients in the filters: to be measured, not to be used.
+//! The rotation-free paper's own protocol (algorithms 1 and 2), and the same with masking
+//! coefficients in the filters: to be measured, not to be used.
 //!
-//! The client sends `c_0 = v b + Delta_m m + e`; the server multiplies it by each filter polynomial, takes the coefficients that are outputs and masks them;
-//! the client adds those of `v (s p)`, with `p = f a + e_Delta` published before. Values sit as in equations 5, 6, 10 and 11: channel `m` of row `y`,
-//! column `x` at exponent `(y W + x) C + m`, where `W` counts the zeros to the right of a row, which are its padding and that of the next. The shift of
-//! equation 8 moves outputs of different channels apart and changes no cost; it is left out.
+//! The client sends `c_0 = v b + Delta_m m + e`; the server multiplies it by each filter
+//! polynomial, takes the coefficients that are outputs and masks them; the client adds those of `v
+//! (s p)`, with `p = f a + e_Delta` published before. Values sit as in equations 5, 6, 10 and 11:
+//! channel `m` of row `y`, column `x` at exponent `(y W + x) C + m`, where `W` counts the zeros to
+//! the right of a row, which are its padding and that of the next. The shift of equation 8 moves
+//! outputs of different channels apart and changes no cost; it is left out.
 //!
-//! * [`Protocol::Paper`]: log Q = 104, `Delta = 2^40`, masks in `+-Delta`. It gives small filters away.
-//! * [`Protocol::Hardened`]: one prime of 50 bits, messages at even exponents, random coefficients of filters at odd ones, masks uniform.
+//! * [`Protocol::Paper`]: log Q = 104, `Delta = 2^40`, masks in `+-Delta`. It gives small filters
+//!   away.
+//! * [`Protocol::Hardened`]: one prime of 50 bits, messages at even exponents, random coefficients
+//!   of filters at odd ones, masks uniform.
 //!
-//! Both parties fold a product onto the residue class of exponents that holds outputs: the class of multiples of `F` has as its transform of degree `N / F` the
-//! means of `F` values each, which are side by side in bit-reversed order.
+//! Both parties fold a product onto the residue class of exponents that holds outputs: the class of
+//! multiples of `F` has as its transform of degree `N / F` the means of `F` values each, which are
+//! side by side in bit-reversed order.
 
 use pronghorn_engine::EngineError;
 use pronghorn_ring::{
@@ -110,7 +116,8 @@ pub struct Cost {
     pub published: u64,
     /// Coefficients of products that are made use of.
     pub outputs: u64,
-    /// Largest error of an output, whose inputs are in `+-1` and weights in `+-1/2`, where that was asked for.
+    /// Largest error of an output, whose inputs are in `+-1` and weights in `+-1/2`, where that was
+    /// asked for.
     pub error: Option<f64>,
 }
 
@@ -156,7 +163,8 @@ impl Run {
         })
     }
 
-    /// One image; the parties' work is timed apart. The outputs are compared with the layer's where that is asked for.
+    /// One image; the parties' work is timed apart. The outputs are compared with the layer's where
+    /// that is asked for.
     ///
     /// # Errors
     /// When there is no randomness.
@@ -269,7 +277,8 @@ impl Run {
         multiplied.collect()
     }
 
-    /// Adds masks, which are given back as what they do to an output: modulo the first prime, after rescaling.
+    /// Adds masks, which are given back as what they do to an output: modulo the first prime, after
+    /// rescaling.
     fn mask(&self, fresh: &Prg, answers: &mut [Vec<u64>]) -> Vec<i64> {
         let mut words = vec![0u64; self.outputs];
         let stream = &mut fresh.stream(u64::MAX);
@@ -424,7 +433,8 @@ impl Limb {
         words
     }
 
-    /// A filter polynomial, with masking coefficients where there are exponents that meet no message.
+    /// A filter polynomial, with masking coefficients where there are exponents that meet no
+    /// message.
     fn filter(
         &self,
         protocol: Protocol,

@@ -51,8 +51,8 @@ enum Publication {
 }
 
 impl<W: Word> LinearClient<W> {
-    /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes that of an earlier batch, where `place`
-    /// keeps the rows of `a'` that serve several.
+    /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes that of an earlier
+    /// batch, where `place` keeps the rows of `a'` that serve several.
     pub(crate) fn new(
         shape: Shape,
         input: Batch,
@@ -162,7 +162,8 @@ impl<W: Word> LinearClient<W> {
         )
     }
 
-    /// Packs the public key: encryptions of zero in whole blocks, under an `a` of its own, the row behind the last one.
+    /// Packs the public key: encryptions of zero in whole blocks, under an `a` of its own, the row
+    /// behind the last one.
     fn public_key(&self, out: &mut Vec<u8>) {
         let (row, blocks) = (self.shape.inputs as u64, self.ring.blocks(self.shape.batch));
         let mut work = Workspace::new(&self.ring, blocks * self.ring.n());
@@ -215,8 +216,8 @@ impl<W: Word> LinearClient<W> {
     }
 }
 
-/// Decrypts the parts of one element and adds them up; the sum must be in the range of the step's value, whatever the
-/// parts' ranges are, since the next step's ciphertexts rely on it.
+/// Decrypts the parts of one element and adds them up; the sum must be in the range of the step's
+/// value, whatever the parts' ranges are, since the next step's ciphertexts rely on it.
 fn decrypt_element<W: Word>(
     (shape, clear): (&Shape, &ClearLinear),
     (ring, key): (&RlweRing<W>, &SecretKey<W>),
@@ -287,7 +288,8 @@ impl<W: Word> Workspace<W> {
     }
 }
 
-/// Unpacks `a'`, with something for its low bits, and the high bits of `b'`, and checks that they are residues.
+/// Unpacks `a'`, with something for its low bits, and the high bits of `b'`, and checks that they
+/// are residues.
 fn read_answer<W: Word>(
     shape: &Shape,
     ring: &RlweRing<W>,

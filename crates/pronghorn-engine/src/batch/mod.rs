@@ -1,10 +1,10 @@
 //! The batch engine (nGraph-HE2, sections 3 and 4; design: one ciphertext row an element, one
 //! coefficient an image).
 //!
-//! A linear step is two passes over one small-integer matrix: the server multiplies it with the rows of `a`,
-//! which it expands from a seed, and with the rows of `b` that the client sends, both modulo `q`:
-//! `a' = W a`, `b' = W b + scale * (bias - centre)`. The client gets the high bits of both (modulus switching): of `b'` where
-//! it stands, of `a'` from its coefficients.
+//! A linear step is two passes over one small-integer matrix: the server multiplies it with the
+//! rows of `a`, which it expands from a seed, and with the rows of `b` that the client sends, both
+//! modulo `q`: `a' = W a`, `b' = W b + scale * (bias - centre)`. The client gets the high bits of
+//! both (modulus switching): of `b'` where it stands, of `a'` from its coefficients.
 //!
 //! Messages of one step, in order (all lengths follow from the plan and the batch):
 //!
@@ -15,16 +15,18 @@
 //! | the encrypted input, [`rows_per_message`] in each message | client | rows of `b` |
 //! | the encrypted answer, [`rows_per_message`] in each message | server | rows of `a'` and `b'` |
 //!
-//! On shares the first message and the rows of `a'` come with the first batch of a connection alone, if the plan
-//! [publishes](pronghorn_plan::cost::published) them.
+//! On shares the first message and the rows of `a'` come with the first batch of a connection
+//! alone, if the plan [publishes](pronghorn_plan::cost::published) them.
 //!
-//! Where 31 bits carry a layer only if its weights are small, they are cut into a high and a low digit, the input is
-//! encrypted once, and every element has two answers that the client adds up: `W x = 2^k (W1 x) + W0 x`. That
-//! costs a second answer where 64-bit words would cost more on every row.
+//! Where 31 bits carry a layer only if its weights are small, they are cut into a high and a low
+//! digit, the input is encrypted once, and every element has two answers that the client adds up:
+//! `W x = 2^k (W1 x) + W0 x`. That costs a second answer where 64-bit words would cost more on
+//! every row.
 //!
-//! What is revealed: to the server nothing but shapes (RLWE). To the client under `client-aided` its own values times the weights,
-//! and through `a' = W a` with known `a` the weights themselves. On shares (`two-party`) nothing: the server adds its share of
-//! the input, re-randomises the answer and hides it behind uniform masks ([`pronghorn_he::shares`]).
+//! What is revealed: to the server nothing but shapes (RLWE). To the client under `client-aided`
+//! its own values times the weights, and through `a' = W a` with known `a` the weights themselves.
+//! On shares (`two-party`) nothing: the server adds its share of the input, re-randomises the
+//! answer and hides it behind uniform masks ([`pronghorn_he::shares`]).
 
 pub mod client;
 pub mod published;
@@ -154,7 +156,8 @@ impl Shape {
         self.outputs * self.linear.parts()
     }
 
-    /// The product's rows for the parts of one element: parts of a channel are channels of their own, side by side.
+    /// The product's rows for the parts of one element: parts of a channel are channels of their
+    /// own, side by side.
     pub fn answers_of(&self, element: usize) -> impl Iterator<Item = usize> + use<> {
         let positions = self.outputs / self.linear.geometry.out_channels;
         let parts = self.linear.parts();

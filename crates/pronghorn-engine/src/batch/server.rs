@@ -132,8 +132,8 @@ fn stack(layer: &Linear, parts: &[Part]) -> Linear {
     }
 }
 
-/// Receives encrypted rows, multiplies, sends encrypted rows; its share of the result is zero, or under `two-party` what hides the
-/// answer.
+/// Receives encrypted rows, multiplies, sends encrypted rows; its share of the result is zero, or
+/// under `two-party` what hides the answer.
 pub struct LinearServer<W: Word> {
     shape: Shape,
     layer: Arc<PreparedLayer<W>>,
@@ -160,8 +160,9 @@ enum Publication {
 }
 
 impl<W: Word> LinearServer<W> {
-    /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares where they were made
-    /// ahead, and is used once; `place` is where rows of `a'` are kept that serve several batches.
+    /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares
+    /// where they were made ahead, and is used once; `place` is where rows of `a'` are kept that
+    /// serve several batches.
     pub(crate) fn new(
         shape: Shape,
         layer: Arc<PreparedLayer<W>>,

@@ -1,5 +1,5 @@
-//! What a linear step on shares adds to the batch engine, on the server's side: its own share goes into the product, and the
-//! answer is re-randomised and hidden. See [`pronghorn_he::shares`].
+//! What a linear step on shares adds to the batch engine, on the server's side: its own share goes
+//! into the product, and the answer is re-randomised and hidden. See [`pronghorn_he::shares`].
 
 use pronghorn_he::{
     RlweRing,
@@ -25,7 +25,8 @@ pub(super) struct ServerShares<W: Word> {
 }
 
 impl<W: Word> ServerShares<W> {
-    /// For an answer of so many elements of so many images: with the seed that the client's `a` are re-randomised with, and a fresh one.
+    /// For an answer of so many elements of so many images: with the seed that the client's `a` are
+    /// re-randomised with, and a fresh one.
     pub fn new(
         encoding: ShareEncoding,
         input: Share,
@@ -43,7 +44,8 @@ impl<W: Word> ServerShares<W> {
         }
     }
 
-    /// Takes the client's public key: residues in whole blocks, whose `a` is row `row` of the client's seed.
+    /// Takes the client's public key: residues in whole blocks, whose `a` is row `row` of the
+    /// client's seed.
     pub fn take_key(&mut self, ring: &RlweRing<W>, generator: &Prg, row: u64, b: Vec<W>) {
         let mut a = vec![W::default(); ring.n()];
         expand_a(generator, row, ring.modulus(), &mut a);
@@ -63,7 +65,8 @@ impl<W: Word> ServerShares<W> {
         }
     }
 
-    /// What hides answers, and the server's shares that are left when they are hidden, to be filled.
+    /// What hides answers, and the server's shares that are left when they are hidden, to be
+    /// filled.
     pub fn hiding(&mut self) -> Option<(Hiding<'_, W>, &mut Batch)> {
         let hiding = Hiding {
             encoding: self.encoding,

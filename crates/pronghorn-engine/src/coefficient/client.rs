@@ -34,7 +34,8 @@ pub struct CoefficientClient<W: Word> {
 }
 
 impl<W: Word> CoefficientClient<W> {
-    /// Draws a fresh secret for each image; `seed` is the publication's, and `published` its polynomials of step `step`.
+    /// Draws a fresh secret for each image; `seed` is the publication's, and `published` its
+    /// polynomials of step `step`.
     pub(crate) fn new(
         shape: Shape,
         step: usize,

@@ -1,11 +1,11 @@
-//! The coefficient engine: layers of one image or a few, without rotations and without keys (rotation-free convolution; design: one polynomial
-//! each way).
+//! The coefficient engine: layers of one image or a few, without rotations and without keys
+//! (rotation-free convolution; design: one polynomial each way).
 //!
 //! A linear step is a product of polynomials whose wanted coefficients are the layer's outputs
-//! ([`pronghorn_plan::steps::linear::coefficient`] says where values sit). With published `p = sum_i f_i a_i + u
-//! a_0 + e` for each output channel and tile, and a fresh secret `s` of the client for each image,
-//! the messages of a step are, both as one stream of words cut into messages of
-//! [`WORDS_PER_MESSAGE`]:
+//! ([`pronghorn_plan::steps::linear::coefficient`] says where values sit). With published `p =
+//! sum_i f_i a_i + u a_0 + e` for each output channel and tile, and a fresh secret `s` of the
+//! client for each image, the messages of a step are, both as one stream of words cut into messages
+//! of [`WORDS_PER_MESSAGE`]:
 //!
 //! | message | from | words |
 //! |---|---|---|
@@ -15,14 +15,18 @@
 //! The client adds `p s` there, and has its share. What the server publishes comes before
 //! ([`publication`]).
 //!
-//! The server's sum is over `b` where it stands, a convolution of words by small weights ([`product`]); it transforms nothing but `u b_0`. All
-//! polynomials `a` and the published ones are the same for all images ([`publication`]).
+//! The server's sum is over `b` where it stands, a convolution of words by small weights
+//! ([`product`]); it transforms nothing but `u b_0`. All polynomials `a` and the published ones are
+//! the same for all images ([`publication`]).
 //!
-//! What is revealed: nothing but shapes, to either. To the server, `b` are samples of RLWE. To the client, `p` is a sample of RLWE with secret `u`, which is a full
-//! ternary polynomial whatever the filter is, and the answer is uniform. The rotation-free paper publishes `f a + e` (section III-C), which gives
-//! small filters away ([`pronghorn_he::shares`] has the argument, SECURITY.md the attack).
+//! What is revealed: nothing but shapes, to either. To the server, `b` are samples of RLWE. To the
+//! client, `p` is a sample of RLWE with secret `u`, which is a full ternary polynomial whatever the
+//! filter is, and the answer is uniform. The rotation-free paper publishes `f a + e` (section
+//! III-C), which gives small filters away ([`pronghorn_he::shares`] has the argument, SECURITY.md
+//! the attack).
 //!
-//! Cost for an image: the server an NTT product a published polynomial, the layer's multiply-adds; the client an NTT product each for those and for its input's.
+//! Cost for an image: the server an NTT product a published polynomial, the layer's multiply-adds;
+//! the client an NTT product each for those and for its input's.
 
 pub mod client;
 pub mod product;
@@ -108,12 +112,14 @@ impl Shape {
         self.outputs / self.layout.geometry().out_channels
     }
 
-    /// Words of an image's request: its polynomial that hides answers, then what is read, tile by tile and polynomial by polynomial.
+    /// Words of an image's request: its polynomial that hides answers, then what is read, tile by
+    /// tile and polynomial by polynomial.
     fn image_words(&self) -> usize {
         self.linear.rlwe.degree + self.layout.words()
     }
 
-    /// The input polynomials in the order of the request: tile, polynomial, and the first word in the image's request.
+    /// The input polynomials in the order of the request: tile, polynomial, and the first word in
+    /// the image's request.
     fn polynomials(&self) -> Vec<Polynomial> {
         let per_tile = self.layout.polynomials();
         let mut start = self.linear.rlwe.degree;

@@ -1,9 +1,10 @@
 //! Convolutions of words modulo `q` by small weights, at the coefficients of a [`Layout`].
 //!
-//! Where there are many coefficients, what the taps read is laid out row by row and multiplied as in the batch engine
-//! ([`pronghorn_product`]), in 16-bit limbs. Where there are few, as in dense layers, outputs go side by side: words, which are below `2^60`, are cut into
-//! two halves of 30 bits, whose products with weights are added up in 64 bits, exactly, since a row of weights has `sum |w| < 2^32`. One reduction a
-//! coefficient comes at the end.
+//! Where there are many coefficients, what the taps read is laid out row by row and multiplied as
+//! in the batch engine ([`pronghorn_product`]), in 16-bit limbs. Where there are few, as in dense
+//! layers, outputs go side by side: words, which are below `2^60`, are cut into two halves of 30
+//! bits, whose products with weights are added up in 64 bits, exactly, since a row of weights has
+//! `sum |w| < 2^32`. One reduction a coefficient comes at the end.
 
 use std::ops::Range;
 
@@ -44,7 +45,8 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Lays weights out. None where they are not as many as the geometry has, one does not fit 16 bits, or a row's sum of absolute values reaches 2^32.
+    /// Lays weights out. None where they are not as many as the geometry has, one does not fit 16
+    /// bits, or a row's sum of absolute values reaches 2^32.
     pub fn new(layer: &Linear, layout: &Layout) -> Option<Self> {
         let geometry = layout.geometry();
         let taps = geometry.row_len();
@@ -93,8 +95,8 @@ impl Weights {
         polynomial * self.extent
     }
 
-    /// The sums of all output channels at `columns`, each the place in `input` of an output's coefficient in its tile's first polynomial:
-    /// `[output channel][column]`.
+    /// The sums of all output channels at `columns`, each the place in `input` of an output's
+    /// coefficient in its tile's first polynomial: `[output channel][column]`.
     pub fn multiply<W: Word>(&self, q: &Prime<W>, input: &[W], columns: &[usize]) -> Vec<W> {
         self.multiply_at(SimdLevel::detect(), q, input, columns)
     }

@@ -70,8 +70,8 @@ impl<W: Word> PreparedLayer<W> {
         polynomial(first)..polynomial(first + inputs - 1) + 1
     }
 
-    /// The part of output channel `output`'s filter that meets input polynomial `polynomial`, in the NTT domain: weights at minus the exponents they
-    /// are read at. Secret.
+    /// The part of output channel `output`'s filter that meets input polynomial `polynomial`, in
+    /// the NTT domain: weights at minus the exponents they are read at. Secret.
     pub(super) fn filter(
         &self,
         layout: &Layout,
@@ -119,7 +119,8 @@ pub struct CoefficientServer<W: Word> {
 }
 
 impl<W: Word> CoefficientServer<W> {
-    /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares where they were made ahead, and is used once.
+    /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares
+    /// where they were made ahead, and is used once.
     pub(crate) fn new(
         shape: Shape,
         step: usize,

@@ -1,4 +1,5 @@
-//! Sums of small weights times words in two halves, compiled at every SIMD level from one definition.
+//! Sums of small weights times words in two halves, compiled at every SIMD level from one
+//! definition.
 #![allow(unsafe_code)] // calls of #[target_feature] functions after run-time detection
 
 use pronghorn_ring::vectorised;
@@ -7,8 +8,8 @@ use pronghorn_ring::vectorised;
 const LANES: usize = 16;
 
 vectorised! {
-    /// `sums[o] = sum_t weights[t][first + o] column[t]` for both halves of a column: `weights` are `[tap][outputs]`. Sums of absolute values
-    /// stay below 2^63.
+    /// `sums[o] = sum_t weights[t][first + o] column[t]` for both halves of a column: `weights` are
+    /// `[tap][outputs]`. Sums of absolute values stay below 2^63.
     pub fn column(low: &[i32], high: &[i32], weights: &[i32], outputs: usize, first: usize, sum_low: &mut [i64], sum_high: &mut [i64]) {
         let count = sum_low.len();
         let whole = count / LANES * LANES;

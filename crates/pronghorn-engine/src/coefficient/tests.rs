@@ -340,7 +340,8 @@ fn exchange(
     exchange_with(client, server, &mut |_, _| false).1
 }
 
-/// The same over a line that changes messages, given by their number; whether it changed one, and what came of it.
+/// The same over a line that changes messages, given by their number; whether it changed one, and
+/// what came of it.
 fn exchange_with(
     client: &mut dyn Machine<Error = EngineError>,
     server: &mut dyn Machine<Error = EngineError>,

@@ -26,7 +26,8 @@ const NO_KEYS: EngineError = EngineError::OutOfTurn {
     state: "has no keys",
 };
 
-/// The keys of a connection: one secret, and the one encryptor that counts what it used of its randomness.
+/// The keys of a connection: one secret, and the one encryptor that counts what it used of its
+/// randomness.
 pub struct Keys<W: Word> {
     key: SecretKey<W>,
     encryptor: Encryptor<W>,
@@ -90,8 +91,8 @@ impl<W: Word> EncryptedClient<W> {
         Ok(Exchange::new(messages, client))
     }
 
-    /// The seed of every `a`, and the public key: its seed, and its first limbs, which are those the answer has when the
-    /// server re-randomises it.
+    /// The seed of every `a`, and the public key: its seed, and its first limbs, which are those
+    /// the answer has when the server re-randomises it.
     fn public_keys(&self, keys: &Keys<W>, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let public = PublicKey::generate(&keys.key)?;
         let limbs = self.shape.encrypted.flood_limbs;
@@ -145,7 +146,8 @@ impl<W: Word> EncryptedClient<W> {
         let limbs = self.parameters.limbs();
         let unit = f64::from(-self.shape.input_bits).exp2();
         let scale = f64::from(self.shape.encrypted.scale_log).exp2();
-        // Images are repeated until all slots are used: what the server's network makes of nothing is not for us to know.
+        // Images are repeated until all slots are used: what the server's network makes of nothing
+        // is not for us to know.
         let row = self.input.row(row).iter().cycle();
         let values = row
             .take(self.parameters.slots())
@@ -219,8 +221,9 @@ fn decrypt_row<W: Word>(
     let all = slots.re.len() as u64;
     slots.re.zeroize();
     slots.im.zeroize();
-    // An image like none of the samples has results beyond the range. Where the answer as a whole is not what was computed
-    // (another server, damage, a modulus that overflowed), all slots are anything.
+    // An image like none of the samples has results beyond the range. Where the answer as a whole
+    // is not what was computed (another server, damage, a modulus that overflowed), all slots are
+    // anything.
     if outside <= all / MOST_OUTSIDE {
         return Ok(saturated);
     }

@@ -1,4 +1,5 @@
-//! Polynomial networks on CKKS ciphertexts, without interaction (nGraph-HE2, section 3; trust level `encrypted`).
+//! Polynomial networks on CKKS ciphertexts, without interaction (nGraph-HE2, section 3; trust level
+//! `encrypted`).
 //!
 //! Messages, in order (all lengths follow from the plan, whatever the number of images):
 //!
@@ -9,14 +10,14 @@
 //! | the encrypted input, one row an element, [`rows_per_message`](crate::batch::rows_per_message) in each message | client | rows of `b` |
 //! | the encrypted answer, one row an element, as many in each message | server | rows of as many polynomials as the degree in the secret, plus one |
 //!
-//! What is revealed: to the server nothing but shapes (RLWE). To the client its results and what the plan says: sizes,
-//! parameters, scales. The answer is an encryption of the result and noise; the noise depends on the weights, and is hidden
-//! under a flood of which the plan says how wide it is, the polynomials by encryptions of zero
-//! ([`pronghorn_he::ckks::PublicKey::flood_words`] has the argument). Keys are fresh for every connection, randomness for
-//! every batch.
+//! What is revealed: to the server nothing but shapes (RLWE). To the client its results and what
+//! the plan says: sizes, parameters, scales. The answer is an encryption of the result and noise;
+//! the noise depends on the weights, and is hidden under a flood of which the plan says how wide it
+//! is, the polynomials by encryptions of zero ([`pronghorn_he::ckks::PublicKey::flood_words`] has
+//! the argument). Keys are fresh for every connection, randomness for every batch.
 //!
-//! Results stay with the client: whoever shows decrypted CKKS values to others gives the key away (Li, Micciancio,
-//! EUROCRYPT 2021).
+//! Results stay with the client: whoever shows decrypted CKKS values to others gives the key away
+//! (Li, Micciancio, EUROCRYPT 2021).
 
 pub mod client;
 mod network;
@@ -211,9 +212,9 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// The flood is sized for noise that nobody sees in an ordinary run, where the flood is 2^39 times as large. Here it is
-    /// left out, and no bit of the answer is divided away: what is left is no more than what the flood is sized for, and not
-    /// much less.
+    /// The flood is sized for noise that nobody sees in an ordinary run, where the flood is 2^39
+    /// times as large. Here it is left out, and no bit of the answer is divided away: what is left
+    /// is no more than what the flood is sized for, and not much less.
     #[test]
     fn the_noise_under_the_flood_is_what_it_is_sized_for() {
         let built = built();
@@ -229,7 +230,8 @@ mod tests {
             plan.flood_log = 0;
             plan.answer_limbs = plan.flood_limbs;
             plan.answer_scale = program.nodes[program.output].scale;
-            // The width is 2^39 times a coefficient's standard deviation; a slot's is sqrt(N) times that.
+            // The width is 2^39 times a coefficient's standard deviation; a slot's is sqrt(N) times
+            // that.
             width * 2f64.powi(-39) * (plan.degree as f64).sqrt() / plan.answer_scale
         };
         let shape = Shape::new(&plan, &built.plan.place(1));

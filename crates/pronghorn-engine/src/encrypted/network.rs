@@ -214,8 +214,8 @@ fn residues<W: Word>(basis: &RnsBasis<W>, limbs: usize, values: &[f64]) -> Vec<V
         .collect()
 }
 
-/// The nearest integer modulo `q`, exactly, however large: a constant in all slots is the constant polynomial, and in the
-/// NTT domain the same word everywhere (nGraph-HE2, algorithm 2).
+/// The nearest integer modulo `q`, exactly, however large: a constant in all slots is the constant
+/// polynomial, and in the NTT domain the same word everywhere (nGraph-HE2, algorithm 2).
 fn residue<W: Word>(q: &Prime<W>, value: f64) -> W {
     let value = value.round();
     let exponent = (value.abs().max(1.0).log2() as i32 - 61).max(0);

@@ -16,8 +16,8 @@ pub const CHUNK: usize = BLOCK;
 const FETCH_AHEAD: usize = 2;
 const _: () = assert!(UNIFORM_CHUNK == BLOCK && CHUNK.is_multiple_of(TILE));
 
-/// Packed rows of `b`, one an element, and where their `a` comes from. Kept packed, and `a` is not kept at all: half of
-/// the memory, and of what goes through it.
+/// Packed rows of `b`, one an element, and where their `a` comes from. Kept packed, and `a` is not
+/// kept at all: half of the memory, and of what goes through it.
 pub struct Request {
     rows: Vec<u8>,
     row_bytes: usize,
@@ -64,7 +64,8 @@ impl Request {
         self.rows
     }
 
-    /// Writes chunk `chunk` of limb `limb` of all ciphertexts to `out`, `[tile][poly][element][TILE]`; `room` is scratch space.
+    /// Writes chunk `chunk` of limb `limb` of all ciphertexts to `out`,
+    /// `[tile][poly][element][TILE]`; `room` is scratch space.
     ///
     /// # Errors
     /// When a word of `b` is no residue.

@@ -115,7 +115,8 @@ impl<W: Word> EncryptedServer<W> {
         });
     }
 
-    /// Computes the result, re-randomises and floods it, and divides what the client does not need away.
+    /// Computes the result, re-randomises and floods it, and divides what the client does not need
+    /// away.
     fn compute(&mut self) -> Result<(), EngineError> {
         let request = self.request.take().ok_or(NO_INPUT)?;
         let kept = self.keys.clone();

@@ -1,7 +1,8 @@
 //! Asking for memory before it is read.
 #![allow(unsafe_code)] // An instruction that reads nothing.
 
-/// Begins to load these words into the cache, where the CPU can be asked to: for pieces that are far apart, which it does not foresee.
+/// Begins to load these words into the cache, where the CPU can be asked to: for pieces that are
+/// far apart, which it does not foresee.
 #[inline(always)]
 pub fn fetch<T>(words: &[T]) {
     #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,9 @@
-//! Running a network: stages, in which every operation acts on each word alone, and rescalings between them.
+//! Running a network: stages, in which every operation acts on each word alone, and rescalings
+//! between them.
 //!
-//! A stage runs unit by unit (one tile of one limb, [`TILE`] words of every polynomial of every element) through all its
-//! operations, so that what a layer makes is squared and met by the next layer while it is in cache, and is never
-//! stored: of CryptoNets' 845 squares not one.
+//! A stage runs unit by unit (one tile of one limb, [`TILE`] words of every polynomial of every
+//! element) through all its operations, so that what a layer makes is squared and met by the next
+//! layer while it is in cache, and is never stored: of CryptoNets' 845 squares not one.
 
 use pronghorn_he::ckks::{CkksError, EvaluationKeys};
 use pronghorn_product::Scratch as ProductScratch;
@@ -107,7 +108,8 @@ impl<W: Word> Default for Room<W> {
 }
 
 impl<W: Word> Room<W> {
-    /// A buffer of so many words, whatever they are: the one whose length is nearest, since what it lacks must be zeroed.
+    /// A buffer of so many words, whatever they are: the one whose length is nearest, since what it
+    /// lacks must be zeroed.
     fn take(&mut self, length: usize) -> Vec<W> {
         let nearest = (0..self.spare.len()).min_by_key(|&i| self.spare[i].len().abs_diff(length));
         let mut buffer = nearest.map_or_else(Vec::new, |i| self.spare.swap_remove(i));
@@ -362,8 +364,8 @@ fn apply<W: Word>(
     }
 }
 
-/// The tensor product: polynomial `k` is the sum of `x_i y_j` over `i + j = k`. A square makes each mixed product once. A
-/// few words at a time, which stay in the first cache.
+/// The tensor product: polynomial `k` is the sum of `x_i y_j` over `i + j = k`. A square makes each
+/// mixed product once. A few words at a time, which stay in the first cache.
 fn multiply<W: Word>(
     q: &Prime<W>,
     x: Operand<'_, W>,
@@ -479,7 +481,8 @@ impl<W: Word> Divided<W> {
     }
 }
 
-/// Brings all ciphertexts of a value to two polynomials, and divides by their last `dropped` primes.
+/// Brings all ciphertexts of a value to two polynomials, and divides by their last `dropped`
+/// primes.
 fn relinearise<W: Word>(
     network: &Network<W>,
     node: &Node<W>,

@@ -12,8 +12,8 @@ pub use pronghorn_product::TILE;
 /// How many tiles before a word is read or written its place is asked for.
 const FETCH_AHEAD: usize = 6;
 
-/// All ciphertexts of a value in the NTT domain, `[limb][tile][poly][element][TILE]`: what stands at one place of one limb
-/// of all elements is together, since within a stage only such words meet.
+/// All ciphertexts of a value in the NTT domain, `[limb][tile][poly][element][TILE]`: what stands
+/// at one place of one limb of all elements is together, since within a stage only such words meet.
 pub struct Values<W> {
     n: usize,
     pub limbs: usize,
@@ -23,8 +23,8 @@ pub struct Values<W> {
 }
 
 impl<W: Word> Values<W> {
-    /// Any words, of degree `n` (a multiple of [`TILE`]), in `room`, which is never made shorter: what it lacked another time would
-    /// have to be zeroed.
+    /// Any words, of degree `n` (a multiple of [`TILE`]), in `room`, which is never made shorter:
+    /// what it lacked another time would have to be zeroed.
     pub fn new(n: usize, limbs: usize, polys: usize, elements: usize, mut room: Vec<W>) -> Self {
         let words = n * limbs * polys * elements;
         if room.len() < words {

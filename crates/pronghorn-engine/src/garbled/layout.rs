@@ -7,8 +7,8 @@ pub use pronghorn_plan::steps::activation::garbled::{Circuits, Group, Indices, O
 
 use crate::{error::EngineError, share::Share};
 
-/// A garbled step of a batch: every element of the output is one instance of a circuit for each image. Both parties
-/// have the same one, from the plan.
+/// A garbled step of a batch: every element of the output is one instance of a circuit for each
+/// image. Both parties have the same one, from the plan.
 #[derive(Clone)]
 pub struct Layout {
     /// Name of the step, for messages.
@@ -135,7 +135,8 @@ impl Layout {
     }
 }
 
-/// Checks that a share has so many elements and images; zero has any number. The number of its words.
+/// Checks that a share has so many elements and images; zero has any number. The number of its
+/// words.
 pub(crate) fn check_shape(
     step: &str,
     share: &Share,

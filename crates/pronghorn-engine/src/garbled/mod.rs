@@ -1,9 +1,10 @@
-//! Steps on additive shares that are no linear maps: activations in garbled circuits, squares by oblivious transfer, and
-//! the opening of a result.
+//! Steps on additive shares that are no linear maps: activations in garbled circuits, squares by
+//! oblivious transfer, and the opening of a result.
 //!
-//! The server garbles and is the sender of the oblivious transfers (OTs), the client evaluates: the roles of Gazelle
-//! (section VII). A connection begins with [`SetupClient`] and [`SetupServer`], which leave [`ClientOts`] and
-//! [`ServerOts`] for all its steps. Then a step is run by a pair of machines:
+//! The server garbles and is the sender of the oblivious transfers (OTs), the client evaluates: the
+//! roles of Gazelle (section VII). A connection begins with [`SetupClient`] and [`SetupServer`],
+//! which leave [`ClientOts`] and [`ServerOts`] for all its steps. Then a step is run by a pair of
+//! machines:
 //!
 //! | machines | shares in | shares out |
 //! |---|---|---|
@@ -11,25 +12,27 @@
 //! | [`SquareClient`], [`SquareServer`] | of `x` modulo `2^k` | of `x^2` modulo `2^k` |
 //! | [`OpenClient`], [`OpenServer`] | of `x` modulo `2^k` | the client learns `x` |
 //!
-//! or, as the server's shares never depend on what the client has, in two phases: [`PrepareClient`] and [`PrepareServer`]
-//! make garblings ahead, [`OnlineClient`] and [`OnlineServer`] use each of them once; for squares
-//! [`PrepareSquareClient`], [`OnlineSquareClient`] and their servers do.
+//! or, as the server's shares never depend on what the client has, in two phases: [`PrepareClient`]
+//! and [`PrepareServer`] make garblings ahead, [`OnlineClient`] and [`OnlineServer`] use each of
+//! them once; for squares [`PrepareSquareClient`], [`OnlineSquareClient`] and their servers do.
 //!
-//! Shares modulo `2^k` are the low `k` bits of the words of [`Batch`](crate::share::Batch); bits above them are arbitrary, both
-//! coming in and going out, but for values that the client learns.
+//! Shares modulo `2^k` are the low `k` bits of the words of [`Batch`](crate::share::Batch); bits
+//! above them are arbitrary, both coming in and going out, but for values that the client learns.
 //!
 //! # What is revealed
 //!
-//! To the server nothing: it receives OT corrections, which are pseudorandom, and flips of random choices. To the client
-//! nothing but outputs that are meant for it: its shares are uniform, its labels say nothing about values, and of
-//! circuits it knows the shape anyway. This is against semi-honest parties. A malicious client can only choose other inputs and
-//! guess at delta, and is caught at that (the OTs' consistency check); a malicious server can garble another circuit.
+//! To the server nothing: it receives OT corrections, which are pseudorandom, and flips of random
+//! choices. To the client nothing but outputs that are meant for it: its shares are uniform, its
+//! labels say nothing about values, and of circuits it knows the shape anyway. This is against
+//! semi-honest parties. A malicious client can only choose other inputs and guess at delta, and is
+//! caught at that (the OTs' consistency check); a malicious server can garble another circuit.
 //!
 //! # Delta
 //!
-//! The sender's `Delta` of a connection is the offset of its labels in all its garblings, since labels of inputs come
-//! straight from correlated OTs. Garblings differ in their start, which is random (see [`pronghorn_mpc::garble`] on how bounds
-//! add up). Blocks of one extension are used as labels or hashed to strings, never both.
+//! The sender's `Delta` of a connection is the offset of its labels in all its garblings, since
+//! labels of inputs come straight from correlated OTs. Garblings differ in their start, which is
+//! random (see [`pronghorn_mpc::garble`] on how bounds add up). Blocks of one extension are used as
+//! labels or hashed to strings, never both.
 //!
 //! # Memory and messages
 //!

@@ -1,4 +1,5 @@
-//! The use of garblings made ahead: one round trip, a bit up and 16 bytes down for each bit of the client's shares.
+//! The use of garblings made ahead: one round trip, a bit up and 16 bytes down for each bit of the
+//! client's shares.
 //!
 //! | message | from | bytes |
 //! |---|---|---|

@@ -20,7 +20,8 @@ const MESSAGE_WORDS: usize = 1 << 20;
 
 const SHARES: &str = "the server's shares";
 
-/// A value that the client learns, as shares that are exact. Both parties have the same, from the plan.
+/// A value that the client learns, as shares that are exact. Both parties have the same, from the
+/// plan.
 #[derive(Clone)]
 pub struct Opened {
     /// Name of the step, for messages.

@@ -10,13 +10,13 @@ use zeroize::Zeroizing;
 
 use crate::{connection::Kept, error::EngineError};
 
-/// The client's OTs of a connection, made by [`SetupClient`](super::SetupClient): it is the receiver. Copies are the same OTs.
-/// Secret: no Debug.
+/// The client's OTs of a connection, made by [`SetupClient`](super::SetupClient): it is the
+/// receiver. Copies are the same OTs. Secret: no Debug.
 #[derive(Clone, Default)]
 pub struct ClientOts(Kept<(Arc<ReceiverSetup>, CotReceiver)>);
 
-/// The server's OTs of a connection, made by [`SetupServer`](super::SetupServer): it is the sender. Copies are the same OTs.
-/// Secret: no Debug.
+/// The server's OTs of a connection, made by [`SetupServer`](super::SetupServer): it is the sender.
+/// Copies are the same OTs. Secret: no Debug.
 #[derive(Clone, Default)]
 pub struct ServerOts(Kept<(Arc<SenderSetup>, CotSender)>);
 
@@ -28,8 +28,8 @@ macro_rules! slot {
                 self.0.is_some()
             }
 
-            /// The set-up, to resume from on other connections with the same peer; none before it is made, or when the
-            /// peer failed a check.
+            /// The set-up, to resume from on other connections with the same peer; none before it
+            /// is made, or when the peer failed a check.
             pub fn setup(&self) -> Option<Arc<$setup>> {
                 self.0.with(|(setup, _)| setup.clone())
             }

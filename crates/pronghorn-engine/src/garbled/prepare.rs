@@ -1,11 +1,12 @@
 //! Garblings made ahead: the phase that needs the server's shares, and nothing of the client's.
 //!
-//! The client makes OTs with random choices `c`, the server garbles with labels of its own and sends the tables; who later
-//! puts an input to use sends a bit for each of its bits, and gets a label's correction ([`super::online`]). The client holds tables and labels
-//! in between: 943 bytes for a ReLU of 20 bits; the server 16 bytes a bit, 320.
+//! The client makes OTs with random choices `c`, the server garbles with labels of its own and
+//! sends the tables; who later puts an input to use sends a bit for each of its bits, and gets a
+//! label's correction ([`super::online`]). The client holds tables and labels in between: 943 bytes
+//! for a ReLU of 20 bits; the server 16 bytes a bit, 320.
 //!
-//! Tables are there before the client's input is chosen. Half gates are proven secure for inputs that do not depend on the tables, as a
-//! semi-honest client's do not.
+//! Tables are there before the client's input is chosen. Half gates are proven secure for inputs
+//! that do not depend on the tables, as a semi-honest client's do not.
 
 use std::{collections::VecDeque, sync::Arc};
 

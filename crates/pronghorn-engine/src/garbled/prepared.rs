@@ -1,16 +1,19 @@
 //! Garblings made ahead, between their making and their use.
 //!
-//! Each is used once, by its owner's giving it away. As bytes, for a store on a disk, they can be copied:
-//! the store must hand each of them out once and delete it before it is used, on both sides. A second use of one with another input
-//! gives the client both labels of a wire, and with them `Delta`. The server keeps them with the set-up of OTs they were made with, and
-//! destroys them with it when that has failed a check: `Delta` may then be partly known.
+//! Each is used once, by its owner's giving it away. As bytes, for a store on a disk, they can be
+//! copied: the store must hand each of them out once and delete it before it is used, on both
+//! sides. A second use of one with another input gives the client both labels of a wire, and with
+//! them `Delta`. The server keeps them with the set-up of OTs they were made with, and destroys
+//! them with it when that has failed a check: `Delta` may then be partly known.
 //!
 //! # Bytes
 //!
-//! Little-endian. Both: version (1), kind (1: 1 the client's, 2 the server's), name (16), the number of OTs (8), bytes of the tables or of
-//! the share (8). The client's, for each chunk: choices (a bit an OT), labels (16 bytes an OT), tables. The server's: delta (16);
-//! corrections (16 an OT); the share, 4 bytes a word, none for a share of zero. Of squares (kinds 3 and 4), in place of these two numbers:
-//! words and bits; then this party's random share or its share, and its part of the square, 4 bytes a word.
+//! Little-endian. Both: version (1), kind (1: 1 the client's, 2 the server's), name (16), the
+//! number of OTs (8), bytes of the tables or of the share (8). The client's, for each chunk:
+//! choices (a bit an OT), labels (16 bytes an OT), tables. The server's: delta (16); corrections
+//! (16 an OT); the share, 4 bytes a word, none for a share of zero. Of squares (kinds 3 and 4), in
+//! place of these two numbers: words and bits; then this party's random share or its share, and its
+//! part of the square, 4 bytes a word.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -37,11 +40,13 @@ pub(super) const SQUARE_SERVER: u8 = 4;
 /// Bytes before the secrets.
 pub(super) const HEADER: usize = 2 + Block::BYTES + 8 + 8;
 
-/// The client's half of a garbling made ahead: tables, labels for random choices, and these. Wiped on drop; no Debug.
+/// The client's half of a garbling made ahead: tables, labels for random choices, and these. Wiped
+/// on drop; no Debug.
 ///
-/// Both halves are used once. Here that is by giving them away; as bytes they can be copied, so a store hands each
-/// of them out once and deletes it before it is used, on both sides: a second use with another input gives the client both labels
-/// of a wire, and with them `Delta`. When the set-up of OTs that they were made with has failed a check, they are destroyed with it.
+/// Both halves are used once. Here that is by giving them away; as bytes they can be copied, so a
+/// store hands each of them out once and deletes it before it is used, on both sides: a second use
+/// with another input gives the client both labels of a wire, and with them `Delta`. When the
+/// set-up of OTs that they were made with has failed a check, they are destroyed with it.
 pub struct PreparedClient {
     pub(super) work: Work,
     pub(super) chunks: Vec<Chunk>,
@@ -57,8 +62,8 @@ pub(super) struct ClientChunk {
     pub tables: Vec<u8>,
 }
 
-/// The server's half: what corrects the client's labels, and its share of the output, which is known ahead. Used
-/// once. Wiped on drop; no Debug.
+/// The server's half: what corrects the client's labels, and its share of the output, which is
+/// known ahead. Used once. Wiped on drop; no Debug.
 pub struct PreparedServer {
     pub(super) layout: Arc<Layout>,
     pub(super) chunks: Vec<Chunk>,

@@ -91,8 +91,8 @@ fn left<T>(place: &mut Option<T>) -> Result<T, EngineError> {
     })
 }
 
-/// The client's half: the receiver of OTs. A new set-up with ML-KEM takes 205 KB up, 201 KB down, and some milliseconds of
-/// each party's work; to resume one takes 128 bytes.
+/// The client's half: the receiver of OTs. A new set-up with ML-KEM takes 205 KB up, 201 KB down,
+/// and some milliseconds of each party's work; to resume one takes 128 bytes.
 pub struct SetupClient {
     parameters: OtParameters,
     ots: ClientOts,
@@ -110,7 +110,8 @@ impl SetupClient {
         Exchange::new(messages, Self::with(parameters, None, ots))
     }
 
-    /// Resumes from one that was made with the same server ([`ClientOts::setup`]); the server must do the same.
+    /// Resumes from one that was made with the same server ([`ClientOts::setup`]); the server must
+    /// do the same.
     pub fn resume(setup: Arc<ReceiverSetup>, ots: ClientOts) -> Exchange<Self> {
         let client = Self::with(OtParameters::default(), Some(setup), ots);
         Exchange::new(Messages::new(STEP).with_all(CONNECTION), client)
@@ -198,8 +199,8 @@ impl SetupServer {
         Exchange::new(messages, Self::with(parameters, None, ots))
     }
 
-    /// Resumes from one that was made with the same client ([`ServerOts::setup`]). One value should serve all
-    /// connections with that client, so that a failed check on one of them ends all.
+    /// Resumes from one that was made with the same client ([`ServerOts::setup`]). One value should
+    /// serve all connections with that client, so that a failed check on one of them ends all.
     pub fn resume(setup: Arc<SenderSetup>, ots: ServerOts) -> Exchange<Self> {
         let server = Self::with(OtParameters::default(), Some(setup), ots);
         Exchange::new(Messages::new(STEP).with_all(CONNECTION), server)

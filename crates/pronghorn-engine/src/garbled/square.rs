@@ -1,12 +1,14 @@
 //! Squares of shares, by oblivious transfer.
 //!
-//! With `x = a + b` modulo `2^k`, `a` the server's share and `b` the client's, `x^2 = a^2 + b^2 + 2ab`. Each party squares its own, and
+//! With `x = a + b` modulo `2^k`, `a` the server's share and `b` the client's, `x^2 = a^2 + b^2 +
+//! 2ab`. Each party squares its own, and
 //!
 //! > `2ab = sum_i 2^(i+1) (a b_i mod 2^(k-1-i))`, for `i = 0 .. k-2`,
 //!
-//! is a sum of products of a number of the server's and a bit of the client's, each an OT that gives them shares modulo
-//! `2^(k-1-i)` (Gilboa, CRYPTO 1999; [`transfer`]). The top bit of `b` takes no part. For each square: `k - 1` OTs, and `k (k - 1) / 2` bits
-//! of corrections from the server. At `k = 20` and OTs of width 5: 63 and 24 bytes.
+//! is a sum of products of a number of the server's and a bit of the client's, each an OT that
+//! gives them shares modulo `2^(k-1-i)` (Gilboa, CRYPTO 1999; [`transfer`]). The top bit of `b`
+//! takes no part. For each square: `k - 1` OTs, and `k (k - 1) / 2` bits of corrections from the
+//! server. At `k = 20` and OTs of width 5: 63 and 24 bytes.
 //!
 //! | message | from | bytes |
 //! |---|---|---|

@@ -1,14 +1,16 @@
 //! Squares in two phases.
 //!
-//! Ahead, the parties run the whole protocol ([`super::square`]) on the server's share `a` and a random `c` in place of the client's,
-//! which gives them shares `u` (the server's) and `v` of `(a + c)^2`; and the server draws what will be its share of the
-//! result, `w`. When the client has its share `b` it sends `d = b - c`, which is uniform, and the server answers `u - w + 2ad`, which
+//! Ahead, the parties run the whole protocol ([`super::square`]) on the server's share `a` and a
+//! random `c` in place of the client's, which gives them shares `u` (the server's) and `v` of `(a +
+//! c)^2`; and the server draws what will be its share of the result, `w`. When the client has its
+//! share `b` it sends `d = b - c`, which is uniform, and the server answers `u - w + 2ad`, which
 //! `w` makes uniform. Since, modulo `2^k`,
 //!
 //! > `(a + b)^2 = (a + c)^2 + b^2 - c^2 + 2ad`,
 //!
-//! the client's share is `v + b^2 - c^2` and that. `2k` bits online for each square, one round trip; the server's share is known ahead, so that
-//! what follows can be made ahead too. What is made ahead is used once, as with garblings: two differences would tell the server by how much
+//! the client's share is `v + b^2 - c^2` and that. `2k` bits online for each square, one round
+//! trip; the server's share is known ahead, so that what follows can be made ahead too. What is
+//! made ahead is used once, as with garblings: two differences would tell the server by how much
 //! the client's shares differ, two answers the client what `a` is.
 //!
 //! Ahead the messages are those of [`super::square`]; online they are
@@ -58,7 +60,8 @@ pub struct PrepareSquareServer {
     name: Option<Name>,
 }
 
-/// Squares made ahead, the client's half: its random share, and its part of the square. Used once. Wiped on drop; no Debug.
+/// Squares made ahead, the client's half: its random share, and its part of the square. Used once.
+/// Wiped on drop; no Debug.
 pub struct PreparedSquareClient {
     squares: Squares,
     name: Name,
@@ -66,8 +69,8 @@ pub struct PreparedSquareClient {
     words: [Batch; 2],
 }
 
-/// Squares made ahead, the server's half: its share, what is left of the square, and its share of that, which is known ahead. Used
-/// once. Wiped on drop; no Debug.
+/// Squares made ahead, the server's half: its share, what is left of the square, and its share of
+/// that, which is known ahead. Used once. Wiped on drop; no Debug.
 pub struct PreparedSquareServer {
     squares: Squares,
     name: Name,
@@ -323,7 +326,8 @@ macro_rules! stored {
             /// The inverse, for the squares it was made for.
             ///
             /// # Errors
-            /// When their numbers are out of range, or the bytes are nothing that was made for them.
+            /// When their numbers are out of range, or the bytes are nothing that was made for
+            /// them.
             pub fn from_bytes(squares: Squares, bytes: &[u8]) -> Result<Self, EngineError> {
                 let (name, words) = load($kind, &squares, bytes)?;
                 Ok(Self {

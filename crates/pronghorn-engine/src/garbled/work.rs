@@ -94,8 +94,8 @@ impl Work {
         choices
     }
 
-    /// Garbles a chunk: appends its tables to `out`, and puts the server's words of the outputs into `output`. The start of
-    /// each piece is drawn from `starts`.
+    /// Garbles a chunk: appends its tables to `out`, and puts the server's words of the outputs
+    /// into `output`. The start of each piece is drawn from `starts`.
     pub fn garble(
         &self,
         chunk: &Chunk,
@@ -155,7 +155,8 @@ impl Work {
         garbler.into_outputs()
     }
 
-    /// Evaluates a chunk with its tables, `chunk.answer` bytes: puts the client's words of the outputs into `output`.
+    /// Evaluates a chunk with its tables, `chunk.answer` bytes: puts the client's words of the
+    /// outputs into `output`.
     pub fn evaluate(
         &self,
         chunk: &Chunk,
@@ -201,7 +202,8 @@ impl Work {
         &self.layout.circuits.groups[piece.group]
     }
 
-    /// A party's words for a piece plus `offset`, by word, then by instance; bits above the words' widths are arbitrary.
+    /// A party's words for a piece plus `offset`, by word, then by instance; bits above the words'
+    /// widths are arbitrary.
     fn values(&self, piece: &Piece, share: &Share, offset: i64) -> Zeroizing<Vec<u64>> {
         let (group, count) = (self.group(piece), piece.instances.len());
         let words = group.words();
@@ -220,8 +222,8 @@ impl Work {
         values
     }
 
-    /// Calls `f` with the first of a run of instances of one element (counted within the piece), the element's place in its
-    /// group, and their images.
+    /// Calls `f` with the first of a run of instances of one element (counted within the piece),
+    /// the element's place in its group, and their images.
     fn for_each_row(&self, piece: &Piece, mut f: impl FnMut(usize, usize, Range<usize>)) {
         let (images, Range { start, end }) = (self.layout.images, piece.instances.clone());
         let mut instance = start;
@@ -258,7 +260,8 @@ impl Work {
     }
 }
 
-/// How many instances make a piece: as many tiles as fit, at least one; where not even that fits a message, some of a tile.
+/// How many instances make a piece: as many tiles as fit, at least one; where not even that fits a
+/// message, some of a tile.
 fn instances_of_piece(group: &Group, limits: &Limits) -> usize {
     let circuit = &group.circuit;
     let (tables, labels) = (

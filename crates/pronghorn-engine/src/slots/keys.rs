@@ -1,4 +1,5 @@
-//! The client's keys for steps on slots: made from a seed that the client may keep, sent once, and kept by the server under their digest.
+//! The client's keys for steps on slots: made from a seed that the client may keep, sent once, and
+//! kept by the server under their digest.
 //!
 //! Messages before the first batch of a connection:
 //!
@@ -8,7 +9,8 @@
 //! | the server's wish: 1 if it wants the keys, 0 if it has keys of this digest | server | 1 |
 //! | a piece of the keys, if it wants them; it checks that they have the digest | client | 1 MiB, the last one less |
 //!
-//! One secret for each set of parameters, and the same for all batches, each value under fresh randomness.
+//! One secret for each set of parameters, and the same for all batches, each value under fresh
+//! randomness.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -78,7 +80,8 @@ impl ClientSlotKeys {
     pub fn generate(plan: &CheckedPlan, seed: &Seed) -> Result<Self, EngineError> {
         let (mut secrets, mut bytes) = (BTreeMap::new(), Vec::new());
         for (keys, parameters) in plan.slot_keys() {
-            // Of exactly these keys: a version that needs others of the same plan must not use the same randomness for them.
+            // Of exactly these keys: a version that needs others of the same plan must not use the
+            // same randomness for them.
             let mut own = blake3::Hasher::new_keyed(seed.as_bytes());
             own.update(&plan.hash());
             own.update(parameters.hash());
@@ -170,7 +173,8 @@ impl ServerSlotKeys {
     }
 }
 
-/// Keys of clients, by digest, for all connections of a server; the oldest make room for new ones. Clones share it.
+/// Keys of clients, by digest, for all connections of a server; the oldest make room for new ones.
+/// Clones share it.
 #[derive(Clone)]
 pub struct KeyCache(Arc<Mutex<Cached>>);
 

@@ -9,8 +9,9 @@
 //!
 //! The client's [keys] come before its first batch.
 //!
-//! What is revealed: to the server nothing but shapes (RLWE). To the client nothing: masks hide values, the flood what noise tells of the weights, with a
-//! statistical distance of `2^-40` for each coefficient.
+//! What is revealed: to the server nothing but shapes (RLWE). To the client nothing: masks hide
+//! values, the flood what noise tells of the weights, with a statistical distance of `2^-40` for
+//! each coefficient.
 
 pub mod client;
 pub mod keys;
@@ -111,7 +112,8 @@ impl Shape {
             .map_err(|source| refused(&self.step, source))
     }
 
-    /// A party's share of an image's result, as residues, from its slots; `addend` has what is added to each channel.
+    /// A party's share of an image's result, as residues, from its slots; `addend` has what is
+    /// added to each channel.
     fn unpack<S: AsRef<[i32]>>(
         &self,
         slots: &[S],

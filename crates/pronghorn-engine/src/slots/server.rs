@@ -42,7 +42,8 @@ impl PreparedSlots {
         })
     }
 
-    /// The server's shares of the step's result, which the seed of what hides answers alone determines.
+    /// The server's shares of the step's result, which the seed of what hides answers alone
+    /// determines.
     pub(crate) fn shares(&self, shape: &Shape, seed: &Seed) -> Result<Batch, EngineError> {
         let (packing, hider) = (&shape.packing, Hider::new(seed));
         let mut output = Batch::zeros(packing.output_len(), shape.batch);
@@ -72,7 +73,8 @@ pub struct SlotServer {
 }
 
 impl SlotServer {
-    /// `input` is the server's share; `masks` makes what hides answers where it was made ahead, and is used once.
+    /// `input` is the server's share; `masks` makes what hides answers where it was made ahead, and
+    /// is used once.
     pub(crate) fn new(
         shape: Shape,
         layer: Arc<PreparedSlots>,

@@ -22,7 +22,8 @@ pub fn exchange(
     exchange_with(client, server, |_, _| {})
 }
 
-/// The same, with `on_the_way` given the number of each message and the message, which it may change.
+/// The same, with `on_the_way` given the number of each message and the message, which it may
+/// change.
 pub fn exchange_with(
     client: &mut dyn Machine<Error = EngineError>,
     server: &mut dyn Machine<Error = EngineError>,

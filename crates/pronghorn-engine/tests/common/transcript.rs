@@ -1,7 +1,8 @@
-//! Golden transcripts: runs on fixed seeds, written down message by message and compared with a file.
+//! Golden transcripts: runs on fixed seeds, written down message by message and compared with a
+//! file.
 //!
-//! All calls of the engine for transcripts are here. `tests/golden/README.md` says what a file holds
-//! and when one may change.
+//! All calls of the engine for transcripts are here. `tests/golden/README.md` says what a file
+//! holds and when one may change.
 
 use std::{env, fmt::Write as _, fs, path::PathBuf, sync::Arc};
 

@@ -124,7 +124,8 @@ impl Built {
         self.computation.evaluate(&self.plan, integers, images)
     }
 
-    /// The plan as text, and what only the server knows of its steps. `details`: with all parameters.
+    /// The plan as text, and what only the server knows of its steps. `details`: with all
+    /// parameters.
     pub fn text(&self, details: bool) -> String {
         let plan = match details {
             true => format!("{:#}", self.plan),

@@ -21,7 +21,8 @@ use crate::{
     trust::TrustLevel,
 };
 
-/// How much of the error that is small enough may come from rounding weights, and how much from noise and flood.
+/// How much of the error that is small enough may come from rounding weights, and how much from
+/// noise and flood.
 const WEIGHT_SHARE: f64 = 0.6;
 const NOISE_SHARE: f64 = 0.4;
 
@@ -76,8 +77,9 @@ pub(super) fn build(
     })
 }
 
-/// The network with few bits of weights that keep the result's error small, or with the bits asked for. First the same
-/// bits everywhere; then fewer, layer by layer, in their order: what comes before a product counts twice in the scale.
+/// The network with few bits of weights that keep the result's error small, or with the bits asked
+/// for. First the same bits everywhere; then fewer, layer by layer, in their order: what comes
+/// before a product counts twice in the scale.
 fn precise_enough(
     source: &Source<'_>,
     tolerance: f64,

@@ -82,7 +82,8 @@ fn precise_enough(
     Ok(best.expect("the loop runs at least once"))
 }
 
-/// Relative rms difference between the fixed-point and the float result, before softmax and the like.
+/// Relative rms difference between the fixed-point and the float result, before softmax and the
+/// like.
 fn result_error(fixed: &FixedGraph, inputs: &[f32], wanted: &[f32]) -> Result<f64, BuildError> {
     let input = &fixed.nodes[0].value;
     let images = inputs.len() / input.len();

@@ -46,7 +46,8 @@ const FIDELITY_IMAGES: usize = 64;
 /// Multiply-adds of those samples, at most.
 const FIDELITY_WORK: u64 = 2_000_000_000;
 
-/// Ranges come from as many samples as take this many multiply-adds, and at least [`LEAST_SAMPLES`].
+/// Ranges come from as many samples as take this many multiply-adds, and at least
+/// [`LEAST_SAMPLES`].
 const PROFILE_WORK: u64 = 20_000_000_000;
 const LEAST_SAMPLES: usize = 32;
 
@@ -161,7 +162,8 @@ fn consumers(fixed: &FixedGraph) -> Vec<usize> {
 /// Builds the plan of `graph`: passes, ranges, precisions, parameters.
 ///
 /// # Errors
-/// The trust level is not in this version, the model leaves its ranges, or it does not fit in memory.
+/// The trust level is not in this version, the model leaves its ranges, or it does not fit in
+/// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     let method = Method::of(trust::require(options.trust)?);
     let graph = passes::run(graph);
@@ -183,8 +185,8 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     (method.build)(&source, &method, options)
 }
 
-/// Refuses a result that is too far off. Bits that the user named are the user's choice, and an index
-/// has no relative error.
+/// Refuses a result that is too far off. Bits that the user named are the user's choice, and an
+/// index has no relative error.
 fn judge(finish: &[Finish], options: &BuildOptions, error: f64) -> Result<(), BuildError> {
     let judged =
         options.weight_bits.or(options.input_bits).is_none() && !finish.contains(&Finish::ArgMax);

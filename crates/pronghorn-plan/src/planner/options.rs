@@ -33,8 +33,8 @@ pub struct BuildOptions {
     pub weight_bits: Option<u32>,
     /// Bits of every layer's input; none: chosen layer by layer.
     pub input_bits: Option<u32>,
-    /// Relative rms error of the result, against the float model on the samples, that the planner aims at; none: [`RESULT_ERROR`], or under
-    /// `two-party` [`SHARES_ERROR`].
+    /// Relative rms error of the result, against the float model on the samples, that the planner
+    /// aims at; none: [`RESULT_ERROR`], or under `two-party` [`SHARES_ERROR`].
     pub error: Option<f64>,
     /// Passes over an encrypted network.
     pub passes: Passes,
@@ -64,6 +64,6 @@ impl Default for BuildOptions {
 /// The error to aim at where none is named.
 pub const RESULT_ERROR: f64 = 0.05;
 
-/// The same on shares, where precision costs a few percent of the bytes. With 0.05 one image in 300 of
-/// Gazelle's network A changes its class.
+/// The same on shares, where precision costs a few percent of the bytes. With 0.05 one image in 300
+/// of Gazelle's network A changes its class.
 pub const SHARES_ERROR: f64 = 0.02;

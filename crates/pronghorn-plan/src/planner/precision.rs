@@ -1,8 +1,8 @@
 //! How many bits weights and inputs of a layer get, and the modulus that then carries it.
 //!
 //! An answer must decrypt exactly: with `scale = 2^scale_log`, noise and dropped bits together stay
-//! below `scale / 2`, and the proven range of the answer times `scale` stays below `q`. So
-//! `log2 q` is about bits of the range plus bits of the noise, and both grow with every bit of precision.
+//! below `scale / 2`, and the proven range of the answer times `scale` stays below `q`. So `log2 q`
+//! is about bits of the range plus bits of the noise, and both grow with every bit of precision.
 
 use pronghorn_graph::{
     fixed::Digit,
@@ -22,8 +22,9 @@ use crate::rlwe::{DEGREES, Rlwe, ShareBits, WordSize, spare_bits};
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
 
-/// Bits of the modulus kept below the table's limit: up to 8 blocks share one `a`, which costs at most 3 bits of
-/// security by a hybrid over them; at N = 2048 a bit of the modulus is worth 128 / 53 = 2.4.
+/// Bits of the modulus kept below the table's limit: up to 8 blocks share one `a`, which costs at
+/// most 3 bits of security by a hybrid over them; at N = 2048 a bit of the modulus is worth 128 /
+/// 53 = 2.4.
 const SHARED_A_BITS: u32 = 2;
 
 /// Bits on the wire an image, where `a` of the answer counts like `b`.
@@ -32,7 +33,8 @@ fn bits_sent(rlwe: &Rlwe, inputs: usize, outputs: usize) -> u64 {
         - outputs as u64 * u64::from(rlwe.dropped_bits + rlwe.dropped_bits_a)
 }
 
-/// Words, the smallest degree that is secure with `spare` bits to the table's limit, and the largest prime of `bits` bits.
+/// Words, the smallest degree that is secure with `spare` bits to the table's limit, and the
+/// largest prime of `bits` bits.
 fn secure_modulus(bits: u32, spare: u32) -> Option<(WordSize, usize, u64)> {
     let word = match bits {
         ..=31 => WordSize::U32,
@@ -88,8 +90,8 @@ impl Demand {
     }
 
     /// The cheapest parameters on the wire and the position of messages, by words up (`inputs`) and
-    /// down (`outputs`) and the `a` of the answer; `None` where no word is wide enough at 128 bits of
-    /// security.
+    /// down (`outputs`) and the `a` of the answer; `None` where no word is wide enough at 128 bits
+    /// of security.
     pub fn carrier(&self, inputs: usize, outputs: usize) -> Option<(Rlwe, u32)> {
         let least = self.modulus_bits().max(18);
         (least..least + 4)
@@ -145,11 +147,12 @@ fn with_room(word: WordSize, degree: usize, modulus: u64, room: u64) -> Rlwe {
     }
 }
 
-/// Blocks of a batch that the choice of dropped bits assumes: that many words of `b` for each of `a`.
+/// Blocks of a batch that the choice of dropped bits assumes: that many words of `b` for each of
+/// `a`.
 const TYPICAL_BLOCKS: u32 = 2;
 
-/// Low bits of `a` and `b` to drop from an answer, so that the noise it brings is at most `room`: a bit less of `b`
-/// makes room for about `log2(sqrt(N)) + 3` of `a`.
+/// Low bits of `a` and `b` to drop from an answer, so that the noise it brings is at most `room`: a
+/// bit less of `b` makes room for about `log2(sqrt(N)) + 3` of `a`.
 fn dropped_bits(degree: usize, room: u64) -> (u32, u32) {
     let largest_b = |noise_a: u64| {
         let room = room.checked_sub(noise_a)?;
@@ -233,8 +236,8 @@ impl ModulusBudget {
         }
     }
 
-    /// Lower is better. In 32-bit words a smaller modulus saves traffic only: well within the tolerance
-    /// it comes first, then precision does.
+    /// Lower is better. In 32-bit words a smaller modulus saves traffic only: well within the
+    /// tolerance it comes first, then precision does.
     fn rank_narrow(&self, bits: u32, error: f64) -> (u32, u32, f64) {
         match error / self.tolerance {
             ..=0.2 => (0, bits, error),

@@ -9,8 +9,8 @@ use super::{
     shares::{Draft, Op},
 };
 
-/// The range of a value whose limits tell no more than its number of bits, with errors of guard bits
-/// and with `rounding` added.
+/// The range of a value whose limits tell no more than its number of bits, with errors of guard
+/// bits and with `rounding` added.
 fn power_of_two_range(value: &ValueSpec, rounding: i32) -> ValueSpec {
     let room = i64::from(rounding) + 2;
     let bits = signed_width(i64::from(value.low) - 2, i64::from(value.high) + room);

@@ -1,8 +1,9 @@
-//! Where to rescale, and with what parameters: a search over ring degrees, sizes of primes, scales and places, each
-//! judged by walking through the network once.
+//! Where to rescale, and with what parameters: a search over ring degrees, sizes of primes, scales
+//! and places, each judged by walking through the network once.
 //!
-//! Noise is kept as what arrives at the result: an error of standard deviation `e` at a value counts `e` times the value's
-//! gain ([`PolyGraph::measured_gains`]). Rescaling drops as many primes as it can without adding more noise than there is.
+//! Noise is kept as what arrives at the result: an error of standard deviation `e` at a value
+//! counts `e` times the value's gain ([`PolyGraph::measured_gains`]). Rescaling drops as many
+//! primes as it can without adding more noise than there is.
 
 mod walk;
 
@@ -27,11 +28,12 @@ const LAST_PRIME_BITS: u32 = 31;
 /// Scales of the input that are tried, as exponents of two.
 const SCALE_LOGS: std::ops::RangeInclusive<u32> = 30..=100;
 
-/// Values may be this much larger than on the samples before they wrap around the modulus; and that only where they are so
-/// in most slots, since a coefficient is a mean over the slots.
+/// Values may be this much larger than on the samples before they wrap around the modulus; and that
+/// only where they are so in most slots, since a coefficient is a mean over the slots.
 pub const HEADROOM: f64 = 4.0;
 
-/// Noise may be this much larger than measured on the samples before the flood hides it with fewer bits.
+/// Noise may be this much larger than measured on the samples before the flood hides it with fewer
+/// bits.
 const NOISE_MARGIN: f64 = 2.0;
 
 /// One result in `2^40` differs by so many standard deviations of the error.
@@ -72,7 +74,8 @@ pub struct Schedule {
     pub scale_log: u32,
     /// Width of the flood is `2^flood_log`.
     pub flood_log: u32,
-    /// Bits of statistical distance that the flood leaves for any input within the ranges of the samples.
+    /// Bits of statistical distance that the flood leaves for any input within the ranges of the
+    /// samples.
     pub worst_flood_bits: f64,
     /// Primes left of the answer after its last rescaling.
     pub answer_limbs: usize,
@@ -89,7 +92,8 @@ pub struct Schedule {
 pub struct Passes {
     /// Rescale as late as pays; otherwise right after each layer and each product.
     pub lazy_rescaling: bool,
-    /// Relinearise where it pays only, which may be nowhere; otherwise wherever products are rescaled.
+    /// Relinearise where it pays only, which may be nowhere; otherwise wherever products are
+    /// rescaled.
     pub lazy_relinearisation: bool,
 }
 
@@ -127,8 +131,9 @@ struct Choice<'a> {
     special: usize,
 }
 
-/// The cheapest schedule whose error, flood included, is at most `tolerance` times the root mean square of the result;
-/// none where no parameters of at least 128 bits of security carry the network. `samples` are inputs to measure noise on.
+/// The cheapest schedule whose error, flood included, is at most `tolerance` times the root mean
+/// square of the result; none where no parameters of at least 128 bits of security carry the
+/// network. `samples` are inputs to measure noise on.
 pub fn schedule(
     graph: &PolyGraph,
     samples: &[f64],
@@ -183,7 +188,8 @@ pub fn schedule(
         }
     }
     judged.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Actual primes are a little smaller than their bits say: now and then the best choice just fails.
+    // Actual primes are a little smaller than their bits say: now and then the best choice just
+    // fails.
     judged
         .into_iter()
         .find_map(|(_, choice)| choice.exact(&network))
@@ -219,7 +225,8 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// `log2` of the prime that goes after `dropped` others, before the answer; infinite where there is none.
+    /// `log2` of the prime that goes after `dropped` others, before the answer; infinite where
+    /// there is none.
     fn prime_log(&self, dropped: usize) -> f64 {
         match self.primes {
             Some((primes, last)) => primes[last..]
@@ -358,7 +365,8 @@ impl<'a> Choice<'a> {
             PolyOp::Multiply => (at(0).polys + at(1).polys - 1, at(0).scale * at(1).scale),
             PolyOp::Add => {
                 let scale = at(0).scale.max(at(1).scale);
-                // The smaller scale is multiplied by an integer that makes it the larger, or nearly.
+                // The smaller scale is multiplied by an integer that makes it the larger, or
+                // nearly.
                 let mismatch = |node: &ProgramNode| {
                     let factor = (scale / node.scale).round();
                     (factor * node.scale / scale - 1.0).abs() * node.reach
@@ -394,8 +402,8 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// Divides by as many primes as the precision allows, and relinearises where there are special primes; the index of the
-    /// value then.
+    /// Divides by as many primes as the precision allows, and relinearises where there are special
+    /// primes; the index of the value then.
     fn rescale(&self, network: &Network<'_>, walk: &mut Walk, input: usize) -> usize {
         let value = &walk.values[input];
         let most = (1..MAX_LIMBS)
@@ -471,8 +479,8 @@ impl<'a> Choice<'a> {
         walk.values.len() - 1
     }
 
-    /// Brings inputs of different levels to the lowest one, at the scale of the input that is there: times an integer, then
-    /// rescaled.
+    /// Brings inputs of different levels to the lowest one, at the scale of the input that is
+    /// there: times an integer, then rescaled.
     fn align(&self, network: &Network<'_>, walk: &mut Walk, inputs: &mut [usize]) {
         let lowest = inputs
             .iter()
@@ -536,8 +544,8 @@ impl<'a> Choice<'a> {
         if held < (reaches * scale).log2() + 1.0 + SPARE {
             walk.last += 1;
         }
-        // Divided by as many primes as add little noise and leave room.
-        // At the worst slot, not on average: images of that slot have their results there every time.
+        // Divided by as many primes as add little noise and leave room. At the worst slot, not on
+        // average: images of that slot have their results there every time.
         let rounding = Noise::default().rescale(self.degree, polys, 1.0);
         let rounding = rounding.peak.sqrt();
         let divided = |limbs: usize| {
@@ -564,9 +572,10 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// The width of a uniform summand that hides an error of standard deviation `slot` in a slot. Of two answers whose errors
-/// differ by `e` in a coefficient, the distance there is `|e| / (2 width)`; errors of a coefficient have standard deviation
-/// `slot / sqrt(N)`, which bounds the mean of `|e|`.
+/// The width of a uniform summand that hides an error of standard deviation `slot` in a slot. Of
+/// two answers whose errors differ by `e` in a coefficient, the distance there is `|e| / (2
+/// width)`; errors of a coefficient have standard deviation `slot / sqrt(N)`, which bounds the mean
+/// of `|e|`.
 fn flood_width(degree: usize, slot: f64) -> f64 {
     f64::from(FLOOD_BITS - 1).exp2() * slot / (degree as f64).sqrt()
 }

@@ -142,7 +142,8 @@ pub(super) fn nodes<'d>(drafts: &'d [Draft<'_>]) -> Vec<Node<'d>> {
 /// The steps of a fixed-point graph on shares. `engine`: that of all layers, or for each layer the
 /// coefficient engine where it fits.
 pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowered, BuildError> {
-    // Layers whose answers are made exact at once: guard bits up to the next activation are too many.
+    // Layers whose answers are made exact at once: guard bits up to the next activation are too
+    // many.
     let mut exact = BTreeSet::new();
     let (drafts, output) = loop {
         let mut drafts = Drafts::new(engine == Some(Engine::Slot));

@@ -45,8 +45,8 @@ fn window(kernel: usize, stride: usize, padding: usize) -> String {
     )
 }
 
-/// A network with every kind of step: convolutions (strided, grouped, padded), ReLU, max-pooling, a residual
-/// addition, average pooling, leaky ReLU, a square, a dense layer.
+/// A network with every kind of step: convolutions (strided, grouped, padded), ReLU, max-pooling, a
+/// residual addition, average pooling, leaky ReLU, a square, a dense layer.
 pub fn network(seed: u64) -> Graph {
     let window = |k: usize, s: usize, p: usize| {
         format!(

@@ -26,8 +26,8 @@ impl Client {
     /// Connects over TCP to `address` (`HOST:PORT`) and shakes hands.
     ///
     /// # Errors
-    /// When no available trust level is named, nobody answers, or version, trust level or plan are not as
-    /// expected; the message says which and what to do.
+    /// When no available trust level is named, nobody answers, or version, trust level or plan are
+    /// not as expected; the message says which and what to do.
     pub fn connect(address: &str, options: ConnectOptions) -> Result<Self, SessionError> {
         Self::connect_sharing(address, options, None)
     }

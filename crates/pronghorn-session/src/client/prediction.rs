@@ -7,8 +7,8 @@ use crate::link::Traffic;
 /// How far a run is, in images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct ImagesDone {
-    /// Images done. All images of a batch go through a layer together: those of the batch under way count in
-    /// proportion to what is done of it.
+    /// Images done. All images of a batch go through a layer together: those of the batch under way
+    /// count in proportion to what is done of it.
     pub done: f64,
     /// Images in all.
     pub total: usize,
@@ -47,7 +47,8 @@ pub struct Stats {
     pub batches: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Input values outside the range the model was calibrated for, which were brought to its border.
+    /// Input values outside the range the model was calibrated for, which were brought to its
+    /// border.
     pub clamped_inputs: usize,
     /// Activations outside the calibrated ranges, likewise.
     pub clamped_activations: u64,

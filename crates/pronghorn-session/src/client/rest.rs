@@ -1,4 +1,5 @@
-//! A connection that rests between two predictions, and what a client does where the server has ended it.
+//! A connection that rests between two predictions, and what a client does where the server has
+//! ended it.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use crate::{
 const RESTED: Duration = Duration::from_millis(500);
 
 impl Client {
-    /// Connects again where the connection was ended while it rested. Nothing is lost with it: no batch was under way.
+    /// Connects again where the connection was ended while it rested. Nothing is lost with it: no
+    /// batch was under way.
     pub(super) fn wake(&mut self) -> Result<(), SessionError> {
         if self.over || self.again.is_none() || self.last_used.elapsed() < RESTED {
             return Ok(());
@@ -28,8 +30,9 @@ impl Client {
         }
     }
 
-    /// Does a part of the protocol that begins with this side's message, and does it once more on a new connection where the server
-    /// has not read that message: it had ended the connection, which rested.
+    /// Does a part of the protocol that begins with this side's message, and does it once more on a
+    /// new connection where the server has not read that message: it had ended the connection,
+    /// which rested.
     pub(super) fn awake<T>(
         &mut self,
         mut part: impl FnMut(&mut Self) -> Result<T, SessionError>,
@@ -43,7 +46,8 @@ impl Client {
         }
     }
 
-    /// A new connection to the same address and plan, with what this one has that is not the connection's own.
+    /// A new connection to the same address and plan, with what this one has that is not the
+    /// connection's own.
     fn reconnect(&mut self) -> Result<(), SessionError> {
         let (address, options) = self.again.clone().ok_or(SessionError::Over)?;
         let same = ConnectOptions {
@@ -62,7 +66,8 @@ impl Client {
     }
 }
 
-/// Whether the server has ended the connection for nothing but its rest, or is another process since.
+/// Whether the server has ended the connection for nothing but its rest, or is another process
+/// since.
 fn was_ended(error: &SessionError) -> bool {
     error.code() == ErrorCode::Idle
         || matches!(

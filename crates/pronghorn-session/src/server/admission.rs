@@ -19,7 +19,8 @@ use crate::{
     quota::{lock, network},
 };
 
-/// Refused connections that are kept open until their clients have read why; beyond these the oldest are closed.
+/// Refused connections that are kept open until their clients have read why; beyond these the
+/// oldest are closed.
 const MOST_PARTING: usize = 256;
 
 /// How long each is kept.
@@ -67,13 +68,14 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Connections that were refused without a thread of their own. Closing one at once, with its hello unread, would reset it and
-/// might destroy the reason on its way.
+/// Connections that were refused without a thread of their own. Closing one at once, with its hello
+/// unread, would reset it and might destroy the reason on its way.
 #[derive(Default)]
 pub(super) struct Partings(Mutex<VecDeque<(Instant, TcpStream)>>);
 
 impl Partings {
-    /// Says why and keeps the connection a while. Never waits: the buffer of a new connection has room for the reason.
+    /// Says why and keeps the connection a while. Never waits: the buffer of a new connection has
+    /// room for the reason.
     pub(super) fn refuse(&self, mut stream: TcpStream, error: &SessionError) {
         let mut words = Vec::new();
         let told = frame::write_frame(&mut words, Kind::Error, &last_words(error).encode())

@@ -129,7 +129,8 @@ impl Server {
         }
     }
 
-    /// The hellos, and a place between them: whoever does not introduce himself takes none from others.
+    /// The hellos, and a place between them: whoever does not introduce himself takes none from
+    /// others.
     fn greet<'a>(
         &'a self,
         link: &mut Link,
@@ -204,7 +205,8 @@ impl Server {
         })
     }
 
-    /// The preparation that a client names, from now on this batch's alone. Where there is none, or it is damaged, the batch runs without.
+    /// The preparation that a client names, from now on this batch's alone. Where there is none, or
+    /// it is damaged, the batch runs without.
     fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
         let read = |batch, setup, bytes: &[u8]| self.service.read_prepared(batch, setup, bytes);
         self.store
@@ -294,7 +296,8 @@ impl Connection<'_> {
     }
 }
 
-/// Destroys what was prepared on the connection where its OTs have failed a check, before the client hears of that.
+/// Destroys what was prepared on the connection where its OTs have failed a check, before the
+/// client hears of that.
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         let Some(setup) = self.setup.filter(|setup| self.keys.setup() != Some(*setup)) else {

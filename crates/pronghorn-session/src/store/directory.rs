@@ -78,7 +78,8 @@ impl Directory {
             })
             .and_then(|()| self.sync());
         if named.is_err() {
-            // What went wrong is told already; what cannot be removed either goes when the store is opened again.
+            // What went wrong is told already; what cannot be removed either goes when the store is
+            // opened again.
             let _ = self.remove(&coming);
             let _ = self.remove(&ready);
         }
@@ -129,13 +130,15 @@ fn unless_missing(done: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// Removes what a crash left, and makes the record whole again, where nobody else uses the directory.
+/// Removes what a crash left, and makes the record whole again, where nobody else uses the
+/// directory.
 pub(super) fn sweep(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     for (file, length) in disk.list(path)? {
         if file.ends_with(COMING) || file.ends_with(CLAIMED) {
             disk.remove(&path.join(&file))?;
         }
-        // A name that was cut short while it was appended was not used yet: its preparation is lost with the claimed file.
+        // A name that was cut short while it was appended was not used yet: its preparation is lost
+        // with the claimed file.
         let cut = length % size_of::<Name>() as u64;
         if file == USED && cut != 0 {
             let filler = vec![0; size_of::<Name>() - cut as usize];
@@ -145,7 +148,8 @@ pub(super) fn sweep(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     disk.sync_directory(path)
 }
 
-/// The name of the store in a directory; made at the first opening. Of several processes that make one the first succeeds.
+/// The name of the store in a directory; made at the first opening. Of several processes that make
+/// one the first succeeds.
 pub(super) fn id(disk: &dyn Disk, path: &Path) -> Result<Owner, StoreError> {
     let failed = |source| StoreError::Disk {
         path: path.join(ID).display().to_string(),

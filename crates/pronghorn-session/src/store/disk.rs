@@ -22,8 +22,8 @@ pub(super) trait Disk: Send + Sync {
     /// Names and lengths of the files of a directory; others are left out.
     fn list(&self, directory: &Path) -> io::Result<Vec<(String, u64)>>;
 
-    /// Writes a file that does not exist yet. Its bytes are on the disk afterwards; its name only after
-    /// [`Disk::sync_directory`].
+    /// Writes a file that does not exist yet. Its bytes are on the disk afterwards; its name only
+    /// after [`Disk::sync_directory`].
     fn write_new(&self, path: &Path, write: Writing<'_>) -> io::Result<()>;
 
     /// Bytes of a file from `from` on, at most so many, and its inode (0 where there are none).
@@ -32,8 +32,8 @@ pub(super) trait Disk: Send + Sync {
     /// Appends to a file, which is made where it is missing. The bytes are on the disk afterwards.
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
 
-    /// Gives a file another name in the same directory: of several who try, one succeeds, and the others find nothing. For
-    /// good after [`Disk::sync_directory`].
+    /// Gives a file another name in the same directory: of several who try, one succeeds, and the
+    /// others find nothing. For good after [`Disk::sync_directory`].
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -42,7 +42,8 @@ pub(super) trait Disk: Send + Sync {
     /// Waits until the names in a directory are on the disk.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Shares a lock with the others who use a store. Runs `alone` first where there is nobody else.
+    /// Shares a lock with the others who use a store. Runs `alone` first where there is nobody
+    /// else.
     fn lock(
         &self,
         path: &Path,
@@ -75,7 +76,8 @@ impl Disk for Real {
         let mut files = Vec::new();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
-            // A file that another process has just removed has no length; a name that is no text is none of the store's.
+            // A file that another process has just removed has no length; a name that is no text is
+            // none of the store's.
             if let (Ok(metadata), Ok(name)) = (entry.metadata(), entry.file_name().into_string())
                 && metadata.is_file()
             {
@@ -153,8 +155,9 @@ fn private() -> OpenOptions {
     options
 }
 
-/// What a copy of the file has not: a digest of its inode and of when it was made. Freed inodes are handed out again, in order, so that a
-/// directory that is removed and restored may get the same ones; the time of making (where the system knows it) nothing sets back.
+/// What a copy of the file has not: a digest of its inode and of when it was made. Freed inodes are
+/// handed out again, in order, so that a directory that is removed and restored may get the same
+/// ones; the time of making (where the system knows it) nothing sets back.
 #[cfg(unix)]
 fn inode(file: &File) -> io::Result<u64> {
     let metadata = file.metadata()?;

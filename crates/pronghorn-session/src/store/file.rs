@@ -16,7 +16,8 @@
 //! | rest | the half |
 //! | 32 | BLAKE3 of all before |
 //!
-//! The hashes are without a key: they find what a disk or a crash damaged. Who can write to the store could as well read the secrets in it.
+//! The hashes are without a key: they find what a disk or a crash damaged. Who can write to the
+//! store could as well read the secrets in it.
 
 use thiserror::Error;
 
@@ -70,7 +71,8 @@ pub struct Header {
     pub batch: u32,
     /// When it was made, in microseconds since 1970.
     pub made: u64,
-    /// What a copy of the file has not: a digest of its inode and the time it was made; 0 where there are none.
+    /// What a copy of the file has not: a digest of its inode and the time it was made; 0 where
+    /// there are none.
     pub inode: u64,
 }
 

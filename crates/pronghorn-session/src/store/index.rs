@@ -11,7 +11,8 @@ pub(super) struct Index<H> {
     /// Names that were handed out from this directory, and bytes of the record that were read.
     pub(super) used: HashSet<Name>,
     pub(super) read: u64,
-    /// Set-ups that failed a check: what was made with them is never handed out, whether or not its files could be removed.
+    /// Set-ups that failed a check: what was made with them is never handed out, whether or not its
+    /// files could be removed.
     pub(super) burnt: HashSet<[u8; 32]>,
 }
 

@@ -1,7 +1,8 @@
-//! Values that a client keeps over connections, and secrets of either party, in a store's directory.
+//! Values that a client keeps over connections, and secrets of either party, in a store's
+//! directory.
 //!
-//! The engine says what is kept ([`Persistent`]). A client's file of a value is named after the kind
-//! and the plan, and holds (little-endian)
+//! The engine says what is kept ([`Persistent`]). A client's file of a value is named after the
+//! kind and the plan, and holds (little-endian)
 //!
 //! | bytes | field |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | 32 | BLAKE3 of all before |
 //!
 //! A file beside it, which has part of the value's name in its own, counts uses. Four bytes are
-//! appended, and on the disk, before a connection may make one grant of uses. Only the length of the
-//! file counts. A secret's file is 32 random bytes.
+//! appended, and on the disk, before a connection may make one grant of uses. Only the length of
+//! the file counts. A secret's file is 32 random bytes.
 
 use std::{
     fs, io,
@@ -76,8 +77,8 @@ impl KeptFile {
         move |source| disk_error(&path, source)
     }
 
-    /// Offers the file's value to a connection, with the uses that were set aside for it. A file that
-    /// is damaged or used up offers nothing.
+    /// Offers the file's value to a connection, with the uses that were set aside for it. A file
+    /// that is damaged or used up offers nothing.
     ///
     /// # Errors
     /// The file system refuses.

@@ -261,7 +261,8 @@ fn nobody_else_may_read_it() {
     }
 }
 
-/// Each change of a file, before the store looks at it and after, makes it useless, and it is removed.
+/// Each change of a file, before the store looks at it and after, makes it useless, and it is
+/// removed.
 #[test]
 fn damaged_files_are_removed() {
     let write = |store: &Store<Number>| put(store, 1).expect("there is room");
@@ -392,7 +393,8 @@ fn copies_are_refused() {
     }
 }
 
-/// Whatever a crash left goes when the store is opened by nobody else, and stays while somebody has it open.
+/// Whatever a crash left goes when the store is opened by nobody else, and stays while somebody has
+/// it open.
 #[test]
 fn leftovers_are_swept() {
     let scratch = Scratch::new();

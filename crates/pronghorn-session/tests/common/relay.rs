@@ -43,7 +43,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// To `server`. `change` sees every frame and may alter its bytes; where it says false the line is dead behind it, that way.
+    /// To `server`. `change` sees every frame and may alter its bytes; where it says false the line
+    /// is dead behind it, that way.
     pub fn new(
         server: SocketAddr,
         change: impl Fn(&mut Passing) -> bool + Send + Sync + 'static,

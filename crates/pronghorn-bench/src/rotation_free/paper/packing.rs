@@ -7,7 +7,8 @@ pub enum Layer {
     Conv {
         /// Input and output channels.
         channels: [usize; 2],
-        /// Columns and rows of an image with the zeros that pad it: a power of two. `kernel / 2` of them are zeros.
+        /// Columns and rows of an image with the zeros that pad it: a power of two. `kernel / 2` of
+        /// them are zeros.
         width: usize,
         /// Columns and rows of a filter.
         kernel: usize,

@@ -58,8 +58,8 @@ impl Prelude for ClientPrelude {
     }
 }
 
-/// The publication that a client keeps over connections: epoch, seed, and the polynomials with their
-/// receipt as they came.
+/// The publication that a client keeps over connections: epoch, seed, and the polynomials with
+/// their receipt as they came.
 struct KeptPublication(CheckedPlan);
 
 /// The publication of a plan that has any, for a store.

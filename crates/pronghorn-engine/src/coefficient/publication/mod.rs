@@ -1,8 +1,11 @@
-//! What the server publishes to a client, once: for each output channel and tile of each layer `p = sum_i f_i a_i + u a_0 + e`.
+//! What the server publishes to a client, once: for each output channel and tile of each layer `p =
+//! sum_i f_i a_i + u a_0 + e`.
 //!
-//! The client draws the seed that all `a` are expanded from. The server's `u` and `e` are a function of that seed and of a secret of the server that is
-//! of one model alone, so it keeps nothing for a client: on a later connection the client names the seed again, and has the polynomials already.
-//! With another model's weights `u` and `e` are others, since the difference of two publications with the same would be `(f - f') a`.
+//! The client draws the seed that all `a` are expanded from. The server's `u` and `e` are a
+//! function of that seed and of a secret of the server that is of one model alone, so it keeps
+//! nothing for a client: on a later connection the client names the seed again, and has the
+//! polynomials already. With another model's weights `u` and `e` are others, since the difference
+//! of two publications with the same would be `(f - f') a`.
 //!
 //! Messages, in order:
 //!
@@ -56,8 +59,8 @@ use crate::{
     exchange::{Message, Messages},
 };
 
-/// Of what is published for a plan and its weights. To be raised when the code makes something else of them, so that no secret of an earlier version hides
-/// two things behind the same numbers.
+/// Of what is published for a plan and its weights. To be raised when the code makes something else
+/// of them, so that no secret of an earlier version hides two things behind the same numbers.
 pub(crate) const VERSION: u32 = 1;
 
 /// Bytes of an epoch, and of a seed.
@@ -112,7 +115,8 @@ struct KeptSecrets {
     bytes: u64,
 }
 
-/// The secrets `u` of a step in the NTT domain, `[published polynomial][coefficient]`; wiped on drop.
+/// The secrets `u` of a step in the NTT domain, `[published polynomial][coefficient]`; wiped on
+/// drop.
 pub(super) struct Secrets<W: Word>(pub Vec<W>);
 
 impl<W: Word> Drop for Secrets<W> {
@@ -169,7 +173,8 @@ impl ServerPublication {
         }
     }
 
-    /// The secrets of step `step`, which are kept for the batches to come; none where those of all steps would take more than [`MOST_SECRETS`].
+    /// The secrets of step `step`, which are kept for the batches to come; none where those of all
+    /// steps would take more than [`MOST_SECRETS`].
     pub(super) fn secrets<W: Word>(
         &self,
         step: usize,

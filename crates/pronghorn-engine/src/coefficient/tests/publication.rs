@@ -55,7 +55,8 @@ fn request(epoch: &[u8; 32], seed: &[u8; 32], images: u32, wanted: u8) -> Vec<u8
     [fields, digest.to_vec()].concat()
 }
 
-/// What is left of the difference of two publications without `(f - f') a`: nothing where both hide behind the same numbers.
+/// What is left of the difference of two publications without `(f - f') a`: nothing where both hide
+/// behind the same numbers.
 fn difference(plan: &CheckedPlan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
     let shape = shape_of(plan, 1);
     let ring = publication::ring::<u64>(&shape.linear.rlwe, "").unwrap();

@@ -226,7 +226,8 @@ fn steps_of_a_connection_have_fresh_shares() {
     assert!(seen[0] != seen[1] && seen[1] != seen[2]);
 }
 
-/// Bytes of a ReLU on 20 bits: OTs of width 5 and tables, as the documentation of `pronghorn_mpc::garble` has them.
+/// Bytes of a ReLU on 20 bits: OTs of width 5 and tables, as the documentation of
+/// `pronghorn_mpc::garble` has them.
 #[test]
 fn a_relu_has_its_bytes() {
     let layout = Function::RELU.layout(&single(10_000), 10_000, 1);

@@ -1,4 +1,5 @@
-//! The functionality of each protocol, in clear: a third party would compute this from what both hand in.
+//! The functionality of each protocol, in clear: a third party would compute this from what both
+//! hand in.
 
 use super::Layout;
 

@@ -107,7 +107,8 @@ pub struct Traffic {
     pub turns: usize,
 }
 
-/// Runs both to the end. Exactly one of them sends at a time, and the bounds of what is received are exact.
+/// Runs both to the end. Exactly one of them sends at a time, and the bounds of what is received
+/// are exact.
 pub fn run<'a>(
     client: &'a mut (dyn Machine<Error = EngineError> + 'a),
     server: &'a mut (dyn Machine<Error = EngineError> + 'a),
@@ -278,7 +279,8 @@ pub fn single(elements: usize) -> Vec<Vec<usize>> {
     (0..elements).map(|element| vec![element]).collect()
 }
 
-/// The windows of a pool of `side * side` with stride 2 on an image of `size * size`, padded by one: fewer values at borders.
+/// The windows of a pool of `side * side` with stride 2 on an image of `size * size`, padded by
+/// one: fewer values at borders.
 pub fn pooled(size: usize, side: usize) -> Vec<Vec<usize>> {
     let out = size.div_ceil(2);
     let span = |at: usize| (2 * at).saturating_sub(1)..(2 * at + side - 1).min(size);

@@ -95,7 +95,8 @@ fn a_step_without_a_set_up_is_refused() {
     }
 }
 
-/// Every message, too short, too long, or garbage, ends the machine that gets it with an error of that step.
+/// Every message, too short, too long, or garbage, ends the machine that gets it with an error of
+/// that step.
 #[test]
 fn hostile_messages() {
     for spoilt in 0..5 {

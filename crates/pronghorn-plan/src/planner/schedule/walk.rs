@@ -27,8 +27,8 @@ pub(super) struct Work {
     pub(super) products: f64,
 }
 
-/// Rates of one core, for predictions, measured on a Sapphire Rapids at 3 GHz with `pronghorn bench batch` and the
-/// example `ring_bench` of `pronghorn-bench`.
+/// Rates of one core, for predictions, measured on a Sapphire Rapids at 3 GHz with `pronghorn bench
+/// batch` and the example `ring_bench` of `pronghorn-bench`.
 mod rate {
     /// Word multiply-adds by weights a second.
     pub const MULTIPLY_ADDS: f64 = 45e9;
@@ -101,7 +101,8 @@ impl Walk {
         Some(self.values.len() - 1)
     }
 
-    /// After `dropped` primes the others must hold numbers of magnitude `most`, and 1 at this scale.
+    /// After `dropped` primes the others must hold numbers of magnitude `most`, and 1 at this
+    /// scale.
     pub(super) fn need(&mut self, dropped: usize, most: f64, scale: f64) {
         self.needs
             .push((dropped, most.max(scale).log2() + 1.0 + SPARE));
@@ -118,7 +119,8 @@ impl Walk {
                     value.node.polys as f64 * (limbs + gone as f64)
                 }
                 ProgramOp::Relinearise { limbs: gone } => {
-                    // Each power: back, and up to all primes for each digit; then the sums: down from the special ones.
+                    // Each power: back, and up to all primes for each digit; then the sums: down
+                    // from the special ones.
                     let (before, special) = (limbs + gone as f64, self.special as f64);
                     let switched = (self.values[value.node.inputs[0]].node.polys - 2) as f64;
                     let digits = (before / special).ceil();

@@ -40,7 +40,8 @@ pub struct Garbled {
     pub ops: Vec<ActivationOp>,
 }
 
-/// A chain of functions as one circuit has it: the largest of a window, a rectifier, a change of precision.
+/// A chain of functions as one circuit has it: the largest of a window, a rectifier, a change of
+/// precision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
     /// The pool, if any.
@@ -52,8 +53,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The chain, where it fits one circuit. All of these functions but squares are monotone, so that a maximum
-    /// may be taken first.
+    /// The chain, where it fits one circuit. All of these functions but squares are monotone, so
+    /// that a maximum may be taken first.
     pub fn of(ops: &[ActivationOp]) -> Option<Self> {
         let nothing = Self {
             window: None,
@@ -120,7 +121,8 @@ impl Stage {
         self.requantisation.map_or(0, |last| last.shift)
     }
 
-    /// What the server adds to its share of each input so that errors do not change what is rounded.
+    /// What the server adds to its share of each input so that errors do not change what is
+    /// rounded.
     pub fn offset(&self, input: &ShareForm) -> i64 {
         // Without a shift, dropping the guard bits rounds to nearest.
         if self.shift() > 0 {
@@ -272,7 +274,8 @@ struct Windows {
 }
 
 impl Circuits {
-    /// The circuits for each size of `window`, or for single values. `circuit` makes that of a size.
+    /// The circuits for each size of `window`, or for single values. `circuit` makes that of a
+    /// size.
     ///
     /// # Errors
     /// A window is empty or too large, or there is no such circuit.
@@ -330,8 +333,8 @@ impl Circuits {
     }
 }
 
-/// The output elements by the size of their windows; `None` where a window is empty or too large, or
-/// the shape has no rows and columns.
+/// The output elements by the size of their windows; `None` where a window is empty or too large,
+/// or the shape has no rows and columns.
 fn windows(window: &Window, input: &ValueSpec) -> Option<BTreeMap<usize, Windows>> {
     let (channels, size) = shape::image(&input.shape).ok()?;
     let output = window.pool_output(size).ok()?;
@@ -351,8 +354,8 @@ fn windows(window: &Window, input: &ValueSpec) -> Option<BTreeMap<usize, Windows
     Some(groups)
 }
 
-/// Values in all windows of a pool, and the sum of the sizes that windows have, each counted once: from sizes alone, before anything is
-/// made. `None` where the shape is not one that can be pooled.
+/// Values in all windows of a pool, and the sum of the sizes that windows have, each counted once:
+/// from sizes alone, before anything is made. `None` where the shape is not one that can be pooled.
 fn window_sizes(window: &Window, input: &ValueSpec) -> Option<(usize, usize)> {
     let (channels, size) = shape::image(&input.shape).ok()?;
     let output = window.pool_output(size).ok()?;

@@ -1,16 +1,20 @@
 //! Planning for trust level `encrypted`: a polynomial network on CKKS ciphertexts, in one round.
 //!
-//! One ciphertext holds one tensor element of up to `N / 2` images, one a slot (nGraph-HE2, section 2.3.3). The server
-//! works through a [`Program`]: layers with small integer weights, products of ciphertexts, and rescaling where
-//! the [`schedule`](crate::planner::schedule) puts it. What the client needs to know is in [`EncryptedPlan`]: parameters and sizes, nothing of the
-//! layers in between.
+//! One ciphertext holds one tensor element of up to `N / 2` images, one a slot (nGraph-HE2, section
+//! 2.3.3). The server works through a [`Program`]: layers with small integer weights, products of
+//! ciphertexts, and rescaling where the [`schedule`](crate::planner::schedule) puts it. What the
+//! client needs to know is in [`EncryptedPlan`]: parameters and sizes, nothing of the layers in
+//! between.
 //!
-//! * **Lazy relinearisation, to its end.** A product of ciphertexts of `i` and `j` polynomials has `i + j - 1`, and the
-//!   client, who has the key, decrypts any number. A network of depth 2 needs no key switching at all: no keys on the
-//!   wire, and no special prime in the modulus, which buys a smaller ring.
-//! * **Lazy rescaling** (nGraph-HE2, section 3.3.1): up to the next product instead of after each layer, so that it meets
-//!   100 ciphertexts of CryptoNets and not 845; what is left between two rescalings acts on each word alone.
-//! * **Function privacy.** The answer is re-randomised and flooded ([`FLOOD_BITS`], [`EncryptedPlan::worst_flood_bits`]).
+//! * **Lazy relinearisation, to its end.** A product of ciphertexts of `i` and `j` polynomials has
+//!   `i + j - 1`, and the client, who has the key, decrypts any number. A network of depth 2 needs
+//!   no key switching at all: no keys on the wire, and no special prime in the modulus, which buys
+//!   a smaller ring.
+//! * **Lazy rescaling** (nGraph-HE2, section 3.3.1): up to the next product instead of after each
+//!   layer, so that it meets 100 ciphertexts of CryptoNets and not 845; what is left between two
+//!   rescalings acts on each word alone.
+//! * **Function privacy.** The answer is re-randomised and flooded ([`FLOOD_BITS`],
+//!   [`EncryptedPlan::worst_flood_bits`]).
 
 pub mod program;
 mod validate;
@@ -33,8 +37,9 @@ use crate::{
     trust::TrustLevel,
 };
 
-/// Bits of statistical distance: the noise of an answer is hidden under a flood so wide that, for each coefficient of an
-/// answer, answers of two models with the same results are at most `2^-FLOOD_BITS` apart.
+/// Bits of statistical distance: the noise of an answer is hidden under a flood so wide that, for
+/// each coefficient of an answer, answers of two models with the same results are at most
+/// `2^-FLOOD_BITS` apart.
 pub const FLOOD_BITS: i32 = 40;
 
 /// Degrees of the ring.
@@ -62,9 +67,11 @@ pub struct EncryptedPlan {
     pub key_power: usize,
     /// An input `x` is encoded as `x * 2^scale_log`.
     pub scale_log: u32,
-    /// Primes left where the answer is re-randomised and flooded: those the client's public key needs.
+    /// Primes left where the answer is re-randomised and flooded: those the client's public key
+    /// needs.
     pub flood_limbs: usize,
-    /// Each coefficient of the answer's first polynomial gets a uniform summand within `+-2^flood_log`.
+    /// Each coefficient of the answer's first polynomial gets a uniform summand within
+    /// `+-2^flood_log`.
     pub flood_log: u32,
     /// Polynomials of an answer.
     pub answer_polys: usize,
@@ -72,10 +79,12 @@ pub struct EncryptedPlan {
     pub answer_limbs: usize,
     /// A result `y` is `y * answer_scale` in a slot of the answer.
     pub answer_scale: f64,
-    /// Bound on the error of a result, exceeded by one result in `2^40` at most; in units of the result.
+    /// Bound on the error of a result, exceeded by one result in `2^40` at most; in units of the
+    /// result.
     pub error: f64,
-    /// Bits of statistical distance that the flood leaves while every value inside stays within its range on the samples; for
-    /// inputs that make as much noise as the samples, there are [`FLOOD_BITS`].
+    /// Bits of statistical distance that the flood leaves while every value inside stays within its
+    /// range on the samples; for inputs that make as much noise as the samples, there are
+    /// [`FLOOD_BITS`].
     pub worst_flood_bits: f64,
     /// Predicted seconds of one core of the server for one batch, whatever its images.
     pub server_seconds: f64,
@@ -118,7 +127,8 @@ impl EncryptedPlan {
         self.polynomial_bytes(self.primes.len())
     }
 
-    /// Bytes of one element of the result, whatever the batch: its polynomials, packed limb after limb.
+    /// Bytes of one element of the result, whatever the batch: its polynomials, packed limb after
+    /// limb.
     pub fn answer_row_bytes(&self) -> usize {
         self.answer_polys * self.polynomial_bytes(self.answer_limbs)
     }

@@ -59,7 +59,8 @@ impl ProgramOp {
 }
 
 impl Program {
-    /// For each node its stage: within a stage every operation acts on each word alone; rescalings lead to the next.
+    /// For each node its stage: within a stage every operation acts on each word alone; rescalings
+    /// lead to the next.
     pub fn stages(&self) -> Vec<usize> {
         let mut stages = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -70,8 +71,8 @@ impl Program {
         stages
     }
 
-    /// For each node the last stage that reads its stored value; none where it is read in its own stage only, and so
-    /// never stored. The result is read after the last stage.
+    /// For each node the last stage that reads its stored value; none where it is read in its own
+    /// stage only, and so never stored. The result is read after the last stage.
     pub fn stored_until(&self) -> Vec<Option<usize>> {
         let stages = self.stages();
         let mut until = vec![None; self.nodes.len()];

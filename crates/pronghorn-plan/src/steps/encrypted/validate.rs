@@ -9,7 +9,8 @@ use crate::{rlwe::WordSize, step::Place};
 /// Largest flood, as an exponent of two.
 const MAX_FLOOD_LOG: u32 = 200;
 
-/// Parameters are secure, carry what the client encrypts, and make an answer the client can decrypt.
+/// Parameters are secure, carry what the client encrypts, and make an answer the client can
+/// decrypt.
 pub(crate) fn validate(encrypted: &EncryptedPlan, place: &Place<'_>) -> Result<(), String> {
     let (plan, input, result) = (place.plan, place.input(), place.value());
     if plan.steps.len() != 2 || plan.output != 1 || place.index != 1 {

@@ -204,8 +204,9 @@ impl StepPlan for ClearLinear {
     }
 }
 
-/// A client-aided plan with values in the slots of CKKS, two in each by complex packing (nGraph-HE2,
-/// section 4.3), beside the coefficients that it takes. Both hold `N` values in a polynomial.
+/// A client-aided plan with values in the slots of CKKS, two in each by complex packing
+/// (nGraph-HE2, section 4.3), beside the coefficients that it takes. Both hold `N` values in a
+/// polynomial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlotForm {
     /// Bits of the largest modulus.
@@ -218,8 +219,8 @@ pub struct SlotForm {
 
 /// The slot form of a client-aided plan, for a batch. A slot is a sum of `N` coefficients with
 /// factors of absolute value 1, so its noise is `sqrt(N)` times theirs, and the modulus half of
-/// `log2 N` bits wider. Each row takes an FFT at the client, in and out. `None` without linear steps
-/// whose values the client sees.
+/// `log2 N` bits wider. Each row takes an FFT at the client, in and out. `None` without linear
+/// steps whose values the client sees.
 pub fn slot_form(plan: &CheckedPlan, batch: usize) -> Option<SlotForm> {
     let (mut bits, mut bytes, mut seconds) = (0, [0f64; 2], [0f64; 2]);
     for index in 0..plan.steps.len() {

@@ -1,7 +1,7 @@
 //! A linear layer on shares in the coefficient engine (`two-party`): single images, no keys.
 //!
-//! One ciphertext for many elements of an image, one coefficient an element ([`Layout`]). The server
-//! publishes polynomials that hide the weights, once a client ([`hiding`](super::hiding)).
+//! One ciphertext for many elements of an image, one coefficient an element ([`Layout`]). The
+//! server publishes polynomials that hide the weights, once a client ([`hiding`](super::hiding)).
 
 use pronghorn_graph::{
     fixed::{Interval, ValueSpec},

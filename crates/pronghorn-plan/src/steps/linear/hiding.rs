@@ -1,15 +1,21 @@
-//! How well what the server publishes of a layer hides its weights, in bits: by the coefficient engine, and by the rotation-free paper's protocol.
+//! How well what the server publishes of a layer hides its weights, in bits: by the coefficient
+//! engine, and by the rotation-free paper's protocol.
 //!
-//! Both publish samples of LWE whose secret is the server's. The cost of the primal attack is that of BKZ with the smallest block size `beta` for
-//! which the secret stands out (Alkim, Ducas, Pöppelmann, Schwabe, USENIX Security 2016, section 6.3):
+//! Both publish samples of LWE whose secret is the server's. The cost of the primal attack is that
+//! of BKZ with the smallest block size `beta` for which the secret stands out (Alkim, Ducas,
+//! Pöppelmann, Schwabe, USENIX Security 2016, section 6.3):
 //!
-//! `sigma_e sqrt(beta) <= delta^(2 beta - d - 1) (q^m (sigma_e / sigma_s)^n)^(1/d)`, `d = n + m + 1`,
+//! `sigma_e sqrt(beta) <= delta^(2 beta - d - 1) (q^m (sigma_e / sigma_s)^n)^(1/d)`, `d = n + m +
+//! 1`,
 //!
-//! for the best number `m` of samples, `delta` being the root-Hermite factor that BKZ-`beta` reaches (Chen's limit, and below block size 40 what was
-//! measured: Albrecht, Player, Scott, J. Math. Cryptol. 2015). It takes `8 d` calls of a sieve of `2^(0.292 beta + 16.4)` operations (Becker, Ducas, Gama,
-//! Laarhoven, SODA 2016), as the lattice estimator counts. `0.292 beta` alone is the core-SVP hardness.
+//! for the best number `m` of samples, `delta` being the root-Hermite factor that BKZ-`beta`
+//! reaches (Chen's limit, and below block size 40 what was measured: Albrecht, Player, Scott, J.
+//! Math. Cryptol. 2015). It takes `8 d` calls of a sieve of `2^(0.292 beta + 16.4)` operations
+//! (Becker, Ducas, Gama, Laarhoven, SODA 2016), as the lattice estimator counts. `0.292 beta` alone
+//! is the core-SVP hardness.
 //!
-//! These are estimates, for comparison. What a plan must meet is the table of [`pronghorn_ring::security`].
+//! These are estimates, for comparison. What a plan must meet is the table of
+//! [`pronghorn_ring::security`].
 
 use pronghorn_ring::{
     sample::ERROR_ETA,
@@ -56,7 +62,8 @@ pub struct Hiding {
     pub table: SecurityLevel,
 }
 
-/// The paper's parameters (section IV): degree, bits of `Q` and of `Delta`, standard deviation of an error over `Delta`.
+/// The paper's parameters (section IV): degree, bits of `Q` and of `Delta`, standard deviation of
+/// an error over `Delta`.
 const PAPER_DEGREE: usize = 1 << 13;
 const PAPER_LOG_Q: f64 = 104.0;
 const PAPER_LOG_DELTA: f64 = 40.0;
@@ -75,7 +82,8 @@ const SMALL_BLOCKS: [(usize, f64); 8] = [
 ];
 
 impl Lwe {
-    /// What the paper publishes of a filter with so many coefficients: `f a + e_Delta`, weights up to `Delta`.
+    /// What the paper publishes of a filter with so many coefficients: `f a + e_Delta`, weights up
+    /// to `Delta`.
     pub fn paper(unknowns: usize) -> Self {
         let delta = PAPER_LOG_DELTA.exp2();
         Self {
@@ -124,7 +132,8 @@ impl Lwe {
             let volume = samples as f64 * self.log_q + n * (self.error / self.secret).log2();
             (2.0 * beta - d - 1.0) * log_delta + volume / d
         };
-        // The best number of samples, by d^2 = n (log q - log(error / secret)) / log delta, within what there is and what a block needs.
+        // The best number of samples, by d^2 = n (log q - log(error / secret)) / log delta, within
+        // what there is and what a block needs.
         let room = n * (self.log_q - (self.error / self.secret).log2()) / log_delta;
         let best = (room.max(0.0).sqrt() - n - 1.0).max(1.0) as usize;
         let least = block.saturating_sub(self.unknowns + 1).max(1);
@@ -189,7 +198,8 @@ impl Hiding {
     }
 }
 
-/// Weights of an output that are in one polynomial under the paper's packing (Table II), of which each has a sample of its own: the fewest of any.
+/// Weights of an output that are in one polynomial under the paper's packing (Table II), of which
+/// each has a sample of its own: the fewest of any.
 fn paper_unknowns(layout: &Layout) -> usize {
     let geometry = layout.geometry();
     let positions = geometry.input[0] * geometry.input[1];
@@ -210,7 +220,8 @@ mod tests {
     use super::*;
     use crate::rlwe::WordSize;
 
-    /// The measured attacks of the security notes, of which 27 unknowns take LLL 5 seconds and 72 three minutes.
+    /// The measured attacks of the security notes, of which 27 unknowns take LLL 5 seconds and 72
+    /// three minutes.
     #[test]
     fn small_filters_of_the_paper_fall_to_lll() {
         for unknowns in [9, 27, 72] {
@@ -228,7 +239,8 @@ mod tests {
         assert!(bits.is_sorted(), "{bits:?}");
     }
 
-    /// At the limits of the table the estimate is what the table says, to a few bits; the table is on the safe side at 192.
+    /// At the limits of the table the estimate is what the table says, to a few bits; the table is
+    /// on the safe side at 192.
     #[test]
     fn agrees_with_the_table() {
         for degree in [1 << 11, 1 << 12, 1 << 13, 1 << 14] {

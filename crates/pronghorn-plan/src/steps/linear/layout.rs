@@ -1,16 +1,22 @@
 //! Where values sit in the polynomials of the coefficient engine.
 //!
-//! A convolution is a product of polynomials (rotation-free convolution, section III, equations 5 to 8): with the value of row `y`, column `x` of
-//! input channel `c` at exponent `c C + y P + x` and its weight at minus the exponent it is read at by output `(0, 0)`, the sum for output
-//! `(y, x)` is the coefficient at `y s P + x s`, `s` being the stride. A dense layer is a convolution with as many channels as it has inputs.
+//! A convolution is a product of polynomials (rotation-free convolution, section III, equations 5
+//! to 8): with the value of row `y`, column `x` of input channel `c` at exponent `c C + y P + x`
+//! and its weight at minus the exponent it is read at by output `(0, 0)`, the sum for output `(y,
+//! x)` is the coefficient at `y s P + x s`, `s` being the stride. A dense layer is a convolution
+//! with as many channels as it has inputs.
 //!
-//! * Only coefficients that are read are ever sent, and only those that are outputs come back. So room that is left over in a polynomial costs nothing online, a
-//!   stride needs no phases, and channels of all groups may share polynomials: an output reads its own channels' coefficients alone.
-//! * An output channel is one published polynomial a tile, of all inputs: sums over input polynomials are taken before anything is sent.
-//! * Padding is read, so it is sent, as zeros under encryption. The padding to the right of a row and to the left of the next are the same
-//!   coefficients, and so are those below a channel and above the next.
-//! * Images that do not fit are cut into tiles of outputs, all of one size: the last of a row or column begins early enough to be whole. Inputs at
-//!   borders of tiles are sent with each.
+//! * Only coefficients that are read are ever sent, and only those that are outputs come back. So
+//!   room that is left over in a polynomial costs nothing online, a stride needs no phases, and
+//!   channels of all groups may share polynomials: an output reads its own channels' coefficients
+//!   alone.
+//! * An output channel is one published polynomial a tile, of all inputs: sums over input
+//!   polynomials are taken before anything is sent.
+//! * Padding is read, so it is sent, as zeros under encryption. The padding to the right of a row
+//!   and to the left of the next are the same coefficients, and so are those below a channel and
+//!   above the next.
+//! * Images that do not fit are cut into tiles of outputs, all of one size: the last of a row or
+//!   column begins early enough to be whole. Inputs at borders of tiles are sent with each.
 
 use pronghorn_graph::geometry::ConvGeometry;
 
@@ -45,7 +51,8 @@ pub struct Layout {
 pub struct Site {
     /// Its exponent.
     pub position: u32,
-    /// Channel, counted from the first of the polynomial. Where padding of two channels is one coefficient, the first of them.
+    /// Channel, counted from the first of the polynomial. Where padding of two channels is one
+    /// coefficient, the first of them.
     pub channel: u32,
     /// Row within what the tile reads, padding counted.
     pub row: u32,
@@ -54,8 +61,8 @@ pub struct Site {
 }
 
 impl Layout {
-    /// The layout for polynomials of `degree` coefficients that takes the fewest words; none where not even what one output reads of a channel fits, or
-    /// the geometry is not valid.
+    /// The layout for polynomials of `degree` coefficients that takes the fewest words; none where
+    /// not even what one output reads of a channel fits, or the geometry is not valid.
     pub fn new(geometry: &ConvGeometry, degree: usize) -> Option<Self> {
         let output = geometry.output().ok()?;
         let candidates = (1..=output[1])
@@ -165,7 +172,8 @@ impl Layout {
         self.geometry.out_channels.saturating_mul(self.tiles())
     }
 
-    /// The input element at a site of polynomial `polynomial` of tile `tile`; none where it is padding.
+    /// The input element at a site of polynomial `polynomial` of tile `tile`; none where it is
+    /// padding.
     pub fn element(&self, tile: usize, polynomial: usize, site: &Site) -> Option<usize> {
         let within = self.element_of(site, tile)?;
         let [height, width] = self.geometry.input;
@@ -194,7 +202,8 @@ impl Layout {
         })
     }
 
-    /// The outputs of tile `tile`: position in the output channel, and exponent. Each position is of one tile.
+    /// The outputs of tile `tile`: position in the output channel, and exponent. Each position is
+    /// of one tile.
     pub fn outputs(&self, tile: usize) -> impl Iterator<Item = (usize, u32)> + use<'_> {
         let at = [tile / self.tiles[1], tile % self.tiles[1]];
         let origin = self.origin(tile);
@@ -210,7 +219,8 @@ impl Layout {
         })
     }
 
-    /// Where an output at exponent 0 reads channel `channel` (of all channels) under kernel row and column `tap`: the polynomial, and the exponent in it.
+    /// Where an output at exponent 0 reads channel `channel` (of all channels) under kernel row and
+    /// column `tap`: the polynomial, and the exponent in it.
     pub fn tap(&self, channel: usize, tap: [usize; 2]) -> (usize, usize) {
         let dilation = self.geometry.window.dilation;
         let position = (channel % self.channels) * self.channel_pitch
@@ -254,7 +264,8 @@ fn span(geometry: &ConvGeometry, axis: usize, outputs: usize) -> usize {
     (outputs - 1) * window.stride[axis] + window.dilation[axis] * (window.kernel[axis] - 1) + 1
 }
 
-/// How many of `span` rows or columns may be the same coefficients as those of the next channel or row: padding on both ends, where one tile has it all.
+/// How many of `span` rows or columns may be the same coefficients as those of the next channel or
+/// row: padding on both ends, where one tile has it all.
 fn shared(geometry: &ConvGeometry, axis: usize, span: usize, whole: bool) -> usize {
     if !whole {
         return 0;
@@ -314,7 +325,8 @@ mod tests {
             .prop_filter("the kernel fits", |geometry| geometry.output().is_ok())
     }
 
-    /// What the product of an output's filter and the inputs has at an output's coefficient, wrap-around and all: which elements, under which tap.
+    /// What the product of an output's filter and the inputs has at an output's coefficient,
+    /// wrap-around and all: which elements, under which tap.
     fn read_by(
         layout: &Layout,
         degree: usize,

@@ -1,7 +1,8 @@
-//! A linear layer on shares in the slot engine (`two-party`): packed homomorphic encryption (Gazelle).
+//! A linear layer on shares in the slot engine (`two-party`): packed homomorphic encryption
+//! (Gazelle).
 //!
-//! One ciphertext for many elements of an image, one slot an element. Shares are modulo one prime for
-//! all such layers of a plan. The client sends rotation keys, once a client and server.
+//! One ciphertext for many elements of an image, one slot an element. Shares are modulo one prime
+//! for all such layers of a plan. The client sends rotation keys, once a client and server.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -160,8 +161,8 @@ pub(crate) fn keys<'a>(
     keys.collect()
 }
 
-/// A lower bound on the bytes of a layer on slots, up and down: the ciphertexts that hold the values
-/// at degree 4096, two primes of 50 bits of `b` up, and two polynomials of 25 bits down.
+/// A lower bound on the bytes of a layer on slots, up and down: the ciphertexts that hold the
+/// values at degree 4096, two primes of 50 bits of `b` up, and two polynomials of 25 bits down.
 pub(crate) fn least_bytes(inputs: usize, outputs: usize) -> [u64; 2] {
     const SLOTS: usize = 4096;
     let ciphertexts = |values: usize| values.div_ceil(SLOTS) as u64;

@@ -1,8 +1,8 @@
 //! A ReLU on shares, without any circuit. The client learns the ReLU's input.
 //!
 //! The server sends its share of the input in the clear. The client adds its own and applies the
-//! ReLU. The client's share of the result is the result, and the server's is zero. The server learns
-//! nothing.
+//! ReLU. The client's share of the result is the result, and the server's is zero. The server
+//! learns nothing.
 
 use pronghorn_graph::{
     fixed::{ActivationOp, Interval, ValueSpec},

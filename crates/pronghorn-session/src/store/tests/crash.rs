@@ -42,7 +42,8 @@ impl Change {
 }
 
 impl Model {
-    /// What a restart may find: of the changes that nobody waited for any may have reached the disk.
+    /// What a restart may find: of the changes that nobody waited for any may have reached the
+    /// disk.
     fn after_crash(&self, reached: usize) -> Self {
         let mut names = self.names[1].clone();
         let reached = |place: usize| reached >> place & 1 == 1;
@@ -65,7 +66,8 @@ impl Model {
         self.unsynced.push(change);
     }
 
-    /// Counts an operation; whether it is the one in which the machine stops, which may do a part of it.
+    /// Counts an operation; whether it is the one in which the machine stops, which may do a part
+    /// of it.
     fn step(&mut self) -> io::Result<bool> {
         self.operations += 1;
         match self.operations {
@@ -237,8 +239,8 @@ fn live(disk: &Crashing, before: &mut Before) -> Result<(), StoreError> {
     store.destroy(&[1; 32])
 }
 
-/// The machine stops in every operation, and whatever of the directory's last changes has reached the disk: nothing is handed out a
-/// second time, and nothing is lost that nobody had asked for.
+/// The machine stops in every operation, and whatever of the directory's last changes has reached
+/// the disk: nothing is handed out a second time, and nothing is lost that nobody had asked for.
 #[test]
 fn no_crash_hands_anything_out_twice() {
     let all = Crashing::default();
