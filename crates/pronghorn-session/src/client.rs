@@ -26,7 +26,7 @@ use crate::{
     drive::drive,
     error::SessionError,
     frame::{Kind, MAX_HANDSHAKE},
-    link::{Link, Traffic},
+    link::Link,
     message::{self, Begin, Begun, Done, ErrorMessage, Prepare},
     refill::Refill,
     store::{Name, Owner, Store, StoreError, kept::KeptFile},

@@ -39,7 +39,7 @@ mod tests;
 use std::{
     collections::HashSet,
     fmt, io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Mutex,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -47,13 +47,12 @@ use std::{
 use pronghorn_engine::{ClientPrepared, EngineError, ServerPrepared};
 use pronghorn_ring::random::Seed;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 pub use self::error::StoreError;
 use self::{
     directory::{CLAIMED, Directory, LOCK, READY, file_of, id, name_of, sweep},
-    disk::{Disk, Held, Real},
-    file::{Check, Expected, FileError, HEADER_BYTES, Header, Party},
+    disk::{Disk, Real},
+    file::{Expected, FileError, HEADER_BYTES, Header, Party},
     index::{Entry, Index, Kept},
 };
 use crate::{quota::lock, text::hex};

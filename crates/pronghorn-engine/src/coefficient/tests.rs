@@ -1,6 +1,6 @@
 //! Products at every SIMD level, hostile messages, and what publications have in common.
 
-mod publication;
+mod published;
 
 use std::sync::Arc;
 

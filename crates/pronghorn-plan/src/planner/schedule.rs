@@ -16,7 +16,7 @@ use pronghorn_ring::{
 
 use self::walk::{Value, Walk, Work, work};
 use crate::steps::encrypted::{
-    DEGREES, FLOOD_BITS, MAX_LIMBS, MAX_POLYS, Program, ProgramNode, ProgramOp, modulus_bits,
+    DEGREES, FLOOD_BITS, MAX_LIMBS, Program, ProgramNode, ProgramOp, modulus_bits,
 };
 
 /// Sizes tried for the primes that rescaling divides by, in bits, for 32-bit words.

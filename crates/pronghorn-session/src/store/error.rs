@@ -5,7 +5,7 @@ use std::io;
 use pronghorn_engine::EngineError;
 use thiserror::Error;
 
-use super::file::FileError;
+use super::{Name, file::FileError};
 
 /// Why a store cannot keep or hand out.
 #[derive(Debug, Error)]

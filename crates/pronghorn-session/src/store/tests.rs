@@ -2,7 +2,9 @@ mod crash;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs, process,
+    fs,
+    path::PathBuf,
+    process,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -13,7 +15,11 @@ use std::{
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{disk::Writing, *};
+use super::{
+    directory::{COMING, ID, USED},
+    disk::{Held, Writing},
+    *,
+};
 
 /// A half that is a number.
 #[derive(Debug, PartialEq)]
