@@ -17,7 +17,7 @@ def _held(model: Model) -> Model:
     """The same model, which the benchmarks' extension holds."""
     imported = model._imported
     held = _core.Model(imported.graph_json, imported.tensors)
-    return Model(imported, held, model._samples, model._input_range, model._precision)
+    return Model(imported, held, model._options)
 
 
 def compile_in_core(

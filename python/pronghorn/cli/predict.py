@@ -48,7 +48,12 @@ class Connection:
         str | None, typer.Option(metavar="HASH", help="Refuse any other plan: all 64 digits that the server prints.")
     ] = None
     store: StoreOption = None
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time without a byte from or to the server until it is given up.")] = 60.0
+    timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, help="Time without a byte from or to the server until it is given up."
+        ),
+    ] = 60.0
     threads: ThreadsOption = None
 
     def open(self) -> Client:
