@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pronghorn import _native
 from pronghorn.errors import PronghornError
-from pronghorn.onnx_import import import_onnx
+from pronghorn.onnx import import_onnx
 
 MEMORY = 8 << 30
 

@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from pronghorn import _native
-from pronghorn.onnx_import import ImportedModel, import_onnx
+from pronghorn.onnx import ImportedModel, import_onnx
 
 RANDOM = np.random.default_rng(7)
 

@@ -39,8 +39,9 @@ def test_plan(tmp_path: Path) -> None:
     out = tmp_path / "plan"
     text = run("plan", MODEL, *TRUST, "--out", str(out))
     assert "EVERY WEIGHT" in text
+    assert max(map(len, text.splitlines()[1:])) <= 120
     # Both forms of client-aided are told.
-    assert "in slots of CKKS with complex packing" in text
+    assert "in slots of CKKS with complex packing" in run("plan", MODEL, *TRUST, "--verbose")
     assert out.stat().st_size > 100
     assert json.loads(run("plan", MODEL, *TRUST, "--data", DATA, "--json"))["trust"] == "client-aided"
     assert run("plan", MODEL, *TRUST, "--input-range", "0,2", "--memory", "4G") != text

@@ -10,14 +10,13 @@ import pytest
 
 from conftest import EXAMPLE
 from helpers import floats, model, node
-from pronghorn import onnx_import
-from pronghorn.onnx_import import import_onnx
+from pronghorn.onnx import import_onnx, importer
 
 
 @pytest.mark.parametrize("path", [EXAMPLE / "cryptonets_relu.onnx", EXAMPLE / "gazelle_mnist_d.onnx"], ids=str)
 def test_a_chain_is_imported_without_onnxslim_to_the_same_graph(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(onnx_import, "_is_chain", lambda proto: False)
+        patch.setattr(importer, "_is_chain", lambda proto: False)
         slimmed = import_onnx(path)
     monkeypatch.setitem(sys.modules, "onnxslim", None)
     found = import_onnx(path)
@@ -28,9 +27,9 @@ def test_a_chain_is_imported_without_onnxslim_to_the_same_graph(path: Path, monk
 
 def test_branches_shapes_and_constants_are_no_chain() -> None:
     relu, weights = node("Relu", "x", "a"), {"w": floats(4)}
-    assert onnx_import._is_chain(model([relu, node("Add", "a w", "y")], (1, 4), weights))
-    assert not onnx_import._is_chain(model([relu, node("Add", "a x", "y")], (1, 4)))
-    assert not onnx_import._is_chain(model([relu, node("Add", "a a", "y")], (1, 4)))
+    assert importer._is_chain(model([relu, node("Add", "a w", "y")], (1, 4), weights))
+    assert not importer._is_chain(model([relu, node("Add", "a x", "y")], (1, 4)))
+    assert not importer._is_chain(model([relu, node("Add", "a a", "y")], (1, 4)))
     folded = [node("Abs", "w", "v"), node("Add", "x v", "y")]
-    assert not onnx_import._is_chain(model(folded, (1, 4), weights))
-    assert not onnx_import._is_chain(model([node("Shape", "x", "y")], (1, 4)))
+    assert not importer._is_chain(model(folded, (1, 4), weights))
+    assert not importer._is_chain(model([node("Shape", "x", "y")], (1, 4)))

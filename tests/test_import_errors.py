@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from helpers import check, floats, model, node
 from pronghorn.errors import InputError, ModelFileError, PronghornError, UnsupportedModelError
-from pronghorn.onnx_import import import_onnx
+from pronghorn.onnx import import_onnx
 
 IMAGE = (1, 2, 6, 6)
 GEMM = {"w": floats(5, 3)}

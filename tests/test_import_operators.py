@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from helpers import check, floats, model, node
 from pronghorn.errors import UnsupportedModelError
-from pronghorn.onnx_import import ImportedModel, import_onnx
+from pronghorn.onnx import ImportedModel, import_onnx
 
 AXES = np.array([2, 3], np.int64)
 

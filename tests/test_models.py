@@ -12,7 +12,7 @@ import pronghorn
 from conftest import SHARED
 from helpers import run_native
 from pronghorn._data import Preprocessing, load_images
-from pronghorn.onnx_import import import_onnx
+from pronghorn.onnx import import_onnx
 
 MODELS = sorted(path.relative_to(SHARED).as_posix() for path in SHARED.glob("*/*.onnx")) or ["none"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -220,7 +219,7 @@ class _Found(NamedTuple):
 
 def _bench(case: _Case, engine: str, report: Report, quick: bool) -> None:
     plan = case.model.plan(TRUST, engine=engine)
-    predicted = _Predicted.of(str(plan), json.loads(plan.to_json())["max_batch"])
+    predicted = _Predicted.of(str(plan))
     run = _Run(case, engine)
     options = ["--data", str(case.samples), "--engine", engine, "--idle-timeout", str(TIMEOUT)]
     with _processes.served(case.path, TRUST, options) as server:
@@ -232,7 +231,7 @@ def _bench(case: _Case, engine: str, report: Report, quick: bool) -> None:
             title = f"table {case.row.table}, {case.row.network}, {engine}, {name}"
             parameters = {"model": case.path.name, "images": images, "plan_hash": plan.hash}
             described = f"{title}, {cores(len(_processes.available_cores()))}"
-            sheet = Sheet(report, SUITE, described, parameters, security_bits(str(plan)))
+            sheet = Sheet(report, SUITE, described, parameters, security_bits(plan.details()))
             _report(sheet, case.row, found, network is not None)
             beside = found if network is None else beside
             _compare(sheet, predicted, found, network, beside)
@@ -347,18 +346,28 @@ class _Predicted(NamedTuple):
     rounds: int
 
     @classmethod
-    def of(cls, text: str, batch: int) -> _Predicted:
-        """Of the plan as a text, whose times are of its largest batch."""
+    def of(cls, text: str) -> _Predicted:
+        """Of the plan as a text, whose last row of totals is an image of its largest batch."""
+        size = r"([\d.]+) ([kMG]?B)"
 
-        def numbers(pattern: str) -> list[float]:
-            found = re.search(pattern, text)
-            return [] if found is None else [float(number) for number in found.groups()]
+        def found(pattern: str) -> tuple[str, ...]:
+            match = re.search(pattern, text)
+            return () if match is None else match.groups()
 
-        up, down = numbers(r"one image alone: up ([\d.]+) MB, down ([\d.]+) MB")
-        once = numbers(r"([\d.]+) MB of (?:published polynomials|keys)") or [0.0]
-        (rounds,) = numbers(r"an image; (\d+) rounds")
-        (seconds,) = numbers(r"predicted ([\d.]+) s on one core")
-        return cls(seconds / batch, 1e6 * up, 1e6 * down, 1e6 * once[0], int(rounds))
+        up, unit_up, down, unit_down, rounds = found(rf"one image alone +{size} +{size} +(\d+)")
+        (seconds,) = found(r"an image of a batch of \d+ .* ([\d.]+)\n")
+        once = found(rf"{size} (?:down, published polynomials|up, keys for rotations)")
+        return cls(
+            float(seconds),
+            _bytes(up, unit_up),
+            _bytes(down, unit_down),
+            _bytes(*once) if once else 0.0,
+            int(rounds),
+        )
+
+
+def _bytes(number: str, unit: str) -> float:
+    return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
 
 
 def _compare(

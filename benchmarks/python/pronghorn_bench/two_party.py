@@ -70,7 +70,7 @@ def _bench_network(network: Network, most: int, report: Report) -> None:
     plan = model.plan(TRUST)
     parameters = {"model": network.model.name, "images": count, "plan_hash": plan.hash}
     case = f"{network.model.stem}, {count} images, {cores(len(_processes.available_cores()))}"
-    sheet = Sheet(report, "two-party", case, parameters, security_bits(str(plan)))
+    sheet = Sheet(report, "two-party", case, parameters, security_bits(plan.details()))
     phases = {
         "offline": (count, ahead["prepared"]),
         "online": (count, ahead["runs"][0]),
