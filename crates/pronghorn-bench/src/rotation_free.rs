@@ -76,6 +76,9 @@ impl Network {
         if !plan.trust.shares() {
             return Err(refused("the network", "it is not on shares"));
         }
+        if plan.slot_key_bytes() > 0 {
+            return Err(refused("the network", "it has layers on slots"));
+        }
         let mut layers = Vec::new();
         for (index, step, _) in plan.linear_steps() {
             parts(plan, index)?;
@@ -356,6 +359,11 @@ mod tests {
 {"name":"fc2","op":{"kind":"dense","weight":"fc2.w","bias":null},"inputs":[2],"shape":[1]}]}"#;
 
     fn built(engine: Engine) -> Built {
+        built_with(engine, None)
+    }
+
+    /// With weights of so many bits: some make words of 64 bits.
+    fn built_with(engine: Engine, weight_bits: Option<u32>) -> Built {
         let tensor = |name: &str, shape: [usize; 2], data: &[f32]| {
             let (shape, data) = (shape.to_vec(), data.to_vec());
             (name.to_owned(), Tensor { shape, data })
@@ -367,6 +375,8 @@ mod tests {
         let options = BuildOptions {
             trust: Some(TrustLevel::TwoParty),
             engine: Some(engine),
+            weight_bits,
+            input_bits: weight_bits,
             ..BuildOptions::default()
         };
         build(
@@ -397,7 +407,7 @@ mod tests {
 
     #[test]
     fn what_a_client_sees_has_the_weights_in_it() {
-        let built = built(Engine::Coefficient);
+        let built = built_with(Engine::Coefficient, Some(12));
         let network = Network::new(&built).unwrap();
         let (index, ..) = built.plan.linear_steps().next().unwrap();
         let sample = network.sample(index).unwrap();

@@ -320,7 +320,7 @@ fn client_aided_steps_on_ciphertexts() {
 #[test]
 fn squares_are_not_other_functions() {
     let activation = find(&SHARES, is_activation);
-    refuses(&SHARES, "outside its range", |plan| {
+    refuses(&SHARES, "the range of an activation", |plan| {
         plan.steps[activation].kind = StepKind::Square
     });
 }
@@ -390,10 +390,16 @@ fn windows_of_pools() {
 #[test]
 fn slots_parameters() {
     refuses(&SLOTS, "residues", |plan| slots(plan).t = 1 << 31);
-    refuses(&SLOTS, "residues", |plan| slots(plan).t = 3);
-    // No prime, none with slots, and another than that of the other step.
-    refuses(&SLOTS, "not a prime", |plan| slots(plan).t -= 1);
+    refuses(&SLOTS, "shares do not work out", |plan| slots(plan).t = 3);
+    // No prime; and another than that of the other step.
     refuses(&SLOTS, "prime", |plan| {
+        for step in &mut plan.steps {
+            if let StepKind::SlotLinear(linear) = &mut step.kind {
+                linear.t -= 1;
+            }
+        }
+    });
+    refuses(&SLOTS, "not that of the other", |plan| {
         let (t, degree) = (slots(plan).t, slots(plan).scheme.degree);
         let bits = u64::BITS - t.leading_zeros() + 1;
         slots(plan).t = largest_ntt_prime(bits, degree).expect("there is one");
