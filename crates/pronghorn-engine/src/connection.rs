@@ -1,7 +1,7 @@
 //! What a connection keeps between batches, and a server between connections.
 //!
 //! Each protocol keeps values of its own types: oblivious transfers, publications, keys. A
-//! [`Connection`] finds them by type, so it names no protocol. [`Kept`] is the cell of all of them.
+//! [`Connection`] finds them by type, so it names no protocol. `Kept` is the cell of all of them.
 
 use std::{
     any::{Any, TypeId},

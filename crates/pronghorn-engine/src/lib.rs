@@ -1,7 +1,7 @@
 //! Engines and activation protocols: both parties' halves of the steps of a plan, without I/O.
 //!
 //! [`ClientModel`] and [`ServerModel`] are a checked plan compiled for one party: an object a step
-//! ([`protocol`]). [`ClientRun`] and [`ServerRun`] are one batch, [`prepared`] its offline part. A
+//! (`protocol`). [`ClientRun`] and [`ServerRun`] are one batch, [`prepared`] its offline part. A
 //! step is a [`machine::StepMachine`]: shares in, messages out and in, a share out. Its messages
 //! are a list ([`exchange`]), which each protocol's module shows as a table. What outlives a batch
 //! is in a [`Connection`]. Sessions move the bytes.

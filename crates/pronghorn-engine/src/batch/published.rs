@@ -1,6 +1,6 @@
 //! What of the linear steps on shares serves all batches of a connection: the client's `a`, and the
 //! rows `a'` that the server publishes with the first batch (see [`pronghorn_he::shares`]). Later
-//! batches exchange `b` alone, until [`PUBLISHED_BLOCKS`] are through: both parties count them
+//! batches exchange `b` alone, until `PUBLISHED_BLOCKS` are through: both parties count them
 //! alike, since the batches of a connection run one after the other.
 
 use std::sync::Arc;

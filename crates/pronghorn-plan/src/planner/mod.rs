@@ -1,6 +1,6 @@
 //! The planner: from a floating-point graph to a checked plan and the server's half.
 //!
-//! Passes, ranges and precisions come first, then the steps of the trust level ([`Method`]), then
+//! Passes, ranges and precisions come first, then the steps of the trust level (`Method`), then
 //! their parameters.
 
 mod built;
