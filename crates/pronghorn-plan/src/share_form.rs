@@ -159,6 +159,66 @@ pub trait ShareRules {
     }
 }
 
+/// How a linear layer on shares takes its input and shares its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerShares {
+    /// Exact shares modulo a power of two, and an answer with so many guard bits and an error of 1.
+    Guarded(u32),
+    /// Shares modulo a prime, once that is settled.
+    Residues(Option<u64>),
+}
+
+/// A linear layer on shares. All its rules follow from how its answer is shared.
+pub trait LayerRules {
+    /// How the answer is shared.
+    fn layer_shares(&self) -> LayerShares;
+}
+
+impl<L: LayerRules> ShareRules for L {
+    fn prime(&self) -> Option<u64> {
+        match self.layer_shares() {
+            LayerShares::Residues(prime) => prime,
+            LayerShares::Guarded(_) => None,
+        }
+    }
+
+    fn makes_residues(&self, _inputs: bool, _readers: Readers) -> bool {
+        matches!(self.layer_shares(), LayerShares::Residues(_))
+    }
+
+    fn takes(&self) -> Takes {
+        match self.layer_shares() {
+            LayerShares::Residues(_) => Takes::Prime,
+            LayerShares::Guarded(_) => Takes::PowerOfTwo,
+        }
+    }
+
+    fn tolerates(&self) -> Tolerates {
+        match self.layer_shares() {
+            LayerShares::Residues(_) => Tolerates::Everything,
+            LayerShares::Guarded(_) => Tolerates::Nothing,
+        }
+    }
+
+    fn margin(&self) -> i64 {
+        match self.layer_shares() {
+            LayerShares::Residues(_) => 0,
+            LayerShares::Guarded(_) => 1,
+        }
+    }
+
+    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
+        bits
+    }
+
+    fn form(&self, bits: u32, _inputs: &[ShareForm]) -> ShareForm {
+        match self.layer_shares() {
+            LayerShares::Residues(_) => ShareForm::exact(bits),
+            LayerShares::Guarded(guard) => ShareForm::guarded(bits, guard, 1),
+        }
+    }
+}
+
 /// A step of a plan, finished or not.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {

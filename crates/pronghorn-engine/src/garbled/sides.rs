@@ -384,10 +384,13 @@ impl Side for OpenServerSide {
     }
 }
 
-/// The set-up of oblivious transfers, for every plan on shares.
-struct ClientSetup;
+/// The machine of a set-up on a connection that lacks one.
+type Start = fn(&Connection) -> Option<Box<dyn Machine<Error = EngineError> + Send>>;
 
-impl Prelude for ClientSetup {
+/// The set-up of oblivious transfers, for every plan on shares.
+struct OtSetup(Start);
+
+impl Prelude for OtSetup {
     fn kind(&self) -> PreludeKind {
         PreludeKind::OtSetup
     }
@@ -397,9 +400,7 @@ impl Prelude for ClientSetup {
         connection: &Connection,
         _batch: usize,
     ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
-        let ots: ClientOts = connection.kept();
-        let setup = || Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _;
-        Ok((!ots.is_ready()).then(setup))
+        Ok((self.0)(connection))
     }
 
     fn is_offline(&self) -> bool {
@@ -407,34 +408,24 @@ impl Prelude for ClientSetup {
     }
 }
 
-struct ServerSetup;
-
-impl Prelude for ServerSetup {
-    fn kind(&self) -> PreludeKind {
-        PreludeKind::OtSetup
-    }
-
-    fn start(
-        &self,
-        connection: &Connection,
-        _batch: usize,
-    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
-        let ots: ServerOts = connection.kept();
-        let setup = || Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _;
-        Ok((!ots.is_ready()).then(setup))
-    }
-
-    fn is_offline(&self) -> bool {
-        true
-    }
+fn setup(plan: &CheckedPlan, start: Start) -> Option<Box<dyn Prelude>> {
+    plan.trust.shares().then(|| Box::new(OtSetup(start)) as _)
 }
 
 /// The client's set-up of oblivious transfers, for plans on shares.
 pub(crate) fn client_setup(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    plan.trust.shares().then(|| Box::new(ClientSetup) as _)
+    setup(plan, |connection| {
+        let ots: ClientOts = connection.kept();
+        let machine = || Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _;
+        (!ots.is_ready()).then(machine)
+    })
 }
 
 /// The server's.
 pub(crate) fn server_setup(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    plan.trust.shares().then(|| Box::new(ServerSetup) as _)
+    setup(plan, |connection| {
+        let ots: ServerOts = connection.kept();
+        let machine = || Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _;
+        (!ots.is_ready()).then(machine)
+    })
 }

@@ -6,7 +6,7 @@ use super::{
     BuildError,
     shares::{Draft, Op},
 };
-use crate::share_form::{Takes, reach};
+use crate::share_form::{LayerShares, Takes, reach};
 
 /// Gives all layers whose values reach draft `value` through local steps so many guard bits.
 pub(super) fn raise(drafts: &mut [Draft<'_>], value: usize, guard: u32) {
@@ -15,7 +15,11 @@ pub(super) fn raise(drafts: &mut [Draft<'_>], value: usize, guard: u32) {
         let draft = &mut drafts[index];
         let passes_on = draft.rules().takes() == Takes::Same;
         match &mut draft.op {
-            Op::Layer(layer) => layer.guard = layer.guard.max(guard),
+            Op::Layer(layer) => {
+                if let LayerShares::Guarded(own) = &mut layer.shares {
+                    *own = guard.max(*own);
+                }
+            }
             _ if passes_on => reached.extend(&draft.inputs),
             _ => {}
         }
@@ -24,7 +28,10 @@ pub(super) fn raise(drafts: &mut [Draft<'_>], value: usize, guard: u32) {
 
 /// The prime of all values that layers on slots read and make.
 pub(super) fn settle_prime(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
-    let on_slots = |draft: &&Draft<'_>| draft.layer().is_some_and(|layer| layer.slots.is_some());
+    let on_slots = |draft: &&Draft<'_>| {
+        let layer = draft.layer();
+        layer.is_some_and(|layer| matches!(layer.shares, LayerShares::Residues(_)))
+    };
     let largest = drafts.iter().filter(on_slots).map(|draft| {
         let read = draft.inputs.iter().map(|&input| &drafts[input].value);
         let largest = read.chain([&draft.value]).map(reach).max();
@@ -39,7 +46,7 @@ pub(super) fn settle_prime(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
     })?;
     for draft in drafts {
         if let Op::Layer(layer) = &mut draft.op
-            && let Some(prime) = &mut layer.slots
+            && let LayerShares::Residues(prime) = &mut layer.shares
         {
             *prime = Some(t);
         }

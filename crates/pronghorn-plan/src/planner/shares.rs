@@ -17,7 +17,7 @@ use crate::{
     plan::Step,
     rlwe::ShareBits,
     share_form::{
-        self, Fault, LEAST_GUARD, MAX_BITS, Node, Readers, ShareForm, ShareRules, Takes, Tolerates,
+        self, Fault, LEAST_GUARD, LayerRules, LayerShares, MAX_BITS, Node, ShareRules, Takes,
         share_forms,
     },
     step::{StepKind, StepPlan},
@@ -54,43 +54,13 @@ pub(super) struct Layer<'a> {
     pub index: usize,
     pub node: &'a FixedNode,
     pub linear: &'a Linear,
-    /// Whether it runs on slots; the prime, once it is settled.
-    pub slots: Option<Option<u64>>,
-    /// Guard bits of the answer's shares.
-    pub guard: u32,
+    /// How its answer is shared: modulo a prime on slots, else with guard bits.
+    pub shares: LayerShares,
 }
 
-impl ShareRules for Layer<'_> {
-    fn prime(&self) -> Option<u64> {
-        self.slots.flatten()
-    }
-
-    fn makes_residues(&self, _inputs: bool, _readers: Readers) -> bool {
-        self.slots.is_some()
-    }
-
-    fn takes(&self) -> Takes {
-        self.slots.map_or(Takes::PowerOfTwo, |_| Takes::Prime)
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        self.slots
-            .map_or(Tolerates::Nothing, |_| Tolerates::Everything)
-    }
-
-    fn margin(&self) -> i64 {
-        i64::from(self.slots.is_none())
-    }
-
-    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
-        bits
-    }
-
-    fn form(&self, bits: u32, _inputs: &[ShareForm]) -> ShareForm {
-        match self.slots {
-            Some(_) => ShareForm::exact(bits),
-            None => ShareForm::guarded(bits, self.guard, 1),
-        }
+impl LayerRules for Layer<'_> {
+    fn layer_shares(&self) -> LayerShares {
+        self.shares
     }
 }
 
@@ -251,8 +221,10 @@ impl<'a> Drafts<'a> {
                     index,
                     node,
                     linear,
-                    slots: self.on_slots.then_some(None),
-                    guard: LEAST_GUARD,
+                    shares: match self.on_slots {
+                        true => LayerShares::Residues(None),
+                        false => LayerShares::Guarded(LEAST_GUARD),
+                    },
                 })
             }
             FixedOp::Activation(ActivationOp::Square) => {
@@ -302,7 +274,9 @@ impl<'a> Drafts<'a> {
         };
         let passes_on = draft.rules().takes() == Takes::Same
             && draft.inputs.iter().any(|&input| self.guarded[input]);
-        let guarded = draft.layer().is_some_and(|layer| layer.slots.is_none());
+        let guarded = draft
+            .layer()
+            .is_some_and(|layer| matches!(layer.shares, LayerShares::Guarded(_)));
         self.guarded.push(guarded || passes_on);
         self.exact.push(None);
         self.drafts.push(draft);

@@ -16,7 +16,7 @@ use super::{describe, hiding::Hiding, range};
 use crate::{
     cost::{Cost, Memory, Once, PUBLICATION_IMAGES, StepCost, StepMemory, rate},
     rlwe::{Rlwe, ShareBits, stream_bytes},
-    share_form::{Node, ShareForm, ShareRules, Takes, Tolerates},
+    share_form::{LayerRules, LayerShares},
     step::{Compiled, Derived, Place, StepPlan},
     text::Description,
     trust::TrustLevel,
@@ -82,25 +82,9 @@ impl CoefficientLinear {
     }
 }
 
-impl ShareRules for CoefficientLinear {
-    fn takes(&self) -> Takes {
-        Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
-    }
-
-    fn margin(&self) -> i64 {
-        1
-    }
-
-    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
-        bits
-    }
-
-    fn form(&self, bits: u32, _inputs: &[ShareForm]) -> ShareForm {
-        ShareForm::guarded(bits, self.shares.guard_bits, 1)
+impl LayerRules for CoefficientLinear {
+    fn layer_shares(&self) -> LayerShares {
+        LayerShares::Guarded(self.shares.guard_bits)
     }
 }
 

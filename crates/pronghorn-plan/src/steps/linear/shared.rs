@@ -14,7 +14,7 @@ use super::{Rows, describe, range};
 use crate::{
     cost::{Cost, Once, PUBLISHED_BLOCKS, StepCost, StepMemory},
     rlwe::{Rlwe, ShareBits},
-    share_form::{Node, ShareForm, ShareRules, Takes, Tolerates},
+    share_form::{LayerRules, LayerShares},
     step::{Compiled, Place, StepPlan},
     text::Description,
     trust::TrustLevel,
@@ -47,25 +47,9 @@ impl SharedLinear {
     }
 }
 
-impl ShareRules for SharedLinear {
-    fn takes(&self) -> Takes {
-        Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
-    }
-
-    fn margin(&self) -> i64 {
-        1
-    }
-
-    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
-        bits
-    }
-
-    fn form(&self, bits: u32, _inputs: &[ShareForm]) -> ShareForm {
-        ShareForm::guarded(bits, self.shares.guard_bits, 1)
+impl LayerRules for SharedLinear {
+    fn layer_shares(&self) -> LayerShares {
+        LayerShares::Guarded(self.shares.guard_bits)
     }
 }
 

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::{describe, range};
 use crate::{
     cost::{Cost, Memory, StepCost, StepMemory},
-    share_form::{self, Node, Readers, ShareRules, Takes},
+    share_form::{self, LayerRules, LayerShares},
     step::{Compiled, Derived, Place, StepPlan},
     text::Description,
     trust::TrustLevel,
@@ -183,21 +183,9 @@ pub fn message_bytes(packing: &Packing) -> Result<[usize; 2], SlotError> {
     Ok([SeededCiphertext::encoded_len(parameters), answer])
 }
 
-impl ShareRules for SlotLinear {
-    fn prime(&self) -> Option<u64> {
-        Some(self.t)
-    }
-
-    fn makes_residues(&self, _inputs: bool, _readers: Readers) -> bool {
-        true
-    }
-
-    fn takes(&self) -> Takes {
-        Takes::Prime
-    }
-
-    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
-        bits
+impl LayerRules for SlotLinear {
+    fn layer_shares(&self) -> LayerShares {
+        LayerShares::Residues(Some(self.t))
     }
 }
 
