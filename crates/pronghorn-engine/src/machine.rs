@@ -7,6 +7,9 @@ use zeroize::Zeroizing;
 
 use crate::{error::EngineError, share::Share};
 
+/// An exchange of a connection, outside the steps of a plan.
+pub type Exchanging = Box<dyn Machine<Error = EngineError> + Send>;
+
 /// One party's half of one plan step: shares in at construction, a share out at the end.
 pub trait StepMachine: Machine<Error = EngineError> + Send {
     /// What this party has, once [`Machine::want`] says [`Want::Done`].

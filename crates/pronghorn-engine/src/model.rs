@@ -12,7 +12,7 @@ use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
     garbled,
-    machine::{Machine, StepMachine},
+    machine::{Exchanging, StepMachine},
     persistent::Persistent,
     protocol::{At, Next, Prelude, PreludeKind, Sides, client_sides, server_sides, unsupported},
     run::{self, Task},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Exchanges before the first step, and which each is.
-pub type Preludes = Vec<(PreludeKind, Box<dyn Machine<Error = EngineError> + Send>)>;
+pub type Preludes = Vec<(PreludeKind, Exchanging)>;
 
 /// A plan as the data owner follows it.
 pub struct ClientModel {

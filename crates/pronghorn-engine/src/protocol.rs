@@ -13,7 +13,7 @@ use crate::{
     error::EngineError,
     garbled::sides::{Open, Square},
     local::Input,
-    machine::{Machine, Made, Prepared, StepMachine},
+    machine::{Exchanging, Made, Prepared, StepMachine},
     share::Share,
 };
 
@@ -132,7 +132,7 @@ pub(crate) trait Prelude: Send + Sync {
         &self,
         connection: &Connection,
         batch: usize,
-    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError>;
+    ) -> Result<Option<Exchanging>, EngineError>;
 
     /// Whether the offline part needs it, too.
     fn is_offline(&self) -> bool {

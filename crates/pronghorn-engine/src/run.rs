@@ -18,15 +18,12 @@ use zeroize::Zeroizing;
 use crate::{
     connection::Connection,
     error::EngineError,
-    machine::{Machine, Made, Prepared, Progress, StepMachine, Want},
-    model::{ClientModel, ServerModel},
+    machine::{Exchanging, Machine, Made, Prepared, Progress, StepMachine, Want},
+    model::{ClientModel, Preludes, ServerModel},
     prepared::{ClientPrepared, ServerPrepared, Steps},
-    protocol::{At, Next, Prelude, PreludeKind, Sides},
+    protocol::{At, Next, Prelude, Sides},
     share::{Batch, Share},
 };
-
-/// An exchange before the first step.
-pub(crate) type Exchanging = Box<dyn Machine<Error = EngineError> + Send>;
 
 /// What a run is of: a plan's sides, a batch and a connection.
 pub(crate) struct Task<'a> {
@@ -211,10 +208,7 @@ impl Run {
 }
 
 /// The exchanges that the connection still lacks.
-pub(crate) fn preludes(
-    task: &Task<'_>,
-    offline: bool,
-) -> Result<Vec<(PreludeKind, Exchanging)>, EngineError> {
+pub(crate) fn preludes(task: &Task<'_>, offline: bool) -> Result<Preludes, EngineError> {
     let due = task
         .preludes
         .iter()

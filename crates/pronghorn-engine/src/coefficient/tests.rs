@@ -36,7 +36,7 @@ use crate::{
     connection::{Connection, Kept, Shelf},
     error::EngineError,
     exchange::tests::{assert_table, names},
-    machine::{Machine, StepMachine, Want},
+    machine::{Exchanging, Machine, StepMachine, Want},
     protocol::Prelude,
     share::{Batch, Share},
 };
@@ -278,8 +278,6 @@ fn layers(plan: &CheckedPlan, seed: u64) -> Shelf {
     }
     shelf
 }
-
-type Exchanging = Box<dyn Machine<Error = EngineError> + Send>;
 
 /// The machine of a prelude before a batch of so many images.
 fn started(prelude: Option<Box<dyn Prelude>>, connection: &Connection, batch: usize) -> Exchanging {

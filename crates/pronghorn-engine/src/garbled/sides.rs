@@ -19,7 +19,7 @@ use super::{
 use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
-    machine::{Machine, Prepared, StepMachine, prepared_as},
+    machine::{Exchanging, Prepared, StepMachine, prepared_as},
     protocol::{At, Compile, Next, Prelude, PreludeKind, Side, first, unsupported},
     share::Share,
 };
@@ -385,7 +385,7 @@ impl Side for OpenServerSide {
 }
 
 /// The machine of a set-up on a connection that lacks one.
-type Start = fn(&Connection) -> Option<Box<dyn Machine<Error = EngineError> + Send>>;
+type Start = fn(&Connection) -> Option<Exchanging>;
 
 /// The set-up of oblivious transfers, for every plan on shares.
 struct OtSetup(Start);
@@ -399,7 +399,7 @@ impl Prelude for OtSetup {
         &self,
         connection: &Connection,
         _batch: usize,
-    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+    ) -> Result<Option<Exchanging>, EngineError> {
         Ok((self.0)(connection))
     }
 

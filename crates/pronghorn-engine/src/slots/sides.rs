@@ -15,7 +15,7 @@ use crate::{
     batch::sides::Masks,
     connection::{Connection, Kept, Shelf},
     error::EngineError,
-    machine::{Machine, Prepared, prepared_as},
+    machine::{Exchanging, Prepared, prepared_as},
     persistent::{Persistent, Uses},
     protocol::{At, Compile, Next, Prelude, PreludeKind, Side, first, unsupported},
     share::Share,
@@ -158,7 +158,7 @@ impl Prelude for ClientKeys {
         &self,
         connection: &Connection,
         _batch: usize,
-    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+    ) -> Result<Option<Exchanging>, EngineError> {
         let keys = connection.kept::<Kept<Arc<ClientSlotKeys>>>();
         if keys.is_some() {
             return Ok(None);
@@ -180,7 +180,7 @@ impl Prelude for ServerKeys {
         &self,
         connection: &Connection,
         _batch: usize,
-    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+    ) -> Result<Option<Exchanging>, EngineError> {
         let keys = connection.kept::<Kept<Arc<ServerSlotKeys>>>();
         let cache: KeyCache = connection.shared();
         let machine = || Box::new(KeysServer::new(self.0.clone(), cache, keys.clone())) as _;

@@ -17,7 +17,7 @@ use crate::{
     connection::{Connection, Kept},
     error::EngineError,
     exchange::{Exchange, Party, Protocol, Turn},
-    machine::Machine,
+    machine::Exchanging,
     persistent::{Persistent, Saved, Uses},
     protocol::{Prelude, PreludeKind},
 };
@@ -46,7 +46,7 @@ impl Prelude for ClientPrelude {
         &self,
         connection: &Connection,
         batch: usize,
-    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+    ) -> Result<Option<Exchanging>, EngineError> {
         let publication = connection.kept::<Kept<ClientPublication>>();
         if publication.spend(batch).is_some() {
             return Ok(None);

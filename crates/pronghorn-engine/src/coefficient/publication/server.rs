@@ -19,7 +19,7 @@ use crate::{
     connection::{Connection, Kept, Shelf},
     error::EngineError,
     exchange::{Exchange, Party, Protocol, Turn},
-    machine::Machine,
+    machine::Exchanging,
     protocol::{Prelude, PreludeKind},
 };
 
@@ -53,7 +53,7 @@ impl Prelude for ServerPrelude {
         &self,
         connection: &Connection,
         batch: usize,
-    ) -> Result<Option<Box<dyn Machine<Error = EngineError> + Send>>, EngineError> {
+    ) -> Result<Option<Exchanging>, EngineError> {
         let publication = connection.kept::<Kept<ServerPublication>>();
         if publication.spend(batch).is_some() {
             return Ok(None);
