@@ -25,6 +25,7 @@ from pronghorn.errors import (
     PrepareWarning,
     PronghornError,
     RunError,
+    StoreWarning,
     TrustLevelRequired,
     UnsupportedModelError,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "RunError",
     "Server",
     "Stats",
+    "StoreWarning",
     "TrustLevelRequired",
     "UnsupportedModelError",
     "connect",

@@ -120,9 +120,11 @@ class Client:
         """Why they are not kept any more, until the next prediction; told once."""
     def predict(
         self, inputs: NDArray[np.float32], progress: Progress | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, float]]:
-        """The outputs, and costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations,
-        prepared_batches, lost_preparations."""
+    ) -> tuple[NDArray[np.float32], dict[str, float], str | None]:
+        """The outputs, their costs, and why the store did not keep what the server published.
+
+        Costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations, prepared_batches,
+        lost_preparations."""
 
 def passes() -> list[tuple[str, str]]:
     """The passes over an encrypted network, each with what it does."""

@@ -17,7 +17,7 @@ from pronghorn._inputs import Range, as_inputs, planned_range, warn_of_scale
 from pronghorn._model import Model, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._trust import require
-from pronghorn.errors import InputError, PrepareWarning, RunError
+from pronghorn.errors import InputError, PrepareWarning, RunError, StoreWarning
 
 Floats = npt.NDArray[np.float32]
 
@@ -340,8 +340,10 @@ class Client(Shaped):
         inputs = as_inputs(x, self.input_shape)
         warn_of_scale(inputs, self.input_range, stacklevel=3)
         with native_errors(RunError):
-            outputs, found = self._core.predict(inputs, progress)
+            outputs, found, unkept = self._core.predict(inputs, progress)
         self.last_stats = Stats.of(len(inputs), found)
+        if unkept is not None:
+            warnings.warn(f"the next connection fetches again what this one did: {unkept}", StoreWarning, stacklevel=3)
         self._warn_of_refill(stacklevel=4)
         return outputs
 

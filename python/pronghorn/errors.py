@@ -79,6 +79,10 @@ class PrepareWarning(UserWarning):
     """Batches that are no longer kept prepared, and why; predictions go on without."""
 
 
+class StoreWarning(UserWarning):
+    """What the server published was not kept, and why; the results are good."""
+
+
 class UnsupportedModelError(PronghornError):
     """A sound ONNX model that Pronghorn cannot run.
 

@@ -123,6 +123,11 @@ impl<T> Kept<T> {
         self.lock().is_some()
     }
 
+    /// Uses that are left; 0 without a value.
+    pub fn left(&self) -> usize {
+        self.lock().as_ref().map_or(0, |kept| kept.left)
+    }
+
     /// Works on the value, if there is one.
     pub fn with<U>(&self, work: impl FnOnce(&mut T) -> U) -> Option<U> {
         self.lock().as_mut().map(|kept| work(&mut kept.value))
@@ -158,6 +163,7 @@ mod tests {
         assert!(cell.spend(1).is_none());
         cell.put_for("rows", 10);
         assert_eq!(cell.spend(4), Some("rows"));
+        assert_eq!(cell.left(), 6);
         assert_eq!(cell.get(), Some("rows"));
         assert_eq!(cell.spend(6), Some("rows"));
         assert!(cell.spend(1).is_none() && cell.get().is_none());

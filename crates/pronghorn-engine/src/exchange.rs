@@ -68,6 +68,14 @@ pub enum Length {
 }
 
 impl Length {
+    /// Whether a message of so many bytes is taken.
+    fn allows(self, found: usize) -> bool {
+        match self {
+            Self::Exactly(bytes) => found == bytes,
+            Self::AtMost(bytes) => found <= bytes,
+        }
+    }
+
     /// The bound of what is allocated.
     fn most(self) -> usize {
         match self {
@@ -443,10 +451,7 @@ impl<P: Protocol> Machine for Exchange<P> {
         let start = out.len();
         self.protocol.make(turn, out)?;
         debug_assert!(
-            match length {
-                Length::Exactly(bytes) => out.len() - start == bytes,
-                Length::AtMost(bytes) => out.len() - start <= bytes,
-            },
+            length.allows(out.len() - start),
             "step {}: {} {} has {} bytes, and {length:?} by its list",
             self.messages.step,
             turn.name,
@@ -459,14 +464,12 @@ impl<P: Protocol> Machine for Exchange<P> {
 
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
         let (turn, length) = self.turn(Want::Receive)?;
-        if let Length::Exactly(expected) = length
-            && expected != message.len()
-        {
+        if !length.allows(message.len()) {
             return Err(EngineError::Length {
                 step: self.messages.step.clone(),
                 message: turn.name,
                 found: message.len(),
-                expected,
+                expected: length.most(),
             });
         }
         self.protocol.take(turn, message)?;

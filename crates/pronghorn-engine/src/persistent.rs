@@ -22,6 +22,11 @@ pub trait Persistent: Send + Sync {
     /// The bytes are not of this plan.
     fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError>;
 
+    /// Uses that this connection has left.
+    fn left(&self, _connection: &Connection) -> usize {
+        0
+    }
+
     /// The bytes of this connection; `None` before there are any, and for secrets.
     fn saved(&self, _connection: &Connection) -> Option<Saved> {
         None

@@ -86,6 +86,7 @@ impl CheckedPlan {
             check_step(&plan, index).map_err(|reason| refusal(&plan, index, reason))?;
         }
         let forms = share_form::share_forms(&nodes(&plan));
+        check_fields(&plan, &forms)?;
         if plan.trust.shares() {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
         }
@@ -359,15 +360,21 @@ fn check_shares(plan: &Plan, forms: &[ShareForm]) -> Result<(), (usize, String)>
     }
 }
 
-/// The fields of each step, and what it derives.
+/// The fields of each step: before the shares between steps, which follow from them.
+fn check_fields(plan: &Plan, forms: &[ShareForm]) -> Result<(), PlanError> {
+    (0..plan.steps.len()).try_for_each(|index| {
+        let place = Place { plan, forms, index };
+        let checked = plan.steps[index].kind.as_step().check(&place);
+        checked.map_err(|reason| refusal(plan, index, reason))
+    })
+}
+
+/// What each step derives.
 fn compile(plan: &Plan, forms: &[ShareForm]) -> Result<Vec<Derived>, PlanError> {
     let compile = |index: usize| {
         let place = Place { plan, forms, index };
-        let protocol = plan.steps[index].kind.as_step();
-        protocol
-            .check(&place)
-            .and_then(|()| protocol.compile(&place))
-            .map_err(|reason| refusal(plan, index, reason))
+        let compiled = plan.steps[index].kind.as_step().compile(&place);
+        compiled.map_err(|reason| refusal(plan, index, reason))
     };
     (0..plan.steps.len()).map(compile).collect()
 }

@@ -305,7 +305,7 @@ impl Client {
         py: Python<'py>,
         inputs: PyReadonlyArrayDyn<'py, f32>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(Bound<'py, PyArrayDyn<f32>>, Bound<'py, PyDict>)> {
+    ) -> PyResult<Predicted<'py>> {
         self.home.check(CONNECTED)?;
         let (values, images) = array::images(&inputs, &self.input_shape())?;
         let client = self.client.clone();
@@ -320,6 +320,7 @@ impl Client {
         Ok((
             array::array(py, prediction.outputs, images, &self.output_shape())?,
             stats,
+            prediction.unkept,
         ))
     }
 }
@@ -338,6 +339,13 @@ impl Client {
         })
     }
 }
+
+/// Outputs, what they cost, and why the store did not keep what the server published.
+type Predicted<'py> = (
+    Bound<'py, PyArrayDyn<f32>>,
+    Bound<'py, PyDict>,
+    Option<String>,
+);
 
 fn stats_dict<'py>(py: Python<'py>, found: &session::Stats) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);

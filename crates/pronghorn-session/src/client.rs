@@ -161,7 +161,7 @@ impl Client {
             return Err(SessionError::ClientMemory { needed, allowed });
         }
         let mut outputs = Vec::with_capacity(images * self.plan().output_len());
-        let mut done = 0;
+        let (mut done, mut unkept) = (0, None);
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
             let found = self.awake(|client| {
@@ -171,10 +171,16 @@ impl Client {
             })?;
             outputs.extend(found);
             done += batch;
+            // Results are good whatever the store says.
+            unkept = self.keep_values().err();
         }
         stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
-        Ok(Prediction { outputs, stats })
+        Ok(Prediction {
+            outputs,
+            stats,
+            unkept: unkept.map(|error| error.to_string()),
+        })
     }
 
     /// Predicts a batch of `batch` of the `images` images.
@@ -194,11 +200,13 @@ impl Client {
         let used = matches!(prepared, Ok(Some(_)));
         stats.lost_preparations += u64::from(named && !used);
         let prepared = prepared?;
-        self.want_prepared(images)?;
-        self.offer_kept()?;
-        let mut run = inputs.run(&self.connection, prepared)?;
-        self.guarded(|client| client.complete(&mut run, batch, on_progress))?;
-        self.keep_values()?;
+        let run = self.guarded(|client| {
+            client.want_prepared(images)?;
+            client.offer_kept(batch)?;
+            let mut run = inputs.run(&client.connection, prepared)?;
+            client.complete(&mut run, batch, on_progress)?;
+            Ok(run)
+        })?;
         stats.batches += 1;
         stats.prepared_batches += u64::from(used);
         stats.clamped_inputs += run.clamped_inputs();
@@ -405,17 +413,17 @@ impl Client {
         self.store.take_newest(&self.server, batch, &read)
     }
 
-    /// Offers the next batch the persistent values of earlier connections, where the client has a
-    /// store.
-    fn offer_kept(&mut self) -> Result<(), SessionError> {
+    /// Offers a batch of so many images the persistent values of earlier connections, where the
+    /// client has a store.
+    fn offer_kept(&mut self, images: usize) -> Result<(), SessionError> {
         for (value, file) in self.model.persistent().iter().zip(&mut self.kept_files) {
-            file.offer(value.as_ref(), &self.connection)?;
+            file.offer(value.as_ref(), &self.connection, images)?;
         }
         Ok(())
     }
 
     /// Keeps the persistent values of this connection, where the client has a store.
-    fn keep_values(&mut self) -> Result<(), SessionError> {
+    fn keep_values(&mut self) -> Result<(), StoreError> {
         for (value, file) in self.model.persistent().iter().zip(&mut self.kept_files) {
             file.keep(value.as_ref(), &self.connection)?;
         }

@@ -1,13 +1,18 @@
 //! A running hash of a connection, by which both parties notice what the line has changed.
 //!
 //! Each direction has a hash of its frames but `Error`: the place of a frame among those of both
-//! directions, its kind, its length and its payload. Messages of the two directions never cross, so
-//! both parties count alike. `Done` is sealed: the digest of both hashes, its own fields included,
-//! follows these. Who receives it compares before it hands out or keeps what the batch made.
+//! directions, its kind, its length and a checksum of its payload. Messages of the two directions
+//! never cross, so both parties count alike. `Done` is sealed: the digest of both hashes, its own
+//! fields included, follows these. Who receives it compares before it hands out or keeps what the
+//! batch made.
 //!
 //! The hashes are over bytes that both parties know, so a mismatch tells nothing about a secret.
 //! They have no key: they find accidents, not whoever can change a message and its hash.
-//! SECURITY.md says what to put in front of a server against that.
+//! SECURITY.md says what to put in front of a server against that. So the checksum of a payload is
+//! XXH3 of 128 bits, which an accident passes with a chance of about 2^-128. A cryptographic hash
+//! finds no more here, and BLAKE3 took an eighth of the time of a ResNet-20.
+
+use twox_hash::XxHash3_128;
 
 use crate::{error::SessionError, frame::Kind, store::file::Party};
 
@@ -16,6 +21,9 @@ pub const DIGEST_BYTES: usize = 32;
 
 /// A digest.
 pub type Digest = [u8; DIGEST_BYTES];
+
+/// Bytes that stand for a frame: kind, place, length and checksum.
+const FRAME: usize = 1 + 8 + 8 + 16;
 
 const WAY: &str = "pronghorn 2026 frames of one direction";
 const BOTH: &str = "pronghorn 2026 transcript of a connection";
@@ -37,11 +45,11 @@ impl Way {
 
     /// Adds the frame before which both parties have sent `place` others.
     pub fn add(&mut self, place: u64, kind: Kind, payload: &[u8]) {
-        let mut header = [kind as u8; 1 + 2 * size_of::<u64>()];
-        header[1..9].copy_from_slice(&place.to_le_bytes());
-        header[9..].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-        self.hasher.update(&header);
-        self.hasher.update(payload);
+        let mut frame = [kind as u8; FRAME];
+        frame[1..9].copy_from_slice(&place.to_le_bytes());
+        frame[9..17].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+        frame[17..].copy_from_slice(&XxHash3_128::oneshot(payload).to_le_bytes());
+        self.hasher.update(&frame);
     }
 
     /// Of these frames alone.

@@ -103,6 +103,15 @@ impl Sent {
     }
 }
 
+/// Says that the thread has ended, even where it panics: whoever waits for it waits no longer.
+struct Ending(Arc<Sent>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// A thread that writes frames.
 pub(crate) struct Writer {
     pub(crate) queue: SyncSender<Outgoing>,
@@ -125,18 +134,9 @@ impl Writer {
         let thread = thread::Builder::new()
             .name("pronghorn writer".into())
             .spawn({
-                let sent = sent.clone();
-                move || {
-                    let written = write_all(
-                        &jobs,
-                        &give_back,
-                        &sent,
-                        Timed::new(transport, ends),
-                        timeouts,
-                    );
-                    sent.end();
-                    written
-                }
+                let ending = Ending(sent.clone());
+                let transport = Timed::new(transport, ends);
+                move || write_all(&jobs, &give_back, &ending.0, transport, timeouts)
             })
             .map_err(|source| SessionError::System {
                 what: "a thread",

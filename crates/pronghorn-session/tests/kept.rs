@@ -108,6 +108,37 @@ fn polynomials_are_published_once() {
     assert_eq!(case.predicts(&running), second);
 }
 
+/// A store that takes nothing costs no results.
+#[test]
+fn results_outlive_the_store() {
+    let case = Case::new(Engine::Coefficient, "lost-store");
+    let running = case.serve(&case.built);
+    let options = ConnectOptions {
+        trust: Some(TrustLevel::TwoParty),
+        store: Some(case.ours.0.clone()),
+        ..options()
+    };
+    let mut client =
+        Client::connect(&running.address().to_string(), options).expect("a good client");
+    let inputs = numbers(INPUTS);
+    let hash = client.plan().hash().map(|byte| format!("{byte:02x}"));
+    let in_the_way = case.ours.0.join(format!("publication-{}", hash.concat()));
+    let mut block = |_| {
+        let _ = fs::create_dir(&in_the_way);
+    };
+    let found = client
+        .predict(&inputs, 1, &mut block)
+        .expect("good results");
+    assert!(found.unkept.is_some_and(|why| why.contains("publication")));
+    // The connection goes on, and a store that has room again is used.
+    fs::remove_dir(&in_the_way).expect("it is there");
+    let again = client
+        .predict(&inputs, 1, &mut |_| {})
+        .expect("good results");
+    assert_eq!((again.outputs, again.unkept), (found.outputs, None));
+    assert!(case.ours.file("publication-").is_some());
+}
+
 #[test]
 fn keys_for_slots_are_sent_once() {
     let case = Case::new(Engine::Slot, "keys");

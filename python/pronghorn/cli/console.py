@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from pronghorn.errors import InputWarning, PrepareWarning, PronghornError
+from pronghorn.errors import InputWarning, PrepareWarning, PronghornError, StoreWarning
 
 errors = Console(stderr=True)
 
@@ -44,8 +44,8 @@ class Commands(TyperGroup):
         """
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("always", InputWarning)
-                warnings.simplefilter("always", PrepareWarning)
+                for category in (InputWarning, PrepareWarning, StoreWarning):
+                    warnings.simplefilter("always", category)
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
         except PronghornError as error:

@@ -172,6 +172,8 @@ fn an_open_length_is_bounded_and_left_to_its_reader() {
     step(&mut parties);
     let (mut client, _) = parties;
     assert_eq!(client.max_incoming(), 10);
+    let longer = client.receive(&[9; 11]);
+    assert!(matches!(longer, Err(EngineError::Length { found: 11, .. })));
     client.receive(&[9; 6]).unwrap();
     assert_eq!(client.max_incoming(), 1);
     out_of_turn(client.finish().map(drop), "has not finished");

@@ -101,7 +101,7 @@ fn parameters_of_shares() {
         coefficient(plan).shares.guard_bits = 1;
     });
     for guard_bits in [25, u32::MAX] {
-        refuses(&SHARES, "Width", |plan| {
+        refuses(&SHARES, "does not hold its shares", |plan| {
             coefficient(plan).shares.guard_bits = guard_bits;
         });
     }
@@ -135,10 +135,12 @@ fn inexact_shares() {
         step.inputs = vec![1];
         (step.value.low, step.value.high) = (layer.low, layer.high);
         step.value.fraction_bits = layer.fraction_bits;
+        // As many bits as a value takes that is added up before its circuit.
+        coefficient(plan).shares.value_bits += 2;
     });
-    // A square before its circuit.
+    // A square takes exact shares of 32 bits, which no layer makes.
     let square = find(&SQUARE, |kind| matches!(kind, StepKind::Square));
-    refuses(&SQUARE, "shares do not work out", |plan| {
+    refuses(&SQUARE, "32 are needed", |plan| {
         plan.steps[square].inputs = vec![1];
     });
 }

@@ -390,7 +390,7 @@ fn windows_of_pools() {
 #[test]
 fn slots_parameters() {
     refuses(&SLOTS, "residues", |plan| slots(plan).t = 1 << 31);
-    refuses(&SLOTS, "shares do not work out", |plan| slots(plan).t = 3);
+    refuses(&SLOTS, "residues", |plan| slots(plan).t = 3);
     // No prime; and another than that of the other step.
     refuses(&SLOTS, "prime", |plan| {
         for step in &mut plan.steps {

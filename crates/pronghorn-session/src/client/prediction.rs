@@ -32,6 +32,8 @@ pub struct Prediction {
     pub outputs: Vec<f32>,
     /// What they cost.
     pub stats: Stats,
+    /// Why the store did not keep what the server published. Later connections fetch it again.
+    pub unkept: Option<String>,
 }
 
 /// What a prediction cost.

@@ -56,6 +56,18 @@ pub(super) struct Real;
 
 impl Held for File {}
 
+impl Real {
+    /// Appends to a file that exists. The bytes are on the disk afterwards.
+    pub(super) fn append_to(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        append(private().append(true).open(path)?, bytes)
+    }
+}
+
+fn append(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
 impl Disk for Real {
     fn make_directory(&self, path: &Path) -> io::Result<()> {
         let mut builder = DirBuilder::new();
@@ -106,9 +118,7 @@ impl Disk for Real {
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = private().append(true).create(true).open(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
+        append(private().append(true).create(true).open(path)?, bytes)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -15,7 +15,7 @@
 //!
 //! A file beside it, which has part of the value's name in its own, counts uses. Four bytes are
 //! appended, and on the disk, before a connection may make one grant of uses. Only the length of
-//! the file counts. A secret's file is 32 random bytes.
+//! the file counts. A value whose count is missing is used up. A secret's file is 32 random bytes.
 
 use std::{
     fs, io,
@@ -77,8 +77,8 @@ impl KeptFile {
         move |source| disk_error(&path, source)
     }
 
-    /// Offers the file's value to a connection, with the uses that were set aside for it. A file
-    /// that is damaged or used up offers nothing.
+    /// Offers the file's value to a connection that has too few uses left for a batch of `images`,
+    /// with the uses that were set aside for it. A file that is damaged or used up offers nothing.
     ///
     /// # Errors
     /// The file system refuses.
@@ -86,11 +86,12 @@ impl KeptFile {
         &mut self,
         value: &dyn Persistent,
         connection: &Connection,
+        images: usize,
     ) -> Result<(), StoreError> {
         let Some(uses) = value.uses() else {
             return self.offer_secret(value, connection);
         };
-        if value.saved(connection).is_some() {
+        if value.left(connection) >= images {
             return Ok(());
         }
         let Some((id, bytes)) = self.take(uses)? else {
@@ -129,7 +130,11 @@ impl KeptFile {
             return Ok(None);
         };
         // Counted before it is looked at, so that processes that come together see each other.
-        self.count(&id).map_err(&refused)?;
+        match Real.append_to(&self.counts(&id), &COUNT) {
+            // Nobody knows how often it was used.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            counted => counted.map_err(&refused)?,
+        }
         let grants = self.counted(&id).map_err(&refused)?;
         let fits = grants.saturating_mul(uses.grant) <= uses.most;
         Ok(fits.then(|| (id, value.to_vec())))
@@ -163,7 +168,7 @@ impl KeptFile {
                 }
                 file.write_all(check.finalize().as_bytes())
             })?;
-            self.count(&saved.id)?;
+            Real.append(&self.counts(&saved.id), &COUNT)?;
             Real.rename(&new, &self.path())?;
             Real.sync_directory(&self.directory)
         };
@@ -173,7 +178,7 @@ impl KeptFile {
             self.refused()(error)
         })?;
         self.id = Some(saved.id);
-        self.forget_others(&saved.id);
+        self.forget_others();
         Ok(())
     }
 
@@ -183,29 +188,37 @@ impl KeptFile {
         self.directory.join(name)
     }
 
-    /// Removes what counted uses of earlier values.
-    fn forget_others(&self, id: &[u8; 32]) {
-        let (own, start) = (self.counts(id), format!("{}.", self.name));
+    /// Removes what counted uses of earlier values. Another process may write a value meanwhile: if
+    /// its count is removed here, [`KeptFile::take`] does not offer that value.
+    fn forget_others(&self) {
         let Ok(files) = Real.list(&self.directory) else {
             return;
         };
+        // Not always the own: another process may have replaced it.
+        let Some(id) = self.id_on_disk() else {
+            return;
+        };
+        let (live, start) = (self.counts(&id), format!("{}.", self.name));
         for (name, _) in files {
             let path = self.directory.join(&name);
-            if name.starts_with(&start) && name.ends_with(".images") && path != own {
+            if name.starts_with(&start) && name.ends_with(".images") && path != live {
                 // Another process may have been faster.
                 let _ = Real.remove(&path);
             }
         }
     }
 
+    /// The name of the value that the file has now.
+    fn id_on_disk(&self) -> Option<[u8; 32]> {
+        let from = header(&self.plan_hash, &[]).len() as u64;
+        let (id, _) = Real.read(&self.path(), from, 32).ok()?;
+        id.as_slice().try_into().ok()
+    }
+
     /// Grants so far. A count that was cut short counts.
     fn counted(&self, id: &[u8; 32]) -> io::Result<usize> {
         let (bytes, _) = Real.read(&self.counts(id), 0, 1 << 20)?;
         Ok(bytes.len().div_ceil(COUNT.len()))
-    }
-
-    fn count(&self, id: &[u8; 32]) -> io::Result<()> {
-        Real.append(&self.counts(id), &COUNT)
     }
 }
 
@@ -214,7 +227,7 @@ fn disk_error(path: &Path, source: io::Error) -> StoreError {
     StoreError::Disk { path, source }
 }
 
-fn header(plan_hash: &[u8; 32], id: &[u8; 32]) -> Vec<u8> {
+fn header(plan_hash: &[u8; 32], id: &[u8]) -> Vec<u8> {
     [&MAGIC[..], &VERSION.to_le_bytes(), plan_hash, id].concat()
 }
 
@@ -261,7 +274,12 @@ pub(crate) fn secret(directory: &Path, name: &str) -> Result<Seed, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use pronghorn_engine::EngineError;
 
     use super::*;
 
@@ -300,6 +318,72 @@ mod tests {
         assert_eq!(granted, USES.most);
         file().write(&value(2)).unwrap();
         assert_eq!(file().take(USES).unwrap().unwrap().0, [2; 32]);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Two processes fetch at the same time. The slower to clear up leaves the other's count.
+    #[test]
+    fn counts_of_another_process_stay() {
+        let directory = directory("counts-of-two");
+        let file = || KeptFile::new(&directory, "value", &PLAN);
+        file().write(&value(1)).unwrap();
+        file().write(&value(2)).unwrap();
+        file().forget_others();
+        assert_eq!(file().counted(&[2; 32]).unwrap(), 1);
+        assert!(file().counted(&[1; 32]).is_err());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn values_without_a_count_are_used_up() {
+        let directory = directory("lost-counts");
+        let mut file = KeptFile::new(&directory, "value", &PLAN);
+        file.write(&value(1)).unwrap();
+        fs::remove_file(file.counts(&[1; 32])).unwrap();
+        assert!(file.take(USES).unwrap().is_none());
+        assert!(!file.counts(&[1; 32]).exists());
+        file.write(&value(1)).unwrap();
+        assert!(file.take(USES).unwrap().is_some());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A value whose uses a test sets.
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Persistent for Counted {
+        fn name(&self) -> &'static str {
+            "value"
+        }
+
+        fn uses(&self) -> Option<Uses> {
+            Some(USES)
+        }
+
+        fn offer(&self, _: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError> {
+            assert_eq!(bytes.len(), 132);
+            self.0.store(uses, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn left(&self, _connection: &Connection) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// A connection that has spent a grant gets the next from the file.
+    #[test]
+    fn grants_are_renewed() {
+        let directory = directory("renewed-grants");
+        let mut file = KeptFile::new(&directory, "value", &PLAN);
+        file.write(&value(1)).unwrap();
+        let (counted, connection) = (Counted::default(), Connection::default());
+        for (left, images, after) in [(0, 3, 10), (4, 4, 4), (4, 5, 10), (10, 10, 10)] {
+            counted.0.store(left, Ordering::Relaxed);
+            file.offer(&counted, &connection, images).unwrap();
+            assert_eq!(counted.left(&connection), after);
+        }
+        assert_eq!(file.counted(&[1; 32]).unwrap(), 3);
         fs::remove_dir_all(directory).unwrap();
     }
 

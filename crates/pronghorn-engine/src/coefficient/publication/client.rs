@@ -93,6 +93,10 @@ impl Persistent for KeptPublication {
         Ok(())
     }
 
+    fn left(&self, connection: &Connection) -> usize {
+        connection.kept::<Kept<ClientPublication>>().left()
+    }
+
     fn saved(&self, connection: &Connection) -> Option<Saved> {
         let publication = connection.kept::<Kept<ClientPublication>>().get()?;
         Some(Saved {

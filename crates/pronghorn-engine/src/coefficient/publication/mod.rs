@@ -21,9 +21,10 @@
 //! receipt is of another epoch or seed: they would give wrong results for good.
 //!
 //! Each image takes a secret of its own with the same `a`. After the images of the second message,
-//! at most [`PUBLICATION_GRANT`], which both parties count, the exchange comes again, and the
-//! client names the same seed for [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES)
-//! at most.
+//! at most [`PUBLICATION_GRANT`], which both parties count, the exchange comes again. A client that
+//! has the polynomials in its store names the same seed, for
+//! [`PUBLICATION_IMAGES`](pronghorn_plan::cost::PUBLICATION_IMAGES) at most. Without a store it
+//! asks for others.
 
 mod client;
 mod server;
