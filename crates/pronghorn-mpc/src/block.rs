@@ -4,7 +4,7 @@ use std::ops::{BitAnd, BitXor, BitXorAssign};
 
 use bytemuck::{Pod, Zeroable};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
-use zeroize::DefaultIsZeroes;
+use zeroize::Zeroize;
 
 /// 128 bits: a label, an OT string, a key. Bit 0 is the lowest bit of the first byte.
 ///
@@ -77,7 +77,13 @@ impl Block {
     }
 }
 
-impl DefaultIsZeroes for Block {}
+impl Zeroize for Block {
+    /// By words: a volatile write of 16 bytes goes through the stack, at a third of the speed.
+    #[inline(always)]
+    fn zeroize(&mut self) {
+        bytemuck::cast_mut::<Self, [u64; 2]>(self).zeroize();
+    }
+}
 
 impl BitXor for Block {
     type Output = Self;

@@ -322,7 +322,7 @@ impl CotSender {
             self.common.strips.clear();
             self.common.columns.zeroize();
             self.common.scratch.zeroize();
-            q.zeroize();
+            q.iter_mut().zeroize();
         }
         result.map(|()| first)
     }
