@@ -84,9 +84,14 @@ fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch, saturated: &A
             continue;
         }
         let images = value.images();
-        value.words_mut().par_chunks_mut(images).for_each(|row| {
-            let count: u64 = chain.iter().map(|op| u64::from(elementwise(op, row))).sum();
-            saturated.fetch_add(count, Ordering::Relaxed);
+        let plane: usize = shape.iter().skip(1).product();
+        let rows = value.words_mut().par_chunks_mut(images).enumerate();
+        rows.for_each(|(element, row)| {
+            let channel = element / plane.max(1);
+            let count = chain
+                .iter()
+                .map(|op| u64::from(elementwise(op, channel, row)));
+            saturated.fetch_add(count.sum(), Ordering::Relaxed);
         });
     }
     value
@@ -96,9 +101,9 @@ fn is_elementwise(op: &ActivationOp) -> bool {
     !matches!(op, ActivationOp::MaxPool { .. })
 }
 
-/// One operator on one row, still in cache from the one before; how many words a sampled bound
+/// One operator on one row of a channel, still in cache from the one before; how many words a sampled bound
 /// changed.
-fn elementwise(op: &ActivationOp, row: &mut [i32]) -> u32 {
+fn elementwise(op: &ActivationOp, channel: usize, row: &mut [i32]) -> u32 {
     match *op {
         ActivationOp::Relu => simd::relu(SimdLevel::detect(), row),
         ActivationOp::Clip { low, high } => simd::clip(SimdLevel::detect(), row, low, high),
@@ -108,6 +113,13 @@ fn elementwise(op: &ActivationOp, row: &mut [i32]) -> u32 {
         ActivationOp::Square => simd::square(SimdLevel::detect(), row),
         ActivationOp::Requantise { shift, low, high } => {
             return simd::requantise(SimdLevel::detect(), row, shift, low, high);
+        }
+        ActivationOp::RequantiseChannels {
+            ref shifts,
+            low,
+            high,
+        } => {
+            return simd::requantise(SimdLevel::detect(), row, shifts[channel], low, high);
         }
         ActivationOp::MaxPool { .. } => unreachable!("pools end a chain"),
     }

@@ -11,6 +11,7 @@ mod validate;
 use serde::{Deserialize, Serialize};
 
 pub use bounds::Interval;
+pub use display::least_and_most;
 pub use validate::FixedError;
 
 use crate::geometry::{ConvGeometry, Window};
@@ -242,6 +243,16 @@ pub enum ActivationOp {
     Requantise {
         /// Bits dropped.
         shift: u32,
+        /// Lower bound of the result.
+        low: i32,
+        /// Upper bound of the result.
+        high: i32,
+    },
+    /// The same with a shift for each channel, the first dimension: rows of weights have scales of
+    /// their own, and this brings their results to one scale.
+    RequantiseChannels {
+        /// Bits dropped, a channel.
+        shifts: Vec<u32>,
         /// Lower bound of the result.
         low: i32,
         /// Upper bound of the result.

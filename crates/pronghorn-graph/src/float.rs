@@ -126,6 +126,51 @@ pub fn profile(graph: &Graph, samples: &[f32], batch: usize) -> Result<Profile, 
     })
 }
 
+/// The means of the channels (first dimension) of every layer of weights over some images; empty for
+/// other nodes. Of the same images as a fixed-point run, they tell by how much that is off.
+///
+/// # Errors
+/// When `inputs` does not hold `batch` images.
+pub fn channel_means(
+    graph: &Graph,
+    inputs: &[f32],
+    batch: usize,
+) -> Result<Vec<Vec<f64>>, FloatError> {
+    check_inputs(graph, inputs, batch)?;
+    let run = Run::new(graph);
+    let images = inputs.par_chunks(graph.input_len());
+    let sums: Vec<Vec<Vec<f64>>> = images
+        .map(|image| {
+            let mut sums = vec![Vec::new(); graph.nodes.len()];
+            run.image(image, |index, value| {
+                let node = &graph.nodes[index];
+                if node.op.is_linear() {
+                    let channel = |plane: &[f32]| plane.iter().map(|&x| f64::from(x)).sum::<f64>();
+                    let planes = value.chunks(value.len() / channels(&node.shape));
+                    sums[index] = planes
+                        .map(|plane| channel(plane) / plane.len() as f64)
+                        .collect();
+                }
+            });
+            sums
+        })
+        .collect();
+    let mut means = vec![Vec::new(); graph.nodes.len()];
+    for image in sums {
+        for (mean, sum) in means.iter_mut().zip(image) {
+            mean.resize(sum.len(), 0.0);
+            let pairs = mean.iter_mut().zip(sum);
+            pairs.for_each(|(mean, sum): (&mut f64, f64)| *mean += sum / batch as f64);
+        }
+    }
+    Ok(means)
+}
+
+/// Channels of a value: its first dimension.
+fn channels(shape: &[usize]) -> usize {
+    shape.first().copied().unwrap_or(1).max(1)
+}
+
 fn check_inputs(graph: &Graph, inputs: &[f32], batch: usize) -> Result<(), FloatError> {
     if graph.input_len().checked_mul(batch) == Some(inputs.len()) {
         return Ok(());

@@ -13,7 +13,7 @@ use crate::{
     },
     float,
     geometry::Window,
-    layout::{self, Source},
+    layout::Source,
 };
 
 /// Why the oracle has no answer.
@@ -154,7 +154,7 @@ pub fn finish(finish: &[Finish], spec: &ValueSpec, integers: &[i32], batch: usiz
 }
 
 /// Evaluates a valid graph, an image at a time.
-struct Evaluator<'a> {
+pub(crate) struct Evaluator<'a> {
     graph: &'a FixedGraph,
     /// The last node that reads each value.
     last_reader: Vec<usize>,
@@ -164,7 +164,7 @@ struct Evaluator<'a> {
 
 impl<'a> Evaluator<'a> {
     /// Makes ready; `graph` must pass [`FixedGraph::validate`].
-    fn new(graph: &'a FixedGraph) -> Self {
+    pub(crate) fn new(graph: &'a FixedGraph) -> Self {
         let mut last_reader: Vec<usize> = (0..graph.nodes.len()).collect();
         for (index, node) in graph.nodes.iter().enumerate() {
             node.inputs
@@ -194,20 +194,33 @@ impl<'a> Evaluator<'a> {
             let inputs: Vec<&[i32]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
             let value = match &node.op {
                 FixedOp::Input => input.iter().map(|&x| x.into()).collect(),
-                FixedOp::Linear(layer) => linear(layer, inputs[0]),
-                FixedOp::Local(op) => self.local(index, op, &inputs),
-                FixedOp::Activation(op) => {
-                    activation(op, &self.graph.nodes[node.inputs[0]].value.shape, inputs[0])
-                }
+                _ => self.node(index, &inputs),
             };
             values[index] = checked(node, value)?;
-            for &read in &node.inputs {
-                if self.last_reader[read] == index {
-                    values[read] = Vec::new();
-                }
+            for read in self.read_last(index) {
+                values[read] = Vec::new();
             }
         }
         Ok(std::mem::take(&mut values[self.graph.output]))
+    }
+
+    /// The values that no node after `index` reads.
+    pub(crate) fn read_last(&self, index: usize) -> impl Iterator<Item = usize> {
+        let inputs = self.graph.nodes[index].inputs.iter().copied();
+        inputs.filter(move |&read| self.last_reader[read] == index)
+    }
+
+    /// The value of node `index`, which is not the input, for an image.
+    pub(crate) fn node(&self, index: usize, inputs: &[&[i32]]) -> Vec<i64> {
+        let node = &self.graph.nodes[index];
+        match &node.op {
+            FixedOp::Input => unreachable!("the input is not computed"),
+            FixedOp::Linear(layer) => linear(layer, inputs[0]),
+            FixedOp::Local(op) => self.local(index, op, inputs),
+            FixedOp::Activation(op) => {
+                activation(op, &self.graph.nodes[node.inputs[0]].value.shape, inputs[0])
+            }
+        }
     }
 
     fn local(&self, index: usize, op: &LocalOp, inputs: &[&[i32]]) -> Vec<i64> {
@@ -267,29 +280,72 @@ fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
     }
 }
 
-/// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)`
-/// holds.
+/// `out[o][y][x] = bias[o] + sum weights[o][i][tap] in[i][the tap at y, x]`.
 fn linear(layer: &Linear, x: &[i32]) -> Vec<i64> {
     let geometry = &layer.geometry;
-    let Ok([height, width]) = geometry.output() else {
+    let Ok(output) = geometry.output() else {
         unreachable!("the graph was validated")
     };
-    let (positions, row) = (height * width, geometry.row_len());
+    let (size, window) = (geometry.input, &geometry.window);
+    let taps = window.kernel[0] * window.kernel[1];
+    let planes: Vec<&[i32]> = x.chunks_exact(size[0] * size[1]).collect();
     let rows_of_group = geometry.out_channels / geometry.groups;
-    let mut out = vec![0; geometry.out_channels * positions];
-    let mut patch = vec![0; row];
-    for group in 0..geometry.groups {
-        for position in 0..positions {
-            let at = [position / width, position % width];
-            layout::patch(geometry, group, at, x, &mut patch);
-            for o in group * rows_of_group..(group + 1) * rows_of_group {
-                let products = layer.weights[o * row..][..row].iter().zip(&patch);
-                let sum: i64 = products.map(|(&w, &x)| i64::from(w) * i64::from(x)).sum();
-                out[o * positions + position] = i64::from(layer.bias[o]) + sum;
+    let channels = geometry.in_channels / geometry.groups;
+    let rows = layer.weights.chunks_exact(channels * taps).zip(&layer.bias);
+    let channel = |(o, (weights, &bias)): (usize, (&[i32], &i32))| {
+        let mut out = vec![i64::from(bias); output[0] * output[1]];
+        let inputs = &planes[o / rows_of_group * channels..][..channels];
+        if let ([1, 1], 1) = (size, taps) {
+            let products = weights.iter().zip(inputs);
+            let sum: i64 = products.map(|(&w, x)| i64::from(w) * i64::from(x[0])).sum();
+            out[0] += sum;
+            return out;
+        }
+        for (weights, plane) in weights.chunks_exact(taps).zip(inputs) {
+            for (tap, &weight) in weights.iter().enumerate() {
+                add_tap(
+                    window,
+                    tap,
+                    (plane, size),
+                    (&mut out, output),
+                    weight.into(),
+                );
             }
         }
+        out
+    };
+    rows.enumerate().flat_map(channel).collect()
+}
+
+/// Adds `weight` times what a tap of the window reads to a plane of outputs.
+fn add_tap(
+    window: &Window,
+    tap: usize,
+    (plane, size): (&[i32], [usize; 2]),
+    (out, output): (&mut [i64], [usize; 2]),
+    weight: i64,
+) {
+    let tap = [tap / window.kernel[1], tap % window.kernel[1]];
+    let [rows, columns] =
+        [0, 1].map(|axis| window.reading(axis, tap[axis], size[axis], output[axis]));
+    if columns.is_empty() {
+        return;
     }
-    out
+    let first = window.index(1, columns.start, tap[1]);
+    for y in rows {
+        let read = &plane[window.index(0, y, tap[0]) * size[1] + first..];
+        let written = &mut out[y * output[1]..][..output[1]][columns.clone()];
+        match window.stride[1] {
+            1 => written
+                .iter_mut()
+                .zip(read)
+                .for_each(|(sum, &x)| *sum += weight * i64::from(x)),
+            stride => written
+                .iter_mut()
+                .zip(read.iter().step_by(stride))
+                .for_each(|(sum, &x)| *sum += weight * i64::from(x)),
+        }
+    }
 }
 
 fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {
@@ -301,6 +357,18 @@ fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {
         ActivationOp::Square => each(&scalar::square),
         ActivationOp::Requantise { shift, low, high } => {
             each(&|x| scalar::requantise(x, shift, low, high))
+        }
+        ActivationOp::RequantiseChannels {
+            ref shifts,
+            low,
+            high,
+        } => {
+            let channels = x.chunks(x.len() / shifts.len()).zip(shifts);
+            let channel = |(x, &shift): (&[i32], &u32)| {
+                let requantised = |&x: &i32| scalar::requantise(x, shift, low, high).into();
+                x.iter().map(requantised).collect::<Vec<i64>>()
+            };
+            channels.flat_map(channel).collect()
         }
         ActivationOp::MaxPool { ref window } => pool(window, shape, x, |_, values| {
             values.iter().copied().max().unwrap_or(i64::MIN)

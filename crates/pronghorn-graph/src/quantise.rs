@@ -8,18 +8,22 @@
 
 mod alive;
 mod average;
+mod bias;
 mod builder;
 mod layer;
+mod rows;
 mod scale;
 
 use thiserror::Error;
 
+use builder::Scaled;
 pub use layer::{Candidate, LayerProfile};
 
 use crate::{
     fixed::{FixedError, FixedGraph},
     float::Profile,
     graph::{Graph, GraphError},
+    oracle::{self, OracleError},
     shape::OperatorError,
 };
 
@@ -167,6 +171,9 @@ pub enum QuantiseError {
     /// The result did not pass its own checks.
     #[error("the fixed-point graph is inconsistent, please report this model: {0}")]
     Fixed(#[from] FixedError),
+    /// The images that biases are corrected on are no inputs.
+    #[error(transparent)]
+    Inputs(#[from] OracleError),
 }
 
 /// The fixed-point form of `graph`, whose values look like `profile` on samples.
@@ -182,15 +189,46 @@ pub fn quantise(
     chooser: &dyn PrecisionChooser,
     options: &QuantiseOptions,
 ) -> Result<FixedGraph, QuantiseError> {
+    let fixed = scaled(graph, profile, chooser, options)?.graph;
+    fixed.validate()?;
+    Ok(fixed)
+}
+
+/// The same with biases corrected for what rounding does on average to `images`, which the float
+/// network takes to layers with channels of these `means` ([`float::channel_means`]). Beside it the
+/// results' integers on these images, where biases are corrected.
+///
+/// # Errors
+/// As those of [`quantise`], or the images have no place in the graph.
+///
+/// [`float::channel_means`]: crate::float::channel_means
+pub fn quantise_corrected(
+    graph: &Graph,
+    profile: &Profile,
+    chooser: &dyn PrecisionChooser,
+    options: &QuantiseOptions,
+    (images, means): (&[f32], &[Vec<f64>]),
+) -> Result<(FixedGraph, Option<Vec<i32>>), QuantiseError> {
+    let mut scaled = scaled(graph, profile, chooser, options)?;
+    let (integers, _) = oracle::quantise_input(scaled.graph.input(), images)?;
+    let results = bias::correct(&mut scaled, means, &integers);
+    scaled.graph.validate()?;
+    Ok((scaled.graph, results))
+}
+
+fn scaled(
+    graph: &Graph,
+    profile: &Profile,
+    chooser: &dyn PrecisionChooser,
+    options: &QuantiseOptions,
+) -> Result<Scaled, QuantiseError> {
     check_options(options)?;
     graph.validate()?;
     if profile.values.len() != graph.nodes.len() {
         let (found, expected) = (profile.values.len(), graph.nodes.len());
         return Err(QuantiseError::Profile { found, expected });
     }
-    let fixed = builder::build(graph, profile, chooser, options)?;
-    fixed.validate()?;
-    Ok(fixed)
+    builder::build(graph, profile, chooser, options)
 }
 
 fn check_options(options: &QuantiseOptions) -> Result<(), QuantiseError> {

@@ -329,11 +329,31 @@ impl ActivationOp {
             Self::Requantise { shift, low, high } => {
                 ordered(low, high)?;
                 small(shift)?;
-                let half = (1i64 << shift) >> 1;
-                x.map(|x| ((x + half) >> shift).clamp(low.into(), high.into()))
+                requantised(x, shift, low, high)
+            }
+            Self::RequantiseChannels {
+                ref shifts,
+                low,
+                high,
+            } => {
+                ordered(low, high)?;
+                let channels = input.shape.first().copied().unwrap_or(1);
+                if shifts.len() != channels {
+                    let expected = format!("{channels} numbers, one a channel");
+                    return Err(OperatorError::parameter("shifts", shifts.len(), expected));
+                }
+                shifts.iter().try_for_each(|&shift| small(shift))?;
+                let ranges = shifts.iter().map(|&shift| requantised(x, shift, low, high));
+                ranges.reduce(Interval::join).unwrap_or(x)
             }
         })
     }
+}
+
+/// The range of `x` after `shift` bits were dropped and the rest was clamped.
+fn requantised(x: Interval, shift: u32, low: i32, high: i32) -> Interval {
+    let half = (1i64 << shift) >> 1;
+    x.map(|x| ((x + half) >> shift).clamp(low.into(), high.into()))
 }
 
 fn same_shape(expected: Vec<usize>, found: &[usize]) -> Result<(), OperatorError> {

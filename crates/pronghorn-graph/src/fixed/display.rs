@@ -87,6 +87,12 @@ impl fmt::Display for LocalOp {
     }
 }
 
+/// The smallest and the largest shift.
+pub fn least_and_most(shifts: &[u32]) -> (u32, u32) {
+    let least = shifts.iter().min().copied().unwrap_or(0);
+    (least, shifts.iter().max().copied().unwrap_or(0))
+}
+
 impl fmt::Display for ActivationOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,6 +105,13 @@ impl fmt::Display for ActivationOp {
             }
             Self::Requantise { shift, low, high } => {
                 write!(f, "requantise >> {shift} into {low}..={high}")
+            }
+            Self::RequantiseChannels { shifts, low, high } => {
+                let (least, most) = least_and_most(shifts);
+                write!(
+                    f,
+                    "requantise >> {least} to {most} by channel into {low}..={high}"
+                )
             }
         }
     }

@@ -97,7 +97,7 @@ impl FixedGraph {
     }
 
     /// The range of a node's value from the ranges of its inputs.
-    fn bounds(&self, node: &FixedNode) -> Result<Interval, OperatorError> {
+    pub(crate) fn bounds(&self, node: &FixedNode) -> Result<Interval, OperatorError> {
         let inputs: Vec<&ValueSpec> = node.inputs.iter().map(|&i| &self.nodes[i].value).collect();
         let shape = &node.value.shape;
         match &node.op {

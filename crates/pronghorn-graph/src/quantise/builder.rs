@@ -1,10 +1,11 @@
 //! Builds the fixed-point graph node by node.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
     LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
+    rows,
     scale::{self, Range},
 };
 use crate::{
@@ -28,7 +29,7 @@ pub(super) fn build(
     profile: &Profile,
     chooser: &dyn PrecisionChooser,
     options: &QuantiseOptions,
-) -> Result<FixedGraph, QuantiseError> {
+) -> Result<Scaled, QuantiseError> {
     let (result, tail) = graph.tail();
     let needed = needed(graph, result);
     let ranges = profile
@@ -43,15 +44,20 @@ pub(super) fn build(
         ranges,
         nodes: Vec::new(),
         place: vec![0; graph.nodes.len()],
+        finer: BTreeMap::new(),
+        scales: Vec::new(),
         requantised: BTreeMap::new(),
         current: 0,
     };
-    builder.choose(profile, chooser, &needed)?;
+    builder.choose(profile, chooser, (&needed, result))?;
     for index in (0..=result).filter(|&index| needed[index]) {
         builder.current = index;
         builder.place[index] = builder.node(&graph.nodes[index])?;
         if options.costly_requantisation {
             builder.place[index] = builder.settle(index)?;
+        }
+        if !rows::kept(graph, index, result) {
+            builder.place[index] = builder.even(builder.place[index])?;
         }
     }
     let finish = tail
@@ -68,7 +74,25 @@ pub(super) fn build(
         nodes: builder.nodes,
         finish: finish.collect(),
     };
-    Ok(without_dead(fixed))
+    Ok(Scaled {
+        graph: without_dead(fixed),
+        layers: builder.scales,
+    })
+}
+
+/// A fixed-point graph, and the scales of its layers' results.
+pub(super) struct Scaled {
+    pub graph: FixedGraph,
+    /// In the order of the layers.
+    pub layers: Vec<LayerScale>,
+}
+
+/// The scale of a layer's result.
+pub(super) struct LayerScale {
+    /// The node of the float graph.
+    pub node: usize,
+    /// Fraction bits, by channel.
+    pub fractions: Vec<i32>,
 }
 
 pub(super) struct Builder<'a> {
@@ -81,8 +105,11 @@ pub(super) struct Builder<'a> {
     pub(super) nodes: Vec<FixedNode>,
     /// The fixed-point value that stands for each value of the float graph.
     pub(super) place: Vec<usize>,
-    /// Values that were requantised: `(value, shift, low, high)` to the result.
-    requantised: BTreeMap<(usize, u32, i32, i32), usize>,
+    /// Fraction bits that the channels of a value have beyond its own, where they have any.
+    finer: BTreeMap<usize, Rc<[u32]>>,
+    scales: Vec<LayerScale>,
+    /// Values that were requantised: `(value, fraction, low, high)` to the result.
+    requantised: BTreeMap<(usize, i32, i32, i32), usize>,
     /// The float node being worked on, for messages.
     pub(super) current: usize,
 }
@@ -93,14 +120,14 @@ impl<'a> Builder<'a> {
         &mut self,
         profile: &Profile,
         chooser: &dyn PrecisionChooser,
-        needed: &[bool],
+        (needed, result): (&[bool], usize),
     ) -> Result<(), QuantiseError> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
             let layer = match node.inputs.first() {
                 Some(&input) if needed[index] => LayerProfile::new(
                     self.graph,
                     index,
-                    self.ranges[input],
+                    (self.ranges[input], rows::allowed(self.graph, index, result)),
                     profile.values[input].mean_square,
                     profile.values[index].mean_square,
                 ),
@@ -145,6 +172,15 @@ impl<'a> Builder<'a> {
                 min: Some(0.0),
                 max: None,
             } => self.elementwise(ActivationOp::Relu, input(0)),
+            Op::Clip { min, max } if self.finer.contains_key(&self.place[input(0)]) => {
+                let bound = |bound: &Option<f32>, none| bound.map_or(none, f64::from);
+                let range = Range {
+                    low: bound(min, f64::NEG_INFINITY),
+                    high: bound(max, f64::INFINITY),
+                };
+                let fraction = self.finest_reader(self.current).unwrap_or(i32::MAX);
+                self.requantise_into(self.place[input(0)], fraction, range.nearest())
+            }
             Op::Clip { min, max } => {
                 let fraction = self.value(input(0)).fraction_bits;
                 let at =
@@ -266,8 +302,26 @@ impl<'a> Builder<'a> {
         }
         let value = self.requantise(self.place[input], wanted, layer.range())?;
         let fraction = self.nodes[value].value.fraction_bits;
-        let (linear, result) = layer.integers(precision.weight_bits, fraction);
-        self.push(FixedOp::Linear(linear), vec![value], result)
+        let (linear, results) = layer.integers(precision.weight_bits, fraction);
+        let coarsest = results.iter().min().copied().unwrap_or(0);
+        let place = self.push(FixedOp::Linear(linear), vec![value], coarsest)?;
+        if results.iter().any(|&result| result > coarsest) {
+            let finer = results.iter().map(|&result| (result - coarsest) as u32);
+            self.finer.insert(place, finer.collect());
+        }
+        self.scales.push(LayerScale {
+            node: self.current,
+            fractions: results,
+        });
+        Ok(place)
+    }
+
+    /// The value with all channels at one scale.
+    fn even(&mut self, value: usize) -> Result<usize, QuantiseError> {
+        match self.finer.contains_key(&value) {
+            true => self.requantise(value, i32::MAX, Range::ALL),
+            false => Ok(value),
+        }
     }
 
     /// True if a value of the float graph is no activation, which has been settled.
@@ -285,6 +339,15 @@ impl<'a> Builder<'a> {
         if !matches!(self.nodes[place].op, FixedOp::Activation(_)) {
             return Ok(place);
         }
+        match self.finest_reader(index) {
+            Some(finest) => self.requantise(place, finest, self.ranges[index]),
+            None => Ok(place),
+        }
+    }
+
+    /// The fraction bits that the layers among a value's readers want, and [`BESIDE_LAYERS`] more
+    /// for others; `None` without layers.
+    fn finest_reader(&self, index: usize) -> Option<i32> {
         let readers = self.graph.nodes.iter().enumerate();
         let readers = readers.filter(|(_, node)| node.inputs.contains(&index));
         let (mut finest, mut others) = (None, 0);
@@ -296,16 +359,12 @@ impl<'a> Builder<'a> {
                 None => others = BESIDE_LAYERS,
             }
         }
-        match finest {
-            Some(finest) => self.requantise(place, finest + others, self.ranges[index]),
-            None => Ok(place),
-        }
+        finest.map(|finest| finest + others)
     }
 
     /// An activation at the scale of its input.
     fn elementwise(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
-        let fraction = self.value(input).fraction_bits;
-        self.push(FixedOp::Activation(op), vec![self.place[input]], fraction)
+        self.at_scale_of(input, FixedOp::Activation(op))
     }
 
     /// An activation whose result has more bits than its input, which is rounded if it must be.
@@ -326,8 +385,17 @@ impl<'a> Builder<'a> {
 
     /// The same elements elsewhere.
     fn rearranged(&mut self, op: LocalOp, input: usize) -> Result<usize, QuantiseError> {
-        let fraction = self.value(input).fraction_bits;
-        self.push(FixedOp::Local(op), vec![self.place[input]], fraction)
+        self.at_scale_of(input, FixedOp::Local(op))
+    }
+
+    /// An operator at the scale of its input, channel by channel.
+    fn at_scale_of(&mut self, input: usize, op: FixedOp) -> Result<usize, QuantiseError> {
+        let (place, fraction) = (self.place[input], self.value(input).fraction_bits);
+        let done = self.push(op, vec![place], fraction)?;
+        if let Some(finer) = self.finer.get(&place) {
+            self.finer.insert(done, finer.clone());
+        }
+        Ok(done)
     }
 
     /// An operator on values at one scale: the finest, or, where that overflows, the one at which
@@ -397,33 +465,58 @@ impl<'a> Builder<'a> {
         fraction: i32,
         range: Range,
     ) -> Result<usize, QuantiseError> {
+        let costly = self.options.costly_requantisation;
+        self.requantise_into(value, fraction, |fraction| {
+            let (low, high) = range.integers(fraction);
+            match costly {
+                true => scale::powers_of_two(low, high),
+                false => (low, high),
+            }
+        })
+    }
+
+    /// The same, clamped to the integers that `clamp` has for the result's fraction bits.
+    fn requantise_into(
+        &mut self,
+        value: usize,
+        fraction: i32,
+        clamp: impl Fn(i32) -> (i32, i32),
+    ) -> Result<usize, QuantiseError> {
         let FixedNode {
             name,
             op,
             inputs,
             value: spec,
         } = self.nodes[value].clone();
-        let shift = (spec.fraction_bits - fraction).clamp(0, 31) as u32;
+        let finer = self.finer.get(&value).cloned();
+        let most = finer.iter().flat_map(|finer| finer.iter()).max();
+        // Where channels differ, each drops a bit or more.
+        let least = u32::from(finer.is_some());
+        let shift = spec.fraction_bits.saturating_sub(fraction);
+        let shift = shift.clamp(least as i32, 31 - most.copied().unwrap_or(0) as i32) as u32;
         let fraction = spec.fraction_bits - shift as i32;
-        let (mut low, mut high) = range.integers(fraction);
-        if self.options.costly_requantisation {
-            (low, high) = scale::powers_of_two(low, high);
-        }
+        let (low, high) = clamp(fraction);
         if shift == 0 && low <= spec.low && spec.high <= high {
             return Ok(value);
         }
-        let key = (value, shift, low, high);
+        let key = (value, fraction, low, high);
         if let Some(&done) = self.requantised.get(&key) {
             return Ok(done);
         }
-        let (op, inputs) = match op {
-            FixedOp::Local(LocalOp::Reshape | LocalOp::Transpose { .. }) => {
-                (op, vec![self.requantise(inputs[0], fraction, range)?])
+        let (op, inputs) = match (op, finer) {
+            (FixedOp::Local(op @ (LocalOp::Reshape | LocalOp::Transpose { .. })), _) => {
+                let before = self.requantise_into(inputs[0], fraction, clamp)?;
+                (FixedOp::Local(op), vec![before])
             }
-            _ => (
-                FixedOp::Activation(ActivationOp::Requantise { shift, low, high }),
-                vec![value],
-            ),
+            (_, None) => {
+                let op = ActivationOp::Requantise { shift, low, high };
+                (FixedOp::Activation(op), vec![value])
+            }
+            (_, Some(finer)) => {
+                let shifts = finer.iter().map(|finer| shift + finer).collect();
+                let op = ActivationOp::RequantiseChannels { shifts, low, high };
+                (FixedOp::Activation(op), vec![value])
+            }
         };
         let done = self.push_as(name, op, inputs, spec.shape, fraction)?;
         self.requantised.insert(key, done);

@@ -39,14 +39,19 @@ pub struct LayerProfile<'a> {
     pub output_mean_square: f64,
     /// Range of the input, with the margin.
     range: Range,
-    largest_weight: f64,
-    largest_bias: f64,
-    /// Statistics of the integer rows by fraction bits and part of the weights.
+    /// Whether each row has a scale of its own.
+    by_row: bool,
+    /// The largest absolute weight of each row, and its absolute bias.
+    largest: Vec<[f64; 2]>,
+    /// Statistics of the integer rows by bits of the weights and their part.
     rows: Mutex<RowCache>,
 }
 
-/// Rows by fraction bits and part of the weights.
-type RowCache = BTreeMap<(i32, Digit), Arc<[Row]>>;
+/// Rows by bits of the weights, the largest scale that biases allow, and part of the weights.
+type RowCache = BTreeMap<(u32, i32, Digit), Arc<[Row]>>;
+
+/// A row has at most so many fraction bits more than the coarsest of its layer.
+const MOST_FINER: i32 = 8;
 
 /// A layer at some precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +69,10 @@ pub struct Candidate {
 }
 
 /// One row of integer weights.
+#[derive(Clone, Copy)]
 struct Row {
+    /// Fraction bits.
+    fraction: i32,
     /// Sum of the positive weights.
     up: f64,
     /// Minus the sum of the negative weights.
@@ -80,7 +88,7 @@ impl<'a> LayerProfile<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         index: usize,
-        range: Range,
+        (range, by_row): (Range, bool),
         mean_square: f64,
         output_mean_square: f64,
     ) -> Option<Self> {
@@ -122,10 +130,13 @@ impl<'a> LayerProfile<'a> {
             _ => return None,
         };
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
+        let rows = weights.chunks(geometry.row_len()).zip(&*bias);
         Some(Self {
             name: &node.name,
-            largest_weight: largest(&weights),
-            largest_bias: largest(&bias),
+            largest: rows
+                .map(|(row, bias)| [largest(row), largest(&[*bias])])
+                .collect(),
+            by_row,
             geometry,
             weights,
             bias,
@@ -156,8 +167,7 @@ impl<'a> LayerProfile<'a> {
     pub fn digit_at(&self, weight_bits: u32, input_bits: u32, digit: Digit) -> Candidate {
         let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
         let input_fraction = self.range.fraction(input_bits);
-        let fraction = self.weight_fraction(weight_bits, input_fraction);
-        let rows = self.rows(fraction, digit);
+        let rows = self.rows(weight_bits, input_fraction, digit);
         let (low, high) = self.range.integers(input_fraction);
         let (mut low, mut high) = (f64::from(low), f64::from(high));
         if self.geometry.window.padding != [0; 4] {
@@ -165,10 +175,10 @@ impl<'a> LayerProfile<'a> {
         }
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut norm1, mut squares, mut variance) = (0f64, 0f64, 0f64);
-        let weight_step = f64::from(-fraction).exp2();
         let input_step = f64::from(-input_fraction).exp2();
         for (row, &bias) in rows.iter().zip(&*self.bias) {
-            let bias = f64::from(digit.of(scale::round(bias, fraction + input_fraction)));
+            let weight_step = f64::from(-row.fraction).exp2();
+            let bias = f64::from(digit.of(scale::round(bias, row.fraction + input_fraction)));
             least = least.min(bias + row.up * low - row.down * high);
             most = most.max(bias + row.up * high - row.down * low);
             norm1 = norm1.max(row.up + row.down);
@@ -195,44 +205,110 @@ impl<'a> LayerProfile<'a> {
         self.range.fraction(precision.input_bits)
     }
 
-    /// Fraction bits of the weights: as many as they have room for, unless the bias would not fit.
-    fn weight_fraction(&self, weight_bits: u32, input_fraction: i32) -> i32 {
-        let most = f64::from((1u32 << (weight_bits - 1)) - 1);
-        // What rounds to the largest integer still fits.
-        let by_weights = scale::fraction(self.largest_weight, most + 0.49);
-        by_weights.min(scale::fraction(self.largest_bias, MAX_BIAS) - input_fraction)
-    }
-
     /// The integer layer for inputs of `input_fraction` fraction bits, and the fraction bits of
-    /// its result.
-    pub(super) fn integers(&self, weight_bits: u32, input_fraction: i32) -> (Linear, i32) {
-        let fraction = self.weight_fraction(weight_bits, input_fraction);
-        let result = fraction + input_fraction;
-        let round = |values: &[f32], fraction| {
-            values
-                .iter()
-                .map(|&value| scale::round(value, fraction))
-                .collect()
+    /// each row of its result.
+    pub(super) fn integers(&self, weight_bits: u32, input_fraction: i32) -> (Linear, Vec<i32>) {
+        let rows = self.rows(weight_bits, input_fraction, Digit::Whole);
+        let row_len = self.geometry.row_len();
+        let weights = self.weights.chunks(row_len).zip(&*rows);
+        let round = |(weights, row): (&[f32], &Row)| {
+            let fraction = row.fraction;
+            let integers = weights.iter().map(|&weight| scale::round(weight, fraction));
+            integers.collect::<Vec<_>>()
         };
+        let results: Vec<i32> = rows
+            .iter()
+            .map(|row| row.fraction + input_fraction)
+            .collect();
+        let biases = self.bias.iter().zip(&results);
         let linear = Linear {
             geometry: self.geometry.clone(),
-            weights: round(&self.weights, fraction),
-            bias: round(&self.bias, result),
+            weights: weights.flat_map(round).collect(),
+            bias: biases
+                .map(|(&bias, &result)| scale::round(bias, result))
+                .collect(),
         };
-        (linear, result)
+        (linear, results)
     }
 
-    /// Statistics of the rows at a scale of the weights, computed once.
-    fn rows(&self, fraction: i32, digit: Digit) -> Arc<[Row]> {
+    /// Statistics of the rows for weights of so many bits and inputs of so many fraction bits,
+    /// computed once.
+    fn rows(&self, weight_bits: u32, input_fraction: i32, digit: Digit) -> Arc<[Row]> {
+        // A bias that does not fit makes its row coarser. Where it binds nowhere, rows are the same
+        // for all inputs.
+        let by_weights = |&[weight, _]: &[f64; 2]| {
+            // What rounds to the largest integer still fits.
+            let most = f64::from((1u32 << (weight_bits - 1)) - 1);
+            scale::fraction(weight, most + 0.49)
+        };
+        let by_bias = |&[_, bias]: &[f64; 2]| scale::fraction(bias, MAX_BIAS) - input_fraction;
+        let binds = self
+            .largest
+            .iter()
+            .any(|row| by_bias(row) < by_weights(row));
+        let key = (
+            weight_bits,
+            if binds { input_fraction } else { i32::MAX },
+            digit,
+        );
         let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let compute = || {
-            self.weights
-                .par_chunks(self.geometry.row_len())
-                .map(|row| Row::new(row, fraction, digit))
+            let fractions = self
+                .largest
+                .iter()
+                .map(|row| by_weights(row).min(by_bias(row)));
+            self.with_fractions(fractions.collect(), digit)
         };
-        all.entry((fraction, digit))
-            .or_insert_with(|| compute().collect::<Vec<_>>().into())
-            .clone()
+        all.entry(key).or_insert_with(compute).clone()
+    }
+
+    /// Rows with at most so many fraction bits: all with as few as the coarsest, or, by row, none
+    /// with results wider than half of the others'.
+    fn with_fractions(&self, mut fractions: Vec<i32>, digit: Digit) -> Arc<[Row]> {
+        let coarsest = fractions.iter().min().copied().unwrap_or(0);
+        let finer = if self.by_row { MOST_FINER } else { 0 };
+        for fraction in &mut fractions {
+            *fraction = (*fraction).min(coarsest + finer);
+        }
+        let mut rows = self.rounded(&fractions, digit);
+        if !self.by_row {
+            return rows.into();
+        }
+        let biases = rows.iter().zip(&*self.bias);
+        let reaches: Vec<f64> = biases.map(|(row, &bias)| self.reach(row, bias)).collect();
+        let median = {
+            let mut ordered = reaches.clone();
+            ordered.sort_by(f64::total_cmp);
+            ordered[ordered.len() / 2]
+        };
+        for (fraction, reach) in fractions.iter_mut().zip(&reaches) {
+            let over = (reach / median).log2().ceil();
+            if median > 0.0 && over > 0.0 {
+                *fraction -= (over as i32).min(*fraction - coarsest);
+            }
+        }
+        rows = self.rounded(&fractions, digit);
+        rows.into()
+    }
+
+    fn rounded(&self, fractions: &[i32], digit: Digit) -> Vec<Row> {
+        let rows = self.weights.par_chunks(self.geometry.row_len());
+        rows.zip(fractions)
+            .map(|(row, &fraction)| Row::new(row, fraction, digit))
+            .collect()
+    }
+
+    /// The largest absolute result of a row over the input's range, in integers for inputs of no
+    /// fraction bits.
+    fn reach(&self, row: &Row, bias: f32) -> f64 {
+        let (mut low, mut high) = (self.range.low, self.range.high);
+        if self.geometry.window.padding != [0; 4] {
+            (low, high) = (low.min(0.0), high.max(0.0));
+        }
+        let bias = f64::from(bias) * f64::from(row.fraction).exp2();
+        let least = bias + row.up * low - row.down * high;
+        let most = bias + row.up * high - row.down * low;
+        least.abs().max(most.abs())
     }
 }
 
@@ -240,6 +316,7 @@ impl Row {
     fn new(weights: &[f32], fraction: i32, digit: Digit) -> Self {
         let step = f64::from(-fraction).exp2();
         let mut row = Self {
+            fraction,
             up: 0.0,
             down: 0.0,
             squares: 0.0,

@@ -13,6 +13,21 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// All numbers.
+    pub(super) const ALL: Self = Self {
+        low: f64::NEG_INFINITY,
+        high: f64::INFINITY,
+    };
+
+    /// The integers next to its ends at a scale.
+    pub(super) fn nearest(self) -> impl Fn(i32) -> (i32, i32) {
+        move |fraction| {
+            let scale = f64::from(fraction).exp2();
+            let [low, high] = [self.low, self.high].map(|end| (end * scale).round() as i32);
+            (low.min(high), high)
+        }
+    }
+
     /// The range seen on samples, widened by a margin but never beyond zero where no sample was.
     pub(super) fn of(profile: &ValueProfile, margin: f32) -> Self {
         let (low, high) = (f64::from(profile.min), f64::from(profile.max));

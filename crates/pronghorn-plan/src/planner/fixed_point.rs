@@ -67,8 +67,15 @@ fn precise_enough(
             input_bits: options.input_bits,
             circuits: method.circuits,
         };
-        let fixed = quantise::quantise(source.graph, source.profile, &budget, &quantise_options)?;
-        let error = result_error(&fixed, source.tested, source.wanted)?;
+        let images = (source.tested, source.means);
+        let (fixed, results) = quantise::quantise_corrected(
+            source.graph,
+            source.profile,
+            &budget,
+            &quantise_options,
+            images,
+        )?;
+        let error = result_error(&fixed, results, source)?;
         let better = best.as_ref().is_none_or(|(_, least)| error < *least);
         if better {
             best = Some((fixed, error));
@@ -83,13 +90,21 @@ fn precise_enough(
 }
 
 /// Relative rms difference between the fixed-point and the float result, before softmax and the
-/// like.
-fn result_error(fixed: &FixedGraph, inputs: &[f32], wanted: &[f32]) -> Result<f64, BuildError> {
-    let input = &fixed.nodes[0].value;
-    let images = inputs.len() / input.len();
-    let (integers, _) = oracle::quantise_input(input, inputs)?;
-    let result = oracle::evaluate(fixed, &integers, images)?;
-    let output = &fixed.nodes[fixed.output].value;
-    let found = oracle::finish(&fixed.finish, output, &result, images);
-    Ok(relative_error(&found, wanted))
+/// like, on the tested images. `results`: the integers, where they are known.
+fn result_error(
+    fixed: &FixedGraph,
+    results: Option<Vec<i32>>,
+    source: &Source<'_>,
+) -> Result<f64, BuildError> {
+    let input = fixed.input();
+    let images = source.tested.len() / input.len();
+    let results = match results {
+        Some(results) => results,
+        None => {
+            let (integers, _) = oracle::quantise_input(input, source.tested)?;
+            oracle::evaluate(fixed, &integers, images)?
+        }
+    };
+    let found = oracle::finish(&fixed.finish, fixed.result(), &results, images);
+    Ok(relative_error(&found, source.wanted))
 }

@@ -114,6 +114,8 @@ pub(crate) struct Source<'a> {
     tested: &'a [f32],
     /// The float network's results on them.
     wanted: &'a [f32],
+    /// The means of its layers' channels on them, by node.
+    means: &'a [Vec<f64>],
 }
 
 /// Steps with their parameters, and the weights of each.
@@ -181,6 +183,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         margin,
         tested,
         wanted: &float::evaluate(&graph, tested, tests)?,
+        means: &float::channel_means(&graph, tested, tests)?,
     };
     (method.build)(&source, &method, options)
 }

@@ -79,7 +79,7 @@ impl StepPlan for Open {
             bits: opened_bits(input, form),
         };
         let circuit = |_| circuit(input, form);
-        Circuits::new(None, input, 0, output, circuit).map(Derived::from)
+        Circuits::new((None, &[0]), input, 0, output, circuit).map(Derived::from)
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use pronghorn_graph::{
-    fixed::{ActivationOp, Interval, ValueSpec},
+    fixed::{ActivationOp, Interval, ValueSpec, least_and_most},
     geometry::Window,
     shape::{self, OperatorError},
 };
@@ -48,8 +48,11 @@ pub struct Stage {
     pub window: Option<Window>,
     /// What happens below zero.
     pub rectifier: Rectifier,
-    /// The change of precision, if any.
+    /// The change of precision, if any; with the largest of the shifts where channels have their
+    /// own.
     pub requantisation: Option<Requantisation>,
+    /// Bits that each channel drops, where they differ.
+    pub channels: Option<Arc<[u32]>>,
 }
 
 impl Stage {
@@ -60,6 +63,7 @@ impl Stage {
             window: None,
             rectifier: Rectifier::None,
             requantisation: None,
+            channels: None,
         };
         ops.iter().try_fold(nothing, Self::then)
     }
@@ -80,6 +84,19 @@ impl Stage {
             ActivationOp::Clip { low, high } => return self.requantised(0, low, high),
             ActivationOp::Requantise { shift, low, high } => {
                 return self.requantised(shift, low, high);
+            }
+            ActivationOp::RequantiseChannels {
+                ref shifts,
+                low,
+                high,
+            } => {
+                let (least, most) = least_and_most(shifts);
+                // A channel that drops no bits would round its guard bits in another way.
+                if self.requantisation.is_some() || least == 0 {
+                    return None;
+                }
+                self.channels = Some(shifts.as_slice().into());
+                return self.requantised(most, low, high);
             }
             ActivationOp::LeakyRelu { slope, shift }
                 if slope >= 0
@@ -121,6 +138,18 @@ impl Stage {
         self.requantisation.map_or(0, |last| last.shift)
     }
 
+    /// The shift of each channel, for values of so many.
+    fn shifts(&self, channels: usize) -> Vec<u32> {
+        let same = || vec![self.shift(); channels];
+        self.channels.as_deref().map_or_else(same, <[u32]>::to_vec)
+    }
+
+    /// How many shifts there are.
+    fn distinct_shifts(&self) -> usize {
+        let channels = self.channels.as_deref().unwrap_or_default();
+        channels.iter().collect::<BTreeSet<_>>().len().max(1)
+    }
+
     /// What the server adds to its share of each input so that errors do not change what is
     /// rounded.
     pub fn offset(&self, input: &ShareForm) -> i64 {
@@ -132,13 +161,13 @@ impl Stage {
         }
     }
 
-    /// The circuit for windows of `pool` values.
+    /// The circuit for windows of `pool` values, on channels that drop `shift` bits.
     ///
     /// # Errors
     /// Ranges, forms and functions do not go together.
     pub fn circuit(
         &self,
-        pool: usize,
+        (pool, shift): (usize, u32),
         input: (&ValueSpec, &ShareForm),
         output: &ShareForm,
     ) -> Result<Circuit, CircuitError> {
@@ -151,7 +180,7 @@ impl Stage {
                 high: i32::MAX,
             }),
             Some(last) => Some(Requantisation {
-                shift: last.shift + form.guard,
+                shift: shift + form.guard,
                 ..last
             }),
         };
@@ -211,7 +240,7 @@ pub struct Circuits {
 }
 
 /// Elements of the output that share a circuit. Windows at a border have fewer values than others,
-/// so a pool may have several groups.
+/// and channels may drop different numbers of bits, so a step may have several groups.
 #[derive(Clone)]
 pub struct Group {
     /// One output. As many words of the garbler's (the server's shares) as of the evaluator's (the
@@ -267,52 +296,58 @@ impl FromIterator<usize> for Indices {
     }
 }
 
-/// Output elements with windows of one size.
+/// Output elements with windows of one size that drop as many bits.
+#[derive(Default)]
 struct Windows {
     elements: Vec<usize>,
     sources: Vec<usize>,
 }
 
+/// What a circuit is made for: the values of its windows, and the bits dropped.
+type Kind = (usize, u32);
+
 impl Circuits {
-    /// The circuits for each size of `window`, or for single values. `circuit` makes that of a
-    /// size.
+    /// The circuits for each size of `window`, or for single values, and each of `shifts`, one a
+    /// channel. `circuit` makes one of them.
     ///
     /// # Errors
     /// A window is empty or too large, or there is no such circuit.
     pub(crate) fn new(
-        window: Option<&Window>,
+        (window, shifts): (Option<&Window>, &[u32]),
         input: &ValueSpec,
         offset: i64,
         output: Output,
-        circuit: impl Fn(usize) -> Result<Circuit, CircuitError>,
+        circuit: impl Fn(Kind) -> Result<Circuit, CircuitError>,
     ) -> Result<Self, String> {
-        let make = |pool| {
-            circuit(pool)
+        let make = |kind| {
+            circuit(kind)
                 .map(Arc::new)
                 .map_err(|error| error.to_string())
         };
-        let groups = match window {
-            None => vec![Group {
-                circuit: make(1)?,
+        let same = shifts.iter().all(|shift| *shift == shifts[0]);
+        let groups = if let (None, true) = (window, same) {
+            vec![Group {
+                circuit: make((1, shifts.first().copied().unwrap_or(0)))?,
                 elements: Indices::All(input.len()),
                 sources: Indices::All(input.len()),
-            }],
-            Some(window) => {
-                let sizes = windows(window, input).ok_or_else(|| {
-                    format!("its window is empty somewhere, or has more than {MAX_WINDOW} values")
-                })?;
-                let group = |(pool, windows): (usize, Windows)| {
-                    Ok(Group {
-                        circuit: make(pool)?,
-                        elements: windows.elements.into_iter().collect(),
-                        sources: windows.sources.into_iter().collect(),
-                    })
-                };
-                sizes
-                    .into_iter()
-                    .map(group)
-                    .collect::<Result<_, String>>()?
-            }
+            }]
+        } else {
+            let kinds = match window {
+                None => Some(singles(shifts, input.len())),
+                Some(window) => windows(window, shifts, input),
+            };
+            let kinds = kinds.ok_or_else(|| {
+                format!("its window is empty somewhere, or has more than {MAX_WINDOW} values")
+            })?;
+            let group = |(kind, windows): (Kind, Windows)| {
+                Ok(Group {
+                    circuit: make(kind)?,
+                    elements: windows.elements.into_iter().collect(),
+                    sources: windows.sources.into_iter().collect(),
+                })
+            };
+            let groups = kinds.into_iter().map(group);
+            groups.collect::<Result<_, String>>()?
         };
         Ok(Self {
             groups,
@@ -333,21 +368,34 @@ impl Circuits {
     }
 }
 
-/// The output elements by the size of their windows; `None` where a window is empty or too large,
-/// or the shape has no rows and columns.
-fn windows(window: &Window, input: &ValueSpec) -> Option<BTreeMap<usize, Windows>> {
+/// The elements of channels by the bits they drop.
+fn singles(shifts: &[u32], elements: usize) -> BTreeMap<Kind, Windows> {
+    let mut groups = BTreeMap::<Kind, Windows>::new();
+    let plane = elements / shifts.len();
+    for (channel, &shift) in shifts.iter().enumerate() {
+        let group = groups.entry((1, shift)).or_default();
+        group
+            .elements
+            .extend(channel * plane..(channel + 1) * plane);
+        group.sources.extend(channel * plane..(channel + 1) * plane);
+    }
+    groups
+}
+
+/// The output elements by the size of their windows and the bits they drop; `None` where a window is
+/// empty or too large, or the shape has no rows and columns.
+fn windows(window: &Window, shifts: &[u32], input: &ValueSpec) -> Option<BTreeMap<Kind, Windows>> {
     let (channels, size) = shape::image(&input.shape).ok()?;
     let output = window.pool_output(size).ok()?;
-    let mut groups = BTreeMap::new();
-    for element in 0..channels * output[0] * output[1] {
+    let mut groups = BTreeMap::<Kind, Windows>::new();
+    let plane = output[0] * output[1];
+    for element in 0..channels * plane {
         let sources: Vec<usize> = window.pooled(size, output, element).collect();
         if sources.is_empty() || sources.len() > MAX_WINDOW {
             return None;
         }
-        let group = groups.entry(sources.len()).or_insert_with(|| Windows {
-            elements: Vec::new(),
-            sources: Vec::new(),
-        });
+        let kind = (sources.len(), shifts[element / plane]);
+        let group = groups.entry(kind).or_default();
         group.elements.push(element);
         group.sources.extend(sources);
     }
@@ -435,11 +483,12 @@ impl StepPlan for Garbled {
     }
 
     fn circuit_values(&self, place: &Place<'_>) -> Result<[usize; 2], String> {
-        let input = place.input();
-        match self.stage()?.window {
-            None => Ok([1, input.len()]),
+        let (input, stage) = (place.input(), self.stage()?);
+        let shifts = stage.distinct_shifts();
+        match stage.window {
+            None => Ok([shifts, input.len()]),
             Some(window) => window_sizes(&window, input)
-                .map(|(values, sizes)| [sizes, values])
+                .map(|(values, sizes)| [sizes.saturating_mul(shifts), values])
                 .ok_or_else(|| "its window is empty somewhere".into()),
         }
     }
@@ -448,9 +497,10 @@ impl StepPlan for Garbled {
         let stage = self.stage()?;
         let (input, form) = (place.input(), place.input_form());
         let offset = stage.offset(form);
-        let circuit = |pool| stage.circuit(pool, (input, form), place.form());
-        let window = stage.window.as_ref();
-        Circuits::new(window, input, offset, Output::Shares, circuit).map(Derived::from)
+        let circuit = |kind| stage.circuit(kind, (input, form), place.form());
+        let shifts = stage.shifts(input.shape.first().copied().unwrap_or(1));
+        let kinds = (stage.window.as_ref(), shifts.as_slice());
+        Circuits::new(kinds, input, offset, Output::Shares, circuit).map(Derived::from)
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {

@@ -5,7 +5,7 @@ pub mod reveal;
 pub mod square;
 
 use pronghorn_graph::{
-    fixed::{ActivationOp, Interval, ValueSpec},
+    fixed::{ActivationOp, Interval, ValueSpec, least_and_most},
     shape::{self, OperatorError},
 };
 
@@ -76,6 +76,10 @@ pub(crate) fn names(ops: &[ActivationOp]) -> String {
         }
         ActivationOp::Requantise { shift, low, high } => {
             format!("drop {shift} bits into {low}..{high}")
+        }
+        ActivationOp::RequantiseChannels { shifts, low, high } => {
+            let (least, most) = least_and_most(shifts);
+            format!("drop {least} to {most} bits by channel into {low}..{high}")
         }
     };
     let names: Vec<String> = ops.iter().map(name).collect();

@@ -1,0 +1,117 @@
+//! Bias correction: what rounding does to a layer's results on average is taken off its biases.
+//!
+//! Layer after layer, on the same images: the mean of each channel of the float network, less that
+//! of the integer network whose layers before are corrected already. Rounding errors of weights do
+//! not average out, since inputs have means that are not zero.
+//!
+//! Source: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
+//! ICCV 2019, section 4.2, here with the actual means of both networks.
+
+use rayon::prelude::*;
+
+use super::builder::Scaled;
+use crate::{
+    fixed::{FixedGraph, FixedOp, Interval},
+    oracle::Evaluator,
+};
+
+/// Images of one value.
+type Images = Vec<Vec<i32>>;
+
+/// Corrects the biases of `scaled` so that on the images in `inputs` (integers of its input) the
+/// means of channels are `means`, by node of the float graph. The results' integers on these images;
+/// `None`, and the graph as it was, where a corrected bias leaves 32 bits.
+pub(super) fn correct(scaled: &mut Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Vec<i32>> {
+    let corrected = corrected(scaled, means, inputs)?;
+    let mut graph = scaled.graph.clone();
+    for (index, bias) in corrected.biases {
+        if let FixedOp::Linear(linear) = &mut graph.nodes[index].op {
+            linear.bias = bias;
+        }
+    }
+    derive_ranges(&mut graph)?;
+    scaled.graph = graph;
+    Some(corrected.results)
+}
+
+struct Corrected {
+    biases: Vec<(usize, Vec<i32>)>,
+    results: Vec<i32>,
+}
+
+fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Corrected> {
+    let graph = &scaled.graph;
+    let evaluator = Evaluator::new(graph);
+    let mut layers = scaled.layers.iter();
+    let mut values: Vec<Images> = vec![Vec::new(); graph.nodes.len()];
+    values[0] = inputs
+        .chunks(graph.input().len())
+        .map(<[i32]>::to_vec)
+        .collect();
+    let images = values[0].len();
+    let mut biases = Vec::new();
+    for (index, node) in graph.nodes.iter().enumerate().skip(1) {
+        let of_image = |image: usize| {
+            let inputs: Vec<&[i32]> = node
+                .inputs
+                .iter()
+                .map(|&input| values[input][image].as_slice())
+                .collect();
+            evaluator.node(index, &inputs)
+        };
+        let mut found: Vec<Vec<i64>> = (0..images).into_par_iter().map(of_image).collect();
+        if let FixedOp::Linear(linear) = &node.op {
+            let layer = layers.next()?;
+            let channels = linear.bias.len();
+            let shifts = shifts(&found, channels, &means[layer.node], &layer.fractions);
+            let bias = linear.bias.iter().zip(&shifts);
+            let bias = bias.map(|(&bias, &shift)| i32::try_from(i64::from(bias) + shift).ok());
+            biases.push((index, bias.collect::<Option<_>>()?));
+            for image in &mut found {
+                let plane = image.len() / channels;
+                let planes = image.chunks_mut(plane).zip(&shifts);
+                planes.for_each(|(plane, shift)| plane.iter_mut().for_each(|x| *x += shift));
+            }
+        }
+        let narrow = |image: Vec<i64>| {
+            let words = image.into_iter().map(|x| i32::try_from(x).ok());
+            words.collect::<Option<Vec<i32>>>()
+        };
+        values[index] = found.into_par_iter().map(narrow).collect::<Option<_>>()?;
+        for read in evaluator.read_last(index) {
+            values[read] = Vec::new();
+        }
+    }
+    let results = values.swap_remove(graph.output).concat();
+    Some(Corrected { biases, results })
+}
+
+/// What each channel's bias lacks.
+fn shifts(found: &[Vec<i64>], channels: usize, wanted: &[f64], fractions: &[i32]) -> Vec<i64> {
+    let channel = |channel: usize| {
+        let sum: i64 = found
+            .iter()
+            .map(|image| {
+                let plane = image.len() / channels;
+                image[channel * plane..][..plane].iter().sum::<i64>()
+            })
+            .sum();
+        let count: usize = found.iter().map(|image| image.len() / channels).sum();
+        let mean = sum as f64 / count as f64;
+        (wanted[channel] * f64::from(fractions[channel]).exp2() - mean).round() as i64
+    };
+    (0..channels).map(channel).collect()
+}
+
+/// Proves all ranges anew; `None` where one leaves 32 bits.
+fn derive_ranges(graph: &mut FixedGraph) -> Option<()> {
+    for index in 1..graph.nodes.len() {
+        let (low, high) = graph
+            .bounds(&graph.nodes[index])
+            .ok()
+            .and_then(Interval::fit)?;
+        let value = &mut graph.nodes[index].value;
+        (value.low, value.high) = (low, high);
+    }
+    Some(())
+}

@@ -1,0 +1,39 @@
+//! Where rows of weights may have scales of their own.
+//!
+//! Their results are then at different scales, channel by channel. The next change of precision
+//! brings them to one: it drops another number of bits of each channel, at no cost. So a layer may
+//! have such rows where all who read its result change the precision, or come before who does.
+//!
+//! Source: Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference", 2018,
+//! section 3 (weights quantised by channel); here with powers of two.
+
+use crate::graph::{Graph, Node, Op};
+
+/// Whether the rows of layer `index` may have scales of their own.
+pub(super) fn allowed(graph: &Graph, index: usize, result: usize) -> bool {
+    let node = &graph.nodes[index];
+    let channels = node.shape.first().copied().unwrap_or(1);
+    channels > 1 && !matches!(node.op, Op::Affine { .. }) && kept(graph, index, result)
+}
+
+/// Whether value `index` may go on with channels at different scales, where its input does.
+pub(super) fn kept(graph: &Graph, index: usize, result: usize) -> bool {
+    let moved = is_move(&graph.nodes[index].op);
+    index != result
+        && readers(graph, index).all(|(reader, node)| match &node.op {
+            // They work at any scale, or change it, channel by channel.
+            Op::Relu | Op::MaxPool { .. } | Op::Clip { .. } => !moved,
+            // The precision changes before these.
+            op if is_move(op) => kept(graph, reader, result),
+            op => op.is_linear(),
+        })
+}
+
+fn readers(graph: &Graph, index: usize) -> impl Iterator<Item = (usize, &Node)> {
+    let nodes = graph.nodes.iter().enumerate();
+    nodes.filter(move |(_, node)| node.inputs.contains(&index))
+}
+
+fn is_move(op: &Op) -> bool {
+    matches!(op, Op::Reshape | Op::Transpose { .. })
+}
