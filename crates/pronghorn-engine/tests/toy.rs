@@ -142,7 +142,7 @@ fn built() -> Built {
             Weights::None,
         ],
         computation: Arc::new(graph()),
-        result_error: 0.0,
+        fidelity: Default::default(),
     }
 }
 

@@ -126,44 +126,57 @@ pub fn profile(graph: &Graph, samples: &[f32], batch: usize) -> Result<Profile, 
     })
 }
 
-/// The means of the channels (first dimension) of every layer of weights over some images; empty for
-/// other nodes. Of the same images as a fixed-point run, they tell by how much that is off.
+/// What a fixed-point network is compared with: the float network on some images.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// The results before those operators that the client computes, `[image][element]`.
+    pub results: Vec<f32>,
+    /// The means of the channels (first dimension) of every layer of weights, by node; empty for
+    /// other nodes.
+    pub means: Vec<Vec<f64>>,
+}
+
+/// The float network's results and means on some images.
 ///
 /// # Errors
 /// When `inputs` does not hold `batch` images.
-pub fn channel_means(
-    graph: &Graph,
-    inputs: &[f32],
-    batch: usize,
-) -> Result<Vec<Vec<f64>>, FloatError> {
+pub fn reference(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Reference, FloatError> {
     check_inputs(graph, inputs, batch)?;
     let run = Run::new(graph);
-    let images = inputs.par_chunks(graph.input_len());
-    let sums: Vec<Vec<Vec<f64>>> = images
-        .map(|image| {
-            let mut sums = vec![Vec::new(); graph.nodes.len()];
-            run.image(image, |index, value| {
-                let node = &graph.nodes[index];
-                if node.op.is_linear() {
-                    let channel = |plane: &[f32]| plane.iter().map(|&x| f64::from(x)).sum::<f64>();
-                    let planes = value.chunks(value.len() / channels(&node.shape));
-                    sums[index] = planes
-                        .map(|plane| channel(plane) / plane.len() as f64)
-                        .collect();
-                }
-            });
-            sums
-        })
-        .collect();
+    let (result, _) = graph.tail();
+    let of_image = |image: &[f32]| {
+        let (mut means, mut results) = (vec![Vec::new(); graph.nodes.len()], Vec::new());
+        run.image(image, |index, value| {
+            let node = &graph.nodes[index];
+            if index == result {
+                results = value.to_vec();
+            }
+            if node.op.is_linear() {
+                let planes = value.chunks(value.len() / channels(&node.shape));
+                means[index] = planes.map(mean).collect();
+            }
+        });
+        (results, means)
+    };
+    let images = inputs.par_chunks(graph.input_len()).map(of_image);
+    let images: Vec<(Vec<f32>, Vec<Vec<f64>>)> = images.collect();
     let mut means = vec![Vec::new(); graph.nodes.len()];
-    for image in sums {
-        for (mean, sum) in means.iter_mut().zip(image) {
-            mean.resize(sum.len(), 0.0);
-            let pairs = mean.iter_mut().zip(sum);
-            pairs.for_each(|(mean, sum): (&mut f64, f64)| *mean += sum / batch as f64);
+    for (_, image) in &images {
+        for (mean, of_image) in means.iter_mut().zip(image) {
+            mean.resize(of_image.len(), 0.0);
+            let pairs = mean.iter_mut().zip(of_image);
+            pairs.for_each(|(mean, of_image): (&mut f64, &f64)| *mean += of_image / batch as f64);
         }
     }
-    Ok(means)
+    let results = images
+        .into_iter()
+        .flat_map(|(results, _)| results)
+        .collect();
+    Ok(Reference { results, means })
+}
+
+fn mean(values: &[f32]) -> f64 {
+    values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len() as f64
 }
 
 /// Channels of a value: its first dimension.

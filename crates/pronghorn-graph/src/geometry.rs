@@ -168,15 +168,6 @@ impl Window {
         first..end.min(self.kernel[axis]).max(first)
     }
 
-    /// Those of `outputs` positions at which kernel index `tap` does not fall into padding, over an
-    /// input of `size`: [`Window::taps`] the other way round.
-    pub fn reading(&self, axis: usize, tap: usize, size: usize, outputs: usize) -> Range<usize> {
-        let (offset, before) = (tap * self.dilation[axis], self.padding[axis]);
-        let at = |index: usize| index.saturating_sub(offset).div_ceil(self.stride[axis]);
-        let end = at(before + size).min(outputs);
-        at(before).min(end)..end
-    }
-
     /// The input index under kernel index `tap`, one of [`Window::taps`], of output position `at`.
     pub fn index(&self, axis: usize, at: usize, tap: usize) -> usize {
         at * self.stride[axis] + tap * self.dilation[axis] - self.padding[axis]
@@ -425,12 +416,6 @@ mod tests {
                 padding: [before, 0, after, 0],
             };
             if let Ok([output, _]) = window.output([size, 1]) {
-                for tap in 0..kernel {
-                    let reads = |&at: &usize| window.taps(0, at, size).contains(&tap);
-                    let wanted: Vec<usize> = (0..output).filter(reads).collect();
-                    let found = window.reading(0, tap, size, output);
-                    prop_assert_eq!(found.collect::<Vec<_>>(), wanted);
-                }
                 for at in 0..output {
                     let inside = |&tap: &usize| {
                         let index = at * stride + tap * dilation;

@@ -13,7 +13,7 @@ use crate::{
     },
     float,
     geometry::Window,
-    layout::Source,
+    layout::{self, Source},
 };
 
 /// Why the oracle has no answer.
@@ -280,72 +280,54 @@ fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
     }
 }
 
-/// `out[o][y][x] = bias[o] + sum weights[o][i][tap] in[i][the tap at y, x]`.
+/// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)`
+/// holds.
 fn linear(layer: &Linear, x: &[i32]) -> Vec<i64> {
-    let geometry = &layer.geometry;
-    let Ok(output) = geometry.output() else {
-        unreachable!("the graph was validated")
-    };
-    let (size, window) = (geometry.input, &geometry.window);
-    let taps = window.kernel[0] * window.kernel[1];
-    let planes: Vec<&[i32]> = x.chunks_exact(size[0] * size[1]).collect();
-    let rows_of_group = geometry.out_channels / geometry.groups;
-    let channels = geometry.in_channels / geometry.groups;
-    let rows = layer.weights.chunks_exact(channels * taps).zip(&layer.bias);
-    let channel = |(o, (weights, &bias)): (usize, (&[i32], &i32))| {
-        let mut out = vec![i64::from(bias); output[0] * output[1]];
-        let inputs = &planes[o / rows_of_group * channels..][..channels];
-        if let ([1, 1], 1) = (size, taps) {
-            let products = weights.iter().zip(inputs);
-            let sum: i64 = products.map(|(&w, x)| i64::from(w) * i64::from(x[0])).sum();
-            out[0] += sum;
-            return out;
-        }
-        for (weights, plane) in weights.chunks_exact(taps).zip(inputs) {
-            for (tap, &weight) in weights.iter().enumerate() {
-                add_tap(
-                    window,
-                    tap,
-                    (plane, size),
-                    (&mut out, output),
-                    weight.into(),
-                );
-            }
-        }
-        out
-    };
-    rows.enumerate().flat_map(channel).collect()
+    let narrow: Option<Vec<i16>> = x.iter().map(|&x| x.try_into().ok()).collect();
+    match narrow {
+        Some(x) => convolution(layer, &x, |weights, x| {
+            // Words that compilers have instructions for. Partial sums may wrap: the whole is in its
+            // proven range, of 32 bits.
+            let products = weights.iter().zip(x);
+            let product = |(&w, &x): (&i16, &i16)| i32::from(w) * i32::from(x);
+            products.map(product).fold(0, i32::wrapping_add).into()
+        }),
+        None => convolution(layer, x, |weights, x| {
+            let products = weights.iter().zip(x);
+            let product = |(&w, &x): (&i16, &i32)| i64::from(w) * i64::from(x);
+            products.map(product).sum()
+        }),
+    }
 }
 
-/// Adds `weight` times what a tap of the window reads to a plane of outputs.
-fn add_tap(
-    window: &Window,
-    tap: usize,
-    (plane, size): (&[i32], [usize; 2]),
-    (out, output): (&mut [i64], [usize; 2]),
-    weight: i64,
-) {
-    let tap = [tap / window.kernel[1], tap % window.kernel[1]];
-    let [rows, columns] =
-        [0, 1].map(|axis| window.reading(axis, tap[axis], size[axis], output[axis]));
-    if columns.is_empty() {
-        return;
-    }
-    let first = window.index(1, columns.start, tap[1]);
-    for y in rows {
-        let read = &plane[window.index(0, y, tap[0]) * size[1] + first..];
-        let written = &mut out[y * output[1]..][..output[1]][columns.clone()];
-        match window.stride[1] {
-            1 => written
-                .iter_mut()
-                .zip(read)
-                .for_each(|(sum, &x)| *sum += weight * i64::from(x)),
-            stride => written
-                .iter_mut()
-                .zip(read.iter().step_by(stride))
-                .for_each(|(sum, &x)| *sum += weight * i64::from(x)),
+/// A convolution of words by `dot`. Positions come in rows of one patch each, so that each patch is
+/// gathered once for all channels of its group.
+fn convolution<T: Copy + Default>(
+    layer: &Linear,
+    x: &[T],
+    dot: impl Fn(&[i16], &[T]) -> i64,
+) -> Vec<i64> {
+    let geometry = &layer.geometry;
+    let Ok([height, width]) = geometry.output() else {
+        unreachable!("the graph was validated")
+    };
+    // They have 16 bits, which the graph's validation has checked.
+    let weights: Vec<i16> = layer.weights.iter().map(|&weight| weight as i16).collect();
+    let (positions, row) = (height * width, geometry.row_len());
+    let rows_of_group = geometry.out_channels / geometry.groups;
+    let mut out = vec![0; geometry.out_channels * positions];
+    let mut patch = vec![T::default(); row];
+    for group in 0..geometry.groups {
+        for position in 0..positions {
+            let at = [position / width, position % width];
+            layout::patch(geometry, group, at, x, &mut patch);
+            for o in group * rows_of_group..(group + 1) * rows_of_group {
+                let sum = dot(&weights[o * row..][..row], &patch);
+                out[o * positions + position] = i64::from(layer.bias[o]) + sum;
+            }
         }
     }
+    out
 }
 
 fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {

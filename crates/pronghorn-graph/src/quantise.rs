@@ -68,6 +68,9 @@ pub struct QuantiseOptions {
     /// Bits, sign included, of a value that would overflow in a `Square`, a `LeakyRelu`, an
     /// addition, a concatenation or a pooling, and has to be rounded before it; 2 to 24.
     pub wide_bits: u32,
+    /// Bits, sign included, that sums and means of values take at most before these are rounded; 8
+    /// to 32.
+    pub most_bits: u32,
     /// Bits of the model's input where no layer of weights reads it; 2 to 24.
     pub plain_input_bits: u32,
     /// Requantising costs more than precision, as in garbled circuits: a value that layers read is
@@ -81,6 +84,7 @@ impl Default for QuantiseOptions {
         Self {
             margin: 1.0,
             wide_bits: 16,
+            most_bits: 32,
             plain_input_bits: 8,
             costly_requantisation: false,
         }
@@ -195,25 +199,25 @@ pub fn quantise(
 }
 
 /// The same with biases corrected for what rounding does on average to `images`, which the float
-/// network takes to layers with channels of these `means` ([`float::channel_means`]). Beside it the
-/// results' integers on these images, where biases are corrected.
+/// network takes to layers with channels of these `means` ([`float::Reference`]). Biases
+/// stay as they are where that would leave 32 bits.
 ///
 /// # Errors
 /// As those of [`quantise`], or the images have no place in the graph.
 ///
-/// [`float::channel_means`]: crate::float::channel_means
+/// [`float::Reference`]: crate::float::Reference
 pub fn quantise_corrected(
     graph: &Graph,
     profile: &Profile,
     chooser: &dyn PrecisionChooser,
     options: &QuantiseOptions,
     (images, means): (&[f32], &[Vec<f64>]),
-) -> Result<(FixedGraph, Option<Vec<i32>>), QuantiseError> {
+) -> Result<FixedGraph, QuantiseError> {
     let mut scaled = scaled(graph, profile, chooser, options)?;
     let (integers, _) = oracle::quantise_input(scaled.graph.input(), images)?;
-    let results = bias::correct(&mut scaled, means, &integers);
+    bias::correct(&mut scaled, means, &integers);
     scaled.graph.validate()?;
-    Ok((scaled.graph, results))
+    Ok(scaled.graph)
 }
 
 fn scaled(
@@ -236,6 +240,7 @@ fn check_options(options: &QuantiseOptions) -> Result<(), QuantiseError> {
         margin,
         wide_bits,
         plain_input_bits,
+        most_bits,
         costly_requantisation: _,
     } = *options;
     if !(1.0..=1e6).contains(&margin) {
@@ -246,16 +251,17 @@ fn check_options(options: &QuantiseOptions) -> Result<(), QuantiseError> {
             expected: "from 1 to 1e6",
         });
     }
-    for (field, bits) in [
-        ("wide_bits", wide_bits),
-        ("plain_input_bits", plain_input_bits),
+    for (field, bits, range, expected) in [
+        ("wide_bits", wide_bits, 2..=24, "from 2 to 24"),
+        ("plain_input_bits", plain_input_bits, 2..=24, "from 2 to 24"),
+        ("most_bits", most_bits, 8..=32, "from 8 to 32"),
     ] {
-        if !(2..=24).contains(&bits) {
+        if !range.contains(&bits) {
             let found = bits.to_string();
             return Err(QuantiseError::Option {
                 field,
                 found,
-                expected: "from 2 to 24",
+                expected,
             });
         }
     }

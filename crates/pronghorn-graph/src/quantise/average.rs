@@ -22,12 +22,13 @@ impl Builder<'_> {
         let counts = self.counts(window, count_padding, input);
         let wide = self.options.wide_bits;
         let mut first_error = None;
+        let narrowest = wide / 4;
         for bits in [
             None,
             Some(wide),
             Some(wide * 3 / 4),
             Some(wide / 2),
-            Some(wide / 4),
+            Some(narrowest),
         ] {
             let value = match bits {
                 None => self.place[input],
@@ -40,6 +41,10 @@ impl Builder<'_> {
                     multipliers,
                 });
                 let fraction = self.nodes[value].value.fraction_bits + shift;
+                let last = bits == Some(narrowest) && factor_bits == *AVERAGE_BITS.start();
+                if !last && !self.has_room(self.bounds(&op, &[value])?) {
+                    continue;
+                }
                 match self.push(op, vec![value], fraction) {
                     Err(error @ QuantiseError::Overflow { .. }) => {
                         first_error.get_or_insert(error);

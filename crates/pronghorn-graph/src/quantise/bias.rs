@@ -18,28 +18,29 @@ use crate::{
 /// Images of one value.
 type Images = Vec<Vec<i32>>;
 
+/// Biases of layers, by node.
+type Biases = Vec<(usize, Vec<i32>)>;
+
 /// Corrects the biases of `scaled` so that on the images in `inputs` (integers of its input) the
-/// means of channels are `means`, by node of the float graph. The results' integers on these images;
-/// `None`, and the graph as it was, where a corrected bias leaves 32 bits.
-pub(super) fn correct(scaled: &mut Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Vec<i32>> {
-    let corrected = corrected(scaled, means, inputs)?;
+/// means of channels are `means`, by node of the float graph. Where a value would leave 32 bits,
+/// nothing changes.
+pub(super) fn correct(scaled: &mut Scaled, means: &[Vec<f64>], inputs: &[i32]) {
+    let Some(biases) = corrected(scaled, means, inputs) else {
+        return;
+    };
     let mut graph = scaled.graph.clone();
-    for (index, bias) in corrected.biases {
+    for (index, bias) in biases {
         if let FixedOp::Linear(linear) = &mut graph.nodes[index].op {
             linear.bias = bias;
         }
     }
-    derive_ranges(&mut graph)?;
-    scaled.graph = graph;
-    Some(corrected.results)
+    if derive_ranges(&mut graph).is_some() {
+        scaled.graph = graph;
+    }
 }
 
-struct Corrected {
-    biases: Vec<(usize, Vec<i32>)>,
-    results: Vec<i32>,
-}
-
-fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Corrected> {
+/// All biases, corrected; `None` where one leaves 32 bits.
+fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Biases> {
     let graph = &scaled.graph;
     let evaluator = Evaluator::new(graph);
     let mut layers = scaled.layers.iter();
@@ -82,8 +83,7 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Corr
             values[read] = Vec::new();
         }
     }
-    let results = values.swap_remove(graph.output).concat();
-    Some(Corrected { biases, results })
+    Some(biases)
 }
 
 /// What each channel's bias lacks.

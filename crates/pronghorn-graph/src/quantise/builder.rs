@@ -371,9 +371,9 @@ impl<'a> Builder<'a> {
     fn widening(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
         let op = FixedOp::Activation(op);
         let direct = self.place[input];
-        let value = match self.bounds(&op, &[direct])?.fit() {
-            Some(_) => direct,
-            None => self.rounded(input, self.options.wide_bits)?,
+        let value = match self.has_room(self.bounds(&op, &[direct])?) {
+            true => direct,
+            false => self.rounded(input, self.options.wide_bits)?,
         };
         let fraction = self.nodes[value].value.fraction_bits;
         let fraction = match &op {
@@ -407,7 +407,7 @@ impl<'a> Builder<'a> {
     ) -> Result<usize, QuantiseError> {
         let direct: Vec<usize> = inputs.iter().map(|&input| self.place[input]).collect();
         if let Some((op, fraction)) = self.shifts(&direct, &op)
-            && self.bounds(&op, &direct)?.fit().is_some()
+            && self.has_room(self.bounds(&op, &direct)?)
         {
             return self.push(op, direct, fraction);
         }
@@ -431,6 +431,12 @@ impl<'a> Builder<'a> {
             ))
         })?;
         self.push(op, rounded, fraction)
+    }
+
+    /// Whether a value of this range needs no rounding before.
+    pub(super) fn has_room(&self, range: Interval) -> bool {
+        let half = 1i64 << (self.options.most_bits - 1);
+        range.low >= -half && range.high < half
     }
 
     /// The operator with the shifts that bring `values` to the finest scale among them, and that
@@ -575,7 +581,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The range of an operator that makes the current float node's value.
-    fn bounds(&self, op: &FixedOp, inputs: &[usize]) -> Result<Interval, QuantiseError> {
+    pub(super) fn bounds(&self, op: &FixedOp, inputs: &[usize]) -> Result<Interval, QuantiseError> {
         self.bounds_as(op, inputs, &self.graph.nodes[self.current].shape)
     }
 

@@ -8,7 +8,7 @@ use pronghorn_graph::{
     polynomial::PolyGraph,
 };
 
-use super::encrypted::evaluate;
+use super::{encrypted::evaluate, fidelity::Fidelity};
 use crate::{checked::CheckedPlan, steps::encrypted::Program};
 
 /// A plan and the server's secrets; no Debug, it holds the weights.
@@ -20,8 +20,8 @@ pub struct Built {
     pub weights: Vec<Weights>,
     /// The whole network, for the oracle. The server's secret.
     pub computation: Arc<dyn Computation>,
-    /// Relative rms error of the fixed-point result on the samples.
-    pub result_error: f64,
+    /// How close results come to those of the float network.
+    pub fidelity: Fidelity,
 }
 
 /// The server's half of a step; no Debug.

@@ -9,7 +9,8 @@ use pronghorn_graph::{
 };
 
 use super::{
-    BuildError, BuildOptions, Built, Encrypted, Method, Source, Weights, judge, relative_error,
+    BuildError, BuildOptions, Built, Encrypted, Method, Source, Weights,
+    fidelity::Fidelity,
     schedule::{self, HEADROOM, Schedule},
 };
 use crate::{
@@ -40,7 +41,7 @@ pub(super) fn build(
 ) -> Result<Built, BuildError> {
     let aim = options.error.unwrap_or(method.aim);
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
-    let (graph, result_error) = precise_enough(source, WEIGHT_SHARE * aim, options)?;
+    let (graph, fidelity) = precise_enough(source, aim, options)?;
     let schedule = schedule::schedule(&graph, &samples, NOISE_SHARE * aim, options.passes);
     let schedule = schedule.ok_or_else(|| BuildError::TooDeep {
         products: schedule::products(&graph),
@@ -64,7 +65,7 @@ pub(super) fn build(
     }
     let plan = plan(&graph, encrypted);
     let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
-    judge(&plan.finish, options, result_error)?;
+    fidelity.judge()?;
     let network = Encrypted {
         graph,
         program: schedule.program,
@@ -73,7 +74,7 @@ pub(super) fn build(
         plan,
         weights: vec![Weights::None, Weights::Network(network.clone())],
         computation: Arc::new(network),
-        result_error,
+        fidelity,
     })
 }
 
@@ -82,18 +83,20 @@ pub(super) fn build(
 /// before a product counts twice in the scale.
 fn precise_enough(
     source: &Source<'_>,
-    tolerance: f64,
+    aim: f64,
     options: &BuildOptions,
-) -> Result<(PolyGraph, f64), BuildError> {
+) -> Result<(PolyGraph, Fidelity), BuildError> {
+    let fits = |fidelity: &Fidelity| fidelity.error <= WEIGHT_SHARE * aim;
+    let with_bits = |bits: &[u32]| with_bits(source, bits, aim);
     let layers = source.graph.nodes.len();
     if let Some(bits) = options.weight_bits {
-        return with_bits(source, &vec![bits; layers]);
+        return with_bits(&vec![bits; layers]);
     }
     let mut bits = vec![*WEIGHT_BITS.end(); layers];
-    let mut best = with_bits(source, &bits)?;
+    let mut best = with_bits(&bits)?;
     for fewer in WEIGHT_BITS {
-        let found = with_bits(source, &vec![fewer; layers])?;
-        if found.1 <= tolerance {
+        let found = with_bits(&vec![fewer; layers])?;
+        if fits(&found.1) {
             (bits, best) = (vec![fewer; layers], found);
             break;
         }
@@ -101,8 +104,8 @@ fn precise_enough(
     for layer in 0..layers {
         while source.graph.nodes[layer].op.is_linear() && bits[layer] > *WEIGHT_BITS.start() {
             bits[layer] -= 1;
-            let found = with_bits(source, &bits)?;
-            if found.1 > tolerance {
+            let found = with_bits(&bits)?;
+            if !fits(&found.1) {
                 bits[layer] += 1;
                 break;
             }
@@ -115,16 +118,18 @@ fn precise_enough(
 /// Bits of weights that are tried.
 const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=15;
 
-/// The network with so many bits for the weights of each node, and its relative error.
-fn with_bits(source: &Source<'_>, bits: &[u32]) -> Result<(PolyGraph, f64), BuildError> {
+/// The network with so many bits for the weights of each node, and its expected error.
+fn with_bits(
+    source: &Source<'_>,
+    bits: &[u32],
+    aim: f64,
+) -> Result<(PolyGraph, Fidelity), BuildError> {
     let graph = polynomial::lower(source.graph, source.profile, bits, source.margin)?;
     let (input, result) = specs(&graph);
     let (integers, _) = oracle::quantise_input(&input, source.tested)?;
     let found = evaluate(&graph, &input, &result, &integers);
-    let images = source.tested.len() / input.len();
-    let found = oracle::finish(&graph.finish, &result, &found, images);
-    let error = relative_error(&found, source.wanted);
-    Ok((graph, error))
+    let fidelity = source.target.fidelity(&result, &found, aim);
+    Ok((graph, fidelity))
 }
 
 /// The oracle's integers for integers of the input.

@@ -53,12 +53,15 @@ pub enum BuildError {
     Refused(#[source] PlanError),
     /// The fixed-point model does not compute what the float model does.
     #[error(
-        "the fixed-point model is off by {:.0} % of the result on the samples: give samples that represent the inputs, \
-         more --weight-bits and --input-bits, or rescale weights that are tiny or huge", 100.0 * error
+        "the expected error is {error:.2}, and {aim} was aimed at: results would be of little use. Give samples that \
+         represent the inputs, or more --weight-bits and --input-bits where you chose them. To accept it: --error {error:.2} \
+         (error={error:.2})"
     )]
     Imprecise {
-        /// Relative rms error of the result.
+        /// The expected error of the best plan, see [`super::Fidelity`].
         error: f64,
+        /// What was aimed at.
+        aim: f64,
     },
     /// Not a polynomial network.
     #[error(transparent)]

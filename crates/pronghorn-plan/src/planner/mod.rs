@@ -8,6 +8,7 @@ mod clear;
 pub mod encrypted;
 mod engines;
 mod error;
+mod fidelity;
 mod fixed_point;
 mod guards;
 mod options;
@@ -19,7 +20,7 @@ pub mod schedule;
 mod shares;
 
 use pronghorn_graph::{
-    fixed::{Finish, FixedGraph, Linear},
+    fixed::{FixedGraph, Linear},
     float::{self, Profile},
     graph::{Graph, Node, Op},
     passes,
@@ -27,6 +28,8 @@ use pronghorn_graph::{
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
+use fidelity::Target;
+pub use fidelity::{Fidelity, REFUSE, WARN};
 pub use options::{BuildOptions, Engine, RESULT_ERROR, SHARES_ERROR};
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
@@ -37,14 +40,14 @@ use crate::{
     trust::{self, TrustLevel},
 };
 
-/// Above this error there is no plan: its answers would be wrong without a word.
-pub const WORST_RESULT: f64 = 0.5;
-
 /// Samples on which the planner measures the error, at most.
 const FIDELITY_IMAGES: usize = 64;
 
 /// Multiply-adds of those samples, at most.
 const FIDELITY_WORK: u64 = 2_000_000_000;
+
+/// And at least.
+const LEAST_FIDELITY: usize = 6;
 
 /// Ranges come from as many samples as take this many multiply-adds, and at least
 /// [`LEAST_SAMPLES`].
@@ -113,9 +116,10 @@ pub(crate) struct Source<'a> {
     /// Inputs to measure the error on.
     tested: &'a [f32],
     /// The float network's results on them.
-    wanted: &'a [f32],
-    /// The means of its layers' channels on them, by node.
-    means: &'a [Vec<f64>],
+    target: Target<'a>,
+    /// Inputs to correct biases on, and the means of layers' channels on them: others than those
+    /// tested, where there are enough.
+    corrected: (&'a [f32], &'a [Vec<f64>]),
 }
 
 /// Steps with their parameters, and the weights of each.
@@ -175,28 +179,28 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
     let profile = float::profile(&graph, &samples[..images * elements], images)?;
-    let tests = images.min(affordable(method.fidelity_work).clamp(4, FIDELITY_IMAGES));
-    let tested = &samples[..tests * elements];
+    let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
+    let tests = tests.min(images.div_ceil(2));
+    let (tested, others) = samples[..images * elements].split_at(tests * elements);
+    let corrected = match others.len() / elements {
+        0 => tested,
+        found => &others[..found.min(tests) * elements],
+    };
+    let reference = float::reference(&graph, tested, tests)?;
+    let means = float::reference(&graph, corrected, corrected.len() / elements)?.means;
     let source = Source {
         graph: &graph,
         profile: &profile,
         margin,
         tested,
-        wanted: &float::evaluate(&graph, tested, tests)?,
-        means: &float::channel_means(&graph, tested, tests)?,
+        target: Target {
+            wanted: &reference.results,
+            outputs: reference.results.len() / tests,
+            real: options.samples.is_some(),
+        },
+        corrected: (corrected, &means),
     };
     (method.build)(&source, &method, options)
-}
-
-/// Refuses a result that is too far off. Bits that the user named are the user's choice, and an
-/// index has no relative error.
-fn judge(finish: &[Finish], options: &BuildOptions, error: f64) -> Result<(), BuildError> {
-    let judged =
-        options.weight_bits.or(options.input_bits).is_none() && !finish.contains(&Finish::ArgMax);
-    if judged && (error.is_nan() || error > WORST_RESULT) {
-        return Err(BuildError::Imprecise { error });
-    }
-    Ok(())
 }
 
 /// Multiply-adds of one image, roughly: what bounds the planner's own time.
@@ -219,20 +223,4 @@ fn multiply_adds(graph: &Graph) -> u64 {
         _ => 0,
     };
     graph.nodes.iter().map(of).fold(0, u64::saturating_add)
-}
-
-/// Root mean square of the difference over that of what is wanted.
-pub(crate) fn relative_error(found: &[f32], wanted: &[f32]) -> f64 {
-    let square = |value: f64| value * value;
-    let error: f64 = found
-        .iter()
-        .zip(wanted)
-        .map(|(&f, &w)| square(f64::from(f) - f64::from(w)))
-        .sum();
-    let signal: f64 = wanted.iter().map(|&w| square(f64::from(w))).sum();
-    if error == 0.0 {
-        0.0
-    } else {
-        (error / signal).sqrt()
-    }
 }

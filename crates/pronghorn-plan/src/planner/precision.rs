@@ -179,6 +179,8 @@ pub struct ModulusBudget {
     pub input_bits: Option<u32>,
     /// Whether answers go to circuits, where a bit of each costs more than anything else.
     pub circuits: bool,
+    /// Bits that such answers take at most, where any precision allows it.
+    pub most_bits: u32,
 }
 
 /// Precisions the planner tries.
@@ -201,7 +203,12 @@ impl ModulusBudget {
                 let demand = demand(&candidate, input_bits);
                 let bits = demand.modulus_bits();
                 let rank = if self.circuits && bits <= MAX_U64_BITS {
-                    self.rank_in_circuits(demand.width.log2().ceil() as u32, candidate.error)
+                    let answer = demand.width.log2().ceil() as u32;
+                    match answer <= self.most_bits {
+                        true => self.rank_in_circuits(answer, candidate.error),
+                        // A last resort: the narrowest.
+                        false => (6, answer, candidate.error),
+                    }
                 } else if bits <= 31 {
                     self.rank_narrow(bits, candidate.error)
                 } else if let Some(bits) = split_bits(layer, weight_bits, input_bits) {
