@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,32 @@ def test_the_callers_model_is_not_changed() -> None:
     before = proto.SerializeToString()
     import_onnx(proto)
     assert proto.SerializeToString() == before
+
+
+def test_all_unsupported_operators_are_listed() -> None:
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Transpose", "a", "t", perm=[1, 0]),
+        node("HardSwish", "t", "b"),
+        node("Erf", "b", "c"),
+        node("HardSwish", "c", "d"),
+        helper.make_node("Gelu", ["d"], ["e"], name="fused", domain="com.microsoft"),
+        # Constants are folded, whatever makes them.
+        node("Exp", "k", "f"),
+        node("Add", "e f", "y"),
+    ]
+    proto = model(nodes, ("N", 5), {"k": floats(5)})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    error = refused(proto)
+    # The first refusal comes earlier, and keeps its own words.
+    assert error.operator == "Transpose"
+    assert error.unsupported == {
+        "HardSwish": ["node_b", "node_d"],
+        "Erf": ["node_c"],
+        "com.microsoft.Gelu": ["fused"],
+    }
+    says = "HardSwish (2 nodes, first node_b), Erf (1 node, node_c), com.microsoft.Gelu (1 node, fused)"
+    assert f"  in the whole model: 3 operators are not supported: {says}\n" in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    # One node alone is named already.
+    assert "in the whole model" not in str(refused(model([node("Tanh", "x", "y")], ("N", 5))))

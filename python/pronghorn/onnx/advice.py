@@ -17,5 +17,11 @@ ADVICE = {
     "export the float model; Pronghorn quantises it itself": "QLinearConv QLinearMatMul ConvInteger MatMulInteger "
     "QuantizeLinear",
 }
+DOMAIN_HINTS = {
+    "ai.onnx.ml": "use a linear model or a multilayer perceptron",
+    "com.microsoft": "export the model before onnxruntime optimises it",
+}
+"""The advice for operators of other domains."""
+
 HINTS = {name: advice for advice, names in ADVICE.items() for name in names.split()}
 """The advice for each ONNX operator that is likely to be met."""

@@ -20,7 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.input_shape import ShapeOption, fix_input, refuse_large
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Lowering
-from pronghorn.onnx.operators import lower
+from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
 
@@ -157,10 +157,6 @@ def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
         return b""
 
 
-OF_SHAPES = ("Shape", "Size")
-"""Operators whose results follow from shapes, which are known."""
-
-
 def _slim(proto: ModelProto) -> ModelProto:
     """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
 
@@ -198,9 +194,11 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     lowering.constants.update(initializers(proto.graph.initializer))
     used = {name for node in proto.graph.node for name in node.input} | {output}
     check_log_softmax(proto.graph.node, lowering.opset, output)
-    for node in proto.graph.node:
-        if node.domain == "ai.onnx.ml" or node.output:
+    try:
+        for node in proto.graph.node:
             lower(lowering, node, used)
+    except UnsupportedModelError as error:
+        raise error.listing(unsupported(proto.graph.node, lowering.constants)) from None
     if output not in lowering.values:
         raise UnsupportedModelError(
             f"the output {output!r} does not depend on the input", "pick another (--output NAME, output=NAME)"

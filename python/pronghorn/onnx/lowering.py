@@ -74,7 +74,7 @@ class Lowering:
 
     def _usable(self, site: Site, value: Value) -> Value:
         kind = self.finish_of(value)
-        if kind and not OPERATORS[site.node.op_type].on_result:
+        if kind and not OPERATORS[site.operator].on_result:
             problem = f"it comes after a {kind}, which is supported only at the end of a model"
             site.fail(problem, "end the model before that operator (--output NAME, output=NAME)")
         return value

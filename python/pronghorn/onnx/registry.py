@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onnx import NodeProto
+
 if TYPE_CHECKING:
     from pronghorn.onnx.lowering import Lowering, Value
     from pronghorn.onnx.site import Site
@@ -24,7 +26,12 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {}
-"""By the name of the ONNX operator; filled by `pronghorn.onnx.operators`."""
+"""By `name_of` the ONNX operator; filled by `pronghorn.onnx.operators`."""
+
+
+def name_of(node: NodeProto) -> str:
+    """The operator of a node, with its domain unless that is the standard one: `ai.onnx.ml.Scaler`."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 def operator(*names: str, on_result: bool = False) -> Callable[[Lower], Lower]:
