@@ -27,6 +27,9 @@ MAX_ELEMENTS = 1 << 28
 FINISH = ("softmax", "arg_max", "sigmoid")
 """Operators that the client computes on the result."""
 
+MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
+"""The factor and the summand of linear maps of flat values."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -220,6 +223,23 @@ class Lowering:
             "bias": None if bias is None else self.tensor(site, "bias", bias),
         }
         return self.emit(site, op, [value], (weight.shape[0],))
+
+    def linear(self, site: Site, value: Value, matrix: Array, bias: Array) -> Value:
+        """`matrix @ value + bias` of a flat value, in one layer with the linear maps that made the value."""
+        node = self.nodes[value.index]
+        kind = node["op"]["kind"]
+        if kind not in ("affine", "dense"):
+            weight, addend = (self.floats(site, array, role) for array, role in ((matrix, "weight"), (bias, "bias")))
+            return self.dense(site, value, weight, addend)
+        before = self.nodes[node["inputs"][0]]["shape"]
+        first, second = (self.tensors.get(node["op"][role]) for role in MAPS[kind])
+        if kind == "dense":
+            assert first is not None
+            product = matrix @ first.astype(np.float64)
+        else:
+            product = matrix if first is None else matrix * first.astype(np.float64)
+        added = bias if second is None else bias + matrix @ np.broadcast_to(second, value.inner).astype(np.float64)
+        return self.linear(site, Value(node["inputs"][0], (1, *before)), product, added)
 
     def clip(self, site: Site, value: Value, low: float | None, high: float | None) -> Value:
         """`min(max(value, low), high)`; bounds beyond float32 are none."""

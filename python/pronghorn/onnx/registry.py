@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pronghorn.onnx.site import Site
 
 Lower = Callable[["Lowering", "Site"], "Value"]
-"""Makes the graph's nodes of one ONNX node; the value of its first output."""
+"""Makes the graph's nodes of one ONNX node; the value of its result."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Operator:
     lower: Lower
     on_result: bool
     """Whether it may follow an operator that the client computes, such as Softmax."""
+    result: int
+    """The position of the one output that may be read."""
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -34,11 +36,11 @@ def name_of(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def operator(*names: str, on_result: bool = False) -> Callable[[Lower], Lower]:
+def operator(*names: str, on_result: bool = False, result: int = 0) -> Callable[[Lower], Lower]:
     """Registers a function for the ONNX operators `names`."""
 
     def register(lower: Lower) -> Lower:
-        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result)))
+        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, result)))
         return lower
 
     return register

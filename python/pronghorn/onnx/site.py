@@ -67,6 +67,15 @@ class Site:
             self.fail(f"attribute {name} is {value!r}", "make it a list of integers")
         return list(value)
 
+    def numbers(self, name: str) -> list[float] | None:
+        """A list of floats, finite; None where absent."""
+        value = self.attributes.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Sequence) or not all(isinstance(v, int | float) and math.isfinite(v) for v in value):
+            self.fail(f"attribute {name} is {value!r:.100}", "make it a list of finite numbers")
+        return list(value)
+
     def axis(self, axis: int, rank: int) -> int:
         """`axis` counted from the front."""
         if not -rank <= axis < rank:

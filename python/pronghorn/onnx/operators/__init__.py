@@ -20,6 +20,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     matrices,
     pooling,
     shapes,
+    tables,
 )
 from pronghorn.onnx.registry import OPERATORS, name_of
 from pronghorn.onnx.site import Site, name_of_node
@@ -46,12 +47,14 @@ def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
         others = f"replace it by one of {', '.join(sorted(OPERATORS))}"
         hint = HINTS.get(site.operator) or DOMAIN_HINTS.get(node.domain, others)
         site.fail("this operator is not supported", f"{hint}, {CUT}")
-    extra = [name for name in node.output[1:] if name and name in used]
+    result = node.output[operator.result] if operator.result < len(node.output) else ""
+    extra = [name for name in node.output if name != result and name in used]
     if extra:
-        site.fail(f"its output {extra[0]!r} is not supported, only its first", "remove what reads it")
+        advice = f"remove what reads it, or take {result!r} as output (--output NAME, output=NAME)"
+        site.fail(f"its output {extra[0]!r} is not supported, only {result!r}", advice)
     value = operator.lower(lowering, site)
-    if node.output[0] not in lowering.constants:
-        lowering.values[node.output[0]] = value
+    if result not in lowering.constants:
+        lowering.values[result] = value
 
 
 OF_SHAPES = ("Shape", "Size")
