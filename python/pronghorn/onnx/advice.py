@@ -4,6 +4,8 @@ from __future__ import annotations
 
 CUT = "or end the model before it (--output NAME, output=NAME)"
 
+FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
+
 CONTROL_FLOW = "export without data-dependent control flow"
 
 ADVICE = {
@@ -14,8 +16,7 @@ ADVICE = {
     "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
     "LpNormalization LRN",
     "upsampling is not supported; use a classifier": "ConvTranspose Resize Upsample",
-    "export the float model; Pronghorn quantises it itself": "QLinearConv QLinearMatMul ConvInteger MatMulInteger "
-    "QuantizeLinear",
+    FLOAT_MODEL: "QLinearConv QLinearMatMul ConvInteger MatMulInteger DynamicQuantizeLinear",
 }
 DOMAIN_HINTS = {
     "ai.onnx.ml": "use a linear model or a multilayer perceptron",

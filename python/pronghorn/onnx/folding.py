@@ -19,6 +19,10 @@ from pronghorn.onnx.site import Site
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 
+QUANTISED = 21
+"""The version of QuantizeLinear and DequantizeLinear, which holds for the older ones: the onnx package lacks those."""
+
+
 def is_constant(constants: Container[str], node: NodeProto) -> bool:
     """Whether all of a standard node's inputs are among `constants`, and its outputs then are constants too."""
     known = all(name in constants for name in node.input if name)
@@ -55,6 +59,8 @@ def _evaluate(node: NodeProto, feeds: dict[str, Array], opset: int) -> list[Arra
     inputs = [helper.make_value_info(name, onnx.TypeProto()) for name in feeds]
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "fold", inputs, outputs)
+    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        opset = max(opset, QUANTISED)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     with np.errstate(all="ignore"):
         return [np.asarray(result) for result in ReferenceEvaluator(model).run(None, feeds)]

@@ -217,6 +217,11 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
             lower(lowering, node, used)
     except UnsupportedModelError as error:
         raise error.listing(unsupported(nodes, lowering.constants)) from None
+    if output in lowering.quantised:
+        raise UnsupportedModelError(
+            f"the output {output!r} is quantised",
+            "take the value before its QuantizeLinear (--output NAME, output=NAME)",
+        )
     if output not in lowering.values:
         raise UnsupportedModelError(
             f"the output {output!r} does not depend on the input", "pick another (--output NAME, output=NAME)"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn.onnx.advice import FLOAT_MODEL
 from pronghorn.onnx.registry import OPERATORS
 from pronghorn.onnx.site import Shape, Site
 from pronghorn.onnx.window import Window
@@ -44,6 +45,26 @@ class Value:
         return self.shape[1:]
 
 
+@dataclass(frozen=True)
+class Quantised:
+    """What integers of a quantised value stand for: `scale * (integer - zero)`."""
+
+    scale: float
+    zero: int
+    least: int
+    most: int
+
+    @property
+    def low(self) -> float:
+        """The least number."""
+        return self.scale * (self.least - self.zero)
+
+    @property
+    def high(self) -> float:
+        """The largest number."""
+        return self.scale * (self.most - self.zero)
+
+
 @dataclass
 class Lowering:
     """The graph while it is built."""
@@ -53,6 +74,8 @@ class Lowering:
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)
+    quantised: dict[str, Quantised] = field(default_factory=dict)
+    """The results of QuantizeLinear, whose values are kept as the numbers that the integers stand for."""
 
     def start(self, name: str, shape: Shape) -> None:
         """Makes the input; `shape` has the batch first."""
@@ -73,6 +96,8 @@ class Lowering:
         if name not in self.values:
             problem = f"its input {position} ({name or 'absent'}) is a constant, not a value"
             site.fail(problem, "swap its inputs, or fold the constant into the weights")
+        if name in self.quantised and site.operator != "DequantizeLinear":
+            site.fail(f"its input {name!r} is quantised", f"put a DequantizeLinear before it, or {FLOAT_MODEL}")
         return self._usable(site, self.values[name])
 
     def _usable(self, site: Site, value: Value) -> Value:

@@ -19,6 +19,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     finish,
     matrices,
     pooling,
+    quantised,
     shapes,
     tables,
 )
