@@ -149,6 +149,10 @@ ELEMENTWISE = {
     "relu": node("Relu", "x", "y"),
     "leaky": node("LeakyRelu", "x", "y", alpha=0.2),
     "leaky_default": node("LeakyRelu", "x", "y"),
+    "leaky_negative": node("LeakyRelu", "x", "y", alpha=-0.5),
+    "abs": node("Abs", "x", "y"),
+    "hard_sigmoid": node("HardSigmoid", "x", "y"),
+    "hard_sigmoid_keras": node("HardSigmoid", "x", "y", alpha=1 / 6, beta=0.4),
     "neg": node("Neg", "x", "y"),
     "square": node("Mul", "x x", "y"),
     "double": node("Add", "x x", "y"),
@@ -171,8 +175,12 @@ def test_prelu() -> None:
     for slope in (np.float32([0.25]), np.full((3, 1, 1), 0.1, np.float32)):
         imported = check(model([node("PRelu", "x s", "y")], (1, 3, 4, 4), {"s": slope}))
         assert kinds(imported) == ["input", "leaky_relu"]
-    with pytest.raises(UnsupportedModelError, match="different slopes"):
-        import_onnx(model([node("PRelu", "x s", "y")], (1, 2, 4, 4), {"s": np.float32([[[1]], [[2]]])}))
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 3, 1, 1), (4,), (3, 5, 4)])
+def test_prelu_with_many_slopes(shape: tuple[int, ...]) -> None:
+    imported = check(model([node("PRelu", "x s", "y")], (1, 3, 5, 4), {"s": floats(*shape)}))
+    assert "leaky_relu" not in kinds(imported)
 
 
 @pytest.mark.parametrize(

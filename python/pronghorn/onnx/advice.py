@@ -10,7 +10,7 @@ CONTROL_FLOW = "export without data-dependent control flow"
 
 ADVICE = {
     "train it with Relu, LeakyRelu or Clip in its place": "Tanh Elu Selu Celu Gelu Erf Exp Log Sqrt Softplus Softsign "
-    "Mish HardSigmoid HardSwish Swish ThresholdedRelu Abs",
+    "Mish HardSwish Swish ThresholdedRelu",
     "recurrent networks are not supported; use convolutions": "LSTM GRU RNN",
     CONTROL_FLOW: "If Loop Scan",
     "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
