@@ -275,6 +275,46 @@ def test_computed_shapes() -> None:
     assert imported.output_shape == (12,)
 
 
+def test_channels_last_examples_of_pytorch() -> None:
+    """Its exporter's mean over an image of fixed batch 1, whose strides as_strided restores."""
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[2, 3]),
+        node("Reshape", "m all", "f"),
+        node("Gather", "f strided", "g"),
+        node("Reshape", "g flat", "h"),
+        node("Gemm", "h w", "y"),
+    ]
+    constants = {
+        "all": np.array([-1]),
+        "strided": np.arange(6).reshape(1, 6, 1, 1),
+        "flat": np.array([1, 6]),
+        "w": floats(6, 3),
+    }
+    imported = check(model(nodes, (1, 6, 4, 5), constants))
+    assert "dense" in kinds(imported)
+    with pytest.raises(UnsupportedModelError, match="not the batch"):
+        import_onnx(model(nodes, ("N", 6, 4, 5), constants))
+
+
+@pytest.mark.parametrize(
+    ("there", "back"), [([1, 0, 2, 3], [1, 0, 2, 3]), ([1, 2, 0, 3], [2, 3, 0, 1]), ([3, 2, 1, 0], [3, 1, 0, 2])]
+)
+def test_a_fixed_batch_of_one_may_move(there: list[int], back: list[int]) -> None:
+    nodes = [node("Transpose", "x", "t", perm=there), node("Transpose", "t", "u", perm=back), node("Relu", "u", "y")]
+    check(model(nodes, (1, 3, 4, 5)))
+
+
+def test_a_fixed_batch_of_one_may_go() -> None:
+    axes = {"first": np.array([0])}
+    nodes = [node("Squeeze", "x", "s"), node("Transpose", "s", "t"), node("Unsqueeze", "t first", "u")]
+    check(model([*nodes, node("Relu", "u", "y")], (1, 3, 1, 4), axes))
+    # The result may be without it.
+    imported = check(model([node("Relu", "x", "h"), node("Squeeze", "h first", "y")], (1, 3, 4), axes))
+    assert imported.output_shape == (3, 4)
+    imported = check(model([node("Sigmoid", "x", "h"), node("Squeeze", "h", "y")], (1, 1)))
+    assert imported.output_shape == ()
+
+
 def test_channel_shuffle() -> None:
     nodes = [
         node("Reshape", "x a", "h"),

@@ -73,7 +73,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
     reference = _reference(proto, source)
-    lowering = Lowering(opset, {})
+    lowering = Lowering(opset, {}, one_image=source.type.tensor_type.shape.dim[0].dim_value == 1)
     lowering.start(source.name, sizes)
     _lower(_slim(proto), lowering, output_name)
     result = lowering.values[output_name]

@@ -34,15 +34,24 @@ MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 
 @dataclass(frozen=True)
 class Value:
-    """A value computed from the input: its number in the graph, and its ONNX shape, batch first."""
+    """A value computed from the input: its number in the graph, and its ONNX shape.
+
+    A shape has the batch first, 1. Where the model fixes it at 1, a reshape may drop or move it: then
+    the shape begins with another number, and is the graph's.
+    """
 
     index: int
     shape: Shape
 
     @property
+    def batched(self) -> bool:
+        """Whether the batch is the first dimension."""
+        return self.shape[:1] == (1,)
+
+    @property
     def inner(self) -> Shape:
-        """The shape without the batch dimension."""
-        return self.shape[1:]
+        """The shape in the graph, without the batch dimension."""
+        return self.shape[1:] if self.batched else self.shape
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class Lowering:
 
     opset: int
     constants: dict[str, Array]
+    one_image: bool = False
+    """Whether the model fixes the batch at 1."""
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)
@@ -101,6 +112,9 @@ class Lowering:
         return self._usable(site, self.values[name])
 
     def _usable(self, site: Site, value: Value) -> Value:
+        if not value.batched and not OPERATORS[site.operator].unbatched:
+            problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
+            site.fail(problem, "keep the batch first: export with a free batch size")
         kind = self.finish_of(value)
         if kind and not OPERATORS[site.operator].on_result:
             problem = f"it comes after a {kind}, which is supported only at the end of a model"
@@ -191,14 +205,15 @@ class Lowering:
         return value if inner == value.inner else self.emit(site, {"kind": "reshape"}, [value], inner)
 
     def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
-        """As `reshape`, to a shape with the batch first."""
-        if not shape or shape[0] != 1:
+        """As `reshape`, to an ONNX shape."""
+        found = Value(value.index, tuple(shape))
+        if not found.batched and not self.one_image:
             problem = f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
             site.fail(problem, "keep the batch as first dimension: export with a batch of 1 or a free batch size")
         if math.prod(shape) != math.prod(value.shape):
             problem = f"it makes shape {list(shape)} of {list(value.shape)}, which has other elements"
             site.fail(problem, "export with a batch of 1 or a free batch size, and a fixed input shape")
-        return self.reshape(site, value, shape[1:])
+        return Value(self.reshape(site, value, found.inner).index, found.shape)
 
     def transpose(self, site: Site, value: Value, permutation: Sequence[int]) -> Value:
         """Output dimension d is input dimension `permutation[d]`, batch not counted."""

@@ -23,6 +23,8 @@ class Operator:
     lower: Lower
     on_result: bool
     """Whether it may follow an operator that the client computes, such as Softmax."""
+    unbatched: bool
+    """Whether it takes values whose batch, fixed at 1, a reshape has dropped."""
     result: int
     """The position of the one output that may be read."""
 
@@ -36,11 +38,13 @@ def name_of(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def operator(*names: str, on_result: bool = False, result: int = 0) -> Callable[[Lower], Lower]:
+def operator(
+    *names: str, on_result: bool = False, unbatched: bool = False, result: int = 0
+) -> Callable[[Lower], Lower]:
     """Registers a function for the ONNX operators `names`."""
 
     def register(lower: Lower) -> Lower:
-        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, result)))
+        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, unbatched, result)))
         return lower
 
     return register

@@ -15,12 +15,12 @@ from pronghorn.onnx.site import Site
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
-@operator("Identity", on_result=True)
+@operator("Identity", on_result=True, unbatched=True)
 def _identity(lowering: Lowering, site: Site) -> Value:
     return lowering.value(site)
 
 
-@operator("Dropout", on_result=True)
+@operator("Dropout", on_result=True, unbatched=True)
 def _dropout(lowering: Lowering, site: Site) -> Value:
     training = lowering.constant(site, 2)
     if training is not None and training.any():
@@ -28,7 +28,7 @@ def _dropout(lowering: Lowering, site: Site) -> Value:
     return lowering.value(site)
 
 
-@operator("Cast", on_result=True)
+@operator("Cast", on_result=True, unbatched=True)
 def _cast(lowering: Lowering, site: Site) -> Value:
     value, to = lowering.value(site), site.integer("to", 0)
     if to not in FLOAT_TYPES and lowering.finish_of(value) != "arg_max":
@@ -37,7 +37,7 @@ def _cast(lowering: Lowering, site: Site) -> Value:
     return value
 
 
-@operator("Flatten", on_result=True)
+@operator("Flatten", on_result=True, unbatched=True)
 def _flatten(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
@@ -48,7 +48,7 @@ def _flatten(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, value, (math.prod(value.shape[:axis]), math.prod(value.shape[axis:])))
 
 
-@operator("Reshape", on_result=True)
+@operator("Reshape", on_result=True, unbatched=True)
 def _reshape(lowering: Lowering, site: Site) -> Value:
     value, target = lowering.value(site), lowering.constant(site, 1)
     if target is None:
@@ -65,18 +65,19 @@ def _reshape(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, value, shape)
 
 
-@operator("Squeeze", on_result=True)
+@operator("Squeeze", on_result=True, unbatched=True)
 def _squeeze(lowering: Lowering, site: Site) -> Value:
     value, axes = lowering.value(site), lowering.axes(site, since=13)
     rank = len(value.shape)
-    # Without axes every dimension of size 1 goes; the batch is free in use, so it stays.
-    found = [axis for axis in range(1, rank) if value.shape[axis] == 1] if axes is None else site.axes(axes, rank)
+    # Without axes every dimension of size 1 goes; a batch that is free in use stays.
+    first = 0 if lowering.one_image else 1
+    found = [axis for axis in range(first, rank) if value.shape[axis] == 1] if axes is None else site.axes(axes, rank)
     if any(value.shape[axis] != 1 for axis in found):
         site.fail(f"axes {found} are not all of size 1", "correct the axes")
     return lowering.reshape_onnx(site, value, [s for axis, s in enumerate(value.shape) if axis not in found])
 
 
-@operator("Unsqueeze", on_result=True)
+@operator("Unsqueeze", on_result=True, unbatched=True)
 def _unsqueeze(lowering: Lowering, site: Site) -> Value:
     value, axes = lowering.value(site), lowering.axes(site, since=13)
     if axes is None:
@@ -88,7 +89,7 @@ def _unsqueeze(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, value, shape)
 
 
-@operator("Shape", "Size", on_result=True)
+@operator("Shape", "Size", on_result=True, unbatched=True)
 def _shape(lowering: Lowering, site: Site) -> Value:
     """Becomes a constant: the caller finds it there."""
     value = lowering.value(site)
@@ -98,16 +99,28 @@ def _shape(lowering: Lowering, site: Site) -> Value:
     return value
 
 
-@operator("Transpose")
+@operator("Transpose", unbatched=True)
 def _transpose(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
     permutation = site.integers("perm") or list(range(rank))[::-1]
     if sorted(permutation) != list(range(rank)):
         site.fail(f"perm {permutation} is no permutation of {rank} dimensions", "repair the model")
-    if permutation[0] != 0:
+    if permutation[0] != 0 and not lowering.one_image:
         site.fail(f"perm {permutation} moves the first dimension, the batch", "keep the batch first")
-    return lowering.transpose(site, value, [axis - 1 for axis in permutation[1:]])
+    first = int(value.batched)
+    moved = lowering.transpose(site, value, [axis - first for axis in permutation if axis >= first])
+    return lowering.reshape_onnx(site, moved, [value.shape[axis] for axis in permutation])
+
+
+@operator("Gather", unbatched=True)
+def _gather(lowering: Lowering, site: Site) -> Value:
+    """All of a dimension in its order: PyTorch's as_strided, where the example input was channels-last."""
+    value, indices = lowering.value(site), lowering.constant(site, 1)
+    axis = site.axis(site.integer("axis", 0), len(value.shape))
+    if indices is None or not np.array_equal(indices.reshape(-1), np.arange(value.shape[axis])):
+        site.fail("it chooses or moves parts of a value", f"only indices of all parts in order are supported, {CUT}")
+    return lowering.reshape_onnx(site, value, [*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :]])
 
 
 @operator("Pad")
