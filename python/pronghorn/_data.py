@@ -40,7 +40,8 @@ class Preprocessing:
     `(value / scale - mean) / std`."""
 
     scale: float | None = None
-    """Divisor; where not given, 255 for bytes, 1 for floats, and an error for other integers."""
+    """Divisor; where not given, `byte_scale` for bytes, 1 for floats, and an error for other integers
+    unless `byte_scale` is 1."""
     mean: Sequence[float] | None = None
     """One for all, or one a channel."""
     std: Sequence[float] | None = None
@@ -48,11 +49,12 @@ class Preprocessing:
     """Stretch pictures of another size."""
     short_side: int | None = None
     """Scale pictures until their shorter side has this many pixels, and keep the middle."""
+    byte_scale: float = 255.0
+    """Divisor of bytes; 1 where the model takes them as they are."""
 
     def byte_range(self) -> Range:
-        """Where bytes end up, scaled to 0..1 where no other scale is given: the widest over all
-        channels."""
-        scale = 255.0 if self.scale is None else self.scale
+        """Where bytes end up: the widest over all channels."""
+        scale = self.byte_scale if self.scale is None else self.scale
         means = np.asarray([0.0] if self.mean is None else self.mean, np.float64)
         stds = np.asarray([1.0] if self.std is None else self.std, np.float64)
         self._check_divisors()
@@ -62,7 +64,7 @@ class Preprocessing:
     def apply(self, array: Array, shape: Shape) -> Floats:
         """Values of images `(images, *shape)` as the model takes them."""
         self._check_divisors()
-        scale = self.scale if self.scale is not None else 255.0 if array.dtype == np.uint8 else 1.0
+        scale = self.scale if self.scale is not None else self.byte_scale if array.dtype == np.uint8 else 1.0
         values = array.astype(np.float32) / np.float32(scale)
         if self.mean is not None:
             values -= _per_channel("--mean", self.mean, shape)
@@ -112,7 +114,7 @@ class Loaded(NamedTuple):
     """`(images, *shape)`, preprocessed."""
     labels: Array | None
     were_bytes: bool
-    """Whether the file has bytes, which were divided by 255 where no other scale was given."""
+    """Whether the file has bytes."""
     titles: list[str]
     """What to call each image."""
 
@@ -140,7 +142,7 @@ def load_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> Loade
     except ValueError:
         wanted = ", ".join(map(str, ("images", *shape)))
         raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
-    if preprocessing.scale is None:
+    if preprocessing.scale is None and preprocessing.byte_scale != 1:
         _refuse_unscaled(path, raw)
     images = preprocessing.apply(arranged, shape)
     return Loaded(images, labels, raw.dtype == np.uint8, _titles(path, len(images)))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._data import read_labels
-from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part
+from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part, takes_bytes
 from pronghorn.cli.console import warn
 from pronghorn.cli.options import Preparation
 from pronghorn.errors import InputError
@@ -71,7 +71,7 @@ def check_range(images: npt.NDArray[np.float32], expected: Range, preparation: P
             f"{outside}\n  what to do: give --scale, --mean and --std as the model's owner does, such as --scale 255 "
             "where the model takes 0..1; --scale 1 sends the values as they are"
         )
-    low, high = preparation.values().byte_range()
+    low, high = preparation.values(takes_bytes(expected)).byte_range()
     narrow = were_bytes and high - low < NARROW * (expected[1] - expected[0])
     problem = (
         f"bytes become {low:.4g} to {high:.4g}, but the server's plan is for {expected[0]:.4g} to {expected[1]:.4g}"

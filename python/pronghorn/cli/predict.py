@@ -14,6 +14,7 @@ import typer
 
 import pronghorn
 from pronghorn import _trust
+from pronghorn._inputs import takes_bytes
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
@@ -165,7 +166,8 @@ def predict(
 
 def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Batch:
     """The images of all files, as far as they are wanted, checked against the server's plan."""
-    loaded = [preparation.load(path, client.input_shape) for path in paths]
+    as_they_are = takes_bytes(client.input_range)
+    loaded = [preparation.load(path, client.input_shape, as_they_are) for path in paths]
     images = np.concatenate([each.images for each in loaded])
     total, images = len(images), images[: wanted.limit]
     check_range(images, client.input_range, preparation, any(each.were_bytes for each in loaded))

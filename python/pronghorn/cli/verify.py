@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from pronghorn._data import Loaded
 from pronghorn._model import Model
 from pronghorn._outputs import kind_of
 from pronghorn.cli.inputs import classes_only, labels_of
@@ -76,7 +77,7 @@ def verify(
         raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
     with progress_bar() as bar:
         bar.phase("reading the model")
-        loaded = model_options.load(model, options)
+        loaded = model_options.load(model, options, preparation)
         case = _read(loaded, given, preparation, calibrate=model_options.input_range is None)
         report = case.model.verify(
             case.images,
@@ -96,9 +97,13 @@ def verify(
 def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
     """The images; `calibrate`: the model's samples are those given, or all images, whatever the
     limit."""
-    images, found, *_ = preparation.load(given.data, model.input_shape)
+
+    def load(path: Path) -> Loaded:
+        return preparation.load(path, model.input_shape, model.takes_integers)
+
+    images, found, *_ = load(given.data)
     if calibrate:
-        typical = images if given.samples is None else preparation.load(given.samples, model.input_shape).images
+        typical = images if given.samples is None else load(given.samples).images
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
     known = labels_of(given.labels, found, len(images), total)
