@@ -1,4 +1,4 @@
-"""Reading images and labels: npz, npy, IDX (MNIST's format, also gzipped), and image files."""
+"""Reading images and labels: npz, npy, IDX (MNIST's format, also gzipped), tables, and image files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._inputs import Range
+from pronghorn._tables import is_table, read_table, whole
 from pronghorn.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,18 +131,20 @@ def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
     return array.reshape(-1, *[1] * (len(shape) - 1))
 
 
-def load_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> Loaded:
-    """Images of a file, or of all pictures of a folder, and labels where it has them.
+def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None = None) -> Loaded:
+    """Images of a file, or of all pictures of a folder, and labels where it has them; `label_column`
+    of a table has them.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
-    raw, labels = read_images(path, shape, preprocessing)
+    raw, labels = read_images(path, shape, preprocessing, label_column)
     try:
         arranged = arrange(raw, shape)
     except ValueError:
         wanted = ", ".join(map(str, ("images", *shape)))
-        raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
+        found = f"{raw.shape[1]} columns" if is_table(path) else f"images of shape {list(raw.shape)}"
+        raise InputError(f"{path} has {found}; the model takes ({wanted})") from None
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
         _refuse_unscaled(path, raw)
     images = preprocessing.apply(arranged, shape)
@@ -171,8 +174,12 @@ def _refuse_unscaled(path: Path, raw: Array) -> None:
     )
 
 
-def read_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> tuple[Array, Array | None]:
+def read_images(
+    path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None = None
+) -> tuple[Array, Array | None]:
     """As they are in the file, pictures with the model's size."""
+    if is_table(path):
+        return read_table(path, label_column, math.prod(shape))
     if path.is_dir():
         pictures = _pictures(path)
         if not pictures:
@@ -190,7 +197,12 @@ def read_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> tuple
 
 
 def read_labels(path: Path) -> Array:
-    """Labels of a file."""
+    """Labels of a file; of a table, its column of labels or its only one."""
+    if is_table(path):
+        values, labels = read_table(path)
+        if labels is None and values.shape[1] != 1:
+            raise InputError(f"{path} has {values.shape[1]} columns: name the one of the labels 'labels'")
+        return whole(values[:, 0]) if labels is None else labels
     return _pick(path, _read_arrays(path), LABEL_KEYS, "labels")
 
 
@@ -219,7 +231,7 @@ def _read_arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
-        kinds = "npz, npy, IDX (also gzipped)"
+        kinds = "npz, npy, IDX (also gzipped), CSV, parquet"
         raise InputError(f"{path} cannot be read ({error}); {kinds} and image files are supported") from error
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pronghorn._data import read_labels
 from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part, takes_bytes
+from pronghorn._tables import is_table
 from pronghorn.cli.console import warn
 from pronghorn.cli.options import Preparation
 from pronghorn.errors import InputError
@@ -42,6 +43,12 @@ def labels_of(path: Path | None, found: npt.NDArray[Any] | None, images: int, to
     if len(labels) != total:
         raise InputError(f"there are {len(labels)} labels for {total} images")
     return as_labels(labels[:images], images)
+
+
+def label_column(labels: Path | None, data: list[Path]) -> str | None:
+    """The column that --labels names, where the data is a table and there is no such file."""
+    named = labels is not None and not labels.exists() and len(data) == 1 and is_table(data[0])
+    return str(labels) if named else None
 
 
 def classes_only(known: Labels | None, kind: str, path: Path | None) -> Labels | None:

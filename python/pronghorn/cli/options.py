@@ -53,7 +53,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="PATH", help="Typical images, which set the fixed point: npz, npy, IDX or a folder."
+        "--data",
+        metavar="PATH",
+        help="Typical images, which set the fixed point: npz, npy, IDX, CSV, parquet or a folder.",
     ),
 ]
 OutputsOption = Annotated[
@@ -110,9 +112,9 @@ class Preparation:
         byte_scale = 1.0 if as_they_are else 255.0
         return Preprocessing(self.scale, mean, std, self.resize, self.short_side, byte_scale)
 
-    def load(self, path: Path, shape: tuple[int, ...], as_they_are: bool) -> Loaded:
+    def load(self, path: Path, shape: tuple[int, ...], as_they_are: bool, label_column: str | None = None) -> Loaded:
         """The images of a file or folder; `as_they_are`: bytes are not divided unasked."""
-        return load_images(path, shape, self.values(as_they_are))
+        return load_images(path, shape, self.values(as_they_are), label_column)
 
     def calibrate(self, model: Model, images: npt.NDArray[np.float32]) -> Model:
         """`model` with the first images as samples."""

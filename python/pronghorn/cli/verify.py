@@ -13,7 +13,7 @@ import typer
 from pronghorn._data import Loaded
 from pronghorn._model import Model
 from pronghorn._outputs import kind_of
-from pronghorn.cli.inputs import classes_only, labels_of
+from pronghorn.cli.inputs import classes_only, label_column, labels_of
 from pronghorn.cli.options import (
     JsonOption,
     LimitOption,
@@ -33,13 +33,19 @@ class Images:
     """The images to verify on, their labels, and the samples."""
 
     data: Annotated[
-        Path, typer.Option("--data", metavar="PATH", help="Images, with labels where known: npz, npy, IDX or a folder.")
+        Path,
+        typer.Option(
+            "--data", metavar="PATH", help="Images, with labels where known: npz, npy, IDX, CSV, parquet or a folder."
+        ),
     ]
     samples: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Other images that set the fixed point, such as training images."),
     ] = None
-    labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Labels, where the data has none.")] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Labels, where the data has none; or the column of a table that has them."),
+    ] = None
     outputs: OutputsOption = None
     limit: LimitOption = None
 
@@ -99,13 +105,15 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
     limit."""
 
     def load(path: Path) -> Loaded:
-        return preparation.load(path, model.input_shape, model.takes_integers)
+        return preparation.load(path, model.input_shape, model.takes_integers, column)
+
+    column = label_column(given.labels, [given.data])
 
     images, found, *_ = load(given.data)
     if calibrate:
         typical = images if given.samples is None else load(given.samples).images
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
-    known = labels_of(given.labels, found, len(images), total)
+    known = labels_of(None if column else given.labels, found, len(images), total)
     kind = kind_of(model.finish, model.output_shape, given.outputs, known)
     return _Case(model, images, classes_only(known, kind, given.labels), kind)
