@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,6 +17,7 @@ from onnx import TensorProto
 from helpers import check, floats, model, node
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
+from pronghorn.onnx.registry import OPERATORS
 
 AXES = np.array([2, 3], np.int64)
 
@@ -469,3 +472,9 @@ def test_combinations_of_window_attributes_in_one_dimension() -> None:
     for stride, dilation, pads in itertools.product([1, 2], [1, 2], [[0, 0], [2, 1]]):
         attributes = {"strides": [stride], "dilations": [dilation], "pads": pads}
         check(model([node("Conv", "x w", "y", **attributes)], (1, 2, 8), {"w": floats(3, 2, 2)}))
+
+
+def test_the_guide_lists_every_operator() -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "guide.md").read_text().partition("## What it runs")[2]
+    missing = [name for name in OPERATORS if not re.search(rf"\b{name.rpartition('.')[2]}\b", guide)]
+    assert not missing

@@ -46,7 +46,9 @@ def classifier(rows: int, classes: int, transform: str, **attributes: Any) -> on
 @pytest.mark.parametrize("size", [1, FEATURES])
 def test_scalers_are_affine(size: int) -> None:
     scaler = ml("Scaler", "x", "y", offset=floats(size).tolist(), scale=floats(size).tolist())
-    assert kinds(check(table([scaler]))) == ["input", "affine"]
+    assert kinds(check(table([scaler]))) == ["input", "affine", "affine"]
+    with pytest.raises(UnsupportedModelError, match="does not fit"):
+        import_onnx(table([ml("Scaler", "x", "y", offset=[0.5] * 3, scale=[2.0] * size)]))
 
 
 @pytest.mark.parametrize("targets", [1, 3])
@@ -130,10 +132,10 @@ def perceptron(last: list[onnx.NodeProto], scores: int, **constants: np.ndarray)
 def test_binary_perceptrons_have_one_layer_less() -> None:
     last = [node("Sigmoid", "h", "p"), node("Sub", "one p", "q"), node("Concat", "q p", "y", axis=1)]
     imported = check(perceptron(last, 1, one=np.float32([1])))
-    expected = ["input", "affine", "dense", "affine", "relu", "dense", "affine", "dense", "softmax"]
+    expected = ["input", "affine", "affine", "dense", "affine", "relu", "dense", "affine", "dense", "softmax"]
     assert kinds(imported) == expected
     # The last layer reads the ReLU: the passes drop the two before it.
-    assert json.loads(imported.graph_json)["nodes"][7]["inputs"] == [4]
+    assert json.loads(imported.graph_json)["nodes"][8]["inputs"] == [5]
     with pytest.raises(UnsupportedModelError, match="only at the end"):
         import_onnx(perceptron(last, 1, one=np.float32([2])))
 

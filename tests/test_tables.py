@@ -73,7 +73,7 @@ def test_columns_of_labels(tmp_path: Path) -> None:
         ("1,2\n3,nan\n", "holds 'nan'"),
         ("1,2\n3\n", r"line 2 of .* has 1 cells, the first has 2"),
         ("", "is empty"),
-        ("1,2,3\n4,5,6\n", r"has 3 columns; the model takes \(images, 2\)"),
+        ("1,2,3\n4,5,6\n", "has 3 columns of numbers; the model takes 2"),
         ('"1,2\n', "columns|CSV|cells|holds"),
     ],
 )

@@ -143,8 +143,11 @@ def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
         arranged = arrange(raw, shape)
     except ValueError:
         wanted = ", ".join(map(str, ("images", *shape)))
-        found = f"{raw.shape[1]} columns" if is_table(path) else f"images of shape {list(raw.shape)}"
-        raise InputError(f"{path} has {found}; the model takes ({wanted})") from None
+        if is_table(path):
+            advice = "leave other columns out; --labels NAME names the column of labels"
+            problem = f"{path} has {raw.shape[1]} columns of numbers; the model takes {math.prod(shape)}"
+            raise InputError(f"{problem}\n  what to do: {advice}") from None
+        raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
         _refuse_unscaled(path, raw)
     images = preprocessing.apply(arranged, shape)

@@ -23,6 +23,7 @@ from pronghorn.onnx.lowering import MAX_ELEMENTS, Lowering
 from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
+from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.rewriting import rewrite
 
 SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
@@ -140,7 +141,7 @@ def _before_zip_map(nodes: Iterable[NodeProto], wanted: str) -> str:
     """The probabilities that scikit-learn's ZipMap puts into dictionaries, which no client wants."""
     makers = {name: node for node in nodes for name in node.output}
     node = makers.get(wanted)
-    return node.input[0] if node is not None and node.op_type == "ZipMap" else wanted
+    return node.input[0] if node is not None and name_of(node) == "ai.onnx.ml.ZipMap" else wanted
 
 
 def _needed(nodes: Iterable[NodeProto], wanted: str) -> list[NodeProto]:

@@ -265,10 +265,11 @@ class Lowering:
         return self.emit(site, op, [value], (weight.shape[0],))
 
     def linear(self, site: Site, value: Value, matrix: Array, bias: Array) -> Value:
-        """`matrix @ value + bias` of a flat value, in one layer with the linear maps that made the value."""
+        """`matrix @ value + bias` of a flat value, in one layer with the linear maps that made the value, but
+        where a narrow layer before it saves much."""
         node = self.nodes[value.index]
         kind = node["op"]["kind"]
-        if kind not in ("affine", "dense"):
+        if kind not in MAPS or (kind == "dense" and len(matrix) > 2 * node["shape"][0]):
             weight, addend = (self.floats(site, array, role) for array, role in ((matrix, "weight"), (bias, "bias")))
             return self.dense(site, value, weight, addend)
         before = self.nodes[node["inputs"][0]]["shape"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.registry import name_of
 
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
@@ -21,10 +22,10 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 
 
 def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
-    if node.op_type != "Concat" or len(node.input) != 2:
+    if name_of(node) != "Concat" or len(node.input) != 2:
         return None
     no, yes = (makers.get(name) for name in node.input)
-    if no is None or yes is None or (no.op_type, yes.op_type) != ("Sub", "Sigmoid") or no.input[1] != yes.output[0]:
+    if no is None or yes is None or (name_of(no), name_of(yes)) != ("Sub", "Sigmoid") or no.input[1] != yes.output[0]:
         return None
     one = constants.get(no.input[0])
     if one is None or one.size != 1 or one.item() != 1:

@@ -37,8 +37,8 @@ def _dequantize(lowering: Lowering, site: Site) -> Value:
 def _scale(lowering: Lowering, site: Site) -> Quantised:
     scale, point = lowering.required(site, 1), lowering.constant(site, 2)
     zero = np.zeros((), np.uint8) if point is None else point
-    if scale.size != 1 or zero.size != 1 or zero.dtype.kind not in "iu":
-        site.fail("a value has one scale for each channel, or no integers", f"{FLOAT_MODEL}, {CUT}")
+    if scale.size != 1 or scale.item() <= 0 or zero.size != 1 or zero.dtype.kind not in "iu":
+        site.fail("its scale or its type is not that of integers with one scale", f"{FLOAT_MODEL}, {CUT}")
     kinds = np.iinfo(zero.dtype)
     return Quantised(scale.item(), zero.item(), kinds.min, kinds.max)
 

@@ -118,7 +118,8 @@ def _gather(lowering: Lowering, site: Site) -> Value:
     """All of a dimension in its order: PyTorch's as_strided, where the example input was channels-last."""
     value, indices = lowering.value(site), lowering.constant(site, 1)
     axis = site.axis(site.integer("axis", 0), len(value.shape))
-    if indices is None or not np.array_equal(indices.reshape(-1), np.arange(value.shape[axis])):
+    whole = indices is not None and indices.size == value.shape[axis]
+    if indices is None or not whole or not np.array_equal(indices.reshape(-1), np.arange(indices.size)):
         site.fail("it chooses or moves parts of a value", f"only indices of all parts in order are supported, {CUT}")
     return lowering.reshape_onnx(site, value, [*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :]])
 

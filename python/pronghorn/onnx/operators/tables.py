@@ -9,12 +9,15 @@ from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
+MOST_COLUMNS = 4096
+"""Most columns to choose from: the choice is a matrix."""
+
 
 @operator("ai.onnx.ml.Scaler")
 def _scaler(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     offset, scale = (np.array(site.numbers(name) or [neutral]) for name, neutral in (("offset", 0.0), ("scale", 1.0)))
-    return lowering.affine(site, value, scale, -offset * scale)
+    return lowering.affine(site, lowering.affine(site, value, add=-offset), mul=scale)
 
 
 @operator("ai.onnx.ml.LinearRegressor")
@@ -28,7 +31,7 @@ def _linear_regressor(lowering: Lowering, site: Site) -> Value:
 @operator("ai.onnx.ml.LinearClassifier", result=1)
 def _linear_classifier(lowering: Lowering, site: Site) -> Value:
     value, transform = lowering.value(site), site.text("post_transform", "NONE")
-    classes = len(site.attributes.get("classlabels_ints", [])) or len(site.attributes.get("classlabels_strings", []))
+    classes = max(len(site.attributes.get(name, [])) for name in ("classlabels_ints", "classlabels_strings"))
     matrix, bias = _coefficients(site, value, len(site.numbers("intercepts") or []) or classes)
     if len(matrix) == 1 and classes == 2:
         # The standard leaves the first column open; onnxruntime gives these.
@@ -66,8 +69,10 @@ def _array_feature_extractor(lowering: Lowering, site: Site) -> Value:
     columns = value.shape[-1]
     if chosen is None or lowering.finish_of(value) or len(value.shape) != 2:
         site.fail("it chooses columns of a value that is not a row of numbers", f"choose after the model, {CUT}")
-    if chosen.dtype.kind not in "iu" or chosen.size == 0 or chosen.min() < 0 or chosen.max() >= columns:
+    if chosen.dtype.kind not in "iu" or not 0 < chosen.size <= columns or chosen.min() < 0 or chosen.max() >= columns:
         site.fail(f"it chooses columns that do not exist among {columns}", "repair the model")
+    if columns > MOST_COLUMNS:
+        site.fail(f"it chooses among {columns} columns", f"at most {MOST_COLUMNS} are supported")
     matrix = np.eye(columns)[chosen.reshape(-1)]
     return lowering.linear(site, value, matrix, np.zeros(len(matrix)))
 
