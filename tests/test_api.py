@@ -474,7 +474,7 @@ def test_inputs_of_another_scale_are_warned_of(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         takes_bytes = model(nodes, ("N", 6), {"w": floats(6, 4)}, dtype=TensorProto.UINT8)
-        loaded = pronghorn.load(takes_bytes, samples=np.full((3, 6), 200, np.uint8))
+        loaded = pronghorn.load(takes_bytes, samples=np.arange(18, dtype=np.uint8).reshape(3, 6))
         assert loaded.takes_integers
         assert planned_range(pronghorn.load(takes_bytes).plan(TRUST).to_json())[1] >= 255
     fractions = np.full((3, 6), 0.5, np.float32)
