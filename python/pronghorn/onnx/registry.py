@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pronghorn.onnx.lowering import Lowering, Value
     from pronghorn.onnx.site import Site
 
-Lower = Callable[["Lowering", "Site"], "Value"]
-"""Makes the graph's nodes of one ONNX node; the value of its first output."""
+Lower = Callable[["Lowering", "Site"], "Value | Sequence[Value]"]
+"""Makes the graph's nodes of one ONNX node; the value of its first output, or of each."""
 
 
 @dataclass(frozen=True)

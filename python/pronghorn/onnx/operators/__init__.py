@@ -9,7 +9,7 @@ from onnx import NodeProto
 
 from pronghorn.onnx.advice import CUT, HINTS
 from pronghorn.onnx.folding import fold, is_constant
-from pronghorn.onnx.lowering import Lowering
+from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
     arithmetic,
     convolution,
@@ -17,6 +17,8 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     finish,
     matrices,
     pooling,
+    resizing,
+    selections,
     shapes,
 )
 from pronghorn.onnx.registry import OPERATORS
@@ -43,12 +45,13 @@ def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
     if operator is None:
         hint = HINTS.get(node.op_type, f"replace it by one of {', '.join(sorted(OPERATORS))}")
         site.fail("this operator is not supported", f"{hint}, {CUT}")
-    extra = [name for name in node.output[1:] if name and name in used]
+    made = operator.lower(lowering, site)
+    values = [made] if isinstance(made, Value) else made
+    extra = [name for name in node.output[len(values) :] if name and name in used]
     if extra:
         site.fail(f"its output {extra[0]!r} is not supported, only its first", "remove what reads it")
-    value = operator.lower(lowering, site)
-    if node.output[0] not in lowering.constants:
-        lowering.values[node.output[0]] = value
+    outputs = zip(node.output, values, strict=False)
+    lowering.values.update((name, value) for name, value in outputs if name and name not in lowering.constants)
 
 
 def _check(lowering: Lowering, site: Site) -> None:
