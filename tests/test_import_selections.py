@@ -245,6 +245,25 @@ def test_large_results_are_refused_before_they_are_made() -> None:
         assert "elements" in refused(proto)
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        node("Conv", "x w", "h"),
+        node("Pad", "x p", "h"),
+        node("Split", "x q", "h g", axis=3),
+    ],
+)
+def test_slices_of_sizes_below_zero_are_refused(before: onnx.NodeProto) -> None:
+    """onnx would end the process."""
+    constants = integers(p=[0, 0, 0, -9, 0, 0, 0, 0], q=[-5, 10], s=[1], e=[4], a=[3]) | {"w": floats(4, 4, 9, 9)}
+    used = {"s", "e", "a", *before.input}
+    chosen = {name: array for name, array in constants.items() if name in used}
+    assert "would have shape" in refused(model([before, node("Slice", "h s e a", "y")], IMAGE, chosen))
+    nodes = [node("Slice", "x s e a", "f"), node("Pad", "f o", "k"), node("Slice", "k s e a", "y")]
+    far = integers(o=[0, 0, 0, -9, 0, 0, 0, 0], s=[1], e=[4], a=[3])
+    assert "would have shape" in refused(model(nodes, IMAGE, far))
+
+
 def shuffle_unit(source: str, number: int) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
     """A unit of ShuffleNetV2 on 8 channels: half of them through layers, then both interleaved."""
 
