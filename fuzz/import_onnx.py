@@ -33,6 +33,7 @@ def seed() -> bytes:
         "g": weights((3, 18)),
         "h": weights(3),
         "two": np.float64(2),
+        "scales": np.array([1, 1, 2, 2]),
     }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[1, 1]),
@@ -40,7 +41,16 @@ def seed() -> bytes:
         helper.make_node("LeakyRelu", ["n"], ["l"], alpha=0.1),
         helper.make_node("Clip", ["c", "", "two"], ["k"]),
         helper.make_node("Concat", ["l", "k"], ["j"], axis=1),
-        helper.make_node("AveragePool", ["j"], ["a"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        helper.make_node("Split", ["j"], ["j1", "j2"], axis=1),
+        helper.make_node("Pad", ["j2", "around"], ["d"], mode="reflect"),
+        helper.make_node("Slice", ["d", "starts", "ends"], ["e"]),
+        helper.make_node("Concat", ["j1", "e"], ["j3"], axis=1),
+        helper.make_node("Gather", ["j3", "places"], ["j4"], axis=1),
+        helper.make_node("Tile", ["j4", "times"], ["j5"]),
+        helper.make_node("SpaceToDepth", ["j5"], ["j6"], blocksize=2),
+        helper.make_node("Resize", ["j6", "", "scales"], ["j7"], mode="nearest"),
+        helper.make_node("DepthToSpace", ["j7"], ["j8"], blocksize=2),
+        helper.make_node("AveragePool", ["j8"], ["a"], kernel_shape=[4, 4], strides=[4, 4], ceil_mode=1),
         helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 3, 1]),
         helper.make_node("Shape", ["t"], ["f"]),
         helper.make_node("Gather", ["f", "zero"], ["b"], axis=0),
@@ -52,7 +62,16 @@ def seed() -> bytes:
         helper.make_node("Softmax", ["q"], ["y"], axis=1),
     ]
     tensors = [numpy_helper.from_array(np.float32(array), name) for name, array in constants.items()]
-    tensors += [numpy_helper.from_array(np.array([0]), "zero"), numpy_helper.from_array(np.array([2, 18]), "half")]
+    integers = {
+        "zero": [0],
+        "half": [2, 18],
+        "around": [0, 0, 1, -1, 0, 0, 1, 1],
+        "starts": [0, 0, 1, 0],
+        "ends": [np.iinfo(np.int64).max, 2, 7, 9],
+        "places": [3, 0],
+        "times": [1, 2, 1, 1],
+    }
+    tensors += [numpy_helper.from_array(np.array(numbers), name) for name, numbers in integers.items()]
     graph = helper.make_graph(
         nodes,
         "seed",

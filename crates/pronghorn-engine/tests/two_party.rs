@@ -4,7 +4,11 @@ mod common;
 
 use std::{convert::Infallible, sync::Arc};
 
-use common::{check, exchange, exchange_with, network, numbers, tensors};
+use common::{
+    check, exchange, exchange_with, network,
+    networks::{Middle, around, shared},
+    numbers, tensors,
+};
 use pronghorn_engine::{
     ClientModel, ClientPreparation, ClientPrepared, ClientRun, Connection, EngineError, Machine,
     ServerModel, ServerPreparation, ServerPrepared, ServerRun,
@@ -71,6 +75,17 @@ fn inputs_that_circuits_read_equal_the_oracle() {
         };
         let built = build(&graph, &options).expect("the network has a plan");
         check(&built, &numbers(32 * 3, 5), 3);
+    }
+}
+
+/// Parts of values, repeated ones too, in each engine; and no circuit is made for a part.
+#[test]
+fn taken_parts_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        let built = shared(&around(Middle::Takes), engine, None);
+        check(&built, &numbers(32 * 3, 5), 3);
+        let circuits = |step: &&Step| matches!(step.kind, StepKind::Garbled(_));
+        assert!(built.plan.steps.iter().filter(circuits).count() <= 2);
     }
 }
 

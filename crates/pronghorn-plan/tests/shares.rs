@@ -340,6 +340,7 @@ fn planned() -> Vec<Built> {
             AveragePool,
             Residual,
             Concat,
+            Takes,
         ] {
             plans.push(shared(&around(middle), engine, None));
         }

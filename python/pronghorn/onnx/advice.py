@@ -15,7 +15,7 @@ ADVICE = {
     CONTROL_FLOW: "If Loop Scan",
     "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
     "LpNormalization LRN",
-    "upsampling is not supported; use a classifier": "ConvTranspose Resize Upsample",
+    "learned upsampling is not supported; use Resize (nearest) and Conv in its place": "ConvTranspose",
     FLOAT_MODEL: "QLinearConv QLinearMatMul ConvInteger MatMulInteger DynamicQuantizeLinear",
 }
 DOMAIN_HINTS = {

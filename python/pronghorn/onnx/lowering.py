@@ -7,7 +7,7 @@ of ONNX shape `(1, 3, 32, 32)` has shape `[3, 32, 32]` in the graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,6 +157,15 @@ class Lowering:
             site.fail(f"its bound of shape {list(array.shape)} is not one number", "use one bound for all values")
         return float(array.reshape(()))
 
+    def integers(self, site: Site, position: int) -> list[int] | None:
+        """A constant input of whole numbers; None where absent."""
+        array = self.constant(site, position)
+        if array is None:
+            return None
+        if array.dtype.kind not in "iu":
+            site.fail(f"its input {site.input(position)} has type {array.dtype}", "make it integers")
+        return [int(number) for number in array.flat]
+
     def axes(self, site: Site, since: int) -> list[int] | None:
         """Axes: an attribute before opset `since`, an input from there on; None where absent."""
         if site.opset < since:
@@ -182,12 +191,16 @@ class Lowering:
     def emit(self, site: Site, op: dict[str, Any], inputs: Sequence[Value], inner: Iterable[int]) -> Value:
         """Appends a node with the result's shape, batch not counted."""
         shape = [int(size) for size in inner]
-        if any(size < 1 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
-            problem = f"its result would have shape {shape}"
-            site.fail(problem, f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all")
+        self._bounded(site, shape)
         indices = [value.index for value in inputs]
         self.nodes.append({"name": site.name, "op": op, "inputs": indices, "shape": shape})
         return Value(len(self.nodes) - 1, (1, *shape))
+
+    def _bounded(self, site: Site, shape: Sequence[int]) -> None:
+        """Refuses a value that would be empty or too large; `shape` is without the batch."""
+        if any(size < 1 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
+            problem = f"its result would have shape {list(shape)}"
+            site.fail(problem, f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all")
 
     def tensor(self, site: Site, role: str, array: Floats) -> str:
         """Stores weights under a name of their own."""
@@ -221,6 +234,16 @@ class Lowering:
             return value
         inner = [value.inner[axis] for axis in permutation]
         return self.emit(site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner)
+
+    def take(self, site: Site, value: Value, axis: int, count: int, source: Callable[[int], int]) -> Value:
+        """Place `i` of `count` along `axis`, batch not counted, is the input's place `source(i)`; no
+        node where all places stay."""
+        inner = [*value.inner[:axis], count, *value.inner[axis + 1 :]]
+        self._bounded(site, inner)
+        indices = [int(source(place)) for place in range(count)]
+        if indices == list(range(value.inner[axis])):
+            return value
+        return self.emit(site, {"kind": "take", "axis": axis, "indices": indices}, [value], inner)
 
     def affine(self, site: Site, value: Value, mul: Array | float = 1.0, add: Array | float = 0.0) -> Value:
         """`value * mul + add`, with constants broadcast as ONNX does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pronghorn.onnx.lowering import Lowering, Value
     from pronghorn.onnx.site import Site
 
-Lower = Callable[["Lowering", "Site"], "Value"]
-"""Makes the graph's nodes of one ONNX node; the value of its result."""
+Lower = Callable[["Lowering", "Site"], "Value | Sequence[Value | None]"]
+"""Makes the graph's nodes of one ONNX node; the value of its first output, or of each, None where that is not
+supported."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,6 @@ class Operator:
     """Whether it may follow an operator that the client computes, such as Softmax."""
     unbatched: bool
     """Whether it takes values whose batch, fixed at 1, a reshape has dropped."""
-    result: int
-    """The position of the one output that may be read."""
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -38,13 +37,11 @@ def name_of(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def operator(
-    *names: str, on_result: bool = False, unbatched: bool = False, result: int = 0
-) -> Callable[[Lower], Lower]:
+def operator(*names: str, on_result: bool = False, unbatched: bool = False) -> Callable[[Lower], Lower]:
     """Registers a function for the ONNX operators `names`."""
 
     def register(lower: Lower) -> Lower:
-        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, unbatched, result)))
+        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, unbatched)))
         return lower
 
     return register

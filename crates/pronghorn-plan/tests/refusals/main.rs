@@ -60,6 +60,10 @@ static POOL: LazyLock<Plan> =
 static RESIDUAL: LazyLock<Plan> =
     LazyLock::new(|| of(shared(&around(Middle::Residual), Engine::Coefficient, None)));
 
+/// The same with parts of a value.
+static TAKES: LazyLock<Plan> =
+    LazyLock::new(|| of(shared(&around(Middle::Takes), Engine::Coefficient, None)));
+
 /// Two layers on slots.
 static SLOTS: LazyLock<Plan> =
     LazyLock::new(|| of(shared(&around(Middle::Relu), Engine::Slot, None)));
@@ -203,6 +207,30 @@ fn shapes_that_do_not_follow() {
     let reshape = find(&SHARES, is_reshape);
     refuses(&SHARES, "elements", |plan| {
         plan.steps[reshape].value.shape = vec![47];
+    });
+    let taken = find(&TAKES, |kind| {
+        matches!(kind, StepKind::Local(LocalOp::Take { .. }))
+    });
+    for (word, wrong_axis, wrong_indices) in [
+        ("below the number of dimensions, 3", 3, vec![1]),
+        ("below the number of dimensions, 3", usize::MAX, vec![1]),
+        ("below the size of dimension 0, 3", 0, vec![3]),
+        ("below the size of dimension 0, 3", 0, vec![usize::MAX]),
+        ("shape", 0, vec![]),
+        ("shape", 0, vec![1, 1]),
+        ("shape", 1, vec![1]),
+        ("at most", 0, vec![1; MAX_BYTES]),
+    ] {
+        refuses(&TAKES, word, |plan| {
+            let StepKind::Local(LocalOp::Take { axis, indices }) = &mut plan.steps[taken].kind
+            else {
+                unreachable!("the step takes parts")
+            };
+            (*axis, *indices) = (wrong_axis, wrong_indices);
+        });
+    }
+    refuses(&TAKES, "elements", |plan| {
+        plan.steps[taken].value.shape = vec![1 << 20, 4, 1 << 20];
     });
     refuses(&SHARES, "shape", |plan| {
         let opened = plan.output;

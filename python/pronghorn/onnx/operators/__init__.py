@@ -11,7 +11,7 @@ from onnx import NodeProto
 
 from pronghorn.onnx.advice import CUT, DOMAIN_HINTS, HINTS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
-from pronghorn.onnx.lowering import Lowering
+from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
     arithmetic,
     convolution,
@@ -20,6 +20,8 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     matrices,
     pooling,
     quantised,
+    resizing,
+    selections,
     shapes,
     tables,
 )
@@ -48,14 +50,14 @@ def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
         others = f"replace it by one of {', '.join(sorted(OPERATORS))}"
         hint = HINTS.get(site.operator) or DOMAIN_HINTS.get(node.domain, others)
         site.fail("this operator is not supported", f"{hint}, {CUT}")
-    result = node.output[operator.result] if operator.result < len(node.output) else ""
-    extra = [name for name in node.output if name != result and name in used]
+    made = operator.lower(lowering, site)
+    values = [made] if isinstance(made, Value) else made
+    found = {name: value for name, value in zip(node.output, values, strict=False) if name and value is not None}
+    extra = [name for name in node.output if name and name in used and name not in found]
     if extra:
-        advice = f"remove what reads it, or take {result!r} as output (--output NAME, output=NAME)"
-        site.fail(f"its output {extra[0]!r} is not supported, only {result!r}", advice)
-    value = operator.lower(lowering, site)
-    if result not in lowering.constants:
-        lowering.values[result] = value
+        advice = f"remove what reads it, or take {', '.join(found)} as output (--output NAME, output=NAME)"
+        site.fail(f"its output {extra[0]!r} is not supported", advice)
+    lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
 
 
 OF_SHAPES = ("Shape", "Size")

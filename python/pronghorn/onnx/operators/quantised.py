@@ -9,7 +9,7 @@ from pronghorn.onnx.lowering import Lowering, Quantised, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
-SIGN_KEPT = ("max_pool", "average_pool", "global_average_pool", "reshape", "transpose", "pad", "add", "concat")
+SIGN_KEPT = ("max_pool", "average_pool", "global_average_pool", "reshape", "transpose", "pad", "add", "concat", "take")
 """Operators whose result is not negative where their inputs are not."""
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from operator import add
 
 import numpy as np
 from onnx import TensorProto
@@ -113,17 +116,6 @@ def _transpose(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, moved, [value.shape[axis] for axis in permutation])
 
 
-@operator("Gather", unbatched=True)
-def _gather(lowering: Lowering, site: Site) -> Value:
-    """All of a dimension in its order: PyTorch's as_strided, where the example input was channels-last."""
-    value, indices = lowering.value(site), lowering.constant(site, 1)
-    axis = site.axis(site.integer("axis", 0), len(value.shape))
-    whole = indices is not None and indices.size == value.shape[axis]
-    if indices is None or not whole or not np.array_equal(indices.reshape(-1), np.arange(indices.size)):
-        site.fail("it chooses or moves parts of a value", f"only indices of all parts in order are supported, {CUT}")
-    return lowering.reshape_onnx(site, value, [*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :]])
-
-
 @operator("Pad")
 def _pad(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
@@ -136,18 +128,54 @@ def _pad(lowering: Lowering, site: Site) -> Value:
         fill = lowering.scalar(site, 2)
         if axes is not None and pads is not None and len(pads) == 2 * axes.size:
             pads = _pads_of_axes(pads, site.axes([int(axis) for axis in axes.flat], rank), rank)
-    if mode != "constant" or fill:
-        site.fail(f"mode {mode} with value {fill or 0} is not supported", "pad with zeros")
+    if mode not in ("constant", *BORDERS) or (mode == "constant" and fill):
+        advice = f"pad with zeros or with mode {', '.join(BORDERS)}"
+        site.fail(f"mode {mode} with value {fill or 0} is not supported", advice)
     if pads is None or len(pads) != 2 * rank:
         site.fail(f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model")
-    if min(pads) < 0:
-        site.fail(f"negative pads {pads} (cropping) are not supported", "crop before the model")
     site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
-    before, after = pads[1:rank], pads[rank + 1 :]
-    if not any(pads):
+    value = _cropped(lowering, site, value, pads)
+    before, after = ([max(size, 0) for size in sizes] for sizes in (pads[1:rank], pads[rank + 1 :]))
+    if not any((*before, *after)):
         return value
+    if mode != "constant":
+        return _bordered(lowering, site, value, before, after)
     inner = [b + size + a for b, size, a in zip(before, value.inner, after, strict=True)]
     return lowering.emit(site, {"kind": "pad", "before": before, "after": after}, [value], inner)
+
+
+BORDERS: dict[str, Callable[[int, int], int]] = {
+    "edge": lambda place, size: min(max(place, 0), size - 1),
+    "reflect": lambda place, size: size - 1 - abs(size - 1 - place % max(2 * size - 2, 1)),
+    "wrap": lambda place, size: place % size,
+}
+"""The place of an axis that is repeated at a place outside of it, by the mode of `Pad`."""
+
+
+def _cropped(lowering: Lowering, site: Site, value: Value, pads: list[int]) -> Value:
+    """Without what negative pads (batch counted) take away."""
+    rank = len(value.shape)
+    for axis in range(1, rank):
+        first, last = max(-pads[axis], 0), max(-pads[axis + rank], 0)
+        if first or last:
+            value = lowering.take(site, value, axis - 1, value.shape[axis] - first - last, partial(add, first))
+    return value
+
+
+def _bordered(lowering: Lowering, site: Site, value: Value, before: list[int], after: list[int]) -> Value:
+    """With places of each axis repeated around it."""
+    mode = site.text("mode", "constant")
+    for axis, (first, last) in enumerate(zip(before, after, strict=True)):
+        size = value.inner[axis]
+        if mode == "reflect" and max(first, last) >= size:
+            site.fail(f"it reflects {max(first, last)} of {size} places", "pad by less than the size")
+        if first or last:
+            value = lowering.take(site, value, axis, first + size + last, partial(_border, mode, size, first))
+    return value
+
+
+def _border(mode: str, size: int, first: int, place: int) -> int:
+    return BORDERS[mode](place - first, size)
 
 
 def _pads_of_axes(pads: list[int], axes: list[int], rank: int) -> list[int]:

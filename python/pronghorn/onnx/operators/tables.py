@@ -9,9 +9,6 @@ from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
-MOST_COLUMNS = 4096
-"""Most columns to choose from: the choice is a matrix."""
-
 
 @operator("ai.onnx.ml.Scaler")
 def _scaler(lowering: Lowering, site: Site) -> Value:
@@ -28,8 +25,9 @@ def _linear_regressor(lowering: Lowering, site: Site) -> Value:
     return lowering.linear(site, value, *_coefficients(site, value, site.integer("targets", 1)))
 
 
-@operator("ai.onnx.ml.LinearClassifier", result=1)
-def _linear_classifier(lowering: Lowering, site: Site) -> Value:
+@operator("ai.onnx.ml.LinearClassifier")
+def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
+    """Labels, which are not supported, and scores."""
     value, transform = lowering.value(site), site.text("post_transform", "NONE")
     classes = max(len(site.attributes.get(name, [])) for name in ("classlabels_ints", "classlabels_strings"))
     matrix, bias = _coefficients(site, value, len(site.numbers("intercepts") or []) or classes)
@@ -46,7 +44,7 @@ def _linear_classifier(lowering: Lowering, site: Site) -> Value:
         transform, matrix, bias = "SOFTMAX", matrix / 2, bias / 2
     scores = lowering.linear(site, value, matrix, bias)
     finish = {"SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}.get(transform)
-    return scores if finish is None else lowering.emit(site, {"kind": finish}, [scores], scores.inner)
+    return [None, scores if finish is None else lowering.emit(site, {"kind": finish}, [scores], scores.inner)]
 
 
 @operator("ai.onnx.ml.Normalizer", on_result=True)
@@ -65,16 +63,13 @@ def _normalizer(lowering: Lowering, site: Site) -> Value:
 def _array_feature_extractor(lowering: Lowering, site: Site) -> Value:
     if site.input(0) in lowering.constants:
         return _label(lowering, site)
-    value, chosen = lowering.value(site), lowering.constant(site, 1)
+    value, chosen = lowering.value(site), lowering.integers(site, 1)
     columns = value.shape[-1]
     if chosen is None or lowering.finish_of(value) or len(value.shape) != 2:
         site.fail("it chooses columns of a value that is not a row of numbers", f"choose after the model, {CUT}")
-    if chosen.dtype.kind not in "iu" or not 0 < chosen.size <= columns or chosen.min() < 0 or chosen.max() >= columns:
+    if not chosen or min(chosen) < 0 or max(chosen) >= columns:
         site.fail(f"it chooses columns that do not exist among {columns}", "repair the model")
-    if columns > MOST_COLUMNS:
-        site.fail(f"it chooses among {columns} columns", f"at most {MOST_COLUMNS} are supported")
-    matrix = np.eye(columns)[chosen.reshape(-1)]
-    return lowering.linear(site, value, matrix, np.zeros(len(matrix)))
+    return lowering.take(site, value, 0, len(chosen), chosen.__getitem__)
 
 
 def _label(lowering: Lowering, site: Site) -> Value:
