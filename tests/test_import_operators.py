@@ -311,6 +311,9 @@ def test_a_fixed_batch_of_one_may_go() -> None:
     axes = {"first": np.array([0])}
     nodes = [node("Squeeze", "x", "s"), node("Transpose", "s", "t"), node("Unsqueeze", "t first", "u")]
     check(model([*nodes, node("Relu", "u", "y")], (1, 3, 1, 4), axes))
+    # An index takes it away, too.
+    nodes = [node("Gather", "x only", "s"), node("Unsqueeze", "s first", "u"), node("Relu", "u", "y")]
+    check(model(nodes, (1, 3, 4), {"only": np.array(0), **axes}))
     # The result may be without it.
     imported = check(model([node("Relu", "x", "h"), node("Squeeze", "h first", "y")], (1, 3, 4), axes))
     assert imported.output_shape == (3, 4)

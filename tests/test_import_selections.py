@@ -204,7 +204,7 @@ REFUSALS = [
     (one("Slice", "r s e a", integers(s=[2], e=[3], a=[7])), "axis 7"),
     (one("Split", "r", {}), "the batch"),
     (one("Split", "r z", integers(z=[3]), axis=1), "splits 4 places into"),
-    (one("Gather", "r i", integers(i=0)), "the batch"),
+    (one("Gather", "r i", integers(i=[0, 0])), "the batch"),
     (one("Gather", "r i", integers(i=4), axis=1), "index 4 does not exist among 4 places"),
     (one("Gather", "r i", {"i": np.float32(1)}, axis=1), "type float32"),
     (one("Tile", "r t", integers(t=[2, 1, 1, 1])), "the batch"),

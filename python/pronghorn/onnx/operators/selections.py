@@ -62,8 +62,6 @@ def _split(lowering: Lowering, site: Site) -> list[Value]:
 def _gather(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     axis, first = site.axis(site.integer("axis", 0), len(value.shape)), int(value.batched)
-    if value.batched:
-        site.not_batch([axis])
     size, places = value.shape[axis], lowering.integers(site, 1)
     array = lowering.constant(site, 1)
     if places is None or array is None:
@@ -71,7 +69,10 @@ def _gather(lowering: Lowering, site: Site) -> Value:
     wrong = [place for place in places if not -size <= place < size]
     if wrong:
         site.fail(f"index {wrong[0]} does not exist among {size} places", "correct the indices")
-    taken = lowering.take(site, value, axis - first, len(places), lambda place: places[place] % size)
+    if axis < first and not (lowering.one_image and len(places) == 1):
+        site.not_batch([axis])
+    image = axis < first
+    taken = value if image else lowering.take(site, value, axis - first, len(places), lambda at: places[at] % size)
     return lowering.reshape_onnx(site, taken, [*value.shape[:axis], *array.shape, *value.shape[axis + 1 :]])
 
 
