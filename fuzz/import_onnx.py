@@ -33,6 +33,7 @@ def seed() -> bytes:
         "g": weights((3, 18)),
         "h": weights(3),
         "two": np.float64(2),
+        "scales": np.array([1, 1, 2, 2]),
     }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[1, 1]),
@@ -40,7 +41,16 @@ def seed() -> bytes:
         helper.make_node("LeakyRelu", ["n"], ["l"], alpha=0.1),
         helper.make_node("Clip", ["c", "", "two"], ["k"]),
         helper.make_node("Concat", ["l", "k"], ["j"], axis=1),
-        helper.make_node("AveragePool", ["j"], ["a"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        helper.make_node("Split", ["j"], ["j1", "j2"], axis=1),
+        helper.make_node("Pad", ["j2", "around"], ["d"], mode="reflect"),
+        helper.make_node("Slice", ["d", "starts", "ends"], ["e"]),
+        helper.make_node("Concat", ["j1", "e"], ["j3"], axis=1),
+        helper.make_node("Gather", ["j3", "places"], ["j4"], axis=1),
+        helper.make_node("Tile", ["j4", "times"], ["j5"]),
+        helper.make_node("SpaceToDepth", ["j5"], ["j6"], blocksize=2),
+        helper.make_node("Resize", ["j6", "", "scales"], ["j7"], mode="nearest"),
+        helper.make_node("DepthToSpace", ["j7"], ["j8"], blocksize=2),
+        helper.make_node("AveragePool", ["j8"], ["a"], kernel_shape=[4, 4], strides=[4, 4], ceil_mode=1),
         helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 3, 1]),
         helper.make_node("Shape", ["t"], ["f"]),
         helper.make_node("Gather", ["f", "zero"], ["b"], axis=0),
@@ -52,7 +62,16 @@ def seed() -> bytes:
         helper.make_node("Softmax", ["q"], ["y"], axis=1),
     ]
     tensors = [numpy_helper.from_array(np.float32(array), name) for name, array in constants.items()]
-    tensors += [numpy_helper.from_array(np.array([0]), "zero"), numpy_helper.from_array(np.array([2, 18]), "half")]
+    integers = {
+        "zero": [0],
+        "half": [2, 18],
+        "around": [0, 0, 1, -1, 0, 0, 1, 1],
+        "starts": [0, 0, 1, 0],
+        "ends": [np.iinfo(np.int64).max, 2, 7, 9],
+        "places": [3, 0],
+        "times": [1, 2, 1, 1],
+    }
+    tensors += [numpy_helper.from_array(np.array(numbers), name) for name, numbers in integers.items()]
     graph = helper.make_graph(
         nodes,
         "seed",
@@ -62,6 +81,45 @@ def seed() -> bytes:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())
+
+
+def table_seed() -> bytes:
+    """A small model as skl2onnx makes them, after a pair of QuantizeLinear and DequantizeLinear."""
+    row = [0.5, -1.0, 2.0]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["i"]),
+        helper.make_node("DequantizeLinear", ["i", "scale", "zero"], ["d"]),
+        helper.make_node("Scaler", ["d"], ["s"], domain="ai.onnx.ml", offset=row, scale=[2.0]),
+        helper.make_node("PRelu", ["s", "slopes"], ["p"]),
+        helper.make_node("Abs", ["p"], ["a"]),
+        helper.make_node("LinearRegressor", ["a"], ["r"], domain="ai.onnx.ml", coefficients=2 * row, targets=2),
+        helper.make_node("ArrayFeatureExtractor", ["r", "one"], ["e"], domain="ai.onnx.ml"),
+        helper.make_node("Reshape", ["e", "all"], ["f"]),
+        helper.make_node("Gather", ["f", "first"], ["g"]),
+        helper.make_node("Sigmoid", ["g"], ["yes"]),
+        helper.make_node("Sub", ["unity", "yes"], ["no"]),
+        helper.make_node("Concat", ["no", "yes"], ["b"], axis=1),
+        helper.make_node("Normalizer", ["b"], ["n"], domain="ai.onnx.ml", norm="L1"),
+        helper.make_node("ZipMap", ["n"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
+    ]
+    constants = {
+        "scale": np.float32(0.5),
+        "zero": np.uint8(0),
+        "slopes": np.float32(row),
+        "one": np.array([1]),
+        "all": np.array([-1]),
+        "first": np.array([[0]]),
+        "unity": np.float32([1]),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "table",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
 
 def check(content: bytes) -> bool:
@@ -97,10 +155,9 @@ def mutate(content: bytes, random_source: random.Random) -> bytes:
 
 def run_mutations(seconds: float, random_seed: int) -> None:
     """Random mutations until the time is over."""
-    content, source = seed(), random.Random(random_seed)
-    if not check(content):
-        sys.exit("the seed model itself is refused")
-    models = [content]
+    models, source = [seed(), table_seed()], random.Random(random_seed)
+    if not all(map(check, models)):
+        sys.exit("a seed model itself is refused")
     end, runs, valid = time.monotonic() + seconds, 0, 0
     while time.monotonic() < end:
         candidate = mutate(source.choice(models), source)
@@ -133,6 +190,7 @@ def main() -> None:
     corpus = Path("fuzz/corpus/import_onnx")
     corpus.mkdir(parents=True, exist_ok=True)
     (corpus / "seed.onnx").write_bytes(seed())
+    (corpus / "table.onnx").write_bytes(table_seed())
     atheris.instrument_all()
     atheris.Setup([sys.argv[0], f"-max_total_time={int(arguments.seconds)}", str(corpus)], check)
     atheris.Fuzz()

@@ -21,6 +21,7 @@ import pronghorn
 from conftest import EXAMPLE
 from helpers import floats, model, node
 from pronghorn import _trust
+from pronghorn._inputs import planned_range
 from pronghorn._model.verification import disagreements
 from pronghorn.errors import (
     InputError,
@@ -473,7 +474,18 @@ def test_inputs_of_another_scale_are_warned_of(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         takes_bytes = model(nodes, ("N", 6), {"w": floats(6, 4)}, dtype=TensorProto.UINT8)
-        pronghorn.load(takes_bytes, samples=np.full((3, 6), 200, np.uint8))
+        loaded = pronghorn.load(takes_bytes, samples=np.arange(18, dtype=np.uint8).reshape(3, 6))
+        assert loaded.takes_integers
+        assert planned_range(pronghorn.load(takes_bytes).plan(TRUST).to_json())[1] >= 255
+    fractions = np.full((3, 6), 0.5, np.float32)
+    for call in (
+        lambda: pronghorn.load(takes_bytes, samples=fractions),
+        lambda: loaded.run_float(fractions),
+        lambda: loaded.verify(fractions, trust=TRUST),
+    ):
+        with pytest.warns(InputWarning, match=r"takes integers, but 18 of 18 values are none \(0.5\)") as caught:
+            call()
+        assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,26 @@ def test_two_processes_end_to_end(tmp_path: Path, mnist: tuple[np.ndarray, np.nd
     run("predict", pictures[0], *ask, "--timeout", "2", status=1)
 
 
+def test_models_of_bytes_get_bytes(tmp_path: Path) -> None:
+    """A declared input of bytes: nothing is divided, by either party."""
+    weights = np.random.default_rng(1).standard_normal((16, 3)).astype(np.float32)
+    nodes = [node("Cast", "x", "f", to=TensorProto.FLOAT), node("MatMul", "f w", "y")]
+    proto = model(nodes, ("N", 16), {"w": weights}, dtype=TensorProto.UINT8)
+    path, data, out = tmp_path / "m.onnx", tmp_path / "x.npy", tmp_path / "o.npy"
+    path.write_bytes(proto.SerializeToString())
+    rows = np.random.default_rng(2).integers(0, 256, (40, 16), np.uint8)
+    np.save(data, rows)
+    report = json.loads(run("verify", str(path), "--data", str(data), *TRUST, "--json"))
+    assert report["disagreements"] == 0
+    assert "made-up inputs in 0..255" in run("plan", str(path), *TRUST)
+    for samples in (["--data", str(data)], []):
+        with _processes.served(path, "client-aided", samples) as server:
+            text = run("predict", str(data), "--server", server.address, *TRUST, "--out", str(out))
+        assert "warning" not in text
+        expected = rows @ weights
+        assert np.sqrt(np.mean((np.load(out) - expected) ** 2) / np.mean(expected**2)) < 0.1
+
+
 def check_scales(folder: Path, images: np.ndarray, ask: tuple[str, ...]) -> None:
     """Inputs that were scaled otherwise than the samples are refused or warned of."""
     values = str(folder / "values.npy")

@@ -71,6 +71,11 @@ def test_preprocessing() -> None:
     found = Preprocessing(mean=[0.1, 0.2, 0.0], std=[0.5]).apply(images, (3, 2, 2))
     np.testing.assert_allclose(found[0, :, 0, 0], [0.2, 0.0, 0.4], atol=1e-6)
     np.testing.assert_allclose(Preprocessing(scale=51).apply(images, (3, 2, 2)), 1)
+    # A model of bytes takes them as they are, unless asked.
+    as_they_are = Preprocessing(byte_scale=1)
+    np.testing.assert_array_equal(as_they_are.apply(images, (3, 2, 2)), images)
+    assert as_they_are.byte_range() == (0, 255)
+    np.testing.assert_allclose(Preprocessing(scale=51, byte_scale=1).apply(images, (3, 2, 2)), 1)
     # Floats are not divided unless asked; the last dimension may be the channels.
     last = Preprocessing(mean=[1, 2, 3]).apply(np.zeros((1, 2, 2, 3), np.float32), (2, 2, 3))
     np.testing.assert_allclose(last[0, 0, 0], [-1, -2, -3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,17 @@ def test_unsupported_operators_are_named_in_full() -> None:
         ([node("Conv", "x w", "y", strides=[0, 1])], IMAGE, {"w": floats(2, 2, 3, 3)}, "strides"),
         ([node("Conv", "x w", "y", pads=[-1, 0, 0, 0])], IMAGE, {"w": floats(2, 2, 3, 3)}, "pads"),
         ([node("Conv", "x h", "y")], (1, 1, 6, 6), {}, "not a constant"),
-        ([node("Pad", "x p", "y", mode="reflect")], IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, "reflect"),
+        ([node("Pad", "x p", "y", mode="reflect")], IMAGE, {"p": np.array([0, 0, 6, 1, 0, 0, 1, 1])}, "reflect"),
         ([node("Pad", "x p v", "y")], IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(2)}, "zeros"),
-        ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([0, 0, -1, 0, 0, 0, 0, 0])}, "negative"),
+        ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([0, 0, -6, 0, 0, 0, 0, 0])}, "every dimension"),
         ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([1, 0, 0, 0, 0, 0, 0, 0])}, "batch"),
         ([node("Concat", "x x", "y", axis=0)], IMAGE, {}, "batch"),
         ([node("Concat", "x c", "y", axis=1)], IMAGE, {"c": floats(*IMAGE)}, "constant"),
-        ([node("Transpose", "x", "y", perm=[1, 0, 2, 3])], IMAGE, {}, "batch"),
+        ([node("Transpose", "x", "y", perm=[1, 0, 2, 3])], ("N", *IMAGE[1:]), {}, "batch"),
+        ([node("Transpose", "x", "t", perm=[1, 0, 2, 3]), node("Relu", "t", "y")], IMAGE, {}, "not the first"),
         ([node("ReduceMean", "x", "y", axes=[0, 1])], IMAGE, {}, "batch"),
         ([node("ReduceMean", "x", "y")], IMAGE, {}, "batch"),
-        ([node("Reshape", "x s", "y")], IMAGE, {"s": np.array([2, 36])}, "not the batch"),
+        ([node("Reshape", "x s", "y")], ("N", *IMAGE[1:]), {"s": np.array([2, 36])}, "not the batch"),
         ([node("Reshape", "x s", "y")], IMAGE, {"s": np.array([1, 71])}, "other elements"),
         ([node("Reshape", "x s", "y")], IMAGE, {"s": np.array([1, -1, 5])}, "other elements"),
         ([node("Softmax", "x", "y", axis=1)], IMAGE, {}, "parts"),
@@ -286,3 +288,32 @@ def test_the_callers_model_is_not_changed() -> None:
     before = proto.SerializeToString()
     import_onnx(proto)
     assert proto.SerializeToString() == before
+
+
+def test_all_unsupported_operators_are_listed() -> None:
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Transpose", "a", "t", perm=[1, 0]),
+        node("HardSwish", "t", "b"),
+        node("Erf", "b", "c"),
+        node("HardSwish", "c", "d"),
+        helper.make_node("Gelu", ["d"], ["e"], name="fused", domain="com.microsoft"),
+        # Constants are folded, whatever makes them.
+        node("Exp", "k", "f"),
+        node("Add", "e f", "y"),
+    ]
+    proto = model(nodes, ("N", 5), {"k": floats(5)})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    error = refused(proto)
+    # The first refusal comes earlier, and keeps its own words.
+    assert error.operator == "Transpose"
+    assert error.unsupported == {
+        "HardSwish": ["node_b", "node_d"],
+        "Erf": ["node_c"],
+        "com.microsoft.Gelu": ["fused"],
+    }
+    says = "HardSwish (2 nodes, first node_b), Erf (1 node, node_c), com.microsoft.Gelu (1 node, fused)"
+    assert f"  in the whole model: 3 operators are not supported: {says}\n" in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    # One node alone is named already.
+    assert "in the whole model" not in str(refused(model([node("Tanh", "x", "y")], ("N", 5))))

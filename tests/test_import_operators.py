@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,6 +17,7 @@ from onnx import TensorProto
 from helpers import check, floats, model, node
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
+from pronghorn.onnx.registry import OPERATORS
 
 AXES = np.array([2, 3], np.int64)
 
@@ -149,6 +152,10 @@ ELEMENTWISE = {
     "relu": node("Relu", "x", "y"),
     "leaky": node("LeakyRelu", "x", "y", alpha=0.2),
     "leaky_default": node("LeakyRelu", "x", "y"),
+    "leaky_negative": node("LeakyRelu", "x", "y", alpha=-0.5),
+    "abs": node("Abs", "x", "y"),
+    "hard_sigmoid": node("HardSigmoid", "x", "y"),
+    "hard_sigmoid_keras": node("HardSigmoid", "x", "y", alpha=1 / 6, beta=0.4),
     "neg": node("Neg", "x", "y"),
     "square": node("Mul", "x x", "y"),
     "double": node("Add", "x x", "y"),
@@ -171,8 +178,12 @@ def test_prelu() -> None:
     for slope in (np.float32([0.25]), np.full((3, 1, 1), 0.1, np.float32)):
         imported = check(model([node("PRelu", "x s", "y")], (1, 3, 4, 4), {"s": slope}))
         assert kinds(imported) == ["input", "leaky_relu"]
-    with pytest.raises(UnsupportedModelError, match="different slopes"):
-        import_onnx(model([node("PRelu", "x s", "y")], (1, 2, 4, 4), {"s": np.float32([[[1]], [[2]]])}))
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 3, 1, 1), (4,), (3, 5, 4)])
+def test_prelu_with_many_slopes(shape: tuple[int, ...]) -> None:
+    imported = check(model([node("PRelu", "x s", "y")], (1, 3, 5, 4), {"s": floats(*shape)}))
+    assert "leaky_relu" not in kinds(imported)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +276,49 @@ def test_computed_shapes() -> None:
     constants = {"zero": np.array(0, np.int64), "axis": np.array([0]), "minus": np.array([-1])}
     imported = check(model(nodes, ("N", 3, 4), constants))
     assert imported.output_shape == (12,)
+
+
+def test_channels_last_examples_of_pytorch() -> None:
+    """Its exporter's mean over an image of fixed batch 1, whose strides as_strided restores."""
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[2, 3]),
+        node("Reshape", "m all", "f"),
+        node("Gather", "f strided", "g"),
+        node("Reshape", "g flat", "h"),
+        node("Gemm", "h w", "y"),
+    ]
+    constants = {
+        "all": np.array([-1]),
+        "strided": np.arange(6).reshape(1, 6, 1, 1),
+        "flat": np.array([1, 6]),
+        "w": floats(6, 3),
+    }
+    imported = check(model(nodes, (1, 6, 4, 5), constants))
+    assert "dense" in kinds(imported)
+    with pytest.raises(UnsupportedModelError, match="not the batch"):
+        import_onnx(model(nodes, ("N", 6, 4, 5), constants))
+
+
+@pytest.mark.parametrize(
+    ("there", "back"), [([1, 0, 2, 3], [1, 0, 2, 3]), ([1, 2, 0, 3], [2, 3, 0, 1]), ([3, 2, 1, 0], [3, 1, 0, 2])]
+)
+def test_a_fixed_batch_of_one_may_move(there: list[int], back: list[int]) -> None:
+    nodes = [node("Transpose", "x", "t", perm=there), node("Transpose", "t", "u", perm=back), node("Relu", "u", "y")]
+    check(model(nodes, (1, 3, 4, 5)))
+
+
+def test_a_fixed_batch_of_one_may_go() -> None:
+    axes = {"first": np.array([0])}
+    nodes = [node("Squeeze", "x", "s"), node("Transpose", "s", "t"), node("Unsqueeze", "t first", "u")]
+    check(model([*nodes, node("Relu", "u", "y")], (1, 3, 1, 4), axes))
+    # An index takes it away, too.
+    nodes = [node("Gather", "x only", "s"), node("Unsqueeze", "s first", "u"), node("Relu", "u", "y")]
+    check(model(nodes, (1, 3, 4), {"only": np.array(0), **axes}))
+    # The result may be without it.
+    imported = check(model([node("Relu", "x", "h"), node("Squeeze", "h first", "y")], (1, 3, 4), axes))
+    assert imported.output_shape == (3, 4)
+    imported = check(model([node("Sigmoid", "x", "h"), node("Squeeze", "h", "y")], (1, 1)))
+    assert imported.output_shape == ()
 
 
 def test_channel_shuffle() -> None:
@@ -421,3 +475,9 @@ def test_combinations_of_window_attributes_in_one_dimension() -> None:
     for stride, dilation, pads in itertools.product([1, 2], [1, 2], [[0, 0], [2, 1]]):
         attributes = {"strides": [stride], "dilations": [dilation], "pads": pads}
         check(model([node("Conv", "x w", "y", **attributes)], (1, 2, 8), {"w": floats(3, 2, 2)}))
+
+
+def test_the_guide_lists_every_operator() -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "guide.md").read_text().partition("## What it runs")[2]
+    missing = [name for name in OPERATORS if not re.search(rf"\b{name.rpartition('.')[2]}\b", guide)]
+    assert not missing

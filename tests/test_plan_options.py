@@ -26,7 +26,7 @@ MODEL = EXAMPLE / "cryptonets_square.onnx"
         ({"memory": 0}, "memory is 0"),
         ({"weight_bits": 17}, "weight_bits is 17"),
         ({"input_bits": True}, "input_bits is True"),
-        ({"error": 0.6}, "error is 0.6"),
+        ({"error": 2.5}, "error is 2.5"),
         ({"error": float("nan")}, "error is nan"),
         ({"without": "lazy-rescaling"}, "without is 'lazy-rescaling'"),
         ({"engine": "steam"}, "engine is 'steam'"),
@@ -76,8 +76,8 @@ def test_each_option_reaches_the_core() -> None:
     """Every field that a caller can set makes another plan, or another error of the core."""
     two_party = {
         "input_range": (-3.0, 3.0),
-        "weight_bits": 5,
-        "input_bits": 5,
+        "weight_bits": 7,
+        "input_bits": 7,
         "error": 0.4,
         "engine": "batch",
         "objective": "throughput",

@@ -22,10 +22,12 @@ def network(kind: str) -> tuple[list, dict[str, np.ndarray]]:
     constants = {"w": floats(4, 2, 3, 3) / 4, "v": floats(3, 4, 3, 3) / 4, "b": floats(4), "zero": np.float32(0)}
     first = node("Conv", "x w b", "c", pads=[1, 1, 1, 1])
     last = node("Conv", "d v", "y", strides=[2, 2])
-    constants |= {"low": np.float32(-0.7), "high": np.float32(1.1)}
+    constants |= {"low": np.float32(-0.7), "high": np.float32(1.1), "slopes": floats(4, 1, 1)}
     between = {
         "relu": [node("Relu", "c", "d")],
         "leaky": [node("LeakyRelu", "c", "d", alpha=0.2)],
+        "slopes": [node("PRelu", "c slopes", "d")],
+        "magnitude": [node("Abs", "c", "d")],
         "clip": [node("Clip", "c low high", "d")],
         "pool": [
             node("MaxPool", "c", "p", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
@@ -61,6 +63,8 @@ def network(kind: str) -> tuple[list, dict[str, np.ndarray]]:
     [
         "relu",
         "leaky",
+        "slopes",
+        "magnitude",
         "clip",
         "pool",
         "relu, pool",

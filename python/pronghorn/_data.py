@@ -1,4 +1,4 @@
-"""Reading images and labels: npz, npy, IDX (MNIST's format, also gzipped), and image files."""
+"""Reading images and labels: npz, npy, IDX (MNIST's format, also gzipped), tables, and image files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._inputs import Range
+from pronghorn._tables import is_table, read_table, whole
 from pronghorn.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Preprocessing:
     `(value / scale - mean) / std`."""
 
     scale: float | None = None
-    """Divisor; where not given, 255 for bytes, 1 for floats, and an error for other integers."""
+    """Divisor; where not given, `byte_scale` for bytes, 1 for floats, and an error for other integers
+    unless `byte_scale` is 1."""
     mean: Sequence[float] | None = None
     """One for all, or one a channel."""
     std: Sequence[float] | None = None
@@ -48,11 +50,12 @@ class Preprocessing:
     """Stretch pictures of another size."""
     short_side: int | None = None
     """Scale pictures until their shorter side has this many pixels, and keep the middle."""
+    byte_scale: float = 255.0
+    """Divisor of bytes; 1 where the model takes them as they are."""
 
     def byte_range(self) -> Range:
-        """Where bytes end up, scaled to 0..1 where no other scale is given: the widest over all
-        channels."""
-        scale = 255.0 if self.scale is None else self.scale
+        """Where bytes end up: the widest over all channels."""
+        scale = self.byte_scale if self.scale is None else self.scale
         means = np.asarray([0.0] if self.mean is None else self.mean, np.float64)
         stds = np.asarray([1.0] if self.std is None else self.std, np.float64)
         self._check_divisors()
@@ -62,7 +65,7 @@ class Preprocessing:
     def apply(self, array: Array, shape: Shape) -> Floats:
         """Values of images `(images, *shape)` as the model takes them."""
         self._check_divisors()
-        scale = self.scale if self.scale is not None else 255.0 if array.dtype == np.uint8 else 1.0
+        scale = self.scale if self.scale is not None else self.byte_scale if array.dtype == np.uint8 else 1.0
         values = array.astype(np.float32) / np.float32(scale)
         if self.mean is not None:
             values -= _per_channel("--mean", self.mean, shape)
@@ -112,7 +115,7 @@ class Loaded(NamedTuple):
     """`(images, *shape)`, preprocessed."""
     labels: Array | None
     were_bytes: bool
-    """Whether the file has bytes, which were divided by 255 where no other scale was given."""
+    """Whether the file has bytes."""
     titles: list[str]
     """What to call each image."""
 
@@ -128,19 +131,24 @@ def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
     return array.reshape(-1, *[1] * (len(shape) - 1))
 
 
-def load_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> Loaded:
-    """Images of a file, or of all pictures of a folder, and labels where it has them.
+def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None = None) -> Loaded:
+    """Images of a file, or of all pictures of a folder, and labels where it has them; `label_column`
+    of a table has them.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
-    raw, labels = read_images(path, shape, preprocessing)
+    raw, labels = read_images(path, shape, preprocessing, label_column)
     try:
         arranged = arrange(raw, shape)
     except ValueError:
         wanted = ", ".join(map(str, ("images", *shape)))
+        if is_table(path):
+            advice = "leave other columns out; --labels NAME names the column of labels"
+            problem = f"{path} has {raw.shape[1]} columns of numbers; the model takes {math.prod(shape)}"
+            raise InputError(f"{problem}\n  what to do: {advice}") from None
         raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
-    if preprocessing.scale is None:
+    if preprocessing.scale is None and preprocessing.byte_scale != 1:
         _refuse_unscaled(path, raw)
     images = preprocessing.apply(arranged, shape)
     return Loaded(images, labels, raw.dtype == np.uint8, _titles(path, len(images)))
@@ -169,8 +177,12 @@ def _refuse_unscaled(path: Path, raw: Array) -> None:
     )
 
 
-def read_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> tuple[Array, Array | None]:
+def read_images(
+    path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None = None
+) -> tuple[Array, Array | None]:
     """As they are in the file, pictures with the model's size."""
+    if is_table(path):
+        return read_table(path, label_column, math.prod(shape))
     if path.is_dir():
         pictures = _pictures(path)
         if not pictures:
@@ -188,7 +200,12 @@ def read_images(path: Path, shape: Shape, preprocessing: Preprocessing) -> tuple
 
 
 def read_labels(path: Path) -> Array:
-    """Labels of a file."""
+    """Labels of a file; of a table, its column of labels or its only one."""
+    if is_table(path):
+        values, labels = read_table(path)
+        if labels is None and values.shape[1] != 1:
+            raise InputError(f"{path} has {values.shape[1]} columns: name the one of the labels 'labels'")
+        return whole(values[:, 0]) if labels is None else labels
     return _pick(path, _read_arrays(path), LABEL_KEYS, "labels")
 
 
@@ -217,7 +234,7 @@ def _read_arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
-        kinds = "npz, npy, IDX (also gzipped)"
+        kinds = "npz, npy, IDX (also gzipped), CSV, parquet"
         raise InputError(f"{path} cannot be read ({error}); {kinds} and image files are supported") from error
 
 

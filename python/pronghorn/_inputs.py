@@ -14,6 +14,8 @@ from pronghorn.errors import InputError, InputWarning
 Floats = npt.NDArray[np.float32]
 Range = tuple[float, float]
 
+BYTES: Range = (0.0, 255.0)
+"""The range of bytes as they are."""
 FAR = 4.0
 """Inputs that leave the planned range by this many times its width are not of its kind,"""
 OUTLIERS = 1e-3
@@ -66,6 +68,11 @@ def planned_range(plan_json: str) -> Range:
     value: dict[str, Any] = json.loads(plan_json)["steps"][0]["value"]
     unit = 2.0 ** -value["fraction_bits"]
     return value["low"] * unit, value["high"] * unit
+
+
+def takes_bytes(expected: Range) -> bool:
+    """Whether a plan's range is that of bytes as they are, and not of bytes that are divided."""
+    return expected[0] > -1 and 128 <= expected[1] <= 2 * (BYTES[1] + 1)
 
 
 def looks_like_pixels(values: npt.NDArray[Any]) -> bool:
@@ -121,4 +128,15 @@ def warn_of_pixels(samples: Floats, stacklevel: int) -> None:
         advice = (
             "if the model was trained on 0..1, divide them and all inputs (--scale 255); else all is well (--scale 1)"
         )
+        warnings.warn(f"{problem}\n  what to do: {advice}", InputWarning, stacklevel=stacklevel + 1)
+
+
+def warn_of_fractions(inputs: Floats, stacklevel: int) -> None:
+    """Warns the caller of the public API of fractions for a model of integers, which cuts them off."""
+    fractions = inputs[inputs % 1 != 0]
+    if fractions.size:
+        problem = (
+            f"the model takes integers, but {fractions.size} of {inputs.size} values are none ({fractions[0]:.4g})"
+        )
+        advice = "give integers, as bytes are; do not divide them by 255 (--scale 1)"
         warnings.warn(f"{problem}\n  what to do: {advice}", InputWarning, stacklevel=stacklevel + 1)

@@ -6,6 +6,7 @@ either cancels them.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,9 @@ class Compiled:
     @property
     def tolerance(self) -> int:
         """By how much a secure run's integers may differ from the oracle's: 0, unless ciphertexts are approximate."""
+    @property
+    def fidelity(self) -> dict[str, Any]:
+        """The expected error: error, aim, about_mean, alike, images, text, warning."""
     def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
     def plan_bytes(self) -> bytes: ...

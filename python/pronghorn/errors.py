@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 
@@ -79,6 +79,10 @@ class PrepareWarning(UserWarning):
     """Batches that are no longer kept prepared, and why; predictions go on without."""
 
 
+class PrecisionWarning(UserWarning):
+    """A plan whose expected error is more than 1.5 times what was aimed at."""
+
+
 class StoreWarning(UserWarning):
     """What the server published was not kept, and why; the results are good."""
 
@@ -93,6 +97,7 @@ class UnsupportedModelError(PronghornError):
         operator: the ONNX operator.
         opset: the version of the operator set.
         shapes: the shapes of its inputs, the batch dimension first; None for one that is absent.
+        unsupported: the names of all nodes of the model whose operators are not supported, by operator.
     """
 
     exit_code = 2
@@ -106,6 +111,7 @@ class UnsupportedModelError(PronghornError):
         operator: str | None = None,
         opset: int | None = None,
         shapes: Sequence[Sequence[int] | None] | None = None,
+        unsupported: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Lays the fields out, a line each."""
         self.problem = problem
@@ -114,6 +120,7 @@ class UnsupportedModelError(PronghornError):
         self.operator = operator
         self.opset = opset
         self.shapes = shapes
+        self.unsupported = dict(unsupported or {})
         lines = [problem]
         if node is not None:
             lines.append(f"  node: {node}")
@@ -122,9 +129,26 @@ class UnsupportedModelError(PronghornError):
         if shapes is not None:
             found = ", ".join("absent" if s is None else str(list(s)) for s in shapes)
             lines.append(f"  input shapes: {found or 'none'}")
+        if set().union(*self.unsupported.values()) - {node}:
+            lines.append(f"  in the whole model: {_listed(self.unsupported)}")
         super().__init__("\n".join([*lines, f"  what to do: {advice}"]))
+
+    def listing(self, unsupported: Mapping[str, Sequence[str]]) -> UnsupportedModelError:
+        """This error with all nodes of the model whose operators are not supported."""
+        fields = {name: getattr(self, name) for name in ("node", "operator", "opset", "shapes")}
+        return type(self)(self.problem, self.advice, **fields, unsupported=unsupported)
 
     def __reduce__(self) -> tuple[Callable[[], UnsupportedModelError], tuple[()], dict[str, Any]]:
         """Pickles the fields: the message is laid out again."""
-        fields = {name: getattr(self, name) for name in ("node", "operator", "opset", "shapes")}
+        fields = {name: getattr(self, name) for name in ("node", "operator", "opset", "shapes", "unsupported")}
         return functools.partial(type(self), self.problem, self.advice, **fields), (), self.__dict__
+
+
+def _listed(unsupported: Mapping[str, Sequence[str]]) -> str:
+    """Operators that are not supported, each with the number of its nodes and the first of them."""
+    nodes = {
+        name: f"{len(found)} nodes, first {found[0]}" if len(found) > 1 else f"1 node, {found[0]}"
+        for name, found in unsupported.items()
+    }
+    operators = "operator is" if len(nodes) == 1 else "operators are"
+    return f"{len(nodes)} {operators} not supported: {', '.join(f'{name} ({nodes[name]})' for name in nodes)}"

@@ -196,7 +196,7 @@ pub(crate) fn apply(
             rearrange(op, left_shift, specs, inputs, output, words)
         }
         LocalOp::Reshape => inputs[0].clone(),
-        LocalOp::Pad { .. } | LocalOp::Transpose { .. } => {
+        LocalOp::Pad { .. } | LocalOp::Transpose { .. } | LocalOp::Take { .. } => {
             rearrange(op, &[0], specs, inputs, output, words)
         }
     }

@@ -146,6 +146,27 @@ fn equals_the_oracle_within_the_stated_error() {
     }
 }
 
+/// Parts of a value, an element of which is taken twice.
+#[test]
+fn taken_parts_equal_the_oracle_within_the_stated_error() {
+    let json = r#"{"name":"parts","output":5,"nodes":[
+        {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[4]},
+        {"name":"fc","op":{"kind":"dense","weight":"v","bias":null},"inputs":[0],"shape":[4]},
+        {"name":"square","op":{"kind":"square"},"inputs":[1],"shape":[4]},
+        {"name":"left","op":{"kind":"take","axis":0,"indices":[3,1,3]},"inputs":[2],"shape":[3]},
+        {"name":"cat","op":{"kind":"concat","axis":0},"inputs":[3,2],"shape":[7]},
+        {"name":"out","op":{"kind":"dense","weight":"w","bias":null},"inputs":[4],"shape":[3]}]}"#;
+    let weights = tensors(&[("v", &[4, 4]), ("w", &[3, 7])], 4);
+    let graph = Graph::from_json(json, weights).expect("a valid graph");
+    let options = BuildOptions {
+        samples: Some(numbers(4 * 50, 7)),
+        ..options()
+    };
+    let built = build(&graph, &options).expect("it has a plan");
+    let (found, stated) = difference(&built, &numbers(4 * 9, 3), 9);
+    assert!(found <= stated, "{found} of {stated}");
+}
+
 #[test]
 fn passes_change_the_program_and_not_the_result() {
     let eager = built(Passes {

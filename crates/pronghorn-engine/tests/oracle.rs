@@ -5,7 +5,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{check, exchange, network, numbers, tensors};
+use common::{
+    check, exchange, network,
+    networks::{Middle, around, options, plan},
+    numbers, tensors,
+};
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
 use pronghorn_graph::graph::Graph;
 use pronghorn_plan::{
@@ -19,6 +23,8 @@ fn built(seed: u64, bits: Option<(u32, u32)>) -> Built {
         samples: Some(numbers(162 * 20, 77)),
         weight_bits: bits.map(|bits| bits.0),
         input_bits: bits.map(|bits| bits.1),
+        // Few bits make large errors, which is what these tests are about.
+        error: bits.map(|_| 10.0),
         ..BuildOptions::default()
     };
     build(&network(seed), &options).expect("the test network has a plan")
@@ -81,6 +87,13 @@ fn a_value_with_itself_equals_the_oracle() {
     };
     let built = build(&graph, &options).expect("it has a plan");
     check(&built, &numbers(3 * 10, 4), 10);
+}
+
+/// Parts of values, repeated ones too.
+#[test]
+fn taken_parts_equal_the_oracle() {
+    let built = plan(&around(Middle::Takes), options(TrustLevel::ClientAided));
+    check(&built, &numbers(32 * 10, 4), 10);
 }
 
 /// Parts are checked as a sum against the value's range, on which the next step's ciphertexts rely:

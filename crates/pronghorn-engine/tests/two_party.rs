@@ -4,7 +4,11 @@ mod common;
 
 use std::{convert::Infallible, sync::Arc};
 
-use common::{check, exchange, exchange_with, network, numbers, tensors};
+use common::{
+    check, exchange, exchange_with, network,
+    networks::{Middle, around, shared},
+    numbers, tensors,
+};
 use pronghorn_engine::{
     ClientModel, ClientPreparation, ClientPrepared, ClientRun, Connection, EngineError, Machine,
     ServerModel, ServerPreparation, ServerPrepared, ServerRun,
@@ -35,6 +39,8 @@ fn built_in(engine: Option<Engine>, seed: u64, bits: Option<(u32, u32)>) -> Buil
         samples: Some(numbers(162 * 20, 77)),
         weight_bits: bits.map(|bits| bits.0),
         input_bits: bits.map(|bits| bits.1),
+        // Few bits make large errors, which is what these tests are about.
+        error: bits.map(|_| 10.0),
         engine,
         ..BuildOptions::default()
     };
@@ -71,6 +77,17 @@ fn inputs_that_circuits_read_equal_the_oracle() {
         };
         let built = build(&graph, &options).expect("the network has a plan");
         check(&built, &numbers(32 * 3, 5), 3);
+    }
+}
+
+/// Parts of values, repeated ones too, in each engine; and no circuit is made for a part.
+#[test]
+fn taken_parts_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        let built = shared(&around(Middle::Takes), engine, None);
+        check(&built, &numbers(32 * 3, 5), 3);
+        let circuits = |step: &&Step| matches!(step.kind, StepKind::Garbled(_));
+        assert!(built.plan.steps.iter().filter(circuits).count() <= 2);
     }
 }
 

@@ -209,6 +209,13 @@ pub enum LocalOp {
         /// The permutation.
         permutation: Vec<usize>,
     },
+    /// Place `i` along `axis` is the input's place `indices[i]`.
+    Take {
+        /// The dimension.
+        axis: usize,
+        /// Places of the input, in any order, each any number of times.
+        indices: Vec<usize>,
+    },
 }
 
 /// Non-linear operators.

@@ -136,6 +136,13 @@ pub enum Op {
         /// The permutation.
         permutation: Vec<usize>,
     },
+    /// Place `i` along `axis` is the input's place `indices[i]` (batch not counted).
+    Take {
+        /// The dimension.
+        axis: usize,
+        /// Places of the input, in any order, each any number of times.
+        indices: Vec<usize>,
+    },
     /// Only as the result, computed by the client in floating point, over the whole value.
     Softmax,
     /// Only as the result, computed by the client: index of the largest, over the whole value.
@@ -165,6 +172,7 @@ impl Op {
             Self::Pad { .. } => "Pad",
             Self::Concat { .. } => "Concat",
             Self::Transpose { .. } => "Transpose",
+            Self::Take { .. } => "Take",
             Self::Softmax => "Softmax",
             Self::ArgMax => "ArgMax",
             Self::Sigmoid => "Sigmoid",
@@ -174,6 +182,18 @@ impl Op {
     /// True if the client computes it on the result, in floating point.
     pub fn is_finish(&self) -> bool {
         matches!(self, Self::Softmax | Self::ArgMax | Self::Sigmoid)
+    }
+
+    /// True if it is a function of the shares that parties compute together.
+    pub fn is_activation(&self) -> bool {
+        matches!(
+            self,
+            Self::Relu
+                | Self::Clip { .. }
+                | Self::LeakyRelu { .. }
+                | Self::Square
+                | Self::MaxPool { .. }
+        )
     }
 
     /// True if it is a layer of secret weights.

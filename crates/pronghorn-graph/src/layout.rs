@@ -53,6 +53,19 @@ pub fn concat(shapes: &[&[usize]], axis: usize) -> Vec<Source> {
     (0..outer).flat_map(block).collect()
 }
 
+/// Sources of `Take`.
+pub fn take(shape: &[usize], axis: usize, indices: &[usize]) -> Vec<usize> {
+    let outer = shape[..axis].iter().product::<usize>();
+    let inner = shape[axis + 1..].iter().product::<usize>();
+    let along = |at: usize| {
+        indices.iter().flat_map(move |&index| {
+            let start = (at * shape[axis] + index) * inner;
+            start..start + inner
+        })
+    };
+    (0..outer).flat_map(along).collect()
+}
+
 /// The inputs that a convolution's output at position `at` multiplies with one row of weights of
 /// `group`: writes the window of every channel of the group into `patch`, in the order of the
 /// weights, with zeros for padding. For a valid geometry.
@@ -93,8 +106,8 @@ fn strides(shape: &[usize]) -> Vec<usize> {
 
 impl LocalOp {
     /// For each output element the input element it copies, or `None` for a zero; for operators
-    /// that rearrange (`Reshape`, `Pad`, `Concat` before its shifts, `Transpose`). `Add` and
-    /// `SumPool` compute, and have no list. For shapes that [`LocalOp::bounds`] accepts.
+    /// that rearrange (`Reshape`, `Pad`, `Concat` before its shifts, `Transpose`, `Take`). `Add`
+    /// and `SumPool` compute, and have no list. For shapes that [`LocalOp::bounds`] accepts.
     pub fn sources(&self, inputs: &[&[usize]]) -> Option<Vec<Option<Source>>> {
         let first = |index: usize| Source { input: 0, index };
         let shape = *inputs.first()?;
@@ -118,6 +131,10 @@ impl LocalOp {
                 let indices = transpose(shape, permutation).into_iter();
                 Some(indices.map(|index| Some(first(index))).collect())
             }
+            Self::Take { axis, indices } => {
+                let sources = take(shape, *axis, indices).into_iter();
+                Some(sources.map(|index| Some(first(index))).collect())
+            }
         }
     }
 }
@@ -133,6 +150,17 @@ mod tests {
         assert_eq!(transpose(&[2, 3], &[1, 0]), [0, 3, 1, 4, 2, 5]);
         assert_eq!(transpose(&[1, 2, 3], &[0, 1, 2]), [0, 1, 2, 3, 4, 5]);
         assert_eq!(transpose(&[], &[]), [0]);
+    }
+
+    #[test]
+    fn takes() {
+        assert_eq!(take(&[2, 3], 1, &[2, 0, 2]), [2, 0, 2, 5, 3, 5]);
+        assert_eq!(take(&[2, 3], 0, &[1]), [3, 4, 5]);
+        assert_eq!(
+            take(&[2, 2, 2], 1, &[1, 0]),
+            [2, 3, 0, 1, 6, 7, 4, 5],
+            "rows of two in each of two planes"
+        );
     }
 
     #[test]

@@ -247,7 +247,8 @@ impl<'a> Evaluator<'a> {
             LocalOp::Reshape
             | LocalOp::Pad { .. }
             | LocalOp::Concat { .. }
-            | LocalOp::Transpose { .. } => {
+            | LocalOp::Transpose { .. }
+            | LocalOp::Take { .. } => {
                 let shift = |input: usize| match op {
                     LocalOp::Concat { left_shift, .. } => left_shift[input],
                     _ => 0,

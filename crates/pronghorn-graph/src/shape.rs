@@ -194,6 +194,25 @@ pub fn transpose(shape: &[usize], permutation: &[usize]) -> Result<Vec<usize>, O
     Ok(permutation.iter().map(|&d| shape[d]).collect())
 }
 
+/// Shape with the places `indices` of one dimension.
+///
+/// # Errors
+/// When there is no such axis, a place does not exist, or it gets empty or too large.
+pub fn take(shape: &[usize], axis: usize, indices: &[usize]) -> Result<Vec<usize>, OperatorError> {
+    let Some(&size) = shape.get(axis) else {
+        let expected = format!("below the number of dimensions, {}", shape.len());
+        return Err(OperatorError::parameter("axis", axis, expected));
+    };
+    if let Some(index) = indices.iter().find(|&&index| index >= size) {
+        let expected = format!("below the size of dimension {axis}, {size}");
+        return Err(OperatorError::parameter("an index", index, expected));
+    }
+    let mut taken = shape.to_vec();
+    taken[axis] = indices.len();
+    elements(&taken)?;
+    Ok(taken)
+}
+
 /// The same elements in the shape `declared`.
 ///
 /// # Errors

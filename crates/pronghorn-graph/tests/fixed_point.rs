@@ -11,7 +11,7 @@ use pronghorn_graph::{
     oracle, passes,
     quantise::{
         FixedPrecision, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
-        quantise,
+        quantise, quantise_corrected,
     },
 };
 use proptest::prelude::*;
@@ -410,6 +410,113 @@ fn a_layer_too_wide_for_32_bits_shows_as_infinite() {
     let recorded = Recorded(None.into(), 16, 24);
     try_quantise(&mut net, &recorded, 0.0).unwrap_err();
     assert_eq!(recorded.0.get().unwrap().width, f64::INFINITY);
+}
+
+/// A layer with a channel for each of `sizes`, whose weights are so large; a ReLU; a layer that
+/// weighs the channels alike.
+fn uneven(sizes: &[f32]) -> Net {
+    let channels = sizes.len();
+    let mut net = Net::new(&[2, 6, 6], 17);
+    let mut random = Random::new(9);
+    let rows = sizes
+        .iter()
+        .flat_map(|&size| random.reals(18, -size, size))
+        .collect();
+    let weight = net.tensor(&[channels, 2, 3, 3], rows);
+    let (window, bias) = (padded(1), None);
+    let conv = Op::Conv {
+        window,
+        groups: 1,
+        weight,
+        bias,
+    };
+    let conv = net.push(conv, &[0], vec![channels, 6, 6]);
+    let relu = net.same(Op::Relu, conv);
+    let mut random = Random::new(10);
+    let columns = (0..4).flat_map(|_| sizes.iter().map(|size| 1.0 / size).collect::<Vec<_>>());
+    let columns = columns.map(|size| size * random.real(0.5, 1.0)).collect();
+    let weight = net.tensor(&[4, channels, 1, 1], columns);
+    let (window, bias) = (Window::plain([1, 1]), None);
+    let conv = Op::Conv {
+        window,
+        groups: 1,
+        weight,
+        bias,
+    };
+    let conv = net.push(conv, &[relu], vec![4, 6, 6]);
+    net.flatten(conv);
+    net
+}
+
+/// Rows of small weights keep their bits beside rows of large ones.
+#[test]
+fn rows_have_scales_of_their_own() {
+    let net = uneven(&[1.0, 0.5, 0.25, 0.125, 0.125, 0.25]);
+    // Weights of 5 bits: with one scale for all rows the smallest had 2.
+    let fixed = {
+        let mut net = net;
+        let chooser = FixedPrecision(5, 14);
+        let (fixed, samples) = try_quantise(&mut net, &chooser, 0.0).unwrap();
+        Quantised {
+            net,
+            fixed,
+            samples,
+        }
+    };
+    let shifts = fixed.fixed.nodes.iter().find_map(|node| match &node.op {
+        FixedOp::Activation(ActivationOp::RequantiseChannels { shifts, .. }) => Some(shifts),
+        _ => None,
+    });
+    let shifts = shifts.expect("channels drop bits of their own");
+    let (least, most) = (shifts.iter().min(), shifts.iter().max());
+    assert_eq!(most.unwrap() - least.unwrap(), 3, "{shifts:?}");
+    assert!(fixed.error() < 0.05, "{}", fixed.error());
+}
+
+/// A value that something else reads first has one scale.
+#[test]
+fn rows_have_one_scale_where_sums_read_them() {
+    let mut net = uneven(&[1.0, 0.125]);
+    let relu = 2;
+    let sum = net.add(relu, 1);
+    net.flatten(sum);
+    let fixed = quantised(net, 8, 0.0);
+    let channels = |op: &FixedOp| {
+        matches!(
+            op,
+            FixedOp::Activation(ActivationOp::RequantiseChannels { .. })
+        )
+    };
+    assert!(!fixed.fixed.nodes.iter().any(|node| channels(&node.op)));
+}
+
+/// Coarse weights shift means. Corrected biases take that back, on other images, too.
+#[test]
+fn corrected_biases_lessen_the_error() {
+    let mut net = Net::new(&[2, 6, 6], 21);
+    let first = net.conv(0, 6, padded(1), 1);
+    let relu = net.same(Op::Relu, first);
+    let second = net.conv(relu, 6, padded(1), 1);
+    let relu = net.same(Op::Relu, second);
+    let flat = net.flatten(relu);
+    net.dense(flat, 5);
+    let chooser = FixedPrecision(4, 10);
+    let (plain, samples) = try_quantise(&mut net, &chooser, 0.0).unwrap();
+    let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
+    let means = float::reference(&net.graph, &samples, IMAGES)
+        .unwrap()
+        .means;
+    let options = QuantiseOptions::default();
+    let images = (samples.as_slice(), means.as_slice());
+    let corrected = quantise_corrected(&net.graph, &profile, &chooser, &options, images).unwrap();
+    let others = Random::new(77).reals(IMAGES * net.graph.input_len(), 0.0, 1.0);
+    let wanted = float::evaluate(&net.graph, &others, IMAGES).unwrap();
+    let [plain, corrected] =
+        [plain, corrected].map(|fixed| difference(&run(&fixed, &others), &wanted));
+    assert!(
+        corrected < 0.8 * plain,
+        "{corrected} is not much less than {plain}"
+    );
 }
 
 #[test]

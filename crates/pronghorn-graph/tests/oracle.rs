@@ -155,6 +155,14 @@ fn local_operators() {
         local(transpose, &[2, 2], &[0], &[2, 2], &[1, 2, 3, 4]),
         [1, 3, 2, 4]
     );
+    let take = LocalOp::Take {
+        axis: 1,
+        indices: vec![1, 1, 0],
+    };
+    assert_eq!(
+        local(take, &[2, 2], &[0], &[2, 3], &[1, 2, 3, 4]),
+        [2, 2, 1, 4, 4, 3]
+    );
 }
 
 #[test]

@@ -49,7 +49,9 @@ fn network(seed: u64) -> Net {
         &[padded],
         vec![shape[0], shape[2], shape[1]],
     );
-    let joined = net.concat(&[turned, turned], 0);
+    let taken = net.take(turned, 1, &[2, 0, 2]);
+    let other = net.take(turned, 1, &[1, 1, 0]);
+    let joined = net.concat(&[taken, other], 0);
     let channels = net.shape(joined)[0];
     let global = net.push(Op::GlobalAveragePool, &[joined], vec![channels, 1, 1]);
     let flat = net.flatten(global);
@@ -112,6 +114,20 @@ fn a_relu_is_named() {
         lower(&net.graph, &profile, &[16; 2], 1.0),
         Err(PolynomialError::WeightBits { weight_bits: 16 })
     ));
+}
+
+/// Errors of an element that is taken twice add up, not their squares.
+#[test]
+fn repeated_elements_share_their_errors() {
+    let mut net = Net::new(&[2], 5);
+    let taken = net.take(0, 0, &[0, 0, 1]);
+    let weight = net.tensor(&[1, 3], vec![1.0, 1.0, 1.0]);
+    let op = Op::Dense { weight, bias: None };
+    net.push(op, &[taken], vec![1]);
+    let graph = polynomial(&net.graph, &[1.0, 0.5], 1, 15);
+    let worst = graph.worst_gains();
+    assert!(worst[0] >= 5f64.sqrt(), "{}", worst[0]);
+    assert!((worst[1] - 3f64.sqrt()).abs() < 1e-3, "{}", worst[1]);
 }
 
 /// Of a linear network the gain of the input is the largest Euclidean norm of a row, and the worst

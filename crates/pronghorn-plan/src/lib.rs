@@ -20,7 +20,7 @@ pub mod trust;
 pub use checked::CheckedPlan;
 pub use plan::{Plan, PlanError, Step};
 pub use planner::{
-    BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Weights, build,
+    BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Weights, build,
 };
 pub use rlwe::{Rlwe, ShareBits, WordSize};
 pub use step::{Derived, StepKind};

@@ -32,7 +32,9 @@ fn apply(ops: &[ActivationOp], values: &[i32]) -> i32 {
             ActivationOp::Requantise { shift, low, high } => {
                 scalar::requantise(x, shift, low, high)
             }
-            ActivationOp::Square | ActivationOp::MaxPool { .. } => unreachable!("not elementwise"),
+            ActivationOp::Square
+            | ActivationOp::MaxPool { .. }
+            | ActivationOp::RequantiseChannels { .. } => unreachable!("not elementwise"),
         })
     };
     let pool = ops
@@ -53,7 +55,7 @@ fn through_circuit(
     let stage = Stage::of(ops).expect("the chain is one stage");
     let output = ShareForm::exact(32);
     let circuit = stage
-        .circuit(values.len(), (spec, form), &output)
+        .circuit((values.len(), stage.shift()), (spec, form), &output)
         .expect("the numbers go together");
     let mask = u64::MAX >> (64 - form.bits);
     let share = |&(x, error, server): &(i32, i64, u64)| {
@@ -312,6 +314,45 @@ fn without_a_window_each_element_is_its_own() {
     assert_eq!(sizes(circuits), [1]);
     assert_eq!(elements(circuits), [0, 1, 2, 3, 4, 5]);
     assert_eq!(group.sources, group.elements);
+}
+
+fn by_channel(shifts: &[u32]) -> ActivationOp {
+    ActivationOp::RequantiseChannels {
+        shifts: shifts.to_vec(),
+        low: -5,
+        high: 5,
+    }
+}
+
+/// Channels that drop as many bits share a circuit, whether they are pooled or not.
+#[test]
+fn channels_are_grouped_by_their_shifts() {
+    let ops = vec![ActivationOp::Relu, by_channel(&[2, 1, 2])];
+    let plan = checked(&[3, 2, 2], ops, &[3, 2, 2]);
+    let circuits = circuits(&plan, 1).expect("it has circuits");
+    let found: Vec<Vec<usize>> = circuits
+        .groups
+        .iter()
+        .map(|group| group.elements.iter().collect())
+        .collect();
+    assert_eq!(found, [vec![4, 5, 6, 7], vec![0, 1, 2, 3, 8, 9, 10, 11]]);
+    let sources = |group: usize| circuits.groups[group].sources.clone();
+    assert_eq!(sources(0), circuits.groups[0].elements);
+    let mut ops = pool(2, 2, 0);
+    ops.push(by_channel(&[2, 1, 2]));
+    let plan = checked(&[3, 4, 4], ops, &[3, 2, 2]);
+    let circuits = self::circuits(&plan, 1).expect("it has circuits");
+    assert_eq!(circuits.groups.len(), 2);
+    assert_eq!(elements(circuits), (0..12).collect::<Vec<_>>());
+}
+
+/// A channel that drops nothing rounds its guard bits in another way than others.
+#[test]
+fn channels_drop_a_bit_or_more() {
+    assert!(Stage::of(&[by_channel(&[1, 0])]).is_none());
+    assert_eq!(stage(&[by_channel(&[1, 3])]).shift(), 3);
+    let twice = [by_channel(&[1, 3]), by_channel(&[1, 3])];
+    assert!(Stage::of(&twice).is_none());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use pronghorn_graph::{
     graph::{Graph, Op, Tensor},
     oracle,
 };
-use pronghorn_plan::{Built, TrustLevel, build, planner::schedule::Passes};
+use pronghorn_plan::{Built, Fidelity, TrustLevel, build, planner::schedule::Passes};
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -252,9 +252,25 @@ impl Compiled {
         self.built.plan.hash_hex()
     }
 
+    /// The expected error: in words, what is to be warned of, and its numbers.
     #[getter]
-    fn result_error(&self) -> f64 {
-        self.built.result_error
+    fn fidelity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let Fidelity {
+            aim,
+            error,
+            about_mean,
+            alike,
+            images,
+        } = self.built.fidelity;
+        let found = PyDict::new(py);
+        found.set_item("aim", aim)?;
+        found.set_item("error", error)?;
+        found.set_item("about_mean", about_mean)?;
+        found.set_item("alike", alike)?;
+        found.set_item("images", images)?;
+        found.set_item("text", self.built.fidelity.to_string())?;
+        found.set_item("warning", self.built.fidelity.warning())?;
+        Ok(found)
     }
 
     #[getter]

@@ -10,8 +10,17 @@ import numpy.typing as npt
 
 from pronghorn import _check, _native
 from pronghorn._float import run_float
-from pronghorn._inputs import as_inputs, as_labels, planned_range, warn_of_pixels, warn_of_scale
+from pronghorn._inputs import (
+    BYTES,
+    as_inputs,
+    as_labels,
+    planned_range,
+    warn_of_fractions,
+    warn_of_pixels,
+    warn_of_scale,
+)
 from pronghorn._model.core import Floats, Progress, Shaped, native_errors
+from pronghorn._model.expected import ExpectedError
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
@@ -25,7 +34,7 @@ def load(
     model: Source,
     *,
     samples: npt.ArrayLike | None = None,
-    input_range: tuple[float, float] = (0.0, 1.0),
+    input_range: tuple[float, float] | None = None,
     shape: ShapeOption = None,
     output: str | None = None,
     weight_bits: int | None = None,
@@ -38,23 +47,26 @@ def load(
         model: a path, the bytes of a file, or an `onnx.ModelProto`.
         samples: typical inputs `(images, *input_shape)`, which set range and precision of the fixed
             point.
-        input_range: the least and the largest input, used without samples.
+        input_range: the least and the largest input, used without samples. 0 to 1 by default, and 0
+            to 255 for a model whose input is declared as integers.
         shape: the input's shape, batch first, for models that leave it open.
         output: the value to compute, for models with several outputs, or to cut the model there.
         weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far
             as a modulus carries them. Chosen layer by layer by default.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
-        error: the error of results to aim at, as a part of their root mean square on the samples,
-            0.0001 to 0.5. 0.05 by default, 0.02 under `two-party`. Less costs larger moduli;
-            `verify` measures it.
+        error: the error of results to aim at, as a part of the outputs' spread about their means on
+            the samples, 0.0001 to 2. 0.05 by default, 0.02 under `two-party`. Less costs larger
+            moduli; `verify` measures it.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: something in the model cannot be run; the error names it.
         InputError: samples or options do not fit the model.
     """
-    options = PlanOptions(input_range=input_range, weight_bits=weight_bits, input_bits=input_bits, error=error)
+    options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error).changed(input_range=input_range)
     bare = load_with(model, options, shape=shape, output=output)
+    if input_range is None and bare.takes_integers:
+        bare = bare.changed(input_range=BYTES)
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
 
 
@@ -101,8 +113,21 @@ class Model(Shaped):
         return [kind for kind in kinds if kind in FINISH]
 
     @property
+    def takes_integers(self) -> bool:
+        """Whether the input is declared as integers: bytes are taken as they are."""
+        return self._imported.takes_integers
+
+    @property
     def _core(self) -> _native.Model:
         return self._native
+
+    def changed(self, **options: Any) -> Model:
+        """The same model with other options of `PlanOptions`."""
+        return Model(self._imported, self._native, self._options.changed(**options))
+
+    def _warn_of_fractions(self, inputs: Floats, stacklevel: int) -> None:
+        if self.takes_integers:
+            warn_of_fractions(inputs, stacklevel + 1)
 
     def calibrated(self, samples: npt.ArrayLike, *, stacklevel: int = 2) -> Model:
         """The same model with other samples.
@@ -116,9 +141,10 @@ class Model(Shaped):
             InputError: the samples do not fit the model.
         """
         prepared = as_inputs(samples, self.input_shape, "samples")
-        if not self._imported.takes_integers:
+        if not self.takes_integers:
             warn_of_pixels(prepared, stacklevel)
-        return Model(self._imported, self._native, self._options.changed(samples=prepared))
+        self._warn_of_fractions(prepared, stacklevel)
+        return self.changed(samples=prepared)
 
     def run_float(self, inputs: npt.ArrayLike) -> Floats:
         """The float model in the clear.
@@ -131,7 +157,9 @@ class Model(Shaped):
         Raises:
             InputError: `inputs` have another shape, or are no numbers.
         """
-        return run_float(self._imported, self._native, as_inputs(inputs, self.input_shape))[0]
+        checked = as_inputs(inputs, self.input_shape)
+        self._warn_of_fractions(checked, stacklevel=2)
+        return run_float(self._imported, self._native, checked)[0]
 
     def plan(
         self,
@@ -174,6 +202,7 @@ class Model(Shaped):
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(options)
+            ExpectedError.of(self._compiled[options]).warn(stacklevel=4)
         return self._compiled[options]
 
     def verify(
@@ -188,6 +217,7 @@ class Model(Shaped):
         without: Iterable[str] | None = None,
         engine: str | None = None,
         objective: str | None = None,
+        secure: bool = True,
         threads: int | None = None,
         progress: Progress | None = None,
         phase: Callable[[str], None] | None = None,
@@ -207,6 +237,8 @@ class Model(Shaped):
             without: passes over an encrypted network to leave out, as in `plan`.
             engine: the engine of linear layers on shares, as in `plan`.
             objective: the quantity that the plan is chosen by, as in `plan`.
+            secure: whether to run the protocol. Without it the oracle is scored alone, in a part of
+                the time: a secure run gives the same.
             threads: threads to compute with; all cores by default.
             progress: called with images done and images in all, from 0 in each phase.
             phase: called with the name of each phase before it begins.
@@ -226,13 +258,14 @@ class Model(Shaped):
             _check.callback(name, function)
         enter = phase if phase is not None else lambda name: None
         inputs = as_inputs(x, self.input_shape)
+        self._warn_of_fractions(inputs, stacklevel=2)
         truth = None if labels is None else as_labels(labels, len(inputs))
         kind = self._kind(outputs, truth)
         enter("planning")
         compiled = model._compile(options)
         warn_of_scale(inputs, planned_range(compiled.plan_json()), stacklevel=2)
         case = Verification(compiled, inputs, options.samples, truth, self.finish, kind)
-        return case.report(case.run(self._imported, self._native, cores, progress, enter))
+        return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
 
     def _kind(self, outputs: str | None, truth: Classes | None) -> str:
         """The kind of the outputs; labels are for classes only."""

@@ -47,8 +47,7 @@ class PlanOptions:
     input_bits: int | None = None
     """Bits of all layers' integer inputs, 2 to 24; likewise."""
     error: float | None = None
-    """The error of results to aim at, 0.0001 to 0.5 of their root mean square; None for the
-    default."""
+    """The error of results to aim at, 0.0001 to 2 of the outputs' spread; None for the default."""
     without: tuple[str, ...] = ()
     """Passes over an encrypted network to leave out."""
     engine: str | None = None
@@ -64,7 +63,7 @@ class PlanOptions:
             "memory": _check.optional("memory", self.memory, 1),
             "weight_bits": _check.optional("weight_bits", self.weight_bits, 2, 16),
             "input_bits": _check.optional("input_bits", self.input_bits, 2, 24),
-            "error": None if self.error is None else _check.number("error", self.error, 1e-4, 0.5),
+            "error": None if self.error is None else _check.number("error", self.error, 1e-4, 2.0),
             "without": _passes(self.without),
             "engine": None if self.engine is None else _check.one_of("engine", self.engine, ENGINES),
             "objective": _check.one_of("objective", self.objective, OBJECTIVES),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pronghorn import _native
 from pronghorn._model.core import Shaped
+from pronghorn._model.expected import ExpectedError
 
 
 class Plan(Shaped):
@@ -19,11 +20,11 @@ class Plan(Shaped):
     def __str__(self) -> str:
         """The plan as a table of at most 120 columns: each step with protocol, ring and bytes, then
         bytes, rounds and predicted seconds."""
-        return self._compiled.plan_text()
+        return f"{self._compiled.plan_text().rstrip()}\n{self.expected_error}"
 
     def details(self) -> str:
         """The table, and ranges, share forms and all parameters of each step."""
-        return self._compiled.plan_text(True)
+        return f"{self._compiled.plan_text(True).rstrip()}\n{self.expected_error}"
 
     def __repr__(self) -> str:
         """Trust level and hash."""
@@ -38,6 +39,11 @@ class Plan(Shaped):
     def hash(self) -> str:
         """BLAKE3 of the plan in hexadecimal, 64 digits; client and server compare it."""
         return self._compiled.plan_hash
+
+    @property
+    def expected_error(self) -> ExpectedError:
+        """The difference to the float model, measured on samples while planning."""
+        return ExpectedError.of(self._compiled)
 
     @property
     def _core(self) -> _native.Compiled:

@@ -33,8 +33,12 @@ class Report:
     max_abs_difference: float
     """The largest difference between an output of the secure run and of the float model."""
     relative_error: float
-    """Root mean square of the differences to the float model, over that of its outputs: the
-    quantity that `error` aims at."""
+    """Root mean square of the differences to the float model, over that of its outputs about the
+    mean of each. `1 - relative_error**2` is R2 against the float model."""
+    rmse: float
+    """Root mean square of the differences to the float model."""
+    expected_error: float
+    """What the plan expected of the samples, before a Softmax or the like."""
     accuracy_float: float | None
     """Accuracy of the float model, 0 to 1; None without labels."""
     accuracy_fixed: float | None
@@ -47,8 +51,8 @@ class Report:
     """Images that set the fixed point; None where an input range did."""
     samples_scored: int
     """How many of these images are among those samples."""
-    stats: Stats
-    """The cost of the secure run."""
+    stats: Stats | None
+    """The cost of the secure run; None where there was none."""
 
     @property
     def ok(self) -> bool:
@@ -62,6 +66,8 @@ class Report:
     def __str__(self) -> str:
         """A few lines for people."""
         title = f"{self.images} images, trust level {self.trust}, plan {self.plan_hash}"
+        if self.stats is None:
+            title += "; no secure run, the oracle stands for it"
         parts = (self._accuracies(), self._agreement(), self._costs(), self._calibration(), self._clamping())
         return "\n".join([title, *(f"  {line}" for part in parts for line in part)])
 
@@ -69,7 +75,7 @@ class Report:
         named = {
             f"float model ({self.float_by})": self.accuracy_float,
             "fixed-point oracle": self.accuracy_fixed,
-            "secure run": self.accuracy_secure,
+            **({} if self.stats is None else {"secure run": self.accuracy_secure}),
         }
         for name, accuracy in named.items():
             if accuracy is not None:
@@ -78,16 +84,23 @@ class Report:
     def _agreement(self) -> Iterator[str]:
         if self.argmax_agreement is not None:
             alike = "classify alike" if self.outputs == "classes" else "give the same labels"
-            yield f"secure run and float model {alike}: {100 * self.argmax_agreement:.2f} %"
+            found = "oracle" if self.stats is None else "secure run"
+            yield f"{found} and float model {alike}: {100 * self.argmax_agreement:.2f} %"
         yield (
-            f"outputs and those of the float model: error {self.relative_error:.2g} of their root mean square, "
-            f"largest difference {self.max_abs_difference:.4g}"
+            f"differences to the float model: {self.relative_error:.2g} of its outputs' spread "
+            f"({self.expected_error:.2g} expected), RMSE {self.rmse:.4g}, largest {self.max_abs_difference:.4g}"
         )
+        if self.outputs == "values":
+            yield f"R2 against the float model: {1 - self.relative_error**2:.4f}"
+        if self.stats is None:
+            return
         within = f" beyond the {self.tolerance:.4g} that the plan allows" if self.tolerance else ""
         verdict = "" if self.ok else " - A BUG"
         yield f"disagreements with the fixed-point oracle{within}: {self.disagreements}{verdict}"
 
     def _costs(self) -> Iterator[str]:
+        if self.stats is None:
+            return
         sent, received = self.stats.bytes_sent / self.images, self.stats.bytes_received / self.images
         yield f"{self.stats.speed}; an image sends {sent:,.0f} bytes and receives {received:,.0f}"
 
@@ -104,6 +117,8 @@ class Report:
             )
 
     def _clamping(self) -> Iterator[str]:
+        if self.stats is None:
+            return
         if self.trust == "two-party":
             yield "activations beyond the ranges of the samples are clamped, and at this level nobody sees how many"
         if self.stats.clamped_activations:

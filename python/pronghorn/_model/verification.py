@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pronghorn import _native
 from pronghorn._float import run_float
 from pronghorn._model.core import Floats, Progress, native_errors
+from pronghorn._model.expected import ExpectedError
 from pronghorn._model.report import Report
 from pronghorn._model.stats import Stats
 from pronghorn._outputs import Classes, Predictions
@@ -35,8 +36,9 @@ class Runs:
     integers: Integers
     secure: Floats
     """The secure run's outputs."""
-    costs: Mapping[str, float]
-    """Of the secure run, as `Stats.of` takes them."""
+    costs: Mapping[str, float] | None
+    """Of the secure run, as `Stats.of` takes them; None where there was none, and the oracle stands
+    for it."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,10 @@ class Verification:
         threads: int | None,
         progress: Progress | None,
         enter: Callable[[str], None],
+        secure: bool,
     ) -> Runs:
-        """Runs all three; `enter` is called with the name of each before it begins.
+        """Runs all three, or all but the secure run; `enter` is called with the name of each before
+        it begins.
 
         Raises:
             RunError: the oracle or the secure run failed.
@@ -73,9 +77,11 @@ class Verification:
         with native_errors(RunError):
             enter("fixed-point model")
             oracle, fixed = self.compiled.run_oracle(self.inputs, progress)
+            if not secure:
+                return Runs(floating, float_by, oracle, fixed, oracle, fixed, None)
             enter("secure run")
-            integers, secure, costs = self.compiled.run_secure(self.inputs, threads, progress)
-        return Runs(floating, float_by, oracle, fixed, integers, secure, costs)
+            integers, decoded, costs = self.compiled.run_secure(self.inputs, threads, progress)
+        return Runs(floating, float_by, oracle, fixed, integers, decoded, costs)
 
     def report(self, runs: Runs) -> Report:
         """Compares the runs."""
@@ -91,14 +97,16 @@ class Verification:
             outputs=self.kind,
             argmax_agreement=_agreement(secure, floating),
             max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),
-            relative_error=_relative_error(runs.secure, runs.floating),
+            relative_error=relative_error(runs.secure, runs.floating),
+            rmse=_rms(runs.secure - runs.floating),
+            expected_error=ExpectedError.of(self.compiled).error,
             accuracy_float=_accuracy(floating, self.truth),
             accuracy_fixed=_accuracy(fixed, self.truth),
             accuracy_secure=_accuracy(secure, self.truth),
             float_by=runs.float_by,
             samples=None if self.samples is None else len(self.samples),
             samples_scored=_shared(self.samples, self.inputs),
-            stats=Stats.of(len(self.inputs), runs.costs),
+            stats=None if runs.costs is None else Stats.of(len(self.inputs), runs.costs),
         )
 
 
@@ -107,10 +115,16 @@ def disagreements(found: Integers, oracle: Integers, tolerance: int) -> int:
     return int(np.count_nonzero(np.abs(found.astype(np.int64) - oracle) > tolerance))
 
 
-def _relative_error(found: Floats, wanted: Floats) -> float:
-    """Root mean square of the differences, over that of `wanted`."""
-    difference, size = (float(np.sqrt(np.mean(np.square(x, dtype=np.float64)))) for x in (found - wanted, wanted))
-    return difference / size if size else difference
+def relative_error(found: Floats, wanted: Floats) -> float:
+    """Root mean square of the differences, over that of `wanted` about the mean of each output; of
+    one image, over that of `wanted`."""
+    size = _rms(wanted - wanted.mean(axis=0)) * np.sqrt(len(wanted) / max(1, len(wanted) - 1))
+    difference = _rms(found - wanted)
+    return difference / (size or _rms(wanted) or 1.0)
+
+
+def _rms(values: Floats) -> float:
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
 def _result_unit(plan_json: str) -> float:

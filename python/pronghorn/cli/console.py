@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from pronghorn.errors import InputWarning, PrepareWarning, PronghornError, StoreWarning
+from pronghorn.errors import InputWarning, PrecisionWarning, PrepareWarning, PronghornError, StoreWarning
 
 errors = Console(stderr=True)
 
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
         """
         try:
             with warnings.catch_warnings():
-                for category in (InputWarning, PrepareWarning, StoreWarning):
+                for category in (InputWarning, PrecisionWarning, PrepareWarning, StoreWarning):
                     warnings.simplefilter("always", category)
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)

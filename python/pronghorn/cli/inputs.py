@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._data import read_labels
-from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part
+from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part, takes_bytes
+from pronghorn._tables import is_table
 from pronghorn.cli.console import warn
 from pronghorn.cli.options import Preparation
 from pronghorn.errors import InputError
@@ -44,6 +45,12 @@ def labels_of(path: Path | None, found: npt.NDArray[Any] | None, images: int, to
     return as_labels(labels[:images], images)
 
 
+def label_column(labels: Path | None, data: list[Path]) -> str | None:
+    """The column that --labels names, where the data is a table and there is no such file."""
+    named = labels is not None and not labels.exists() and len(data) == 1 and is_table(data[0])
+    return str(labels) if named else None
+
+
 def classes_only(known: Labels | None, kind: str, path: Path | None) -> Labels | None:
     """`known` where outputs are classes, else None.
 
@@ -71,7 +78,7 @@ def check_range(images: npt.NDArray[np.float32], expected: Range, preparation: P
             f"{outside}\n  what to do: give --scale, --mean and --std as the model's owner does, such as --scale 255 "
             "where the model takes 0..1; --scale 1 sends the values as they are"
         )
-    low, high = preparation.values().byte_range()
+    low, high = preparation.values(takes_bytes(expected)).byte_range()
     narrow = were_bytes and high - low < NARROW * (expected[1] - expected[0])
     problem = (
         f"bytes become {low:.4g} to {high:.4g}, but the server's plan is for {expected[0]:.4g} to {expected[1]:.4g}"

@@ -53,7 +53,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="PATH", help="Typical images, which set the fixed point: npz, npy, IDX or a folder."
+        "--data",
+        metavar="PATH",
+        help="Typical images, which set the fixed point: npz, npy, IDX, CSV, parquet or a folder.",
     ),
 ]
 OutputsOption = Annotated[
@@ -75,7 +77,9 @@ class Preparation:
     scale: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Divide values by this (default: 255 for bytes, 1 for floats; other integers need one)."
+            metavar="X",
+            help="Divide values by this (default: 255 for bytes, 1 for floats and where the model takes bytes as they "
+            "are; other integers need one).",
         ),
     ] = None
     mean: Annotated[str | None, typer.Option(metavar="M[,M,M]", help="Then subtract this, one or one a channel.")] = (
@@ -95,8 +99,8 @@ class Preparation:
         ),
     ] = None
 
-    def values(self) -> Preprocessing:
-        """The preprocessing.
+    def values(self, as_they_are: bool = False) -> Preprocessing:
+        """The preprocessing; `as_they_are`: bytes are not divided unasked.
 
         Raises:
             InputError: an option cannot be read, or two exclude each other.
@@ -105,11 +109,12 @@ class Preparation:
             raise InputError("--resize stretches pictures and --short-side cuts them: give one of the two")
         mean = None if self.mean is None else parse_numbers("--mean", self.mean)
         std = None if self.std is None else parse_numbers("--std", self.std)
-        return Preprocessing(self.scale, mean, std, self.resize, self.short_side)
+        byte_scale = 1.0 if as_they_are else 255.0
+        return Preprocessing(self.scale, mean, std, self.resize, self.short_side, byte_scale)
 
-    def load(self, path: Path, shape: tuple[int, ...]) -> Loaded:
-        """The images of a file or folder."""
-        return load_images(path, shape, self.values())
+    def load(self, path: Path, shape: tuple[int, ...], as_they_are: bool, label_column: str | None = None) -> Loaded:
+        """The images of a file or folder; `as_they_are`: bytes are not divided unasked."""
+        return load_images(path, shape, self.values(as_they_are), label_column)
 
     def calibrate(self, model: Model, images: npt.NDArray[np.float32]) -> Model:
         """`model` with the first images as samples."""
@@ -144,7 +149,7 @@ class ModelOptions:
     error: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Relative error of results to aim at, 0.0001 to 0.5 (default: 0.05; two-party: 0.02)."
+            metavar="X", help="Error of results to aim at, of their spread, 0.0001 to 2 (default: 0.05; two-party: 0.02)."
         ),
     ] = None
     without: Annotated[
@@ -196,19 +201,22 @@ class ModelOptions:
             objective=self.objective,
         )
 
-    def load(self, path: Path, options: PlanOptions) -> Model:
+    def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:
         """The model, not calibrated."""
-        return load_with(path, options, shape=parse_shape(self.shape), output=self.output)
+        bare = load_with(path, options, shape=parse_shape(self.shape), output=self.output)
+        if self.input_range is not None:
+            return bare
+        return bare.changed(input_range=preparation.values(bare.takes_integers).byte_range())
 
     def calibrated(self, path: Path, options: PlanOptions, data: Path | None, preparation: Preparation) -> Model:
         """The model with the samples of `data`."""
-        bare = self.load(path, options)
+        bare = self.load(path, options, preparation)
         if data is not None:
             if self.input_range is not None:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
-            return preparation.calibrate(bare, preparation.load(data, bare.input_shape).images)
+            return preparation.calibrate(bare, preparation.load(data, bare.input_shape, bare.takes_integers).images)
         if self.input_range is None:
-            low, high = options.input_range
+            low, high = preparation.values(bare.takes_integers).byte_range()
             say(
                 f"no --data: ranges are guessed from made-up inputs in {low:.4g}..{high:.4g}; "
                 "typical images (--data) make the fixed point more precise"

@@ -14,12 +14,13 @@ import typer
 
 import pronghorn
 from pronghorn import _trust
+from pronghorn._inputs import takes_bytes
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._security import security_bits
-from pronghorn.cli.inputs import Labels, check_range, classes_only, labels_of, read_names
+from pronghorn.cli.inputs import Labels, check_range, classes_only, label_column, labels_of, read_names
 from pronghorn.cli.options import (
     ExitWithStdin,
     JsonOption,
@@ -81,7 +82,11 @@ class Wanted:
         typer.Option(metavar="FILE", help="Write outputs, classes and probabilities to npz, or outputs alone to npy."),
     ] = None
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="True classes, to print the accuracy: npz, npy or IDX.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="True classes, to print the accuracy: npz, npy, IDX, CSV; or the column of a table that has them.",
+        ),
     ] = None
     names: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line.")] = None
     limit: LimitOption = None
@@ -108,7 +113,10 @@ class _Batch:
 @spread
 def predict(
     inputs: Annotated[
-        list[Path], typer.Argument(help="Images: png, jpeg, npy, npz, IDX or folders of pictures.", metavar="INPUT...")
+        list[Path],
+        typer.Argument(
+            help="Inputs: png, jpeg, npy, npz, IDX, CSV, parquet or folders of pictures.", metavar="INPUT..."
+        ),
     ],
     *,
     connection: Connection,
@@ -165,12 +173,14 @@ def predict(
 
 def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Batch:
     """The images of all files, as far as they are wanted, checked against the server's plan."""
-    loaded = [preparation.load(path, client.input_shape) for path in paths]
+    as_they_are = takes_bytes(client.input_range)
+    column = label_column(wanted.labels, paths)
+    loaded = [preparation.load(path, client.input_shape, as_they_are, column) for path in paths]
     images = np.concatenate([each.images for each in loaded])
     total, images = len(images), images[: wanted.limit]
     check_range(images, client.input_range, preparation, any(each.were_bytes for each in loaded))
     beside = loaded[0].labels if len(paths) == 1 else None
-    known = labels_of(wanted.labels, beside, len(images), total)
+    known = labels_of(None if column else wanted.labels, beside, len(images), total)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)
     titles = [title for each in loaded for title in each.titles]
     return _Batch(images, titles[: wanted.limit], classes_only(known, kind, wanted.labels), kind)

@@ -100,6 +100,7 @@ def serve(
     try:
         print(f"listening on {server.address}", flush=True)
         say(f"plan {server.plan_hash}")
+        say(escape(f"plan: {loaded.plan().expected_error}"))
         server.run()
     except KeyboardInterrupt:
         server.stop()

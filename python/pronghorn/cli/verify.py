@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from pronghorn._data import Loaded
 from pronghorn._model import Model
 from pronghorn._outputs import kind_of
-from pronghorn.cli.inputs import classes_only, labels_of
+from pronghorn.cli.inputs import classes_only, label_column, labels_of
 from pronghorn.cli.options import (
     JsonOption,
     LimitOption,
@@ -32,13 +33,19 @@ class Images:
     """The images to verify on, their labels, and the samples."""
 
     data: Annotated[
-        Path, typer.Option("--data", metavar="PATH", help="Images, with labels where known: npz, npy, IDX or a folder.")
+        Path,
+        typer.Option(
+            "--data", metavar="PATH", help="Images, with labels where known: npz, npy, IDX, CSV, parquet or a folder."
+        ),
     ]
     samples: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Other images that set the fixed point, such as training images."),
     ] = None
-    labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Labels, where the data has none.")] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Labels, where the data has none; or the column of a table that has them."),
+    ] = None
     outputs: OutputsOption = None
     limit: LimitOption = None
 
@@ -63,6 +70,9 @@ def verify(
     given: Images,
     model_options: ModelOptions,
     preparation: Preparation,
+    secure: Annotated[
+        bool, typer.Option("--secure/--no-secure", help="Run the protocol, or score the fixed-point model alone.")
+    ] = True,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -76,12 +86,13 @@ def verify(
         raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
     with progress_bar() as bar:
         bar.phase("reading the model")
-        loaded = model_options.load(model, options)
+        loaded = model_options.load(model, options, preparation)
         case = _read(loaded, given, preparation, calibrate=model_options.input_range is None)
         report = case.model.verify(
             case.images,
             case.truth,
             outputs=case.kind,
+            secure=secure,
             threads=threads,
             progress=bar.progress,
             phase=bar.phase,
@@ -96,11 +107,17 @@ def verify(
 def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
     """The images; `calibrate`: the model's samples are those given, or all images, whatever the
     limit."""
-    images, found, *_ = preparation.load(given.data, model.input_shape)
+
+    def load(path: Path) -> Loaded:
+        return preparation.load(path, model.input_shape, model.takes_integers, column)
+
+    column = label_column(given.labels, [given.data])
+
+    images, found, *_ = load(given.data)
     if calibrate:
-        typical = images if given.samples is None else preparation.load(given.samples, model.input_shape).images
+        typical = images if given.samples is None else load(given.samples).images
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
-    known = labels_of(given.labels, found, len(images), total)
+    known = labels_of(None if column else given.labels, found, len(images), total)
     kind = kind_of(model.finish, model.output_shape, given.outputs, known)
     return _Case(model, images, classes_only(known, kind, given.labels), kind)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 CUT = "or end the model before it (--output NAME, output=NAME)"
 
+FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
+
 CONTROL_FLOW = "export without data-dependent control flow"
 
 ADVICE = {
     "train it with Relu, LeakyRelu or Clip in its place": "Tanh Elu Selu Celu Gelu Erf Exp Log Sqrt Softplus Softsign "
-    "Mish HardSigmoid HardSwish Swish ThresholdedRelu Abs",
+    "Mish HardSwish Swish ThresholdedRelu",
     "recurrent networks are not supported; use convolutions": "LSTM GRU RNN",
     CONTROL_FLOW: "If Loop Scan",
     "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
     "LpNormalization LRN",
-    "upsampling is not supported; use a classifier": "ConvTranspose Resize Upsample",
-    "export the float model; Pronghorn quantises it itself": "QLinearConv QLinearMatMul ConvInteger MatMulInteger "
-    "QuantizeLinear",
+    "learned upsampling is not supported; use Resize (nearest) and Conv in its place": "ConvTranspose",
+    FLOAT_MODEL: "QLinearConv QLinearMatMul ConvInteger MatMulInteger DynamicQuantizeLinear",
 }
+DOMAIN_HINTS = {
+    "ai.onnx.ml": "use a linear model or a multilayer perceptron",
+    "com.microsoft": "export the model before onnxruntime optimises it",
+}
+"""The advice for operators of other domains."""
+
 HINTS = {name: advice for advice, names in ADVICE.items() for name in names.split()}
 """The advice for each ONNX operator that is likely to be met."""

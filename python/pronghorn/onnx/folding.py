@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 import numpy as np
 import onnx
@@ -12,15 +13,25 @@ from onnx.reference import ReferenceEvaluator
 from pronghorn.onnx.advice import CONTROL_FLOW
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Array, Lowering
 from pronghorn.onnx.reading import first_line
+from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.site import Site
 
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 
-def is_constant(lowering: Lowering, node: NodeProto) -> bool:
-    """Whether all of a node's inputs are constants, and its outputs then too."""
-    known = all(name in lowering.constants for name in node.input if name)
-    return known and node.op_type not in RANDOM
+QUANTISED = 21
+"""The version of QuantizeLinear and DequantizeLinear, which holds for the older ones: the onnx package lacks those."""
+
+
+def is_constant(constants: Container[str], node: NodeProto) -> bool:
+    """Whether all of a standard node's inputs are among `constants`, and its outputs then are constants too."""
+    known = all(name in constants for name in node.input if name)
+    return known and name_of(node) == node.op_type not in RANDOM
+
+
+def has_graphs(node: NodeProto) -> bool:
+    """Whether a node has graphs within it, as `If` and `Loop` do."""
+    return any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute)
 
 
 def fold(lowering: Lowering, site: Site) -> None:
@@ -31,7 +42,7 @@ def fold(lowering: Lowering, site: Site) -> None:
             fit.
     """
     node = site.node
-    if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
+    if has_graphs(node):
         site.fail("control flow is not supported", CONTROL_FLOW)
     feeds = {name: lowering.constants[name] for name in node.input if name}
     if _size(node, list(feeds.values())) > MAX_ELEMENTS:
@@ -48,6 +59,8 @@ def _evaluate(node: NodeProto, feeds: dict[str, Array], opset: int) -> list[Arra
     inputs = [helper.make_value_info(name, onnx.TypeProto()) for name in feeds]
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "fold", inputs, outputs)
+    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        opset = max(opset, QUANTISED)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     with np.errstate(all="ignore"):
         return [np.asarray(result) for result in ReferenceEvaluator(model).run(None, feeds)]

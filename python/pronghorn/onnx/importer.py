@@ -20,9 +20,11 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.input_shape import ShapeOption, fix_input, refuse_large
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Lowering
-from pronghorn.onnx.operators import lower
+from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
+from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.rewriting import rewrite
 
 SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
 
@@ -72,7 +74,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
     reference = _reference(proto, source)
-    lowering = Lowering(opset, {})
+    lowering = Lowering(opset, {}, one_image=source.type.tensor_type.shape.dim[0].dim_value == 1)
     lowering.start(source.name, sizes)
     _lower(_slim(proto), lowering, output_name)
     result = lowering.values[output_name]
@@ -95,7 +97,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
 def _cut(proto: ModelProto, output: str | None) -> None:
     """Keeps what the output needs."""
     graph = proto.graph
-    wanted = _output(proto, output)
+    wanted = _before_zip_map(graph.node, _output(proto, output))
     nodes = _needed(graph.node, wanted)
     if not any(wanted in node.output for node in nodes):
         outputs = ", ".join(entry.name for entry in graph.output)
@@ -116,14 +118,30 @@ def _cut(proto: ModelProto, output: str | None) -> None:
 
 
 def _output(proto: ModelProto, output: str | None) -> str:
-    """The name of the value to compute."""
+    """The name of the value to compute: of a classifier's labels and probabilities, the probabilities."""
     outputs = [entry.name for entry in proto.graph.output]
+    numbers = [entry.name for entry in proto.graph.output if not _is_label(entry)]
+    if output is None and len(outputs) > 1 and len(numbers) == 1:
+        return str(numbers[0])
     if output is None and len(outputs) != 1:
         listed = ", ".join(outputs)
         raise UnsupportedModelError(
             f"the model has {len(outputs)} outputs: {listed}", "pick one with --output NAME (output=NAME)"
         )
     return str(outputs[0]) if output is None else output
+
+
+def _is_label(entry: ValueInfoProto) -> bool:
+    """Whether an output holds integers or strings."""
+    kind = entry.type.tensor_type.elem_type if entry.type.WhichOneof("value") == "tensor_type" else TensorProto.FLOAT
+    return kind in (TensorProto.INT64, TensorProto.INT32, TensorProto.STRING)
+
+
+def _before_zip_map(nodes: Iterable[NodeProto], wanted: str) -> str:
+    """The probabilities that scikit-learn's ZipMap puts into dictionaries, which no client wants."""
+    makers = {name: node for node in nodes for name in node.output}
+    node = makers.get(wanted)
+    return node.input[0] if node is not None and name_of(node) == "ai.onnx.ml.ZipMap" else wanted
 
 
 def _needed(nodes: Iterable[NodeProto], wanted: str) -> list[NodeProto]:
@@ -155,10 +173,6 @@ def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
         return bytes(reference.SerializeToString())
     except ValueError:
         return b""
-
-
-OF_SHAPES = ("Shape", "Size")
-"""Operators whose results follow from shapes, which are known."""
 
 
 def _slim(proto: ModelProto) -> ModelProto:
@@ -196,11 +210,19 @@ def _is_chain(proto: ModelProto) -> bool:
 def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     """Lowers all nodes."""
     lowering.constants.update(initializers(proto.graph.initializer))
-    used = {name for node in proto.graph.node for name in node.input} | {output}
-    check_log_softmax(proto.graph.node, lowering.opset, output)
-    for node in proto.graph.node:
-        if node.domain == "ai.onnx.ml" or node.output:
+    nodes = _needed(rewrite(proto.graph.node, lowering.constants), output)
+    used = {name for node in nodes for name in node.input} | {output}
+    check_log_softmax(nodes, lowering.opset, output)
+    try:
+        for node in nodes:
             lower(lowering, node, used)
+    except UnsupportedModelError as error:
+        raise error.listing(unsupported(nodes, lowering.constants)) from None
+    if output in lowering.quantised:
+        raise UnsupportedModelError(
+            f"the output {output!r} is quantised",
+            "take the value before its QuantizeLinear (--output NAME, output=NAME)",
+        )
     if output not in lowering.values:
         raise UnsupportedModelError(
             f"the output {output!r} does not depend on the input", "pick another (--output NAME, output=NAME)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import operator
 from collections.abc import Mapping, Sequence
 
@@ -120,17 +121,58 @@ def refuse_large(proto: ModelProto) -> None:
     """Refuses what would not fit into memory before anything evaluates it.
 
     Raises:
-        UnsupportedModelError: a value of more than `MAX_ELEMENTS` elements.
+        UnsupportedModelError: a value of more than `MAX_ELEMENTS` elements, or, before a Slice, of
+            a size below 0.
     """
-    try:
-        inferred = shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:
-        return  # Lowering finds what is wrong, and names it.
-    for entry in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
-        elements = 1
-        for dim in entry.type.tensor_type.shape.dim:
-            elements *= max(dim.dim_value, 1)
-        if elements > MAX_ELEMENTS:
-            raise UnsupportedModelError(
-                f"the value {entry.name!r} would have {elements} elements", f"at most {MAX_ELEMENTS} are supported"
-            )
+    skeleton, levels = _skeleton(proto), _slice_levels(proto)
+    nodes = list(zip(proto.graph.node, levels, strict=True))
+    # The inference of onnx ends the process at a Slice of a size below 0. So it meets a Slice only
+    # when the sizes of all values before it are known to be right.
+    last = max(levels, default=0)
+    for level in range(last + 1):
+        del skeleton.graph.node[:]
+        skeleton.graph.node.extend(node for node, at in nodes if node.op_type != "Slice" or at <= level)
+        try:
+            inferred = shape_inference.infer_shapes(skeleton, data_prop=True)
+        except Exception:
+            return  # Lowering finds what is wrong, and names it.
+        for entry in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+            _refuse_size(entry, before_slice=level < last)
+
+
+def _refuse_size(entry: ValueInfoProto, before_slice: bool) -> None:
+    sizes = [dim.dim_value for dim in entry.type.tensor_type.shape.dim]
+    if before_slice and any(size < 0 for size in sizes):
+        problem = f"the value {entry.name!r} would have shape {sizes}"
+        raise UnsupportedModelError(problem, "give a larger input shape (--shape), or repair the model")
+    elements = math.prod(max(size, 1) for size in sizes)
+    if elements > MAX_ELEMENTS:
+        raise UnsupportedModelError(
+            f"the value {entry.name!r} would have {elements} elements", f"at most {MAX_ELEMENTS} are supported"
+        )
+
+
+SMALL = 64
+"""Constants of at most so many elements may say a shape, and are left in a skeleton."""
+
+
+def _skeleton(proto: ModelProto) -> ModelProto:
+    """The model without nodes, with the shapes of large weights in place of the weights."""
+    graph = proto.graph
+    small = [tensor for tensor in graph.initializer if math.prod(tensor.dims) <= SMALL]
+    large = [tensor for tensor in graph.initializer if math.prod(tensor.dims) > SMALL]
+    inputs = {entry.name for entry in graph.input}
+    shapes = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large if t.name not in inputs]
+    bare = helper.make_graph([], graph.name or "graph", [*graph.input, *shapes], graph.output, small)
+    return helper.make_model(bare, ir_version=proto.ir_version, opset_imports=proto.opset_import)
+
+
+def _slice_levels(proto: ModelProto) -> list[int]:
+    """For each node the number of slices on the longest way to its output."""
+    levels: dict[str, int] = {}
+    found = []
+    for node in proto.graph.node:
+        level = max((levels.get(name, 0) for name in node.input), default=0) + (node.op_type == "Slice")
+        levels.update(dict.fromkeys(node.output, level))
+        found.append(level)
+    return found

@@ -7,13 +7,14 @@ of ONNX shape `(1, 3, 32, 32)` has shape `[3, 32, 32]` in the graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn.onnx.advice import FLOAT_MODEL
 from pronghorn.onnx.registry import OPERATORS
 from pronghorn.onnx.site import Shape, Site
 from pronghorn.onnx.window import Window
@@ -27,18 +28,50 @@ MAX_ELEMENTS = 1 << 28
 FINISH = ("softmax", "arg_max", "sigmoid")
 """Operators that the client computes on the result."""
 
+MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
+"""The factor and the summand of linear maps of flat values."""
+
 
 @dataclass(frozen=True)
 class Value:
-    """A value computed from the input: its number in the graph, and its ONNX shape, batch first."""
+    """A value computed from the input: its number in the graph, and its ONNX shape.
+
+    A shape has the batch first, 1. Where the model fixes it at 1, a reshape may drop or move it: then
+    the shape begins with another number, and is the graph's.
+    """
 
     index: int
     shape: Shape
 
     @property
+    def batched(self) -> bool:
+        """Whether the batch is the first dimension."""
+        return self.shape[:1] == (1,)
+
+    @property
     def inner(self) -> Shape:
-        """The shape without the batch dimension."""
-        return self.shape[1:]
+        """The shape in the graph, without the batch dimension."""
+        return self.shape[1:] if self.batched else self.shape
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What integers of a quantised value stand for: `scale * (integer - zero)`."""
+
+    scale: float
+    zero: int
+    least: int
+    most: int
+
+    @property
+    def low(self) -> float:
+        """The least number."""
+        return self.scale * (self.least - self.zero)
+
+    @property
+    def high(self) -> float:
+        """The largest number."""
+        return self.scale * (self.most - self.zero)
 
 
 @dataclass
@@ -47,9 +80,13 @@ class Lowering:
 
     opset: int
     constants: dict[str, Array]
+    one_image: bool = False
+    """Whether the model fixes the batch at 1."""
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)
+    quantised: dict[str, Quantised] = field(default_factory=dict)
+    """The results of QuantizeLinear, whose values are kept as the numbers that the integers stand for."""
 
     def start(self, name: str, shape: Shape) -> None:
         """Makes the input; `shape` has the batch first."""
@@ -70,11 +107,16 @@ class Lowering:
         if name not in self.values:
             problem = f"its input {position} ({name or 'absent'}) is a constant, not a value"
             site.fail(problem, "swap its inputs, or fold the constant into the weights")
+        if name in self.quantised and site.operator != "DequantizeLinear":
+            site.fail(f"its input {name!r} is quantised", f"put a DequantizeLinear before it, or {FLOAT_MODEL}")
         return self._usable(site, self.values[name])
 
     def _usable(self, site: Site, value: Value) -> Value:
+        if not value.batched and not OPERATORS[site.operator].unbatched:
+            problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
+            site.fail(problem, "keep the batch first: export with a free batch size")
         kind = self.finish_of(value)
-        if kind and not OPERATORS[site.node.op_type].on_result:
+        if kind and not OPERATORS[site.operator].on_result:
             problem = f"it comes after a {kind}, which is supported only at the end of a model"
             site.fail(problem, "end the model before that operator (--output NAME, output=NAME)")
         return value
@@ -115,6 +157,15 @@ class Lowering:
             site.fail(f"its bound of shape {list(array.shape)} is not one number", "use one bound for all values")
         return float(array.reshape(()))
 
+    def integers(self, site: Site, position: int) -> list[int] | None:
+        """A constant input of whole numbers; None where absent."""
+        array = self.constant(site, position)
+        if array is None:
+            return None
+        if array.dtype.kind not in "iu":
+            site.fail(f"its input {site.input(position)} has type {array.dtype}", "make it integers")
+        return [int(number) for number in array.flat]
+
     def axes(self, site: Site, since: int) -> list[int] | None:
         """Axes: an attribute before opset `since`, an input from there on; None where absent."""
         if site.opset < since:
@@ -140,12 +191,16 @@ class Lowering:
     def emit(self, site: Site, op: dict[str, Any], inputs: Sequence[Value], inner: Iterable[int]) -> Value:
         """Appends a node with the result's shape, batch not counted."""
         shape = [int(size) for size in inner]
-        if any(size < 1 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
-            problem = f"its result would have shape {shape}"
-            site.fail(problem, f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all")
+        self._bounded(site, shape)
         indices = [value.index for value in inputs]
         self.nodes.append({"name": site.name, "op": op, "inputs": indices, "shape": shape})
         return Value(len(self.nodes) - 1, (1, *shape))
+
+    def _bounded(self, site: Site, shape: Sequence[int]) -> None:
+        """Refuses a value that would be empty or too large; `shape` is without the batch."""
+        if any(size < 1 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
+            problem = f"its result would have shape {list(shape)}"
+            site.fail(problem, f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all")
 
     def tensor(self, site: Site, role: str, array: Floats) -> str:
         """Stores weights under a name of their own."""
@@ -163,14 +218,15 @@ class Lowering:
         return value if inner == value.inner else self.emit(site, {"kind": "reshape"}, [value], inner)
 
     def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
-        """As `reshape`, to a shape with the batch first."""
-        if not shape or shape[0] != 1:
+        """As `reshape`, to an ONNX shape."""
+        found = Value(value.index, tuple(shape))
+        if not found.batched and not self.one_image:
             problem = f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
             site.fail(problem, "keep the batch as first dimension: export with a batch of 1 or a free batch size")
         if math.prod(shape) != math.prod(value.shape):
             problem = f"it makes shape {list(shape)} of {list(value.shape)}, which has other elements"
             site.fail(problem, "export with a batch of 1 or a free batch size, and a fixed input shape")
-        return self.reshape(site, value, shape[1:])
+        return Value(self.reshape(site, value, found.inner).index, found.shape)
 
     def transpose(self, site: Site, value: Value, permutation: Sequence[int]) -> Value:
         """Output dimension d is input dimension `permutation[d]`, batch not counted."""
@@ -178,6 +234,16 @@ class Lowering:
             return value
         inner = [value.inner[axis] for axis in permutation]
         return self.emit(site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner)
+
+    def take(self, site: Site, value: Value, axis: int, count: int, source: Callable[[int], int]) -> Value:
+        """Place `i` of `count` along `axis`, batch not counted, is the input's place `source(i)`; no
+        node where all places stay."""
+        inner = [*value.inner[:axis], count, *value.inner[axis + 1 :]]
+        self._bounded(site, inner)
+        indices = [int(source(place)) for place in range(count)]
+        if indices == list(range(value.inner[axis])):
+            return value
+        return self.emit(site, {"kind": "take", "axis": axis, "indices": indices}, [value], inner)
 
     def affine(self, site: Site, value: Value, mul: Array | float = 1.0, add: Array | float = 0.0) -> Value:
         """`value * mul + add`, with constants broadcast as ONNX does."""
@@ -220,6 +286,24 @@ class Lowering:
             "bias": None if bias is None else self.tensor(site, "bias", bias),
         }
         return self.emit(site, op, [value], (weight.shape[0],))
+
+    def linear(self, site: Site, value: Value, matrix: Array, bias: Array) -> Value:
+        """`matrix @ value + bias` of a flat value, in one layer with the linear maps that made the value, but
+        where a narrow layer before it saves much."""
+        node = self.nodes[value.index]
+        kind = node["op"]["kind"]
+        if kind not in MAPS or (kind == "dense" and len(matrix) > 2 * node["shape"][0]):
+            weight, addend = (self.floats(site, array, role) for array, role in ((matrix, "weight"), (bias, "bias")))
+            return self.dense(site, value, weight, addend)
+        before = self.nodes[node["inputs"][0]]["shape"]
+        first, second = (self.tensors.get(node["op"][role]) for role in MAPS[kind])
+        if kind == "dense":
+            assert first is not None
+            product = matrix @ first.astype(np.float64)
+        else:
+            product = matrix if first is None else matrix * first.astype(np.float64)
+        added = bias if second is None else bias + matrix @ np.broadcast_to(second, value.inner).astype(np.float64)
+        return self.linear(site, Value(node["inputs"][0], (1, *before)), product, added)
 
     def clip(self, site: Site, value: Value, low: float | None, high: float | None) -> Value:
         """`min(max(value, low), high)`; bounds beyond float32 are none."""

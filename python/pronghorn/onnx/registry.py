@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from onnx import NodeProto
 
 if TYPE_CHECKING:
     from pronghorn.onnx.lowering import Lowering, Value
     from pronghorn.onnx.site import Site
 
-Lower = Callable[["Lowering", "Site"], "Value"]
-"""Makes the graph's nodes of one ONNX node; the value of its first output."""
+Lower = Callable[["Lowering", "Site"], "Value | Sequence[Value | None]"]
+"""Makes the graph's nodes of one ONNX node; the value of its first output, or of each, None where that is not
+supported."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +24,24 @@ class Operator:
     lower: Lower
     on_result: bool
     """Whether it may follow an operator that the client computes, such as Softmax."""
+    unbatched: bool
+    """Whether it takes values whose batch, fixed at 1, a reshape has dropped."""
 
 
 OPERATORS: dict[str, Operator] = {}
-"""By the name of the ONNX operator; filled by `pronghorn.onnx.operators`."""
+"""By `name_of` the ONNX operator; filled by `pronghorn.onnx.operators`."""
 
 
-def operator(*names: str, on_result: bool = False) -> Callable[[Lower], Lower]:
+def name_of(node: NodeProto) -> str:
+    """The operator of a node, with its domain unless that is the standard one: `ai.onnx.ml.Scaler`."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def operator(*names: str, on_result: bool = False, unbatched: bool = False) -> Callable[[Lower], Lower]:
     """Registers a function for the ONNX operators `names`."""
 
     def register(lower: Lower) -> Lower:
-        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result)))
+        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, unbatched)))
         return lower
 
     return register

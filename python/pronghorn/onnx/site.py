@@ -9,8 +9,14 @@ from typing import Any, NoReturn
 from onnx import NodeProto, helper
 
 from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx.registry import name_of
 
 Shape = tuple[int, ...]
+
+
+def name_of_node(node: NodeProto) -> str:
+    """A node's name; its first output's where it has none."""
+    return str(node.name or next(iter(node.output), "") or node.op_type)
 
 
 class Site:
@@ -21,13 +27,14 @@ class Site:
         self.node = node
         self.opset = opset
         self.shapes = shapes
-        self.name: str = node.name or next(iter(node.output), "") or node.op_type
+        self.name = name_of_node(node)
+        self.operator = name_of(node)
         self.attributes: dict[str, Any] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
     def fail(self, problem: str, advice: str) -> NoReturn:
         """Raises the error that names this node."""
         raise UnsupportedModelError(
-            problem, advice, node=self.name, operator=self.node.op_type, opset=self.opset, shapes=self.shapes
+            problem, advice, node=self.name, operator=self.operator, opset=self.opset, shapes=self.shapes
         )
 
     def input(self, position: int) -> str:
@@ -58,6 +65,15 @@ class Site:
             return None
         if not isinstance(value, Sequence) or not all(isinstance(item, int) for item in value):
             self.fail(f"attribute {name} is {value!r}", "make it a list of integers")
+        return list(value)
+
+    def numbers(self, name: str) -> list[float] | None:
+        """A list of floats, finite; None where absent."""
+        value = self.attributes.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Sequence) or not all(isinstance(v, int | float) and math.isfinite(v) for v in value):
+            self.fail(f"attribute {name} is {value!r:.100}", "make it a list of finite numbers")
         return list(value)
 
     def axis(self, axis: int, rank: int) -> int:

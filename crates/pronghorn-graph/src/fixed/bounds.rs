@@ -191,6 +191,7 @@ impl LocalOp {
             Self::Pad { before, after } => shape::pad(shape::one(&shapes)?, before, after)?,
             Self::Concat { axis, .. } => shape::concat(&shapes, *axis)?,
             Self::Transpose { permutation } => shape::transpose(shape::one(&shapes)?, permutation)?,
+            Self::Take { axis, indices } => shape::take(shape::one(&shapes)?, *axis, indices)?,
         };
         same_shape(expected, shape)?;
         let ranges = inputs.iter().map(|input| Interval::of(input));
@@ -217,7 +218,9 @@ impl LocalOp {
                 pool_bounds(window, multipliers, Interval::of(inputs[0]), size, shape)
             }
             Self::Pad { .. } => Ok(Interval::of(inputs[0]).with_zero()),
-            Self::Reshape | Self::Transpose { .. } => Ok(Interval::of(inputs[0])),
+            Self::Reshape | Self::Transpose { .. } | Self::Take { .. } => {
+                Ok(Interval::of(inputs[0]))
+            }
         }
     }
 }
@@ -520,6 +523,17 @@ mod tests {
             .bounds(&[&x], &[1])
             .is_err()
         );
+        for (axis, indices) in [
+            (3, vec![0]),
+            (usize::MAX, vec![0]),
+            (1, vec![]),
+            (1, vec![0, 4]),
+            (1, vec![usize::MAX]),
+        ] {
+            let shape = [1, indices.len(), 4];
+            let op = LocalOp::Take { axis, indices };
+            assert!(op.bounds(&[&x], &shape).is_err(), "{op:?}");
+        }
         let pad = LocalOp::Pad {
             before: vec![usize::MAX; 3],
             after: vec![1; 3],

@@ -83,6 +83,7 @@ impl fmt::Display for LocalOp {
             Self::Pad { before, after } => write!(f, "pad {before:?} {after:?}"),
             Self::Concat { axis, left_shift } => write!(f, "concat {axis} << {left_shift:?}"),
             Self::Transpose { permutation } => write!(f, "transpose {permutation:?}"),
+            Self::Take { axis, indices } => write!(f, "take {} along {axis}", indices.len()),
         }
     }
 }

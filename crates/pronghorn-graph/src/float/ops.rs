@@ -82,6 +82,10 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
             let sources = layout::transpose(shape_of(0), permutation).into_iter();
             sources.map(|index| x[index]).collect()
         }
+        Op::Take { axis, indices } => {
+            let sources = layout::take(shape_of(0), *axis, indices).into_iter();
+            sources.map(|index| x[index]).collect()
+        }
         Op::Softmax => finish(Finish::Softmax, x),
         Op::ArgMax => finish(Finish::ArgMax, x),
         Op::Sigmoid => finish(Finish::Sigmoid, x),

@@ -76,6 +76,7 @@ impl Op {
             Self::Reshape => shape::reshape(input, declared),
             Self::Pad { before, after } => shape::pad(input, before, after),
             Self::Transpose { permutation } => shape::transpose(input, permutation),
+            Self::Take { axis, indices } => shape::take(input, *axis, indices),
             Self::ArgMax if declared.is_empty() => Ok(vec![]),
             Self::ArgMax => Ok(vec![1]),
             _ => Ok(input.to_vec()),

@@ -41,6 +41,9 @@ fn is_identity(graph: &Graph, node: &Node, input: &[usize]) -> bool {
         Op::Clip { min, max } => min.is_none() && max.is_none(),
         Op::Concat { .. } => node.inputs.len() == 1,
         Op::Transpose { permutation } => permutation.iter().enumerate().all(|(d, &from)| d == from),
+        Op::Take { indices, .. } => {
+            node.shape == input && indices.iter().enumerate().all(|(at, &from)| at == from)
+        }
         Op::MaxPool { window } | Op::AveragePool { window, .. } => window.is_point(),
         Op::GlobalAveragePool => node.shape == input,
         _ => false,

@@ -1,8 +1,11 @@
 //! The gain of an error at one value on its way to the result.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 
 use super::PolyGraph;
+use crate::layout::Source;
 
 /// Random errors an image and node are tried with.
 const DRAWS: usize = 16;
@@ -62,9 +65,9 @@ impl PolyGraph {
                 PolyOp::Square => (2.0 * reach(0) * of(0), independent),
                 PolyOp::Multiply => (reach(0) * of(1) + reach(1) * of(0), false),
                 PolyOp::Add => (of(0) + of(1), false),
-                PolyOp::Rearrange(_) => {
+                PolyOp::Rearrange(sources) => {
                     let most = (0..node.inputs.len()).map(of).fold(0.0, f64::max);
-                    (most, independent)
+                    (most, independent && !repeats(sources))
                 }
             };
         }
@@ -102,6 +105,16 @@ impl PolyGraph {
         let most = squares.into_iter().fold(0.0, f64::max);
         (most / DRAWS as f64).sqrt()
     }
+}
+
+/// True if two elements of a rearrangement of one input copy one element, and its errors.
+fn repeats(sources: &[Option<Source>]) -> bool {
+    let copied: BTreeSet<usize> = sources
+        .iter()
+        .flatten()
+        .map(|source| source.index)
+        .collect();
+    copied.len() < sources.iter().flatten().count()
 }
 
 /// Random signs (xorshift64*).

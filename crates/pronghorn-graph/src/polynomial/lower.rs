@@ -126,9 +126,11 @@ impl Lowering<'_> {
                 let (_, size) = self.image(inputs[0]);
                 return Ok(self.average(node, &Window::plain(size), true, inputs, look));
             }
-            Op::Reshape | Op::Pad { .. } | Op::Concat { .. } | Op::Transpose { .. } => {
-                PolyOp::Rearrange(self.sources(node, &inputs))
-            }
+            Op::Reshape
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Transpose { .. }
+            | Op::Take { .. } => PolyOp::Rearrange(self.sources(node, &inputs)),
             Op::Relu
             | Op::Clip { .. }
             | Op::LeakyRelu { .. }
@@ -161,6 +163,7 @@ impl Lowering<'_> {
                 sources.map(Some).collect()
             }
             Op::Transpose { permutation } => copies(layout::transpose(shape(0), permutation)),
+            Op::Take { axis, indices } => copies(layout::take(shape(0), *axis, indices)),
             _ => copies(0..node.shape.iter().product()),
         }
     }

@@ -32,11 +32,14 @@ pub(super) fn build(
 ) -> Result<Scaled, QuantiseError> {
     let (result, tail) = graph.tail();
     let needed = needed(graph, result);
-    let ranges = profile
+    let mut ranges: Vec<Range> = profile
         .values
         .iter()
         .map(|value| Range::of(value, options.margin))
         .collect();
+    if options.costly_requantisation {
+        share_ranges(graph, &mut ranges);
+    }
     let mut builder = Builder {
         graph,
         options,
@@ -93,6 +96,21 @@ pub(super) struct LayerScale {
     pub node: usize,
     /// Fraction bits, by channel.
     pub fractions: Vec<i32>,
+}
+
+/// Gives a part of the input or of an activation's value the range of the whole: no part needs a
+/// requantisation of its own.
+fn share_ranges(graph: &Graph, ranges: &mut [Range]) {
+    let mut shares = vec![false; graph.nodes.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::Take { .. } | Op::Reshape | Op::Transpose { .. }, &[input]) if shares[input] => {
+                shares[index] = true;
+                ranges[index] = ranges[input];
+            }
+            (op, _) => shares[index] = *op == Op::Input || op.is_activation(),
+        }
+    }
 }
 
 pub(super) struct Builder<'a> {
@@ -235,6 +253,10 @@ impl<'a> Builder<'a> {
                 let permutation = permutation.clone();
                 self.rearranged(LocalOp::Transpose { permutation }, input(0))
             }
+            Op::Take { axis, indices } => {
+                let (axis, indices) = (*axis, indices.clone());
+                self.rearranged(LocalOp::Take { axis, indices }, input(0))
+            }
             Op::Softmax | Op::ArgMax | Op::Sigmoid => {
                 let reason = "supported only as the end of the model";
                 Err(self.operator_error(OperatorError::parameter(
@@ -275,20 +297,32 @@ impl<'a> Builder<'a> {
 
     /// The layers that read the input, directly or rearranged, and whether anything else does.
     fn first_readers(&self) -> (Vec<usize>, bool) {
+        let moves = |op: &Op| {
+            matches!(
+                op,
+                Op::Reshape | Op::Pad { .. } | Op::Transpose { .. } | Op::Take { .. }
+            )
+        };
+        let readers = self.readers(0, moves).into_iter();
+        let (layers, others): (Vec<_>, Vec<_>) =
+            readers.partition(|&reader| self.layers[reader].is_some());
+        (layers, !others.is_empty())
+    }
+
+    /// The nodes that read the value `index`, directly or behind operators that `passes` accepts.
+    fn readers(&self, index: usize, passes: impl Fn(&Op) -> bool) -> Vec<usize> {
         let mut same = vec![false; self.graph.nodes.len()];
-        same[0] = true;
-        let (mut layers, mut others) = (Vec::new(), false);
-        for (index, node) in self.graph.nodes.iter().enumerate().skip(1) {
-            if !node.inputs.iter().any(|&input| same[input]) {
-                continue;
-            }
-            match node.op {
-                Op::Reshape | Op::Pad { .. } | Op::Transpose { .. } => same[index] = true,
-                _ if self.layers[index].is_some() => layers.push(index),
-                _ => others = true,
+        same[index] = true;
+        let mut readers = Vec::new();
+        for (reader, node) in self.graph.nodes.iter().enumerate().skip(index + 1) {
+            if node.inputs.iter().any(|&input| same[input]) {
+                same[reader] = passes(&node.op);
+                if !same[reader] {
+                    readers.push(reader);
+                }
             }
         }
-        (layers, others)
+        readers
     }
 
     /// A layer of weights on the value `input`, brought to the layer's precision.
@@ -324,11 +358,18 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// True if a value of the float graph is no activation, which has been settled.
+    /// True if a value of the float graph is no activation, which has been settled, nor a part of
+    /// one.
     fn is_wide(&self, input: usize) -> bool {
+        let mut node = &self.nodes[self.place[input]];
+        while let FixedOp::Local(LocalOp::Take { .. }) = node.op {
+            node = &self.nodes[node.inputs[0]];
+        }
         !matches!(
-            self.nodes[self.place[input]].op,
-            FixedOp::Activation(ActivationOp::Requantise { .. })
+            node.op,
+            FixedOp::Activation(
+                ActivationOp::Requantise { .. } | ActivationOp::RequantiseChannels { .. }
+            )
         )
     }
 
@@ -346,12 +387,11 @@ impl<'a> Builder<'a> {
     }
 
     /// The fraction bits that the layers among a value's readers want, and [`BESIDE_LAYERS`] more
-    /// for others; `None` without layers.
+    /// for others; `None` without layers. Readers of a part of the value count.
     fn finest_reader(&self, index: usize) -> Option<i32> {
-        let readers = self.graph.nodes.iter().enumerate();
-        let readers = readers.filter(|(_, node)| node.inputs.contains(&index));
+        let readers = self.readers(index, |op| matches!(op, Op::Take { .. }));
         let (mut finest, mut others) = (None, 0);
-        for (reader, _) in readers {
+        for reader in readers {
             match &self.layers[reader] {
                 Some((layer, precision)) => {
                     finest = finest.max(Some(layer.input_fraction(*precision)));
@@ -371,9 +411,9 @@ impl<'a> Builder<'a> {
     fn widening(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
         let op = FixedOp::Activation(op);
         let direct = self.place[input];
-        let value = match self.has_room(self.bounds(&op, &[direct])?) {
-            true => direct,
-            false => self.rounded(input, self.options.wide_bits)?,
+        let value = match self.bounds(&op, &[direct])?.fit() {
+            Some(_) => direct,
+            None => self.rounded(input, self.options.wide_bits)?,
         };
         let fraction = self.nodes[value].value.fraction_bits;
         let fraction = match &op {
@@ -464,7 +504,8 @@ impl<'a> Builder<'a> {
     /// The fixed-point value `value` at no more than `fraction` fraction bits, clamped to `range`;
     /// the same one for all who ask for the same.
     ///
-    /// Goes in front of reshapes and transpositions, next to the activation it usually follows.
+    /// Goes in front of operators that only move values, next to the activation it usually follows;
+    /// not in front of a `Take` that drops some of them.
     fn requantise(
         &mut self,
         value: usize,
@@ -509,16 +550,19 @@ impl<'a> Builder<'a> {
         if let Some(&done) = self.requantised.get(&key) {
             return Ok(done);
         }
-        let (op, inputs) = match (op, finer) {
-            (FixedOp::Local(op @ (LocalOp::Reshape | LocalOp::Transpose { .. })), _) => {
-                let before = self.requantise_into(inputs[0], fraction, clamp)?;
-                (FixedOp::Local(op), vec![before])
-            }
-            (_, None) => {
+        let keeps_all = |input: usize| self.nodes[input].value.len() <= spec.len();
+        let moves = match op {
+            FixedOp::Local(LocalOp::Reshape | LocalOp::Transpose { .. }) => true,
+            FixedOp::Local(LocalOp::Take { .. }) => keeps_all(inputs[0]),
+            _ => false,
+        };
+        let (op, inputs) = match finer {
+            _ if moves => (op, vec![self.requantise_into(inputs[0], fraction, clamp)?]),
+            None => {
                 let op = ActivationOp::Requantise { shift, low, high };
                 (FixedOp::Activation(op), vec![value])
             }
-            (_, Some(finer)) => {
+            Some(finer) => {
                 let shifts = finer.iter().map(|finer| shift + finer).collect();
                 let op = ActivationOp::RequantiseChannels { shifts, low, high };
                 (FixedOp::Activation(op), vec![value])

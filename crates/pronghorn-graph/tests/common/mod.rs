@@ -172,6 +172,12 @@ impl Net {
         self.push(Op::Concat { axis }, inputs, shape)
     }
 
+    pub fn take(&mut self, input: usize, axis: usize, indices: &[usize]) -> usize {
+        let indices = indices.to_vec();
+        let shape = shape::take(&self.shape(input), axis, &indices).unwrap();
+        self.push(Op::Take { axis, indices }, &[input], shape)
+    }
+
     pub fn add(&mut self, left: usize, right: usize) -> usize {
         let shape = self.shape(left);
         self.push(Op::Add, &[left, right], shape)
@@ -211,7 +217,7 @@ impl Net {
     fn random_step(&mut self, input: usize) -> usize {
         let shape = self.shape(input);
         let (channels, elements) = (shape[0], shape.iter().product());
-        match self.random.below(14) {
+        match self.random.below(15) {
             0 | 1 => {
                 let window = self.window(input, false);
                 let out = self.random.between(1, 5);
@@ -273,6 +279,13 @@ impl Net {
                     &[input],
                     shape,
                 )
+            }
+            13 => {
+                let axis = self.random.below(3);
+                let count = self.random.between(1, shape[axis] + 1);
+                let places: Vec<usize> =
+                    (0..count).map(|_| self.random.below(shape[axis])).collect();
+                self.take(input, axis, &places)
             }
             _ => {
                 let shape = vec![shape[0], 1, shape[1] * shape[2]];

@@ -180,25 +180,25 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
     let profile = float::profile(&graph, &samples[..images * elements], images)?;
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
-    let tests = tests.min(images.div_ceil(2));
-    let (tested, others) = samples[..images * elements].split_at(tests * elements);
-    let corrected = match others.len() / elements {
-        0 => tested,
-        found => &others[..found.min(tests) * elements],
-    };
-    let reference = float::reference(&graph, tested, tests)?;
-    let means = float::reference(&graph, corrected, corrected.len() / elements)?.means;
+    let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
+    let [tested, corrected] = [tested, corrected].map(|chosen| {
+        let image = |index: &usize| &samples[index * elements..][..elements];
+        chosen.iter().flat_map(image).copied().collect::<Vec<f32>>()
+    });
+    let tests = tested.len() / elements;
+    let reference = float::reference(&graph, &tested, tests)?;
+    let means = float::reference(&graph, &corrected, corrected.len() / elements)?.means;
     let source = Source {
         graph: &graph,
         profile: &profile,
         margin,
-        tested,
+        tested: &tested,
         target: Target {
             wanted: &reference.results,
             outputs: reference.results.len() / tests,
             real: options.samples.is_some(),
         },
-        corrected: (corrected, &means),
+        corrected: (&corrected, &means),
     };
     (method.build)(&source, &method, options)
 }

@@ -28,6 +28,23 @@ pub(super) fn samples(
     }
 }
 
+/// Images to test on, and others to correct biases on, as many: spread over all of them, which may be
+/// sorted. The same where there is but one.
+pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
+    let tested: Vec<usize> = (0..tests).map(|test| test * images / tests).collect();
+    let others: Vec<usize> = (0..images)
+        .filter(|image| !tested.contains(image))
+        .collect();
+    let count = others.len().min(tests);
+    let corrected = (0..count)
+        .map(|other| others[other * others.len() / count])
+        .collect();
+    match count {
+        0 => [tested.clone(), tested],
+        _ => [tested, corrected],
+    }
+}
+
 /// Made-up images: a third noise, a third ramps, a third noise around a constant.
 fn synthetic(elements: usize, (low, high): (f32, f32)) -> Vec<f32> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -51,4 +68,20 @@ fn synthetic(elements: usize, (low, high): (f32, f32)) -> Vec<f32> {
         }
     }
     images
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_tested_or_corrected_on() {
+        assert_eq!(split(1, 1), [vec![0], vec![0]]);
+        assert_eq!(split(2, 1), [vec![0], vec![1]]);
+        assert_eq!(split(7, 3), [vec![0, 2, 4], vec![1, 3, 5]]);
+        let [tested, corrected] = split(100, 30);
+        assert!(tested.len() == 30 && corrected.len() == 30);
+        assert!(tested.iter().all(|image| !corrected.contains(image)));
+        assert!(tested.is_sorted() && corrected.is_sorted() && corrected[29] > 90);
+    }
 }

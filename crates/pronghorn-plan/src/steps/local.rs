@@ -114,6 +114,7 @@ impl StepPlan for LocalOp {
             Self::Pad { .. } => "pad",
             Self::Concat { .. } => "concat",
             Self::Transpose { .. } => "transpose",
+            Self::Take { .. } => "take",
         };
         Description::of(format!("{name}, locally"))
     }

@@ -131,6 +131,9 @@ pub enum Middle {
     Residual,
     /// The layer's value beside its square.
     Concat,
+    /// A ReLU cut in two along the channels, a convolution of one part, both parts beside each
+    /// other, enlarged along the width, cropped and reversed along the height.
+    Takes,
 }
 
 impl Middle {
@@ -168,6 +171,23 @@ impl Middle {
                 let both = [6, 4, 4];
                 let op = r#""kind":"concat","axis":0"#;
                 (vec![square, node("both", op, "1,2", &text(both))], both)
+            }
+            Self::Takes => {
+                let take = |name: &str, axis: usize, indices: &str, input: &str, shape| {
+                    let op = format!(r#""kind":"take","axis":{axis},"indices":[{indices}]"#);
+                    node(name, &op, input, &text(shape))
+                };
+                let both = node("both", r#""kind":"concat","axis":0"#, "3,5", "4,4,4");
+                let nodes = vec![
+                    relu,
+                    take("left", 0, "1", "2", [1, 4, 4]),
+                    take("right", 0, "2,0,2", "2", whole),
+                    node("second", &conv("second"), "4", &text(whole)),
+                    both,
+                    take("enlarged", 2, "0,0,1,1,2,2,3,3", "6", [4, 4, 8]),
+                    take("cropped", 1, "3,1", "7", [4, 2, 8]),
+                ];
+                (nodes, [4, 2, 8])
             }
         }
     }
@@ -301,6 +321,8 @@ pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built 
         engine: Some(engine),
         weight_bits: bits.map(|bits| bits.0),
         input_bits: bits.map(|bits| bits.1),
+        // Few bits make large errors, which is what is asked for here.
+        error: bits.map(|_| 10.0),
         ..options(TrustLevel::TwoParty)
     };
     plan(graph, options)
@@ -311,6 +333,8 @@ pub fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
     let options = BuildOptions {
         weight_bits: bits.map(|bits| bits.0),
         input_bits: bits.map(|bits| bits.1),
+        // Few bits make large errors, which is what is asked for here.
+        error: bits.map(|_| 10.0),
         ..options(TrustLevel::ClientAided)
     };
     plan(&network(seed), options)

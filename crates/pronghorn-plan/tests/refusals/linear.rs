@@ -129,15 +129,19 @@ fn parameters_of_shares() {
 #[test]
 fn inexact_shares() {
     let reshape = find(&SHARES, is_reshape);
-    refuses(&SHARES, "Inexact", |plan| {
+    // With as many bits as a value takes whose circuit comes later.
+    let inexact = (0..4).filter(|more| {
+        let mut plan = SHARES.clone();
         let layer = plan.steps[1].value.clone();
         let step = &mut plan.steps[reshape];
         step.inputs = vec![1];
         (step.value.low, step.value.high) = (layer.low, layer.high);
         step.value.fraction_bits = layer.fraction_bits;
-        // As many bits as a value takes that is added up before its circuit.
-        coefficient(plan).shares.value_bits += 2;
+        coefficient(&mut plan).shares.value_bits += more;
+        let reason = refusal(&plan).expect("it is refused whatever its bits");
+        reason.contains("Inexact")
     });
+    assert_eq!(inexact.count(), 1);
     // A square takes exact shares of 32 bits, which no layer makes.
     let square = find(&SQUARE, |kind| matches!(kind, StepKind::Square));
     refuses(&SQUARE, "32 are needed", |plan| {

@@ -50,7 +50,7 @@ static SHARES: LazyLock<Plan> =
 
 /// The same with a square.
 static SQUARE: LazyLock<Plan> =
-    LazyLock::new(|| of(shared(&around(Middle::Square), Engine::Coefficient, None)));
+    LazyLock::new(|| of(shared(&around(Middle::Square), Engine::Coefficient, Some((5, 5)))));
 
 /// The same with a max-pool.
 static POOL: LazyLock<Plan> =
@@ -59,6 +59,10 @@ static POOL: LazyLock<Plan> =
 /// The same with a residual addition.
 static RESIDUAL: LazyLock<Plan> =
     LazyLock::new(|| of(shared(&around(Middle::Residual), Engine::Coefficient, None)));
+
+/// The same with parts of a value.
+static TAKES: LazyLock<Plan> =
+    LazyLock::new(|| of(shared(&around(Middle::Takes), Engine::Coefficient, None)));
 
 /// Two layers on slots.
 static SLOTS: LazyLock<Plan> =
@@ -204,6 +208,30 @@ fn shapes_that_do_not_follow() {
     refuses(&SHARES, "elements", |plan| {
         plan.steps[reshape].value.shape = vec![47];
     });
+    let taken = find(&TAKES, |kind| {
+        matches!(kind, StepKind::Local(LocalOp::Take { .. }))
+    });
+    for (word, wrong_axis, wrong_indices) in [
+        ("below the number of dimensions, 3", 3, vec![1]),
+        ("below the number of dimensions, 3", usize::MAX, vec![1]),
+        ("below the size of dimension 0, 3", 0, vec![3]),
+        ("below the size of dimension 0, 3", 0, vec![usize::MAX]),
+        ("shape", 0, vec![]),
+        ("shape", 0, vec![1, 1]),
+        ("shape", 1, vec![1]),
+        ("at most", 0, vec![1; MAX_BYTES]),
+    ] {
+        refuses(&TAKES, word, |plan| {
+            let StepKind::Local(LocalOp::Take { axis, indices }) = &mut plan.steps[taken].kind
+            else {
+                unreachable!("the step takes parts")
+            };
+            (*axis, *indices) = (wrong_axis, wrong_indices);
+        });
+    }
+    refuses(&TAKES, "elements", |plan| {
+        plan.steps[taken].value.shape = vec![1 << 20, 4, 1 << 20];
+    });
     refuses(&SHARES, "shape", |plan| {
         let opened = plan.output;
         plan.steps[opened].value.shape = vec![2, 2];
@@ -333,6 +361,21 @@ fn chains_of_functions() {
     refuses(&AIDED, "32 bits", |plan| {
         *ops(plan) = vec![ActivationOp::Square; 16];
     });
+    // One shift for each channel, and none of 32 bits.
+    for shifts in [vec![], vec![1; 1000], vec![32]] {
+        let word = if shifts.len() == 1 {
+            ""
+        } else {
+            "one a channel"
+        };
+        refuses(&SHARES, word, |plan| {
+            *ops(plan) = vec![ActivationOp::RequantiseChannels {
+                shifts,
+                low: -1,
+                high: 1,
+            }];
+        });
+    }
     refuses(&SHARES, "one circuit", |plan| {
         let ops = ops(plan);
         let last = ops.last().expect("there is one").clone();

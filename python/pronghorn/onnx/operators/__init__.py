@@ -5,11 +5,13 @@ A new operator is one function in its family's module, with `@operator("Name")` 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import CUT, HINTS
-from pronghorn.onnx.folding import fold, is_constant
-from pronghorn.onnx.lowering import Lowering
+from pronghorn.onnx.advice import CUT, DOMAIN_HINTS, HINTS
+from pronghorn.onnx.folding import fold, has_graphs, is_constant
+from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
     arithmetic,
     convolution,
@@ -17,10 +19,14 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     finish,
     matrices,
     pooling,
+    quantised,
+    resizing,
+    selections,
     shapes,
+    tables,
 )
-from pronghorn.onnx.registry import OPERATORS
-from pronghorn.onnx.site import Site
+from pronghorn.onnx.registry import OPERATORS, name_of
+from pronghorn.onnx.site import Site, name_of_node
 
 
 def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
@@ -36,25 +42,41 @@ def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
     """
     site = Site(node, lowering.opset, [lowering.shape_of(name) for name in node.input])
     _check(lowering, site)
-    if is_constant(lowering, node):
+    if is_constant(lowering.constants, node):
         fold(lowering, site)
         return
-    operator = OPERATORS.get(node.op_type)
+    operator = OPERATORS.get(site.operator)
     if operator is None:
-        hint = HINTS.get(node.op_type, f"replace it by one of {', '.join(sorted(OPERATORS))}")
+        others = f"replace it by one of {', '.join(sorted(OPERATORS))}"
+        hint = HINTS.get(site.operator) or DOMAIN_HINTS.get(node.domain, others)
         site.fail("this operator is not supported", f"{hint}, {CUT}")
-    extra = [name for name in node.output[1:] if name and name in used]
+    made = operator.lower(lowering, site)
+    values = [made] if isinstance(made, Value) else made
+    found = {name: value for name, value in zip(node.output, values, strict=False) if name and value is not None}
+    extra = [name for name in node.output if name and name in used and name not in found]
     if extra:
-        site.fail(f"its output {extra[0]!r} is not supported, only its first", "remove what reads it")
-    value = operator.lower(lowering, site)
-    if node.output[0] not in lowering.constants:
-        lowering.values[node.output[0]] = value
+        advice = f"remove what reads it, or take {', '.join(found)} as output (--output NAME, output=NAME)"
+        site.fail(f"its output {extra[0]!r} is not supported", advice)
+    lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
+
+
+OF_SHAPES = ("Shape", "Size")
+"""Operators whose results follow from shapes, which are known."""
+
+
+def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[str, list[str]]:
+    """The nodes whose operators cannot be imported: their names, by operator."""
+    known, found = set(constants), dict[str, list[str]]()
+    for node in nodes:
+        if (is_constant(known, node) and not has_graphs(node)) or name_of(node) in OF_SHAPES:
+            known.update(node.output)
+        elif name_of(node) not in OPERATORS:
+            found.setdefault(name_of(node), []).append(name_of_node(node))
+    return found
 
 
 def _check(lowering: Lowering, site: Site) -> None:
-    """Refuses inputs that nobody makes, and operators of other domains."""
+    """Refuses inputs that nobody makes."""
     for name in site.node.input:
         if name and name not in lowering.values and name not in lowering.constants:
             site.fail(f"its input {name!r} is made by no node before it", "repair or export the model again")
-    if site.node.domain not in ("", "ai.onnx"):
-        site.fail(f"operators of the domain {site.node.domain!r} are not supported", "export with standard operators")

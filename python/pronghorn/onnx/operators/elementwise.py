@@ -12,8 +12,7 @@ from pronghorn.onnx.site import Site
 
 @operator("Relu")
 def _relu(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
-    return lowering.emit(site, {"kind": "relu"}, [value], value.inner)
+    return _rectified(lowering, site, lowering.value(site))
 
 
 @operator("Clip")
@@ -40,13 +39,37 @@ def _min_max(lowering: Lowering, site: Site) -> Value:
 @operator("LeakyRelu", "PRelu")
 def _leaky_relu(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    alpha = site.number("alpha", 0.01)
-    if site.node.op_type == "PRelu":
-        slope = lowering.required(site, 1)
-        if slope.size == 0 or (slope != slope.flat[0]).any():
-            site.fail("it has different slopes, only one for all values is supported", "use LeakyRelu")
-        alpha = float(slope.flat[0])
-    return lowering.emit(site, {"kind": "leaky_relu", "alpha": alpha}, [value], value.inner)
+    one = site.node.op_type == "LeakyRelu"
+    slopes = np.array(site.number("alpha", 0.01)) if one else lowering.required(site, 1)
+    if slopes.size == 0:
+        site.fail("it has no slope", "repair the model")
+    alpha = float(slopes.flat[0])
+    if alpha >= 0 and (slopes == alpha).all():
+        return lowering.emit(site, {"kind": "leaky_relu", "alpha": alpha}, [value], value.inner)
+    # No circuit has slopes that differ or are negative.
+    above, below = _rectified(lowering, site, value), lowering.affine(site, value, mul=slopes)
+    return _plus(lowering, site, lowering.affine(site, above, mul=1.0 - slopes), below)
+
+
+@operator("Abs")
+def _abs(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    above = _rectified(lowering, site, value)
+    return _plus(lowering, site, _plus(lowering, site, above, above), lowering.affine(site, value, mul=-1.0))
+
+
+@operator("HardSigmoid")
+def _hard_sigmoid(lowering: Lowering, site: Site) -> Value:
+    line = lowering.affine(site, lowering.value(site), site.number("alpha", 0.2), site.number("beta", 0.5))
+    return lowering.clip(site, line, 0.0, 1.0)
+
+
+def _rectified(lowering: Lowering, site: Site, value: Value) -> Value:
+    return lowering.emit(site, {"kind": "relu"}, [value], value.inner)
+
+
+def _plus(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
+    return lowering.emit(site, {"kind": "add"}, [left, right], left.inner)
 
 
 @operator("BatchNormalization")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators.images import as_image, like, spatial_of
@@ -49,22 +50,19 @@ def _global_average_pool(lowering: Lowering, site: Site) -> Value:
 @operator("GlobalMaxPool")
 def _global_max_pool(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    image = as_image(lowering, site, value)
-    window = Spatial.resolve(kernel=image.inner[1:], size=image.inner[1:]).window()
-    op = {"kind": "max_pool", "window": window.json()}
-    result = lowering.emit(site, op, [image], (image.inner[0], 1, 1))
-    return like(lowering, site, result, len(value.shape))
+    return _maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
 
 
-@operator("ReduceMean")
-def _reduce_mean(lowering: Lowering, site: Site) -> Value:
+@operator("ReduceMean", "ReduceMax")
+def _reduce(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
     axes = lowering.axes(site, since=18)
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
-    return _mean(lowering, site, value, found, keep=bool(site.integer("keepdims", 1)))
+    pool = _mean if site.node.op_type == "ReduceMean" else _maximum
+    return pool(lowering, site, value, found, keep=bool(site.integer("keepdims", 1)))
 
 
 def _pool_kernel(site: Site, value: Value) -> list[int]:
@@ -82,7 +80,24 @@ def _pad_image(lowering: Lowering, site: Site, image: Value, padding: Sequence[i
 
 
 def _mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
-    """Mean over axes (batch counted): moved last, then one global average pooling."""
+    """Mean over axes (batch counted)."""
+    return _reduced(lowering, site, value, axes, keep, lambda _image: {"kind": "global_average_pool"})
+
+
+def _maximum(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
+    """Maximum over axes (batch counted)."""
+
+    def whole(image: Value) -> dict[str, Any]:
+        size = image.inner[1:]
+        return {"kind": "max_pool", "window": Spatial.resolve(kernel=size, size=size).window().json()}
+
+    return _reduced(lowering, site, value, axes, keep, whole)
+
+
+def _reduced(
+    lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool, pool: Callable[[Value], dict[str, Any]]
+) -> Value:
+    """Axes (batch counted) moved last and pooled; `pool` gives the operator on that image."""
     site.not_batch(axes)
     if not axes:
         return value
@@ -93,5 +108,5 @@ def _mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: b
     image_shape = (channels, *moved.inner[1:]) if len(moved.inner) == 3 and len(kept) == 1 else None
     reduced = math.prod(value.shape[axis] for axis in axes)
     image = lowering.reshape(site, moved, image_shape or (channels, 1, reduced))
-    result = lowering.emit(site, {"kind": "global_average_pool"}, [image], (channels, 1, 1))
+    result = lowering.emit(site, pool(image), [image], (channels, 1, 1))
     return lowering.reshape(site, result, inner)

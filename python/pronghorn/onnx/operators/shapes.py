@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from operator import add
 
 import numpy as np
 from onnx import TensorProto
@@ -15,12 +18,12 @@ from pronghorn.onnx.site import Site
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
-@operator("Identity", on_result=True)
+@operator("Identity", on_result=True, unbatched=True)
 def _identity(lowering: Lowering, site: Site) -> Value:
     return lowering.value(site)
 
 
-@operator("Dropout", on_result=True)
+@operator("Dropout", on_result=True, unbatched=True)
 def _dropout(lowering: Lowering, site: Site) -> Value:
     training = lowering.constant(site, 2)
     if training is not None and training.any():
@@ -28,7 +31,7 @@ def _dropout(lowering: Lowering, site: Site) -> Value:
     return lowering.value(site)
 
 
-@operator("Cast", on_result=True)
+@operator("Cast", on_result=True, unbatched=True)
 def _cast(lowering: Lowering, site: Site) -> Value:
     value, to = lowering.value(site), site.integer("to", 0)
     if to not in FLOAT_TYPES and lowering.finish_of(value) != "arg_max":
@@ -37,7 +40,7 @@ def _cast(lowering: Lowering, site: Site) -> Value:
     return value
 
 
-@operator("Flatten", on_result=True)
+@operator("Flatten", on_result=True, unbatched=True)
 def _flatten(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
@@ -48,7 +51,7 @@ def _flatten(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, value, (math.prod(value.shape[:axis]), math.prod(value.shape[axis:])))
 
 
-@operator("Reshape", on_result=True)
+@operator("Reshape", on_result=True, unbatched=True)
 def _reshape(lowering: Lowering, site: Site) -> Value:
     value, target = lowering.value(site), lowering.constant(site, 1)
     if target is None:
@@ -65,18 +68,19 @@ def _reshape(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, value, shape)
 
 
-@operator("Squeeze", on_result=True)
+@operator("Squeeze", on_result=True, unbatched=True)
 def _squeeze(lowering: Lowering, site: Site) -> Value:
     value, axes = lowering.value(site), lowering.axes(site, since=13)
     rank = len(value.shape)
-    # Without axes every dimension of size 1 goes; the batch is free in use, so it stays.
-    found = [axis for axis in range(1, rank) if value.shape[axis] == 1] if axes is None else site.axes(axes, rank)
+    # Without axes every dimension of size 1 goes; a batch that is free in use stays.
+    first = 0 if lowering.one_image else 1
+    found = [axis for axis in range(first, rank) if value.shape[axis] == 1] if axes is None else site.axes(axes, rank)
     if any(value.shape[axis] != 1 for axis in found):
         site.fail(f"axes {found} are not all of size 1", "correct the axes")
     return lowering.reshape_onnx(site, value, [s for axis, s in enumerate(value.shape) if axis not in found])
 
 
-@operator("Unsqueeze", on_result=True)
+@operator("Unsqueeze", on_result=True, unbatched=True)
 def _unsqueeze(lowering: Lowering, site: Site) -> Value:
     value, axes = lowering.value(site), lowering.axes(site, since=13)
     if axes is None:
@@ -88,7 +92,7 @@ def _unsqueeze(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, value, shape)
 
 
-@operator("Shape", "Size", on_result=True)
+@operator("Shape", "Size", on_result=True, unbatched=True)
 def _shape(lowering: Lowering, site: Site) -> Value:
     """Becomes a constant: the caller finds it there."""
     value = lowering.value(site)
@@ -98,16 +102,18 @@ def _shape(lowering: Lowering, site: Site) -> Value:
     return value
 
 
-@operator("Transpose")
+@operator("Transpose", unbatched=True)
 def _transpose(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
     permutation = site.integers("perm") or list(range(rank))[::-1]
     if sorted(permutation) != list(range(rank)):
         site.fail(f"perm {permutation} is no permutation of {rank} dimensions", "repair the model")
-    if permutation[0] != 0:
+    if permutation[0] != 0 and not lowering.one_image:
         site.fail(f"perm {permutation} moves the first dimension, the batch", "keep the batch first")
-    return lowering.transpose(site, value, [axis - 1 for axis in permutation[1:]])
+    first = int(value.batched)
+    moved = lowering.transpose(site, value, [axis - first for axis in permutation if axis >= first])
+    return lowering.reshape_onnx(site, moved, [value.shape[axis] for axis in permutation])
 
 
 @operator("Pad")
@@ -122,18 +128,54 @@ def _pad(lowering: Lowering, site: Site) -> Value:
         fill = lowering.scalar(site, 2)
         if axes is not None and pads is not None and len(pads) == 2 * axes.size:
             pads = _pads_of_axes(pads, site.axes([int(axis) for axis in axes.flat], rank), rank)
-    if mode != "constant" or fill:
-        site.fail(f"mode {mode} with value {fill or 0} is not supported", "pad with zeros")
+    if mode not in ("constant", *BORDERS) or (mode == "constant" and fill):
+        advice = f"pad with zeros or with mode {', '.join(BORDERS)}"
+        site.fail(f"mode {mode} with value {fill or 0} is not supported", advice)
     if pads is None or len(pads) != 2 * rank:
         site.fail(f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model")
-    if min(pads) < 0:
-        site.fail(f"negative pads {pads} (cropping) are not supported", "crop before the model")
     site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
-    before, after = pads[1:rank], pads[rank + 1 :]
-    if not any(pads):
+    value = _cropped(lowering, site, value, pads)
+    before, after = ([max(size, 0) for size in sizes] for sizes in (pads[1:rank], pads[rank + 1 :]))
+    if not any((*before, *after)):
         return value
+    if mode != "constant":
+        return _bordered(lowering, site, value, before, after)
     inner = [b + size + a for b, size, a in zip(before, value.inner, after, strict=True)]
     return lowering.emit(site, {"kind": "pad", "before": before, "after": after}, [value], inner)
+
+
+BORDERS: dict[str, Callable[[int, int], int]] = {
+    "edge": lambda place, size: min(max(place, 0), size - 1),
+    "reflect": lambda place, size: size - 1 - abs(size - 1 - place % max(2 * size - 2, 1)),
+    "wrap": lambda place, size: place % size,
+}
+"""The place of an axis that is repeated at a place outside of it, by the mode of `Pad`."""
+
+
+def _cropped(lowering: Lowering, site: Site, value: Value, pads: list[int]) -> Value:
+    """Without what negative pads (batch counted) take away."""
+    rank = len(value.shape)
+    for axis in range(1, rank):
+        first, last = max(-pads[axis], 0), max(-pads[axis + rank], 0)
+        if first or last:
+            value = lowering.take(site, value, axis - 1, value.shape[axis] - first - last, partial(add, first))
+    return value
+
+
+def _bordered(lowering: Lowering, site: Site, value: Value, before: list[int], after: list[int]) -> Value:
+    """With places of each axis repeated around it."""
+    mode = site.text("mode", "constant")
+    for axis, (first, last) in enumerate(zip(before, after, strict=True)):
+        size = value.inner[axis]
+        if mode == "reflect" and max(first, last) >= size:
+            site.fail(f"it reflects {max(first, last)} of {size} places", "pad by less than the size")
+        if first or last:
+            value = lowering.take(site, value, axis, first + size + last, partial(_border, mode, size, first))
+    return value
+
+
+def _border(mode: str, size: int, first: int, place: int) -> int:
+    return BORDERS[mode](place - first, size)
 
 
 def _pads_of_axes(pads: list[int], axes: list[int], rank: int) -> list[int]:

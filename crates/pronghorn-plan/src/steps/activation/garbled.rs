@@ -133,8 +133,8 @@ impl Stage {
         Some(self)
     }
 
-    /// Bits dropped in the end, guard bits not counted.
-    fn shift(&self) -> u32 {
+    /// Bits dropped in the end, guard bits not counted; the most of all channels.
+    pub fn shift(&self) -> u32 {
         self.requantisation.map_or(0, |last| last.shift)
     }
 

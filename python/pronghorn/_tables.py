@@ -1,0 +1,145 @@
+"""Tables: CSV files, and parquet files where pyarrow is installed. Rows are inputs, columns are features."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn.errors import InputError
+
+Array = npt.NDArray[Any]
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+LABEL_COLUMNS = ("label", "labels", "target", "y")
+"""Columns that are taken for labels, whatever their case, where no other is named."""
+
+
+class _Column(NamedTuple):
+    name: str
+    values: list[Any]
+    """As the file has them: texts in CSV."""
+
+
+class _Content(NamedTuple):
+    columns: list[_Column]
+    lines: list[int]
+    """The line or row of each value, for errors."""
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table, by its name."""
+    return path.suffix.lower() in TABLE_SUFFIXES
+
+
+def whole(values: Array) -> Array:
+    """Numbers as integers, where all are."""
+    return values.astype(np.int64) if (values % 1 == 0).all() else values
+
+
+def read_table(path: Path, label_column: str | None = None, features: int | None = None) -> tuple[Array, Array | None]:
+    """The numbers of a table `(rows, columns)` without the column of labels, and the labels.
+
+    Args:
+        path: the file. The first line of CSV is a header where a cell of it is no number.
+        label_column: the name of the column of labels; by default one of `LABEL_COLUMNS`.
+        features: the columns that a model takes. Where the table has no more, none is taken for
+            labels unasked.
+
+    Returns: labels as integers, or as the file has them where they are others.
+
+    Raises:
+        InputError: the file cannot be read, a cell is no number, or there is no such column.
+    """
+    content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    names = [column.name for column in content.columns]
+    if label_column is not None and label_column not in names:
+        raise InputError(f"--labels {label_column} is no file, and no column of {path}, which has {_listed(names)}")
+    spare = features is None or len(names) > features
+    wanted = (label_column,) if label_column is not None else LABEL_COLUMNS if spare else ()
+    at = next((i for i, name in enumerate(names) if (name if label_column else name.lower()) in wanted), None)
+    rest = [_numbers(path, column, content.lines) for i, column in enumerate(content.columns) if i != at]
+    labels = None if at is None else _labels(content.columns[at])
+    if label_column is not None and labels is not None and labels.size and labels.dtype.kind != "i":
+        problem = f"column {label_column!r} of {path} holds {labels[0]!s}"
+        raise InputError(f"{problem}: labels are numbers of classes, from 0 on")
+    return np.stack(rest, axis=1) if rest else np.empty((len(content.lines), 0)), labels
+
+
+def _read_csv(path: Path) -> _Content:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
+            rows = [(reader.line_num, row) for row in reader if row]
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+    if not rows:
+        raise InputError(f"{path} is empty")
+    width = len(rows[0][1])
+    for line, row in rows:
+        if len(row) != width:
+            raise InputError(f"line {line} of {path} has {len(row)} cells, the first has {width}")
+    header = any(_number(cell) is None for cell in rows[0][1])
+    names = [cell.strip() for cell in rows[0][1]] if header else [str(index + 1) for index in range(width)]
+    rows = rows[1:] if header else rows
+    columns = [_Column(name, [row[index] for _, row in rows]) for index, name in enumerate(names)]
+    return _Content(columns, [line for line, _ in rows])
+
+
+def _read_parquet(path: Path) -> _Content:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(f"{path} needs pyarrow: pip install pyarrow, or save the table as CSV") from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{path} cannot be read as parquet: {error}") from error
+    columns = [
+        _Column(str(name), column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return _Content(columns, list(range(1, table.num_rows + 1)))
+
+
+def _number(cell: Any) -> float | None:
+    """A finite number; None for anything else."""
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _numbers(path: Path, column: _Column, lines: list[int]) -> Array:
+    found = [_number(value) for value in column.values]
+    if None in found:
+        at = found.index(None)
+        where = f"row {lines[at]}, column {column.name!r} of {path}"
+        raise InputError(
+            f"{where} holds {column.values[at]!r}, which is no number\n"
+            "  what to do: leave such rows or columns out; a column of labels has the name "
+            f"{', '.join(LABEL_COLUMNS[:-1])} or {LABEL_COLUMNS[-1]}, or is named by --labels"
+        )
+    return np.array(found, np.float64)
+
+
+def _labels(column: _Column) -> Array:
+    numbers = [_number(value) for value in column.values]
+    if None in numbers:
+        return np.array([str(value) for value in column.values])
+    return whole(np.array(numbers, np.float64))
+
+
+def _listed(names: list[str] | tuple[str, ...]) -> str:
+    """Names, as many as a line takes."""
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")

@@ -1,0 +1,59 @@
+"""Quantised models: pairs of QuantizeLinear and DequantizeLinear, which Pronghorn's own fixed point replaces."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pronghorn.onnx.advice import CUT, FLOAT_MODEL
+from pronghorn.onnx.lowering import Lowering, Quantised, Value
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+SIGN_KEPT = ("max_pool", "average_pool", "global_average_pool", "reshape", "transpose", "pad", "add", "concat", "take")
+"""Operators whose result is not negative where their inputs are not."""
+
+
+@operator("QuantizeLinear")
+def _quantize(lowering: Lowering, site: Site) -> Value:
+    value, found = lowering.value(site), _scale(lowering, site)
+    lowering.quantised[site.node.output[0]] = found
+    # The quantiser drops a ReLU or Clip where saturation does its work: where the least integer is zero.
+    if found.low == 0 and not _is_nonnegative(lowering, value):
+        return lowering.clip(site, value, 0.0, found.high)
+    return value
+
+
+@operator("DequantizeLinear")
+def _dequantize(lowering: Lowering, site: Site) -> Value:
+    value, found = lowering.value(site), _scale(lowering, site)
+    before = lowering.quantised.get(site.input(0))
+    if before is None:
+        return lowering.affine(site, value, found.scale, -found.scale * found.zero)
+    if before != found:
+        site.fail("its scale or zero point differs from that of the QuantizeLinear before it", FLOAT_MODEL)
+    return value
+
+
+def _scale(lowering: Lowering, site: Site) -> Quantised:
+    scale, point = lowering.required(site, 1), lowering.constant(site, 2)
+    zero = np.zeros((), np.uint8) if point is None else point
+    if scale.size != 1 or scale.item() <= 0 or zero.size != 1 or zero.dtype.kind not in "iu":
+        site.fail("its scale or its type is not that of integers with one scale", f"{FLOAT_MODEL}, {CUT}")
+    kinds = np.iinfo(zero.dtype)
+    return Quantised(scale.item(), zero.item(), kinds.min, kinds.max)
+
+
+def _is_nonnegative(lowering: Lowering, value: Value) -> bool:
+    """Whether a value is never negative, as far as the operators say; inputs keep to the calibrated range."""
+    seen, pending = {value.index}, [value.index]
+    while pending:
+        node = lowering.nodes[pending.pop()]
+        op = node["op"]
+        if op["kind"] in SIGN_KEPT:
+            pending += set(node["inputs"]) - seen
+            seen.update(node["inputs"])
+        elif op["kind"] not in ("input", "relu", "square") and not (
+            op["kind"] == "clip" and op["min"] is not None and op["min"] >= 0
+        ):
+            return False
+    return True

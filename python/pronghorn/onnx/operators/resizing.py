@@ -1,0 +1,139 @@
+"""Images enlarged, and channels moved into space: free on shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+HALF = Fraction(1, 2)
+
+POSITIONS: dict[str, Callable[[int, Fraction], Fraction]] = {
+    "asymmetric": lambda place, scale: place / scale,
+    "half_pixel": lambda place, scale: (place + HALF) / scale - HALF,
+    "tf_half_pixel_for_nn": lambda place, scale: (place + HALF) / scale,
+}
+"""The position in the input of a place in the result, by `coordinate_transformation_mode`."""
+
+ROUNDINGS: dict[str, Callable[[Fraction], int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_floor": lambda position: math.ceil(position - HALF),
+    "round_prefer_ceil": lambda position: math.floor(position + HALF),
+}
+"""The place at a position, by `nearest_mode`."""
+
+
+@operator("DepthToSpace")
+def _depth_to_space(lowering: Lowering, site: Site) -> Value:
+    value, block = _blocks(lowering, site)
+    channels, height, width = value.inner
+    if channels % block**2:
+        site.fail(f"{channels} channels are not a multiple of {block} x {block}", "correct the blocksize")
+    mode, rest = site.text("mode", "DCR"), channels // block**2
+    match mode:
+        case "DCR":
+            split, order = (block, block, rest, height, width), [2, 3, 0, 4, 1]
+        case "CRD":
+            split, order = (rest, block, block, height, width), [0, 3, 1, 4, 2]
+        case _:
+            site.fail(f"mode {mode} does not exist", "use DCR or CRD")
+    moved = lowering.transpose(site, lowering.reshape(site, value, split), order)
+    return lowering.reshape(site, moved, (rest, height * block, width * block))
+
+
+@operator("SpaceToDepth")
+def _space_to_depth(lowering: Lowering, site: Site) -> Value:
+    value, block = _blocks(lowering, site)
+    channels, height, width = value.inner
+    if height % block or width % block:
+        site.fail(f"{height} x {width} is not a multiple of {block}", "correct the blocksize")
+    height, width = height // block, width // block
+    split = lowering.reshape(site, value, (channels, height, block, width, block))
+    moved = lowering.transpose(site, split, [2, 4, 0, 1, 3])
+    return lowering.reshape(site, moved, (channels * block**2, height, width))
+
+
+def _blocks(lowering: Lowering, site: Site) -> tuple[Value, int]:
+    """The image and the size of its blocks."""
+    value, block = lowering.value(site), site.integer("blocksize", 0)
+    if len(value.shape) != 4 or block < 1:
+        problem = f"its input has shape {list(value.shape)} and its blocksize is {block}"
+        site.fail(problem, "it takes (batch, C, H, W) and a blocksize of at least 1")
+    return value, block
+
+
+@operator("Resize", "Upsample")
+def _resize(lowering: Lowering, site: Site) -> Value:
+    value, old = lowering.value(site), site.opset < 11 or site.node.op_type == "Upsample"
+    mode = site.text("mode", "nearest")
+    if mode != "nearest":
+        site.fail(f"mode {mode} is not supported", f"use nearest, {CUT}")
+    position = "asymmetric" if old else site.text("coordinate_transformation_mode", "half_pixel")
+    rounding = "floor" if old else site.text("nearest_mode", "round_prefer_floor")
+    for axis, (count, scale) in enumerate(_scales(lowering, site, value, old)):
+        if count == value.shape[axis] and scale == 1:
+            continue
+        site.not_batch([axis])
+        if not (scale.denominator == 1 or (_is_halving(scale) and not old)):
+            problem = f"its scale {float(scale):g} along axis {axis} is neither whole nor 1 over a power of two"
+            site.fail(problem, "resize by a whole factor, so that no rounding decides which value is nearest")
+        value = lowering.take(site, value, axis - 1, count, _source(site, position, rounding, scale, value.shape[axis]))
+    return value
+
+
+def _is_halving(scale: Fraction) -> bool:
+    return scale.numerator == 1 and scale.denominator.bit_count() == 1
+
+
+def _scales(lowering: Lowering, site: Site, value: Value, old: bool) -> list[tuple[int, Fraction]]:
+    """The size of the result and the scale along each axis."""
+    rank = len(value.shape)
+    axes = site.axes(site.integers("axes") or range(rank), rank)
+    sizes = None if old else lowering.integers(site, 3)
+    given: list[tuple[int, Fraction]]
+    if sizes:
+        policy = site.text("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            site.fail(f"keep_aspect_ratio_policy {policy} is not supported", "give the sizes that it makes")
+        given = [(size, Fraction(size, value.shape[axis])) for axis, size in zip(axes, sizes, strict=False)]
+        count = len(sizes)
+    else:
+        factors = [Fraction(factor) for factor in _factors(lowering, site, old)]
+        given = [(math.floor(value.shape[axis] * f), f) for axis, f in zip(axes, factors, strict=False)]
+        count = len(factors)
+    if count != len(axes) or any(size < 1 for size, _ in given):
+        site.fail("its scales or sizes do not fit its input", "repair the model")
+    found = [(size, Fraction(1)) for size in value.shape]
+    for axis, pair in zip(axes, given, strict=True):
+        found[axis] = pair
+    return found
+
+
+def _factors(lowering: Lowering, site: Site, old: bool) -> list[float]:
+    """The scales, which some versions have as an attribute."""
+    if site.node.op_type == "Upsample" and site.opset < 9:
+        factors = [float(factor) for factor in site.attributes.get("scales", [])]
+    else:
+        factors = [float(factor) for factor in lowering.required(site, 1 if old else 2).flat]
+    if not all(math.isfinite(factor) and factor > 0 for factor in factors):
+        site.fail(f"its scales are {factors}", "make them positive numbers")
+    return factors
+
+
+def _source(site: Site, position: str, rounding: str, scale: Fraction, size: int) -> Callable[[int], int]:
+    """The place of an axis of `size` that is nearest to a place in the result."""
+    if position == "pytorch_half_pixel":
+        position = "half_pixel" if scale * size > 1 else "asymmetric"
+    if position == "half_pixel_symmetric" and (scale * size).denominator == 1:
+        position = "half_pixel"
+    if position not in POSITIONS or rounding not in ROUNDINGS:
+        problem = f"coordinates {position} with rounding {rounding} are not supported"
+        site.fail(problem, f"use {', '.join(POSITIONS)} with {', '.join(ROUNDINGS)}")
+    at, rounded = POSITIONS[position], ROUNDINGS[rounding]
+    return lambda place: min(max(rounded(at(place, scale)), 0), size - 1)

@@ -1,0 +1,109 @@
+"""Operators that pick places along axes, or repeat them: free on shares."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from itertools import accumulate
+
+import numpy as np
+
+from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+TO_THE_END = (1 << 31) - 1
+"""The least end with which exporters say that a slice has none."""
+
+
+@operator("Slice")
+def _slice(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    rank = len(value.shape)
+    if site.opset < 10:
+        starts, ends, axes, steps = (site.integers(name) for name in ("starts", "ends", "axes", "steps"))
+    else:
+        starts, ends, axes, steps = (lowering.integers(site, position) for position in range(1, 5))
+    if starts is None or ends is None:
+        site.fail("its starts or ends are absent", "repair the model")
+    axes = site.axes(range(len(starts)) if axes is None else axes, rank)
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        problem = f"starts {starts}, ends {ends}, axes {axes} and steps {steps} do not fit each other"
+        site.fail(problem, "repair the model")
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if axis == 0 and start == 0 and step == 1 and end >= TO_THE_END:
+            continue
+        site.not_batch([axis])
+        places = range(value.shape[axis])[start:end:step]
+        value = lowering.take(site, value, axis - 1, len(places), places.__getitem__)
+    return value
+
+
+@operator("Split")
+def _split(lowering: Lowering, site: Site) -> list[Value]:
+    value = lowering.value(site)
+    axis = site.axis(site.integer("axis", 0), len(value.shape))
+    site.not_batch([axis])
+    size, count = value.shape[axis], len(site.node.output)
+    sizes = site.integers("split") if site.opset < 13 else lowering.integers(site, 1)
+    if sizes is None:
+        part = -(-size // count)
+        sizes = [part] * (count - 1) + [size - part * (count - 1)]
+    given = site.integer("num_outputs", count)
+    if len(sizes) != count or given != count or sum(sizes) != size or min(sizes) < 1:
+        site.fail(f"it splits {size} places into {sizes}, for {count} outputs", "repair the model")
+    ends = list(accumulate(sizes))
+    parts = [range(end - part, end) for part, end in zip(sizes, ends, strict=True)]
+    return [lowering.take(site, value, axis - 1, len(part), part.__getitem__) for part in parts]
+
+
+@operator("Gather", unbatched=True)
+def _gather(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    axis, first = site.axis(site.integer("axis", 0), len(value.shape)), int(value.batched)
+    size, places = value.shape[axis], lowering.integers(site, 1)
+    array = lowering.constant(site, 1)
+    if places is None or array is None:
+        site.fail("its indices are absent", "repair the model")
+    wrong = [place for place in places if not -size <= place < size]
+    if wrong:
+        site.fail(f"index {wrong[0]} does not exist among {size} places", "correct the indices")
+    if axis < first and not (lowering.one_image and len(places) == 1):
+        site.not_batch([axis])
+    image = axis < first
+    taken = value if image else lowering.take(site, value, axis - first, len(places), lambda at: places[at] % size)
+    return lowering.reshape_onnx(site, taken, [*value.shape[:axis], *array.shape, *value.shape[axis + 1 :]])
+
+
+@operator("Tile")
+def _tile(lowering: Lowering, site: Site) -> Value:
+    value, repeats = lowering.value(site), lowering.integers(site, 1)
+    if repeats is None or len(repeats) != len(value.shape):
+        site.fail(f"its repeats {repeats} are not one for each dimension", "repair the model")
+    site.not_batch([axis for axis, times in enumerate(repeats) if times != 1])
+    for axis, times in enumerate(repeats[1:]):
+        size = value.inner[axis]
+        value = lowering.take(site, value, axis, size * times, partial(_modulo, size))
+    return value
+
+
+def _modulo(size: int, place: int) -> int:
+    return place % size
+
+
+@operator("Expand")
+def _expand(lowering: Lowering, site: Site) -> Value:
+    value, target = lowering.value(site), lowering.integers(site, 1)
+    try:
+        shape = np.broadcast_shapes(value.shape, tuple(target or ()))
+    except ValueError:
+        shape = ()
+    if math.prod(shape) < 1 or len(shape) != len(value.shape):
+        problem = f"shape {target} does not fit its input of shape {list(value.shape)}"
+        site.fail(problem, "expand dimensions of size 1 only, behind the batch")
+    site.not_batch([axis for axis, size in enumerate(shape[:1]) if size != 1])
+    for axis, size in enumerate(shape[1:]):
+        if size != value.inner[axis]:
+            value = lowering.take(site, value, axis, size, lambda _place: 0)
+    return value

@@ -1,0 +1,93 @@
+"""The operators of scikit-learn's models, of the domain ai.onnx.ml."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+
+@operator("ai.onnx.ml.Scaler")
+def _scaler(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    offset, scale = (np.array(site.numbers(name) or [neutral]) for name, neutral in (("offset", 0.0), ("scale", 1.0)))
+    return lowering.affine(site, lowering.affine(site, value, add=-offset), mul=scale)
+
+
+@operator("ai.onnx.ml.LinearRegressor")
+def _linear_regressor(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    if site.text("post_transform", "NONE") != "NONE":
+        site.fail("post_transform is not NONE", "export the regression without it")
+    return lowering.linear(site, value, *_coefficients(site, value, site.integer("targets", 1)))
+
+
+@operator("ai.onnx.ml.LinearClassifier")
+def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
+    """Labels, which are not supported, and scores."""
+    value, transform = lowering.value(site), site.text("post_transform", "NONE")
+    classes = max(len(site.attributes.get(name, [])) for name in ("classlabels_ints", "classlabels_strings"))
+    matrix, bias = _coefficients(site, value, len(site.numbers("intercepts") or []) or classes)
+    if len(matrix) == 1 and classes == 2:
+        # The standard leaves the first column open; onnxruntime gives these.
+        matrix = np.concatenate([-matrix, matrix])
+        bias = np.concatenate([(0.0 if transform == "LOGISTIC" else 1.0) - bias, bias])
+        transform = "" if transform == "SOFTMAX" else transform
+    if transform not in ("NONE", "SOFTMAX", "LOGISTIC"):
+        problem = f"post_transform {site.text('post_transform', '')} with {classes} classes is not supported"
+        site.fail(problem, f"use NONE, SOFTMAX or LOGISTIC, {CUT}")
+    if transform == "LOGISTIC" and len(matrix) == 2 and (matrix[0] == -matrix[1]).all() and bias[0] == -bias[1]:
+        # Two probabilities that add up to 1.
+        transform, matrix, bias = "SOFTMAX", matrix / 2, bias / 2
+    scores = lowering.linear(site, value, matrix, bias)
+    finish = {"SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}.get(transform)
+    return [None, scores if finish is None else lowering.emit(site, {"kind": finish}, [scores], scores.inner)]
+
+
+@operator("ai.onnx.ml.Normalizer", on_result=True)
+def _normalizer(lowering: Lowering, site: Site) -> Value:
+    value, norm = lowering.value(site), site.text("norm", "MAX")
+    finish = lowering.finish_of(value)
+    if norm == "L1" and finish == "softmax":
+        return value  # Its sum is 1 already.
+    problem = "it divides each row by its norm, which is not supported"
+    if value.index == 0:
+        site.fail(problem, f"normalise before sending ({norm}), and export the model without it")
+    site.fail(problem, "end the model before it (--output NAME, output=NAME)" if finish else f"train without it, {CUT}")
+
+
+@operator("ai.onnx.ml.ArrayFeatureExtractor", on_result=True)
+def _array_feature_extractor(lowering: Lowering, site: Site) -> Value:
+    if site.input(0) in lowering.constants:
+        return _label(lowering, site)
+    value, chosen = lowering.value(site), lowering.integers(site, 1)
+    columns = value.shape[-1]
+    if chosen is None or lowering.finish_of(value) or len(value.shape) != 2:
+        site.fail("it chooses columns of a value that is not a row of numbers", f"choose after the model, {CUT}")
+    if not chosen or min(chosen) < 0 or max(chosen) >= columns:
+        site.fail(f"it chooses columns that do not exist among {columns}", "repair the model")
+    return lowering.take(site, value, 0, len(chosen), chosen.__getitem__)
+
+
+def _label(lowering: Lowering, site: Site) -> Value:
+    """The label of a class, which must be its number."""
+    classes, value = lowering.constant(site, 0), lowering.value(site, 1)
+    numbered = classes is not None and np.array_equal(classes.reshape(-1), np.arange(classes.size))
+    if not numbered or lowering.finish_of(value) != "arg_max":
+        site.fail(
+            "it looks a label up", "take the probabilities as output (--output NAME, output=NAME): column k is class k"
+        )
+    return value
+
+
+def _coefficients(site: Site, value: Value, rows: int) -> tuple[Array, Array]:
+    """The matrix `(rows, features)` and the bias `(rows)` of a linear model."""
+    coefficients, intercepts = (np.array(site.numbers(name) or []) for name in ("coefficients", "intercepts"))
+    features = value.shape[-1] if len(value.shape) == 2 else 0
+    if rows < 1 or features < 1 or coefficients.size != rows * features or intercepts.size not in (0, rows):
+        problem = f"{coefficients.size} coefficients and {intercepts.size} intercepts do not fit {rows} rows"
+        site.fail(f"{problem} of {features} features", "repair or export the model again")
+    return coefficients.reshape(rows, features), intercepts if intercepts.size else np.zeros(rows)

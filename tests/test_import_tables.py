@@ -1,0 +1,182 @@
+"""Models of scikit-learn, as skl2onnx exports them, compared with onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pronghorn
+from helpers import check, floats, model, node, run_onnx
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx import ImportedModel, import_onnx
+
+FEATURES = 4
+
+
+def ml(kind: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    made = node(kind, inputs, outputs, **attributes)
+    made.domain = "ai.onnx.ml"
+    return made
+
+
+def table(nodes: Sequence[onnx.NodeProto], outputs: str = "y", **constants: np.ndarray) -> onnx.ModelProto:
+    """A model of rows of features."""
+    proto = model(nodes, ("N", FEATURES), constants, outputs=outputs.split())
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    return proto
+
+
+def kinds(imported: ImportedModel) -> list[str]:
+    return [entry["op"]["kind"] for entry in json.loads(imported.graph_json)["nodes"]]
+
+
+def classifier(rows: int, classes: int, transform: str, **attributes: Any) -> onnx.NodeProto:
+    attributes.setdefault("coefficients", floats(rows * FEATURES).tolist())
+    attributes.setdefault("intercepts", floats(rows).tolist())
+    labels = list(range(classes))
+    return ml("LinearClassifier", "x", "label p", classlabels_ints=labels, post_transform=transform, **attributes)
+
+
+@pytest.mark.parametrize("size", [1, FEATURES])
+def test_scalers_are_affine(size: int) -> None:
+    scaler = ml("Scaler", "x", "y", offset=floats(size).tolist(), scale=floats(size).tolist())
+    assert kinds(check(table([scaler]))) == ["input", "affine", "affine"]
+    with pytest.raises(UnsupportedModelError, match="does not fit"):
+        import_onnx(table([ml("Scaler", "x", "y", offset=[0.5] * 3, scale=[2.0] * size)]))
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_linear_regressions(targets: int) -> None:
+    coefficients, intercepts = floats(targets * FEATURES).tolist(), floats(targets).tolist()
+    one = ml("LinearRegressor", "x", "y", coefficients=coefficients, intercepts=intercepts, targets=targets)
+    assert check(table([one])).output_shape == (targets,)
+    with pytest.raises(UnsupportedModelError, match="do not fit 5 rows"):
+        import_onnx(table([ml("LinearRegressor", "x", "y", coefficients=coefficients, targets=5)]))
+
+
+@pytest.mark.parametrize(("rows", "classes"), [(3, 3), (2, 2), (1, 2)])
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_linear_classifiers(rows: int, classes: int, transform: str) -> None:
+    proto = table([classifier(rows, classes, transform)], "p")
+    if (rows, transform) == (1, "SOFTMAX"):
+        with pytest.raises(UnsupportedModelError, match="SOFTMAX with 2 classes"):
+            import_onnx(proto)
+        return
+    finish = {"NONE": [], "SOFTMAX": ["softmax"], "LOGISTIC": ["softmax" if rows == 1 else "sigmoid"]}[transform]
+    assert kinds(check(proto)) == ["input", "dense", *finish]
+
+
+def test_two_rows_of_opposite_signs_are_one_probability() -> None:
+    """What skl2onnx makes of a binary logistic regression."""
+    row = floats(FEATURES)
+    opposite = {"coefficients": [*-row, *row], "intercepts": [-0.5, 0.5]}
+    assert kinds(check(table([classifier(2, 2, "LOGISTIC", **opposite)], "p"))) == ["input", "dense", "softmax"]
+
+
+def exported(probabilities: str = "z") -> onnx.ModelProto:
+    """What skl2onnx makes of a logistic regression of three classes: labels, and a dictionary a row."""
+    nodes = [
+        classifier(3, 3, "SOFTMAX", multi_class=1),
+        node("Cast", "label", "l", to=TensorProto.INT64),
+        ml("Normalizer", "p", "n", norm="L1"),
+        ml("ZipMap", "n", "z", classlabels_int64s=[0, 1, 2]),
+    ]
+    proto = table(nodes, f"l {probabilities}")
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    if probabilities == "z":
+        entry = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+        proto.graph.output[1].type.CopyFrom(helper.make_sequence_type_proto(entry))
+    return proto
+
+
+def test_of_labels_and_probabilities_the_probabilities_are_taken() -> None:
+    proto = exported()
+    imported = import_onnx(proto)
+    assert (imported.output_name, imported.output_shape) == ("n", (3,))
+    assert kinds(imported) == ["input", "dense", "softmax"]
+    rows = floats(5, FEATURES)
+    alone = onnx.ModelProto.FromString(imported.reference)
+    found = pronghorn.load(proto).run_float(rows)
+    np.testing.assert_allclose(found, run_onnx(alone, rows)[:, 0], atol=1e-6)
+    assert import_onnx(proto, output="z").output_name == "n"
+    assert import_onnx(exported("n")).output_name == "n"
+    with pytest.raises(UnsupportedModelError, match=r"its output 'label' is not supported[\s\S]*take p as output"):
+        import_onnx(proto, output="l")
+    # Two outputs of numbers still need a choice.
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    with pytest.raises(UnsupportedModelError, match="2 outputs: l, z"):
+        import_onnx(proto)
+
+
+def perceptron(last: list[onnx.NodeProto], scores: int, **constants: np.ndarray) -> onnx.ModelProto:
+    """A scaler, a hidden layer, and `last` of the scores h."""
+    nodes = [
+        ml("Scaler", "x", "s", offset=floats(FEATURES).tolist(), scale=[0.5] * FEATURES),
+        node("MatMul", "s w1", "a"),
+        node("Add", "a b1", "b"),
+        node("Relu", "b", "c"),
+        node("MatMul", "c w2", "d"),
+        node("Add", "d b2", "h"),
+        *last,
+    ]
+    weights = {"w1": floats(FEATURES, 6), "b1": floats(1, 6), "w2": floats(6, scores), "b2": floats(1, scores)}
+    return table(nodes, **weights, **constants)
+
+
+def test_binary_perceptrons_have_one_layer_less() -> None:
+    last = [node("Sigmoid", "h", "p"), node("Sub", "one p", "q"), node("Concat", "q p", "y", axis=1)]
+    imported = check(perceptron(last, 1, one=np.float32([1])))
+    expected = ["input", "affine", "affine", "dense", "affine", "relu", "dense", "affine", "dense", "softmax"]
+    assert kinds(imported) == expected
+    # The last layer reads the ReLU: the passes drop the two before it.
+    assert json.loads(imported.graph_json)["nodes"][8]["inputs"] == [5]
+    with pytest.raises(UnsupportedModelError, match="only at the end"):
+        import_onnx(perceptron(last, 1, one=np.float32([2])))
+
+
+def test_labels_that_are_numbers_of_classes() -> None:
+    last = [
+        node("Softmax", "h", "p"),
+        node("ArgMax", "p", "k", axis=1),
+        ml("ArrayFeatureExtractor", "classes k", "f"),
+        node("Reshape", "f shape", "l"),
+        node("Cast", "l", "y", to=TensorProto.FLOAT),
+    ]
+    shape = np.array([-1])
+    imported = check(perceptron(last, 3, classes=np.arange(3), shape=shape))
+    assert kinds(imported)[-2:] == ["arg_max", "reshape"]
+    with pytest.raises(UnsupportedModelError, match="column k is class k"):
+        import_onnx(perceptron(last, 3, classes=np.array([3, 5, 7]), shape=shape))
+
+
+def test_columns_are_chosen() -> None:
+    """What skl2onnx makes of a binary ridge classifier."""
+    nodes = [classifier(2, 2, "NONE"), ml("ArrayFeatureExtractor", "p k", "y")]
+    imported = check(table(nodes, k=np.array([1])))
+    assert kinds(imported) == ["input", "dense", "take"]
+    with pytest.raises(UnsupportedModelError, match="do not exist among 2"):
+        import_onnx(table(nodes, k=np.array([2])))
+
+
+def test_normalizers_are_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"norm[\s\S]*normalise before sending \(L2\)"):
+        import_onnx(table([ml("Normalizer", "x", "y", norm="L2")]))
+    with pytest.raises(UnsupportedModelError, match="divides each row by its norm"):
+        import_onnx(table([classifier(3, 3, "LOGISTIC"), ml("Normalizer", "p", "y", norm="L1")]))
+
+
+def test_trees_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModelError, match="TreeEnsembleRegressor") as caught:
+        import_onnx(table([ml("TreeEnsembleRegressor", "x", "y", n_targets=1)]))
+    assert "linear model" in caught.value.advice
+
+
+def test_numbers_must_be_finite() -> None:
+    with pytest.raises(UnsupportedModelError, match="finite"):
+        import_onnx(table([ml("Scaler", "x", "y", offset=[float("nan")], scale=[1.0])]))

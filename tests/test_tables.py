@@ -1,0 +1,127 @@
+"""Tables as inputs: CSV and parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from helpers import floats, model, node
+from pronghorn._data import Preprocessing, load_images, read_labels
+from pronghorn._tables import read_table
+from pronghorn.cli import app
+from pronghorn.errors import InputError
+
+ROWS = "5.1,3.5,1.4\n4.9,-3,1e-2\n"
+VALUES = [[5.1, 3.5, 1.4], [4.9, -3, 0.01]]
+
+
+def written(folder: Path, text: str, name: str = "x.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ROWS,
+        f"a,b,c\n{ROWS}",
+        f"\ufeffa,b,c\n{ROWS}",
+        f'"a","b","c"\r\n\r\n{ROWS.replace(",", " , ")}',
+        ROWS.replace(",", ";"),
+        f"a\tb\tc\n{ROWS}".replace(",", "\t"),
+    ],
+)
+def test_csv_files(tmp_path: Path, text: str) -> None:
+    found = load_images(written(tmp_path, text), (3,), Preprocessing())
+    np.testing.assert_allclose(found.images, VALUES, rtol=1e-6)
+    assert found.labels is None
+    assert not found.were_bytes
+    assert found.titles == ["x.csv[0]", "x.csv[1]"]
+
+
+def test_whole_numbers_need_no_scale(tmp_path: Path) -> None:
+    """A column of ages is no picture."""
+    found = load_images(written(tmp_path, "40,300\n20,7"), (1, 1, 2), Preprocessing())
+    np.testing.assert_array_equal(found.images.reshape(2, 2), [[40, 300], [20, 7]])
+
+
+def test_columns_of_labels(tmp_path: Path) -> None:
+    path = written(tmp_path, "a,Label,c\n1,0,2\n3,1,4\n")
+    found = load_images(path, (2,), Preprocessing())
+    np.testing.assert_array_equal(found.images, [[1, 2], [3, 4]])
+    assert found.labels is not None
+    assert (found.labels.dtype, found.labels.tolist()) == (np.int64, [0, 1])
+    assert read_labels(path).tolist() == [0, 1]
+    assert read_labels(written(tmp_path, "2\n1\n", "l.csv")).tolist() == [2, 1]
+    # A model that takes all columns gets all.
+    assert load_images(path, (3,), Preprocessing()).labels is None
+    found = load_images(path, (2,), Preprocessing(), "c")
+    assert found.labels is not None
+    assert found.labels.tolist() == [2, 4]
+    np.testing.assert_array_equal(found.images, [[1, 0], [3, 1]])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\n1,2\n3,x\n", r"row 3, column 'b' of .*x\.csv holds 'x'"),
+        ("1,2\n3,\n", r"row 2, column '2' of .* holds ''"),
+        ("1,2\n3,nan\n", "holds 'nan'"),
+        ("1,2\n3\n", r"line 2 of .* has 1 cells, the first has 2"),
+        ("", "is empty"),
+        ("1,2,3\n4,5,6\n", "has 3 columns of numbers; the model takes 2"),
+        ('"1,2\n', "columns|CSV|cells|holds"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_named(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load_images(written(tmp_path, text), (2,), Preprocessing())
+
+
+def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file"):
+        read_table(tmp_path / "absent.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"1,\xff\xfe\n")
+    with pytest.raises(InputError, match="cannot be read as CSV"):
+        read_table(tmp_path / "bytes.csv")
+    path = written(tmp_path, "a,kind\n1,cat\n")
+    with pytest.raises(InputError, match=r"no column of .* has a, kind"):
+        read_table(path, "sort")
+    with pytest.raises(InputError, match="holds cat: labels are numbers"):
+        read_table(path, "kind")
+
+
+def test_parquet_files(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pyarrow.table({"a": [1, 2], "b": [0.5, 1.5], "y": [1, 0]}), path)
+    found = load_images(path, (2,), Preprocessing())
+    np.testing.assert_array_equal(found.images, [[1, 0.5], [2, 1.5]])
+    assert found.labels is not None
+    assert found.labels.tolist() == [1, 0]
+    parquet.write_table(pyarrow.table({"a": [1, None], "b": [0.5, 1.5]}), path)
+    with pytest.raises(InputError, match=r"row 2, column 'a' of .* holds None"):
+        load_images(path, (2,), Preprocessing())
+    path.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="cannot be read as parquet"):
+        read_table(path)
+
+
+def test_the_command_line_takes_tables(tmp_path: Path) -> None:
+    proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    rows = np.column_stack([floats(40, 3), np.arange(40) % 2])
+    lines = [",".join(f"{value:g}" for value in row) for row in rows]
+    path = written(tmp_path, "\n".join(["a,b,c,class", *lines]))
+    ask = ["verify", str(tmp_path / "m.onnx"), "--trust", "client-aided", "--data", str(path)]
+    found = CliRunner().invoke(app, [*ask, "--labels", "class"])
+    assert found.exit_code == 0, found.output
+    assert "accura" in found.output
+    refused = CliRunner().invoke(app, ask)
+    assert refused.exit_code == 2
+    assert "4 columns" in refused.output
