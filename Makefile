@@ -54,8 +54,8 @@ lint: setup
 	$(BIN)/mypy
 
 # The fuzz targets by the stable compiler, beside what is built. Nothing is linked, so the library of libFuzzer, which
-# takes a minute to compile, need not exist.
-FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --bins --quiet -- -D warnings
+# takes a minute to compile, need not exist. A stale fuzz/Cargo.lock is an error.
+FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target --bins --quiet -- -D warnings
 
 # As maturin builds them, but not stripped.
 PYO3 = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*.txt))

@@ -33,7 +33,7 @@ from pronghorn_bench import (
     timing,
     vectors,
 )
-from pronghorn_bench.records import RIVALS
+from pronghorn_bench.records import MORE_IS_BETTER, RIVALS, ratio
 
 FIELDS = {
     "suite",
@@ -52,6 +52,11 @@ MOST = core_counts()[-1]
 
 def records(suite: str, folder: Path) -> list[dict[str, Any]]:
     """Of a quick run; checked for what holds of all."""
+    return records_and_tables(suite, folder)[0]
+
+
+def records_and_tables(suite: str, folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """The records, and what is printed."""
     path = folder / "records.json"
     result = CliRunner().invoke(app, ["bench", suite, "--quick", "--json", str(path)])
     assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
@@ -61,10 +66,12 @@ def records(suite: str, folder: Path) -> list[dict[str, Any]]:
         assert record["suite"] == suite
         assert record["value"] >= 0
         if record["reference"] is not None:
-            assert record["ratio"] == pytest.approx(record["value"] / record["reference"]["value"])
+            ours, theirs = record["value"], record["reference"]["value"]
+            first, second = (ours, theirs) if record["unit"].split(" ")[0] in MORE_IS_BETTER else (theirs, ours)
+            assert record["ratio"] == (pytest.approx(first / second) if ours and theirs else None)
             assert record["reference"]["source"]
     _check_tables(result.output)
-    return found
+    return found, result.output
 
 
 def _check_tables(output: str) -> None:
@@ -99,7 +106,10 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
 
 
 def test_gazelle(tmp_path: Path) -> None:
-    found = records("gazelle", tmp_path)
+    found, printed = records_and_tables("gazelle", tmp_path)
+    for phase in ("online", "total", "at once"):
+        for unit in ("s", "MB"):
+            assert re.search(rf"coefficient, loopback: {phase} .* {unit} ", printed), (phase, unit)
     paper = "Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018)"
     online = "online: products and rotations"
     matrix = sources(found, "^tables VIII and IX, 1024 x 128, chosen", online)
@@ -392,6 +402,12 @@ def test_rows_say_how_figures_compare() -> None:
     two = rows(2.0, "times as fast", (4.0, "one"), (1.0, "another"), (9.0, "goal"))
     assert two == [("case: metric", "2 times as fast", "4", "0.5", "one"), ("", "", "1", "2.00", "another")]
     assert rows(2.0, "M/s", (4.0, "goal")) == [("case: metric", "2 M/s", "", "", "")]
+
+
+def test_ratios_say_how_many_times_better() -> None:
+    assert ratio(2.0, 5.0, "µs") == 2.5
+    assert ratio(5.0, 2.0, "images/s") == 2.5
+    assert ratio(0.0, 2.0, "MB") is ratio(2.0, 0.0, "MB") is None
 
 
 def test_figures_that_are_no_headlines_are_records_alone() -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto
+from PIL import Image
 from typer.testing import CliRunner
 
+import pronghorn
 from conftest import EXAMPLE
 from helpers import floats, model, node
 from pronghorn import _processes
@@ -43,7 +45,13 @@ def test_plan(tmp_path: Path) -> None:
     # Both forms of client-aided are told.
     assert "in slots of CKKS with complex packing" in run("plan", MODEL, *TRUST, "--verbose")
     assert out.stat().st_size > 100
-    assert json.loads(run("plan", MODEL, *TRUST, "--data", DATA, "--json"))["trust"] == "client-aided"
+    found = json.loads(run("plan", MODEL, *TRUST, "--data", DATA, "--json"))
+    assert found["trust"] == "client-aided"
+    assert "EVERY WEIGHT" in found["learns"]["client"]
+    assert found["plan_hash"] in run("plan", MODEL, *TRUST, "--data", DATA)
+    assert found["cost"]["full_batch"]["images"] == found["max_batch"]
+    assert found["cost"]["one_image"]["bytes_down"] > 1000
+    assert found["cost"]["memory"]["server"] > 1 << 20
     assert run("plan", MODEL, *TRUST, "--input-range", "0,2", "--memory", "4G") != text
 
 
@@ -73,6 +81,42 @@ def test_errors_are_one_message_and_debug_shows_the_traceback(tmp_path: Path, mo
     assert plain.returncode == 2
     assert "Traceback" not in plain.stderr
     assert "Traceback" in debug.stderr
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x", "7700"])
+def test_addresses_without_a_port_are_wrong_usage(address: str) -> None:
+    assert "give HOST:PORT" in run("predict", DATA, "--server", address, *TRUST, status=2)
+    assert "give HOST:PORT" in run("serve", MODEL, "--data", DATA, "--listen", address, *TRUST, status=2)
+
+
+def test_a_wrong_trust_level_is_said_in_short_lines() -> None:
+    text = run("plan", MODEL, "--trust", "foo", status=2)
+    assert "trust level 'foo' is not in this version" in text
+    assert "give --trust (trust=) one of two-party, encrypted, client-aided" in text
+
+
+def test_an_interrupt_of_the_imports_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("import time; print('importing', flush=True); time.sleep(60)")
+    paths = os.pathsep.join([str(tmp_path), str(Path(pronghorn.__file__).parents[1])])
+    command = [sys.executable, "-m", "pronghorn", "--help"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, env={**os.environ, "PYTHONPATH": paths}) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+
+
+def test_pictures_in_colour_are_made_grey_with_one_warning(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (28, 28, 3), dtype=np.uint8)
+    for name in ("a.png", "b.png"):
+        Image.fromarray(pixels).save(tmp_path / name)
+    text = run("plan", MODEL, "--data", str(tmp_path))
+    assert text.count("pictures in colour are made grey") == 1
+    for name in ("a.png", "b.png"):
+        Image.fromarray(pixels[..., :1].repeat(3, axis=-1)).save(tmp_path / name)
+    assert "colour" not in run("plan", MODEL, "--data", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -208,8 +252,6 @@ def test_outputs_of_every_kind(head: str, kind: str, line: str, keys: set[str], 
 
 def test_two_processes_end_to_end(tmp_path: Path, mnist: tuple[np.ndarray, np.ndarray]) -> None:
     """`serve` and `predict` over TCP: files in, classes out; the server goes when it is no longer needed."""
-    from PIL import Image
-
     images, labels = mnist
     for index in range(2):
         pixels = np.uint8(np.round(images[index, 0] * 255))
@@ -271,6 +313,17 @@ def test_models_of_bytes_get_bytes(tmp_path: Path) -> None:
         assert np.sqrt(np.mean((np.load(out) - expected) ** 2) / np.mean(expected**2)) < 0.1
 
 
+def test_two_party_by_two_processes() -> None:
+    """What nobody sees is null, and the server's limit of prepared batches is said."""
+    with _processes.served(Path(MODEL), "two-party", ["--data", DATA]) as server:
+        text = run("predict", DATA, "--server", server.address, "--limit", "1", "--prepare", "40", "--json")
+    assert "--prepare 40 is more than the server keeps for a client: at most 16 batches" in text
+    assert json.loads(text[text.index("{") :])["clamped_activations"] is None
+    report = run("verify", MODEL, "--data", DATA, "--limit", "1", "--json")
+    assert json.loads(report[report.index("{") :])["stats"]["clamped_activations"] is None
+    assert run("verify", MODEL, "--data", DATA, "--limit", "1").startswith("1 image, ")
+
+
 def check_scales(folder: Path, images: np.ndarray, ask: tuple[str, ...]) -> None:
     """Inputs that were scaled otherwise than the samples are refused or warned of."""
     values = str(folder / "values.npy")
@@ -317,7 +370,14 @@ def test_the_server_process_goes_when_the_body_fails() -> None:
 
 def test_demo() -> None:
     text = run("demo", "--images", "60")
-    for words in ("two-party", "shapes only", "accuracy", "images/s", "bytes to the server", "peak memory"):
+    for words in (
+        "two-party",
+        "shapes, counts and timing",
+        "accuracy",
+        "images/s",
+        "bytes to the server",
+        "peak memory",
+    ):
         assert words in text
 
 

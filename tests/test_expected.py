@@ -19,7 +19,12 @@ def bytes_of(nodes: list[onnx.NodeProto], shape: tuple, constants: dict) -> byte
 
 def regression(mean: float, spread: float) -> bytes:
     """Two layers whose outputs are `mean` and about `spread` around it."""
-    constants = {"w": floats(16, 6), "b": floats(16), "v": spread * floats(1, 16) / 4, "c": np.array([mean], np.float32)}
+    constants = {
+        "w": floats(16, 6),
+        "b": floats(16),
+        "v": spread * floats(1, 16) / 4,
+        "c": np.array([mean], np.float32),
+    }
     nodes = [
         node("Gemm", "x w b", "h", transB=1),
         node("Relu", "h", "r"),

@@ -13,11 +13,15 @@ Arrays have one image a row: `(images, *model.input_shape)`, converted to float3
 (`trust=`, `pronghorn.trust_levels()`) says who learns what; where none is named it is `two-party`.
 """
 
-from pronghorn._model import Model, Plan, Report, Stats, load
-from pronghorn._network import Client, Server, connect, serve
-from pronghorn._outputs import Predictions
-from pronghorn._trust import trust_levels
-from pronghorn.errors import (
+from pronghorn import _interrupt
+
+_interrupt.end_quietly_while_importing()
+
+from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
+from pronghorn._network import Client, Server, connect, serve  # noqa: E402
+from pronghorn._outputs import Predictions  # noqa: E402
+from pronghorn._trust import trust_levels  # noqa: E402
+from pronghorn.errors import (  # noqa: E402
     InputError,
     InputWarning,
     ModelFileError,

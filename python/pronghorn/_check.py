@@ -82,6 +82,19 @@ def text(name: str, value: Any, example: str) -> str:
     return value
 
 
+def address(name: str, value: Any) -> str:
+    """A host and a port.
+
+    Raises:
+        InputError: anything else.
+    """
+    example = "127.0.0.1:7700"
+    _, colon, port = text(name, value, example).rpartition(":")
+    if not (colon and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise InputError(f"{name} is {value!r}: give HOST:PORT with a port of at most 65535, such as {example}")
+    return str(value)
+
+
 def directory(name: str, value: Any) -> Path | None:
     """A path to a directory, which may be missing, or None.
 

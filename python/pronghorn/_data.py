@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from pronghorn._inputs import Range
 from pronghorn._tables import is_table, read_table, whole
-from pronghorn.errors import InputError
+from pronghorn.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -264,13 +265,30 @@ def _read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Arr
         with Image.open(path) as opened:
             if opened.mode.startswith(("I", "F")):
                 raise InputError(f"{path} has more than 8 bits a pixel ({opened.mode}): save its values as npy")
+            loses_colours = channels == 1 and _has_colours(opened)
             picture = opened.convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path} cannot be read as a picture: {error}") from error
     pixels = np.asarray(preprocessing.fit(picture, (width, height), str(path))).reshape(height, width, channels)
+    if loses_colours:
+        _warn_of_colours()
     return (pixels.transpose(2, 0, 1) if first else pixels)[None]
+
+
+def _has_colours(picture: Picture) -> bool:
+    """Whether a picture has a pixel that is not grey."""
+    if picture.mode in ("1", "L", "LA"):
+        return False
+    pixels = np.asarray(picture.convert("RGB"))
+    return bool((pixels != pixels[..., :1]).any())
+
+
+def _warn_of_colours() -> None:
+    """Says that colours are lost."""
+    text = "the model takes one channel: pictures in colour are made grey; results may be wrong for them"
+    warnings.warn(text, InputWarning, stacklevel=2)
 
 
 def arrange(array: Array, shape: Shape) -> Array:

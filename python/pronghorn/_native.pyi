@@ -51,6 +51,8 @@ class Compiled:
         """The expected error: error, aim, about_mean, alike, images, text, warning."""
     def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
+    def summary_json(self) -> str:
+        """The plan's hash, costs, and who learns what."""
     def plan_bytes(self) -> bytes: ...
     def run_fixed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The oracle, decoded."""
@@ -60,7 +62,7 @@ class Compiled:
         """The oracle's integers, before what the client computes at the end, and decoded."""
     def run_secure(
         self, inputs: NDArray[np.float32], threads: int | None = None, progress: Progress | None = None
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[str, float]]:
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[str, Any]]:
         """Both parties in this process: integers, decoded values, and costs."""
 
 class Server:
@@ -110,7 +112,9 @@ class Client:
     def output_shape(self) -> list[int]: ...
     def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
-    def prepare(self, images: int, progress: Progress | None = None) -> dict[str, float]:
+    def most_prepared(self) -> int:
+        """Most prepared batches that the server keeps for this client."""
+    def prepare(self, images: int, progress: Progress | None = None) -> dict[str, Any]:
         """What a prediction of so many images needs no inputs for; its costs as of `predict`."""
     def is_prepared(self, images: int) -> bool:
         """Whether a prediction of so many images finds a preparation for each of its batches."""
@@ -124,11 +128,11 @@ class Client:
         """Why they are not kept any more, until the next prediction; told once."""
     def predict(
         self, inputs: NDArray[np.float32], progress: Progress | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, float], str | None]:
+    ) -> tuple[NDArray[np.float32], dict[str, Any], str | None]:
         """The outputs, their costs, and why the store did not keep what the server published.
 
-        Costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations, prepared_batches,
-        lost_preparations."""
+        Costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations (None where nobody sees
+        them), prepared_batches, lost_preparations."""
 
 def passes() -> list[tuple[str, str]]:
     """The passes over an encrypted network, each with what it does."""

@@ -74,7 +74,7 @@ def serve(
     """
     if not isinstance(model, Model):
         raise InputError(f"model is {model!r}: give what pronghorn.load returns")
-    _check.text("listen", listen, "127.0.0.1:7700")
+    _check.address("listen", listen)
     arguments = (
         _check.whole("max_clients", max_clients, 1),
         _check.optional("max_images_per_client", max_images_per_client, 1),
@@ -175,7 +175,7 @@ def connect(
         RunError: no server there, or it does not agree.
     """
     level = require(trust)
-    _check.text("address", address, "127.0.0.1:7700")
+    _check.address("address", address)
     if plan_hash is not None:
         _check_hash(plan_hash)
     limit, cores = _check.seconds("timeout", timeout), _check.threads(threads)
@@ -233,6 +233,12 @@ class Client(Shaped):
     def plan_json(self) -> str:
         """The server's plan as JSON."""
         return self._core.plan_json()
+
+    @property
+    def most_prepared(self) -> int:
+        """Most prepared batches that the server keeps for this client; 0: it keeps none."""
+        with native_errors(RunError):
+            return self._core.most_prepared()
 
     def prepare(self, images: int, *, progress: Progress | None = None) -> Stats:
         """Does ahead what the prediction of `images` images needs no inputs for; what that cost.

@@ -28,6 +28,6 @@ def require(trust: str | None) -> str:
     if isinstance(trust, str) and trust in REVEALS:
         return trust
     raise TrustLevelRequired(
-        f"trust level {trust!r} is not in this version:\n{trust_levels()}\n"
-        f"  what to do: ask for one by name: {' or '.join(f'--trust {level} (trust={level!r})' for level in REVEALS)}"
+        f"trust level {trust!r} is not in this version; the levels are:\n{trust_levels()}\n"
+        f"  what to do: give --trust (trust=) one of {', '.join(REVEALS)}"
     )

@@ -83,7 +83,7 @@ WIDE_TWO_SPECIAL = {
 }
 """The moduli of `WIDE`, special primes included, with one level less: what fewer and larger digits bring."""
 
-SEAL_HEXL = "SEAL 4.4 + HEXL on one core of another machine (Zen 5, 4.1 GHz)"
+SEAL_HEXL = "SEAL 4.4 + HEXL on one core of another machine, a Zen 5 at 4.1 GHz"
 
 SEAL_HEXL_NTT = {2048: 1.44, 4096: 3.4, 8192: 7.4, 16384: 16.0}
 """Microseconds of a forward transform at 50 bits; 30 bits take as long."""

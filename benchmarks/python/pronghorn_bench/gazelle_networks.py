@@ -72,6 +72,8 @@ class Row:
 
 
 OFFLINE, ONLINE, TOTAL = PHASES = ("offline", "online", "total")
+AT_ONCE = "at once"
+"""A run with nothing prepared; less than the total, which adds both phases."""
 NONE = (None, None, None)
 
 # The paper has the totals of MiniONN's megabytes of A and B in each other's place.
@@ -317,14 +319,16 @@ def _own_seconds() -> float:
 
 
 def _report(sheet: Sheet, row: Row, found: _Found, is_shaped: bool) -> None:
+    """Records of all; printed are online, total and at once on loopback, and the total's time through networks."""
     phases = {OFFLINE: found.offline, ONLINE: found.online, TOTAL: found.offline + found.online}
     for phase, costs in phases.items():
-        rivals = 0 if phase != TOTAL else 1 if is_shaped else RIVALS
+        printed = int(phase == TOTAL or (phase == ONLINE and not is_shaped))
+        rivals = RIVALS if phase == TOTAL and not is_shaped else printed
         sheet.add(phase, costs.seconds, "s", row.references(phase, "s", is_shaped), headline=rivals)
         sizes = row.references(phase, "MB", is_shaped)
-        sheet.add(phase, costs.megabytes, "MB", sizes, headline=int(phase == TOTAL and not is_shaped))
-    sheet.add("at once", found.at_once.seconds, "s", row.references(TOTAL, "s", is_shaped))
-    sheet.add("at once", found.at_once.megabytes, "MB", row.references(TOTAL, "MB", is_shaped))
+        sheet.add(phase, costs.megabytes, "MB", sizes, headline=printed * int(not is_shaped))
+    for value, unit in ((found.at_once.seconds, "s"), (found.at_once.megabytes, "MB")):
+        sheet.add(AT_ONCE, value, unit, row.references(TOTAL, unit, is_shaped), headline=int(not is_shaped))
     # The client's key for OTs, and what of the engine each connection needs.
     sheet.add("once a connection", found.connection.seconds, "s")
     sheet.add("once a connection", found.connection.megabytes, "MB")

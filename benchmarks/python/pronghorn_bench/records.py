@@ -15,6 +15,9 @@ Record = dict[str, Any]
 Reference = tuple[float, str]
 """What a figure is compared with, and where that is from."""
 
+MORE_IS_BETTER = ("images/s", "M/s", "G", "times", "share")
+"""First words of units; of all others less is better."""
+
 RIVALS = 9
 """References of a headline that is printed beside all of them."""
 
@@ -63,7 +66,7 @@ def record(
     security_bits: int | None,
     reference: Reference | None,
 ) -> Record:
-    """One figure; `ratio` is value over reference."""
+    """One figure. `ratio` says how many times better it is than the reference, as in the tables."""
     return {
         "suite": suite,
         "case": case,
@@ -74,8 +77,14 @@ def record(
         "security_bits": security_bits,
         "machine": machine(),
         "reference": None if reference is None else {"value": reference[0], "source": reference[1]},
-        "ratio": None if reference is None or not reference[0] else value / reference[0],
+        "ratio": None if reference is None else ratio(value, reference[0], unit),
     }
+
+
+def ratio(value: float, reference: float, unit: str) -> float | None:
+    """How many times better a figure is than its reference; below 1 it is worse. None where that divides by 0."""
+    better, worse = (value, reference) if unit.split(" ")[0] in MORE_IS_BETTER else (reference, value)
+    return better / worse if value and reference else None
 
 
 @dataclass(frozen=True)

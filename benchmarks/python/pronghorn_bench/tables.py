@@ -23,9 +23,6 @@ TABLE = re.compile(r"(tables? [^,]*|figure [^,]*), ", re.IGNORECASE)
 
 DEGREE = re.compile(r"N = \d+")
 
-MORE_IS_BETTER = ("images/s", "M/s", "G", "times", "share")
-"""First words of units; of all others less is better."""
-
 GOAL = "goal"
 """What the sources of references begin with that are no measurements; they are not printed."""
 
@@ -131,10 +128,6 @@ def _reference(record: Record) -> tuple[str, str, str]:
 def ratio(record: Record) -> str:
     """How many times better a figure is than its reference."""
     found = float(record["ratio"])
-    if record["unit"].split(" ")[0] not in MORE_IS_BETTER:
-        if not found:
-            return ""
-        found = 1 / found
     return f"{found:,.2f}" if found >= 1 else f"{found:.3g}"
 
 

@@ -188,6 +188,14 @@ pub const MOST_PUBLISHED: u64 = 256 << 20;
 /// serve. Then the next batch makes new ones.
 pub const PUBLISHED_BLOCKS: usize = 1 << 10;
 
+/// Bytes each way that a connection exchanges once to set up oblivious transfers.
+pub fn ot_setup(plan: &CheckedPlan) -> u64 {
+    match plan.trust.shares() {
+        true => 200_000,
+        false => 0,
+    }
+}
+
 /// Bytes of the polynomials that the server publishes to a client, once for all connections.
 pub fn publication(plan: &CheckedPlan) -> u64 {
     plan.once().publication

@@ -14,6 +14,7 @@ pub mod rlwe;
 pub mod share_form;
 pub mod step;
 pub mod steps;
+pub mod summary;
 pub mod text;
 pub mod trust;
 

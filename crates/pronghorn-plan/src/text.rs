@@ -4,8 +4,12 @@ use std::fmt;
 
 use crate::{checked::CheckedPlan, cost, rlwe::Rlwe, steps::linear::clear::slot_form};
 
-/// Widest cell of a protocol.
-const WIDEST: usize = 36;
+/// Most columns of a line.
+const WIDTH: usize = 120;
+
+/// Columns that are cut where a table of steps is wider than [`WIDTH`], in this order: the index
+/// of each and its least width.
+const CUT: [(usize, usize); 3] = [(1, 36), (0, 22), (2, 12)];
 
 /// Most characters of the model's name.
 const LONGEST_NAME: usize = 80;
@@ -62,9 +66,8 @@ fn head(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
     writeln!(f, "plan of {model}, format {format}")?;
     writeln!(f, "hash {hash}")?;
     writeln!(f, "trust level {}:", plan.trust)?;
-    for party in plan.trust.reveals().split("; ") {
-        writeln!(f, "  {party}")?;
-    }
+    writeln!(f, "  server learns {}", plan.trust.server_learns())?;
+    writeln!(f, "  client learns {}", plan.trust.client_learns())?;
     writeln!(f, "batches of up to {} images", plan.max_batch)?;
     writeln!(f)
 }
@@ -79,13 +82,22 @@ fn size(bytes: f64) -> String {
     }
 }
 
+/// Seconds with three figures, and no exponent.
+fn seconds(value: f64) -> String {
+    if value <= 0.0 {
+        return "0".to_owned();
+    }
+    let decimals = 2 - value.log10().floor() as i32;
+    format!("{value:.*}", decimals.clamp(0, 12) as usize)
+}
+
 fn shape(shape: &[usize]) -> String {
     let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
     sizes.join("x")
 }
 
 /// Cut to so many characters.
-fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }
@@ -107,15 +119,29 @@ fn steps(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
         let description = step.kind.as_step().describe(&plan.compiled(index));
         let each = |bytes: u64| size(bytes as f64 / batch as f64);
         rows.push([
-            cut(&format!("{index} {}", step.name), 22),
-            cut(&description.what, WIDEST),
-            cut(&shape(&step.value.shape), 12),
+            format!("{index} {}", step.name),
+            description.what,
+            shape(&step.value.shape),
             description.ring,
             each(cost.bytes_up),
             each(cost.bytes_down),
         ]);
     }
+    fit(&mut rows);
     table(f, &rows)
+}
+
+/// Cuts cells so that lines have at most [`WIDTH`] columns.
+fn fit<const COLUMNS: usize>(rows: &mut [[String; COLUMNS]]) {
+    let widths = widths(rows);
+    let mut excess = (widths.iter().sum::<usize>() + 2 * (COLUMNS - 1)).saturating_sub(WIDTH);
+    for (column, least) in CUT {
+        let less = excess.min(widths[column].saturating_sub(least));
+        excess -= less;
+        for row in rows.iter_mut() {
+            row[column] = cut(&row[column], widths[column] - less);
+        }
+    }
 }
 
 fn details(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
@@ -145,10 +171,24 @@ fn details(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
             writeln!(f, "    {:.3} M multiply-adds", adds as f64 / 1e6)?;
         }
         if !description.parameters.is_empty() {
-            writeln!(f, "    {}", description.parameters)?;
+            phrases(f, &description.parameters)?;
         }
     }
     Ok(())
+}
+
+/// Phrases between commas, in lines of at most [`WIDTH`] columns.
+fn phrases(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let mut line = String::new();
+    for phrase in text.split_inclusive(", ") {
+        let columns = 4 + line.chars().count() + phrase.trim_end().chars().count();
+        if columns > WIDTH && !line.is_empty() {
+            writeln!(f, "    {}", line.trim_end())?;
+            line.clear();
+        }
+        line.push_str(phrase);
+    }
+    writeln!(f, "    {line}")
 }
 
 fn totals(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
@@ -160,7 +200,7 @@ fn totals(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
             each(cost.bytes_up),
             each(cost.bytes_down),
             cost.rounds.to_string(),
-            format!("{:.4}", cost.seconds / images as f64),
+            seconds(cost.seconds / images as f64),
         ]);
     };
     let (batch, prepared) = (plan.max_batch, cost::prepared(plan, 1));
@@ -204,7 +244,7 @@ fn once(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
     };
     line(
         "each way to set up oblivious transfers",
-        if plan.trust.shares() { 200_000 } else { 0 },
+        cost::ot_setup(plan),
         "connection",
     )?;
     line(
@@ -229,10 +269,7 @@ fn table<const COLUMNS: usize>(
     f: &mut fmt::Formatter<'_>,
     rows: &[[String; COLUMNS]],
 ) -> fmt::Result {
-    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
-        let widths = rows.iter().map(|row| row[column].chars().count());
-        widths.max().unwrap_or(0)
-    });
+    let widths = widths(rows);
     for row in rows {
         let cells: Vec<String> = row
             .iter()
@@ -242,4 +279,32 @@ fn table<const COLUMNS: usize>(
         writeln!(f, "{}", cells.join("  ").trim_end())?;
     }
     Ok(())
+}
+
+/// Characters of the longest cell of each column.
+fn widths<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> [usize; COLUMNS] {
+    std::array::from_fn(|column| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn seconds_have_three_figures() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.000_024_61, "0.0000246"),
+            (0.0046, "0.00460"),
+            (0.411, "0.411"),
+            (1.0, "1.00"),
+            (123.4, "123"),
+            (1234.5, "1234"),
+        ] {
+            assert_eq!(seconds(value), text);
+        }
+    }
 }

@@ -50,22 +50,30 @@ impl TrustLevel {
         }
     }
 
-    /// In one line, what each party learns.
-    pub fn reveals(self) -> &'static str {
+    /// The server's knowledge after a run, as README.md and SECURITY.md have it.
+    pub fn server_learns(self) -> &'static str {
         match self {
-            Self::TwoParty => {
-                "server learns shapes only; client learns its output and the shapes of the layers"
-            }
-            Self::Encrypted => {
-                "server learns shapes only; client learns its output (polynomial activations only)"
-            }
-            Self::ClientAided => {
-                "server learns shapes only; client learns its output AND EVERY WEIGHT of the model: for secret data, not for secret models"
-            }
-            Self::MultiKey => {
-                "an untrusted third machine computes and learns nothing; output only with both parties' consent"
-            }
+            Self::MultiKey => "nothing",
+            _ => "shapes, counts and timing",
         }
+    }
+
+    /// The client's knowledge after a run.
+    pub fn client_learns(self) -> &'static str {
+        match self {
+            Self::TwoParty => "its output, shapes and ranges of the layers",
+            Self::Encrypted => "its output (polynomial activations only)",
+            Self::ClientAided => {
+                "its output AND EVERY WEIGHT of the model: for secret data, not for secret models"
+            }
+            Self::MultiKey => "its output, if both parties consent",
+        }
+    }
+
+    /// In one line, the knowledge of each party.
+    pub fn reveals(self) -> String {
+        let (server, client) = (self.server_learns(), self.client_learns());
+        format!("server learns {server}; client learns {client}")
     }
 
     /// The table of all levels, a line each, as errors and help print it.

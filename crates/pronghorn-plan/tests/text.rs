@@ -10,15 +10,16 @@ use std::{env, fs, path::PathBuf};
 use common::networks::{
     Middle, aided, around, deep, dense, network, options, plan as planned, shared,
 };
-use pronghorn_plan::{Built, CheckedPlan, Engine, Plan, TrustLevel};
+use pronghorn_plan::{Built, CheckedPlan, Engine, Plan, TrustLevel, cost, summary::Summary};
 
 /// Most columns of the short form.
 const COLUMNS: usize = 120;
 
-/// Both forms of a plan, the short one with lines of at most [`COLUMNS`].
+/// Both forms of a plan, with lines of at most [`COLUMNS`].
 fn compare(name: &str, built: &Built) {
     let (short, long) = (built.text(false), built.text(true));
     assert_fits(&short);
+    assert_fits(&long);
     assert!(long.lines().count() > short.lines().count());
     compare_text(name, &short);
     compare_text(&format!("{name}_details"), &long);
@@ -101,7 +102,8 @@ fn plans_say_who_learns_what() {
         for text in [&short, &long] {
             let words = [level.name(), hash.as_str()];
             // Lines are broken between what the parties learn.
-            for word in words.into_iter().chain(level.reveals().split("; ")) {
+            let reveals = level.reveals();
+            for word in words.into_iter().chain(reveals.split("; ")) {
                 assert!(text.contains(word), "{word:?} is not in:\n{text}");
             }
         }
@@ -124,6 +126,37 @@ fn long_names_fit() {
     let plan = CheckedPlan::new(plan).expect("names are free");
     assert_fits(&plan.to_string());
     assert!(format!("{plan:#}").contains(&name));
+}
+
+/// Words are cut only where a line has no columns left.
+#[test]
+fn words_are_cut_for_width_alone() {
+    let built = shared(&around(Middle::Residual), Engine::Coefficient, None);
+    let text = built.text(false);
+    assert!(!text.contains('…'), "{text}");
+}
+
+/// A summary for programs has the numbers of the cost model and both parties' knowledge.
+#[test]
+fn the_summary_has_costs_and_who_learns_what() {
+    let plan = shared(&around(Middle::Residual), Engine::Coefficient, None).plan;
+    let json = Summary::of(&plan).to_json();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!(json["plan_hash"], plan.hash_hex());
+    assert_eq!(json["learns"]["server"], "shapes, counts and timing");
+    let (alone, costs) = (cost::total(&plan, 1), &json["cost"]);
+    assert_eq!(costs["one_image"]["bytes_up"], alone.bytes_up);
+    assert_eq!(costs["one_image"]["seconds"], alone.seconds);
+    let offline = cost::prepared(&plan, 1);
+    assert_eq!(costs["one_image_offline"]["bytes_down"], offline.bytes_down);
+    assert_eq!(costs["full_batch"]["images"], plan.max_batch);
+    let memory = cost::memory(&plan, plan.max_batch);
+    assert_eq!(costs["memory"]["server"], memory.server);
+    let publication = cost::publication(&plan);
+    assert_eq!(costs["once"]["client_publication_down"], publication);
+    let aided = Summary::of(&aided(1, None).plan);
+    assert!(aided.learns.client.contains("EVERY WEIGHT"));
+    assert!(aided.cost.one_image_offline.is_none());
 }
 
 /// JSON is for tools: it holds what the plan holds.

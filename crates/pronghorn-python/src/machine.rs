@@ -30,7 +30,7 @@ pub fn trust_levels() -> String {
 
 /// The levels of this version, each with what it reveals.
 #[pyfunction]
-pub fn available_trust_levels() -> Vec<(&'static str, &'static str)> {
+pub fn available_trust_levels() -> Vec<(&'static str, String)> {
     let available = TrustLevel::ALL
         .into_iter()
         .filter(|level| level.is_available());

@@ -9,7 +9,9 @@ use pronghorn_graph::{
     graph::{Graph, Op, Tensor},
     oracle,
 };
-use pronghorn_plan::{Built, Fidelity, TrustLevel, build, planner::schedule::Passes};
+use pronghorn_plan::{
+    Built, Fidelity, TrustLevel, build, planner::schedule::Passes, summary::Summary,
+};
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -17,6 +19,7 @@ use crate::{
     array,
     machine::pool,
     native,
+    network::clamped_activations,
     options::{self, PlanOptions},
     watch::{Callback, Watch, abandonable, watched},
 };
@@ -296,6 +299,10 @@ impl Compiled {
         self.built.plan.to_json()
     }
 
+    fn summary_json(&self) -> String {
+        Summary::of(&self.built.plan).to_json()
+    }
+
     fn plan_bytes(&self) -> Vec<u8> {
         self.built.plan.to_bytes()
     }
@@ -347,7 +354,9 @@ impl Compiled {
         stats.set_item("bytes_sent", run.bytes_up)?;
         stats.set_item("bytes_received", run.bytes_down)?;
         stats.set_item("clamped_inputs", run.clamped_inputs)?;
-        stats.set_item("clamped_activations", run.clamped_activations)?;
+        let activations = run.clamped_activations;
+        let seen = clamped_activations(&self.built.plan, activations);
+        stats.set_item("clamped_activations", seen)?;
         let (integers, decoded) = self.result(py, run.integers, images)?;
         Ok((integers, decoded, stats))
     }

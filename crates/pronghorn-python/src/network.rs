@@ -228,6 +228,11 @@ impl Client {
         self.plan.hash_hex()
     }
 
+    /// Most prepared batches that the server keeps for this client.
+    fn most_prepared(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |client| Ok(client.most_prepared()))
+    }
+
     #[getter]
     fn input_shape(&self) -> Vec<usize> {
         self.plan.input().shape.clone()
@@ -254,7 +259,7 @@ impl Client {
                 .prepare(images, |now| watch.report(now.done))
                 .map_err(advised)
         })?;
-        stats_dict(py, &stats)
+        stats_dict(py, &self.plan, &stats)
     }
 
     /// Whether predictions of so many images find a preparation for each of their batches.
@@ -316,7 +321,7 @@ impl Client {
                 .predict(&values, images, &mut |now| watch.report(now.done))
                 .map_err(advised)
         })?;
-        let stats = stats_dict(py, &prediction.stats)?;
+        let stats = stats_dict(py, &self.plan, &prediction.stats)?;
         Ok((
             array::array(py, prediction.outputs, images, &self.output_shape())?,
             stats,
@@ -347,14 +352,24 @@ type Predicted<'py> = (
     Option<String>,
 );
 
-fn stats_dict<'py>(py: Python<'py>, found: &session::Stats) -> PyResult<Bound<'py, PyDict>> {
+/// Activations that were clamped, as far as the client sees them: not on shares.
+pub fn clamped_activations(plan: &CheckedPlan, counted: u64) -> Option<u64> {
+    (!plan.trust.shares()).then_some(counted)
+}
+
+fn stats_dict<'py>(
+    py: Python<'py>,
+    plan: &CheckedPlan,
+    found: &session::Stats,
+) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     stats.set_item("seconds", found.seconds)?;
     stats.set_item("bytes_sent", found.bytes_sent)?;
     stats.set_item("bytes_received", found.bytes_received)?;
     stats.set_item("messages", found.messages)?;
     stats.set_item("clamped_inputs", found.clamped_inputs)?;
-    stats.set_item("clamped_activations", found.clamped_activations)?;
+    let seen = clamped_activations(plan, found.clamped_activations);
+    stats.set_item("clamped_activations", seen)?;
     stats.set_item("prepared_batches", found.prepared_batches)?;
     stats.set_item("lost_preparations", found.lost_preparations)?;
     Ok(stats)

@@ -133,6 +133,11 @@ impl Client {
         self.images_left
     }
 
+    /// Most prepared batches that the server keeps for this client.
+    pub fn most_prepared(&self) -> usize {
+        self.prepared_batches
+    }
+
     /// Predicts `images` images, one after the other in `inputs`, in as few batches as the limits
     /// allow; calls `on_progress` after every message.
     ///

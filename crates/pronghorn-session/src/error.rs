@@ -188,7 +188,7 @@ pub enum SessionError {
         /// Most it keeps.
         most: usize,
     },
-    /// The store of prepared batches failed.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The client has no address to connect to again.

@@ -65,7 +65,7 @@ impl SessionError {
     pub(crate) fn told_to_client(&self) -> String {
         match self {
             Self::Store(StoreError::Disk { .. } | StoreError::File { .. }) => {
-                "the server cannot use its store of prepared batches".into()
+                "the server cannot use its store".into()
             }
             Self::System { .. } => "the server is short of threads or handles".into(),
             other => other.to_string(),

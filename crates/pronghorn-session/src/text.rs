@@ -13,6 +13,12 @@ pub(crate) fn printable(text: &str, line_break: &str) -> String {
     shown
 }
 
+/// A number with its noun.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    let noun = if number == 1 { one } else { many };
+    format!("{number} {noun}")
+}
+
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -28,6 +34,13 @@ mod tests {
             printable("a \"b\"\n\u{1b}[2J\r\u{202e}\u{e9}", "; "),
             "a \"b\"; \\u{1b}[2J\\r\\u{202e}\u{e9}"
         );
+    }
+
+    #[test]
+    fn numbers_have_their_noun() {
+        for (number, text) in [(0, "0 batches"), (1, "1 batch"), (2, "2 batches")] {
+            assert_eq!(counted(number, "batch", "batches"), text);
+        }
     }
 
     #[test]

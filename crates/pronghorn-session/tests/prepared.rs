@@ -12,6 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -500,6 +501,27 @@ fn a_failed_check_destroys_what_was_prepared() {
         }
         assert_eq!(predicts_images(&mut good, 3), (1, 0));
     }
+}
+
+/// A client that ends while batches are prepared in the background has made no error.
+#[test]
+fn the_end_of_a_background_connection_is_no_error() {
+    let running = serve(patient(), None);
+    for pause in [0, 1, 3, 10, 30] {
+        let mut client = connect(&running, None);
+        client.keep_prepared(16, Some(40)).expect("it can be kept");
+        thread::sleep(Duration::from_millis(pause));
+    }
+    let lines = |log: &[String], words: &str| {
+        let found = log.iter().filter(|line| line.contains(words));
+        found.count()
+    };
+    let mut log = running.log();
+    while lines(&log, " connected") > lines(&log, " left:") {
+        thread::sleep(Duration::from_millis(10));
+        log = running.log();
+    }
+    assert_eq!(lines(&log, "ended by an error"), 0, "{log:?}");
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn who_names_no_trust_level_gives_nothing_away() {
     assert!(matches!(error, SessionError::Trust(_)));
     for level in TrustLevel::ALL {
         assert!(
-            text.contains(level.name()) && text.contains(level.reveals()),
+            text.contains(level.name()) && text.contains(&level.reveals()),
             "{text}"
         );
     }
@@ -276,7 +276,7 @@ fn a_cancelled_prediction_ends_the_session_and_says_so() {
     });
     assert!(matches!(error, Err(SessionError::Cancelled)), "{error:?}");
     assert!(seen < 80.0);
-    let line = running.wait_for_log("left: 1 batches, 40 images");
+    let line = running.wait_for_log("left: 1 batch, 40 images");
     assert!(line.contains("the client's user cancelled"), "{line}");
     assert!(matches!(
         client.predict(&inputs, 100, &mut |_| {}),
@@ -480,6 +480,9 @@ fn stopping_ends_sessions_and_says_so() {
     let mut idle = running.connect().expect("a good client");
     let mut busy = Raw::begun(running.address(), 1);
     running.stop();
+    let log = running.log();
+    assert_eq!(lines_with(&log, ": the server stops"), 2, "{log:?}");
+    assert_eq!(lines_with(&log, "ended by an error"), 0, "{log:?}");
     assert_eq!(busy.expect_error().code, ErrorCode::Stopping);
     match idle.predict(&numbers(INPUTS), 1, &mut |_| {}) {
         Err(SessionError::Peer {
@@ -496,6 +499,10 @@ fn stopping_ends_sessions_and_says_so() {
         running.connect().err(),
         Some(SessionError::Connect { .. })
     ));
+}
+
+fn lines_with(log: &[String], words: &str) -> usize {
+    log.iter().filter(|line| line.contains(words)).count()
 }
 
 #[test]

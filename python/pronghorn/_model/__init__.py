@@ -5,7 +5,7 @@ from pronghorn._model.model import Model, load, load_with
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
-from pronghorn._model.stats import Stats, speed
+from pronghorn._model.stats import Stats, counted, speed
 
 __all__ = [
     "Floats",
@@ -16,6 +16,7 @@ __all__ = [
     "Report",
     "Shaped",
     "Stats",
+    "counted",
     "load",
     "load_with",
     "native_errors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -50,8 +51,14 @@ class Plan(Shaped):
         return self._compiled
 
     def to_json(self) -> str:
-        """The plan as JSON: all that the table says, and more."""
-        return self._compiled.plan_json()
+        """The plan as JSON: all that the table says, and more.
+
+        Beside the plan's fields are `plan_hash`, `learns` (the knowledge of each party) and `cost`
+        (bytes, rounds, seconds and memory).
+        """
+        return json.dumps(
+            {**json.loads(self._compiled.plan_json()), **json.loads(self._compiled.summary_json())}, indent=2
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan in the form that is hashed and sent; it holds no weights.

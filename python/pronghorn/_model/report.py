@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pronghorn._model.stats import Stats
+from pronghorn._model.stats import Stats, counted
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Report:
 
     def __str__(self) -> str:
         """A few lines for people."""
-        title = f"{self.images} images, trust level {self.trust}, plan {self.plan_hash}"
+        title = f"{counted(self.images, 'image')}, trust level {self.trust}, plan {self.plan_hash}"
         if self.stats is None:
             title += "; no secure run, the oracle stands for it"
         parts = (self._accuracies(), self._agreement(), self._costs(), self._calibration(), self._clamping())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,20 +21,20 @@ class Stats:
     """Bytes of all images, from the server."""
     clamped_inputs: int
     """Input values outside the planned range, which were moved to its ends."""
-    clamped_activations: int
+    clamped_activations: int | None
     """Activations beyond the ranges of the samples, likewise. Many mean that the samples do not
-    represent the data."""
+    represent the data. None under `two-party`, where no party sees them."""
     prepared_batches: int = 0
     """Batches that used a preparation."""
     lost_preparations: int = 0
     """Preparations of no use: damaged, or the server had its half no more."""
 
     @classmethod
-    def of(cls, images: int, found: Mapping[str, float]) -> Stats:
+    def of(cls, images: int, found: Mapping[str, Any]) -> Stats:
         """From the core's dictionary."""
-        names = ("bytes_sent", "bytes_received", "clamped_inputs", "clamped_activations")
+        sent, received, inputs = (int(found[name]) for name in ("bytes_sent", "bytes_received", "clamped_inputs"))
         ahead = (int(found.get(name, 0)) for name in ("prepared_batches", "lost_preparations"))
-        return cls(images, float(found["seconds"]), *(int(found[name]) for name in names), *ahead)
+        return cls(images, float(found["seconds"]), sent, received, inputs, found["clamped_activations"], *ahead)
 
     @property
     def images_per_second(self) -> float:
@@ -44,6 +45,11 @@ class Stats:
     def speed(self) -> str:
         """Images a second, for people."""
         return speed(self.images_per_second)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, whose plural ends in s."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def speed(rate: float) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class Runs:
     integers: Integers
     secure: Floats
     """The secure run's outputs."""
-    costs: Mapping[str, float] | None
+    costs: Mapping[str, Any] | None
     """Of the secure run, as `Stats.of` takes them; None where there was none, and the oracle stands
     for it."""
 

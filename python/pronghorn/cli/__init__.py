@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import pronghorn
+from pronghorn import _interrupt
 from pronghorn.cli import bench, demo, plan, predict, serve, verify
 from pronghorn.cli.console import Commands
 
@@ -47,3 +48,4 @@ app.command()(demo.demo)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(
     bench.bench
 )
+_interrupt.imported()

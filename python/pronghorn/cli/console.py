@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from typing import Any, TextIO
@@ -46,7 +47,7 @@ class Commands(TyperGroup):
             with warnings.catch_warnings():
                 for category in (InputWarning, PrecisionWarning, PrepareWarning, StoreWarning):
                     warnings.simplefilter("always", category)
-                warnings.showwarning = _show_warning
+                warnings.showwarning = functools.partial(_show_warning, set())
                 return super().invoke(ctx)
         except PronghornError as error:
             if os.environ.get("PRONGHORN_DEBUG"):
@@ -58,6 +59,7 @@ class Commands(TyperGroup):
 
 
 def _show_warning(
+    shown: set[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -65,5 +67,10 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """As `warnings.showwarning`, without the place in the code."""
-    warn(str(message))
+    """As `warnings.showwarning`, without the place in the code. `shown` are the warnings of inputs so far: each is
+    shown once, however many pictures it is about."""
+    text = str(message)
+    if text not in shown:
+        warn(text)
+    if issubclass(category, InputWarning):
+        shown.add(text)

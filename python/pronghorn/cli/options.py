@@ -149,7 +149,8 @@ class ModelOptions:
     error: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Error of results to aim at, of their spread, 0.0001 to 2 (default: 0.05; two-party: 0.02)."
+            metavar="X",
+            help="Error of results to aim at, of their spread, 0.0001 to 2 (default: 0.05; two-party: 0.02).",
         ),
     ] = None
     without: Annotated[

@@ -31,7 +31,7 @@ from pronghorn.cli.options import (
     ThreadsOption,
     TrustOption,
 )
-from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared
+from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared, warn_of_limit
 from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
@@ -132,7 +132,9 @@ def predict(
         ),
     ] = 0,
     as_json: JsonOption = False,
-    repeat: Annotated[int, typer.Option(min=1, hidden=True)] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Predict the images N times over; --json has the cost of each time.")
+    ] = 1,
     with_plan: Annotated[bool, typer.Option("--with-plan", hidden=True)] = False,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
@@ -151,6 +153,8 @@ def predict(
         batch = _read(inputs, client, plan["finish"], wanted, preparation)
         if output is not None:
             output.reserve(len(batch.images), client.output_shape)
+        if prepare:
+            warn_of_limit(client, prepare)
         prepared = prepare_now(client, len(batch.images), bar) if prepare else None
         if prepare and (connection.store is not None or repeat > 1):
             keep_prepared(client, prepare, len(batch.images))

@@ -9,6 +9,13 @@ from pronghorn.cli.progress import Bar
 from pronghorn.errors import RunError
 
 
+def warn_of_limit(client: Client, batches: int) -> None:
+    """Says where the server keeps fewer prepared batches than `batches`."""
+    most = client.most_prepared
+    if 0 < most < batches:
+        warn(f"--prepare {batches} is more than the server keeps for a client: at most {most} batches are prepared")
+
+
 def prepare_now(client: Client, images: int, bar: Bar) -> Stats | None:
     """Prepares for the prediction of `images` images; what it cost, None where that was done or
     failed."""

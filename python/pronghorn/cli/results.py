@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pronghorn import _native
-from pronghorn._model import Stats
+from pronghorn._model import Stats, counted
 from pronghorn._outputs import Predictions
 from pronghorn.cli.console import say, warn
 from pronghorn.errors import InputError
@@ -132,7 +132,7 @@ class Outcome:
             print(f"accuracy: {100 * self.accuracy:.2f} %")
         sent, received = last.bytes_sent / last.images, last.bytes_received / last.images
         print(
-            f"{last.images:,} images in {last.seconds:.2f} s ({last.speed}), "
+            f"{counted(last.images, 'image')} in {last.seconds:.2f} s ({last.speed}), "
             f"{sent:,.0f} bytes an image sent and {received:,.0f} received"
         )
         _warn_of_clamping(last)

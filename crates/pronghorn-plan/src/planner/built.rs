@@ -133,7 +133,9 @@ impl Built {
         };
         match self.computation.secret_text().filter(|_| details) {
             Some(secret) => {
-                format!("{plan}\nthe server's program, which clients do not see:\n{secret}")
+                format!(
+                    "{plan}\nthe server's program, ciphertexts of each node, which clients do not see:\n{secret}"
+                )
             }
             None => plan,
         }

@@ -49,8 +49,13 @@ static SHARES: LazyLock<Plan> =
     LazyLock::new(|| of(shared(&around(Middle::Relu), Engine::Coefficient, None)));
 
 /// The same with a square.
-static SQUARE: LazyLock<Plan> =
-    LazyLock::new(|| of(shared(&around(Middle::Square), Engine::Coefficient, Some((5, 5)))));
+static SQUARE: LazyLock<Plan> = LazyLock::new(|| {
+    of(shared(
+        &around(Middle::Square),
+        Engine::Coefficient,
+        Some((5, 5)),
+    ))
+});
 
 /// The same with a max-pool.
 static POOL: LazyLock<Plan> =

@@ -13,13 +13,14 @@ use pronghorn_plan::cost;
 use super::{Server, foreign_peer};
 use crate::{
     drive::drive,
-    error::SessionError,
+    error::{ErrorCode, SessionError},
     frame::{FrameError, Kind, MAX_HANDSHAKE},
     limits::memory_to_use,
     link::Link,
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
     quota::{Share, Taken, lock, network},
     store::{Name, Owner},
+    text::counted,
     transport::Transport,
 };
 
@@ -40,7 +41,9 @@ impl Server {
     ) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
         let left = self.images.left(client.ip());
-        let granted = left.map_or_else(String::new, |left| format!(", has {left} images left"));
+        let granted = left.map_or_else(String::new, |left| {
+            format!(", has {} left", counted(left, "image", "images"))
+        });
         self.log(&format!("client {id} ({client}) connected{granted}"));
         if let Err(error) = self.registered_session(id, stream, client, greeting) {
             self.log(&format!("client {id} ({client}) failed: {error}"));
@@ -78,12 +81,17 @@ impl Server {
             Ok(()) => String::new(),
             Err(error @ SessionError::TooManyClients { .. }) => format!(": refused: {error}"),
             Err(error @ SessionError::Idle) => format!(": {error}"),
+            Err(_) if self.stopping.load(Ordering::SeqCst) => ": the server stops".into(),
+            Err(SessionError::Peer {
+                code: ErrorCode::Cancelled,
+                ..
+            }) => ": the client's user cancelled".into(),
             Err(error) => format!(": ended by an error: {error}"),
         };
         self.log(&format!(
-            "client {id} ({client}) left: {} batches, {} images, {} bytes received, {} bytes sent, {:.1} s{ending}",
-            record.batches,
-            record.images,
+            "client {id} ({client}) left: {}, {}, {} bytes received, {} bytes sent, {:.1} s{ending}",
+            counted(record.batches, "batch", "batches"),
+            counted(record.images, "image", "images"),
             link.traffic.bytes_received,
             link.traffic.bytes_sent,
             started.elapsed().as_secs_f64(),

@@ -12,7 +12,7 @@ use super::{Name, file::FileError};
 pub enum StoreError {
     /// The file system refused.
     #[error(
-        "the store of prepared batches at {path} cannot be used ({source}): check that the disk has room and that you may write there"
+        "the store at {path} cannot be used ({source}): check that the disk has room and that you may write there"
     )]
     Disk {
         /// Where.

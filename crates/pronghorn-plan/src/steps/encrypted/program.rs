@@ -4,6 +4,8 @@ use std::fmt;
 
 use pronghorn_graph::polynomial::PolyGraph;
 
+use crate::text::cut;
+
 /// The nodes of a [`PolyGraph`], with rescalings in between, and what each ciphertext looks like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
@@ -107,7 +109,8 @@ impl Program {
         request + (0..=last).map(alive).max().unwrap_or(0)
     }
 
-    /// The program as a table, with the names of `graph`'s nodes.
+    /// The program as a table, with the names of `graph`'s nodes: ciphertexts of each, with their
+    /// polynomials, primes, scale and bound.
     pub fn display<'a>(&'a self, graph: &'a PolyGraph) -> impl fmt::Display + 'a {
         Table {
             program: self,
@@ -135,8 +138,8 @@ impl fmt::Display for Table<'_> {
             };
             writeln!(
                 f,
-                "  {index:>3} {name:<24} {what:<22} {:>6} ciphertexts of {} polynomials, {} primes, scale 2^{:.1}, \
-                 within {:.3}",
+                "  {index:>3} {:<24} {what:<22} {:>6} of {} polynomials, {} primes, scale 2^{:.1}, within {:.3}",
+                cut(name, 24),
                 node.elements,
                 node.polys,
                 node.limbs,
