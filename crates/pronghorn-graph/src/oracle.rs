@@ -215,7 +215,11 @@ impl<'a> Evaluator<'a> {
         let node = &self.graph.nodes[index];
         match &node.op {
             FixedOp::Input => unreachable!("the input is not computed"),
-            FixedOp::Linear(layer) => linear(layer, inputs[0]),
+            FixedOp::Linear(layer) => {
+                let ValueSpec { low, high, .. } = self.graph.nodes[node.inputs[0]].value;
+                let proven = inputs[0].iter().all(|x| (low..=high).contains(x));
+                linear(layer, inputs[0], proven)
+            }
             FixedOp::Local(op) => self.local(index, op, inputs),
             FixedOp::Activation(op) => {
                 activation(op, &self.graph.nodes[node.inputs[0]].value.shape, inputs[0])
@@ -282,31 +286,31 @@ fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
 }
 
 /// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)`
-/// holds.
-fn linear(layer: &Linear, x: &[i32]) -> Vec<i64> {
+/// holds. `proven`: the input is in its range, and so the result in its own.
+fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
     let narrow: Option<Vec<i16>> = x.iter().map(|&x| x.try_into().ok()).collect();
-    match narrow {
-        Some(x) => convolution(layer, &x, |weights, x| {
-            // Words that compilers have instructions for. Partial sums may wrap: the whole is in its
-            // proven range, of 32 bits.
+    match narrow.filter(|_| proven) {
+        Some(x) => convolution(layer, &x, |weights, x, bias| {
+            // Words that compilers have instructions for. Partial sums may wrap: the whole, with its
+            // bias, is in its proven range, of 32 bits.
             let products = weights.iter().zip(x);
             let product = |(&w, &x): (&i16, &i16)| i32::from(w) * i32::from(x);
-            products.map(product).fold(0, i32::wrapping_add).into()
+            products.map(product).fold(bias, i32::wrapping_add).into()
         }),
-        None => convolution(layer, x, |weights, x| {
+        None => convolution(layer, x, |weights, x, bias| {
             let products = weights.iter().zip(x);
             let product = |(&w, &x): (&i16, &i32)| i64::from(w) * i64::from(x);
-            products.map(product).sum()
+            i64::from(bias) + products.map(product).sum::<i64>()
         }),
     }
 }
 
-/// A convolution of words by `dot`. Positions come in rows of one patch each, so that each patch is
+/// A convolution of words: `sum` of a row of weights, a patch and a bias. Positions come in rows of one patch each, so that each patch is
 /// gathered once for all channels of its group.
 fn convolution<T: Copy + Default>(
     layer: &Linear,
     x: &[T],
-    dot: impl Fn(&[i16], &[T]) -> i64,
+    sum: impl Fn(&[i16], &[T], i32) -> i64,
 ) -> Vec<i64> {
     let geometry = &layer.geometry;
     let Ok([height, width]) = geometry.output() else {
@@ -323,8 +327,8 @@ fn convolution<T: Copy + Default>(
             let at = [position / width, position % width];
             layout::patch(geometry, group, at, x, &mut patch);
             for o in group * rows_of_group..(group + 1) * rows_of_group {
-                let sum = dot(&weights[o * row..][..row], &patch);
-                out[o * positions + position] = i64::from(layer.bias[o]) + sum;
+                let weights = &weights[o * row..][..row];
+                out[o * positions + position] = sum(weights, &patch, layer.bias[o]);
             }
         }
     }

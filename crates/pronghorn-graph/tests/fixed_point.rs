@@ -519,6 +519,26 @@ fn corrected_biases_lessen_the_error() {
     );
 }
 
+/// Constants an element have no channels to correct.
+#[test]
+fn biases_of_elements_stay() {
+    let mut net = Net::new(&[2, 3, 3], 4);
+    let add = Some(net.tensor(&[2, 3, 3], Random::new(5).reals(18, -1.0, 1.0)));
+    net.push(Op::Affine { mul: None, add }, &[0], vec![2, 3, 3]);
+    net.flatten(1);
+    net.dense(2, 4);
+    let chooser = FixedPrecision(10, 10);
+    let (plain, samples) = try_quantise(&mut net, &chooser, 0.0).unwrap();
+    let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
+    let means = float::reference(&net.graph, &samples, IMAGES)
+        .unwrap()
+        .means;
+    let options = QuantiseOptions::default();
+    let images = (samples.as_slice(), means.as_slice());
+    let corrected = quantise_corrected(&net.graph, &profile, &chooser, &options, images).unwrap();
+    assert_eq!(plain.nodes[1].op, corrected.nodes[1].op);
+}
+
 #[test]
 fn a_large_bias_takes_bits_from_tiny_weights() {
     let mut net = Net::new(&[4], 1);

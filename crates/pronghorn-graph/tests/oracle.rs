@@ -90,6 +90,29 @@ fn linear() {
     assert_eq!(found, [2, 4, -8, -11]);
 }
 
+/// Products that need the bias to fit 32 bits, and inputs of 16 bits or more.
+#[test]
+fn sums_are_whole_with_their_bias() {
+    for most in [32_767, 40_000] {
+        let dense = Linear {
+            geometry: ConvGeometry::dense(3, 1),
+            weights: vec![26_000; 3],
+            bias: vec![-(1 << 30)],
+        };
+        let input = node(FixedOp::Input, &[], value(&[3], 0, most));
+        let (low, high) = (-(1 << 30), 78_000i64 * i64::from(most) - (1 << 30));
+        let high = i32::try_from(high).expect("it fits");
+        let result = node(FixedOp::Linear(dense), &[0], value(&[1], low, high));
+        let graph = FixedGraph {
+            name: "one".into(),
+            nodes: vec![input, result],
+            output: 1,
+            finish: vec![],
+        };
+        assert_eq!(oracle::evaluate(&graph, &[most; 3], 1), Ok(vec![high]));
+    }
+}
+
 #[test]
 fn activations() {
     let x = [-7, -1, 0, 1, 7];

@@ -66,7 +66,11 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
             let channels = linear.bias.len();
             let shifts = shifts(&found, channels, &means[layer.node], &layer.fractions);
             let bias = linear.bias.iter().zip(&shifts);
-            let bias = bias.map(|(&bias, &shift)| i32::try_from(i64::from(bias) + shift).ok());
+            let corrected = |(&bias, &shift): (&i32, &i64)| {
+                let sum = i64::from(bias).checked_add(shift)?;
+                i32::try_from(sum).ok()
+            };
+            let bias = bias.map(corrected);
             biases.push((index, bias.collect::<Option<_>>()?));
             for image in &mut found {
                 let plane = image.len() / channels;
@@ -86,7 +90,8 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
     Some(biases)
 }
 
-/// What each channel's bias lacks.
+/// What each channel's bias lacks; nothing where the float network's means are of other channels, as
+/// those of constants an element.
 fn shifts(found: &[Vec<i64>], channels: usize, wanted: &[f64], fractions: &[i32]) -> Vec<i64> {
     let channel = |channel: usize| {
         let sum: i64 = found
@@ -100,7 +105,10 @@ fn shifts(found: &[Vec<i64>], channels: usize, wanted: &[f64], fractions: &[i32]
         let mean = sum as f64 / count as f64;
         (wanted[channel] * f64::from(fractions[channel]).exp2() - mean).round() as i64
     };
-    (0..channels).map(channel).collect()
+    match wanted.len() == channels {
+        true => (0..channels).map(channel).collect(),
+        false => vec![0; channels],
+    }
 }
 
 /// Proves all ranges anew; `None` where one leaves 32 bits.

@@ -9,6 +9,9 @@
 
 use crate::graph::{Graph, Node, Op};
 
+/// Values of a window of channels at different scales, at most.
+const MOST_POOLED: usize = 16;
+
 /// Whether the rows of layer `index` may have scales of their own.
 pub(super) fn allowed(graph: &Graph, index: usize, result: usize) -> bool {
     let node = &graph.nodes[index];
@@ -22,7 +25,9 @@ pub(super) fn kept(graph: &Graph, index: usize, result: usize) -> bool {
     index != result
         && readers(graph, index).all(|(reader, node)| match &node.op {
             // They work at any scale, or change it, channel by channel.
-            Op::Relu | Op::MaxPool { .. } | Op::Clip { .. } => !moved,
+            Op::Relu | Op::Clip { .. } => !moved,
+            // Each shift takes a circuit of its own for each size of window.
+            Op::MaxPool { window } => !moved && window.kernel[0] * window.kernel[1] <= MOST_POOLED,
             // The precision changes before these.
             op if is_move(op) => kept(graph, reader, result),
             op => op.is_linear(),

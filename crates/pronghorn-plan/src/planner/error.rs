@@ -46,6 +46,9 @@ pub enum BuildError {
         /// Bytes allowed.
         allowed: u64,
     },
+    /// The plan is longer than clients read.
+    #[error("{0}: give the model fewer or larger steps, or selections of fewer elements")]
+    TooLong(#[source] PlanError),
     /// The plan is one that clients would refuse.
     #[error(
         "{0}: the model's numbers are out of proportion (weights or ranges that are too large or too small by many powers of two)"

@@ -36,7 +36,7 @@ pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 use crate::{
     checked::{CheckedPlan, printable},
     cost,
-    plan::{FORMAT, Plan, Step},
+    plan::{FORMAT, MAX_BYTES, Plan, PlanError, Step},
     trust::{self, TrustLevel},
 };
 
@@ -146,6 +146,10 @@ impl Lowered {
             finish: fixed.finish.clone(),
             max_batch: 1,
         };
+        let length = plan.to_bytes().len();
+        if length > MAX_BYTES {
+            return Err(BuildError::TooLong(PlanError::TooLong { length }));
+        }
         let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
         let most = cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
             step: plan.steps[step].name.clone(),

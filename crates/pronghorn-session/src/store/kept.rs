@@ -129,13 +129,12 @@ impl KeptFile {
         let Some((id, value)) = read(&self.plan_hash, &bytes) else {
             return Ok(None);
         };
-        // Counted before it is looked at, so that processes that come together see each other.
-        match Real.append_to(&self.counts(&id), &COUNT) {
-            // Nobody knows how often it was used.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            counted => counted.map_err(&refused)?,
-        }
-        let grants = self.counted(&id).map_err(&refused)?;
+        // Counted before it is looked at, so that processes that come together see each other. What
+        // cannot be counted, on a full disk or since another process has cleared up, is not used.
+        let counted = Real.append_to(&self.counts(&id), &COUNT);
+        let Ok(grants) = counted.and_then(|()| self.counted(&id)) else {
+            return Ok(None);
+        };
         let fits = grants.saturating_mul(uses.grant) <= uses.most;
         Ok(fits.then(|| (id, value.to_vec())))
     }
