@@ -19,10 +19,6 @@ use crate::{
 /// Fraction bits of the slope of a `LeakyRelu`.
 const SLOPE_BITS: u32 = 8;
 
-/// Fraction bits that a value has beyond what the layers that read it need, where others read it,
-/// too.
-const BESIDE_LAYERS: i32 = 1;
-
 /// Quantises a graph and a profile that go together.
 pub(super) fn build(
     graph: &Graph,
@@ -117,17 +113,17 @@ pub(super) struct Builder<'a> {
     pub(super) graph: &'a Graph,
     pub(super) options: &'a QuantiseOptions,
     /// The layer and its precision, for the nodes that are layers.
-    layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
+    pub(super) layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
     /// The range of each value of the float graph on samples, with the margin.
-    ranges: Vec<Range>,
+    pub(super) ranges: Vec<Range>,
     pub(super) nodes: Vec<FixedNode>,
     /// The fixed-point value that stands for each value of the float graph.
     pub(super) place: Vec<usize>,
     /// Fraction bits that the channels of a value have beyond its own, where they have any.
-    finer: BTreeMap<usize, Rc<[u32]>>,
+    pub(super) finer: BTreeMap<usize, Rc<[u32]>>,
     scales: Vec<LayerScale>,
     /// Values that were requantised: `(value, fraction, low, high)` to the result.
-    requantised: BTreeMap<(usize, i32, i32, i32), usize>,
+    pub(super) requantised: BTreeMap<(usize, i32, i32, i32), usize>,
     /// The float node being worked on, for messages.
     pub(super) current: usize,
 }
@@ -310,7 +306,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The nodes that read the value `index`, directly or behind operators that `passes` accepts.
-    fn readers(&self, index: usize, passes: impl Fn(&Op) -> bool) -> Vec<usize> {
+    pub(super) fn readers(&self, index: usize, passes: impl Fn(&Op) -> bool) -> Vec<usize> {
         let mut same = vec![false; self.graph.nodes.len()];
         same[index] = true;
         let mut readers = Vec::new();
@@ -348,58 +344,6 @@ impl<'a> Builder<'a> {
             fractions: results,
         });
         Ok(place)
-    }
-
-    /// The value with all channels at one scale.
-    fn even(&mut self, value: usize) -> Result<usize, QuantiseError> {
-        match self.finer.contains_key(&value) {
-            true => self.requantise(value, i32::MAX, Range::ALL),
-            false => Ok(value),
-        }
-    }
-
-    /// True if a value of the float graph is no activation, which has been settled, nor a part of
-    /// one.
-    fn is_wide(&self, input: usize) -> bool {
-        let mut node = &self.nodes[self.place[input]];
-        while let FixedOp::Local(LocalOp::Take { .. }) = node.op {
-            node = &self.nodes[node.inputs[0]];
-        }
-        !matches!(
-            node.op,
-            FixedOp::Activation(
-                ActivationOp::Requantise { .. } | ActivationOp::RequantiseChannels { .. }
-            )
-        )
-    }
-
-    /// The value of an activation at the one precision that all its readers get, where layers are
-    /// among them: the finest that one asks for, and [`BESIDE_LAYERS`] more for others.
-    fn settle(&mut self, index: usize) -> Result<usize, QuantiseError> {
-        let place = self.place[index];
-        if !matches!(self.nodes[place].op, FixedOp::Activation(_)) {
-            return Ok(place);
-        }
-        match self.finest_reader(index) {
-            Some(finest) => self.requantise(place, finest, self.ranges[index]),
-            None => Ok(place),
-        }
-    }
-
-    /// The fraction bits that the layers among a value's readers want, and [`BESIDE_LAYERS`] more
-    /// for others; `None` without layers. Readers of a part of the value count.
-    fn finest_reader(&self, index: usize) -> Option<i32> {
-        let readers = self.readers(index, |op| matches!(op, Op::Take { .. }));
-        let (mut finest, mut others) = (None, 0);
-        for reader in readers {
-            match &self.layers[reader] {
-                Some((layer, precision)) => {
-                    finest = finest.max(Some(layer.input_fraction(*precision)));
-                }
-                None => others = BESIDE_LAYERS,
-            }
-        }
-        finest.map(|finest| finest + others)
     }
 
     /// An activation at the scale of its input.
@@ -495,84 +439,6 @@ impl<'a> Builder<'a> {
             .then(|| (FixedOp::Local(op(&shifts)), finest))
     }
 
-    /// The value `input` of the float graph in `bits` bits, one of them for the sign.
-    pub(super) fn rounded(&mut self, input: usize, bits: u32) -> Result<usize, QuantiseError> {
-        let range = self.ranges[input];
-        self.requantise(self.place[input], range.signed_fraction(bits), range)
-    }
-
-    /// The fixed-point value `value` at no more than `fraction` fraction bits, clamped to `range`;
-    /// the same one for all who ask for the same.
-    ///
-    /// Goes in front of operators that only move values, next to the activation it usually follows;
-    /// not in front of a `Take` that drops some of them.
-    fn requantise(
-        &mut self,
-        value: usize,
-        fraction: i32,
-        range: Range,
-    ) -> Result<usize, QuantiseError> {
-        let costly = self.options.costly_requantisation;
-        self.requantise_into(value, fraction, |fraction| {
-            let (low, high) = range.integers(fraction);
-            match costly {
-                true => scale::powers_of_two(low, high),
-                false => (low, high),
-            }
-        })
-    }
-
-    /// The same, clamped to the integers that `clamp` has for the result's fraction bits.
-    fn requantise_into(
-        &mut self,
-        value: usize,
-        fraction: i32,
-        clamp: impl Fn(i32) -> (i32, i32),
-    ) -> Result<usize, QuantiseError> {
-        let FixedNode {
-            name,
-            op,
-            inputs,
-            value: spec,
-        } = self.nodes[value].clone();
-        let finer = self.finer.get(&value).cloned();
-        let most = finer.iter().flat_map(|finer| finer.iter()).max();
-        // Where channels differ, each drops a bit or more.
-        let least = u32::from(finer.is_some());
-        let shift = spec.fraction_bits.saturating_sub(fraction);
-        let shift = shift.clamp(least as i32, 31 - most.copied().unwrap_or(0) as i32) as u32;
-        let fraction = spec.fraction_bits - shift as i32;
-        let (low, high) = clamp(fraction);
-        if shift == 0 && low <= spec.low && spec.high <= high {
-            return Ok(value);
-        }
-        let key = (value, fraction, low, high);
-        if let Some(&done) = self.requantised.get(&key) {
-            return Ok(done);
-        }
-        let keeps_all = |input: usize| self.nodes[input].value.len() <= spec.len();
-        let moves = match op {
-            FixedOp::Local(LocalOp::Reshape | LocalOp::Transpose { .. }) => true,
-            FixedOp::Local(LocalOp::Take { .. }) => keeps_all(inputs[0]),
-            _ => false,
-        };
-        let (op, inputs) = match finer {
-            _ if moves => (op, vec![self.requantise_into(inputs[0], fraction, clamp)?]),
-            None => {
-                let op = ActivationOp::Requantise { shift, low, high };
-                (FixedOp::Activation(op), vec![value])
-            }
-            Some(finer) => {
-                let shifts = finer.iter().map(|finer| shift + finer).collect();
-                let op = ActivationOp::RequantiseChannels { shifts, low, high };
-                (FixedOp::Activation(op), vec![value])
-            }
-        };
-        let done = self.push_as(name, op, inputs, spec.shape, fraction)?;
-        self.requantised.insert(key, done);
-        Ok(done)
-    }
-
     /// The fixed-point form of a value of the float graph.
     fn value(&self, value: usize) -> &ValueSpec {
         &self.nodes[self.place[value]].value
@@ -590,7 +456,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a node; its range is what interval arithmetic proves, and must fit.
-    fn push_as(
+    pub(super) fn push_as(
         &mut self,
         name: String,
         op: FixedOp,

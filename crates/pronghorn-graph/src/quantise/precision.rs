@@ -1,0 +1,147 @@
+//! Changes of precision: where values drop bits, and how many.
+
+use super::{
+    QuantiseError,
+    builder::Builder,
+    scale::{self, Range},
+};
+use crate::{
+    fixed::{ActivationOp, FixedNode, FixedOp, LocalOp},
+    graph::Op,
+};
+
+/// Fraction bits that a value has beyond what the layers that read it need, where others read it,
+/// too.
+const BESIDE_LAYERS: i32 = 1;
+
+impl Builder<'_> {
+    /// The value of an activation at the one precision that all its readers get, where layers are
+    /// among them: the finest that one asks for, and [`BESIDE_LAYERS`] more for others.
+    pub(super) fn settle(&mut self, index: usize) -> Result<usize, QuantiseError> {
+        let place = self.place[index];
+        if !matches!(self.nodes[place].op, FixedOp::Activation(_)) {
+            return Ok(place);
+        }
+        match self.finest_reader(index) {
+            Some(finest) => self.requantise(place, finest, self.ranges[index]),
+            None => Ok(place),
+        }
+    }
+
+    /// The fraction bits that the layers among a value's readers want, and [`BESIDE_LAYERS`] more
+    /// for others; `None` without layers. Readers of a part of the value count.
+    pub(super) fn finest_reader(&self, index: usize) -> Option<i32> {
+        let readers = self.readers(index, |op| matches!(op, Op::Take { .. }));
+        let (mut finest, mut others) = (None, 0);
+        for reader in readers {
+            match &self.layers[reader] {
+                Some((layer, precision)) => {
+                    finest = finest.max(Some(layer.input_fraction(*precision)));
+                }
+                None => others = BESIDE_LAYERS,
+            }
+        }
+        finest.map(|finest| finest + others)
+    }
+
+    /// The value with all channels at one scale.
+    pub(super) fn even(&mut self, value: usize) -> Result<usize, QuantiseError> {
+        match self.finer.contains_key(&value) {
+            true => self.requantise(value, i32::MAX, Range::ALL),
+            false => Ok(value),
+        }
+    }
+
+    /// True if a value of the float graph is no activation, which has been settled, nor a part of
+    /// one.
+    pub(super) fn is_wide(&self, input: usize) -> bool {
+        let mut node = &self.nodes[self.place[input]];
+        while let FixedOp::Local(LocalOp::Take { .. }) = node.op {
+            node = &self.nodes[node.inputs[0]];
+        }
+        !matches!(
+            node.op,
+            FixedOp::Activation(
+                ActivationOp::Requantise { .. } | ActivationOp::RequantiseChannels { .. }
+            )
+        )
+    }
+
+    /// The value `input` of the float graph in `bits` bits, one of them for the sign.
+    pub(super) fn rounded(&mut self, input: usize, bits: u32) -> Result<usize, QuantiseError> {
+        let range = self.ranges[input];
+        self.requantise(self.place[input], range.signed_fraction(bits), range)
+    }
+
+    /// The fixed-point value `value` at no more than `fraction` fraction bits, clamped to `range`;
+    /// the same one for all who ask for the same.
+    ///
+    /// Goes in front of operators that only move values, next to the activation it usually follows;
+    /// not in front of a `Take` that drops some of them.
+    pub(super) fn requantise(
+        &mut self,
+        value: usize,
+        fraction: i32,
+        range: Range,
+    ) -> Result<usize, QuantiseError> {
+        let costly = self.options.costly_requantisation;
+        self.requantise_into(value, fraction, |fraction| {
+            let (low, high) = range.integers(fraction);
+            match costly {
+                true => scale::powers_of_two(low, high),
+                false => (low, high),
+            }
+        })
+    }
+
+    /// The same, clamped to the integers that `clamp` has for the result's fraction bits.
+    pub(super) fn requantise_into(
+        &mut self,
+        value: usize,
+        fraction: i32,
+        clamp: impl Fn(i32) -> (i32, i32),
+    ) -> Result<usize, QuantiseError> {
+        let FixedNode {
+            name,
+            op,
+            inputs,
+            value: spec,
+        } = self.nodes[value].clone();
+        let finer = self.finer.get(&value).cloned();
+        let most = finer.iter().flat_map(|finer| finer.iter()).max();
+        // Where channels differ, each drops a bit or more.
+        let least = u32::from(finer.is_some());
+        let shift = spec.fraction_bits.saturating_sub(fraction);
+        let shift = shift.clamp(least as i32, 31 - most.copied().unwrap_or(0) as i32) as u32;
+        let fraction = spec.fraction_bits - shift as i32;
+        let (low, high) = clamp(fraction);
+        if shift == 0 && low <= spec.low && spec.high <= high {
+            return Ok(value);
+        }
+        let key = (value, fraction, low, high);
+        if let Some(&done) = self.requantised.get(&key) {
+            return Ok(done);
+        }
+        let keeps_all = |input: usize| self.nodes[input].value.len() <= spec.len();
+        let moves = match op {
+            FixedOp::Local(LocalOp::Reshape | LocalOp::Transpose { .. }) => true,
+            FixedOp::Local(LocalOp::Take { .. }) => keeps_all(inputs[0]),
+            _ => false,
+        };
+        let (op, inputs) = match finer {
+            _ if moves => (op, vec![self.requantise_into(inputs[0], fraction, clamp)?]),
+            None => {
+                let op = ActivationOp::Requantise { shift, low, high };
+                (FixedOp::Activation(op), vec![value])
+            }
+            Some(finer) => {
+                let shifts = finer.iter().map(|finer| shift + finer).collect();
+                let op = ActivationOp::RequantiseChannels { shifts, low, high };
+                (FixedOp::Activation(op), vec![value])
+            }
+        };
+        let done = self.push_as(name, op, inputs, spec.shape, fraction)?;
+        self.requantised.insert(key, done);
+        Ok(done)
+    }
+}
