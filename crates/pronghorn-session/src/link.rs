@@ -12,31 +12,15 @@ use crate::{
     message::ErrorMessage,
     store::file::Party,
     transcript::{Way, split_digest},
-    transport::{Ends, Holding, Timed, Transport},
+    transport::{BUFFER, Ends, Holding, Timed, Timeouts, Transport, with_length},
     writer::{Outgoing, Writer},
 };
-
-/// Size of the buffers on both directions, in bytes.
-pub(crate) const BUFFER: usize = 256 << 10;
-
-/// The slowest peer: a message may take a second more for each this many bytes.
-const SLOWEST: usize = 64 << 10;
 
 /// How long a failed session goes on for, so that its last words arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// How long a look at a resting connection takes.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// Time limits of one side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    /// Until a message begins to come, and while none of its bytes can be sent.
-    pub idle: Duration,
-    /// Within a message that comes: between two bytes, and over all with a second more for each
-    /// [`SLOWEST`] bytes.
-    pub message: Duration,
-}
 
 /// A connection in use.
 pub(crate) struct Link {
@@ -348,11 +332,6 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.close(None);
     }
-}
-
-/// The time for `length` bytes.
-pub(crate) fn with_length(timeout: Duration, length: usize) -> Duration {
-    timeout.saturating_add(Duration::from_secs((length / SLOWEST) as u64))
 }
 
 #[cfg(test)]

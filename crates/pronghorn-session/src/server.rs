@@ -29,7 +29,7 @@ use crate::{
     error::SessionError,
     frame::FrameError,
     limits::{Limits, within_limits},
-    link::{Link, Timeouts},
+    link::Link,
     quota::{ImageQuota, Memory, Pool, lock},
     store::{
         Bounds, Store,
@@ -37,7 +37,7 @@ use crate::{
         kept::{SERVER_SECRET, secret},
     },
     text,
-    transport::{Ends, Transport},
+    transport::{Ends, Timeouts, Transport},
 };
 
 /// Connections at once that have not introduced themselves.

@@ -10,6 +10,27 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Size of the buffers on both directions, in bytes.
+pub(crate) const BUFFER: usize = 256 << 10;
+
+/// The slowest peer: a message may take a second more for each this many bytes.
+const SLOWEST: usize = 64 << 10;
+
+/// Time limits of one side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// Until a message begins to come, and while none of its bytes can be sent.
+    pub idle: Duration,
+    /// Within a message that comes: between two bytes, and over all with a second more for each
+    /// [`SLOWEST`] bytes.
+    pub message: Duration,
+}
+
+/// The time for `length` bytes.
+pub(crate) fn with_length(timeout: Duration, length: usize) -> Duration {
+    timeout.saturating_add(Duration::from_secs((length / SLOWEST) as u64))
+}
+
 /// How long a read or a write waits before it looks whether it is still wanted.
 const TICK: Duration = Duration::from_millis(50);
 

@@ -17,12 +17,11 @@ use std::{
 use crate::{
     error::SessionError,
     frame::{self, FrameError, Kind},
-    link::{BUFFER, Timeouts, with_length},
     message::ErrorMessage,
     quota::lock,
     store::file::Party,
     transcript::{Digest, Way},
-    transport::{Ends, Timed, Transport},
+    transport::{BUFFER, Ends, Timed, Timeouts, Transport, with_length},
 };
 
 /// Messages that wait for the writer.

@@ -15,11 +15,11 @@ use super::{Client, ConnectOptions, part, unless_cancelled};
 use crate::{
     error::SessionError,
     frame::{Kind, MAX_HANDSHAKE},
-    link::{Link, Timeouts},
+    link::Link,
     message::{ClientHello, Hello, ServerHello},
     server::foreign_peer,
     store::{Bounds, Store, file::Party, kept::KeptFile},
-    transport::{Ends, Transport},
+    transport::{Ends, Timeouts, Transport},
 };
 
 impl Client {
