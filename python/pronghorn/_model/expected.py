@@ -18,7 +18,7 @@ class ExpectedError:
 
     error: float
     """Root mean square of the differences, before a Softmax or the like, over that of the float
-    model's outputs about the mean of each. Without samples: over that of the outputs."""
+    model's outputs about the mean of each. With fewer than eight samples: over that of the outputs."""
     aim: float
     """What the planner aimed at (`error=`, or a default)."""
     about_mean: bool

@@ -11,7 +11,7 @@ pub const WARN: f64 = 1.5;
 pub const REFUSE: f64 = 5.0;
 
 /// With fewer images a mean says nothing.
-const LEAST_IMAGES: usize = 2;
+const LEAST_IMAGES: usize = 4;
 
 /// The expected error of a plan: of its network, which runs equal, on samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Fidelity {
     /// What the planner aimed at.
     pub aim: f64,
     /// Root mean square of the difference to the float result, before softmax and the like, over
-    /// that of the float result about the mean of each output. Without samples, or with one: over
+    /// that of the float result about the mean of each output. Without samples, or with a few: over
     /// that of the float result itself.
     pub error: f64,
     /// Whether it is about the mean.
@@ -162,22 +162,24 @@ mod tests {
     #[test]
     fn errors_are_about_the_mean() {
         // Outputs of 1,000 and 0 that move by one: errors of a tenth are a tenth.
-        let wanted = [1001.0, 1.0, 999.0, -1.0];
-        let found = [1001.1, 1.1, 998.9, -0.9];
+        let wanted = [1001.0, 1.0, 999.0, -1.0].repeat(2);
+        let found = [1001.1, 1.1, 998.9, -0.9].repeat(2);
         let about = Fidelity::new(&found, &target(&wanted, true), 0.05);
         assert!(
-            about.about_mean && (about.error - 0.0707).abs() < 1e-3,
+            about.about_mean && (about.error - 0.0866).abs() < 1e-3,
             "{about:?}"
         );
         let plain = Fidelity::new(&found, &target(&wanted, false), 0.05);
         assert!(!plain.about_mean && plain.error < 2e-4);
-        assert_eq!((about.alike, about.images), (1.0, 2));
+        assert_eq!((about.alike, about.images), (1.0, 4));
+        let few = Fidelity::new(&found[..4], &target(&wanted[..4], true), 0.05);
+        assert!(!few.about_mean && few.error == plain.error);
     }
 
     #[test]
     fn results_without_a_spread_have_an_error() {
-        let wanted = [5.0, 1.0, 5.0, 1.0];
-        let found = [1.0, 5.0, 5.0, 1.0];
+        let wanted = [5.0, 1.0].repeat(4);
+        let found = [1.0, 5.0, 5.0, 1.0].repeat(2);
         let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
         assert!(!fidelity.about_mean && fidelity.error > 0.5);
         assert_eq!(fidelity.alike, 0.5);
