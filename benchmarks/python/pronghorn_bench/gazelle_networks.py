@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ import onnx
 from pronghorn import _network, _processes
 from pronghorn._data import Preprocessing, load_images
 from pronghorn._demo import example
-from pronghorn._model import Floats, Model, Stats, load
+from pronghorn._model import Floats, Model, Plan, Stats, load
 from pronghorn.errors import RunError
 from pronghorn_bench import minionn
 from pronghorn_bench.records import RIVALS, Reference, Report, Sheet, cores, security_bits
@@ -221,7 +221,7 @@ class _Found(NamedTuple):
 
 def _bench(case: _Case, engine: str, report: Report, quick: bool) -> None:
     plan = case.model.plan(TRUST, engine=engine)
-    predicted = _Predicted.of(str(plan))
+    predicted = _Predicted.of(plan)
     run = _Run(case, engine)
     options = ["--data", str(case.samples), "--engine", engine, "--idle-timeout", str(TIMEOUT)]
     with _processes.served(case.path, TRUST, options) as server:
@@ -350,28 +350,12 @@ class _Predicted(NamedTuple):
     rounds: int
 
     @classmethod
-    def of(cls, text: str) -> _Predicted:
-        """Of the plan as a text, whose last row of totals is an image of its largest batch."""
-        size = r"([\d.]+) ([kMG]?B)"
-
-        def found(pattern: str) -> tuple[str, ...]:
-            match = re.search(pattern, text)
-            return () if match is None else match.groups()
-
-        up, unit_up, down, unit_down, rounds = found(rf"one image alone +{size} +{size} +(\d+)")
-        (seconds,) = found(r"an image of a batch of \d+ .* ([\d.]+)\n")
-        once = found(rf"{size} (?:down, published polynomials|up, keys for rotations)")
-        return cls(
-            float(seconds),
-            _bytes(up, unit_up),
-            _bytes(down, unit_down),
-            _bytes(*once) if once else 0.0,
-            int(rounds),
-        )
-
-
-def _bytes(number: str, unit: str) -> float:
-    return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
+    def of(cls, plan: Plan) -> _Predicted:
+        """Of a plan; seconds are those of an image of its largest batch."""
+        cost = json.loads(plan.to_json())["cost"]
+        alone, batch, once = cost["one_image"], cost["full_batch"], cost["once"]
+        kept = once["client_publication_down"] + once["client_keys_up"]
+        return cls(batch["seconds"] / batch["images"], alone["bytes_up"], alone["bytes_down"], kept, alone["rounds"])
 
 
 def _compare(

@@ -107,11 +107,10 @@ def verify(
 def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
     """The images; `calibrate`: the model's samples are those given, or all images, whatever the
     limit."""
+    column = label_column(given.labels, [given.data])
 
     def load(path: Path) -> Loaded:
         return preparation.load(path, model.input_shape, model.takes_integers, column)
-
-    column = label_column(given.labels, [given.data])
 
     images, found, *_ = load(given.data)
     if calibrate:
