@@ -7,7 +7,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pronghorn_graph::fixed::{ActivationOp, ValueSpec};
+use pronghorn_graph::{
+    fixed::{ActivationOp, ValueSpec},
+    shape::channels,
+};
 use pronghorn_plan::{Weights, step::Compiled, steps::activation::reveal::Reveal};
 use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
@@ -84,7 +87,7 @@ fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch, saturated: &A
             continue;
         }
         let images = value.images();
-        let plane: usize = shape.iter().skip(1).product();
+        let (_, plane) = channels(&shape);
         let rows = value.words_mut().par_chunks_mut(images).enumerate();
         rows.for_each(|(element, row)| {
             let channel = element / plane.max(1);

@@ -9,7 +9,10 @@ mod ops;
 use rayon::prelude::*;
 use thiserror::Error;
 
-use crate::graph::{Graph, Op};
+use crate::{
+    graph::{Graph, Op},
+    shape,
+};
 
 pub use ops::finish;
 
@@ -152,8 +155,8 @@ pub fn reference(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Referenc
                 results = value.to_vec();
             }
             if node.op.is_linear() {
-                let planes = value.chunks(value.len() / channels(&node.shape));
-                means[index] = planes.map(mean).collect();
+                let (_, length) = shape::channels(&node.shape);
+                means[index] = value.chunks(length).map(mean).collect();
             }
         });
         (results, means)
@@ -177,11 +180,6 @@ pub fn reference(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Referenc
 
 fn mean(values: &[f32]) -> f64 {
     values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len() as f64
-}
-
-/// Channels of a value: its first dimension.
-fn channels(shape: &[usize]) -> usize {
-    shape.first().copied().unwrap_or(1).max(1)
 }
 
 fn check_inputs(graph: &Graph, inputs: &[f32], batch: usize) -> Result<(), FloatError> {

@@ -305,8 +305,8 @@ fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
     }
 }
 
-/// A convolution of words: `sum` of a row of weights, a patch and a bias. Positions come in rows of one patch each, so that each patch is
-/// gathered once for all channels of its group.
+/// A convolution of words: `sum` of a row of weights, a patch and a bias. A patch is gathered once for
+/// all channels of its group.
 fn convolution<T: Copy + Default>(
     layer: &Linear,
     x: &[T],

@@ -48,6 +48,17 @@ fn quantised(mut net: Net, bits: u32, low: f32) -> Quantised {
     }
 }
 
+/// A network in fixed point with its own biases, and with corrected ones.
+fn with_corrected_biases(net: &mut Net, chooser: &FixedPrecision) -> [FixedGraph; 2] {
+    let (plain, samples) = try_quantise(net, chooser, 0.0).unwrap();
+    let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
+    let reference = float::reference(&net.graph, &samples, IMAGES).unwrap();
+    let images = (samples.as_slice(), reference.means.as_slice());
+    let options = QuantiseOptions::default();
+    let corrected = quantise_corrected(&net.graph, &profile, chooser, &options, images).unwrap();
+    [plain, corrected]
+}
+
 /// The decoded fixed-point result.
 fn run(fixed: &FixedGraph, inputs: &[f32]) -> Vec<f32> {
     let images = inputs.len() / fixed.input().len();
@@ -500,19 +511,10 @@ fn corrected_biases_lessen_the_error() {
     let relu = net.same(Op::Relu, second);
     let flat = net.flatten(relu);
     net.dense(flat, 5);
-    let chooser = FixedPrecision(4, 10);
-    let (plain, samples) = try_quantise(&mut net, &chooser, 0.0).unwrap();
-    let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
-    let means = float::reference(&net.graph, &samples, IMAGES)
-        .unwrap()
-        .means;
-    let options = QuantiseOptions::default();
-    let images = (samples.as_slice(), means.as_slice());
-    let corrected = quantise_corrected(&net.graph, &profile, &chooser, &options, images).unwrap();
+    let both = with_corrected_biases(&mut net, &FixedPrecision(4, 10));
     let others = Random::new(77).reals(IMAGES * net.graph.input_len(), 0.0, 1.0);
     let wanted = float::evaluate(&net.graph, &others, IMAGES).unwrap();
-    let [plain, corrected] =
-        [plain, corrected].map(|fixed| difference(&run(&fixed, &others), &wanted));
+    let [plain, corrected] = both.map(|fixed| difference(&run(&fixed, &others), &wanted));
     assert!(
         corrected < 0.8 * plain,
         "{corrected} is not much less than {plain}"
@@ -527,15 +529,7 @@ fn biases_of_elements_stay() {
     net.push(Op::Affine { mul: None, add }, &[0], vec![2, 3, 3]);
     net.flatten(1);
     net.dense(2, 4);
-    let chooser = FixedPrecision(10, 10);
-    let (plain, samples) = try_quantise(&mut net, &chooser, 0.0).unwrap();
-    let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
-    let means = float::reference(&net.graph, &samples, IMAGES)
-        .unwrap()
-        .means;
-    let options = QuantiseOptions::default();
-    let images = (samples.as_slice(), means.as_slice());
-    let corrected = quantise_corrected(&net.graph, &profile, &chooser, &options, images).unwrap();
+    let [plain, corrected] = with_corrected_biases(&mut net, &FixedPrecision(10, 10));
     assert_eq!(plain.nodes[1].op, corrected.nodes[1].op);
 }
 

@@ -340,7 +340,7 @@ impl ActivationOp {
                 high,
             } => {
                 ordered(low, high)?;
-                let channels = input.shape.first().copied().unwrap_or(1);
+                let (channels, _) = shape::channels(&input.shape);
                 if shifts.len() != channels {
                     let expected = format!("{channels} numbers, one a channel");
                     return Err(OperatorError::parameter("shifts", shifts.len(), expected));

@@ -253,49 +253,39 @@ impl<'a> LayerProfile<'a> {
         );
         let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let compute = || {
-            let fractions = self
-                .largest
-                .iter()
-                .map(|row| by_weights(row).min(by_bias(row)));
-            self.with_fractions(fractions.collect(), digit)
+            let rows = self.largest.iter();
+            let fractions: Vec<i32> = rows.map(|row| by_weights(row).min(by_bias(row))).collect();
+            self.with_fractions(&fractions, digit)
         };
         all.entry(key).or_insert_with(compute).clone()
     }
 
     /// Rows with at most so many fraction bits: all with as few as the coarsest, or, by row, none
     /// with results wider than half of the others'.
-    fn with_fractions(&self, mut fractions: Vec<i32>, digit: Digit) -> Arc<[Row]> {
+    fn with_fractions(&self, fractions: &[i32], digit: Digit) -> Arc<[Row]> {
         let coarsest = fractions.iter().min().copied().unwrap_or(0);
-        let finer = if self.by_row { MOST_FINER } else { 0 };
-        for fraction in &mut fractions {
-            *fraction = (*fraction).min(coarsest + finer);
-        }
-        let mut rows = self.rounded(&fractions, digit);
-        if !self.by_row {
-            return rows.into();
-        }
-        let biases = rows.iter().zip(&*self.bias);
-        let reaches: Vec<f64> = biases.map(|(row, &bias)| self.reach(row, bias)).collect();
-        let median = {
+        let most = coarsest + if self.by_row { MOST_FINER } else { 0 };
+        let weights = || self.weights.par_chunks(self.geometry.row_len());
+        let rows = weights().zip(fractions);
+        let mut rows: Vec<Row> = rows
+            .map(|(row, &fraction)| Row::new(row, fraction.min(most), digit))
+            .collect();
+        if self.by_row {
+            let biases = rows.iter().zip(&*self.bias);
+            let reaches: Vec<f64> = biases.map(|(row, &bias)| self.reach(row, bias)).collect();
             let mut ordered = reaches.clone();
             ordered.sort_by(f64::total_cmp);
-            ordered[ordered.len() / 2]
-        };
-        for (fraction, reach) in fractions.iter_mut().zip(&reaches) {
-            let over = (reach / median).log2().ceil();
-            if median > 0.0 && over > 0.0 {
-                *fraction -= (over as i32).min(*fraction - coarsest);
-            }
+            let median = ordered[ordered.len() / 2];
+            let wide = rows.par_iter_mut().zip(weights()).zip(&reaches);
+            wide.for_each(|((row, weights), reach)| {
+                let over = (reach / median).log2().ceil();
+                let fewer = (over as i32).min(row.fraction - coarsest);
+                if median > 0.0 && over > 0.0 && fewer > 0 {
+                    *row = Row::new(weights, row.fraction - fewer, digit);
+                }
+            });
         }
-        rows = self.rounded(&fractions, digit);
         rows.into()
-    }
-
-    fn rounded(&self, fractions: &[i32], digit: Digit) -> Vec<Row> {
-        let rows = self.weights.par_chunks(self.geometry.row_len());
-        rows.zip(fractions)
-            .map(|(row, &fraction)| Row::new(row, fraction, digit))
-            .collect()
     }
 
     /// The largest absolute result of a row over the input's range, in integers for inputs of no

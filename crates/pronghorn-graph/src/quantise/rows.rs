@@ -7,7 +7,10 @@
 //! Source: Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference", 2018,
 //! section 3 (weights quantised by channel); here with powers of two.
 
-use crate::graph::{Graph, Node, Op};
+use crate::{
+    graph::{Graph, Node, Op},
+    shape,
+};
 
 /// Values of a window of channels at different scales, at most.
 const MOST_POOLED: usize = 16;
@@ -15,7 +18,7 @@ const MOST_POOLED: usize = 16;
 /// Whether the rows of layer `index` may have scales of their own.
 pub(super) fn allowed(graph: &Graph, index: usize, result: usize) -> bool {
     let node = &graph.nodes[index];
-    let channels = node.shape.first().copied().unwrap_or(1);
+    let (channels, _) = shape::channels(&node.shape);
     channels > 1 && !matches!(node.op, Op::Affine { .. }) && kept(graph, index, result)
 }
 

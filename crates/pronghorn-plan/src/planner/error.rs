@@ -78,6 +78,14 @@ pub enum BuildError {
         /// Squares and products of the network.
         products: u32,
     },
+    /// A layer whose shares take more bits than there are: with fewer bits it may have a plan.
+    #[error("{layer}: {reason}")]
+    Bits {
+        /// The node.
+        layer: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// A layer whose numbers do not go together.
     #[error("{layer}: {reason}")]
     Layer {

@@ -53,7 +53,7 @@ impl Fidelity {
         }
     }
 
-    /// Whether it is the aim, or almost.
+    /// Whether the error is no more than the aim.
     pub fn is_reached(&self) -> bool {
         self.error <= self.aim
     }

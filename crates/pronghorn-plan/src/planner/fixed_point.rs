@@ -55,7 +55,7 @@ pub(super) fn build(
             match (method.lower)(&fixed, options) {
                 Ok(planned) => return built(planned, fixed, fidelity),
                 // Shares too wide, for which others may have room.
-                Err(error @ (BuildError::Layer { .. } | BuildError::Modulus { .. })) => {
+                Err(error @ (BuildError::Bits { .. } | BuildError::Modulus { .. })) => {
                     refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),

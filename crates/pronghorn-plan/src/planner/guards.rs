@@ -40,7 +40,7 @@ pub(super) fn settle_prime(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
     let Some((largest, name)) = largest.max() else {
         return Ok(());
     };
-    let t = common_modulus(largest).map_err(|error| BuildError::Layer {
+    let t = common_modulus(largest).map_err(|error| BuildError::Bits {
         layer: name.clone(),
         reason: format!("{error} (--weight-bits, --input-bits, --error)"),
     })?;

@@ -31,22 +31,24 @@ pub(super) fn on_shares(
     let geometry = || linear.geometry.clone();
     if engine != Some(Engine::Batch) {
         let secrets = coefficient::secrets(node.value.len());
-        let step = demand
-            .share_carrier(shares, secrets, sizes)
-            .map(|rlwe| CoefficientLinear {
-                geometry: geometry(),
-                rlwe,
-                shares,
-            });
+        let carrier = demand.share_carrier(shares, secrets, sizes);
+        let step = carrier.map(|rlwe| CoefficientLinear {
+            geometry: geometry(),
+            rlwe,
+            shares,
+        });
+        let has_modulus = step.is_some();
         if let Some(step) = step.filter(|step| step.layout().is_some()) {
             return Ok(StepKind::CoefficientLinear(step));
         }
         if engine.is_some() {
-            return Err(BuildError::Layer {
-                layer: node.name.clone(),
-                reason: "the inputs of one output do not fit a polynomial, or its values no \
-                         modulus: use --engine batch"
-                    .into(),
+            let layer = node.name.clone();
+            let reason = "the inputs of one output do not fit a polynomial, or its values no \
+                          modulus: use --engine batch"
+                .into();
+            return Err(match has_modulus {
+                true => BuildError::Layer { layer, reason },
+                false => BuildError::Bits { layer, reason },
             });
         }
     }
@@ -95,7 +97,7 @@ fn in_parts(
     let (mut parts, mut demands) = (Vec::new(), Vec::new());
     for &digit in digits {
         let layer = linear.digit(digit);
-        let error = |reason: String| BuildError::Layer {
+        let error = |reason: String| BuildError::Bits {
             layer: node.name.clone(),
             reason,
         };

@@ -47,7 +47,7 @@ pub(super) fn widen(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
             }
             None => {
                 let layers = layers_before(drafts, index).filter(|&layer| !kept[layer]);
-                let first = layers.min().ok_or_else(|| BuildError::Layer {
+                let first = layers.min().ok_or_else(|| BuildError::Bits {
                     layer: drafts[index].name.clone(),
                     reason: "its values may exceed 32 bits".into(),
                 })?;

@@ -129,10 +129,13 @@ pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowere
         let before = exact.len();
         exact.extend(layers.filter_map(|layer| drafts[layer].layer().map(|layer| layer.index)));
         if exact.len() == before {
-            return Err(drafts[step].error(format!(
-                "shares of its values take {bits} bits, more than {MAX_BITS}: lower --weight-bits \
-                 or --input-bits, or raise --error"
-            )));
+            return Err(BuildError::Bits {
+                layer: drafts[step].name.clone(),
+                reason: format!(
+                    "shares of its values take {bits} bits, more than {MAX_BITS}: lower \
+                     --weight-bits or --input-bits, or raise --error"
+                ),
+            });
         }
     };
     finish(drafts, output, engine)
@@ -381,7 +384,7 @@ fn on_slots(
     if let Some(found) = chosen.get(geometry) {
         return Ok(found.clone());
     }
-    let found = SlotLinear::choose(geometry, t).map_err(|error| BuildError::Layer {
+    let found = SlotLinear::choose(geometry, t).map_err(|error| BuildError::Bits {
         layer: layer.node.name.clone(),
         reason: error.to_string(),
     })?;

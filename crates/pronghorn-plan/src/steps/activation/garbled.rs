@@ -138,12 +138,6 @@ impl Stage {
         self.requantisation.map_or(0, |last| last.shift)
     }
 
-    /// The shift of each channel, for values of so many.
-    fn shifts(&self, channels: usize) -> Vec<u32> {
-        let same = || vec![self.shift(); channels];
-        self.channels.as_deref().map_or_else(same, <[u32]>::to_vec)
-    }
-
     /// How many shifts there are.
     fn distinct_shifts(&self) -> usize {
         let channels = self.channels.as_deref().unwrap_or_default();
@@ -308,7 +302,7 @@ type Kind = (usize, u32);
 
 impl Circuits {
     /// The circuits for each size of `window`, or for single values, and each of `shifts`, one a
-    /// channel. `circuit` makes one of them.
+    /// channel or one for all. `circuit` makes one of them.
     ///
     /// # Errors
     /// A window is empty or too large, or there is no such circuit.
@@ -388,13 +382,14 @@ fn windows(window: &Window, shifts: &[u32], input: &ValueSpec) -> Option<BTreeMa
     let (channels, size) = shape::image(&input.shape).ok()?;
     let output = window.pool_output(size).ok()?;
     let mut groups = BTreeMap::<Kind, Windows>::new();
-    let plane = output[0] * output[1];
-    for element in 0..channels * plane {
+    let elements = channels * output[0] * output[1];
+    let part = elements / shifts.len();
+    for element in 0..elements {
         let sources: Vec<usize> = window.pooled(size, output, element).collect();
         if sources.is_empty() || sources.len() > MAX_WINDOW {
             return None;
         }
-        let kind = (sources.len(), shifts[element / plane]);
+        let kind = (sources.len(), shifts[element / part]);
         let group = groups.entry(kind).or_default();
         group.elements.push(element);
         group.sources.extend(sources);
@@ -498,8 +493,9 @@ impl StepPlan for Garbled {
         let (input, form) = (place.input(), place.input_form());
         let offset = stage.offset(form);
         let circuit = |kind| stage.circuit(kind, (input, form), place.form());
-        let shifts = stage.shifts(input.shape.first().copied().unwrap_or(1));
-        let kinds = (stage.window.as_ref(), shifts.as_slice());
+        let same = [stage.shift()];
+        let shifts = stage.channels.as_deref().unwrap_or(&same);
+        let kinds = (stage.window.as_ref(), shifts);
         Circuits::new(kinds, input, offset, Output::Shares, circuit).map(Derived::from)
     }
 
