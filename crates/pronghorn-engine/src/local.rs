@@ -109,7 +109,7 @@ pub(crate) struct Input;
 
 impl Compile for Input {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(InputSide(step.place.step().name.clone())))
+        Ok(Box::new(InputSide(step.place.name().to_owned())))
     }
 
     fn server(

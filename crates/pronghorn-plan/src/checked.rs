@@ -15,7 +15,10 @@ use crate::{
     plan::{FORMAT, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
-    steps::linear::slots::{self, SlotKeys},
+    steps::{
+        StepKind,
+        linear::slot_keys::{self, SlotKeys},
+    },
 };
 
 /// Most steps of a plan.
@@ -71,6 +74,17 @@ impl std::fmt::Debug for CheckedPlan {
 impl PartialEq for CheckedPlan {
     fn eq(&self, other: &Self) -> bool {
         self.0.plan == other.0.plan
+    }
+}
+
+impl Plan {
+    /// Reads, checks and compiles a plan from an untrusted peer or file.
+    ///
+    /// # Errors
+    /// The bytes are not a plan, or a field is out of bounds: a shape that does not follow from the
+    /// operators, a range that does not hold, parameters below 128 bits of security.
+    pub fn from_bytes(bytes: &[u8]) -> Result<CheckedPlan, PlanError> {
+        CheckedPlan::new(Self::decode(bytes)?)
     }
 }
 
@@ -186,7 +200,7 @@ impl CheckedPlan {
 
 impl Parts {
     fn new(plan: Plan, forms: Vec<ShareForm>, derived: Vec<Derived>) -> Self {
-        let slot_keys = slots::keys(derived.iter().filter_map(|derived| match derived {
+        let slot_keys = slot_keys::keys(derived.iter().filter_map(|derived| match derived {
             Derived::Slots { scheme, packing } => Some((*scheme, packing.as_ref())),
             _ => None,
         }));
@@ -199,11 +213,8 @@ impl Parts {
                 forms: &forms,
                 index,
             };
-            place
-                .step()
-                .kind
-                .as_step()
-                .once(&Compiled { place, derived })
+            let step = plan.steps[index].kind.as_step();
+            step.once(&Compiled { place, derived })
         };
         let once = derived.iter().enumerate().map(once);
         Self {
@@ -227,7 +238,7 @@ fn refusal(plan: &Plan, index: usize, reason: String) -> PlanError {
 }
 
 fn nodes(plan: &Plan) -> Vec<Node<'_>> {
-    plan.steps.iter().map(Node::of).collect()
+    plan.steps.iter().map(Step::node).collect()
 }
 
 /// The format, and bounds on numbers of steps, images, names and values: before any work.
@@ -291,7 +302,7 @@ fn check_step(plan: &Plan, index: usize) -> Result<(), String> {
             "a name has at most {MAX_NAME} bytes and no control characters"
         ));
     }
-    if (index == 0) != (step.kind == crate::StepKind::Input) {
+    if (index == 0) != (step.kind == StepKind::Input) {
         return Err("the first step must be the input, and no other".into());
     }
     if let Some(input) = step.inputs.iter().find(|&&input| input >= index) {

@@ -3,15 +3,17 @@
 //! A plan is data ([`plan`]). It holds shapes, scales, ranges and parameters, never a weight. It
 //! prints itself, travels to the client, and both parties compare its hash before anything else.
 //! A [`CheckedPlan`] is a plan that was checked, with what all batches share. [`step`] says what a
-//! protocol knows of its steps, and [`steps`] holds the protocols.
+//! protocol knows of its steps. [`steps`] holds the protocols, and [`StepKind`] names them all.
 
 pub mod checked;
 pub mod cost;
+pub mod description;
 pub mod objective;
 pub mod plan;
 pub mod planner;
 pub mod rlwe;
 pub mod share_form;
+pub mod slot_form;
 pub mod step;
 pub mod steps;
 pub mod summary;
@@ -24,6 +26,6 @@ pub use planner::{
     BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Weights, build,
 };
 pub use rlwe::{Rlwe, ShareBits, WordSize};
-pub use step::{Derived, StepKind};
-pub use steps::encrypted::EncryptedPlan;
+pub use step::Derived;
+pub use steps::{StepKind, encrypted::EncryptedPlan};
 pub use trust::TrustLevel;

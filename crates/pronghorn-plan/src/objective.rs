@@ -5,7 +5,6 @@ use pronghorn_graph::fixed::Linear;
 use crate::{
     checked::CheckedPlan,
     cost::{self, StepCost},
-    planner::Engine,
     steps::linear::slots,
 };
 
@@ -31,14 +30,6 @@ const ONCE_FOR: f64 = 100.0;
 const THROUGHPUT_BATCH: usize = 2048;
 
 impl Objective {
-    /// Engines that may be better than the coefficient engine.
-    pub(crate) fn engines(self) -> &'static [Engine] {
-        match self {
-            Self::Throughput => &[Engine::Batch],
-            Self::Latency | Self::Traffic => &[Engine::Slot],
-        }
-    }
-
     /// The plan's cost: seconds of an image, or bytes.
     pub fn of(self, plan: &CheckedPlan) -> f64 {
         if self == Self::Throughput {

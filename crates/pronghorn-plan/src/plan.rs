@@ -4,7 +4,7 @@ use pronghorn_graph::fixed::{Finish, ValueSpec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{checked::CheckedPlan, rlwe::Rlwe, step::StepKind, trust::TrustLevel};
+use crate::{rlwe::Rlwe, share_form::Node, step::Outline, steps::StepKind, trust::TrustLevel};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
 pub const FORMAT: u16 = 5;
@@ -44,6 +44,18 @@ pub struct Step {
     pub inputs: Vec<usize>,
     /// Shape, scale and range of the value it makes.
     pub value: ValueSpec,
+}
+
+impl Step {
+    /// The step as the rules of shares see it.
+    pub fn node(&self) -> Node<'_> {
+        Node {
+            name: &self.name,
+            rules: self.kind.as_step(),
+            inputs: &self.inputs,
+            value: &self.value,
+        }
+    }
 }
 
 /// Why bytes are not a plan, or a plan is not one to follow.
@@ -95,12 +107,11 @@ impl Plan {
         postcard::to_stdvec(self).expect("a plan in memory always serialises")
     }
 
-    /// Reads, checks and compiles a plan from an untrusted peer or file.
+    /// Reads the fields, of which none is checked yet ([`Plan::from_bytes`]).
     ///
     /// # Errors
-    /// The bytes are not a plan, or a field is out of bounds: a shape that does not follow from the
-    /// operators, a range that does not hold, parameters below 128 bits of security.
-    pub fn from_bytes(bytes: &[u8]) -> Result<CheckedPlan, PlanError> {
+    /// The bytes are not a plan of this format.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, PlanError> {
         if bytes.len() > MAX_BYTES {
             return Err(PlanError::TooLong {
                 length: bytes.len(),
@@ -120,7 +131,7 @@ impl Plan {
                 reason: format!("{} bytes follow its end", rest.len()),
             });
         }
-        CheckedPlan::new(plan)
+        Ok(plan)
     }
 
     /// BLAKE3 of [`Plan::to_bytes`]: what the parties compare.
@@ -188,5 +199,23 @@ impl Plan {
     pub fn linear_steps(&self) -> impl Iterator<Item = (usize, &Step, &Rlwe)> {
         let steps = self.steps.iter().enumerate();
         steps.filter_map(|(index, step)| Some((index, step, step.kind.as_step().rlwe()?)))
+    }
+}
+
+impl Outline for Plan {
+    fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    fn node(&self, index: usize) -> Node<'_> {
+        self.steps[index].node()
+    }
+
+    fn output(&self) -> usize {
+        self.output
+    }
+
+    fn max_batch(&self) -> usize {
+        self.max_batch
     }
 }

@@ -10,8 +10,6 @@ use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_mpc::circuit::{Modulus, signed_width};
 use pronghorn_ring::ModulusError;
 
-use crate::plan::Step;
-
 /// How both parties hold a value `v`: shares of `2^guard v + delta` modulo `2^bits` with
 /// `|delta| <= error`, or shares of `v` modulo a prime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +220,8 @@ impl<L: LayerRules> ShareRules for L {
 /// A step of a plan, finished or not.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
+    /// Its name, for messages.
+    pub name: &'a str,
     /// Its protocol's rules.
     pub rules: &'a dyn ShareRules,
     /// The steps that it reads.
@@ -230,16 +230,7 @@ pub struct Node<'a> {
     pub value: &'a ValueSpec,
 }
 
-impl<'a> Node<'a> {
-    /// A step of a plan.
-    pub fn of(step: &'a Step) -> Self {
-        Self {
-            rules: step.kind.as_step(),
-            inputs: &step.inputs,
-            value: &step.value,
-        }
-    }
-
+impl Node<'_> {
     /// Bits of a two's complement word for the value, and for errors of guard bits.
     pub fn width(&self, rounding: i32) -> u32 {
         let margin = self.rules.margin();

@@ -1,100 +1,28 @@
-//! The steps of a plan: one protocol each, and what the planner, the checks and the costs ask of
-//! it.
+//! What a protocol knows of its steps, and what it sees of the plan around them.
 //!
-//! [`StepKind`] is what travels: one variant a protocol, with the fields of that protocol alone.
-//! [`StepPlan`] is what a protocol knows of itself. [`StepKind::as_step`] is the one place that
-//! tells protocols apart; everything else in this crate goes through the trait.
+//! [`StepPlan`] is what the planner, the checks and the costs ask of a protocol. A [`Place`] is what
+//! it gets to answer with: the plan's [`Outline`], which names no protocol. So protocols build on
+//! this file, and only [`StepKind`](crate::StepKind) names them all.
+
+use std::sync::Arc;
 
 use pronghorn_graph::{
-    fixed::{Interval, LocalOp, ValueSpec},
+    fixed::{Interval, ValueSpec},
     shape::OperatorError,
 };
-use serde::{Deserialize, Serialize};
+use pronghorn_slot::Packing;
 
 use crate::{
     cost::{Cost, Once, StepMemory},
-    plan::{Plan, Step},
+    description::Description,
     rlwe::Rlwe,
-    share_form::{ShareForm, ShareRules},
+    share_form::{Node, ShareForm, ShareRules},
     steps::{
-        activation::{
-            garbled::{Circuits, Garbled},
-            reveal::Reveal,
-            square::Square,
-        },
-        encrypted::EncryptedPlan,
-        input::Input,
-        linear::{
-            clear::ClearLinear,
-            coefficient::{CoefficientLinear, Layout},
-            shared::SharedLinear,
-            slots::{SlotLinear, SlotScheme},
-        },
-        open::Open,
+        activation::circuits::Circuits,
+        linear::{layout::Layout, slot_keys::SlotScheme},
     },
-    text::Description,
     trust::TrustLevel,
 };
-use pronghorn_slot::Packing;
-use std::sync::Arc;
-
-/// A step's protocol. Between steps each party holds an additive share of every value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum StepKind {
-    /// The client's input: its share is the value, the server's is zero.
-    Input,
-    /// A linear layer in the batch engine, whose answer the client decrypts.
-    ClearLinear(ClearLinear),
-    /// A linear layer on shares in the batch engine: one ciphertext row an element.
-    SharedLinear(SharedLinear),
-    /// A linear layer on shares in the coefficient engine: one coefficient an element.
-    CoefficientLinear(CoefficientLinear),
-    /// A linear layer on shares in the slot engine: one slot an element.
-    SlotLinear(SlotLinear),
-    /// Each party works on its own share. No message.
-    Local(LocalOp),
-    /// Activations by the client, in the clear.
-    Reveal(Reveal),
-    /// Activations on shares, in garbled circuits: the server garbles, the client evaluates.
-    Garbled(Garbled),
-    /// The square on shares, by oblivious transfer.
-    Square,
-    /// The client learns the value, and no more of the shares.
-    Open,
-    /// A whole polynomial network on ciphertexts, from the client's input to the client's result.
-    Encrypted(EncryptedPlan),
-    /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
-    #[cfg(feature = "toy-protocols")]
-    Toy(crate::steps::toy::Toy),
-}
-
-impl From<Circuits> for Derived {
-    fn from(circuits: Circuits) -> Self {
-        Self::Circuits(Arc::new(circuits))
-    }
-}
-
-impl StepKind {
-    /// The protocol's own knowledge of the step.
-    pub fn as_step(&self) -> &dyn StepPlan {
-        match self {
-            Self::Input => &Input,
-            Self::ClearLinear(linear) => linear,
-            Self::SharedLinear(linear) => linear,
-            Self::CoefficientLinear(linear) => linear,
-            Self::SlotLinear(linear) => linear,
-            Self::Local(op) => op,
-            Self::Reveal(reveal) => reveal,
-            Self::Garbled(garbled) => garbled,
-            Self::Square => &Square,
-            Self::Open => &Open,
-            Self::Encrypted(encrypted) => encrypted,
-            #[cfg(feature = "toy-protocols")]
-            Self::Toy(toy) => toy.as_step(),
-        }
-    }
-}
 
 /// What a protocol derives from the plan, once for all batches.
 #[derive(Clone)]
@@ -114,11 +42,32 @@ pub enum Derived {
     Circuits(Arc<Circuits>),
 }
 
+impl From<Circuits> for Derived {
+    fn from(circuits: Circuits) -> Self {
+        Self::Circuits(Arc::new(circuits))
+    }
+}
+
+/// A plan as protocols see it: steps by their names, inputs, values and share rules.
+pub trait Outline {
+    /// Number of steps.
+    fn steps(&self) -> usize;
+
+    /// Step `index`, which the plan has.
+    fn node(&self, index: usize) -> Node<'_>;
+
+    /// The step whose value is the result.
+    fn output(&self) -> usize;
+
+    /// Most images in one batch.
+    fn max_batch(&self) -> usize;
+}
+
 /// A step within its plan.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// The plan.
-    pub plan: &'a Plan,
+    pub plan: &'a dyn Outline,
     /// How each step's value is shared, by step.
     pub forms: &'a [ShareForm],
     /// Number of the step.
@@ -126,14 +75,14 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The step.
-    pub fn step(&self) -> &'a Step {
-        &self.plan.steps[self.index]
+    /// The step's name, for messages.
+    pub fn name(&self) -> &'a str {
+        self.plan.node(self.index).name
     }
 
     /// Shape, scale and range of the step's value.
     pub fn value(&self) -> &'a ValueSpec {
-        &self.step().value
+        self.plan.node(self.index).value
     }
 
     /// How the step's value is shared.
@@ -144,10 +93,15 @@ impl<'a> Place<'a> {
     /// The values that the step reads.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &'a ValueSpec> + use<'a> {
         let plan = self.plan;
-        self.step()
-            .inputs
-            .iter()
-            .map(move |&input| &plan.steps[input].value)
+        let inputs = plan.node(self.index).inputs.iter();
+        inputs.map(move |&input| plan.node(input).value)
+    }
+
+    /// How the values that the step reads are shared.
+    pub fn input_forms(&self) -> impl ExactSizeIterator<Item = &'a ShareForm> + use<'a> {
+        let forms = self.forms;
+        let inputs = self.plan.node(self.index).inputs.iter();
+        inputs.map(move |&input| &forms[input])
     }
 
     /// The first value that the step reads; its own, for a step that reads none.
@@ -157,8 +111,7 @@ impl<'a> Place<'a> {
 
     /// How the first value that the step reads is shared; its own, for a step that reads none.
     pub fn input_form(&self) -> &'a ShareForm {
-        let input = self.step().inputs.first();
-        &self.forms[input.copied().unwrap_or(self.index)]
+        self.input_forms().next().unwrap_or(self.form())
     }
 }
 
@@ -173,8 +126,7 @@ pub struct Compiled<'a> {
 
 /// What a protocol knows of a step of its own.
 ///
-/// A new protocol is a folder under `steps` with an implementation, a variant of [`StepKind`], and
-/// a line of [`StepKind::as_step`].
+/// A new protocol is a folder under `steps` with an implementation. `steps/mod.rs` names it.
 pub trait StepPlan: ShareRules {
     /// The trust levels that the protocol belongs to.
     fn trust(&self) -> &'static [TrustLevel];

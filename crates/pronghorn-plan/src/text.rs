@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{checked::CheckedPlan, cost, rlwe::Rlwe, steps::linear::clear::slot_form};
+use crate::{checked::CheckedPlan, cost, description::cut, slot_form::slot_form};
 
 /// Most columns of a line.
 const WIDTH: usize = 120;
@@ -13,36 +13,6 @@ const CUT: [(usize, usize); 3] = [(1, 36), (0, 22), (2, 12)];
 
 /// Most characters of the model's name.
 const LONGEST_NAME: usize = 80;
-
-/// A step in words and numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
-    /// What happens, in a few words.
-    pub what: String,
-    /// Degree and modulus; empty for a step without ciphertexts.
-    pub ring: String,
-    /// All parameters; empty for a step without any.
-    pub parameters: String,
-}
-
-impl Description {
-    /// Of a step without parameters.
-    pub fn of(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            ..Self::default()
-        }
-    }
-
-    /// Of a step with these ring and parameters.
-    pub(crate) fn with_ring(rlwe: &Rlwe, parameters: String) -> Self {
-        Self {
-            what: String::new(),
-            ring: format!("N {}, {} bits", rlwe.degree, rlwe.modulus_bits()),
-            parameters,
-        }
-    }
-}
 
 impl fmt::Display for CheckedPlan {
     /// The plan in lines of at most 120 columns. `{:#}` has details: ranges and all parameters.
@@ -94,15 +64,6 @@ fn seconds(value: f64) -> String {
 fn shape(shape: &[usize]) -> String {
     let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
     sizes.join("x")
-}
-
-/// Cut to so many characters.
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(most - 1).collect();
-    kept + "…"
 }
 
 fn steps(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {

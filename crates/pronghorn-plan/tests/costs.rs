@@ -13,7 +13,7 @@ use pronghorn_plan::{
     CheckedPlan, Engine, StepKind, TrustLevel,
     cost::{self, MAX_BATCH, StepCost, WORDS_PER_MESSAGE},
     rlwe::stream_bytes,
-    steps::linear::clear::slot_form,
+    slot_form::slot_form,
 };
 use pronghorn_ring::bits::packed_len;
 

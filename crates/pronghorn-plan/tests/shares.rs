@@ -23,7 +23,7 @@ use pronghorn_plan::{
 
 /// The steps of a plan that need not be valid.
 fn nodes(plan: &Plan) -> Vec<Node<'_>> {
-    plan.steps.iter().map(Node::of).collect()
+    plan.steps.iter().map(Step::node).collect()
 }
 
 /// The share forms of a plan that need not be valid.
@@ -121,6 +121,7 @@ fn default_rules() {
     );
     let nothing: [usize; 0] = [];
     let node = |rules, inputs, value| Node {
+        name: "step",
         rules,
         inputs,
         value,
@@ -144,6 +145,7 @@ fn primes_hold_their_values() {
     for (reach, prime) in [(6144, Some(12_289)), (6145, None)] {
         let value = value(&[4], -reach, reach);
         let node = Node {
+            name: "step",
             rules: &Residues,
             inputs: &[],
             value: &value,

@@ -77,12 +77,12 @@ impl Shape {
     pub fn new(linear: &CoefficientLinear, step: &Compiled<'_>) -> Result<Self, EngineError> {
         let (Derived::Polynomials(layout), place) = (step.derived, &step.place) else {
             return Err(EngineError::Unsupported {
-                step: step.place.step().name.clone(),
+                step: step.place.name().to_owned(),
                 reason: "it has no layout of polynomials",
             });
         };
         Ok(Self {
-            step: place.step().name.clone(),
+            step: place.name().to_owned(),
             linear: linear.clone(),
             layout: layout.clone(),
             outputs: place.value().len(),

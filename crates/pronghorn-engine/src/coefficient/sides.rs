@@ -36,7 +36,7 @@ impl Compile for CoefficientLinear {
         shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
         let Weights::Layer(weights) = weights else {
-            return Err(unsupported(step.place.step(), "its weights are missing"));
+            return Err(unsupported(step.place.name(), "its weights are missing"));
         };
         let (index, shape) = (step.place.index, Shape::new(self, step)?);
         Ok(with_word!(self.rlwe.word, W => {

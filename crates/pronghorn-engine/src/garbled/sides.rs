@@ -56,10 +56,10 @@ impl Template {
     fn new(step: &Compiled<'_>) -> Result<Self, EngineError> {
         let place = &step.place;
         let Derived::Circuits(circuits) = step.derived else {
-            return Err(unsupported(place.step(), "it has no circuit"));
+            return Err(unsupported(place.name(), "it has no circuit"));
         };
         Ok(Self {
-            step: place.step().name.clone(),
+            step: place.name().to_owned(),
             inputs: place.input().len(),
             outputs: place.value().len(),
             circuits: circuits.clone(),
@@ -184,7 +184,7 @@ impl Compile for Square {
 /// The squares of one image.
 fn squares(step: &Compiled<'_>) -> Squares {
     Squares {
-        step: step.place.step().name.clone(),
+        step: step.place.name().to_owned(),
         elements: step.place.value().len(),
         images: 1,
         bits: step.place.form().bits,
@@ -332,7 +332,7 @@ impl<S: Side> Side for OnlineOnly<S> {
 fn opened(step: &Compiled<'_>) -> Opened {
     let value = step.place.value();
     Opened {
-        step: step.place.step().name.clone(),
+        step: step.place.name().to_owned(),
         elements: value.len(),
         images: 1,
         bits: step.place.form().bits,

@@ -59,7 +59,7 @@ impl Value {
 
     fn new(place: &Place<'_>, value: &ValueSpec, form: &ShareForm) -> Self {
         Self {
-            step: place.step().name.clone(),
+            step: place.name().to_owned(),
             elements: value.len(),
             images: 1,
             bits: form.bits,

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use pronghorn_graph::{
-    fixed::{FixedGraph, Linear},
+    fixed::{FixedGraph, Linear, ValueSpec},
     oracle::{self, OracleError},
     polynomial::PolyGraph,
 };
 
-use super::{encrypted::evaluate, fidelity::Fidelity};
+use super::fidelity::Fidelity;
 use crate::{checked::CheckedPlan, steps::encrypted::Program};
 
 /// A plan and the server's secrets; no Debug, it holds the weights.
@@ -112,6 +112,23 @@ impl Computation for Encrypted {
     fn secret_text(&self) -> Option<String> {
         Some(self.program.display(&self.graph).to_string())
     }
+}
+
+/// The oracle's integers for integers of the input.
+pub(super) fn evaluate(
+    graph: &PolyGraph,
+    input: &ValueSpec,
+    result: &ValueSpec,
+    integers: &[i32],
+) -> Vec<i32> {
+    let unit = f64::from(-input.fraction_bits).exp2();
+    let inputs: Vec<f64> = integers.iter().map(|&x| f64::from(x) * unit).collect();
+    let scale = f64::from(result.fraction_bits).exp2();
+    let values = graph.evaluate(&inputs).into_iter();
+    let (low, high) = (f64::from(result.low), f64::from(result.high));
+    // As the client does with results beyond the range.
+    let integer = |y: f64| (y * scale).round().clamp(low, high) as i32;
+    values.map(integer).collect()
 }
 
 impl Built {

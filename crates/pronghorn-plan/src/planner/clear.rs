@@ -2,8 +2,16 @@
 
 use pronghorn_graph::fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, ValueSpec};
 
-use super::{BuildError, Lowered, consumers, parameters};
-use crate::{checked::printable, plan::Step, step::StepKind, steps::activation::reveal::Reveal};
+use super::{
+    BuildError,
+    method::{Lowered, consumers},
+    parameters,
+};
+use crate::{
+    checked::printable,
+    plan::Step,
+    steps::{StepKind, activation::reveal::Reveal},
+};
 
 /// The steps of a fixed-point graph. A chain of activations becomes one step.
 pub(super) fn lower(fixed: &FixedGraph) -> Result<Lowered, BuildError> {

@@ -9,16 +9,17 @@ use pronghorn_graph::{
 };
 
 use super::{
-    BuildError, BuildOptions, Built, Encrypted, Method, Source, Weights,
+    BuildError, BuildOptions, Built, Encrypted, Weights,
+    built::evaluate,
     fidelity::Fidelity,
+    method::{Method, Source},
     schedule::{self, HEADROOM, Schedule},
 };
 use crate::{
     checked::{CheckedPlan, printable},
     plan::{FORMAT, Plan, Step},
     rlwe::WordSize,
-    step::StepKind,
-    steps::encrypted::EncryptedPlan,
+    steps::{StepKind, encrypted::EncryptedPlan},
     trust::TrustLevel,
 };
 
@@ -130,23 +131,6 @@ fn with_bits(
     let found = evaluate(&graph, &input, &result, &integers);
     let fidelity = source.target.fidelity(&result, &found, aim);
     Ok((graph, fidelity))
-}
-
-/// The oracle's integers for integers of the input.
-pub fn evaluate(
-    graph: &PolyGraph,
-    input: &ValueSpec,
-    result: &ValueSpec,
-    integers: &[i32],
-) -> Vec<i32> {
-    let unit = f64::from(-input.fraction_bits).exp2();
-    let inputs: Vec<f64> = integers.iter().map(|&x| f64::from(x) * unit).collect();
-    let scale = f64::from(result.fraction_bits).exp2();
-    let values = graph.evaluate(&inputs).into_iter();
-    let (low, high) = (f64::from(result.low), f64::from(result.high));
-    // As the client does with results beyond the range.
-    let integer = |y: f64| (y * scale).round().clamp(low, high) as i32;
-    values.map(integer).collect()
 }
 
 /// Shape, scale and range of the input and of the result.

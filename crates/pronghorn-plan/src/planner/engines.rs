@@ -3,7 +3,7 @@
 use pronghorn_graph::fixed::{FixedGraph, FixedOp, Linear};
 
 use super::{BuildError, BuildOptions, Engine, shares};
-use crate::{checked::CheckedPlan, trust::TrustLevel};
+use crate::{checked::CheckedPlan, objective::Objective, trust::TrustLevel};
 
 /// Another engine than the coefficient engine is taken where it costs at most this part of it:
 /// predictions are no better than that.
@@ -23,7 +23,7 @@ pub(super) fn cheapest(
     }
     let objective = options.objective;
     let (mut best, mut weights) = plan(None)?;
-    for &engine in objective.engines() {
+    for &engine in alternatives(objective) {
         if engine == Engine::Slot
             && (!is_small(fixed)
                 || objective.bound_on_slots(&best, &weights) >= objective.of(&best))
@@ -39,6 +39,14 @@ pub(super) fn cheapest(
         }
     }
     Ok((best, weights))
+}
+
+/// Engines that may be better than the coefficient engine.
+fn alternatives(objective: Objective) -> &'static [Engine] {
+    match objective {
+        Objective::Throughput => &[Engine::Batch],
+        Objective::Latency | Objective::Traffic => &[Engine::Slot],
+    }
 }
 
 /// Whether a network is small enough to be planned on slots unasked, which takes a second or so for

@@ -10,7 +10,8 @@ use pronghorn_graph::{
 };
 
 use super::{
-    BuildError, BuildOptions, Built, Fidelity, Method, Planned, Source, Weights,
+    BuildError, BuildOptions, Built, Fidelity, Weights,
+    method::{Method, Planned, Source},
     precision::ModulusBudget,
 };
 

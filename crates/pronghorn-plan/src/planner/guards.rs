@@ -4,7 +4,7 @@ use pronghorn_slot::common_modulus;
 
 use super::{
     BuildError,
-    shares::{Draft, Op},
+    draft::{Draft, Op},
 };
 use crate::share_form::{LayerShares, Takes, reach};
 

@@ -2,18 +2,16 @@
 
 use pronghorn_graph::fixed::{Digit, FixedNode, Linear, ValueSpec};
 
-use super::{
-    BuildError, Engine,
-    precision::{Demand, MAX_LOW_BITS},
-    shares::Layer,
-};
+use super::{BuildError, Engine, draft::Layer, precision::Demand};
 use crate::{
     rlwe::{ShareBits, WordSize},
-    step::StepKind,
-    steps::linear::{
-        clear::{ClearLinear, Part},
-        coefficient::{self, CoefficientLinear},
-        shared::{self, SharedLinear},
+    steps::{
+        StepKind,
+        linear::{
+            clear::{ClearLinear, MAX_LOW_BITS, Part},
+            coefficient::{self, CoefficientLinear},
+            shared::{self, SharedLinear},
+        },
     },
 };
 

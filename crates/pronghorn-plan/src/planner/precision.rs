@@ -17,7 +17,10 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use crate::rlwe::{DEGREES, Rlwe, ShareBits, WordSize, spare_bits};
+use crate::{
+    rlwe::{DEGREES, Rlwe, ShareBits, WordSize, spare_bits},
+    steps::linear::clear::MAX_LOW_BITS,
+};
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
 const MAX_U64_BITS: u32 = 60;
@@ -185,8 +188,6 @@ pub struct ModulusBudget {
 
 /// Precisions the planner tries.
 const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=12;
-/// Most bits of a low digit, and one.
-pub const MAX_LOW_BITS: u32 = 8;
 
 const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=12;
 

@@ -6,7 +6,7 @@ use pronghorn_mpc::circuit::signed_width;
 
 use super::{
     BuildError,
-    shares::{Draft, Op},
+    draft::{Draft, Op},
 };
 
 /// The range of a value whose limits tell no more than its number of bits, with errors of guard

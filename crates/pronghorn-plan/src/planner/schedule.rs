@@ -14,9 +14,10 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use self::walk::{Value, Walk, Work, work};
+pub use self::walk::{HEADROOM, Schedule};
+use self::walk::{NOISE_MARGIN, SPARE, Value, Walk, Work, work};
 use crate::steps::encrypted::{
-    DEGREES, FLOOD_BITS, MAX_LIMBS, Program, ProgramNode, ProgramOp, modulus_bits,
+    DEGREES, FLOOD_BITS, MAX_LIMBS, ProgramNode, ProgramOp, modulus_bits,
 };
 
 /// Sizes tried for the primes that rescaling divides by, in bits, for 32-bit words.
@@ -28,14 +29,6 @@ const LAST_PRIME_BITS: u32 = 31;
 /// Scales of the input that are tried, as exponents of two.
 const SCALE_LOGS: std::ops::RangeInclusive<u32> = 30..=100;
 
-/// Values may be this much larger than on the samples before they wrap around the modulus; and that
-/// only where they are so in most slots, since a coefficient is a mean over the slots.
-pub const HEADROOM: f64 = 4.0;
-
-/// Noise may be this much larger than measured on the samples before the flood hides it with fewer
-/// bits.
-const NOISE_MARGIN: f64 = 2.0;
-
 /// One result in `2^40` differs by so many standard deviations of the error.
 const TAIL: f64 = 7.3;
 
@@ -45,9 +38,6 @@ const MOST_MISMATCH: f64 = 1.0 / (1u64 << 20) as f64;
 /// Most products of ciphertexts.
 const MAX_PRODUCTS: u32 = 8;
 
-/// Bits to spare, so that what is checked again elsewhere does not fail by a rounding.
-const SPARE: f64 = 0.01;
-
 /// Most special primes that are tried.
 const MOST_SPECIAL: usize = 4;
 
@@ -56,36 +46,6 @@ const ROUGHLY: f64 = 0.02;
 
 /// Most products for which every combination of places is tried.
 const MOST_COMBINED: u32 = 4;
-
-/// How a network is scheduled.
-#[derive(Clone, Debug)]
-pub struct Schedule {
-    /// What the server does.
-    pub program: Program,
-    /// Degree of the ring.
-    pub degree: usize,
-    /// The modulus.
-    pub primes: Vec<u64>,
-    /// Special primes of key switching; none where nothing is relinearised.
-    pub special: Vec<u64>,
-    /// The highest power of the secret that is relinearised; 1 for none.
-    pub key_power: usize,
-    /// The input's scale.
-    pub scale_log: u32,
-    /// Width of the flood is `2^flood_log`.
-    pub flood_log: u32,
-    /// Bits of statistical distance that the flood leaves for any input within the ranges of the
-    /// samples.
-    pub worst_flood_bits: f64,
-    /// Primes left of the answer after its last rescaling.
-    pub answer_limbs: usize,
-    /// Its scale then.
-    pub answer_scale: f64,
-    /// Bound on the error of a result.
-    pub error: f64,
-    /// Predicted seconds of one core of the server for one batch.
-    pub seconds: f64,
-}
 
 /// Passes over the graph that can be switched off, to measure what they bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +181,7 @@ impl<'a> Choice<'a> {
             let walk = exact.walk(network)?;
             let secure = max_log_q(self.degree, SecurityLevel::Bits128)? >= modulus_bits(&all);
             let fits = (walk.last, walk.dropped) == (last, rough.dropped);
-            (fits && secure).then(|| walk.schedule(&exact, primes, special))
+            (fits && secure).then(|| walk.schedule(self.scale_log, primes, special))
         })
     }
 

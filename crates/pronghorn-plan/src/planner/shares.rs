@@ -7,107 +7,28 @@
 use std::collections::{BTreeSet, HashMap};
 
 use pronghorn_graph::{
-    fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
+    fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, ValueSpec},
     geometry::ConvGeometry,
 };
 
-use super::{BuildError, Engine, Lowered, consumers, guards, parameters, ranges};
+use super::{
+    BuildError, Engine,
+    draft::{Draft, Layer, Op, nodes},
+    guards,
+    method::{Lowered, consumers},
+    parameters, ranges,
+};
 use crate::{
     checked::printable,
     plan::Step,
     rlwe::ShareBits,
-    share_form::{
-        self, Fault, LEAST_GUARD, LayerRules, LayerShares, MAX_BITS, Node, ShareRules, Takes,
-        share_forms,
-    },
-    step::{StepKind, StepPlan},
+    share_form::{self, Fault, LEAST_GUARD, LayerShares, MAX_BITS, ShareRules, Takes, share_forms},
     steps::{
+        StepKind,
         activation::garbled::{Garbled, Stage},
         linear::slots::SlotLinear,
     },
 };
-
-/// A step before its parameters are known.
-#[derive(Clone)]
-pub(super) struct Draft<'a> {
-    pub name: String,
-    pub op: Op<'a>,
-    pub inputs: Vec<usize>,
-    pub value: ValueSpec,
-}
-
-/// What a draft does.
-#[derive(Clone)]
-pub(super) enum Op<'a> {
-    /// A linear layer.
-    Layer(Layer<'a>),
-    /// A chain of functions in a garbled circuit.
-    Chain(Garbled),
-    /// A step that has no parameters.
-    Ready(StepKind),
-}
-
-/// A linear layer before its parameters are known.
-#[derive(Clone)]
-pub(super) struct Layer<'a> {
-    /// Number of the node.
-    pub index: usize,
-    pub node: &'a FixedNode,
-    pub linear: &'a Linear,
-    /// How its answer is shared: modulo a prime on slots, else with guard bits.
-    pub shares: LayerShares,
-}
-
-impl LayerRules for Layer<'_> {
-    fn layer_shares(&self) -> LayerShares {
-        self.shares
-    }
-}
-
-impl<'a> Draft<'a> {
-    /// Its protocol's rules for shares.
-    pub fn rules(&self) -> &(dyn ShareRules + '_) {
-        match &self.op {
-            Op::Layer(layer) => layer,
-            Op::Chain(chain) => chain,
-            Op::Ready(kind) => kind.as_step(),
-        }
-    }
-
-    /// Its protocol, unless it is a layer.
-    pub fn protocol(&self) -> Option<&dyn StepPlan> {
-        match &self.op {
-            Op::Layer(_) => None,
-            Op::Chain(chain) => Some(chain),
-            Op::Ready(kind) => Some(kind.as_step()),
-        }
-    }
-
-    /// The layer, if it is one.
-    pub fn layer(&self) -> Option<&Layer<'a>> {
-        match &self.op {
-            Op::Layer(layer) => Some(layer),
-            _ => None,
-        }
-    }
-
-    fn error(&self, reason: impl Into<String>) -> BuildError {
-        BuildError::Layer {
-            layer: self.name.clone(),
-            reason: reason.into(),
-        }
-    }
-}
-
-/// The drafts as the rules of shares see them.
-pub(super) fn nodes<'d>(drafts: &'d [Draft<'_>]) -> Vec<Node<'d>> {
-    let node = |draft: &'d Draft<'_>| Node {
-        rules: draft.rules(),
-        inputs: &draft.inputs,
-        value: &draft.value,
-    };
-    drafts.iter().map(node).collect()
-}
 
 /// The steps of a fixed-point graph on shares. `engine`: that of all layers, or for each layer the
 /// coefficient engine where it fits.

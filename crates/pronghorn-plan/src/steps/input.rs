@@ -6,9 +6,9 @@ use pronghorn_graph::{
 };
 
 use crate::{
+    description::Description,
     share_form::{Readers, ShareRules},
     step::{Compiled, StepPlan},
-    text::Description,
     trust::TrustLevel,
 };
 

@@ -6,9 +6,9 @@ use pronghorn_graph::{
 };
 
 use crate::{
+    description::Description,
     share_form::{Node, Readers, ShareForm, ShareRules, Takes},
     step::{Compiled, StepPlan},
-    text::Description,
     trust::TrustLevel,
 };
 

@@ -1,4 +1,8 @@
-//! The protocols of steps, a folder or a file each.
+//! The protocols of steps, a folder or a file each, and [`StepKind`], which names them all.
+//!
+//! A `StepKind` is what travels: one variant a protocol, with the fields of that protocol alone.
+//! [`StepKind::as_step`] is the one place that tells protocols apart; everything else in this crate
+//! goes through the trait [`StepPlan`]. No protocol names `StepKind`.
 
 pub mod activation;
 pub mod encrypted;
@@ -7,3 +11,69 @@ pub mod linear;
 pub mod local;
 pub mod open;
 pub mod toy;
+
+use pronghorn_graph::fixed::LocalOp;
+use serde::{Deserialize, Serialize};
+
+use self::{
+    activation::{garbled::Garbled, reveal::Reveal, square::Square},
+    encrypted::EncryptedPlan,
+    input::Input,
+    linear::{
+        clear::ClearLinear, coefficient::CoefficientLinear, shared::SharedLinear, slots::SlotLinear,
+    },
+    open::Open,
+};
+use crate::step::StepPlan;
+
+/// A step's protocol. Between steps each party holds an additive share of every value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum StepKind {
+    /// The client's input: its share is the value, the server's is zero.
+    Input,
+    /// A linear layer in the batch engine, whose answer the client decrypts.
+    ClearLinear(ClearLinear),
+    /// A linear layer on shares in the batch engine: one ciphertext row an element.
+    SharedLinear(SharedLinear),
+    /// A linear layer on shares in the coefficient engine: one coefficient an element.
+    CoefficientLinear(CoefficientLinear),
+    /// A linear layer on shares in the slot engine: one slot an element.
+    SlotLinear(SlotLinear),
+    /// Each party works on its own share. No message.
+    Local(LocalOp),
+    /// Activations by the client, in the clear.
+    Reveal(Reveal),
+    /// Activations on shares, in garbled circuits: the server garbles, the client evaluates.
+    Garbled(Garbled),
+    /// The square on shares, by oblivious transfer.
+    Square,
+    /// The client learns the value, and no more of the shares.
+    Open,
+    /// A whole polynomial network on ciphertexts, from the client's input to the client's result.
+    Encrypted(EncryptedPlan),
+    /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
+    #[cfg(feature = "toy-protocols")]
+    Toy(toy::Toy),
+}
+
+impl StepKind {
+    /// The protocol's own knowledge of the step.
+    pub fn as_step(&self) -> &dyn StepPlan {
+        match self {
+            Self::Input => &Input,
+            Self::ClearLinear(linear) => linear,
+            Self::SharedLinear(linear) => linear,
+            Self::CoefficientLinear(linear) => linear,
+            Self::SlotLinear(linear) => linear,
+            Self::Local(op) => op,
+            Self::Reveal(reveal) => reveal,
+            Self::Garbled(garbled) => garbled,
+            Self::Square => &Square,
+            Self::Open => &Open,
+            Self::Encrypted(encrypted) => encrypted,
+            #[cfg(feature = "toy-protocols")]
+            Self::Toy(toy) => toy.as_step(),
+        }
+    }
+}

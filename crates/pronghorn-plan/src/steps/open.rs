@@ -12,10 +12,13 @@ use pronghorn_ring::bits::packed_len;
 
 use crate::{
     cost::{Cost, StepCost},
+    description::Description,
     share_form::{ShareForm, ShareRules, Tolerates},
     step::{Compiled, Derived, Place, StepPlan},
-    steps::activation::garbled::{self, Circuits, Output},
-    text::Description,
+    steps::activation::{
+        circuits::{Circuits, Output},
+        garbled,
+    },
     trust::TrustLevel,
 };
 

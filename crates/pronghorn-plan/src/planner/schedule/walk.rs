@@ -2,8 +2,48 @@
 
 use pronghorn_graph::polynomial::{PolyNode, PolyOp};
 
-use super::{Choice, HEADROOM, NOISE_MARGIN, SPARE, Schedule};
 use crate::steps::encrypted::{FLOOD_BITS, MAX_POLYS, Program, ProgramNode, ProgramOp};
+
+/// Values may be this much larger than on the samples before they wrap around the modulus; and that
+/// only where they are so in most slots, since a coefficient is a mean over the slots.
+pub const HEADROOM: f64 = 4.0;
+
+/// Noise may be this much larger than measured on the samples before the flood hides it with fewer
+/// bits.
+pub(super) const NOISE_MARGIN: f64 = 2.0;
+
+/// Bits to spare, so that what is checked again elsewhere does not fail by a rounding.
+pub(super) const SPARE: f64 = 0.01;
+
+/// How a network is scheduled.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// What the server does.
+    pub program: Program,
+    /// Degree of the ring.
+    pub degree: usize,
+    /// The modulus.
+    pub primes: Vec<u64>,
+    /// Special primes of key switching; none where nothing is relinearised.
+    pub special: Vec<u64>,
+    /// The highest power of the secret that is relinearised; 1 for none.
+    pub key_power: usize,
+    /// The input's scale.
+    pub scale_log: u32,
+    /// Width of the flood is `2^flood_log`.
+    pub flood_log: u32,
+    /// Bits of statistical distance that the flood leaves for any input within the ranges of the
+    /// samples.
+    pub worst_flood_bits: f64,
+    /// Primes left of the answer after its last rescaling.
+    pub answer_limbs: usize,
+    /// Its scale then.
+    pub answer_scale: f64,
+    /// Bound on the error of a result.
+    pub error: f64,
+    /// Predicted seconds of one core of the server for one batch.
+    pub seconds: f64,
+}
 
 /// A value on the way.
 #[derive(Clone, Debug)]
@@ -136,7 +176,8 @@ impl Walk {
         self.degree as f64 * self.values.iter().map(of).sum::<f64>()
     }
 
-    pub(super) fn schedule(self, choice: &Choice<'_>, primes: &[u64], special: &[u64]) -> Schedule {
+    /// The schedule of a walk with these primes, from an input at scale `2^scale_log`.
+    pub(super) fn schedule(self, scale_log: u32, primes: &[u64], special: &[u64]) -> Schedule {
         let seconds = self.seconds();
         let margin = self.worst_variance.sqrt() / (NOISE_MARGIN * self.variance.sqrt());
         let nodes = self.values.into_iter().map(|value| ProgramNode {
@@ -156,7 +197,7 @@ impl Walk {
                 Vec::new()
             },
             key_power: self.key_power,
-            scale_log: choice.scale_log,
+            scale_log,
             flood_log: self.flood_log,
             worst_flood_bits: f64::from(FLOOD_BITS) - margin.log2().max(0.0),
             answer_limbs: self.answer_limbs,

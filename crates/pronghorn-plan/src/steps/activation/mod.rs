@@ -1,5 +1,6 @@
 //! Activations: chains of non-linear functions, computed in one go.
 
+pub(crate) mod circuits;
 pub mod garbled;
 pub mod reveal;
 pub mod square;

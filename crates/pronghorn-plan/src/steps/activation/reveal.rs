@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{names, pooled, range};
 use crate::{
+    description::Description,
     share_form::ShareRules,
     step::{Compiled, StepPlan},
-    text::Description,
     trust::TrustLevel,
 };
 

@@ -10,9 +10,9 @@ use pronghorn_ring::bits::packed_len;
 use super::{garbled::ot_bytes, range};
 use crate::{
     cost::{Cost, Memory, StepCost, rate},
+    description::Description,
     share_form::{Node, ShareRules, Takes, Tolerates},
     step::{Compiled, StepPlan},
-    text::Description,
     trust::TrustLevel,
 };
 

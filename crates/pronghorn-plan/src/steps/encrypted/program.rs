@@ -4,7 +4,7 @@ use std::fmt;
 
 use pronghorn_graph::polynomial::PolyGraph;
 
-use crate::text::cut;
+use crate::description::cut;
 
 /// The nodes of a [`PolyGraph`], with rescalings in between, and what each ciphertext looks like.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_ring::{Ntt, Prime, security};
 
-use super::{DEGREES, EncryptedPlan, MAX_LIMBS, MAX_POLYS};
+use super::parameters::{DEGREES, EncryptedPlan, MAX_LIMBS, MAX_POLYS};
 use crate::{rlwe::WordSize, step::Place};
 
 /// Largest flood, as an exponent of two.
@@ -13,7 +13,7 @@ const MAX_FLOOD_LOG: u32 = 200;
 /// decrypt.
 pub(crate) fn validate(encrypted: &EncryptedPlan, place: &Place<'_>) -> Result<(), String> {
     let (plan, input, result) = (place.plan, place.input(), place.value());
-    if plan.steps.len() != 2 || plan.output != 1 || place.index != 1 {
+    if plan.steps() != 2 || plan.output() != 1 || place.index != 1 {
         return Err(
             "an encrypted network is the only step of a plan of trust level encrypted".into(),
         );
@@ -37,10 +37,10 @@ pub(crate) fn validate(encrypted: &EncryptedPlan, place: &Place<'_>) -> Result<(
     if encrypted.word != WordSize::U32 {
         return Err("its words are not of 32 bits".into());
     }
-    if plan.max_batch > degree / 2 {
+    if plan.max_batch() > degree / 2 {
         return Err(format!(
             "batches have up to {} images, more than degree {degree} has slots",
-            plan.max_batch
+            plan.max_batch()
         ));
     }
     if !(1..=MAX_LIMBS).contains(&primes.len()) || encrypted.special_primes.len() > MAX_LIMBS {

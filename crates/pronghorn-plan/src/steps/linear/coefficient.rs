@@ -15,10 +15,10 @@ pub use super::layout::{Layout, Site};
 use super::{describe, hiding::Hiding, range};
 use crate::{
     cost::{Cost, Memory, Once, PUBLICATION_IMAGES, StepCost, StepMemory, rate},
+    description::Description,
     rlwe::{Rlwe, ShareBits, stream_bytes},
     share_form::{LayerRules, LayerShares},
     step::{Compiled, Derived, Place, StepPlan},
-    text::Description,
     trust::TrustLevel,
 };
 

@@ -3,8 +3,9 @@
 pub mod clear;
 pub mod coefficient;
 pub mod hiding;
-mod layout;
+pub(crate) mod layout;
 pub mod shared;
+pub(crate) mod slot_keys;
 pub mod slots;
 
 use pronghorn_graph::{
@@ -77,7 +78,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    fn answers(&self) -> u64 {
+    pub(crate) fn answers(&self) -> u64 {
         (self.outputs * self.parts) as u64
     }
 

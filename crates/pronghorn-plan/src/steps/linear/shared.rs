@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::{Rows, describe, range};
 use crate::{
     cost::{Cost, Once, PUBLISHED_BLOCKS, StepCost, StepMemory},
+    description::Description,
     rlwe::{Rlwe, ShareBits},
     share_form::{LayerRules, LayerShares},
     step::{Compiled, Place, StepPlan},
-    text::Description,
     trust::TrustLevel,
 };
 

@@ -4,31 +4,27 @@
 //! One ciphertext for many elements of an image, one slot an element. Shares are modulo one prime
 //! for all such layers of a plan. The client sends rotation keys, once a client and server.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use pronghorn_graph::{
     fixed::{Interval, ValueSpec},
     geometry::ConvGeometry,
     shape::OperatorError,
 };
-use pronghorn_he::bfv::{
-    Answer, EvaluationKeys, Parameters, PublicKey, SeededCiphertext, workload::candidate_limbs,
-};
+use pronghorn_he::bfv::{Answer, Parameters, SeededCiphertext, workload::candidate_limbs};
 use pronghorn_slot::{
     Objective, Packing, SlotError, Variant, choose_modulo, ciphertexts,
     cost::{DEGREES, cost},
 };
 use serde::{Deserialize, Serialize};
 
+pub use super::slot_keys::{SlotKeys, SlotScheme};
 use super::{describe, range};
 use crate::{
     cost::{Cost, Memory, StepCost, StepMemory},
+    description::Description,
     share_form::{self, LayerRules, LayerShares},
     step::{Compiled, Derived, Place, StepPlan},
-    text::Description,
     trust::TrustLevel,
 };
 
@@ -44,16 +40,6 @@ pub struct SlotLinear {
     pub scheme: SlotScheme,
     /// The prime of the shares, the same for all such steps of a plan.
     pub t: u64,
-}
-
-/// Which of the parameters for a plaintext modulus: see [`Parameters::candidates_modulo`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SlotScheme {
-    /// Degree `N` of the ring, and slots of a ciphertext.
-    pub degree: usize,
-    /// Number of the chain of primes.
-    pub chain: u8,
 }
 
 impl SlotLinear {
@@ -113,54 +99,6 @@ impl SlotLinear {
     }
 }
 
-/// The keys of a client for the steps with the same parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotKeys {
-    /// With which encryption.
-    pub scheme: SlotScheme,
-    /// Rotations to the left, ascending.
-    pub steps: Vec<i64>,
-    /// Whether rows are swapped.
-    pub swap: bool,
-}
-
-impl SlotKeys {
-    /// Bytes of the key that answers are hidden with, and of those of rotations.
-    pub fn bytes(&self, parameters: &Parameters<u64>) -> [usize; 2] {
-        let rotations = self.steps.len() + usize::from(self.swap);
-        let evaluation = match rotations {
-            0 => 0,
-            _ => EvaluationKeys::encoded_len(parameters, rotations),
-        };
-        [PublicKey::encoded_len(parameters), evaluation]
-    }
-}
-
-/// The keys for steps with these packings, with the parameters, in the order of both parties.
-pub(crate) fn keys<'a>(
-    packings: impl Iterator<Item = (SlotScheme, &'a Packing)>,
-) -> Vec<(SlotKeys, Parameters<u64>)> {
-    let mut all: BTreeMap<SlotScheme, (BTreeSet<i64>, bool, Parameters<u64>)> = BTreeMap::new();
-    for (scheme, packing) in packings {
-        let parameters = || packing.parameters().clone();
-        let entry = all
-            .entry(scheme)
-            .or_insert_with(|| (BTreeSet::new(), false, parameters()));
-        entry.0.extend(packing.steps());
-        entry.1 |= packing.swaps();
-    }
-    let keys = all.into_iter().map(|(scheme, (steps, swap, parameters))| {
-        let steps = steps.into_iter().collect();
-        let keys = SlotKeys {
-            scheme,
-            steps,
-            swap,
-        };
-        (keys, parameters)
-    });
-    keys.collect()
-}
-
 /// A lower bound on the bytes of a layer on slots, up and down: the ciphertexts that hold the
 /// values at degree 4096, two primes of 50 bits of `b` up, and two polynomials of 25 bits down.
 pub(crate) fn least_bytes(inputs: usize, outputs: usize) -> [u64; 2] {
@@ -206,11 +144,8 @@ impl StepPlan for SlotLinear {
                 self.t
             ));
         }
-        let mut primes = place
-            .plan
-            .steps
-            .iter()
-            .map(|step| step.kind.as_step().prime());
+        let plan = place.plan;
+        let mut primes = (0..plan.steps()).map(|step| plan.node(step).rules.prime());
         if primes.any(|prime| prime.is_some_and(|prime| prime != self.t)) {
             return Err("its prime is not that of the other steps on slots".into());
         }

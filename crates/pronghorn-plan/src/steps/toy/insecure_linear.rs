@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cost::{Cost, StepCost, StepMemory, rate},
+    description::Description,
     share_form::{ShareRules, Takes, Tolerates},
     step::{Compiled, Place, StepPlan},
     steps::linear,
-    text::Description,
     trust::TrustLevel,
 };
 

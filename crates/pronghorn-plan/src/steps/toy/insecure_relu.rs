@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cost::{Cost, StepCost},
+    description::Description,
     share_form::{ShareRules, Takes, Tolerates},
     step::{Compiled, StepPlan},
     steps::activation,
-    text::Description,
     trust::TrustLevel,
 };
 

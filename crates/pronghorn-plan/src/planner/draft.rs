@@ -1,0 +1,93 @@
+//! Steps on shares before their parameters are known.
+
+use pronghorn_graph::fixed::{FixedNode, Linear, ValueSpec};
+
+use super::BuildError;
+use crate::{
+    share_form::{LayerRules, LayerShares, Node, ShareRules},
+    step::StepPlan,
+    steps::{StepKind, activation::garbled::Garbled},
+};
+
+/// A step before its parameters are known.
+#[derive(Clone)]
+pub(super) struct Draft<'a> {
+    pub name: String,
+    pub op: Op<'a>,
+    pub inputs: Vec<usize>,
+    pub value: ValueSpec,
+}
+
+/// What a draft does.
+#[derive(Clone)]
+pub(super) enum Op<'a> {
+    /// A linear layer.
+    Layer(Layer<'a>),
+    /// A chain of functions in a garbled circuit.
+    Chain(Garbled),
+    /// A step that has no parameters.
+    Ready(StepKind),
+}
+
+/// A linear layer before its parameters are known.
+#[derive(Clone)]
+pub(super) struct Layer<'a> {
+    /// Number of the node.
+    pub index: usize,
+    pub node: &'a FixedNode,
+    pub linear: &'a Linear,
+    /// How its answer is shared: modulo a prime on slots, else with guard bits.
+    pub shares: LayerShares,
+}
+
+impl LayerRules for Layer<'_> {
+    fn layer_shares(&self) -> LayerShares {
+        self.shares
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// Its protocol's rules for shares.
+    pub fn rules(&self) -> &(dyn ShareRules + '_) {
+        match &self.op {
+            Op::Layer(layer) => layer,
+            Op::Chain(chain) => chain,
+            Op::Ready(kind) => kind.as_step(),
+        }
+    }
+
+    /// Its protocol, unless it is a layer.
+    pub fn protocol(&self) -> Option<&dyn StepPlan> {
+        match &self.op {
+            Op::Layer(_) => None,
+            Op::Chain(chain) => Some(chain),
+            Op::Ready(kind) => Some(kind.as_step()),
+        }
+    }
+
+    /// The layer, if it is one.
+    pub fn layer(&self) -> Option<&Layer<'a>> {
+        match &self.op {
+            Op::Layer(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    pub fn error(&self, reason: impl Into<String>) -> BuildError {
+        BuildError::Layer {
+            layer: self.name.clone(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The drafts as the rules of shares see them.
+pub(super) fn nodes<'d>(drafts: &'d [Draft<'_>]) -> Vec<Node<'d>> {
+    let node = |draft: &'d Draft<'_>| Node {
+        name: &draft.name,
+        rules: draft.rules(),
+        inputs: &draft.inputs,
+        value: &draft.value,
+    };
+    drafts.iter().map(node).collect()
+}

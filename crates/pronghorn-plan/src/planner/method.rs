@@ -1,0 +1,98 @@
+//! What the ways to plan have in common: where they begin, and what they leave.
+
+use pronghorn_graph::{
+    fixed::{FixedGraph, Linear},
+    float::Profile,
+    graph::Graph,
+};
+
+use super::{BuildError, BuildOptions, Built, fidelity::Target};
+use crate::{
+    checked::{CheckedPlan, printable},
+    cost,
+    plan::{FORMAT, MAX_BYTES, Plan, PlanError, Step},
+    trust::TrustLevel,
+};
+
+/// How a trust level is planned.
+pub(super) struct Method {
+    /// The error to aim at, where none is named.
+    pub aim: f64,
+    /// Tolerances of layers begin at so many times the rule of a fixed-point network.
+    pub looseness: f64,
+    /// Multiply-adds of the samples on which the error is measured.
+    pub fidelity_work: u64,
+    /// Whether answers go to circuits, where a bit of each costs more than anything else.
+    pub circuits: bool,
+    /// The plan, from the network and samples.
+    pub build: fn(&Source<'_>, &Self, &BuildOptions) -> Result<Built, BuildError>,
+    /// Steps and parameters, from a fixed-point network.
+    pub lower: fn(&FixedGraph, &BuildOptions) -> Result<Planned, BuildError>,
+}
+
+/// A plan, and the weights of its steps.
+pub(super) type Planned = (CheckedPlan, Vec<Option<Linear>>);
+
+/// What a plan is built from.
+pub(super) struct Source<'a> {
+    /// After the passes.
+    pub graph: &'a Graph,
+    /// Of that graph.
+    pub profile: &'a Profile,
+    /// Factor on the ranges of the profile.
+    pub margin: f32,
+    /// Inputs to measure the error on.
+    pub tested: &'a [f32],
+    /// The float network's results on them.
+    pub target: Target<'a>,
+    /// Inputs to correct biases on, and the means of layers' channels on them: others than those
+    /// tested, where there are enough.
+    pub corrected: (&'a [f32], &'a [Vec<f64>]),
+}
+
+/// Steps with their parameters, and the weights of each.
+pub(super) struct Lowered {
+    pub steps: Vec<Step>,
+    pub output: usize,
+    pub weights: Vec<Option<Linear>>,
+}
+
+impl Lowered {
+    /// The checked plan, with the most images that memory allows.
+    pub fn plan(
+        self,
+        fixed: &FixedGraph,
+        trust: TrustLevel,
+        memory: u64,
+    ) -> Result<Planned, BuildError> {
+        let plan = Plan {
+            format: FORMAT,
+            model: printable(&fixed.name),
+            trust,
+            steps: self.steps,
+            output: self.output,
+            finish: fixed.finish.clone(),
+            max_batch: 1,
+        };
+        let length = plan.to_bytes().len();
+        if length > MAX_BYTES {
+            return Err(BuildError::TooLong(PlanError::TooLong { length }));
+        }
+        let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
+        let most = cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
+            step: plan.steps[step].name.clone(),
+            needed,
+            allowed: memory,
+        })?;
+        Ok((plan.with_batch(most), self.weights))
+    }
+}
+
+/// Readers of each node, the result counted as one.
+pub(super) fn consumers(fixed: &FixedGraph) -> Vec<usize> {
+    let mut consumers = vec![0usize; fixed.nodes.len()];
+    let read = fixed.nodes.iter().flat_map(|node| &node.inputs);
+    read.for_each(|&input| consumers[input] += 1);
+    consumers[fixed.output] += 1;
+    consumers
+}
