@@ -9,8 +9,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::garbled::{ClientOts, ServerOts};
-
 /// Values by their type and step.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf(Arc<Mutex<Values>>);
@@ -65,14 +63,6 @@ impl Connection {
     /// The value of type `T` of all connections.
     pub(crate) fn shared<T: Clone + Default + Send + 'static>(&self) -> T {
         self.shared.at(0)
-    }
-
-    /// The name of the set-up of oblivious transfers, which both parties have and no other set-up
-    /// shares. `None` before there is one, and once it has failed a check: whatever was prepared
-    /// with it must then be destroyed, since bits of `Delta` may be known.
-    pub fn setup(&self) -> Option<[u8; 32]> {
-        let client = self.kept::<ClientOts>().name();
-        client.or_else(|| self.kept::<ServerOts>().name())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Engines and activation protocols: both parties' halves of the steps of a plan, without I/O.
 //!
 //! [`ClientModel`] and [`ServerModel`] are a checked plan compiled for one party: an object a step
-//! (`protocol`). [`ClientRun`] and [`ServerRun`] are one batch, [`prepared`] its offline part. A
+//! (`sides`). [`ClientRun`] and [`ServerRun`] are one batch, [`prepared`] its offline part. A
 //! step is a [`machine::StepMachine`]: shares in, messages out and in, a share out. Its messages
 //! are a list ([`exchange`]), which each protocol's module shows as a table. What outlives a batch
 //! is in a [`Connection`]. Sessions move the bytes.
@@ -13,15 +13,18 @@ pub mod encrypted;
 mod error;
 pub mod exchange;
 pub mod garbled;
+mod half;
 mod local;
 pub mod machine;
 mod model;
+mod online;
 pub mod persistent;
 pub mod prepared;
 pub(crate) mod protocol;
 mod reveal;
-pub mod run;
+mod run;
 pub mod share;
+mod sides;
 mod simd;
 pub mod slots;
 mod toy;
@@ -30,7 +33,8 @@ pub use coefficient::publication::ClientPublication;
 pub use connection::{Connection, Connections};
 pub use error::EngineError;
 pub use machine::{Machine, Progress, Want};
-pub use model::{ClientModel, Preludes, ServerModel};
+pub use model::{ClientModel, ServerModel};
+pub use online::{ClientInputs, ClientRun, ServerRun};
 pub use prepared::{ClientPreparation, ClientPrepared, ServerPreparation, ServerPrepared};
 pub use protocol::PreludeKind;
-pub use run::{ClientInputs, ClientRun, ServerRun};
+pub use run::Preludes;

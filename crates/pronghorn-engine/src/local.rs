@@ -46,12 +46,7 @@ struct LocalSide {
 impl LocalSide {
     fn new(op: &LocalOp, step: &Compiled<'_>) -> Self {
         let place = &step.place;
-        let forms: Vec<_> = place
-            .step()
-            .inputs
-            .iter()
-            .map(|&input| place.forms[input])
-            .collect();
+        let forms: Vec<_> = place.input_forms().copied().collect();
         let prime = place.form().prime.map(Prime::new);
         Self {
             op: with_guards(op, &forms, place.form().guard),

@@ -12,16 +12,14 @@ use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
     garbled,
-    machine::{Exchanging, StepMachine},
+    machine::StepMachine,
     persistent::Persistent,
-    protocol::{At, Next, Prelude, PreludeKind, Sides, client_sides, server_sides, unsupported},
-    run::{self, Task},
+    protocol::{At, Next, Prelude, Sides, unsupported},
+    run::{self, Preludes, Task},
     share::Share,
+    sides::{client_sides, server_sides},
     slots,
 };
-
-/// Exchanges before the first step, and which each is.
-pub type Preludes = Vec<(PreludeKind, Exchanging)>;
 
 /// A plan as the data owner follows it.
 pub struct ClientModel {
@@ -209,7 +207,10 @@ fn step_of(
         reason: "the plan has no such step",
     })?;
     if inputs.len() != step.inputs.len() {
-        return Err(unsupported(step, "it takes a share of each of its inputs"));
+        return Err(unsupported(
+            &step.name,
+            "it takes a share of each of its inputs",
+        ));
     }
     for (share, &input) in inputs.iter().zip(&step.inputs) {
         let elements = plan.steps[input].value.len();
@@ -223,7 +224,7 @@ fn step_of(
     };
     match task.sides[index].online(&at, inputs, None)? {
         Next::Machine(machine) => Ok(machine),
-        Next::Made(_) => Err(unsupported(step, "it has no messages")),
+        Next::Made(_) => Err(unsupported(&step.name, "it has no messages")),
     }
 }
 

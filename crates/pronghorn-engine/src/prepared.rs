@@ -15,114 +15,29 @@
 
 use std::sync::Arc;
 
-use pronghorn_plan::{CheckedPlan, Plan};
+use pronghorn_plan::Plan;
 use zeroize::ZeroizeOnDrop;
 
 use crate::{
     connection::Connection,
     error::EngineError,
-    machine::Prepared,
+    half::Half,
     model::{ClientModel, ServerModel},
-    protocol::Sides,
     run::{Phase, Run, check_batch, delegate_machine},
 };
 
-/// One party's half of a prepared batch. Secret: no Debug.
-pub(crate) struct Steps {
-    batch: usize,
-    /// The set-up of oblivious transfers that it was made with.
-    setup: [u8; 32],
-    steps: Vec<Option<Prepared>>,
-}
-
 /// The data owner's half of a prepared batch: tables, and labels for random choices. Used once, and
 /// destroyed when the OTs that it was made with fail a check. Wiped on drop; no Debug.
-pub struct ClientPrepared(pub(crate) Steps);
+pub struct ClientPrepared(pub(crate) Half);
 
 /// The model owner's half of a prepared batch: labels, and `Delta`. As [`ClientPrepared`].
-pub struct ServerPrepared(pub(crate) Steps);
+pub struct ServerPrepared(pub(crate) Half);
 
 /// All steps wipe themselves.
 impl ZeroizeOnDrop for ClientPrepared {}
 
 /// All steps wipe themselves.
 impl ZeroizeOnDrop for ServerPrepared {}
-
-fn error(plan: &Plan, index: usize, reason: &'static str) -> EngineError {
-    let step = plan.steps[index].name.clone();
-    EngineError::Prepared { step, reason }
-}
-
-impl Steps {
-    pub fn new(batch: usize, setup: [u8; 32], steps: Vec<Option<Prepared>>) -> Self {
-        Self {
-            batch,
-            setup,
-            steps,
-        }
-    }
-
-    fn write<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        for step in &self.steps {
-            let bytes = step
-                .as_ref()
-                .map(|step| step.to_bytes())
-                .unwrap_or_default();
-            sink(&(bytes.len() as u64).to_le_bytes())?;
-            sink(&bytes)?;
-        }
-        Ok(())
-    }
-
-    fn read(
-        plan: &CheckedPlan,
-        sides: &Sides,
-        batch: usize,
-        setup: [u8; 32],
-        mut bytes: &[u8],
-    ) -> Result<Self, EngineError> {
-        check_preparable(plan, batch)?;
-        let mut steps = Vec::with_capacity(plan.steps.len());
-        for (index, side) in sides.iter().enumerate() {
-            let cut = || error(plan, index, "is cut short");
-            let (length, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
-            let length = usize::try_from(u64::from_le_bytes(*length)).ok();
-            let (own, rest) = length
-                .and_then(|length| rest.split_at_checked(length))
-                .ok_or_else(cut)?;
-            bytes = rest;
-            let step = side.read_prepared(batch, own)?;
-            if step.is_none() && !own.is_empty() {
-                return Err(error(
-                    plan,
-                    index,
-                    "is of a step that has nothing to prepare",
-                ));
-            }
-            steps.push(step);
-        }
-        if !bytes.is_empty() {
-            return Err(error(plan, plan.output, "has something behind its end"));
-        }
-        Ok(Self::new(batch, setup, steps))
-    }
-
-    /// The steps of a half for a run of `batch` images; without a half none.
-    pub fn for_batch(
-        half: Option<Self>,
-        plan: &Plan,
-        batch: usize,
-    ) -> Result<Vec<Option<Prepared>>, EngineError> {
-        let Some(half) = half else {
-            return Ok(Vec::new());
-        };
-        if half.batch != batch || half.steps.len() != plan.steps.len() {
-            let reason = "is for another number of images, or another plan";
-            return Err(error(plan, plan.output, reason));
-        }
-        Ok(half.steps)
-    }
-}
 
 /// Checks that batches of so many images can be prepared.
 pub(crate) fn check_preparable(plan: &Plan, batch: usize) -> Result<(), EngineError> {
@@ -170,8 +85,8 @@ macro_rules! prepared_batch {
                 setup: [u8; 32],
                 bytes: &[u8],
             ) -> Result<Self, EngineError> {
-                let sides = model.sides();
-                Steps::read(model.plan(), sides, batch, setup, bytes).map(Self)
+                check_preparable(model.plan(), batch)?;
+                Half::read(model.plan(), model.sides(), batch, setup, bytes).map(Self)
             }
         }
     };

@@ -1,18 +1,16 @@
 //! A step's protocol: one object a step for each party, compiled from the checked plan.
 //!
 //! [`Side`] is what a party does for a step, in any batch. [`Compile`] makes both parties' sides.
-//! [`of`] is the one place that tells protocols apart: a new protocol is a folder with a `Compile`,
-//! and a line there. Word sizes are erased in `Compile`, so nothing after it knows of them.
+//! Word sizes are erased there, so nothing after it knows of them. Protocols build on this file,
+//! which names none of them; [`sides`](crate::sides) names them all.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use pronghorn_plan::{CheckedPlan, Step, StepKind, Weights, step::Compiled};
+use pronghorn_plan::{CheckedPlan, Weights, step::Compiled};
 
 use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
-    garbled::sides::{Open, Square},
-    local::Input,
     machine::{Exchanging, Made, Prepared, StepMachine},
     share::Share,
 };
@@ -35,25 +33,6 @@ pub(crate) trait Compile {
         weights: &Weights,
         shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError>;
-}
-
-/// The protocol of a step.
-pub(crate) fn of(kind: &StepKind) -> &dyn Compile {
-    match kind {
-        StepKind::Input => &Input,
-        StepKind::ClearLinear(linear) => linear,
-        StepKind::SharedLinear(linear) => linear,
-        StepKind::CoefficientLinear(linear) => linear,
-        StepKind::SlotLinear(linear) => linear,
-        StepKind::Local(op) => op,
-        StepKind::Reveal(reveal) => reveal,
-        StepKind::Garbled(garbled) => garbled,
-        StepKind::Square => &Square,
-        StepKind::Open => &Open,
-        StepKind::Encrypted(encrypted) => encrypted,
-        #[cfg(feature = "toy-protocols")]
-        StepKind::Toy(toy) => crate::toy::of(toy),
-    }
 }
 
 /// One party's side of a step. It serves all batches.
@@ -154,29 +133,10 @@ pub enum PreludeKind {
 /// All sides of a plan's steps.
 pub(crate) type Sides = Arc<[Box<dyn Side>]>;
 
-/// The client's sides.
-pub(crate) fn client_sides(plan: &CheckedPlan) -> Result<Sides, EngineError> {
-    let side = |index: usize| of(&plan.steps[index].kind).client(&plan.compiled(index));
-    (0..plan.steps.len()).map(side).collect()
-}
-
-/// The server's sides.
-pub(crate) fn server_sides(
-    plan: &CheckedPlan,
-    weights: &[Weights],
-    shelf: &Shelf,
-) -> Result<Sides, EngineError> {
-    let side = |index: usize| {
-        let weights = weights.get(index).unwrap_or(&Weights::None);
-        of(&plan.steps[index].kind).server(&plan.compiled(index), weights, shelf)
-    };
-    (0..plan.steps.len()).map(side).collect()
-}
-
 /// A step that a party cannot follow, which both parties know without asking the other.
-pub(crate) fn unsupported(step: &Step, reason: &'static str) -> EngineError {
+pub(crate) fn unsupported(step: &str, reason: &'static str) -> EngineError {
     EngineError::Unsupported {
-        step: step.name.clone(),
+        step: step.to_owned(),
         reason,
     }
 }

@@ -1,29 +1,30 @@
 //! A whole plan for one batch: the steps one after another, with shares in between.
 //!
 //! One loop serves both parties, online and offline. Offline it does what needs no input of the
-//! client's, and keeps each step's half of that ([`crate::prepared`]).
+//! client's, and keeps each step's half of that. Users meet it as the runs of [`online`] and the
+//! preparations of [`prepared`].
+//!
+//! [`online`]: crate::online
+//! [`prepared`]: crate::prepared
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
-use pronghorn_graph::oracle;
 use pronghorn_plan::{CheckedPlan, Plan};
-use zeroize::Zeroizing;
 
 use crate::{
     connection::Connection,
     error::EngineError,
+    half::Half,
     machine::{Exchanging, Machine, Made, Prepared, Progress, StepMachine, Want},
-    model::{ClientModel, Preludes, ServerModel},
-    prepared::{ClientPrepared, ServerPrepared, Steps},
-    protocol::{At, Next, Prelude, Sides},
-    share::{Batch, Share},
+    protocol::{At, Next, Prelude, PreludeKind, Sides},
+    share::Share,
 };
+
+/// Exchanges before the first step, and which each is.
+pub type Preludes = Vec<(PreludeKind, Exchanging)>;
 
 /// What a run is of: a plan's sides, a batch and a connection.
 pub(crate) struct Task<'a> {
@@ -44,10 +45,10 @@ pub(crate) enum Phase {
 
 /// One party's run of a batch.
 pub(crate) struct Run {
-    plan: CheckedPlan,
+    pub plan: CheckedPlan,
     sides: Sides,
     connection: Connection,
-    batch: usize,
+    pub batch: usize,
     preludes: VecDeque<Exchanging>,
     /// Prepared steps to use up; `None` offline.
     online: Option<Vec<Option<Prepared>>>,
@@ -58,7 +59,8 @@ pub(crate) struct Run {
     last_reader: Vec<usize>,
     step: usize,
     machine: Option<Box<dyn StepMachine>>,
-    saturated: AtomicU64,
+    /// Values so far that were brought to the border of their range.
+    pub saturated: AtomicU64,
     rows_before: u64,
     rows: u64,
 }
@@ -190,15 +192,15 @@ impl Run {
     }
 
     /// This party's share of the result.
-    fn result(&mut self) -> Option<Share> {
+    pub fn result(&mut self) -> Option<Share> {
         self.shares[self.plan.output].take()
     }
 
     /// What the offline part made.
-    pub fn into_prepared(self) -> Result<Steps, EngineError> {
+    pub fn into_prepared(self) -> Result<Half, EngineError> {
         match self.connection.setup() {
             Some(setup) if self.step == self.plan.steps.len() => {
-                Ok(Steps::new(self.batch, setup, self.prepared))
+                Ok(Half::new(self.batch, setup, self.prepared))
             }
             _ => Err(EngineError::OutOfTurn {
                 state: "has not finished its offline part",
@@ -270,176 +272,6 @@ impl Machine for Run {
     }
 }
 
-/// A batch's images, found fit for the plan and quantised. Secret: no Debug.
-pub struct ClientInputs {
-    model: Arc<ClientModel>,
-    batch: usize,
-    share: Share,
-    clamped: usize,
-}
-
-impl ClientInputs {
-    /// Quantises `batch` images, one after the other in `inputs`.
-    ///
-    /// # Errors
-    /// The inputs are not `batch` images of numbers, or the plan does not take so many.
-    pub fn new(model: Arc<ClientModel>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
-        let plan = model.plan();
-        let elements = plan.input_len();
-        check_batch(plan, batch)?;
-        if inputs.len() != batch * elements {
-            return Err(EngineError::Inputs {
-                found: inputs.len(),
-                images: batch,
-                elements,
-            });
-        }
-        let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
-        let integers = Zeroizing::new(integers);
-        let mut words = Batch::from_images(&integers, elements, batch);
-        if let Some(t) = plan.forms()[0].prime {
-            reduce(&mut words, t);
-        }
-        Ok(Self {
-            share: Share::Words(words),
-            model,
-            batch,
-            clamped,
-        })
-    }
-
-    /// The client's half of the batch; see [`ClientRun::with_prepared`].
-    ///
-    /// # Errors
-    /// It cannot begin, or was `prepared` for another batch.
-    pub fn run(
-        self,
-        connection: &Connection,
-        prepared: Option<ClientPrepared>,
-    ) -> Result<ClientRun, EngineError> {
-        let plan = self.model.plan();
-        let prepared = Steps::for_batch(prepared.map(|half| half.0), plan, self.batch)?;
-        let task = self.model.task(connection, self.batch);
-        Ok(ClientRun {
-            run: Run::new(&task, Phase::Online(self.share, prepared))?,
-            clamped: self.clamped,
-        })
-    }
-}
-
-/// Values as residues modulo a prime of at most 31 bits.
-fn reduce(words: &mut Batch, t: u64) {
-    for word in words.words_mut() {
-        *word = i64::from(*word).rem_euclid(t as i64) as i32;
-    }
-}
-
-/// The data owner's half of one batch.
-pub struct ClientRun {
-    run: Run,
-    clamped: usize,
-}
-
-impl ClientRun {
-    /// Quantises `batch` images, one after the other in `inputs`, for a connection of this batch
-    /// alone.
-    ///
-    /// # Errors
-    /// The inputs are not `batch` images of numbers, or the plan does not take so many.
-    pub fn new(plan: CheckedPlan, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
-        let model = Arc::new(ClientModel::new(plan)?);
-        Self::with_prepared(model, inputs, batch, &Connection::default(), None)
-    }
-
-    /// One of several batches of a connection, one after the other. Uses up what was `prepared` for
-    /// this plan and this many images. The server must use up its half of that.
-    ///
-    /// # Errors
-    /// As [`ClientRun::new`], or it was prepared for another batch.
-    pub fn with_prepared(
-        model: Arc<ClientModel>,
-        inputs: &[f32],
-        batch: usize,
-        connection: &Connection,
-        prepared: Option<ClientPrepared>,
-    ) -> Result<Self, EngineError> {
-        ClientInputs::new(model, inputs, batch)?.run(connection, prepared)
-    }
-
-    /// Input values outside the range of the samples, which were brought to its border.
-    pub fn clamped_inputs(&self) -> usize {
-        self.clamped
-    }
-
-    /// Activations so far that were beyond the range of the samples, and were brought to its
-    /// border. A few are harmless. Many mean that the samples do not represent these inputs.
-    pub fn clamped_activations(&self) -> u64 {
-        self.run.saturated.load(Ordering::Relaxed)
-    }
-
-    /// The result as integers at the scale of the plan's result, `[image][element]`.
-    ///
-    /// # Errors
-    /// The batch is not over.
-    pub fn finish_integers(mut self) -> Result<Vec<i32>, EngineError> {
-        if self.run.want() != Want::Done {
-            return Err(EngineError::OutOfTurn {
-                state: "is not over",
-            });
-        }
-        match self.run.result() {
-            Some(Share::Words(words)) => Ok(words.to_images().to_vec()),
-            _ => Err(EngineError::OutOfTurn {
-                state: "has no result",
-            }),
-        }
-    }
-
-    /// The result as users read it, after softmax and the like, `[image][element]`.
-    ///
-    /// # Errors
-    /// The batch is not over.
-    pub fn finish(self) -> Result<Vec<f32>, EngineError> {
-        let (plan, batch) = (self.run.plan.clone(), self.run.batch);
-        let integers = self.finish_integers()?;
-        Ok(oracle::finish(
-            &plan.finish,
-            plan.result(),
-            &integers,
-            batch,
-        ))
-    }
-}
-
-/// The model owner's half of one batch.
-pub struct ServerRun(Run);
-
-impl ServerRun {
-    /// Makes ready to receive `batch` images, for a connection of this batch alone.
-    ///
-    /// # Errors
-    /// The plan does not take so many.
-    pub fn new(model: &ServerModel, batch: usize) -> Result<Self, EngineError> {
-        Self::with_prepared(model, batch, &Connection::default(), None)
-    }
-
-    /// One of several batches of a connection, which uses up what was `prepared`; see
-    /// [`ClientRun::with_prepared`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn with_prepared(
-        model: &ServerModel,
-        batch: usize,
-        connection: &Connection,
-        prepared: Option<ServerPrepared>,
-    ) -> Result<Self, EngineError> {
-        let prepared = Steps::for_batch(prepared.map(|half| half.0), model.plan(), batch)?;
-        let task = model.task(connection, batch);
-        Ok(Self(Run::new(&task, Phase::Online(Share::Zero, prepared))?))
-    }
-}
-
 /// Hands a wrapper's [`Machine`] calls to the run inside.
 macro_rules! delegate_machine {
     ($wrapper:ty, $field:tt) => {
@@ -469,6 +301,4 @@ macro_rules! delegate_machine {
     };
 }
 
-delegate_machine!(ClientRun, run);
-delegate_machine!(ServerRun, 0);
 pub(crate) use delegate_machine;

@@ -6,7 +6,7 @@ use pronghorn_graph::{
 };
 use pronghorn_he::ckks::Parameters;
 use pronghorn_plan::{
-    Encrypted, EncryptedPlan, Step,
+    Encrypted, EncryptedPlan,
     steps::encrypted::{ProgramNode, ProgramOp},
 };
 use pronghorn_product::PackedWeights;
@@ -87,9 +87,9 @@ impl<W: Word> Network<W> {
     pub fn new(
         encrypted: &Encrypted,
         plan: &EncryptedPlan,
-        step: &Step,
+        step: &str,
     ) -> Result<Self, EngineError> {
-        let parameters = parameters(plan, &step.name)?;
+        let parameters = parameters(plan, step)?;
         let basis = parameters.basis();
         let program = &encrypted.program;
         let (stages, until) = (program.stages(), program.stored_until());
@@ -144,7 +144,7 @@ fn operator<W: Word>(
     node: &ProgramNode,
     inputs: &[&ProgramNode],
     basis: &RnsBasis<W>,
-    step: &Step,
+    step: &str,
 ) -> Result<Op<W>, EngineError> {
     Ok(match &of.op {
         PolyOp::Input => Op::Input,
@@ -180,11 +180,11 @@ fn linear<W: Word>(
     layer: &Layer,
     node: &ProgramNode,
     basis: &RnsBasis<W>,
-    step: &Step,
+    step: &str,
 ) -> Result<Op<W>, EngineError> {
     let weights = PackedWeights::new(&layer.geometry, &layer.weights).map_err(|source| {
         EngineError::Weights {
-            step: step.name.clone(),
+            step: step.to_owned(),
             source,
         }
     })?;

@@ -8,7 +8,10 @@ use pronghorn_mpc::{
 };
 use zeroize::Zeroizing;
 
-use crate::{connection::Kept, error::EngineError};
+use crate::{
+    connection::{Connection, Kept},
+    error::EngineError,
+};
 
 /// The client's OTs of a connection, made by [`SetupClient`](super::SetupClient): it is the
 /// receiver. Copies are the same OTs. Secret: no Debug.
@@ -77,6 +80,16 @@ macro_rules! slot {
 
 slot!(ClientOts, ReceiverSetup, CotReceiver);
 slot!(ServerOts, SenderSetup, CotSender);
+
+impl Connection {
+    /// The name of the set-up of oblivious transfers, which both parties have and no other set-up
+    /// shares. `None` before there is one, and once it has failed a check: whatever was prepared
+    /// with it must then be destroyed, since bits of `Delta` may be known.
+    pub fn setup(&self) -> Option<[u8; 32]> {
+        let client = self.kept::<ClientOts>().name();
+        client.or_else(|| self.kept::<ServerOts>().name())
+    }
+}
 
 /// New OTs: the number of the first, and a block each.
 pub(super) type Ots = (u64, Zeroizing<Vec<Block>>);

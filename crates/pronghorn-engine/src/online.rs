@@ -1,0 +1,191 @@
+//! One batch with its inputs, as each party runs it.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use pronghorn_graph::oracle;
+use pronghorn_plan::CheckedPlan;
+use zeroize::Zeroizing;
+
+use crate::{
+    connection::Connection,
+    error::EngineError,
+    half::Half,
+    machine::{Machine, Want},
+    model::{ClientModel, ServerModel},
+    prepared::{ClientPrepared, ServerPrepared},
+    run::{Phase, Run, check_batch, delegate_machine},
+    share::{Batch, Share},
+};
+
+/// A batch's images, found fit for the plan and quantised. Secret: no Debug.
+pub struct ClientInputs {
+    model: Arc<ClientModel>,
+    batch: usize,
+    share: Share,
+    clamped: usize,
+}
+
+impl ClientInputs {
+    /// Quantises `batch` images, one after the other in `inputs`.
+    ///
+    /// # Errors
+    /// The inputs are not `batch` images of numbers, or the plan does not take so many.
+    pub fn new(model: Arc<ClientModel>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
+        let plan = model.plan();
+        let elements = plan.input_len();
+        check_batch(plan, batch)?;
+        if inputs.len() != batch * elements {
+            return Err(EngineError::Inputs {
+                found: inputs.len(),
+                images: batch,
+                elements,
+            });
+        }
+        let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
+        let integers = Zeroizing::new(integers);
+        let mut words = Batch::from_images(&integers, elements, batch);
+        if let Some(t) = plan.forms()[0].prime {
+            reduce(&mut words, t);
+        }
+        Ok(Self {
+            share: Share::Words(words),
+            model,
+            batch,
+            clamped,
+        })
+    }
+
+    /// The client's half of the batch; see [`ClientRun::with_prepared`].
+    ///
+    /// # Errors
+    /// It cannot begin, or was `prepared` for another batch.
+    pub fn run(
+        self,
+        connection: &Connection,
+        prepared: Option<ClientPrepared>,
+    ) -> Result<ClientRun, EngineError> {
+        let plan = self.model.plan();
+        let prepared = Half::for_batch(prepared.map(|half| half.0), plan, self.batch)?;
+        let task = self.model.task(connection, self.batch);
+        Ok(ClientRun {
+            run: Run::new(&task, Phase::Online(self.share, prepared))?,
+            clamped: self.clamped,
+        })
+    }
+}
+
+/// Values as residues modulo a prime of at most 31 bits.
+fn reduce(words: &mut Batch, t: u64) {
+    for word in words.words_mut() {
+        *word = i64::from(*word).rem_euclid(t as i64) as i32;
+    }
+}
+
+/// The data owner's half of one batch.
+pub struct ClientRun {
+    run: Run,
+    clamped: usize,
+}
+
+impl ClientRun {
+    /// Quantises `batch` images, one after the other in `inputs`, for a connection of this batch
+    /// alone.
+    ///
+    /// # Errors
+    /// The inputs are not `batch` images of numbers, or the plan does not take so many.
+    pub fn new(plan: CheckedPlan, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
+        let model = Arc::new(ClientModel::new(plan)?);
+        Self::with_prepared(model, inputs, batch, &Connection::default(), None)
+    }
+
+    /// One of several batches of a connection, one after the other. Uses up what was `prepared` for
+    /// this plan and this many images. The server must use up its half of that.
+    ///
+    /// # Errors
+    /// As [`ClientRun::new`], or it was prepared for another batch.
+    pub fn with_prepared(
+        model: Arc<ClientModel>,
+        inputs: &[f32],
+        batch: usize,
+        connection: &Connection,
+        prepared: Option<ClientPrepared>,
+    ) -> Result<Self, EngineError> {
+        ClientInputs::new(model, inputs, batch)?.run(connection, prepared)
+    }
+
+    /// Input values outside the range of the samples, which were brought to its border.
+    pub fn clamped_inputs(&self) -> usize {
+        self.clamped
+    }
+
+    /// Activations so far that were beyond the range of the samples, and were brought to its
+    /// border. A few are harmless. Many mean that the samples do not represent these inputs.
+    pub fn clamped_activations(&self) -> u64 {
+        self.run.saturated.load(Ordering::Relaxed)
+    }
+
+    /// The result as integers at the scale of the plan's result, `[image][element]`.
+    ///
+    /// # Errors
+    /// The batch is not over.
+    pub fn finish_integers(mut self) -> Result<Vec<i32>, EngineError> {
+        if self.run.want() != Want::Done {
+            return Err(EngineError::OutOfTurn {
+                state: "is not over",
+            });
+        }
+        match self.run.result() {
+            Some(Share::Words(words)) => Ok(words.to_images().to_vec()),
+            _ => Err(EngineError::OutOfTurn {
+                state: "has no result",
+            }),
+        }
+    }
+
+    /// The result as users read it, after softmax and the like, `[image][element]`.
+    ///
+    /// # Errors
+    /// The batch is not over.
+    pub fn finish(self) -> Result<Vec<f32>, EngineError> {
+        let (plan, batch) = (self.run.plan.clone(), self.run.batch);
+        let integers = self.finish_integers()?;
+        Ok(oracle::finish(
+            &plan.finish,
+            plan.result(),
+            &integers,
+            batch,
+        ))
+    }
+}
+
+/// The model owner's half of one batch.
+pub struct ServerRun(Run);
+
+impl ServerRun {
+    /// Makes ready to receive `batch` images, for a connection of this batch alone.
+    ///
+    /// # Errors
+    /// The plan does not take so many.
+    pub fn new(model: &ServerModel, batch: usize) -> Result<Self, EngineError> {
+        Self::with_prepared(model, batch, &Connection::default(), None)
+    }
+
+    /// One of several batches of a connection, which uses up what was `prepared`; see
+    /// [`ClientRun::with_prepared`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_prepared(
+        model: &ServerModel,
+        batch: usize,
+        connection: &Connection,
+        prepared: Option<ServerPrepared>,
+    ) -> Result<Self, EngineError> {
+        let prepared = Half::for_batch(prepared.map(|half| half.0), model.plan(), batch)?;
+        let task = model.task(connection, batch);
+        Ok(Self(Run::new(&task, Phase::Online(Share::Zero, prepared))?))
+    }
+}
+
+delegate_machine!(ClientRun, run);
+delegate_machine!(ServerRun, 0);
