@@ -1,5 +1,6 @@
 //! The client: connects, checks, predicts.
 
+mod background;
 mod handshake;
 mod prediction;
 mod rest;
@@ -121,11 +122,6 @@ impl Client {
     /// Most images in one batch, by plan and server.
     pub fn max_batch(&self) -> usize {
         self.max_batch
-    }
-
-    /// The server's store of prepared batches.
-    pub(crate) fn server(&self) -> Owner {
-        self.server
     }
 
     /// Images the server still grants this client, where it limits them.
@@ -312,14 +308,14 @@ impl Client {
     }
 
     /// Prepares one batch and keeps this party's half.
-    pub(crate) fn prepare_batch(
+    fn prepare_batch(
         &mut self,
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
         let mut machine = ClientPreparation::new(&self.model, batch, &self.connection)?;
         let needed = self.check_memory(batch)?;
-        let name = Name::random()?;
+        let name = Name::random().map_err(StoreError::from)?;
         self.store.check(&name, needed)?;
         self.guarded(|client| {
             let images = client.images(batch)?;
@@ -362,51 +358,6 @@ impl Client {
         Ok(self.store.missing(&self.server, &batches)?.is_none())
     }
 
-    /// Keeps `batches` batches prepared from now on, on a second connection and in the background,
-    /// as many as the server keeps for a client at most: of the sizes that a prediction of `images`
-    /// images has; where that is not said, of the last prediction's. 0: no more.
-    ///
-    /// Both connections compute at the same time, and share the cores there are.
-    ///
-    /// # Errors
-    /// When nothing can be prepared at this trust level, or the client was not connected by its
-    /// address.
-    pub fn keep_prepared(
-        &mut self,
-        batches: usize,
-        images: Option<usize>,
-    ) -> Result<(), SessionError> {
-        self.refill = None;
-        if batches == 0 {
-            return Ok(());
-        }
-        // The engine says what can be prepared.
-        ClientPreparation::new(&self.model, 1, &self.connection)?;
-        let most = self.prepared_batches;
-        if most == 0 {
-            let found = batches;
-            return Err(SessionError::Prepared { found, most });
-        }
-        let (address, options) = self.again.clone().ok_or(SessionError::NoAddress)?;
-        let options = ConnectOptions {
-            plan: Some(self.plan().clone()),
-            expected_plan_hash: Some(self.plan_hash),
-            ..options
-        };
-        let refill = Refill::start(address, options, self.store.clone(), self.server)?;
-        self.refill = Some(refill);
-        self.kept = batches.min(most);
-        if let Some(images) = images {
-            self.want_prepared(images)?;
-        }
-        Ok(())
-    }
-
-    /// What keeps batches prepared, where something does.
-    pub fn refill(&self) -> Option<&Refill> {
-        self.refill.as_ref()
-    }
-
     /// The newest prepared batch of the store for so many images; how many were damaged.
     fn take_prepared(
         &self,
@@ -431,15 +382,6 @@ impl Client {
     fn keep_values(&mut self) -> Result<(), StoreError> {
         for (value, file) in self.model.persistent().iter().zip(&mut self.kept_files) {
             file.keep(value.as_ref(), &self.connection)?;
-        }
-        Ok(())
-    }
-
-    /// Has batches prepared of the sizes that a prediction of `images` images has.
-    fn want_prepared(&self, images: usize) -> Result<(), SessionError> {
-        if let Some(refill) = &self.refill {
-            let sizes = self.batches(images)?;
-            refill.want(sizes.into_iter().cycle().take(self.kept).collect());
         }
         Ok(())
     }
@@ -561,13 +503,8 @@ fn unless_cancelled(cancel: &AtomicBool, error: SessionError) -> SessionError {
     }
 }
 
-/// Ends a failed session. The server learns the category of the error and no more: the rest may
-/// depend on decrypted values.
+/// Ends a failed session.
 fn part(link: &mut Link, error: &SessionError) {
-    let code = error.code();
-    let message = ErrorMessage {
-        code,
-        text: code.words().to_owned(),
-    };
+    let message = ErrorMessage::of_client(error);
     link.close(error.is_worth_telling().then_some(&message));
 }

@@ -445,6 +445,19 @@ impl SessionError {
     }
 }
 
+/// A first frame that is none means that the peer speaks another protocol.
+pub(crate) fn foreign_peer(error: SessionError) -> SessionError {
+    match error {
+        SessionError::Frame(
+            FrameError::UnknownKind { .. }
+            | FrameError::Unexpected { .. }
+            | FrameError::TooLong { .. }
+            | FrameError::Truncated { .. },
+        ) => SessionError::NotPronghorn,
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -104,6 +104,7 @@ pub mod frame;
 mod in_process;
 mod limits;
 mod link;
+mod lock;
 pub mod message;
 mod quota;
 mod reason;

@@ -156,6 +156,24 @@ pub fn decode<M: DeserializeOwned>(kind: Kind, payload: &[u8]) -> Result<M, Sess
 }
 
 impl ErrorMessage {
+    /// A server's last words, without its own affairs.
+    pub(crate) fn of_server(error: &SessionError) -> Self {
+        Self {
+            code: error.code(),
+            text: error.told_to_client(),
+        }
+    }
+
+    /// A client's last words: the category of the error and no more. The rest may depend on
+    /// decrypted values.
+    pub(crate) fn of_client(error: &SessionError) -> Self {
+        let code = error.code();
+        Self {
+            code,
+            text: code.words().to_owned(),
+        }
+    }
+
     /// Payload bytes; a text that is too long is cut.
     pub fn encode(&self) -> Vec<u8> {
         let mut payload = self.code.to_wire().to_le_bytes().to_vec();

@@ -4,22 +4,16 @@ use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use crate::error::SessionError;
+use crate::{error::SessionError, lock::lock};
 
 /// Addresses whose images are counted; further ones are refused.
 const MAX_ADDRESSES: usize = 1 << 16;
-
-/// Locks; what these mutexes guard is consistent after every statement, a panic elsewhere does not
-/// spoil it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// An amount that sessions take from and give back to.
 pub(crate) struct Pool {

@@ -11,17 +11,28 @@ use std::{
 };
 
 use pronghorn_engine::ClientPrepared;
-use pronghorn_plan::cost;
 
 use crate::{
-    client::{Client, ConnectOptions},
     error::SessionError,
-    quota::lock,
+    lock::lock,
     store::{Owner, Store, StoreError},
 };
 
-/// How long it waits for a connection: whoever ends it may have to wait as long.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A connection over which batches are prepared.
+pub(crate) trait Preparer {
+    /// Bytes that this party's half of a batch of so many images takes.
+    fn half_bytes(&self, batch: usize) -> u64;
+
+    /// Prepares a batch. This party's half of it goes to the store.
+    ///
+    /// # Errors
+    /// The session fails, or the store refuses.
+    fn prepare(&mut self, batch: usize) -> Result<(), SessionError>;
+}
+
+/// Opens such a connection. The flag, once it is set, ends its work.
+pub(crate) type Connect =
+    Box<dyn Fn(Arc<AtomicBool>) -> Result<Box<dyn Preparer>, SessionError> + Send + Sync>;
 
 /// A thread that keeps batches prepared. Ends with its client, within a fraction of a second or
 /// when the computing of one message is over.
@@ -31,8 +42,7 @@ pub struct Refill {
 }
 
 struct Shared {
-    address: String,
-    options: ConnectOptions,
+    connect: Connect,
     store: Arc<Store<ClientPrepared>>,
     server: Owner,
     cancel: Arc<AtomicBool>,
@@ -53,22 +63,15 @@ struct State {
 
 impl Refill {
     pub(crate) fn start(
-        address: String,
-        options: ConnectOptions,
+        connect: Connect,
         store: Arc<Store<ClientPrepared>>,
         server: Owner,
     ) -> Result<Self, SessionError> {
-        let cancel = Arc::<AtomicBool>::default();
         let shared = Arc::new(Shared {
-            address,
-            options: ConnectOptions {
-                connect_timeout: options.connect_timeout.min(CONNECT_TIMEOUT),
-                cancel: cancel.clone(),
-                ..options
-            },
+            connect,
             store,
             server,
-            cancel,
+            cancel: Arc::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -184,17 +187,12 @@ impl Shared {
         let Some(first) = self.missing()? else {
             return Ok(());
         };
-        let (options, store) = (self.options.clone(), self.store.clone());
-        let mut client = Client::connect_sharing(&self.address, options, Some(store))?;
-        if client.server() != self.server {
-            return Err(SessionError::AnotherServer);
-        }
+        let mut connection = (self.connect)(self.cancel.clone())?;
         let mut next = Some(first);
         while let Some(batch) = next {
             // What is there must not make room, or this would never end.
-            let needed = cost::prepared(client.plan(), batch).memory.client;
-            self.store.check_room(needed)?;
-            client.prepare_batch(batch, &mut |_| {})?;
+            self.store.check_room(connection.half_bytes(batch))?;
+            connection.prepare(batch)?;
             next = self.missing()?;
         }
         Ok(())

@@ -27,10 +27,10 @@ use pronghorn_ring::random::Seed;
 use self::admission::{Addresses, Partings};
 use crate::{
     error::SessionError,
-    frame::FrameError,
     limits::{Limits, within_limits},
     link::Link,
-    quota::{ImageQuota, Memory, Pool, lock},
+    lock::lock,
+    quota::{ImageQuota, Memory, Pool},
     store::{
         Bounds, Store,
         file::Party,
@@ -362,19 +362,6 @@ fn bounds(limits: &Limits) -> Bounds {
 /// server.
 fn contained(body: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(body));
-}
-
-/// A first frame that is none means that the peer speaks another protocol.
-pub(crate) fn foreign_peer(error: SessionError) -> SessionError {
-    match error {
-        SessionError::Frame(
-            FrameError::UnknownKind { .. }
-            | FrameError::Unexpected { .. }
-            | FrameError::TooLong { .. }
-            | FrameError::Truncated { .. },
-        ) => SessionError::NotPronghorn,
-        other => other,
-    }
 }
 
 fn listen(address: &str) -> Result<(TcpListener, SocketAddr), SessionError> {

@@ -31,100 +31,33 @@ mod directory;
 mod disk;
 mod error;
 pub mod file;
+mod half;
 mod index;
 pub(crate) mod kept;
+mod name;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::HashSet,
-    fmt, io,
+    io,
     path::Path,
     sync::Mutex,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use pronghorn_engine::{ClientPrepared, EngineError, ServerPrepared};
-use pronghorn_ring::random::Seed;
-use serde::{Deserialize, Serialize};
-
-pub use self::error::StoreError;
 use self::{
     directory::{CLAIMED, Directory, LOCK, READY, file_of, id, name_of, sweep},
     disk::{Disk, Real},
     file::{Expected, FileError, HEADER_BYTES, Header, Party},
     index::{Entry, Index, Kept},
 };
-use crate::{quota::lock, text::hex};
-
-/// What both parties call a preparation: random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Name(pub [u8; 16]);
-
-impl Name {
-    /// A fresh one.
-    pub(crate) fn random() -> Result<Self, StoreError> {
-        let seed = Seed::from_os().map_err(EngineError::from)?;
-        let (name, _) = seed
-            .as_bytes()
-            .split_first_chunk()
-            .expect("a seed has more bytes");
-        Ok(Self(*name))
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
-    }
-}
-
-/// Whom a store counts a preparation for.
-pub type Owner = [u8; 16];
-
-/// One party's half of a prepared batch.
-pub trait Half: Sized + Send {
-    /// Whose.
-    const PARTY: Party;
-
-    /// Images.
-    fn batch(&self) -> usize;
-
-    /// The set-up of OTs it was made with.
-    fn setup(&self) -> [u8; 32];
-
-    /// Hands its bytes to `sink`.
-    ///
-    /// # Errors
-    /// The sink's.
-    fn write(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
-}
-
-/// Reads a half's bytes: of a batch of so many images, made with this set-up.
-pub type Read<'a, H> = &'a dyn Fn(usize, [u8; 32], &[u8]) -> Result<H, EngineError>;
-
-macro_rules! half {
-    ($prepared:ty, $party:expr) => {
-        impl Half for $prepared {
-            const PARTY: Party = $party;
-
-            fn batch(&self) -> usize {
-                self.batch()
-            }
-
-            fn setup(&self) -> [u8; 32] {
-                self.setup()
-            }
-
-            fn write(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-                self.write(sink)
-            }
-        }
-    };
-}
-
-half!(ClientPrepared, Party::Client);
-half!(ServerPrepared, Party::Server);
+pub use self::{
+    error::StoreError,
+    half::{Half, Read},
+    name::{Name, Owner},
+};
+use crate::{lock::lock, text::hex};
 
 /// How much a store keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

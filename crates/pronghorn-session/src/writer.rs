@@ -17,8 +17,8 @@ use std::{
 use crate::{
     error::SessionError,
     frame::{self, FrameError, Kind},
+    lock::lock,
     message::ErrorMessage,
-    quota::lock,
     store::file::Party,
     transcript::{Digest, Way},
     transport::{BUFFER, Ends, Timed, Timeouts, Transport, with_length},

@@ -13,11 +13,10 @@ use pronghorn_plan::{CheckedPlan, Plan, TrustLevel, cost, plan::MAX_BYTES, trust
 
 use super::{Client, ConnectOptions, part, unless_cancelled};
 use crate::{
-    error::SessionError,
+    error::{SessionError, foreign_peer},
     frame::{Kind, MAX_HANDSHAKE},
     link::Link,
     message::{ClientHello, Hello, ServerHello},
-    server::foreign_peer,
     store::{Bounds, Store, file::Party, kept::KeptFile},
     transport::{Ends, Timeouts, Transport},
 };

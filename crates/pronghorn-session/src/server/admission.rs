@@ -12,11 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::session::last_words;
 use crate::{
     error::SessionError,
     frame::{self, Kind},
-    quota::{lock, network},
+    lock::lock,
+    message::ErrorMessage,
+    quota::network,
 };
 
 /// Refused connections that are kept open until their clients have read why; beyond these the
@@ -78,10 +79,14 @@ impl Partings {
     /// room for the reason.
     pub(super) fn refuse(&self, mut stream: TcpStream, error: &SessionError) {
         let mut words = Vec::new();
-        let told = frame::write_frame(&mut words, Kind::Error, &last_words(error).encode())
-            .and_then(|()| Ok(stream.set_nonblocking(true)?))
-            .and_then(|()| Ok(stream.write_all(&words)?))
-            .and_then(|()| Ok(stream.shutdown(Shutdown::Write)?));
+        let told = frame::write_frame(
+            &mut words,
+            Kind::Error,
+            &ErrorMessage::of_server(error).encode(),
+        )
+        .and_then(|()| Ok(stream.set_nonblocking(true)?))
+        .and_then(|()| Ok(stream.write_all(&words)?))
+        .and_then(|()| Ok(stream.shutdown(Shutdown::Write)?));
         // Who has gone already need not be told.
         if told.is_ok() {
             let mut parting = lock(&self.0);

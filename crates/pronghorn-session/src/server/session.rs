@@ -10,15 +10,16 @@ use std::{
 use pronghorn_engine::{Connection as Keys, ServerPrepared};
 use pronghorn_plan::cost;
 
-use super::{Server, foreign_peer};
+use super::Server;
 use crate::{
     drive::drive,
-    error::{ErrorCode, SessionError},
+    error::{ErrorCode, SessionError, foreign_peer},
     frame::{FrameError, Kind, MAX_HANDSHAKE},
     limits::memory_to_use,
     link::Link,
+    lock::lock,
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
-    quota::{Share, Taken, lock, network},
+    quota::{Share, Taken, network},
     store::{Name, Owner},
     text::counted,
     transport::Transport,
@@ -75,7 +76,7 @@ impl Server {
             .as_ref()
             .err()
             .filter(|error| error.is_worth_telling())
-            .map(last_words);
+            .map(ErrorMessage::of_server);
         link.close(told.as_ref());
         let ending = match outcome {
             Ok(()) => String::new(),
@@ -351,12 +352,5 @@ impl<'a> Registration<'a> {
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
         lock(&self.server.sessions).remove(&self.id);
-    }
-}
-
-pub(super) fn last_words(error: &SessionError) -> ErrorMessage {
-    ErrorMessage {
-        code: error.code(),
-        text: error.told_to_client(),
     }
 }

@@ -6,10 +6,12 @@ use std::{
 };
 
 use super::{
-    Half, Name, Owner, StoreError,
     disk::{Disk, Held},
+    error::StoreError,
     file::{Check, Header},
+    half::Half,
     index::Index,
+    name::{Name, Owner},
 };
 
 /// A directory that this process and others use.

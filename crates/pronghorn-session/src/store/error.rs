@@ -5,7 +5,7 @@ use std::io;
 use pronghorn_engine::EngineError;
 use thiserror::Error;
 
-use super::{Name, file::FileError};
+use super::{file::FileError, name::Name};
 
 /// Why a store cannot keep or hand out.
 #[derive(Debug, Error)]

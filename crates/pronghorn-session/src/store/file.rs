@@ -21,7 +21,7 @@
 
 use thiserror::Error;
 
-use super::{Name, Owner};
+use super::name::{Name, Owner};
 
 const MAGIC: [u8; 8] = *b"PRONGPRE";
 const VERSION: u16 = 1;

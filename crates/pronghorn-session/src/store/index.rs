@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{Name, Owner, file::Header};
+use super::{
+    file::Header,
+    name::{Name, Owner},
+};
 
 /// What a store knows of what it has.
 pub(super) struct Index<H> {

@@ -12,6 +12,7 @@ use std::{
     thread,
 };
 
+use pronghorn_engine::EngineError;
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
