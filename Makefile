@@ -49,8 +49,8 @@ lint: setup
 	! cargo tree --package pronghorn-python --edges normal,build,features | grep -e test-seed -e toy-protocols
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(FUZZ_CHECK)
-	$(BIN)/ruff format --check benchmarks/python python tests
-	$(BIN)/ruff check benchmarks/python python tests
+	$(BIN)/ruff format --check benchmarks/python python scripts tests
+	$(BIN)/ruff check benchmarks/python python scripts tests
 	$(BIN)/mypy
 
 # The fuzz targets by the stable compiler, beside what is built. Nothing is linked, so the library of libFuzzer, which

@@ -12,7 +12,7 @@ use crate::{
     store::{Owner, Store},
 };
 
-/// How long it waits for a connection: whoever ends it may have to wait as long.
+/// Most time to wait for the second connection: who ends the refill may have to wait as long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Client {
