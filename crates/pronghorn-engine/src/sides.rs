@@ -27,6 +27,7 @@ fn of(kind: &StepKind) -> &dyn Compile {
         StepKind::Square => &Square,
         StepKind::Open => &Open,
         StepKind::Encrypted(encrypted) => encrypted,
+        StepKind::ClearCoefficient(clear) => clear,
         #[cfg(feature = "toy-protocols")]
         StepKind::Toy(toy) => crate::toy::of(toy),
     }

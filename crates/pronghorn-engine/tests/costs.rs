@@ -5,8 +5,8 @@ mod common;
 use common::{
     network,
     networks::{
-        self, Middle, aided, around, deep, dense, has_words, options, plan, pooled_input, shared,
-        wide,
+        self, Middle, aided, aided_coefficient, around, deep, dense, has_words, options, plan,
+        pooled_input, shared, wide,
     },
     transcript::{
         self,
@@ -125,6 +125,13 @@ fn client_aided_steps_send_what_they_cost() {
         let records = transcript::record("aided", &built, &[Batch(IMAGES)]);
         follow("aided", &built.plan, &records[0].messages, false);
     }
+}
+
+#[test]
+fn client_aided_steps_on_coefficients_send_what_they_cost() {
+    let built = aided_coefficient(1, None);
+    let records = transcript::record("aided", &built, &[Batch(IMAGES), Batch(IMAGES)]);
+    follow("aided", &built.plan, &records[1].messages, false);
 }
 
 /// With the first batch of a connection come a set-up, and what is published or sent once.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{
     check, exchange, network,
-    networks::{Middle, around, options, plan},
+    networks::{self, Middle, aided_coefficient, around, options, plan},
     numbers, tensors,
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
@@ -42,6 +42,18 @@ fn equals_the_oracle_in_32_bit_words() {
     // One image, part of a block, a whole block, several blocks and a part.
     for batch in [1, 3, 100, 2048, 5000] {
         check(&built, &numbers(162 * batch, batch as u64), batch);
+    }
+}
+
+/// Few bits and many, so that words have 32 bits and 64.
+#[test]
+fn equals_the_oracle_in_the_coefficient_engine() {
+    for (bits, word) in [(Some((3, 3)), WordSize::U32), (None, WordSize::U64)] {
+        let built = aided_coefficient(1, bits);
+        assert!(networks::has_words(&built, word), "{bits:?}");
+        for batch in [1, 3] {
+            check(&built, &numbers(162 * batch, batch as u64), batch);
+        }
     }
 }
 

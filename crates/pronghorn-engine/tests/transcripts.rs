@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use common::{
     network,
     networks::{
-        Middle, aided, around, deep, dense, has_words, options, parts, plan, pooled_input, shared,
-        wide,
+        Middle, aided, aided_coefficient, around, deep, dense, has_words, options, parts, plan,
+        pooled_input, shared, wide,
     },
     transcript::{
         self,
@@ -52,6 +52,7 @@ cases! {
     two_party_coefficient: shared(&network(1), Engine::Coefficient, None), TWO_PARTY;
     two_party_slot: shared(&network(1), Engine::Slot, None), TWO_PARTY;
     client_aided: aided(1, None), &[Batch(2), Batch(2), Batch(5)];
+    client_aided_coefficient: aided_coefficient(1, None), &[Batch(2), Batch(1), Reconnect, Batch(1)];
 
     // Words of 64 bits.
     two_party_batch_u64: wide(Engine::Batch), AHEAD;

@@ -4,8 +4,8 @@ mod common;
 
 use common::{
     networks::{
-        Middle, aided, around, deep, dense, has_words, network, options, parts, plan as planned,
-        shared,
+        Middle, aided, aided_coefficient, around, deep, dense, has_words, network, options, parts,
+        plan as planned, shared,
     },
     refusal,
 };
@@ -20,7 +20,7 @@ use pronghorn_plan::{
 fn engines(plan: &CheckedPlan) -> Vec<Engine> {
     let engine = |kind: &StepKind| match kind {
         StepKind::ClearLinear(_) | StepKind::SharedLinear(_) => Some(Engine::Batch),
-        StepKind::CoefficientLinear(_) => Some(Engine::Coefficient),
+        StepKind::CoefficientLinear(_) | StepKind::ClearCoefficient(_) => Some(Engine::Coefficient),
         StepKind::SlotLinear(_) => Some(Engine::Slot),
         _ => None,
     };
@@ -68,6 +68,7 @@ fn plans_are_equal_after_a_round_trip() {
         shares(Engine::Coefficient),
         shares(Engine::Slot),
         aided(1, None),
+        aided_coefficient(1, None),
         planned(&deep(2), options(TrustLevel::Encrypted)),
     ];
     for Built { plan, .. } in &plans {
@@ -103,6 +104,39 @@ fn the_engine_that_is_asked_for_is_taken() {
         assert_eq!(engines(&plan), [engine; 4]);
     }
     assert_eq!(engines(&aided(1, None).plan), [Engine::Batch; 4]);
+    let coefficient = aided_coefficient(1, None).plan;
+    assert_eq!(engines(&coefficient), [Engine::Coefficient; 4]);
+}
+
+/// Under `client-aided` a network runs in the batch engine, if an image fits in memory there.
+#[test]
+fn images_that_do_not_fit_in_the_batch_engine_take_the_other() {
+    let with = |memory, objective| {
+        let options = BuildOptions {
+            memory,
+            objective,
+            ..options(TrustLevel::ClientAided)
+        };
+        engines(&planned(&network(1), options).plan)
+    };
+    let (much, little) = (1 << 30, 2 << 20);
+    assert_eq!(with(much, None), [Engine::Batch; 4]);
+    assert_eq!(with(little, None), [Engine::Coefficient; 4]);
+    assert_eq!(
+        with(much, Some(Objective::Latency)),
+        [Engine::Coefficient; 4]
+    );
+    assert_eq!(with(much, Some(Objective::Throughput)), [Engine::Batch; 4]);
+}
+
+#[test]
+fn slots_are_not_for_values_in_the_clear() {
+    let options = BuildOptions {
+        engine: Some(Engine::Slot),
+        ..options(TrustLevel::ClientAided)
+    };
+    let refused = build(&network(1), &options).err();
+    assert!(matches!(refused, Some(BuildError::NoEngine { .. })));
 }
 
 /// Without an engine, no engine does better by the objective; and other engines cost more than
@@ -118,7 +152,7 @@ fn the_engine_suits_the_objective() {
         let best = planned(
             &graph,
             BuildOptions {
-                objective,
+                objective: Some(objective),
                 ..options(TrustLevel::TwoParty)
             },
         );
@@ -136,7 +170,7 @@ fn the_engine_suits_the_objective() {
     let fast = planned(
         &graph,
         BuildOptions {
-            objective: Objective::Throughput,
+            objective: Some(Objective::Throughput),
             ..options(TrustLevel::TwoParty)
         },
     );

@@ -8,7 +8,8 @@ mod common;
 use std::{env, fs, path::PathBuf};
 
 use common::networks::{
-    Middle, aided, around, deep, dense, network, options, plan as planned, shared,
+    Middle, aided, aided_coefficient, around, deep, dense, network, options, plan as planned,
+    shared,
 };
 use pronghorn_plan::{Built, CheckedPlan, Engine, Plan, TrustLevel, cost, summary::Summary};
 
@@ -49,6 +50,11 @@ fn compare_text(name: &str, text: &str) {
 #[test]
 fn client_aided() {
     compare("client_aided", &aided(1, None));
+}
+
+#[test]
+fn client_aided_coefficient() {
+    compare("client_aided_coefficient", &aided_coefficient(1, None));
 }
 
 #[test]

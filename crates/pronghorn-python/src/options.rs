@@ -18,7 +18,7 @@ pub struct PlanOptions<'py> {
     error: Option<f64>,
     without: Vec<String>,
     engine: Option<String>,
-    objective: String,
+    objective: Option<String>,
 }
 
 impl PlanOptions<'_> {
@@ -45,7 +45,10 @@ impl PlanOptions<'_> {
                 .engine
                 .map(|name| named("engine", &ENGINES, &name))
                 .transpose()?,
-            objective: named("objective", &OBJECTIVES, &self.objective)?,
+            objective: self
+                .objective
+                .map(|name| named("objective", &OBJECTIVES, &name))
+                .transpose()?,
         })
     }
 }
@@ -70,7 +73,7 @@ const PASSES: [Choice<Switch>; 2] = [
     ),
 ];
 
-/// The engines of linear steps on shares that can be named.
+/// The engines of linear steps that can be named.
 const ENGINES: [Choice<Engine>; 3] = [
     (
         "coefficient",

@@ -175,13 +175,14 @@ class Model(Shaped):
         Args:
             trust: the trust level; `two-party` by default.
             objective: the quantity that decides where there is a choice: `latency` (seconds of one
-                image, the default), `traffic` (bytes of one image) or `throughput` (images a second
-                of full batches).
+                image), `traffic` (bytes of one image) or `throughput` (images a second of full
+                batches). Under `two-party` the default is `latency`. Under `client-aided` it is
+                `throughput`, or `latency` for networks of which a batch does not fit in memory.
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, to measure their use:
                 `lazy-rescaling`, `lazy-relinearisation`.
-            engine: the engine of linear layers on shares: `coefficient`, `slot` or `batch`; chosen
-                by `objective` by default.
+            engine: the engine of linear layers: `coefficient`, `batch`, or under `two-party` `slot`;
+                chosen by `objective` by default.
 
         Raises:
             TrustLevelRequired: there is no such trust level; the error lists all and what each
@@ -235,7 +236,7 @@ class Model(Shaped):
                 `values`.
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, as in `plan`.
-            engine: the engine of linear layers on shares, as in `plan`.
+            engine: the engine of linear layers, as in `plan`.
             objective: the quantity that the plan is chosen by, as in `plan`.
             secure: whether to run the protocol. Without it the oracle is scored alone, in a part of
                 the time: a secure run gives the same.

@@ -19,8 +19,8 @@ OBJECTIVES = tuple(name for name, _ in _native.objectives())
 
 PASSES_OF = "encrypted"
 """The trust level whose plans have passes that can be left out."""
-ENGINES_OF = "two-party"
-"""The trust level whose linear steps run in engines that can be chosen."""
+ENGINES_OF = ("two-party", "client-aided")
+"""The trust levels whose linear steps run in engines that can be chosen."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class PlanOptions:
     without: tuple[str, ...] = ()
     """Passes over an encrypted network to leave out."""
     engine: str | None = None
-    """The engine of linear layers on shares; None for the planner's choice."""
-    objective: str = "latency"
-    """What the plan is chosen for, where there is a choice."""
+    """The engine of linear layers; None for the planner's choice."""
+    objective: str | None = None
+    """What the plan is chosen for, where there is a choice; None for the level's default."""
 
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
@@ -66,7 +66,7 @@ class PlanOptions:
             "error": None if self.error is None else _check.number("error", self.error, 1e-4, 2.0),
             "without": _passes(self.without),
             "engine": None if self.engine is None else _check.one_of("engine", self.engine, ENGINES),
-            "objective": _check.one_of("objective", self.objective, OBJECTIVES),
+            "objective": None if self.objective is None else _check.one_of("objective", self.objective, OBJECTIVES),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -83,18 +83,20 @@ class PlanOptions:
         """Refuses options that have no meaning at the trust level."""
         if self.without and self.trust != PASSES_OF:
             raise self._useless("without", "passes can be left out", PASSES_OF)
-        if self.engine is not None and self.trust != ENGINES_OF:
-            raise self._useless("engine", "engines can be chosen", ENGINES_OF)
-        if self.objective != "latency" and self.trust != ENGINES_OF:
-            raise self._useless("objective", "plans can be chosen", ENGINES_OF)
+        if self.engine is not None and self.trust not in ENGINES_OF:
+            raise self._useless("engine", "engines can be chosen", *ENGINES_OF)
+        if self.engine == "slot" and self.trust == "client-aided":
+            raise self._useless("engine", "slots are in use", "two-party")
+        if self.objective is not None and self.trust not in ENGINES_OF:
+            raise self._useless("objective", "plans can be chosen", *ENGINES_OF)
         if self.input_bits is not None and self.trust == "encrypted":
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "
                 "and set --weight-bits (weight_bits=) for the precision"
             )
 
-    def _useless(self, name: str, what: str, level: str) -> InputError:
-        return InputError(f"{what} at trust level {level} only, not at {self.trust}: leave --{name} ({name}=) out")
+    def _useless(self, name: str, what: str, *levels: str) -> InputError:
+        return InputError(f"{what} at trust level {' and '.join(levels)} only, not at {self.trust}: leave --{name} ({name}=) out")
 
 
 def _bounds(input_range: Any) -> tuple[float, float]:

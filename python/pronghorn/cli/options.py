@@ -164,17 +164,18 @@ class ModelOptions:
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help=f"Engine of linear layers under {ENGINES_OF} (default: chosen by cost): "
+            help=f"Engine of linear layers under {' and '.join(ENGINES_OF)} (default: chosen by cost): "
             + _choices(_native.engines()),
         ),
     ] = None
     objective: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="GOAL",
-            help=f"Quantity to choose the plan by under {ENGINES_OF}: {_choices(_native.objectives())}",
+            help="Quantity to choose the plan by (default: latency; client-aided: throughput, if a batch fits in "
+            f"memory): {_choices(_native.objectives())}",
         ),
-    ] = "latency"
+    ] = None
 
     def of_plan(self, preparation: Preparation) -> PlanOptions:
         """The options as the planner takes them, without samples: for inputs in the range given, or

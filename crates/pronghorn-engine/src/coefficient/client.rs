@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use pronghorn_he::{RlweRing, SecretKey, rlwe, rlwe::Scratch, shares::ShareEncoding};
+use pronghorn_he::{
+    RlweRing, SecretKey, rlwe,
+    rlwe::{OutOfRange, Scratch},
+    shares::ShareEncoding,
+};
+use pronghorn_plan::ShareBits;
 use pronghorn_ring::{
     Word,
     random::{Prg, Seed},
@@ -10,13 +15,16 @@ use pronghorn_ring::{
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Polynomial, Shape, publication};
+use super::{Answer, Polynomial, Shape, publication};
 use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
     share::{Batch, Share},
 };
+
+/// Words that a thread rounds at once.
+const ROUNDED_AT_ONCE: usize = 1 << 14;
 
 /// Sends the encrypted share, receives hidden sums, and has its share of them.
 pub struct CoefficientClient<W: Word> {
@@ -176,6 +184,34 @@ impl<W: Word> CoefficientClient<W> {
     }
 }
 
+impl<W: Word> CoefficientClient<W> {
+    /// The values, from shares that are whole values with their guard bits and an error.
+    fn round(&mut self) -> Result<(), EngineError> {
+        let Answer::Value { low, high } = self.shape.answer else {
+            return Ok(());
+        };
+        let ShareBits {
+            value_bits,
+            guard_bits,
+        } = self.shape.linear.shares;
+        let (half, above) = (1 << guard_bits >> 1, i32::BITS - value_bits - guard_bits);
+        let rows = self.output.words_mut().par_chunks_mut(ROUNDED_AT_ONCE);
+        let is_within = rows.map(|words| {
+            words.iter_mut().fold(true, |within, word| {
+                *word = word.wrapping_add(half) << above >> (above + guard_bits);
+                within & (low <= *word) & (*word <= high)
+            })
+        });
+        match is_within.reduce(|| true, |a, b| a & b) {
+            true => Ok(()),
+            false => Err(EngineError::Decryption {
+                step: self.shape.step.clone(),
+                source: OutOfRange,
+            }),
+        }
+    }
+}
+
 impl<W: Word> Protocol for CoefficientClient<W> {
     const PARTY: Party = Party::Client;
 
@@ -195,6 +231,7 @@ impl<W: Word> Protocol for CoefficientClient<W> {
         answer.unpack(&self.shape.step, turn, message, &mut self.words)?;
         if turn.last {
             self.decrypt();
+            self.round()?;
         }
         Ok(())
     }

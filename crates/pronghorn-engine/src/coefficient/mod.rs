@@ -57,6 +57,20 @@ use crate::{
 const REQUEST: &str = "the encrypted input";
 const ANSWER: &str = "the encrypted answer";
 
+/// What the client has of the value at the end.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    /// A share, since the server masks its answer.
+    Share,
+    /// The value itself, within a range: nothing is masked, and the server's share is zero.
+    Value {
+        /// Smallest.
+        low: i32,
+        /// Largest.
+        high: i32,
+    },
+}
+
 /// The sizes both parties' machines share.
 #[derive(Clone)]
 pub(crate) struct Shape {
@@ -64,6 +78,8 @@ pub(crate) struct Shape {
     pub step: String,
     /// Engine parameters.
     pub linear: CoefficientLinear,
+    /// What the client has of the value at the end.
+    pub answer: Answer,
     /// Where values sit.
     pub layout: Arc<Layout>,
     /// Output elements.
@@ -74,7 +90,11 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// The shape of a layer in its plan, for batches of one image.
-    pub fn new(linear: &CoefficientLinear, step: &Compiled<'_>) -> Result<Self, EngineError> {
+    pub fn new(
+        linear: &CoefficientLinear,
+        answer: Answer,
+        step: &Compiled<'_>,
+    ) -> Result<Self, EngineError> {
         let (Derived::Polynomials(layout), place) = (step.derived, &step.place) else {
             return Err(EngineError::Unsupported {
                 step: step.place.name().to_owned(),
@@ -84,6 +104,7 @@ impl Shape {
         Ok(Self {
             step: place.name().to_owned(),
             linear: linear.clone(),
+            answer,
             layout: layout.clone(),
             outputs: place.value().len(),
             batch: 1,

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    Shape,
+    Answer, Shape,
     product::Weights,
     publication::{self, Secrets, ServerPublication},
 };
@@ -111,7 +111,8 @@ pub struct CoefficientServer<W: Word> {
     layer: Arc<PreparedLayer<W>>,
     publication: ServerPublication,
     encoding: ShareEncoding,
-    hider: Hider,
+    /// None where the client is to have the value.
+    hider: Option<Hider>,
     input: Share,
     /// What came, then what is to be sent.
     words: Vec<W>,
@@ -130,11 +131,17 @@ impl<W: Word> CoefficientServer<W> {
         masks: Option<Seed>,
     ) -> Result<Exchange<Self>, EngineError> {
         let encoding = shape.encoding()?;
-        let masks = masks.map_or_else(Seed::from_os, Ok)?;
+        let (hider, outputs) = match shape.answer {
+            Answer::Share => {
+                let masks = masks.map_or_else(Seed::from_os, Ok)?;
+                (Some(Hider::new(&masks)), shape.outputs)
+            }
+            Answer::Value { .. } => (None, 0),
+        };
         let server = Self {
-            output: Batch::zeros(shape.outputs, shape.batch),
+            output: Batch::zeros(outputs, shape.batch),
             words: vec![W::default(); shape.request().parts.items],
-            hider: Hider::new(&masks),
+            hider,
             shape,
             step,
             layer,
@@ -191,19 +198,17 @@ impl<W: Word> CoefficientServer<W> {
                     });
                 }
             });
-        let (encoding, hider, dropped) = (
-            &self.encoding,
-            &self.hider,
-            self.shape.linear.rlwe.dropped_bits,
-        );
-        answers
-            .par_chunks_mut(degree)
-            .zip(self.output.words_mut().par_chunks_mut(degree))
-            .enumerate()
-            .for_each(|(row, (answers, shares))| {
-                hider.mask(ring, encoding, row as u64, answers, shares);
-                answers.iter_mut().for_each(|word| *word = *word >> dropped);
+        if let Some(hider) = &self.hider {
+            let shares = self.output.words_mut().par_chunks_mut(degree);
+            let rows = answers.par_chunks_mut(degree).zip(shares).enumerate();
+            rows.for_each(|(row, (answers, shares))| {
+                hider.mask(ring, &self.encoding, row as u64, answers, shares);
             });
+        }
+        let dropped = self.shape.linear.rlwe.dropped_bits;
+        answers
+            .par_iter_mut()
+            .for_each(|word| *word = *word >> dropped);
         self.words = answers;
     }
 
@@ -282,6 +287,9 @@ impl<W: Word> Protocol for CoefficientServer<W> {
 
 impl<W: Word> StepProtocol for CoefficientServer<W> {
     fn into_made(self) -> Result<Made, EngineError> {
-        Ok(Made::share(Share::Words(self.output)))
+        Ok(Made::share(match self.shape.answer {
+            Answer::Share => Share::Words(self.output),
+            Answer::Value { .. } => Share::Zero,
+        }))
     }
 }

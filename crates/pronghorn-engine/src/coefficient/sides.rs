@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use pronghorn_he::shares::Hider;
-use pronghorn_plan::{Weights, step::Compiled, steps::linear::coefficient::CoefficientLinear};
+use pronghorn_plan::{
+    Weights,
+    step::Compiled,
+    steps::linear::{clear_coefficient::ClearCoefficient, coefficient::CoefficientLinear},
+};
 use pronghorn_ring::Word;
 
 use super::{
-    Shape,
+    Answer, Shape,
     client::CoefficientClient,
     publication::{ClientPublication, Layers, Polynomials, ServerPublication},
     server::{CoefficientServer, PreparedLayer},
@@ -16,17 +20,14 @@ use crate::{
     batch::sides::Masks,
     connection::{Kept, Shelf},
     error::EngineError,
-    machine::{Prepared, prepared_as},
+    machine::{Made, Prepared, prepared_as},
     protocol::{At, Compile, Next, Side, first, unsupported, with_word},
     share::{Batch, Share},
 };
 
 impl Compile for CoefficientLinear {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ClientSide {
-            index: step.place.index,
-            shape: Shape::new(self, step)?,
-        }))
+        client(step, Shape::new(self, Answer::Share, step)?)
     }
 
     fn server(
@@ -35,16 +36,54 @@ impl Compile for CoefficientLinear {
         weights: &Weights,
         shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        let Weights::Layer(weights) = weights else {
-            return Err(unsupported(step.place.name(), "its weights are missing"));
-        };
-        let (index, shape) = (step.place.index, Shape::new(self, step)?);
-        Ok(with_word!(self.rlwe.word, W => {
-            let layer = Arc::new(PreparedLayer::<W>::new(weights, &shape)?);
-            shelf.at::<Layers>(0).add(index, layer.clone());
-            Box::new(ServerSide { index, shape, layer })
-        }))
+        server(step, Shape::new(self, Answer::Share, step)?, weights, shelf)
     }
+}
+
+impl Compile for ClearCoefficient {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        client(step, Shape::new(&self.layer, value(step), step)?)
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        weights: &Weights,
+        shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        let shape = Shape::new(&self.layer, value(step), step)?;
+        server(step, shape, weights, shelf)
+    }
+}
+
+fn value(step: &Compiled<'_>) -> Answer {
+    let value = step.place.value();
+    Answer::Value {
+        low: value.low,
+        high: value.high,
+    }
+}
+
+fn client(step: &Compiled<'_>, shape: Shape) -> Result<Box<dyn Side>, EngineError> {
+    let index = step.place.index;
+    Ok(Box::new(ClientSide { index, shape }))
+}
+
+fn server(
+    step: &Compiled<'_>,
+    shape: Shape,
+    weights: &Weights,
+    shelf: &Shelf,
+) -> Result<Box<dyn Side>, EngineError> {
+    let Weights::Layer(weights) = weights else {
+        return Err(unsupported(step.place.name(), "its weights are missing"));
+    };
+    let index = step.place.index;
+    Ok(with_word!(shape.linear.rlwe.word, W => {
+        let layer = Arc::new(PreparedLayer::<W>::new(weights, &shape)?);
+        shelf.at::<Layers>(0).add(index, layer.clone());
+        Box::new(ServerSide { index, shape, layer })
+    }))
 }
 
 struct ClientSide {
@@ -114,6 +153,9 @@ impl<W: Word> Side for ServerSide<W> {
     }
 
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        if let Answer::Value { .. } = self.shape.answer {
+            return Ok(Next::Made(Made::share(Share::Zero)));
+        }
         let encoding = self.shape.encoding()?;
         Masks::offline(|masks| {
             let mut share = Batch::zeros(self.shape.outputs, at.batch);

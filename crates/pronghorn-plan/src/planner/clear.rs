@@ -1,11 +1,13 @@
 //! Steps of a plan whose values the client sees (`client-aided`), from fixed-point nodes.
+//!
+//! The batch engine spreads its work over thousands of images and takes as much for one. The
+//! coefficient engine costs the same for each image.
 
-use pronghorn_graph::fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, ValueSpec};
+use pronghorn_graph::fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec};
 
 use super::{
     BuildError,
     method::{Lowered, consumers},
-    parameters,
 };
 use crate::{
     checked::printable,
@@ -13,8 +15,11 @@ use crate::{
     steps::{StepKind, activation::reveal::Reveal},
 };
 
+/// Finds the step of a linear layer.
+pub(super) type Choose = fn(&FixedNode, &Linear, &ValueSpec) -> Result<StepKind, BuildError>;
+
 /// The steps of a fixed-point graph. A chain of activations becomes one step.
-pub(super) fn lower(fixed: &FixedGraph) -> Result<Lowered, BuildError> {
+pub(super) fn lower(fixed: &FixedGraph, choose: Choose) -> Result<Lowered, BuildError> {
     let consumers = consumers(fixed);
     let (mut steps, mut weights) = (Vec::new(), Vec::new());
     let mut step_of = vec![0usize; fixed.nodes.len()];
@@ -28,7 +33,8 @@ pub(super) fn lower(fixed: &FixedGraph) -> Result<Lowered, BuildError> {
             continue;
         }
         step_of[index] = steps.len();
-        let kind = kind(node, inputs.first().map(|&input| &steps[input].value))?;
+        let input = inputs.first().map(|&input| &steps[input].value);
+        let kind = kind(node, input, choose)?;
         weights.push(match &node.op {
             FixedOp::Linear(linear) => Some(linear.clone()),
             _ => None,
@@ -57,13 +63,14 @@ fn join(step: &mut Step, op: &ActivationOp, value: &ValueSpec) -> bool {
     true
 }
 
-fn kind(node: &FixedNode, input: Option<&ValueSpec>) -> Result<StepKind, BuildError> {
+fn kind(
+    node: &FixedNode,
+    input: Option<&ValueSpec>,
+    choose: Choose,
+) -> Result<StepKind, BuildError> {
     Ok(match &node.op {
         FixedOp::Input => StepKind::Input,
-        FixedOp::Linear(linear) => {
-            let input = input.unwrap_or(&node.value);
-            StepKind::ClearLinear(parameters::clear(node, linear, input)?)
-        }
+        FixedOp::Linear(linear) => choose(node, linear, input.unwrap_or(&node.value))?,
         FixedOp::Local(op) => StepKind::Local(op.clone()),
         FixedOp::Activation(op) => StepKind::Reveal(Reveal {
             ops: vec![op.clone()],

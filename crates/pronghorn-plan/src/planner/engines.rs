@@ -21,7 +21,7 @@ pub(super) fn cheapest(
     if options.engine.is_some() {
         return plan(options.engine);
     }
-    let objective = options.objective;
+    let objective = options.objective.unwrap_or_default();
     let (mut best, mut weights) = plan(None)?;
     for &engine in alternatives(objective) {
         if engine == Engine::Slot

@@ -5,7 +5,10 @@ use pronghorn_graph::{
 };
 use thiserror::Error;
 
-use crate::{plan::PlanError, trust::TrustError};
+use crate::{
+    plan::PlanError,
+    trust::{TrustError, TrustLevel},
+};
 
 /// Why there is no plan.
 #[derive(Debug, Error)]
@@ -33,6 +36,14 @@ pub enum BuildError {
         expected: usize,
         /// Shape of one input.
         shape: Vec<usize>,
+    },
+    /// The engine is of other trust levels.
+    #[error(
+        "no linear layer runs on slots at trust level {trust}: choose engine batch or coefficient"
+    )]
+    NoEngine {
+        /// The trust level.
+        trust: TrustLevel,
     },
     /// Not even one image fits.
     #[error(

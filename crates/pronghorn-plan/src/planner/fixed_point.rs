@@ -25,7 +25,7 @@ const TIGHTENING: [f64; 2] = [std::f64::consts::SQRT_2, 4.0];
 /// After so many times without a smaller error it is not tried again.
 const PATIENCE: usize = 2;
 
-/// Bits that answers take at most where they go to circuits, from one attempt to plan to the next:
+/// Bits that answers take at most where they are shares, from one attempt to plan to the next:
 /// with guard bits and errors, words of 32 bits have room for the first nearly always.
 const MOST_BITS: [u32; 4] = [28, 26, 23, 20];
 
@@ -46,7 +46,7 @@ pub(super) fn build(
     method: &Method,
     options: &BuildOptions,
 ) -> Result<Built, BuildError> {
-    let caps = match method.circuits {
+    let caps = match method.narrow {
         true => MOST_BITS.as_slice(),
         false => &[WORD_BITS],
     };
@@ -105,7 +105,7 @@ fn attempts(
             tolerance,
             weight_bits: options.weight_bits,
             input_bits: options.input_bits,
-            circuits: method.circuits,
+            narrow: method.narrow,
             most_bits,
         };
         let fixed = quantise::quantise_corrected(

@@ -22,8 +22,10 @@ pub(super) struct Method {
     pub looseness: f64,
     /// Multiply-adds of the samples on which the error is measured.
     pub fidelity_work: u64,
-    /// Whether answers go to circuits, where a bit of each costs more than anything else.
+    /// Whether answers go to circuits.
     pub circuits: bool,
+    /// Whether the bits of answers are what costs most.
+    pub narrow: bool,
     /// The plan, from the network and samples.
     pub build: fn(&Source<'_>, &Self, &BuildOptions) -> Result<Built, BuildError>,
     /// Steps and parameters, from a fixed-point network.

@@ -37,7 +37,10 @@ use self::{
     fidelity::Target,
     method::{Method, Source},
 };
-use crate::trust::{self, TrustLevel};
+use crate::{
+    objective::Objective,
+    trust::{self, TrustLevel},
+};
 
 /// Samples on which the planner measures the error, at most.
 const FIDELITY_IMAGES: usize = 64;
@@ -59,7 +62,7 @@ const LEAST_SAMPLES: usize = 32;
 /// The trust level is not in this version, the model leaves its ranges, or it does not fit in
 /// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
-    let method = method_of(trust::require(options.trust)?);
+    let (method, other) = method_of(trust::require(options.trust)?, options)?;
     let graph = passes::run(graph);
     let elements: usize = graph.nodes[0].shape.iter().product();
     let (samples, margin) = samples::samples(options, elements, &graph.nodes[0].shape)?;
@@ -88,37 +91,71 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         },
         corrected: (&corrected, &means),
     };
-    (method.build)(&source, &method, options)
+    match ((method.build)(&source, method, options), other) {
+        (Err(BuildError::Memory { .. }), Some(other)) => (other.build)(&source, other, options),
+        (built, _) => built,
+    }
 }
 
-/// How plans of a trust level are made: the one match on trust levels.
-fn method_of(trust: TrustLevel) -> Method {
-    let clear = Method {
-        aim: RESULT_ERROR,
-        looseness: 1.0,
-        fidelity_work: FIDELITY_WORK,
-        circuits: false,
-        build: fixed_point::build,
-        lower: |fixed, options| {
-            clear::lower(fixed)?.plan(fixed, TrustLevel::ClientAided, options.memory)
-        },
+/// `client-aided` in the batch engine.
+const CLEAR: Method = Method {
+    aim: RESULT_ERROR,
+    looseness: 1.0,
+    fidelity_work: FIDELITY_WORK,
+    circuits: false,
+    narrow: false,
+    build: fixed_point::build,
+    lower: |fixed, options| {
+        let lowered = clear::lower(fixed, parameters::clear)?;
+        lowered.plan(fixed, TrustLevel::ClientAided, options.memory)
+    },
+};
+
+/// `client-aided` in the coefficient engine.
+const CLEAR_COEFFICIENT: Method = Method {
+    // As under `two-party`, whose layers these are.
+    looseness: TWO_PARTY.looseness,
+    narrow: true,
+    lower: |fixed, options| {
+        let lowered = clear::lower(fixed, parameters::clear_coefficient)?;
+        lowered.plan(fixed, TrustLevel::ClientAided, options.memory)
+    },
+    ..CLEAR
+};
+
+const TWO_PARTY: Method = Method {
+    aim: SHARES_ERROR,
+    // Errors of layers mostly add up to less than the rule says, and a bit costs more.
+    looseness: 4.0,
+    circuits: true,
+    narrow: true,
+    lower: engines::cheapest,
+    ..CLEAR
+};
+
+const ENCRYPTED: Method = Method {
+    // Judged once for each size of weights that is tried, in double precision.
+    fidelity_work: FIDELITY_WORK / 10,
+    build: encrypted::build,
+    ..CLEAR
+};
+
+/// How plans of a trust level are made, the one match on trust levels: a method, and another one
+/// for a network of which an image does not fit in memory by the first.
+fn method_of(
+    trust: TrustLevel,
+    options: &BuildOptions,
+) -> Result<(&'static Method, Option<&'static Method>), BuildError> {
+    let aided = match (options.engine, options.objective) {
+        (Some(Engine::Slot), _) => None,
+        (Some(Engine::Batch), _) | (None, Some(Objective::Throughput)) => Some((&CLEAR, None)),
+        (Some(Engine::Coefficient), _) | (None, Some(_)) => Some((&CLEAR_COEFFICIENT, None)),
+        (None, None) => Some((&CLEAR, Some(&CLEAR_COEFFICIENT))),
     };
     match trust {
-        TrustLevel::ClientAided => clear,
-        TrustLevel::TwoParty => Method {
-            aim: SHARES_ERROR,
-            // Errors of layers mostly add up to less than the rule says, and a bit costs more.
-            looseness: 4.0,
-            circuits: true,
-            lower: engines::cheapest,
-            ..clear
-        },
-        TrustLevel::Encrypted | TrustLevel::MultiKey => Method {
-            // Judged once for each size of weights that is tried, in double precision.
-            fidelity_work: FIDELITY_WORK / 10,
-            build: encrypted::build,
-            ..clear
-        },
+        TrustLevel::ClientAided => aided.ok_or(BuildError::NoEngine { trust }),
+        TrustLevel::TwoParty => Ok((&TWO_PARTY, None)),
+        TrustLevel::Encrypted | TrustLevel::MultiKey => Ok((&ENCRYPTED, None)),
     }
 }
 

@@ -38,10 +38,13 @@ pub struct BuildOptions {
     pub error: Option<f64>,
     /// Passes over an encrypted network.
     pub passes: Passes,
-    /// The engine of linear steps under `two-party`; none: what `objective` makes best.
+    /// The engine of linear steps under `two-party` and `client-aided`; none: what `objective` makes
+    /// best.
     pub engine: Option<Engine>,
-    /// What is to be least where there is a choice.
-    pub objective: Objective,
+    /// What is to be least where there is a choice. None: [`Objective::Latency`] under `two-party`.
+    /// Under `client-aided` [`Objective::Throughput`], or `Latency` where a batch of one image does
+    /// not fit in `memory` in the batch engine.
+    pub objective: Option<Objective>,
 }
 
 impl Default for BuildOptions {
@@ -56,7 +59,7 @@ impl Default for BuildOptions {
             error: None,
             passes: Passes::default(),
             engine: None,
-            objective: Objective::default(),
+            objective: None,
         }
     }
 }

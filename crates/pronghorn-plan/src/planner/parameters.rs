@@ -9,6 +9,7 @@ use crate::{
         StepKind,
         linear::{
             clear::{ClearLinear, MAX_LOW_BITS, Part},
+            clear_coefficient::ClearCoefficient,
             coefficient::{self, CoefficientLinear},
             shared::{self, SharedLinear},
         },
@@ -64,9 +65,38 @@ pub(super) fn on_shares(
     }))
 }
 
+/// A layer whose answer the client decrypts, in the batch engine.
+pub(super) fn clear(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &ValueSpec,
+) -> Result<StepKind, BuildError> {
+    clear_batch(node, linear, input).map(StepKind::ClearLinear)
+}
+
+/// The same in the coefficient engine, or in the batch engine where it does not fit.
+pub(super) fn clear_coefficient(
+    node: &FixedNode,
+    linear: &Linear,
+    input: &ValueSpec,
+) -> Result<StepKind, BuildError> {
+    let value = &node.value;
+    let demand = demand(linear, input, &Part::whole(value));
+    let (shares, secrets) = (
+        ClearCoefficient::shares(value),
+        coefficient::secrets(value.len()),
+    );
+    let carrier = demand.share_carrier(shares, secrets, (input.len(), value.len()));
+    let step = carrier.map(|rlwe| ClearCoefficient::new(linear.geometry.clone(), rlwe, value));
+    match step.filter(|step| step.layer.layout().is_some()) {
+        Some(step) => Ok(StepKind::ClearCoefficient(step)),
+        None => clear(node, linear, input),
+    }
+}
+
 /// A layer whose answer the client decrypts: in one part if 32-bit words carry it, else in two
 /// digits if they carry those, else in one part in 64-bit words.
-pub(super) fn clear(
+fn clear_batch(
     node: &FixedNode,
     linear: &Linear,
     input: &ValueSpec,

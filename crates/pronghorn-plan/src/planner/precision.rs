@@ -180,8 +180,8 @@ pub struct ModulusBudget {
     pub weight_bits: Option<u32>,
     /// The user's choice of input bits, if any.
     pub input_bits: Option<u32>,
-    /// Whether answers go to circuits, where a bit of each costs more than anything else.
-    pub circuits: bool,
+    /// Whether the bits of answers are what costs most: they go to circuits, or are as many words.
+    pub narrow: bool,
     /// Bits that such answers take at most, where any precision allows it.
     pub most_bits: u32,
 }
@@ -203,10 +203,10 @@ impl ModulusBudget {
                 let candidate = layer.at(weight_bits, input_bits);
                 let demand = demand(&candidate, input_bits);
                 let bits = demand.modulus_bits();
-                let rank = if self.circuits && bits <= MAX_U64_BITS {
+                let rank = if self.narrow && bits <= MAX_U64_BITS {
                     let answer = demand.width.log2().ceil() as u32;
                     match answer <= self.most_bits {
-                        true => self.rank_in_circuits(answer, candidate.error),
+                        true => self.rank_by_bits(answer, candidate.error),
                         // A last resort: the narrowest.
                         false => (6, answer, candidate.error),
                     }
@@ -236,7 +236,7 @@ impl ModulusBudget {
     }
 
     /// Lower is better. The fewest bits of an answer within the tolerance.
-    fn rank_in_circuits(&self, bits: u32, error: f64) -> (u32, u32, f64) {
+    fn rank_by_bits(&self, bits: u32, error: f64) -> (u32, u32, f64) {
         if error <= self.tolerance {
             (0, bits, error)
         } else {

@@ -20,7 +20,8 @@ use self::{
     encrypted::EncryptedPlan,
     input::Input,
     linear::{
-        clear::ClearLinear, coefficient::CoefficientLinear, shared::SharedLinear, slots::SlotLinear,
+        clear::ClearLinear, clear_coefficient::ClearCoefficient, coefficient::CoefficientLinear,
+        shared::SharedLinear, slots::SlotLinear,
     },
     open::Open,
 };
@@ -52,6 +53,8 @@ pub enum StepKind {
     Open,
     /// A whole polynomial network on ciphertexts, from the client's input to the client's result.
     Encrypted(EncryptedPlan),
+    /// A linear layer in the coefficient engine, whose answer the client decrypts.
+    ClearCoefficient(ClearCoefficient),
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -72,6 +75,7 @@ impl StepKind {
             Self::Square => &Square,
             Self::Open => &Open,
             Self::Encrypted(encrypted) => encrypted,
+            Self::ClearCoefficient(clear) => clear,
             #[cfg(feature = "toy-protocols")]
             Self::Toy(toy) => toy.as_step(),
         }

@@ -60,6 +60,14 @@ pub fn coefficient(plan: &mut Plan) -> &mut CoefficientLinear {
     })
 }
 
+/// The first linear step in the coefficient engine whose answer the client decrypts.
+pub fn clear_coefficient(plan: &mut Plan) -> &mut CoefficientLinear {
+    first(plan, |kind| match kind {
+        StepKind::ClearCoefficient(of) => Some(&mut of.layer),
+        _ => None,
+    })
+}
+
 /// The first linear step in the slot engine.
 pub fn slots(plan: &mut Plan) -> &mut SlotLinear {
     first(plan, |kind| match kind {

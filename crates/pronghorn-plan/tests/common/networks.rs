@@ -340,6 +340,18 @@ pub fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
     plan(&network(seed), options)
 }
 
+/// All kinds of steps at once, client-aided in the coefficient engine.
+pub fn aided_coefficient(seed: u64, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        engine: Some(Engine::Coefficient),
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        error: bits.map(|_| 10.0),
+        ..options(TrustLevel::ClientAided)
+    };
+    plan(&network(seed), options)
+}
+
 /// Whether some linear step has words of this size.
 pub fn has_words(built: &Built, word: WordSize) -> bool {
     let mut steps = built.plan.linear_steps();

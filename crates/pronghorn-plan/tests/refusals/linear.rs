@@ -72,6 +72,31 @@ fn parts_of_answers() {
 }
 
 #[test]
+fn parameters_of_values_in_polynomials() {
+    let needed = "are needed";
+    refuses(&AIDED_COEFFICIENT, needed, |plan| {
+        clear_coefficient(plan).shares.value_bits += 1;
+    });
+    // An error of a unit would change the value.
+    refuses(&AIDED_COEFFICIENT, needed, |plan| {
+        clear_coefficient(plan).shares.guard_bits = 1;
+    });
+    refuses(&AIDED_COEFFICIENT, "secrets with one", |plan| {
+        let rlwe = &mut clear_coefficient(plan).rlwe;
+        rlwe.word = WordSize::U64;
+        rlwe.degree = 2048;
+        rlwe.modulus = largest_ntt_prime(53, 2048).expect("there is one");
+    });
+    refuses(&AIDED_COEFFICIENT, "answers lose", |plan| {
+        let rlwe = &mut clear_coefficient(plan).rlwe;
+        rlwe.dropped_bits = rlwe.modulus_bits() - 1;
+    });
+    refuses(&AIDED_COEFFICIENT, "client-aided", |plan| {
+        plan.trust = TrustLevel::TwoParty
+    });
+}
+
+#[test]
 fn parameters_of_shares() {
     refuses(&SHARES, "does not hold its shares", |plan| {
         coefficient(plan).shares.value_bits = 60;

@@ -8,8 +8,9 @@ mod linear;
 use std::sync::LazyLock;
 
 use common::{
-    batch, clear, coefficient, encrypted, find, in_a_circuit, is_activation, is_reshape,
-    networks::{Middle, around, deep, dense, options, plan as planned, shared},
+    batch, clear, clear_coefficient, coefficient, encrypted, find, in_a_circuit, is_activation,
+    is_reshape,
+    networks::{Middle, aided_coefficient, around, deep, dense, options, plan as planned, shared},
     ops, plan_of, refusal, slots, step, value, window,
 };
 use pronghorn_graph::fixed::{ActivationOp, Finish, LocalOp};
@@ -43,6 +44,9 @@ static AIDED: LazyLock<Plan> = LazyLock::new(|| {
         options(TrustLevel::ClientAided),
     ))
 });
+
+/// All kinds of steps, client-aided, in the coefficient engine.
+static AIDED_COEFFICIENT: LazyLock<Plan> = LazyLock::new(|| of(aided_coefficient(1, None)));
 
 /// A convolution, a ReLU and a layer on shares, in the coefficient engine.
 static SHARES: LazyLock<Plan> =

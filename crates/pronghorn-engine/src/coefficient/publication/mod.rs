@@ -38,7 +38,7 @@ use std::{
 
 use pronghorn_he::{RlweRing, rlwe, shares::Rerandomiser};
 use pronghorn_plan::{
-    CheckedPlan, Derived, Rlwe, StepKind,
+    CheckedPlan, Derived, Rlwe,
     cost::{MOST_SECRETS, PUBLICATION_GRANT},
     steps::linear::coefficient::Layout,
 };
@@ -228,15 +228,15 @@ pub(crate) struct Rows {
 impl Rows {
     fn all(plan: &CheckedPlan) -> Vec<Self> {
         let rows = plan.steps.iter().enumerate().filter_map(|(index, step)| {
-            let (StepKind::CoefficientLinear(linear), Derived::Polynomials(layout)) =
-                (&step.kind, plan.derived(index))
+            let (Some(rlwe), Derived::Polynomials(layout)) =
+                (step.kind.as_step().rlwe(), plan.derived(index))
             else {
                 return None;
             };
             Some(Self {
                 step: index,
                 name: step.name.clone(),
-                rlwe: linear.rlwe,
+                rlwe: *rlwe,
                 count: layout.published(),
                 layout: layout.clone(),
             })

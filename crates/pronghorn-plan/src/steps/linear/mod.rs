@@ -1,6 +1,7 @@
 //! Linear layers: the server's weights meet the client's values or both parties' shares.
 
 pub mod clear;
+pub mod clear_coefficient;
 pub mod coefficient;
 pub mod hiding;
 pub(crate) mod layout;
