@@ -24,7 +24,7 @@ use pronghorn_ring::{
 use proptest::prelude::*;
 
 use super::{
-    Shape,
+    Answer, Shape,
     client::CoefficientClient,
     product::{Weights, multiply_reference},
     publication::{
@@ -255,7 +255,9 @@ fn small_geometry() -> ConvGeometry {
 
 fn shape_of(plan: &CheckedPlan, index: usize) -> Shape {
     match &plan.steps[index].kind {
-        StepKind::CoefficientLinear(linear) => Shape::new(linear, &plan.compiled(index)).unwrap(),
+        StepKind::CoefficientLinear(linear) => {
+            Shape::new(linear, Answer::Share, &plan.compiled(index)).unwrap()
+        }
         _ => panic!("step {index} is linear"),
     }
 }

@@ -91,7 +91,7 @@ fn parameters_of_values_in_polynomials() {
         let rlwe = &mut clear_coefficient(plan).rlwe;
         rlwe.dropped_bits = rlwe.modulus_bits() - 1;
     });
-    refuses(&AIDED_COEFFICIENT, "client-aided", |plan| {
+    refuses(&AIDED_COEFFICIENT, "does not belong to", |plan| {
         plan.trust = TrustLevel::TwoParty
     });
 }
