@@ -93,12 +93,14 @@ impl<W: Word> CoefficientClient<W> {
         let a = |row: u64, a: &mut [W]| rlwe::expand_a(&self.generator, row, ring.modulus(), a);
         let room = || (vec![W::default(); degree], Scratch::new(ring));
 
-        let (mut a_0, mut scratch) = room();
-        let mut zeros = vec![W::default(); images * degree];
-        let row = shape.hiding_row();
-        a(row, &mut a_0);
-        key.encrypt_zeros(row, &a_0, &mut scratch, &mut zeros);
-        place(0, &zeros);
+        if let Answer::Share = shape.answer {
+            let (mut a_0, mut scratch) = room();
+            let mut zeros = vec![W::default(); images * degree];
+            let row = shape.hiding_row();
+            a(row, &mut a_0);
+            key.encrypt_zeros(row, &a_0, &mut scratch, &mut zeros);
+            place(0, &zeros);
+        }
 
         let polynomials = shape.polynomials();
         let encrypt = |(poly_a, scratch): &mut (Vec<W>, Scratch<W>),

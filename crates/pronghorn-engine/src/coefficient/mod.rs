@@ -25,6 +25,9 @@
 //! III-C), which gives small filters away ([`pronghorn_he::shares`] has the argument, SECURITY.md
 //! the attack).
 //!
+//! Under `client-aided` the client is to have the value ([`Answer::Value`]), and with it the weights.
+//! Then `u`, `b_0`, `e` and the mask are left out, and the server's share is zero.
+//!
 //! Cost for an image: the server an NTT product a published polynomial, the layer's multiply-adds;
 //! the client an NTT product each for those and for its input's.
 
@@ -60,9 +63,9 @@ const ANSWER: &str = "the encrypted answer";
 /// What the client has of the value at the end.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
-    /// A share, since the server masks its answer.
+    /// A share, since the server hides its answer behind `u b_0` and a mask.
     Share,
-    /// The value itself, within a range: nothing is masked, and the server's share is zero.
+    /// The value itself, within a range: nothing is hidden, and the server's share is zero.
     Value {
         /// Smallest.
         low: i32,
@@ -133,17 +136,25 @@ impl Shape {
         self.outputs / self.layout.geometry().out_channels
     }
 
+    /// Words of an image's polynomial that hides its answer, if that is hidden.
+    fn hiding_words(&self) -> usize {
+        match self.answer {
+            Answer::Share => self.linear.rlwe.degree,
+            Answer::Value { .. } => 0,
+        }
+    }
+
     /// Words of an image's request: its polynomial that hides answers, then what is read, tile by
     /// tile and polynomial by polynomial.
     fn image_words(&self) -> usize {
-        self.linear.rlwe.degree + self.layout.words()
+        self.hiding_words() + self.layout.words()
     }
 
     /// The input polynomials in the order of the request: tile, polynomial, and the first word in
     /// the image's request.
     fn polynomials(&self) -> Vec<Polynomial> {
         let per_tile = self.layout.polynomials();
-        let mut start = self.linear.rlwe.degree;
+        let mut start = self.hiding_words();
         let mut all = Vec::with_capacity(per_tile * self.layout.tiles());
         for tile in 0..self.layout.tiles() {
             for index in 0..per_tile {
@@ -167,7 +178,7 @@ impl Shape {
 
     fn request(&self) -> Words {
         Words {
-            parts: cut(self.linear.request_words(&self.layout, self.batch)),
+            parts: cut(self.image_words() * self.batch),
             width: self.linear.rlwe.modulus_bits(),
             most: self.linear.rlwe.modulus - 1,
         }

@@ -154,9 +154,28 @@ impl<W: Word> CoefficientServer<W> {
 
     /// From the client's words to the words of the answer.
     fn compute(&mut self) {
-        let (images, degree) = (self.shape.batch, self.shape.linear.rlwe.degree);
+        let degree = self.shape.linear.rlwe.degree;
         let words = Zeroizing::new(std::mem::take(&mut self.words));
         let mut answers = self.products(&words);
+        if let Some(hider) = &self.hider {
+            self.add_zeros(&words, &mut answers);
+            let shares = self.output.words_mut().par_chunks_mut(degree);
+            let (ring, encoding) = (&self.layer.ring, &self.encoding);
+            let rows = answers.par_chunks_mut(degree).zip(shares).enumerate();
+            rows.for_each(|(row, (answers, shares))| {
+                hider.mask(ring, encoding, row as u64, answers, shares);
+            });
+        }
+        let dropped = self.shape.linear.rlwe.dropped_bits;
+        answers
+            .par_iter_mut()
+            .for_each(|word| *word = *word >> dropped);
+        self.words = answers;
+    }
+
+    /// Adds `u b_0`, of which the client has the part that it needs.
+    fn add_zeros(&self, words: &[W], answers: &mut [W]) {
+        let (images, degree) = (self.shape.batch, self.shape.linear.rlwe.degree);
         let generator = publication::generator(&self.publication.seed, self.step);
         let (ring, layout) = (&self.layer.ring, &self.shape.layout);
         let mut a_0 = vec![W::default(); degree];
@@ -198,18 +217,6 @@ impl<W: Word> CoefficientServer<W> {
                     });
                 }
             });
-        if let Some(hider) = &self.hider {
-            let shares = self.output.words_mut().par_chunks_mut(degree);
-            let rows = answers.par_chunks_mut(degree).zip(shares).enumerate();
-            rows.for_each(|(row, (answers, shares))| {
-                hider.mask(ring, &self.encoding, row as u64, answers, shares);
-            });
-        }
-        let dropped = self.shape.linear.rlwe.dropped_bits;
-        answers
-            .par_iter_mut()
-            .for_each(|word| *word = *word >> dropped);
-        self.words = answers;
     }
 
     /// The layer's sums with its bias, both shares of the input taken together: `[output][image]`.

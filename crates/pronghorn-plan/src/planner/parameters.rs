@@ -30,7 +30,7 @@ pub(super) fn on_shares(
     let geometry = || linear.geometry.clone();
     if engine != Some(Engine::Batch) {
         let secrets = coefficient::secrets(node.value.len());
-        let carrier = demand.share_carrier(shares, secrets, sizes);
+        let carrier = demand.share_carrier((shares, true), secrets, sizes);
         let step = carrier.map(|rlwe| CoefficientLinear {
             geometry: geometry(),
             rlwe,
@@ -52,7 +52,7 @@ pub(super) fn on_shares(
         }
     }
     let rlwe = demand
-        .share_carrier(shares, shared::secrets(node.value.len()), sizes)
+        .share_carrier((shares, true), shared::secrets(node.value.len()), sizes)
         .ok_or_else(|| BuildError::Modulus {
             layer: node.name.clone(),
             width: f64::from(shares.value_bits + shares.guard_bits).exp2(),
@@ -86,7 +86,8 @@ pub(super) fn clear_coefficient(
         ClearCoefficient::shares(value),
         coefficient::secrets(value.len()),
     );
-    let carrier = demand.share_carrier(shares, secrets, (input.len(), value.len()));
+    let sizes = (input.len(), value.len());
+    let carrier = demand.share_carrier((shares, false), secrets, sizes);
     let step = carrier.map(|rlwe| ClearCoefficient::new(linear.geometry.clone(), rlwe, value));
     match step.filter(|step| step.layer.layout().is_some()) {
         Some(step) => Ok(StepKind::ClearCoefficient(step)),

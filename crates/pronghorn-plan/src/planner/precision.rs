@@ -103,20 +103,26 @@ impl Demand {
     }
 
     /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the
-    /// guard bits, answers that are re-randomised, `secrets` secrets for one `a`.
+    /// guard bits, answers that are re-randomised where they are `hidden`, `secrets` secrets for one
+    /// `a`.
     pub fn share_carrier(
         &self,
-        shares: ShareBits,
+        (shares, hidden): (ShareBits, bool),
         secrets: usize,
         (inputs, outputs): (usize, usize),
     ) -> Option<Rlwe> {
         (18..=MAX_U64_BITS - 1)
-            .filter_map(|bits| self.share_carrier_at(shares, bits, secrets))
+            .filter_map(|bits| self.share_carrier_at((shares, hidden), bits, secrets))
             .take(4)
             .min_by_key(|rlwe| (rlwe.word as u8, bits_sent(rlwe, inputs, outputs)))
     }
 
-    fn share_carrier_at(&self, shares: ShareBits, bits: u32, secrets: usize) -> Option<Rlwe> {
+    fn share_carrier_at(
+        &self,
+        (shares, hidden): (ShareBits, bool),
+        bits: u32,
+        secrets: usize,
+    ) -> Option<Rlwe> {
         let (word, degree, modulus) = secure_modulus(bits, spare_bits(secrets))?;
         let encoding = ShareEncoding::new(modulus, shares.value_bits, shares.guard_bits)?;
         // Both shares are encoded with errors of a half.
@@ -124,7 +130,7 @@ impl Demand {
         let noise = self
             .noise()
             .saturating_add(rounding)
-            .saturating_add(zero_bound(degree));
+            .saturating_add(if hidden { zero_bound(degree) } else { 0 });
         let room = encoding.noise_room().checked_sub(noise.saturating_add(1))?;
         Some(with_room(word, degree, modulus, room))
     }

@@ -1,5 +1,6 @@
 //! What the server publishes to a client, once: for each output channel and tile of each layer `p =
-//! sum_i f_i a_i + u a_0 + e`.
+//! sum_i f_i a_i + u a_0 + e`. Under `client-aided`, where clients have the weights, it is
+//! `sum_i f_i a_i`.
 //!
 //! The client draws the seed that all `a` are expanded from. The server's `u` and `e` are a
 //! function of that seed and of a secret of the server that is of one model alone, so it keeps
@@ -223,6 +224,8 @@ pub(crate) struct Rows {
     rlwe: Rlwe,
     layout: Arc<Layout>,
     count: usize,
+    /// Whether they hide the weights from the client.
+    hidden: bool,
 }
 
 impl Rows {
@@ -238,6 +241,7 @@ impl Rows {
                 name: step.name.clone(),
                 rlwe: *rlwe,
                 count: layout.published(),
+                hidden: plan.trust.shares(),
                 layout: layout.clone(),
             })
         });

@@ -186,7 +186,7 @@ impl Protocol for PublicationServer {
     }
 }
 
-/// Makes and packs rows of a step: `sum_i f_i a_i + u a_0 + e`.
+/// Makes and packs rows of a step: `sum_i f_i a_i`, plus `u a_0 + e` where they are to hide `f`.
 fn write_rows<W: Word>(
     rows: &Rows,
     range: Range<usize>,
@@ -226,7 +226,9 @@ fn write_rows<W: Word>(
                 rlwe::expand_a(&generator, row, ring.modulus(), a);
                 pronghorn_ring::vector::mul_add_assign(ring.modulus(), sum, filter, a);
             }
-            rerandomiser.rerandomise(&ring, row as u64, &a_0, scratch, sum);
+            if rows.hidden {
+                rerandomiser.rerandomise(&ring, row as u64, &a_0, scratch, sum);
+            }
             ring.drop_low_bits_public(sum, rlwe.dropped_bits_a);
             packed.clear();
             bits::pack(sum, rlwe.answer_bits_a(), packed);

@@ -1,10 +1,10 @@
 //! A linear layer whose answer the client decrypts, in the coefficient engine (`client-aided`): one
 //! image or a few.
 //!
-//! The layer is that of [`CoefficientLinear`], without the server's mask. So the client's share is
-//! the whole value with its guard bits, which the client rounds away, and the server's is zero.
-//! What the client learns: the layer's value and its noise, and with them the weights. The server
-//! learns nothing.
+//! The layer is that of [`CoefficientLinear`], and nothing hides the answer. There is no mask, so
+//! the client's share is the whole value with its guard bits, which the client rounds away, and the
+//! server's is zero. There is no `u`, so the published polynomials are `sum_i f_i a_i`.
+//! What the client learns: the layer's value and its weights. The server learns nothing.
 
 use pronghorn_graph::{
     fixed::{Interval, ValueSpec},
@@ -14,7 +14,10 @@ use pronghorn_graph::{
 use pronghorn_mpc::circuit::signed_width;
 use serde::{Deserialize, Serialize};
 
-use super::coefficient::{CoefficientLinear, secrets};
+use super::{
+    coefficient::{CoefficientLinear, secrets},
+    describe,
+};
 use crate::{
     cost::{Cost, Once, StepMemory},
     description::Description,
@@ -97,22 +100,31 @@ impl StepPlan for ClearCoefficient {
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
-        self.layer.cost(step, batch)
+        self.layer.cost_of(step, batch, false)
     }
 
     fn once(&self, step: &Compiled<'_>) -> Once {
-        self.layer.once(step)
+        Once {
+            secrets: 0,
+            ..self.layer.once(step)
+        }
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
-        self.layer.memory(step, batch)
+        self.layer.memory_of(step, batch, false)
     }
 
     fn rlwe(&self) -> Option<&Rlwe> {
         Some(&self.layer.rlwe)
     }
 
-    fn describe(&self, step: &Compiled<'_>) -> Description {
-        self.layer.describe(step)
+    fn describe(&self, _step: &Compiled<'_>) -> Description {
+        let rlwe = &self.layer.rlwe;
+        let bits = self.layer.shares.value_bits;
+        let parameters = format!("values of {bits} bits, {}", rlwe.describe());
+        Description {
+            what: describe("coefficient engine", &self.layer.geometry),
+            ..Description::with_ring(rlwe, parameters)
+        }
     }
 }

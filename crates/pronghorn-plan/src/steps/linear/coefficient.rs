@@ -48,10 +48,29 @@ impl CoefficientLinear {
         Layout::new(&self.geometry, self.rlwe.degree)
     }
 
-    /// Words that a client sends for a batch: for each image a polynomial that hides answers, and
-    /// the coefficients that are read.
-    pub fn request_words(&self, layout: &Layout, batch: usize) -> usize {
-        batch.saturating_mul(layout.words().saturating_add(self.rlwe.degree))
+    /// Words that a client sends for a batch: for each image the coefficients that are read, and
+    /// before them a polynomial that hides the answer, if that is to be `hidden`.
+    pub fn request_words(&self, layout: &Layout, batch: usize, hidden: bool) -> usize {
+        let hiding = if hidden { self.rlwe.degree } else { 0 };
+        batch.saturating_mul(layout.words().saturating_add(hiding))
+    }
+
+    /// The cost of a batch, with an answer that is `hidden` or not.
+    pub(super) fn cost_of(&self, step: &Compiled<'_>, batch: usize, hidden: bool) -> Cost {
+        let outputs = step.place.value().len();
+        let work = |layout: &Arc<Layout>| self.work(layout, outputs, batch, hidden).with_waits();
+        self.derived(step)
+            .map_or_else(Cost::default, |layout| Cost::online(work(layout)))
+    }
+
+    /// The memory of a batch, with an answer that is `hidden` or not.
+    pub(super) fn memory_of(&self, step: &Compiled<'_>, batch: usize, hidden: bool) -> StepMemory {
+        let words = self
+            .derived(step)
+            .map_or(0, |layout| self.request_words(layout, batch, hidden));
+        let answers = 2 * step.place.value().len() as u64 * batch as u64;
+        let words = (words as u64).saturating_add(answers);
+        Memory::both(words.saturating_mul(self.rlwe.word.rates().bytes))
     }
 
     fn derived<'a>(&self, step: &'a Compiled<'_>) -> Option<&'a Arc<Layout>> {
@@ -61,13 +80,14 @@ impl CoefficientLinear {
         }
     }
 
-    fn work(&self, layout: &Layout, outputs: usize, batch: usize) -> StepCost {
-        let words = self.request_words(layout, batch);
+    fn work(&self, layout: &Layout, outputs: usize, batch: usize, hidden: bool) -> StepCost {
+        let words = self.request_words(layout, batch, hidden);
         let answers = batch * outputs;
         let multiply_adds = self.geometry.multiply_adds().saturating_mul(batch as u64);
-        // Of an image, one polynomial hides its answers. For each published one, both parties make
-        // a product.
-        let polynomials = 1 + layout.tiles() * layout.polynomials() + 2 * layout.published();
+        // For each published polynomial the client makes a product. Where one polynomial of an
+        // image hides its answers, the server makes one, too.
+        let hiding = if hidden { 1 + layout.published() } else { 0 };
+        let polynomials = layout.tiles() * layout.polynomials() + layout.published() + hiding;
         let transforms = (batch * polynomials * self.rlwe.degree) as f64 * rate::TRANSFORM_WORD;
         StepCost {
             bytes_up: stream_bytes(words, self.rlwe.modulus_bits()),
@@ -118,10 +138,7 @@ impl StepPlan for CoefficientLinear {
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
-        let outputs = step.place.value().len();
-        let work = |layout: &Arc<Layout>| self.work(layout, outputs, batch).with_waits();
-        self.derived(step)
-            .map_or_else(Cost::default, |layout| Cost::online(work(layout)))
+        self.cost_of(step, batch, true)
     }
 
     fn once(&self, step: &Compiled<'_>) -> Once {
@@ -136,12 +153,7 @@ impl StepPlan for CoefficientLinear {
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
-        let words = self
-            .derived(step)
-            .map_or(0, |layout| self.request_words(layout, batch));
-        let answers = 2 * step.place.value().len() as u64 * batch as u64;
-        let words = (words as u64).saturating_add(answers);
-        Memory::both(words.saturating_mul(self.rlwe.word.rates().bytes))
+        self.memory_of(step, batch, true)
     }
 
     fn rlwe(&self) -> Option<&Rlwe> {
