@@ -15,6 +15,7 @@ use crate::{
 };
 
 /// How a trust level is planned.
+#[derive(Clone, Copy)]
 pub(super) struct Method {
     /// The error to aim at, where none is named.
     pub aim: f64,

@@ -9,6 +9,7 @@ mod draft;
 pub mod encrypted;
 mod engines;
 mod error;
+mod features;
 mod fidelity;
 mod fixed_point;
 mod guards;
@@ -29,8 +30,8 @@ use pronghorn_graph::{
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
-pub use fidelity::{Fidelity, REFUSE, WARN};
-pub use options::{BuildOptions, Engine, RESULT_ERROR, SHARES_ERROR};
+pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
+pub use options::{BuildOptions, Engine, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR};
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
@@ -53,20 +54,53 @@ const LEAST_FIDELITY: usize = 6;
 const PROFILE_WORK: u64 = 20_000_000_000;
 const LEAST_SAMPLES: usize = 32;
 
-/// Builds the plan of `graph`: passes, ranges, precisions, parameters.
+/// Builds the plan of `graph`: passes, ranges, precisions, parameters. The features of a table get
+/// scales of their own where that makes a better plan.
 ///
 /// # Errors
 /// The trust level is not in this version, the model leaves its ranges, or it does not fit in
 /// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     let method = method_of(trust::require(options.trust)?);
-    let graph = passes::run(graph);
-    let elements: usize = graph.nodes[0].shape.iter().product();
-    let (samples, margin) = samples::samples(options, elements, &graph.nodes[0].shape)?;
-    let work = multiply_adds(&graph).max(1);
+    let (samples, margin) = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
+    let folded = passes::run(graph);
+    let plan = |graph: &Graph, samples: &[f32], method: &Method| {
+        planned(graph, samples, margin, method, options)
+    };
+    let Some(scaled) = features::scaled(graph, &folded, options) else {
+        return plan(&folded, &samples, &method);
+    };
+    let best = |method: &Method| {
+        let on_one_scale = plan(&folded, &samples, method);
+        let built = plan(&scaled.graph, &scaled.samples, method);
+        let built = built.and_then(|built| scaled.complete(built));
+        features::better(on_one_scale, built, options.objective)
+    };
+    let precise = best(&Method {
+        aim: TABLE_ERROR,
+        ..method
+    });
+    match &precise {
+        Ok(built) if built.fidelity.is_reached() => precise,
+        _ if options.error.is_some() => precise,
+        // A search for less may end far from where one for more does.
+        _ => features::closest(precise, best(&method)),
+    }
+}
+
+/// The plan of a graph after the passes.
+fn planned(
+    graph: &Graph,
+    samples: &[f32],
+    margin: f32,
+    method: &Method,
+    options: &BuildOptions,
+) -> Result<Built, BuildError> {
+    let elements = graph.input_len();
+    let work = multiply_adds(graph).max(1);
     let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
-    let profile = float::profile(&graph, &samples[..images * elements], images)?;
+    let profile = float::profile(graph, &samples[..images * elements], images)?;
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
     let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
     let [tested, corrected] = [tested, corrected].map(|chosen| {
@@ -74,10 +108,10 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         chosen.iter().flat_map(image).copied().collect::<Vec<f32>>()
     });
     let tests = tested.len() / elements;
-    let reference = float::reference(&graph, &tested, tests)?;
-    let means = float::reference(&graph, &corrected, corrected.len() / elements)?.means;
+    let reference = float::reference(graph, &tested, tests)?;
+    let means = float::reference(graph, &corrected, corrected.len() / elements)?.means;
     let source = Source {
-        graph: &graph,
+        graph,
         profile: &profile,
         margin,
         tested: &tested,
@@ -88,7 +122,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         },
         corrected: (&corrected, &means),
     };
-    (method.build)(&source, &method, options)
+    (method.build)(&source, method, options)
 }
 
 /// How plans of a trust level are made: the one match on trust levels.

@@ -12,7 +12,7 @@ pub mod local;
 pub mod open;
 pub mod toy;
 
-use pronghorn_graph::fixed::LocalOp;
+use pronghorn_graph::{features::FeatureScales, fixed::LocalOp};
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -52,6 +52,8 @@ pub enum StepKind {
     Open,
     /// A whole polynomial network on ciphertexts, from the client's input to the client's result.
     Encrypted(EncryptedPlan),
+    /// The client's input, a row of features, each with a scale of its own.
+    Features(FeatureScales),
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -72,6 +74,7 @@ impl StepKind {
             Self::Square => &Square,
             Self::Open => &Open,
             Self::Encrypted(encrypted) => encrypted,
+            Self::Features(scales) => scales,
             #[cfg(feature = "toy-protocols")]
             Self::Toy(toy) => toy.as_step(),
         }
