@@ -4,17 +4,11 @@
 mod common;
 
 use common::{
-    networks::{dense, numbers, options},
+    networks::{FEATURES, dense, numbers, options, table, table_layer},
     refusal,
 };
 use pronghorn_graph::{features::LEAST_ROWS, float, graph::Graph, oracle};
 use pronghorn_plan::{BuildOptions, Built, Plan, StepKind, TrustLevel, build};
-
-const FEATURES: usize = 6;
-
-/// Magnitudes of the features, and their middles.
-const MAGNITUDES: [f32; FEATURES] = [2500.0, 0.01, 1.0, 15.0, 300.0, 1e-4];
-const MIDDLES: [f32; FEATURES] = [0.0, 0.0, 0.0, 2005.0, 9000.0, 0.0];
 
 const LEVELS: [TrustLevel; 3] = [
     TrustLevel::TwoParty,
@@ -22,38 +16,12 @@ const LEVELS: [TrustLevel; 3] = [
     TrustLevel::Encrypted,
 ];
 
-/// Rows of features, each with a magnitude of its own.
-fn table(rows: usize, seed: u64) -> Vec<f32> {
-    let raw =
-        |(at, value): (usize, &f32)| MIDDLES[at % FEATURES] + MAGNITUDES[at % FEATURES] * value;
-    numbers(rows * FEATURES, seed)
-        .iter()
-        .enumerate()
-        .map(raw)
-        .collect()
-}
-
-/// A dense layer to which all features matter alike, as if it standardised them.
-fn layer() -> Graph {
-    let mut graph = dense(None);
-    let weights = &mut graph.tensors.get_mut("dense.w").expect("weights").data;
-    for (at, weight) in weights.iter_mut().enumerate() {
-        *weight = weight.signum().mul_add(0.5, *weight) / MAGNITUDES[at % FEATURES];
-    }
-    let weights = weights.clone();
-    let bias = &mut graph.tensors.get_mut("dense.b").expect("a bias").data;
-    for (bias, row) in bias.iter_mut().zip(weights.chunks(FEATURES)) {
-        *bias -= row.iter().zip(MIDDLES).map(|(w, m)| w * m).sum::<f32>();
-    }
-    graph
-}
-
 fn planned(trust: TrustLevel, samples: Vec<f32>) -> Built {
     let options = BuildOptions {
         samples: Some(samples),
         ..options(trust)
     };
-    build(&layer(), &options).expect("there is a plan")
+    build(&table_layer(), &options).expect("there is a plan")
 }
 
 /// Root mean square of the differences to the float network on other rows, over that of its outputs
@@ -63,7 +31,7 @@ fn error(built: &Built, rows: usize) -> f64 {
     let (integers, _) = built.plan.quantise(&inputs).expect("numbers");
     let integers = built.oracle(&integers, rows).expect("whole rows");
     let found = oracle::finish(&[], built.plan.result(), &integers, rows);
-    let wanted = float::evaluate(&layer(), &inputs, rows).expect("whole rows");
+    let wanted = float::evaluate(&table_layer(), &inputs, rows).expect("whole rows");
     let sum =
         |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>();
     let differences = sum(&mut found.iter().zip(&wanted).map(|(f, w)| f - w));
@@ -158,7 +126,7 @@ fn inputs_of_no_layer_share_one_scale() {
         {"name":"r","op":{"kind":"relu"},"inputs":[0],"shape":[6]},
         {"name":"d","op":{"kind":"dense","weight":"dense.w","bias":"dense.b"},"inputs":[1],"shape":[4]}
         ],"output":2}"#;
-    let graph = Graph::from_json(json, layer().tensors).expect("a graph");
+    let graph = Graph::from_json(json, table_layer().tensors).expect("a graph");
     let options = BuildOptions {
         samples: Some(table(100, 3)),
         error: Some(2.0),
