@@ -38,7 +38,7 @@ fn inputs_that_are_no_numbers_are_refused() {
     inputs[FEATURES + 1] = f32::NAN;
     let refused = ClientInputs::new(model.into(), &inputs, 2).err();
     assert!(
-        matches!(refused, Some(EngineError::Oracle(_))),
+        matches!(refused, Some(EngineError::Input(_))),
         "{refused:?}"
     );
 }
