@@ -141,7 +141,7 @@ def cells(report: dict[str, Any]) -> list[str]:
         ratio = f"{scores['secure']['rmse'] / scores['floating']['rmse']:.4f}"
     each = (stats["bytes_sent"] + stats["bytes_received"]) / report["images"]
     seconds = 1e3 * stats["seconds"] / report["images"]
-    return [alike, ratio, f"{report['relative_error']:.4f}", f"{each:,.0f}", f"{seconds:.2f}"]
+    return [alike, ratio, f"{report['relative_error']:.4f}", f"{each:,.0f}", f"{seconds:.3g}"]
 
 
 if __name__ == "__main__":

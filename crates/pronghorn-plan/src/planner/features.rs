@@ -13,6 +13,10 @@ use crate::objective::Objective;
 /// cost: they tell the client of the samples, and clamp each feature to a range of its own.
 const WORTHWHILE: f64 = 0.8;
 
+/// A factor on the range of scaled samples. Inputs beyond a feature's range are clamped, and more
+/// features than the largest are near its end.
+pub(super) const HEADROOM: f32 = 1.25;
+
 /// A network on scaled features.
 pub(super) struct Scaled {
     scales: FeatureScales,

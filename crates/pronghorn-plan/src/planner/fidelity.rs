@@ -13,6 +13,10 @@ pub const REFUSE: f64 = 5.0;
 /// With more outputs than this the errors of all are summed up in a line.
 const MOST_LINES: usize = 10;
 
+/// Noise of so small a part of the results' size is large beside a spread that is less: the mean hides
+/// it, as that of prices does.
+const HIDDEN: f64 = 0.25;
+
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
 
@@ -190,6 +194,18 @@ impl Target<'_> {
         Fidelity::new(&found, self, aim)
     }
 
+    /// Root mean square of the results about their means, over that of the results, where it is less
+    /// than [`HIDDEN`]; 1 elsewhere.
+    pub fn spread_share(&self) -> f64 {
+        let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
+        let all = each.fold(Squares::default(), |all, squares| all.plus(&squares));
+        let share = (all.spread / all.size).sqrt();
+        match share > 0.0 && share < HIDDEN {
+            true => share,
+            false => 1.0,
+        }
+    }
+
     /// The sums of one output.
     fn squares(&self, found: &[f32], output: usize) -> Squares {
         let images = self.wanted.len() / self.outputs;
@@ -289,6 +305,14 @@ mod tests {
             ..fidelity
         };
         assert_eq!(one.outputs_text(), None);
+    }
+
+    #[test]
+    fn a_mean_may_hide_the_spread() {
+        let prices = |mean: f32| [mean + 1.0, mean, mean - 1.0, mean].repeat(2);
+        let share = |mean, real| target(&prices(mean), real).spread_share();
+        assert!((share(100.0, true) - 0.0082).abs() < 1e-3);
+        assert_eq!((share(1.0, true), share(100.0, false)), (1.0, 1.0));
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub use options::{BuildOptions, Engine, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR}
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
+    features::HEADROOM,
     fidelity::Target,
     method::{Method, Source},
 };
@@ -64,15 +65,15 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     let method = method_of(trust::require(options.trust)?);
     let (samples, margin) = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
     let folded = passes::run(graph);
-    let plan = |graph: &Graph, samples: &[f32], method: &Method| {
+    let plan = |graph: &Graph, samples: (&[f32], f32), method: &Method| {
         planned(graph, samples, margin, method, options)
     };
     let Some(scaled) = features::scaled(graph, &folded, options) else {
-        return plan(&folded, &samples, &method);
+        return plan(&folded, (&samples, 1.0), &method);
     };
     let best = |method: &Method| {
-        let on_one_scale = plan(&folded, &samples, method);
-        let built = plan(&scaled.graph, &scaled.samples, method);
+        let on_one_scale = plan(&folded, (&samples, 1.0), method);
+        let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), method);
         let built = built.and_then(|built| scaled.complete(built));
         features::better(on_one_scale, built, options.objective)
     };
@@ -88,10 +89,10 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     }
 }
 
-/// The plan of a graph after the passes.
+/// The plan of a graph after the passes. `headroom` is a factor on the samples' range.
 fn planned(
     graph: &Graph,
-    samples: &[f32],
+    (samples, headroom): (&[f32], f32),
     margin: f32,
     method: &Method,
     options: &BuildOptions,
@@ -100,7 +101,9 @@ fn planned(
     let work = multiply_adds(graph).max(1);
     let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
-    let profile = float::profile(graph, &samples[..images * elements], images)?;
+    let mut profile = float::profile(graph, &samples[..images * elements], images)?;
+    let input = &mut profile.values[0];
+    (input.min, input.max) = (input.min * headroom, input.max * headroom);
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
     let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
     let [tested, corrected] = [tested, corrected].map(|chosen| {
