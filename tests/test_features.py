@@ -122,6 +122,11 @@ def test_a_price_is_as_precise_as_its_spread() -> None:
     assert "against the labels, fixed-point oracle: RMSE" in str(report)
     assert "against the labels, secure run" not in str(report)
     assert json.loads(report.to_json())["regression"]["total"]["floating"]["r2"] == total.floating.r2
+    # The noise of ciphertexts is no more than a part of the spread, either.
+    encrypted = loaded.verify(inputs, prices, trust="encrypted")
+    assert encrypted.regression is not None
+    assert encrypted.regression.total.secure.rmse == pytest.approx(total.floating.rmse, rel=0.02)
+    assert "against the labels, secure run: RMSE" in str(encrypted)
 
 
 def test_each_output_has_its_error() -> None:
