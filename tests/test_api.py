@@ -397,8 +397,11 @@ def test_verify_of_a_regression() -> None:
     assert "made-up inputs" in str(report)
     with pytest.raises(InputError, match="not classes"):
         loaded.classes(loaded.run_float(x))
-    with pytest.raises(InputError, match="outputs are values"):
-        loaded.verify(x, np.arange(20), trust=TRUST)
+    scored = loaded.verify(x, np.arange(20), trust=TRUST)
+    assert scored.outputs == "values"
+    assert scored.regression is not None
+    with pytest.raises(InputError, match="1 numbers for each of 20 images"):
+        loaded.verify(x, np.arange(19), trust=TRUST)
     # Zeros and ones make one number a yes or no, and the user's word makes it anything.
     assert loaded.verify(x, np.arange(20) % 2, trust=TRUST).outputs == "classes"
     assert loaded.verify(x, np.arange(20), trust=TRUST, outputs="classes").accuracy_secure is not None

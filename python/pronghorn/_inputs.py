@@ -13,6 +13,8 @@ from pronghorn.errors import InputError, InputWarning
 
 Floats = npt.NDArray[np.float32]
 Range = tuple[float, float]
+Bounds = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+"""The least and the largest input: a number each, or a row with one for each feature."""
 
 BYTES: Range = (0.0, 255.0)
 """The range of bytes as they are."""
@@ -45,6 +47,18 @@ def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs"
     return inputs
 
 
+def as_numbers(array: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    """`array` as numbers of any type.
+
+    Raises:
+        InputError: it is no array, or holds none.
+    """
+    found = _array(array, what)
+    if found.dtype.kind not in "fiub":
+        raise InputError(f"{what} have type {found.dtype}; numbers are needed")
+    return found
+
+
 def _array(given: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(given)
@@ -63,11 +77,37 @@ def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
     return found.reshape(-1).astype(np.int64)
 
 
+def as_targets(targets: npt.ArrayLike, images: int, outputs: int) -> npt.NDArray[np.float64]:
+    """The wanted outputs of each image, `(images, outputs)`."""
+    found = _array(targets, "labels")
+    if found.size != images * outputs or len(found) != images or found.dtype.kind not in "fiub":
+        raise InputError(
+            f"labels have shape {list(found.shape)} and type {found.dtype}; "
+            f"{outputs} numbers for each of {images} images are needed, since the outputs are values"
+        )
+    wanted = found.reshape(images, outputs).astype(np.float64)
+    if not np.isfinite(wanted).all():
+        raise InputError("labels hold infinite values or NaN")
+    return wanted
+
+
+def planned_bounds(plan_json: str) -> Bounds:
+    """The least and the largest input of a plan; with a scale for each feature, a row of each."""
+    step: dict[str, Any] = json.loads(plan_json)["steps"][0]
+    value, kind = step["value"], step["kind"]
+    ends = np.array([value["low"], value["high"]]) * 2.0 ** -value["fraction_bits"]
+    if kind == "input":
+        return ends[0], ends[1]
+    exponents = np.array([scale["exponent"] for scale in kind["features"]], np.float64)
+    offsets = np.array([scale["offset"] for scale in kind["features"]], np.float64)
+    rows = ends[:, None] * 2.0**-exponents + offsets
+    return rows[0], rows[1]
+
+
 def planned_range(plan_json: str) -> Range:
-    """The least and the largest input of a plan."""
-    value: dict[str, Any] = json.loads(plan_json)["steps"][0]["value"]
-    unit = 2.0 ** -value["fraction_bits"]
-    return value["low"] * unit, value["high"] * unit
+    """The least and the largest input of a plan; with a scale for each feature, those of all."""
+    low, high = planned_bounds(plan_json)
+    return float(np.min(low)), float(np.max(high))
 
 
 def takes_bytes(expected: Range) -> bool:
@@ -82,37 +122,43 @@ def looks_like_pixels(values: npt.NDArray[Any]) -> bool:
     return values.dtype.kind in "iu" or not np.any(values % 1)
 
 
-def beyond(values: Floats, expected: Range) -> str | None:
+def beyond(values: Floats, expected: Bounds) -> str | None:
     """That `values` reach far beyond what a plan is for; None where they do not."""
     if values.size == 0 or np.isnan(values).any():
         return None  # What is wrong there is said elsewhere.
-    low, high = float(values.min()), float(values.max())
-    far = FAR * (expected[1] - expected[0])
-    if max(high - expected[1], expected[0] - low) <= far:
+    low, high = expected
+    far = FAR * (high - low)
+    if not np.any((values.max(axis=0) > high + far) | (values.min(axis=0) < low - far)):
         return None
-    outside = np.count_nonzero((values > expected[1] + far) | (values < expected[0] - far))
-    if outside <= OUTLIERS * values.size:
+    outside = (values > high + far) | (values < low - far)
+    if np.count_nonzero(outside) <= OUTLIERS * values.size:
         return None
     hint = "; they look like pixels that are not scaled" if looks_like_pixels(values) else ""
-    return f"the inputs reach from {low:.4g} to {high:.4g}, but {_planned(expected)}, to which they are clamped{hint}"
+    if np.ndim(low) == 0:
+        reach = f"the inputs reach from {values.min():.4g} to {values.max():.4g}"
+        return f"{reach}, but {_planned(float(low), float(high))}, to which they are clamped{hint}"
+    worst = int(np.count_nonzero(outside, axis=0).argmax())
+    reach = f"feature {worst} reaches from {values[:, worst].min():.4g} to {values[:, worst].max():.4g}"
+    return f"{reach}, but {_planned(float(low[worst]), float(high[worst]))}, to which it is clamped{hint}"
 
 
-def only_a_part(values: Floats, expected: Range) -> str | None:
+def only_a_part(values: Floats, expected: Bounds) -> str | None:
     """That `values` fill so little of what a plan is for that they were probably scaled otherwise;
-    None where not."""
-    if values.size == 0 or np.isnan(values).any():
+    None where not, and where features have scales of their own."""
+    if np.ndim(expected[0]) > 0 or values.size == 0 or np.isnan(values).any():
         return None
+    bounds = float(expected[0]), float(expected[1])
     low, high = float(values.min()), float(values.max())
-    if high == low or high - low >= TINY * (expected[1] - expected[0]):
+    if high == low or high - low >= TINY * (bounds[1] - bounds[0]):
         return None
-    return f"the inputs reach only from {low:.4g} to {high:.4g}, but {_planned(expected)}"
+    return f"the inputs reach only from {low:.4g} to {high:.4g}, but {_planned(*bounds)}"
 
 
-def _planned(expected: Range) -> str:
-    return f"the plan is for {expected[0]:.4g} to {expected[1]:.4g}"
+def _planned(low: float, high: float) -> str:
+    return f"the plan is for {low:.4g} to {high:.4g}"
 
 
-def warn_of_scale(values: Floats, expected: Range, stacklevel: int) -> None:
+def warn_of_scale(values: Floats, expected: Bounds, stacklevel: int) -> None:
     """Warns the caller of the public API of inputs that a plan was hardly made for."""
     problem = beyond(values, expected) or only_a_part(values, expected)
     if problem is not None:

@@ -48,7 +48,8 @@ class Compiled:
         """By how much a secure run's integers may differ from the oracle's: 0, unless ciphertexts are approximate."""
     @property
     def fidelity(self) -> dict[str, Any]:
-        """The expected error: error, aim, about_mean, alike, images, text, warning."""
+        """The expected error: error, aim, about_mean, alike, images, outputs (error and rmse of each), outputs_text,
+        text, warning."""
     def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
     def summary_json(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
-from pronghorn._inputs import Range, as_inputs, planned_range, warn_of_scale
+from pronghorn._inputs import Range, as_inputs, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._trust import require
@@ -223,7 +223,8 @@ class Client(Shaped):
 
     @property
     def input_range(self) -> Range:
-        """The least and the largest input that the server's plan takes; others are clamped."""
+        """The least and the largest input that the server's plan takes; others are clamped. Features with
+        scales of their own have ranges of their own within it."""
         return planned_range(self.plan_json())
 
     def plan_text(self, details: bool = False) -> str:
@@ -344,7 +345,7 @@ class Client(Shaped):
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
         inputs = as_inputs(x, self.input_shape)
-        warn_of_scale(inputs, self.input_range, stacklevel=3)
+        warn_of_scale(inputs, planned_bounds(self.plan_json()), stacklevel=3)
         with native_errors(RunError):
             outputs, found, unkept = self._core.predict(inputs, progress)
         self.last_stats = Stats.of(len(inputs), found)

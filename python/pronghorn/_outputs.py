@@ -36,7 +36,8 @@ def kind_of(
         shape: of one image's output.
         asked: what the user says, which wins: a regression with several results looks like a
             classifier.
-        truth: true labels, where known: zeros and ones make one number a yes or no.
+        truth: true labels, where known: zeros and ones make one number a yes or no, and fractions
+            make several numbers values.
 
     Raises:
         InputError: there is no such kind.
@@ -51,7 +52,8 @@ def kind_of(
     if count == 1:
         binary = truth is not None and truth.dtype.kind in "iub" and bool(np.isin(truth, (0, 1)).all())
         return "classes" if binary else "values"
-    return "classes" if max(shape) == count else "values"
+    fractions = truth is not None and truth.dtype.kind == "f" and bool((truth % 1 != 0).any())
+    return "classes" if max(shape) == count and not fractions else "values"
 
 
 @dataclass(frozen=True)

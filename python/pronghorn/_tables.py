@@ -64,9 +64,9 @@ def read_table(path: Path, label_column: str | None = None, features: int | None
     at = next((i for i, name in enumerate(names) if (name if label_column else name.lower()) in wanted), None)
     rest = [_numbers(path, column, content.lines) for i, column in enumerate(content.columns) if i != at]
     labels = None if at is None else _labels(content.columns[at])
-    if label_column is not None and labels is not None and labels.size and labels.dtype.kind != "i":
+    if label_column is not None and labels is not None and labels.size and labels.dtype.kind not in "if":
         problem = f"column {label_column!r} of {path} holds {labels[0]!s}"
-        raise InputError(f"{problem}: labels are numbers of classes, from 0 on")
+        raise InputError(f"{problem}: labels are numbers: of classes from 0 on, or values")
     return np.stack(rest, axis=1) if rest else np.empty((len(content.lines), 0)), labels
 
 

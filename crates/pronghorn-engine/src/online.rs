@@ -41,7 +41,7 @@ impl ClientInputs {
                 elements,
             });
         }
-        let (integers, clamped) = oracle::quantise_input(plan.input(), inputs)?;
+        let (integers, clamped) = plan.quantise(inputs)?;
         let integers = Zeroizing::new(integers);
         let mut words = Batch::from_images(&integers, elements, batch);
         if let Some(t) = plan.forms()[0].prime {

@@ -16,7 +16,7 @@ use crate::{
 /// The protocol of a step.
 fn of(kind: &StepKind) -> &dyn Compile {
     match kind {
-        StepKind::Input => &Input,
+        StepKind::Input | StepKind::Features(_) => &Input,
         StepKind::ClearLinear(linear) => linear,
         StepKind::SharedLinear(linear) => linear,
         StepKind::CoefficientLinear(linear) => linear,

@@ -6,6 +6,7 @@
 //! [`quantise::quantise`], and then [`oracle::evaluate`] says what every secure run must give. For
 //! runs on ciphertexts alone, [`polynomial::lower`] and [`polynomial::PolyGraph::evaluate`].
 
+pub mod features;
 pub mod fixed;
 pub mod float;
 pub mod geometry;

@@ -68,35 +68,48 @@ pub enum OracleError {
 /// # Errors
 /// When a value is infinite or NaN.
 pub fn quantise_input(spec: &ValueSpec, values: &[f32]) -> Result<(Vec<i32>, usize), OracleError> {
-    if !values
-        .iter()
-        .fold(true, |all, value| all & value.is_finite())
-    {
-        let position = values
-            .iter()
-            .position(|value| !value.is_finite())
-            .unwrap_or(0);
-        let (image, value) = (position / spec.len().max(1), values[position].to_string());
-        return Err(OracleError::NotFinite {
-            position,
-            image,
-            value,
-        });
-    }
+    check_finite(spec, values)?;
     let scale = f64::from(spec.fraction_bits).exp2();
-    let (low, high) = (f64::from(spec.low), f64::from(spec.high));
     let mut clamped = 0u32;
     let mut total = 0;
     let mut integers = vec![0; values.len()];
     for (integers, values) in integers.chunks_mut(1 << 16).zip(values.chunks(1 << 16)) {
         for (integer, &value) in integers.iter_mut().zip(values) {
-            let moved = f64::from(value) * scale + 0.5;
-            clamped += u32::from((moved < low) | (moved >= high + 1.0));
-            *integer = spec.low.wrapping_add(floor(moved.max(low).min(high) - low));
+            let (nearest, moved) = nearest_integer(spec, f64::from(value) * scale);
+            clamped += u32::from(moved);
+            *integer = nearest;
         }
         total += std::mem::take(&mut clamped) as usize;
     }
     Ok((integers, total))
+}
+
+/// # Errors
+/// When a value of some images is infinite or NaN.
+pub(crate) fn check_finite(spec: &ValueSpec, values: &[f32]) -> Result<(), OracleError> {
+    // Without an early end, which compilers turn into vector code.
+    let finite = |all, value: &f32| all & value.is_finite();
+    if values.iter().fold(true, finite) {
+        return Ok(());
+    }
+    let position = values.iter().position(|value| !value.is_finite());
+    let position = position.unwrap_or(0);
+    Err(OracleError::NotFinite {
+        position,
+        image: position / spec.len().max(1),
+        value: values[position].to_string(),
+    })
+}
+
+/// The nearest integer to a number, the upper of two, clamped to the range; and whether it had to
+/// be clamped.
+#[inline]
+pub(crate) fn nearest_integer(spec: &ValueSpec, number: f64) -> (i32, bool) {
+    let (low, high) = (f64::from(spec.low), f64::from(spec.high));
+    let moved = number + 0.5;
+    let clamped = (moved < low) | (moved >= high + 1.0);
+    let integer = spec.low.wrapping_add(floor(moved.max(low).min(high) - low));
+    (integer, clamped)
 }
 
 /// The floor of a number in `0..2^32`, modulo 2^32: in additions only, which compilers turn into

@@ -7,12 +7,15 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use pronghorn_graph::fixed::{Interval, ValueSpec};
+use pronghorn_graph::{
+    features::FeatureScales,
+    fixed::{Interval, ValueSpec},
+};
 use pronghorn_he::bfv::Parameters;
 
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
-    plan::{FORMAT, Plan, PlanError, Step},
+    plan::{FORMAT, MAX_BYTES, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
     steps::{
@@ -115,11 +118,29 @@ impl CheckedPlan {
 
     /// The same plan for batches of up to `max_batch` images, 1 to [`MAX_BATCH`].
     pub(crate) fn with_batch(&self, max_batch: usize) -> Self {
-        let parts = &self.0;
-        let plan = Plan {
+        self.with_plan(Plan {
             max_batch,
-            ..parts.plan.clone()
-        };
+            ..self.0.plan.clone()
+        })
+    }
+
+    /// The same plan with a scale for each feature of the input.
+    ///
+    /// # Errors
+    /// The plan gets too long.
+    pub(crate) fn with_features(&self, scales: FeatureScales) -> Result<Self, PlanError> {
+        let mut plan = self.0.plan.clone();
+        plan.steps[0].kind = StepKind::Features(scales);
+        let length = plan.to_bytes().len();
+        match length > MAX_BYTES {
+            true => Err(PlanError::TooLong { length }),
+            false => Ok(self.with_plan(plan)),
+        }
+    }
+
+    /// Another plan, from which all that derives of this one derives.
+    fn with_plan(&self, plan: Plan) -> Self {
+        let parts = &self.0;
         Self(Arc::new(Parts {
             hash: plan.hash(),
             plan,
@@ -302,7 +323,7 @@ fn check_step(plan: &Plan, index: usize) -> Result<(), String> {
             "a name has at most {MAX_NAME} bytes and no control characters"
         ));
     }
-    if (index == 0) != (step.kind == StepKind::Input) {
+    if (index == 0) != step.kind.as_step().is_input() {
         return Err("the first step must be the input, and no other".into());
     }
     if let Some(input) = step.inputs.iter().find(|&&input| input >= index) {

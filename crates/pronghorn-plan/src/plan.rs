@@ -1,6 +1,9 @@
 //! The plan's types, its bytes and its hash.
 
-use pronghorn_graph::fixed::{Finish, ValueSpec};
+use pronghorn_graph::{
+    fixed::{Finish, ValueSpec},
+    oracle::{self, OracleError},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -22,7 +25,7 @@ pub struct Plan {
     pub model: String,
     /// Who learns what.
     pub trust: TrustLevel,
-    /// Steps in order; the first is the only [`StepKind::Input`].
+    /// Steps in order; the first is the only input: [`StepKind::Input`] or [`StepKind::Features`].
     pub steps: Vec<Step>,
     /// The step whose value is the result.
     pub output: usize,
@@ -164,6 +167,18 @@ impl Plan {
     /// counts as all of its slots, whatever the client says it put there.
     pub fn charged(&self, batch: usize) -> usize {
         self.steps[self.output].kind.as_step().charged(batch)
+    }
+
+    /// The integers of inputs, one image after the other, clamped to the input's range, and how many
+    /// had to be clamped.
+    ///
+    /// # Errors
+    /// When a value is infinite or NaN.
+    pub fn quantise(&self, values: &[f32]) -> Result<(Vec<i32>, usize), OracleError> {
+        match &self.steps[0].kind {
+            StepKind::Features(scales) => scales.quantise(self.input(), values),
+            _ => oracle::quantise_input(self.input(), values),
+        }
     }
 
     /// Shape, scale and range of the input.

@@ -148,6 +148,11 @@ pub trait StepPlan: ShareRules {
         false
     }
 
+    /// Whether the value is the client's input.
+    fn is_input(&self) -> bool {
+        false
+    }
+
     /// Checks the fields: parameters are secure and carry inputs and value.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ fn steps_without_messages_are_free() {
         for (index, step) in plan.steps.iter().enumerate() {
             let cost = cost::step(&plan, index, 3);
             let is_free = match &step.kind {
-                StepKind::Input | StepKind::Local(_) => true,
+                StepKind::Input | StepKind::Features(_) | StepKind::Local(_) => true,
                 kind if is_activation(kind) => plan.trust != TrustLevel::TwoParty,
                 _ => false,
             };

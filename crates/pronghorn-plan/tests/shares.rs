@@ -447,6 +447,7 @@ fn kinds(plan: &CheckedPlan) -> Vec<&'static str> {
         StepKind::Reveal(_) => "revealed",
         StepKind::Open => "open",
         StepKind::Encrypted(_) => "encrypted",
+        StepKind::Features(_) => "features",
         // Toys, where the engine's tests are built with these.
         #[allow(unreachable_patterns)]
         _ => "toy",

@@ -144,8 +144,7 @@ impl Compiled {
         let callback = Callback::new(progress, images);
         let integers = watched(py, callback, &Arc::default(), move |watch| {
             in_chunks(watch, &values, images, most, |chunk, count| {
-                let (inputs, _) =
-                    oracle::quantise_input(built.plan.input(), chunk).map_err(native)?;
+                let (inputs, _) = built.plan.quantise(chunk).map_err(native)?;
                 built.oracle(&inputs, count).map_err(native)
             })
         })?;
@@ -264,6 +263,7 @@ impl Compiled {
             about_mean,
             alike,
             images,
+            ref outputs,
         } = self.built.fidelity;
         let found = PyDict::new(py);
         found.set_item("aim", aim)?;
@@ -271,6 +271,9 @@ impl Compiled {
         found.set_item("about_mean", about_mean)?;
         found.set_item("alike", alike)?;
         found.set_item("images", images)?;
+        let pairs: Vec<(f64, f64)> = outputs.iter().map(|of| (of.error, of.rmse)).collect();
+        found.set_item("outputs", pairs)?;
+        found.set_item("outputs_text", self.built.fidelity.outputs_text())?;
         found.set_item("text", self.built.fidelity.to_string())?;
         found.set_item("warning", self.built.fidelity.warning())?;
         Ok(found)

@@ -10,6 +10,16 @@ from pronghorn.errors import PrecisionWarning
 
 
 @dataclass(frozen=True)
+class OutputError:
+    """The expected error of one output."""
+
+    error: float
+    """As `ExpectedError.error`, of this output."""
+    rmse: float
+    """Root mean square of the differences, in the output's unit."""
+
+
+@dataclass(frozen=True)
 class ExpectedError:
     """The difference of a plan's results to the float model's, measured on samples while planning.
 
@@ -27,19 +37,36 @@ class ExpectedError:
     """The share of the samples whose largest output is the float model's."""
     images: int
     """Samples that it was measured on."""
+    outputs: tuple[OutputError, ...]
+    """The same for each output alone, in their order."""
     _text: str = field(repr=False)
+    _outputs_text: str | None = field(repr=False)
     _warning: str | None = field(repr=False)
 
     @classmethod
     def of(cls, compiled: _native.Compiled) -> ExpectedError:
         """That of a compiled plan."""
         found = compiled.fidelity
-        numbers = (found[name] for name in ("error", "aim", "about_mean", "alike", "images", "text", "warning"))
-        return cls(*numbers)
+        return cls(
+            error=found["error"],
+            aim=found["aim"],
+            about_mean=found["about_mean"],
+            alike=found["alike"],
+            images=found["images"],
+            outputs=tuple(OutputError(*pair) for pair in found["outputs"]),
+            _text=found["text"],
+            _outputs_text=found["outputs_text"],
+            _warning=found["warning"],
+        )
 
     def __str__(self) -> str:
         """A line for people."""
         return self._text
+
+    def details(self) -> str:
+        """The line, and the error of each output where there are several: a line each, or with more
+        than ten outputs one line for all."""
+        return self._text if self._outputs_text is None else f"{self._text}\n{self._outputs_text}"
 
     def warn(self, stacklevel: int) -> None:
         """Warns where the aim is missed by far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,7 +15,9 @@ from pronghorn._inputs import (
     BYTES,
     as_inputs,
     as_labels,
-    planned_range,
+    as_numbers,
+    as_targets,
+    planned_bounds,
     warn_of_fractions,
     warn_of_pixels,
     warn_of_scale,
@@ -24,7 +27,7 @@ from pronghorn._model.expected import ExpectedError
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
-from pronghorn._model.verification import Verification
+from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn.errors import InputError, PlanError, UnsupportedModelError
 from pronghorn.onnx import FINISH, ImportedModel, ShapeOption, Source, import_onnx
@@ -55,8 +58,8 @@ def load(
             as a modulus carries them. Chosen layer by layer by default.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
         error: the error of results to aim at, as a part of the outputs' spread about their means on
-            the samples, 0.0001 to 2. 0.05 by default, 0.02 under `two-party`. Less costs larger
-            moduli; `verify` measures it.
+            the samples, 0.0001 to 2. 0.05 by default, 0.02 under `two-party`, and 0.01 for tables whose features
+            differ by powers of two. Less costs larger moduli; `verify` measures it.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
@@ -228,7 +231,8 @@ class Model(Shaped):
 
         Args:
             x: images `(images, *input_shape)`.
-            labels: the class of each, for accuracies.
+            labels: the class of each, for accuracies; where outputs are values, those that they should
+                be, `(images, outputs)`, for RMSE and R2.
             trust: the trust level; `two-party` by default.
             samples: images that set the fixed point, instead of the samples the model was loaded
                 with.
@@ -260,23 +264,29 @@ class Model(Shaped):
         enter = phase if phase is not None else lambda name: None
         inputs = as_inputs(x, self.input_shape)
         self._warn_of_fractions(inputs, stacklevel=2)
-        truth = None if labels is None else as_labels(labels, len(inputs))
-        kind = self._kind(outputs, truth)
+        kind, truth = self._truth(outputs, labels, len(inputs))
         enter("planning")
         compiled = model._compile(options)
-        warn_of_scale(inputs, planned_range(compiled.plan_json()), stacklevel=2)
+        warn_of_scale(inputs, planned_bounds(compiled.plan_json()), stacklevel=2)
         case = Verification(compiled, inputs, options.samples, truth, self.finish, kind)
         return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
 
-    def _kind(self, outputs: str | None, truth: Classes | None) -> str:
-        """The kind of the outputs; labels are for classes only."""
-        kind = kind_of(self.finish, self.output_shape, outputs, truth)
-        if truth is not None and kind != "classes":
+    def _truth(
+        self, outputs: str | None, labels: npt.ArrayLike | None, images: int
+    ) -> tuple[str, Classes | Targets | None]:
+        """The kind of the outputs, and what they should be: classes, or values."""
+        given = None if labels is None else as_numbers(labels, "labels")
+        kind = kind_of(self.finish, self.output_shape, outputs, given)
+        if given is None:
+            return kind, None
+        if kind == "values":
+            return kind, as_targets(given, images, math.prod(self.output_shape))
+        if kind != "classes":
             raise InputError(
                 f"labels are given, but the outputs are {kind}, not classes: "
                 "leave the labels out, or say outputs='classes' (--outputs classes)"
             )
-        return kind
+        return kind, as_labels(given, images)
 
     def classes(self, outputs: Floats) -> Classes:
         """The class of each output.

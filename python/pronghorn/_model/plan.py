@@ -21,11 +21,11 @@ class Plan(Shaped):
     def __str__(self) -> str:
         """The plan as a table of at most 120 columns: each step with protocol, ring and bytes, then
         bytes, rounds and predicted seconds."""
-        return f"{self._compiled.plan_text().rstrip()}\n{self.expected_error}"
+        return f"{self._compiled.plan_text().rstrip()}\n{self.expected_error.details()}"
 
     def details(self) -> str:
         """The table, and ranges, share forms and all parameters of each step."""
-        return f"{self._compiled.plan_text(True).rstrip()}\n{self.expected_error}"
+        return f"{self._compiled.plan_text(True).rstrip()}\n{self.expected_error.details()}"
 
     def __repr__(self) -> str:
         """Trust level and hash."""

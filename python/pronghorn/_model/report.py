@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pronghorn._model.expected import OutputError
+from pronghorn._model.regression import Regression
 from pronghorn._model.stats import Stats, counted
 
 
@@ -39,12 +41,16 @@ class Report:
     """Root mean square of the differences to the float model."""
     expected_error: float
     """What the plan expected of the samples, before a Softmax or the like."""
+    expected_errors: tuple[OutputError, ...]
+    """What the plan expected of each output."""
     accuracy_float: float | None
     """Accuracy of the float model, 0 to 1; None without labels."""
     accuracy_fixed: float | None
     """Accuracy of the fixed-point oracle; None without labels."""
     accuracy_secure: float | None
     """Accuracy of the secure run; None without labels."""
+    regression: Regression | None
+    """Distances to the given values; None without labels, or where outputs are no values."""
     float_by: str
     """The evaluator of the float model: onnxruntime, or pronghorn."""
     samples: int | None
@@ -80,6 +86,8 @@ class Report:
         for name, accuracy in named.items():
             if accuracy is not None:
                 yield f"accuracy, {name}: {100 * accuracy:.2f} %"
+        if self.regression is not None:
+            yield from self.regression.lines(self.float_by, self.stats is not None)
 
     def _agreement(self) -> Iterator[str]:
         if self.argmax_agreement is not None:

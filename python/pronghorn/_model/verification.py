@@ -15,6 +15,7 @@ from pronghorn import _native
 from pronghorn._float import run_float
 from pronghorn._model.core import Floats, Progress, native_errors
 from pronghorn._model.expected import ExpectedError
+from pronghorn._model.regression import Regression
 from pronghorn._model.report import Report
 from pronghorn._model.stats import Stats
 from pronghorn._outputs import Classes, Predictions
@@ -22,6 +23,7 @@ from pronghorn.errors import RunError
 from pronghorn.onnx import ImportedModel
 
 Integers = npt.NDArray[np.int32]
+Targets = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class Verification:
     """`(images, *input_shape)`."""
     samples: Floats | None
     """The images that set the fixed point; None where an input range did."""
-    truth: Classes | None
-    """The class of each image; None where unknown."""
+    truth: Classes | Targets | None
+    """The class of each image, or its values where outputs are `values`; None where unknown."""
     finish: Sequence[str]
     """The operators that the client computes last."""
     kind: str
@@ -89,6 +91,8 @@ class Verification:
         outputs = (runs.floating, runs.fixed, runs.secure)
         floating, fixed, secure = (Predictions.of(values, self.finish, self.kind) for values in outputs)
         tolerance = self.compiled.tolerance
+        expected = ExpectedError.of(self.compiled)
+        classes, targets = (None, self.truth) if self.kind == "values" else (self.truth, None)
         return Report(
             images=len(self.inputs),
             trust=self.compiled.trust,
@@ -100,10 +104,12 @@ class Verification:
             max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),
             relative_error=relative_error(runs.secure, runs.floating),
             rmse=_rms(runs.secure - runs.floating),
-            expected_error=ExpectedError.of(self.compiled).error,
-            accuracy_float=_accuracy(floating, self.truth),
-            accuracy_fixed=_accuracy(fixed, self.truth),
-            accuracy_secure=_accuracy(secure, self.truth),
+            expected_error=expected.error,
+            expected_errors=expected.outputs,
+            accuracy_float=_accuracy(floating, classes),
+            accuracy_fixed=_accuracy(fixed, classes),
+            accuracy_secure=_accuracy(secure, classes),
+            regression=None if targets is None else Regression.of(targets.astype(np.float64), *outputs),
             float_by=runs.float_by,
             samples=None if self.samples is None else len(self.samples),
             samples_scored=_shared(self.samples, self.inputs),
@@ -143,7 +149,7 @@ def _agreement(one: Predictions, other: Predictions) -> float | None:
     return float(np.mean(np.all((one.probabilities > 0.5) == (other.probabilities > 0.5), axis=1)))
 
 
-def _accuracy(found: Predictions, truth: Classes | None) -> float | None:
+def _accuracy(found: Predictions, truth: Classes | Targets | None) -> float | None:
     return None if truth is None or found.classes is None else float(np.mean(found.classes == truth))
 
 

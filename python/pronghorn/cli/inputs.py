@@ -9,40 +9,37 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._data import read_labels
-from pronghorn._inputs import NARROW, Range, as_labels, beyond, only_a_part, takes_bytes
+from pronghorn._inputs import NARROW, as_labels, beyond, only_a_part, planned_bounds, planned_range, takes_bytes
 from pronghorn._tables import is_table
 from pronghorn.cli.console import warn
 from pronghorn.cli.options import Preparation
 from pronghorn.errors import InputError
 
 Labels = npt.NDArray[np.int64]
+Numbers = npt.NDArray[Any]
 
 
-def labels_of(path: Path | None, found: npt.NDArray[Any] | None, images: int, total: int) -> Labels | None:
+def labels_of(path: Path | None, found: Numbers | None, images: int, total: int) -> Numbers | None:
     """The labels of the first `images` of `total` images.
 
     Args:
         path: the file that the user names.
         found: labels beside the images, used without such a file; left out where they are no
-            classes.
+            numbers.
         images: how many images are used.
         total: how many images there are.
 
     Raises:
-        InputError: the file cannot be read, or does not have one class an image.
+        InputError: the file cannot be read, or does not have labels of each image.
     """
     labels = found if path is None else read_labels(path)
-    if labels is None:
+    if labels is None or (path is None and labels.dtype.kind not in "iubf"):
         return None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if path is None and (labels.ndim != 1 or labels.dtype.kind not in "iub"):
-        return None
-    if labels.ndim != 1:
-        raise InputError(f"labels have shape {list(labels.shape)}: give one class index an image")
-    if len(labels) != total:
-        raise InputError(f"there are {len(labels)} labels for {total} images")
-    return as_labels(labels[:images], images)
+    if labels.ndim == 0 or len(labels) != total:
+        raise InputError(f"there are {len(labels) if labels.ndim else 1} labels for {total} images")
+    return labels[:images]
 
 
 def label_column(labels: Path | None, data: list[Path]) -> str | None:
@@ -51,28 +48,54 @@ def label_column(labels: Path | None, data: list[Path]) -> str | None:
     return str(labels) if named else None
 
 
-def classes_only(known: Labels | None, kind: str, path: Path | None) -> Labels | None:
-    """`known` where outputs are classes, else None.
+def classes_only(known: Numbers | None, kind: str, path: Path | None) -> Labels | None:
+    """`known` where both these and the outputs are classes, else None.
 
     Raises:
-        InputError: the outputs are no classes, but the user names a file of labels.
+        InputError: the outputs or the labels are no classes, but the user names a file of labels.
     """
-    if kind == "classes":
-        return known
-    if path is not None:
+    if known is None:
+        return None
+    if path is not None and kind != "classes":
         raise InputError(
             f"--labels {path} are classes, but the outputs are {kind}: leave them out, or say --outputs classes"
         )
+    if path is not None and known.ndim != 1:
+        raise InputError(f"labels have shape {list(known.shape)}: give one class index an image")
+    if path is not None or (kind == "classes" and known.ndim == 1 and known.dtype.kind in "iub"):
+        return as_labels(known, len(known))
     return None
 
 
-def check_range(images: npt.NDArray[np.float32], expected: Range, preparation: Preparation, were_bytes: bool) -> None:
+def classes_or_values(known: Numbers | None, kind: str, path: Path | None, outputs: int) -> Numbers | None:
+    """`known` as classes, or as values where the outputs are values; None, with a warning, where
+    labels beside the data are neither.
+
+    Raises:
+        InputError: the outputs or the labels are something else, but the user names a file of
+            labels.
+    """
+    if known is None:
+        return None
+    if kind == "values" and (path is not None or known.size == len(known) * outputs):
+        return known
+    classes = classes_only(known, kind, path)
+    if classes is None:
+        warn(
+            f"the labels beside the data are ignored: they have shape {list(known.shape)} and type {known.dtype}, and "
+            f"the outputs are {outputs} {kind} an image\n  what to do: --outputs says what outputs are"
+        )
+    return classes
+
+
+def check_range(images: npt.NDArray[np.float32], plan_json: str, preparation: Preparation, were_bytes: bool) -> None:
     """Compares what will be sent with what the server's plan is for.
 
     Raises:
         InputError: it is far beyond, and nobody said --scale.
     """
-    outside = beyond(images, expected)
+    bounds, expected = planned_bounds(plan_json), planned_range(plan_json)
+    outside = beyond(images, bounds)
     if outside is not None and preparation.scale is None:
         raise InputError(
             f"{outside}\n  what to do: give --scale, --mean and --std as the model's owner does, such as --scale 255 "
@@ -83,7 +106,7 @@ def check_range(images: npt.NDArray[np.float32], expected: Range, preparation: P
     problem = (
         f"bytes become {low:.4g} to {high:.4g}, but the server's plan is for {expected[0]:.4g} to {expected[1]:.4g}"
         if narrow
-        else outside or only_a_part(images, expected)
+        else outside or only_a_part(images, bounds)
     )
     if problem is not None:
         warn(

@@ -182,7 +182,7 @@ def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, 
     loaded = [preparation.load(path, client.input_shape, as_they_are, column) for path in paths]
     images = np.concatenate([each.images for each in loaded])
     total, images = len(images), images[: wanted.limit]
-    check_range(images, client.input_range, preparation, any(each.were_bytes for each in loaded))
+    check_range(images, client.plan_json(), preparation, any(each.were_bytes for each in loaded))
     beside = loaded[0].labels if len(paths) == 1 else None
     known = labels_of(None if column else wanted.labels, beside, len(images), total)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ import typer
 from pronghorn._data import Loaded
 from pronghorn._model import Model
 from pronghorn._outputs import kind_of
-from pronghorn.cli.inputs import classes_only, label_column, labels_of
+from pronghorn.cli.inputs import Numbers, classes_or_values, label_column, labels_of
 from pronghorn.cli.options import (
     JsonOption,
     LimitOption,
@@ -57,8 +58,8 @@ class _Case:
     model: Model
     images: npt.NDArray[np.float32]
     """`(images, *input_shape)`."""
-    truth: npt.NDArray[np.int64] | None
-    """The class of each image."""
+    truth: Numbers | None
+    """The class of each image, or its values."""
     kind: str
     """What the outputs are: `classes`, `labels` or `values`."""
 
@@ -119,4 +120,5 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
     total, images = len(images), images[: given.limit]
     known = labels_of(None if column else given.labels, found, len(images), total)
     kind = kind_of(model.finish, model.output_shape, given.outputs, known)
-    return _Case(model, images, classes_only(known, kind, given.labels), kind)
+    truth = classes_or_values(known, kind, given.labels, math.prod(model.output_shape))
+    return _Case(model, images, truth, kind)

@@ -9,7 +9,6 @@ pub mod transcript;
 use std::sync::Arc;
 
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_graph::oracle;
 use pronghorn_plan::Built;
 
 pub use networks::{network, numbers, tensors};
@@ -58,8 +57,7 @@ pub fn check(built: &Built, inputs: &[f32], batch: usize) {
     exchange(&mut client, &mut server).expect("an honest run succeeds");
     let progress = client.progress();
     assert_eq!(progress.done, progress.total);
-    let (integers, _) =
-        oracle::quantise_input(built.plan.input(), inputs).expect("inputs are numbers");
+    let (integers, _) = built.plan.quantise(inputs).expect("inputs are numbers");
     let wanted = built
         .oracle(&integers, batch)
         .expect("values stay in their ranges");

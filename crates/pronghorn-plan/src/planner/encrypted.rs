@@ -43,7 +43,8 @@ pub(super) fn build(
     let aim = options.error.unwrap_or(method.aim);
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
     let (graph, fidelity) = precise_enough(source, aim, options)?;
-    let schedule = schedule::schedule(&graph, &samples, NOISE_SHARE * aim, options.passes);
+    let noise = NOISE_SHARE * aim * source.target.spread_share();
+    let schedule = schedule::schedule(&graph, &samples, noise, options.passes);
     let schedule = schedule.ok_or_else(|| BuildError::TooDeep {
         products: schedule::products(&graph),
     })?;

@@ -10,11 +10,18 @@ pub const WARN: f64 = 1.5;
 /// There is no plan with an expected error of more than so many times the aim.
 pub const REFUSE: f64 = 5.0;
 
+/// With more outputs than this the errors of all are summed up in a line.
+const MOST_LINES: usize = 10;
+
+/// Noise of so small a part of the results' size is large beside a spread that is less: the mean hides
+/// it, as that of prices does.
+const HIDDEN: f64 = 0.25;
+
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
 
 /// The expected error of a plan: of its network, which runs equal, on samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fidelity {
     /// What the planner aimed at.
     pub aim: f64,
@@ -28,6 +35,17 @@ pub struct Fidelity {
     pub alike: f64,
     /// Images that it was measured on.
     pub images: usize,
+    /// The same for each output alone, in their order.
+    pub outputs: Vec<OutputError>,
+}
+
+/// The expected error of one output.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OutputError {
+    /// As [`Fidelity::error`], of this output.
+    pub error: f64,
+    /// Root mean square of the difference to the float result, in the output's unit.
+    pub rmse: f64,
 }
 
 impl Fidelity {
@@ -35,21 +53,22 @@ impl Fidelity {
     pub(super) fn new(found: &[f32], target: &Target<'_>, aim: f64) -> Self {
         let wanted = target.wanted;
         let images = wanted.len() / target.outputs;
-        let pairs = found.iter().zip(wanted);
-        let difference: f64 = pairs
-            .map(|(&f, &w)| square(f64::from(f) - f64::from(w)))
-            .sum();
-        let spread = target.spread().filter(|&spread| spread > 0.0);
-        let size: f64 = wanted.iter().map(|&w| square(w.into())).sum();
+        let each: Vec<Squares> = (0..target.outputs)
+            .map(|output| target.squares(found, output))
+            .collect();
+        let all = each.iter().fold(Squares::default(), Squares::plus);
+        let about_mean = all.spread > 0.0;
+        let output = |squares: &Squares| OutputError {
+            error: squares.error(about_mean),
+            rmse: (squares.difference / images as f64).sqrt(),
+        };
         Self {
             aim,
-            error: match difference {
-                0.0 => 0.0,
-                _ => (difference / spread.unwrap_or(size)).sqrt(),
-            },
-            about_mean: spread.is_some(),
+            error: all.error(about_mean),
+            about_mean,
             alike: alike(found, wanted, target.outputs) as f64 / images as f64,
             images,
+            outputs: each.iter().map(output).collect(),
         }
     }
 
@@ -80,6 +99,33 @@ impl Fidelity {
     }
 }
 
+impl Fidelity {
+    /// The expected error of each output, a line each; with more than [`MOST_LINES`] outputs in one
+    /// line. None for one output.
+    pub fn outputs_text(&self) -> Option<String> {
+        let outputs = &self.outputs;
+        if outputs.len() < 2 {
+            return None;
+        }
+        if outputs.len() <= MOST_LINES {
+            let line = |(at, OutputError { error, rmse }): (usize, &OutputError)| {
+                format!("  output {at}: expected error {error:.3}, RMSE {rmse:.3e}")
+            };
+            let lines: Vec<String> = outputs.iter().enumerate().map(line).collect();
+            return Some(lines.join("\n"));
+        }
+        let mut places: Vec<usize> = (0..outputs.len()).collect();
+        places.sort_by(|&a, &b| outputs[a].error.total_cmp(&outputs[b].error));
+        let (median, worst) = (places[places.len() / 2], places[places.len() - 1]);
+        Some(format!(
+            "  of {} outputs: expected error {:.3} at the median, {:.3} at worst (output {worst})",
+            outputs.len(),
+            outputs[median].error,
+            outputs[worst].error
+        ))
+    }
+}
+
 /// The expected error in words, for plans and logs.
 impl std::fmt::Display for Fidelity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -95,6 +141,37 @@ impl std::fmt::Display for Fidelity {
             "expected error {error:.digits$} of {of} (aim {aim}); the largest output is the float \
              model's on {alike} of {images} samples"
         )
+    }
+}
+
+/// Sums of squares over images: of the differences to the float result, of that result about its
+/// mean, and of the result itself.
+#[derive(Clone, Copy, Default)]
+struct Squares {
+    difference: f64,
+    /// 0 where too little is known of the mean.
+    spread: f64,
+    size: f64,
+}
+
+impl Squares {
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            difference: self.difference + other.difference,
+            spread: self.spread + other.spread,
+            size: self.size + other.size,
+        }
+    }
+
+    fn error(&self, about_mean: bool) -> f64 {
+        let of = match about_mean && self.spread > 0.0 {
+            true => self.spread,
+            false => self.size,
+        };
+        match self.difference {
+            0.0 => 0.0,
+            difference => (difference / of).sqrt(),
+        }
     }
 }
 
@@ -117,20 +194,45 @@ impl Target<'_> {
         Fidelity::new(&found, self, aim)
     }
 
-    /// The squares of the results about the mean of each output, summed; as if over all inputs,
-    /// whose mean is not quite that of these.
-    fn spread(&self) -> Option<f64> {
-        let images = self.wanted.len() / self.outputs;
-        (self.real && images >= LEAST_IMAGES).then(|| {
-            let of = |output: usize| {
-                let values = || self.wanted[output..].iter().step_by(self.outputs);
-                let mean = values().map(|&w| f64::from(w)).sum::<f64>() / images as f64;
-                values().map(|&w| square(f64::from(w) - mean)).sum::<f64>()
-            };
-            let sum: f64 = (0..self.outputs).map(of).sum();
-            sum * images as f64 / (images - 1) as f64
-        })
+    /// Root mean square of the results about their means, over that of the results, where it is less
+    /// than [`HIDDEN`]; 1 elsewhere.
+    pub fn spread_share(&self) -> f64 {
+        let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
+        let all = each.fold(Squares::default(), |all, squares| all.plus(&squares));
+        let share = (all.spread / all.size).sqrt();
+        match share > 0.0 && share < HIDDEN {
+            true => share,
+            false => 1.0,
+        }
     }
+
+    /// The sums of one output.
+    fn squares(&self, found: &[f32], output: usize) -> Squares {
+        let images = self.wanted.len() / self.outputs;
+        let of = |values: &[f32]| {
+            let values = values[output..].iter().step_by(self.outputs);
+            values.map(|&value| f64::from(value)).collect::<Vec<f64>>()
+        };
+        let (found, wanted) = (of(found), of(self.wanted));
+        let pairs = found.iter().zip(&wanted);
+        Squares {
+            difference: pairs.map(|(f, w)| square(f - w)).sum(),
+            spread: match self.real && images >= LEAST_IMAGES {
+                true => spread(&wanted),
+                false => 0.0,
+            },
+            size: wanted.iter().map(|&w| square(w)).sum(),
+        }
+    }
+}
+
+/// The squares of values about their mean, summed; as if over all inputs, whose mean is not quite
+/// that of these.
+fn spread(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let sum: f64 = values.iter().map(|value| square(value - mean)).sum();
+    sum * count / (count - 1.0)
 }
 
 /// Images with the same largest output.
@@ -174,6 +276,43 @@ mod tests {
         assert_eq!((about.alike, about.images), (1.0, 4));
         let few = Fidelity::new(&found[..4], &target(&wanted[..4], true), 0.05);
         assert!(!few.about_mean && few.error == plain.error);
+    }
+
+    #[test]
+    fn each_output_has_its_error() {
+        // A score that moves by one, and a box that moves by a hundred: both are off by a tenth.
+        let wanted = [1.0, 400.0, -1.0, 200.0].repeat(3);
+        let found: Vec<f32> = wanted.iter().map(|w| w + 0.1).collect();
+        let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
+        let [score, frame] = [0, 1].map(|output| fidelity.outputs[output]);
+        assert!((score.rmse - 0.1).abs() < 1e-4 && (frame.rmse - 0.1).abs() < 1e-4);
+        assert!((score.error - 0.0913).abs() < 1e-3 && (frame.error - 0.000913).abs() < 1e-5);
+        let text = fidelity.outputs_text().expect("two outputs");
+        assert!(text.contains("output 0: expected error 0.091"), "{text}");
+        assert_eq!(text.lines().count(), 2);
+        let many = Fidelity {
+            outputs: [score, frame].repeat(10),
+            ..fidelity.clone()
+        };
+        let text = many.outputs_text().expect("many outputs");
+        assert!(
+            text.contains("of 20 outputs") && text.contains("0.091 at worst"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1);
+        let one = Fidelity {
+            outputs: vec![score],
+            ..fidelity
+        };
+        assert_eq!(one.outputs_text(), None);
+    }
+
+    #[test]
+    fn a_mean_may_hide_the_spread() {
+        let prices = |mean: f32| [mean + 1.0, mean, mean - 1.0, mean].repeat(2);
+        let share = |mean, real| target(&prices(mean), real).spread_share();
+        assert!((share(100.0, true) - 0.0082).abs() < 1e-3);
+        assert_eq!((share(1.0, true), share(100.0, false)), (1.0, 1.0));
     }
 
     #[test]

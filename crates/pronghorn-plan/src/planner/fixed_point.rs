@@ -121,18 +121,15 @@ fn attempts(
             fixed => fixed?,
         };
         let fidelity = fidelity(&fixed, source, aim)?;
+        let (error, is_reached) = (fidelity.error, fidelity.is_reached());
         attempts.push((fixed, fidelity));
-        if fidelity.is_reached() {
+        if is_reached {
             break;
         }
-        stalled = if fidelity.error < least {
-            0
-        } else {
-            stalled + 1
-        };
-        least = least.min(fidelity.error);
+        stalled = if error < least { 0 } else { stalled + 1 };
+        least = least.min(error);
         let [slow, fast] = TIGHTENING;
-        tolerance /= (fidelity.error / aim).clamp(slow, fast);
+        tolerance /= (error / aim).clamp(slow, fast);
     }
     attempts.sort_by(|(_, a), (_, b)| a.error.total_cmp(&b.error));
     Ok(attempts)

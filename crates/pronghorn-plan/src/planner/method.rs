@@ -15,6 +15,7 @@ use crate::{
 };
 
 /// How a trust level is planned.
+#[derive(Clone, Copy)]
 pub(super) struct Method {
     /// The error to aim at, where none is named.
     pub aim: f64,
@@ -30,6 +31,35 @@ pub(super) struct Method {
     pub build: fn(&Source<'_>, &Self, &BuildOptions) -> Result<Built, BuildError>,
     /// Steps and parameters, from a fixed-point network.
     pub lower: fn(&FixedGraph, &BuildOptions) -> Result<Planned, BuildError>,
+}
+
+/// The methods of a trust level.
+#[derive(Clone, Copy)]
+pub(super) struct Methods {
+    pub first: Method,
+    /// For a network of which an image does not fit in memory by the first.
+    pub otherwise: Option<Method>,
+}
+
+impl Method {
+    /// The method and no other.
+    pub const fn alone(self) -> Methods {
+        Methods {
+            first: self,
+            otherwise: None,
+        }
+    }
+}
+
+impl Methods {
+    /// The same with another aim.
+    pub fn with_aim(self, aim: f64) -> Self {
+        let with = |method| Method { aim, ..method };
+        Self {
+            first: with(self.first),
+            otherwise: self.otherwise.map(with),
+        }
+    }
 }
 
 /// A plan, and the weights of its steps.

@@ -9,6 +9,7 @@ mod draft;
 pub mod encrypted;
 mod engines;
 mod error;
+mod features;
 mod fidelity;
 mod fixed_point;
 mod guards;
@@ -29,13 +30,14 @@ use pronghorn_graph::{
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
-pub use fidelity::{Fidelity, REFUSE, WARN};
-pub use options::{BuildOptions, Engine, RESULT_ERROR, SHARES_ERROR};
+pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
+pub use options::{BuildOptions, Engine, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR};
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
+    features::HEADROOM,
     fidelity::Target,
-    method::{Method, Source},
+    method::{Method, Methods, Source},
 };
 use crate::{
     objective::Objective,
@@ -56,20 +58,52 @@ const LEAST_FIDELITY: usize = 6;
 const PROFILE_WORK: u64 = 20_000_000_000;
 const LEAST_SAMPLES: usize = 32;
 
-/// Builds the plan of `graph`: passes, ranges, precisions, parameters.
+/// Builds the plan of `graph`: passes, ranges, precisions, parameters. The features of a table get
+/// scales of their own where that makes a better plan.
 ///
 /// # Errors
 /// The trust level is not in this version, the model leaves its ranges, or it does not fit in
 /// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
-    let (method, other) = method_of(trust::require(options.trust)?, options)?;
-    let graph = passes::run(graph);
-    let elements: usize = graph.nodes[0].shape.iter().product();
-    let (samples, margin) = samples::samples(options, elements, &graph.nodes[0].shape)?;
-    let work = multiply_adds(&graph).max(1);
+    let methods = method_of(trust::require(options.trust)?, options)?;
+    let (samples, margin) = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
+    let folded = passes::run(graph);
+    let plan = |graph: &Graph, samples: (&[f32], f32), methods: Methods| {
+        planned(graph, samples, margin, methods, options)
+    };
+    let Some(scaled) = features::scaled(graph, &folded, options) else {
+        return plan(&folded, (&samples, 1.0), methods);
+    };
+    let best = |methods: Methods| {
+        let on_one_scale = plan(&folded, (&samples, 1.0), methods);
+        let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods);
+        let built = built.and_then(|built| scaled.complete(built));
+        features::better(on_one_scale, built, options.objective.unwrap_or_default())
+    };
+    let precise = best(methods.with_aim(TABLE_ERROR));
+    match &precise {
+        Ok(built) if built.fidelity.is_reached() => precise,
+        _ if options.error.is_some() => precise,
+        // A search for less may end far from where one for more does.
+        _ => features::closest(precise, best(methods)),
+    }
+}
+
+/// The plan of a graph after the passes. `headroom` is a factor on the samples' range.
+fn planned(
+    graph: &Graph,
+    (samples, headroom): (&[f32], f32),
+    margin: f32,
+    methods: Methods,
+    options: &BuildOptions,
+) -> Result<Built, BuildError> {
+    let elements = graph.input_len();
+    let (method, work) = (methods.first, multiply_adds(graph).max(1));
     let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
-    let profile = float::profile(&graph, &samples[..images * elements], images)?;
+    let mut profile = float::profile(graph, &samples[..images * elements], images)?;
+    let input = &mut profile.values[0];
+    (input.min, input.max) = (input.min * headroom, input.max * headroom);
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
     let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
     let [tested, corrected] = [tested, corrected].map(|chosen| {
@@ -77,10 +111,10 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         chosen.iter().flat_map(image).copied().collect::<Vec<f32>>()
     });
     let tests = tested.len() / elements;
-    let reference = float::reference(&graph, &tested, tests)?;
-    let means = float::reference(&graph, &corrected, corrected.len() / elements)?.means;
+    let reference = float::reference(graph, &tested, tests)?;
+    let means = float::reference(graph, &corrected, corrected.len() / elements)?.means;
     let source = Source {
-        graph: &graph,
+        graph,
         profile: &profile,
         margin,
         tested: &tested,
@@ -91,8 +125,8 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         },
         corrected: (&corrected, &means),
     };
-    match ((method.build)(&source, method, options), other) {
-        (Err(BuildError::Memory { .. }), Some(other)) => (other.build)(&source, other, options),
+    match ((method.build)(&source, &method, options), methods.otherwise) {
+        (Err(BuildError::Memory { .. }), Some(other)) => (other.build)(&source, &other, options),
         (built, _) => built,
     }
 }
@@ -140,22 +174,21 @@ const ENCRYPTED: Method = Method {
     ..CLEAR
 };
 
-/// How plans of a trust level are made, the one match on trust levels: a method, and another one
-/// for a network of which an image does not fit in memory by the first.
-fn method_of(
-    trust: TrustLevel,
-    options: &BuildOptions,
-) -> Result<(&'static Method, Option<&'static Method>), BuildError> {
+/// How plans of a trust level are made: the one match on trust levels.
+fn method_of(trust: TrustLevel, options: &BuildOptions) -> Result<Methods, BuildError> {
     let aided = match (options.engine, options.objective) {
-        (Some(Engine::Slot), _) => None,
-        (Some(Engine::Batch), _) | (None, Some(Objective::Throughput)) => Some((&CLEAR, None)),
-        (Some(Engine::Coefficient), _) | (None, Some(_)) => Some((&CLEAR_COEFFICIENT, None)),
-        (None, None) => Some((&CLEAR, Some(&CLEAR_COEFFICIENT))),
+        (Some(Engine::Slot), _) => Err(BuildError::NoEngine { trust }),
+        (Some(Engine::Batch), _) | (None, Some(Objective::Throughput)) => Ok(CLEAR.alone()),
+        (Some(Engine::Coefficient), _) | (None, Some(_)) => Ok(CLEAR_COEFFICIENT.alone()),
+        (None, None) => Ok(Methods {
+            first: CLEAR,
+            otherwise: Some(CLEAR_COEFFICIENT),
+        }),
     };
     match trust {
-        TrustLevel::ClientAided => aided.ok_or(BuildError::NoEngine { trust }),
-        TrustLevel::TwoParty => Ok((&TWO_PARTY, None)),
-        TrustLevel::Encrypted | TrustLevel::MultiKey => Ok((&ENCRYPTED, None)),
+        TrustLevel::ClientAided => aided,
+        TrustLevel::TwoParty => Ok(TWO_PARTY.alone()),
+        TrustLevel::Encrypted | TrustLevel::MultiKey => Ok(ENCRYPTED.alone()),
     }
 }
 

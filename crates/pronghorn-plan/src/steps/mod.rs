@@ -12,7 +12,7 @@ pub mod local;
 pub mod open;
 pub mod toy;
 
-use pronghorn_graph::fixed::LocalOp;
+use pronghorn_graph::{features::FeatureScales, fixed::LocalOp};
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -55,6 +55,8 @@ pub enum StepKind {
     Encrypted(EncryptedPlan),
     /// A linear layer in the coefficient engine, whose answer the client decrypts.
     ClearCoefficient(ClearCoefficient),
+    /// The client's input, a row of features, each with a scale of its own.
+    Features(FeatureScales),
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -76,6 +78,7 @@ impl StepKind {
             Self::Open => &Open,
             Self::Encrypted(encrypted) => encrypted,
             Self::ClearCoefficient(clear) => clear,
+            Self::Features(scales) => scales,
             #[cfg(feature = "toy-protocols")]
             Self::Toy(toy) => toy.as_step(),
         }

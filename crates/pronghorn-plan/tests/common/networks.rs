@@ -244,6 +244,39 @@ pub fn dense(activation: Option<&str>) -> Graph {
     graph(&nodes, &[("dense.w", &[4, 6]), ("dense.b", &[4])])
 }
 
+/// Features of [`table`].
+pub const FEATURES: usize = 6;
+
+/// Magnitudes of the features, and their middles.
+const MAGNITUDES: [f32; FEATURES] = [2500.0, 0.01, 1.0, 15.0, 300.0, 1e-4];
+const MIDDLES: [f32; FEATURES] = [0.0, 0.0, 0.0, 2005.0, 9000.0, 0.0];
+
+/// Rows of features, each with a magnitude of its own.
+pub fn table(rows: usize, seed: u64) -> Vec<f32> {
+    let raw =
+        |(at, value): (usize, &f32)| MIDDLES[at % FEATURES] + MAGNITUDES[at % FEATURES] * value;
+    numbers(rows * FEATURES, seed)
+        .iter()
+        .enumerate()
+        .map(raw)
+        .collect()
+}
+
+/// A dense layer to which all features matter alike, as if it standardised them.
+pub fn table_layer() -> Graph {
+    let mut graph = dense(None);
+    let weights = &mut graph.tensors.get_mut("dense.w").expect("weights").data;
+    for (at, weight) in weights.iter_mut().enumerate() {
+        *weight = weight.signum().mul_add(0.5, *weight) / MAGNITUDES[at % FEATURES];
+    }
+    let weights = weights.clone();
+    let bias = &mut graph.tensors.get_mut("dense.b").expect("a bias").data;
+    for (bias, row) in bias.iter_mut().zip(weights.chunks(FEATURES)) {
+        *bias -= row.iter().zip(MIDDLES).map(|(w, m)| w * m).sum::<f32>();
+    }
+    graph
+}
+
 /// A max-pool of the input itself, and a dense layer.
 pub fn pooled_input() -> Graph {
     let pool = format!(r#""kind":"max_pool",{}"#, window(2, 2, 0));

@@ -13,7 +13,10 @@ use common::{
     networks::{Middle, aided_coefficient, around, deep, dense, options, plan as planned, shared},
     ops, plan_of, refusal, slots, step, value, window,
 };
-use pronghorn_graph::fixed::{ActivationOp, Finish, LocalOp};
+use pronghorn_graph::{
+    features::{FeatureScale, FeatureScales},
+    fixed::{ActivationOp, Finish, LocalOp},
+};
 use pronghorn_plan::{
     Built, CheckedPlan, Engine, Plan, PlanError, StepKind, TrustLevel, WordSize,
     cost::MAX_BATCH,
@@ -408,6 +411,36 @@ fn only_the_result_is_opened() {
     refuses(&SHARES, opened, |plan| {
         plan.steps.pop();
         plan.output -= 1;
+    });
+}
+
+#[test]
+fn scales_of_features() {
+    let features = |count: usize, exponent, offset| {
+        StepKind::Features(FeatureScales(vec![
+            FeatureScale { exponent, offset };
+            count
+        ]))
+    };
+    let input = |shape: &[usize], kind| {
+        let output = value(shape, 0, 7);
+        let mut plan = in_a_circuit(value(shape, -8, 7), vec![ActivationOp::Relu], output);
+        plan.steps[0].kind = kind;
+        plan
+    };
+    assert_eq!(refusal(&input(&[4], features(4, -64, 1.5))), None);
+    let refused = |plan: Plan, word: &str| {
+        let reason = refusal(&plan).expect("it is refused");
+        assert!(reason.contains(word), "{word:?} is not in: {reason}");
+    };
+    refused(input(&[4], features(3, 1, 0.0)), "scales of 3 features");
+    refused(input(&[2, 2], features(4, 1, 0.0)), "shape [2, 2]");
+    refused(input(&[4], features(4, 65, 0.0)), "exponent 65");
+    refused(input(&[4], features(4, i8::MIN, 0.0)), "exponent -128");
+    refused(input(&[4], features(4, 1, f32::INFINITY)), "offset inf");
+    refused(input(&[4], features(4, 1, f32::NAN)), "offset NaN");
+    refuses(&input(&[4], StepKind::Input), "first step", |plan| {
+        plan.steps[1].kind = features(4, 1, 0.0);
     });
 }
 

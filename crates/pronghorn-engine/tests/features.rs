@@ -1,0 +1,44 @@
+//! Runs on tables whose features have scales of their own.
+
+mod common;
+
+use common::{
+    check,
+    networks::{FEATURES, options, table, table_layer},
+};
+use pronghorn_engine::{ClientInputs, ClientModel, EngineError};
+use pronghorn_plan::{BuildOptions, Built, StepKind, TrustLevel, build};
+
+fn planned(trust: TrustLevel) -> Built {
+    let options = BuildOptions {
+        samples: Some(table(200, 3)),
+        ..options(trust)
+    };
+    let built = build(&table_layer(), &options).expect("there is a plan");
+    assert!(matches!(built.plan.steps[0].kind, StepKind::Features(_)));
+    built
+}
+
+#[test]
+fn runs_equal_the_oracle() {
+    for trust in [TrustLevel::TwoParty, TrustLevel::ClientAided] {
+        let built = planned(trust);
+        check(&built, &table(1, 4), 1);
+        check(&built, &table(7, 5), 7);
+        // Inputs far beyond the samples are clamped.
+        let far: Vec<f32> = table(3, 6).iter().map(|x| 1e6 * x).collect();
+        check(&built, &far, 3);
+    }
+}
+
+#[test]
+fn inputs_that_are_no_numbers_are_refused() {
+    let model = ClientModel::new(planned(TrustLevel::TwoParty).plan).expect("a plan to follow");
+    let mut inputs = table(2, 4);
+    inputs[FEATURES + 1] = f32::NAN;
+    let refused = ClientInputs::new(model.into(), &inputs, 2).err();
+    assert!(
+        matches!(refused, Some(EngineError::Input(_))),
+        "{refused:?}"
+    );
+}

@@ -1,0 +1,299 @@
+//! Features of a table, each with a power of two and an offset of its own.
+//!
+//! Raw features of one row may differ by many powers of two (a ratio of 0.01 beside a price), and
+//! may be far from zero (years). On one scale the small ones vanish. So the owner of the inputs
+//! sends `(x - offset) * 2^exponent` of each, and the layers that read the input get weights and
+//! biases to match: [`FeatureScales::undo`] puts the inverse into the float graph, and
+//! [`crate::passes::run`] folds it into these layers.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    fixed::ValueSpec,
+    graph::{Graph, Node, Op, Tensor},
+    oracle::{self, OracleError},
+};
+
+/// Fewest rows that tell the ranges of features.
+pub const LEAST_ROWS: usize = 16;
+
+/// Largest magnitude of an exponent.
+pub const MAX_EXPONENT: u32 = 64;
+
+/// A feature gets an offset where the middle of its range is so many times half the range away
+/// from zero, or more.
+const FAR: f64 = 4.0;
+
+/// Offsets are multiples of a power of two of at most this part of half the range: they tell no
+/// more of the samples than they have to.
+const OFFSET_GRAIN: f64 = 0.25;
+
+/// Bits above the range on samples that a feature keeps, where another's range is as much larger:
+/// new inputs may go beyond the samples.
+const HEADROOM: i32 = 1;
+
+/// Ranges that differ by fewer bits share one scale.
+const LEAST_DIFFERENCE: f64 = 3.0;
+
+/// The range that a feature of one value alone gets to both sides of that value.
+const CONSTANT_REACH: f64 = 1.0;
+
+/// The scale of one feature: its owner sends `(x - offset) * 2^exponent`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeatureScale {
+    /// Of the power of two, -64 to 64.
+    pub exponent: i8,
+    /// Finite.
+    pub offset: f32,
+}
+
+/// The scales of a row of features, one each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FeatureScales(pub Vec<FeatureScale>);
+
+/// The middle that is subtracted, and the largest magnitude then.
+struct Reach {
+    offset: f64,
+    reach: f64,
+    is_constant: bool,
+}
+
+impl FeatureScales {
+    /// The scales for `samples`, rows of `features` values: ranges become alike but for a factor
+    /// of four. `None` where they are alike, or with fewer than [`LEAST_ROWS`] rows.
+    pub fn of_samples(samples: &[f32], features: usize) -> Option<Self> {
+        if features == 0 || samples.len() / features < LEAST_ROWS {
+            return None;
+        }
+        let reaches: Vec<Reach> = (0..features)
+            .map(|feature| Reach::of(samples[feature..].iter().step_by(features)))
+            .collect();
+        let varied = || reaches.iter().filter(|reach| !reach.is_constant);
+        let ends = |(least, most): (f64, f64), reach: &Reach| {
+            (least.min(reach.reach), most.max(reach.reach))
+        };
+        let (least, most) = varied().fold((f64::INFINITY, 0.0), ends);
+        let differ = most > 0.0 && (most / least).log2() >= LEAST_DIFFERENCE;
+        if !differ && varied().all(|reach| reach.offset == 0.0) {
+            return None;
+        }
+        let scale = |reach: &Reach| {
+            let bits = (most / reach.reach).log2().floor() as i32 - HEADROOM;
+            FeatureScale {
+                exponent: bits.clamp(0, MAX_EXPONENT as i32) as i8,
+                offset: reach.offset as f32,
+            }
+        };
+        Some(Self(reaches.iter().map(scale).collect()))
+    }
+
+    /// The reason why these are no scales of values of this shape.
+    ///
+    /// # Errors
+    /// Another shape than a row of as many features, or a number out of bounds.
+    pub fn check(&self, shape: &[usize]) -> Result<(), String> {
+        if shape != [self.0.len()] {
+            return Err(format!(
+                "there are scales of {} features for an input of shape {shape:?}",
+                self.0.len()
+            ));
+        }
+        let is_valid = |scale: &FeatureScale| {
+            u32::from(scale.exponent.unsigned_abs()) <= MAX_EXPONENT && scale.offset.is_finite()
+        };
+        match self.0.iter().position(|scale| !is_valid(scale)) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "feature {at} has exponent {} and offset {}: exponents are -{MAX_EXPONENT} to \
+                 {MAX_EXPONENT}, offsets finite",
+                self.0[at].exponent, self.0[at].offset
+            )),
+        }
+    }
+
+    /// `(x - offset) * 2^exponent` of each value of rows of features, rounded to `f32`. Exact for
+    /// values near the samples that offsets come from.
+    pub fn apply(&self, values: &[f32]) -> Vec<f32> {
+        let scales = self.0.iter().cycle();
+        let scaled = |(&value, scale): (&f32, &FeatureScale)| scale.apply(value) as f32;
+        values.iter().zip(scales).map(scaled).collect()
+    }
+
+    /// As [`oracle::quantise_input`], after [`Self::apply`] without its rounding: the integers of
+    /// rows of features, and how many had to be clamped.
+    ///
+    /// # Errors
+    /// When a value is infinite or NaN.
+    pub fn quantise(
+        &self,
+        spec: &ValueSpec,
+        values: &[f32],
+    ) -> Result<(Vec<i32>, usize), OracleError> {
+        oracle::check_finite(spec, values)?;
+        let unit = f64::from(spec.fraction_bits).exp2();
+        let mut clamped = 0;
+        let mut integer = |(&value, scale): (&f32, &FeatureScale)| {
+            let (integer, moved) = oracle::nearest_integer(spec, scale.apply(value) * unit);
+            clamped += usize::from(moved);
+            integer
+        };
+        let pairs = values.iter().zip(self.0.iter().cycle());
+        let mut integers = Vec::with_capacity(values.len());
+        pairs.for_each(|pair| integers.push(integer(pair)));
+        Ok((integers, clamped))
+    }
+
+    /// The graph that computes from scaled features what `graph` computes from raw ones: with
+    /// `x' * 2^-exponent + offset` after the input.
+    pub fn undo(&self, graph: &Graph) -> Graph {
+        let mut graph = graph.clone();
+        for node in &mut graph.nodes[1..] {
+            node.inputs.iter_mut().for_each(|input| *input += 1);
+        }
+        graph.output += 1;
+        let factor = |scale: &FeatureScale| f32::exp2(-f32::from(scale.exponent));
+        let mul = self.0.iter().map(factor).collect();
+        let add = self.0.iter().map(|scale| scale.offset).collect();
+        let names =
+            [("mul", mul), ("add", add)].map(|(what, data)| insert(&mut graph.tensors, what, data));
+        let [mul, add] = names.map(Some);
+        let node = Node {
+            name: graph.nodes[0].name.clone(),
+            op: Op::Affine { mul, add },
+            inputs: vec![0],
+            shape: graph.nodes[0].shape.clone(),
+        };
+        graph.nodes.insert(1, node);
+        graph
+    }
+}
+
+impl FeatureScale {
+    fn apply(self, value: f32) -> f64 {
+        let factor = f64::from(self.exponent).exp2();
+        (f64::from(value) - f64::from(self.offset)) * factor
+    }
+}
+
+impl Reach {
+    fn of<'a>(values: impl Iterator<Item = &'a f32>) -> Self {
+        let ends =
+            |(low, high): (f64, f64), &value: &f32| (low.min(value.into()), high.max(value.into()));
+        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), ends);
+        let (middle, half) = ((low + high) / 2.0, (high - low) / 2.0);
+        let is_constant = half <= 0.0;
+        let offset = match middle.abs() >= FAR * half {
+            _ if is_constant => low,
+            true => {
+                let grain = (OFFSET_GRAIN * half).log2().floor().exp2();
+                ((middle / grain).round() * grain).clamp(f32::MIN.into(), f32::MAX.into())
+            }
+            false => 0.0,
+        };
+        let reach = match is_constant {
+            true => CONSTANT_REACH,
+            false => (high - offset).abs().max((low - offset).abs()),
+        };
+        Self {
+            offset,
+            reach,
+            is_constant,
+        }
+    }
+}
+
+/// Adds a row of constants under a new name.
+fn insert(tensors: &mut BTreeMap<String, Tensor>, what: &str, data: Vec<f32>) -> String {
+    let mut name = format!("features.{what}");
+    while tensors.contains_key(&name) {
+        name.push('\'');
+    }
+    let shape = vec![data.len()];
+    tensors.insert(name.clone(), Tensor { shape, data });
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of a price, a ratio, a year and a constant.
+    fn rows() -> Vec<f32> {
+        let row = |i: usize| {
+            [
+                2500.0 - 100.0 * i as f32,
+                0.01 * i as f32,
+                1990.0 + i as f32,
+                7.0,
+            ]
+        };
+        (0..31).flat_map(row).collect()
+    }
+
+    #[test]
+    fn ranges_become_alike() {
+        let scales = FeatureScales::of_samples(&rows(), 4).expect("they differ");
+        let exponents: Vec<i8> = scales.0.iter().map(|scale| scale.exponent).collect();
+        assert_eq!(exponents, [0, 12, 6, 10]);
+        let offsets: Vec<f32> = scales.0.iter().map(|scale| scale.offset).collect();
+        assert_eq!(offsets, [0.0, 0.0, 2006.0, 7.0]);
+        assert_eq!(scales.check(&[4]), Ok(()));
+        let scaled = scales.apply(&rows());
+        let most = |feature: usize| {
+            let values = scaled[feature..].iter().step_by(4);
+            values.fold(0.0, |most: f32, value| most.max(value.abs()))
+        };
+        assert_eq!(most(3), 0.0);
+        assert!((0..3).all(|feature| (625.0..=2500.0).contains(&most(feature))));
+    }
+
+    #[test]
+    fn alike_ranges_share_one_scale() {
+        let row = |i: usize| [i as f32, -(i as f32) / 5.0, 0.0];
+        let rows: Vec<f32> = (0..20).flat_map(row).collect();
+        assert_eq!(FeatureScales::of_samples(&rows, 3), None);
+        // Too few rows to tell.
+        assert_eq!(
+            FeatureScales::of_samples(&super::tests::rows()[..60], 4),
+            None
+        );
+        assert_eq!(FeatureScales::of_samples(&[], 0), None);
+        let constant = [3.0; 40];
+        assert_eq!(FeatureScales::of_samples(&constant, 2), None);
+    }
+
+    #[test]
+    fn integers_are_of_scaled_features() {
+        let spec = ValueSpec {
+            shape: vec![4],
+            fraction_bits: -2,
+            low: -1000,
+            high: 1000,
+        };
+        let scales = FeatureScales::of_samples(&rows(), 4).expect("they differ");
+        let (integers, clamped) = scales.quantise(&spec, &rows()).expect("numbers");
+        let (expected, none) = oracle::quantise_input(&spec, &scales.apply(&rows())).unwrap();
+        assert_eq!((integers, clamped, none), (expected, 0, 0));
+        let (integers, clamped) = scales.quantise(&spec, &[9e9, 0.3, 0.0, 7.5]).unwrap();
+        assert_eq!((integers, clamped), (vec![1000, 307, -1000, 128], 2));
+        assert!(scales.quantise(&spec, &[0.0, f32::NAN, 0.0, 0.0]).is_err());
+    }
+
+    #[test]
+    fn scales_that_are_none_are_refused() {
+        let scale = |exponent, offset| FeatureScale { exponent, offset };
+        let check = |scales: &[FeatureScale], shape: &[usize]| {
+            FeatureScales(scales.to_vec()).check(shape).unwrap_err()
+        };
+        let good = scale(-64, 1.0);
+        assert!(check(&[good], &[2]).contains("scales of 1 features"));
+        assert!(check(&[good; 4], &[2, 2]).contains("shape [2, 2]"));
+        assert!(check(&[good, scale(65, 0.0)], &[2]).contains("feature 1"));
+        assert!(check(&[scale(i8::MIN, 0.0)], &[1]).contains("feature 0"));
+        assert!(check(&[scale(0, f32::NAN)], &[1]).contains("feature 0"));
+    }
+}

@@ -1,0 +1,219 @@
+"""Raw features of tables, which differ by many powers of two, and regressions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import model, node
+from pronghorn._inputs import beyond, only_a_part, planned_bounds, planned_range
+from pronghorn.cli import app
+from pronghorn.errors import InputError, InputWarning
+
+LEVELS = ["two-party", "client-aided", "encrypted"]
+MEANS = np.array([1200.0, 0.05, 2005.0, -3.0], np.float32)
+SPREADS = np.array([400.0, 0.01, 8.0, 1.0], np.float32)
+
+RANDOM = np.random.default_rng(11)
+"""Of this file alone: other tests keep their numbers."""
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Random float32 numbers around zero."""
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def rows(count: int) -> np.ndarray:
+    """A price, a ratio, a year and something around zero."""
+    return (MEANS + SPREADS * floats(count, 4)).astype(np.float32)
+
+
+def standardised(outputs: int, *, scale: float = 1.0, offset: float = 0.0) -> onnx.ModelProto:
+    """A scaler and a layer, as scikit-learn's pipelines are exported."""
+    constants = {
+        "means": MEANS,
+        "spreads": SPREADS,
+        "w": scale * floats(4, outputs),
+        "b": np.full(outputs, offset, np.float32),
+    }
+    nodes = [node("Sub", "x means", "c"), node("Div", "c spreads", "s"), node("Gemm", "s w b", "y")]
+    return model(nodes, ("N", 4), constants)
+
+
+def kind(plan: pronghorn.Plan) -> str:
+    found = json.loads(plan.to_json())["steps"][0]["kind"]
+    return found if isinstance(found, str) else next(iter(found))
+
+
+@pytest.mark.parametrize("trust", LEVELS)
+def test_raw_features_get_scales_of_their_own(trust: str) -> None:
+    loaded = pronghorn.load(standardised(3), samples=rows(300))
+    plan = loaded.plan(trust)
+    assert kind(plan) == "features"
+    assert plan.expected_error.aim == 0.01
+    assert "feature 1 * 2^" in plan.details()
+    assert "(feature 2 - 20" in plan.details()
+    report = loaded.verify(rows(60), trust=trust)
+    assert report.ok
+    assert report.relative_error < 0.03
+    assert report.argmax_agreement is not None
+    assert report.argmax_agreement > 0.95
+
+
+def test_the_client_scales_its_features() -> None:
+    loaded = pronghorn.load(standardised(3), samples=rows(300))
+    inputs = rows(20)
+    fixed = loaded.compiled("client-aided").run_fixed(inputs)
+    with (
+        pronghorn.serve(loaded, listen="127.0.0.1:0", trust="client-aided") as server,
+        pronghorn.connect(server.address, "client-aided") as client,
+    ):
+        np.testing.assert_array_equal(client.predict(inputs), fixed)
+        assert client.last_stats is not None
+        assert client.last_stats.clamped_inputs == 0
+        low, high = client.input_range
+        assert low < -5
+        assert high > 2000
+        # A ratio of 5 fits the widest range, and not its own.
+        inputs[:, 1] = 5
+        with pytest.warns(InputWarning, match=r"feature 1 reaches from 5 to 5, but the plan is for -?0\.\d+ to 0\.\d+"):
+            client.predict(inputs)
+        assert client.last_stats.clamped_inputs == 20
+
+
+def test_bounds_are_those_of_each_feature() -> None:
+    features = [{"exponent": 0, "offset": 0.0}, {"exponent": 4, "offset": 2000.0}]
+    value = {"low": -32, "high": 64, "fraction_bits": 2}
+    plan = json.dumps({"steps": [{"kind": {"features": features}, "value": value}]})
+    low, high = planned_bounds(plan)
+    assert (low.tolist(), high.tolist()) == ([-8, 1999.5], [16, 2001])
+    assert planned_range(plan) == (-8, 2001)
+    plain = planned_bounds(json.dumps({"steps": [{"kind": "input", "value": value}]}))
+    assert tuple(map(float, plain)) == (-8, 16)
+    table = np.array([[3, 2000], [9, 2000.5]], np.float32)
+    assert beyond(table, (low, high)) is None
+    assert "feature 1 reaches from 0 to 0" in str(beyond(table * [[1, 0]], (low, high)))
+    assert "the inputs reach from 3 to 2000" in str(beyond(table, plain))
+    assert only_a_part(table / 1e6, (low, high)) is None
+    assert only_a_part(table / 1e6, plain) is not None
+
+
+def test_a_price_is_as_precise_as_its_spread() -> None:
+    """The mean of 300,000 counts for nothing in the error that is aimed at."""
+    loaded = pronghorn.load(standardised(1, scale=7500, offset=300_000), samples=rows(300))
+    inputs = rows(200)
+    floating = loaded.run_float(inputs)
+    noise = 5000 * RANDOM.standard_normal(len(inputs))
+    prices = floating[:, 0] + noise
+    report = loaded.verify(inputs, prices, secure=False)
+    assert report.regression is not None
+    total = report.regression.total
+    assert total.floating.rmse == pytest.approx(float(np.sqrt(np.mean(noise**2))), rel=1e-3)
+    assert total.floating.r2 == pytest.approx(1 - np.sum(noise**2) / np.sum((prices - prices.mean()) ** 2), rel=1e-3)
+    assert total.secure.rmse == pytest.approx(total.floating.rmse, rel=0.02)
+    assert total.fixed == total.secure
+    assert "against the labels, float model (onnxruntime): RMSE" in str(report)
+    assert "against the labels, fixed-point oracle: RMSE" in str(report)
+    assert "against the labels, secure run" not in str(report)
+    assert json.loads(report.to_json())["regression"]["total"]["floating"]["r2"] == total.floating.r2
+    # The noise of ciphertexts is no more than a part of the spread, either.
+    encrypted = loaded.verify(inputs, prices, trust="encrypted")
+    assert encrypted.regression is not None
+    assert encrypted.regression.total.secure.rmse == pytest.approx(total.floating.rmse, rel=0.02)
+    assert "against the labels, secure run: RMSE" in str(encrypted)
+
+
+def test_each_output_has_its_error() -> None:
+    proto = standardised(3)
+    weights = next(tensor for tensor in proto.graph.initializer if tensor.name == "w")
+    scaled = onnx.numpy_helper.to_array(weights) * np.array([1, 1, 1000], np.float32)
+    weights.CopyFrom(onnx.numpy_helper.from_array(scaled, "w"))
+    loaded = pronghorn.load(proto, samples=rows(300))
+    plan = loaded.plan()
+    errors = plan.expected_error.outputs
+    assert len(errors) == 3
+    # The small ones are off by as much as the large one, and the error of all hides it.
+    assert errors[0].error > 10 * errors[2].error
+    assert errors[0].rmse < errors[2].rmse * 10
+    assert plan.expected_error.error < 0.02
+    assert str(plan).count("expected error") == 4
+    assert "  output 2: expected error 0.0" in str(plan)
+    inputs = rows(50)
+    report = loaded.verify(inputs, loaded.run_float(inputs) + 0.25, outputs="values", secure=False)
+    assert report.expected_errors == errors
+    assert report.regression is not None
+    assert [scores.floating.rmse for scores in report.regression.outputs] == pytest.approx([0.25] * 3, rel=1e-3)
+    assert "output 1: RMSE" in str(report)
+    many = pronghorn.load(standardised(12), samples=rows(100)).plan()
+    assert "of 12 outputs: expected error" in str(many)
+    assert "output 1:" not in str(many)
+
+
+def test_fractions_as_labels_are_values() -> None:
+    loaded = pronghorn.load(standardised(3), samples=rows(100))
+    report = loaded.verify(rows(10), floats(10, 3), secure=False)
+    assert (report.outputs, report.accuracy_float) == ("values", None)
+    with pytest.raises(InputError, match=r"3 numbers for each of 10 images"):
+        loaded.verify(rows(10), floats(10), outputs="values")
+    with pytest.raises(InputError, match=r"one integer for each of 10 images"):
+        loaded.verify(rows(10), floats(10), outputs="classes")
+    with pytest.raises(InputError, match="numbers are needed"):
+        loaded.verify(rows(10), ["a"] * 10)
+
+
+def written(tmp_path: Path, targets: np.ndarray | None, name: str = "price") -> Path:
+    table = rows(40)
+    columns = table if targets is None else np.column_stack([table, targets])
+    header = "a,b,c,d" + ("" if targets is None else f",{name}")
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([header, *(",".join(f"{value:.6g}" for value in row) for row in columns)]))
+    return path
+
+
+def verified(tmp_path: Path, proto: onnx.ModelProto, data: Path, *options: str) -> tuple[str, int]:
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    ask = ["verify", str(tmp_path / "m.onnx"), "--no-secure", "--data", str(data), *options]
+    found = CliRunner().invoke(app, ask)
+    return found.output, found.exit_code
+
+
+def test_the_command_line_scores_regressions(tmp_path: Path) -> None:
+    one = standardised(1, scale=7500, offset=300_000)
+    prices = written(tmp_path, 300_000 + 15_000 * floats(40))
+    output, code = verified(tmp_path, one, prices, "--labels", "price")
+    assert code == 0, output
+    assert "against the labels, float model (onnxruntime): RMSE" in output
+    assert ", R2 " in output
+    # A column that is called y needs no option.
+    output, code = verified(tmp_path, one, written(tmp_path, 2.5 * floats(40), "y"))
+    assert code == 0, output
+    assert "against the labels, fixed-point oracle: RMSE" in output
+
+
+def test_labels_that_are_ignored_are_named(tmp_path: Path) -> None:
+    output, code = verified(tmp_path, standardised(3), written(tmp_path, floats(40), "y"))
+    assert code == 0, output
+    assert "labels beside the data are ignored" in " ".join(output.split())
+
+
+@pytest.mark.parametrize("trust", LEVELS)
+def test_pipelines_of_scikit_learn_classify_alike(trust: str) -> None:
+    datasets = pytest.importorskip("sklearn.datasets")
+    linear = pytest.importorskip("sklearn.linear_model")
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    skl2onnx = pytest.importorskip("skl2onnx")
+    data = datasets.load_breast_cancer()
+    features = data.data.astype(np.float32)
+    trained = pipeline.make_pipeline(preprocessing.StandardScaler(), linear.LogisticRegression())
+    trained.fit(features[:400], data.target[:400])
+    loaded = pronghorn.load(skl2onnx.to_onnx(trained, features[:1]), samples=features[:400])
+    assert kind(loaded.plan(trust)) == "features"
+    found = loaded.classes(loaded.compiled(trust).run_fixed(features[400:]))
+    assert np.mean(found == trained.predict(features[400:])) >= 0.99
