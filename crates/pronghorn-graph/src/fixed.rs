@@ -5,6 +5,7 @@
 
 mod bounds;
 mod display;
+mod product;
 pub mod scalar;
 mod validate;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use bounds::Interval;
 pub use display::least_and_most;
+pub use product::bounds as product_bounds;
 pub use validate::FixedError;
 
 use crate::geometry::{ConvGeometry, Window};
@@ -111,6 +113,9 @@ pub enum FixedOp {
     Local(LocalOp),
     /// Done by an activation protocol.
     Activation(ActivationOp),
+    /// `inputs[0] * inputs[1]`, either broadcast along dimensions where it has size 1. Fraction
+    /// bits add up.
+    Product,
 }
 
 /// A convolution with integer weights and bias (the bias at the output's scale).

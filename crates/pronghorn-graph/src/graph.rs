@@ -99,7 +99,8 @@ pub enum Op {
     },
     /// `x * x`.
     Square,
-    /// `inputs[0] * inputs[1]`, equal shapes, both computed.
+    /// `inputs[0] * inputs[1]`, both computed. Either is broadcast along dimensions where it has
+    /// size 1; both have the same number of dimensions.
     Multiply,
     /// Maximum over a window of each channel; padding never wins.
     MaxPool {

@@ -66,6 +66,17 @@ pub fn take(shape: &[usize], axis: usize, indices: &[usize]) -> Vec<usize> {
     (0..outer).flat_map(along).collect()
 }
 
+/// Sources of an input of this shape that is broadcast to the shape `output`
+/// ([`crate::shape::broadcast`]).
+pub fn broadcast(shape: &[usize], output: &[usize]) -> Vec<usize> {
+    let strides = strides(shape);
+    (0..shape.len()).fold(vec![0], |offsets, d| {
+        let stride = if shape[d] == 1 { 0 } else { strides[d] };
+        let along = |&offset: &usize| (0..output[d]).map(move |i| offset + i * stride);
+        offsets.iter().flat_map(along).collect()
+    })
+}
+
 /// The inputs that a convolution's output at position `at` multiplies with one row of weights of
 /// `group`: writes the window of every channel of the group into `patch`, in the order of the
 /// weights, with zeros for padding. For a valid geometry.
@@ -150,6 +161,19 @@ mod tests {
         assert_eq!(transpose(&[2, 3], &[1, 0]), [0, 3, 1, 4, 2, 5]);
         assert_eq!(transpose(&[1, 2, 3], &[0, 1, 2]), [0, 1, 2, 3, 4, 5]);
         assert_eq!(transpose(&[], &[]), [0]);
+    }
+
+    #[test]
+    fn broadcasts() {
+        assert_eq!(broadcast(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(broadcast(&[1, 3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(broadcast(&[1, 1], &[2, 2]), [0; 4]);
+        assert_eq!(
+            broadcast(&[2, 1, 2], &[2, 2, 2]),
+            [0, 1, 0, 1, 2, 3, 2, 3],
+            "a dimension in the middle"
+        );
+        assert_eq!(broadcast(&[], &[]), [0]);
     }
 
     #[test]

@@ -237,6 +237,14 @@ impl<'a> Evaluator<'a> {
             FixedOp::Activation(op) => {
                 activation(op, &self.graph.nodes[node.inputs[0]].value.shape, inputs[0])
             }
+            FixedOp::Product => {
+                let shape = |input: usize| &self.graph.nodes[node.inputs[input]].value.shape;
+                let sources = [0, 1].map(|i| layout::broadcast(shape(i), &node.value.shape));
+                let [left, right] = sources.map(Vec::into_iter);
+                let product =
+                    |(l, r): (usize, usize)| i64::from(inputs[0][l]) * i64::from(inputs[1][r]);
+                left.zip(right).map(product).collect()
+            }
         }
     }
 

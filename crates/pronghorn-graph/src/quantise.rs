@@ -10,6 +10,7 @@ mod alive;
 mod average;
 mod bias;
 mod builder;
+mod factor;
 mod layer;
 mod precision;
 mod rows;
@@ -18,6 +19,7 @@ mod scale;
 use thiserror::Error;
 
 use builder::Scaled;
+pub use factor::FactorProfile;
 pub use layer::{Candidate, LayerProfile};
 
 use crate::{
@@ -45,9 +47,16 @@ pub trait PrecisionChooser {
     /// # Errors
     /// Says, for the user, why there is none and what to do.
     fn choose(&self, layer: &LayerProfile<'_>) -> Result<Precision, String>;
+
+    /// The bits of one factor of a product of two values; clamped to 2 to 24.
+    fn choose_factor(&self, factor: &FactorProfile) -> u32 {
+        let _ = factor;
+        8
+    }
 }
 
-/// The same `(weight_bits, input_bits)` for all layers.
+/// The same `(weight_bits, input_bits)` for all layers; factors of products have the bits of
+/// inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedPrecision(pub u32, pub u32);
 
@@ -58,6 +67,10 @@ impl PrecisionChooser for FixedPrecision {
             input_bits: self.1,
         })
     }
+
+    fn choose_factor(&self, _: &FactorProfile) -> u32 {
+        self.1
+    }
 }
 
 /// Options of [`quantise`].
@@ -67,7 +80,7 @@ pub struct QuantiseOptions {
     /// with made-up ones leave room.
     pub margin: f32,
     /// Bits, sign included, of a value that would overflow in a `Square`, a `LeakyRelu`, an
-    /// addition, a concatenation or a pooling, and has to be rounded before it; 2 to 24.
+    /// addition, a concatenation, a pooling or a product, and has to be rounded before it; 2 to 24.
     pub wide_bits: u32,
     /// Bits, sign included, that sums and means of values take at most before these are rounded; 8
     /// to 32.

@@ -176,6 +176,27 @@ pub fn concat(shapes: &[&[usize]], axis: usize) -> Result<Vec<usize>, OperatorEr
     Ok(joined)
 }
 
+/// Shape of an operator that goes over two inputs at once. Where one of them has size 1 along a
+/// dimension, its one place stands for all places of the other.
+///
+/// # Errors
+/// When they differ in the number of dimensions, or in a size where neither is 1; or the result
+/// gets too large.
+pub fn broadcast(left: &[usize], right: &[usize]) -> Result<Vec<usize>, OperatorError> {
+    let sizes = left.iter().zip(right);
+    let fits = sizes.clone().all(|(&l, &r)| l == r || l == 1 || r == 1);
+    if left.len() != right.len() || !fits {
+        let expected = format!("{left:?} as the other input, or 1 in dimensions where they differ");
+        return Err(OperatorError::InputShape {
+            expected,
+            found: right.to_vec(),
+        });
+    }
+    let joined: Vec<usize> = sizes.map(|(&l, &r)| if l == 1 { r } else { l }).collect();
+    elements(&joined)?;
+    Ok(joined)
+}
+
 /// Shape with its dimensions in another order.
 ///
 /// # Errors

@@ -189,6 +189,28 @@ fn local_operators() {
 }
 
 #[test]
+fn products() {
+    let product = |shape: &[usize], x: &[i32]| {
+        // Of the input and its sums over windows of 1x2.
+        let mut graph = graph(FixedOp::Product, shape, &[0, 1], shape);
+        let window = Window::plain([1, 2]);
+        let pool = FixedOp::Local(LocalOp::SumPool {
+            window,
+            multipliers: vec![1],
+        });
+        let sums = node(pool, &[0], value(&[2, 1, 1], -200, 200));
+        graph.nodes.insert(1, sums);
+        graph.output = 2;
+        oracle::evaluate(&graph, x, 1).unwrap()
+    };
+    // Each channel times its sum: 3, and -2.
+    let found = product(&[2, 1, 2], &[1, 2, 3, -5]);
+    assert_eq!(found, [3, 6, -6, 10]);
+    let whole = run(FixedOp::Product, &[3], &[0, 0], &[3], &[2, -3, 100]);
+    assert_eq!(whole, [4, 9, 10_000]);
+}
+
+#[test]
 fn images_are_independent() {
     let graph = graph(FixedOp::Activation(ActivationOp::Square), &[2], &[0], &[2]);
     let found = oracle::evaluate(&graph, &[1, 2, 3, 4, 5, 6], 3).unwrap();

@@ -40,6 +40,13 @@ fn network(seed: u64) -> Net {
     let right = net.pool(add, mean(true), uneven);
     let shape = net.shape(left);
     let product = net.push(Op::Multiply, &[left, right], shape);
+    let shape = net.shape(product);
+    let [rows, planes] = [vec![shape[0], 1, shape[2]], vec![shape[0], 1, 1]];
+    let row = net.take(product, 1, &[0]);
+    assert_eq!(net.shape(row), rows);
+    let plane = net.push(Op::GlobalAveragePool, &[product], planes);
+    let gate = net.push(Op::Multiply, &[plane, row], rows);
+    let product = net.push(Op::Multiply, &[product, gate], shape);
     let padded = net.pad(product, [0, 1, 0], [0, 0, 1]);
     let shape = net.shape(padded);
     let turned = net.push(

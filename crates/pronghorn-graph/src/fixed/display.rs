@@ -48,6 +48,7 @@ impl fmt::Display for FixedOp {
             Self::Linear(linear) => linear.fmt(f),
             Self::Local(op) => op.fmt(f),
             Self::Activation(op) => op.fmt(f),
+            Self::Product => f.write_str("product"),
         }
     }
 }

@@ -114,6 +114,7 @@ impl FixedGraph {
             FixedOp::Linear(linear) => linear.bounds(shape::one(&inputs)?, shape),
             FixedOp::Local(op) => op.bounds(&inputs, shape),
             FixedOp::Activation(op) => op.bounds(shape::one(&inputs)?, shape),
+            FixedOp::Product => super::product_bounds(&inputs, shape),
         }
     }
 }

@@ -46,7 +46,11 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
         }
         Op::LeakyRelu { alpha } => each(&|x| if x >= 0.0 { x } else { alpha * x }),
         Op::Square => each(&|x| x * x),
-        Op::Multiply => x.iter().zip(input(1)).map(|(x, y)| x * y).collect(),
+        Op::Multiply => {
+            let [left, right] = [0, 1].map(|i| layout::broadcast(shape_of(i), &node.shape));
+            let pairs = left.into_iter().zip(right);
+            pairs.map(|(l, r)| x[l] * input(1)[r]).collect()
+        }
         Op::MaxPool { window } => pool(window, shape_of(0), &node.shape, x, |values, _| {
             values.fold(f32::NEG_INFINITY, f32::max)
         }),

@@ -27,9 +27,13 @@ impl Op {
             };
         }
         match self {
-            Self::Add | Self::Multiply => {
+            Self::Add => {
                 let [left, right] = shape::two(inputs)?;
                 return equal(left, right);
+            }
+            Self::Multiply => {
+                let [left, right] = shape::two(inputs)?;
+                return shape::broadcast(left, right);
             }
             Self::Concat { axis } => return shape::concat(inputs, *axis),
             _ => {}
@@ -143,7 +147,7 @@ fn equal(left: &[usize], right: &[usize]) -> Result<Vec<usize>, OperatorError> {
     if left == right {
         return Ok(left.to_vec());
     }
-    let expected = format!("{left:?} as the other input (no broadcasting between values)");
+    let expected = format!("{left:?} as the other input (sums do not broadcast)");
     Err(OperatorError::InputShape {
         expected,
         found: right.to_vec(),

@@ -116,7 +116,11 @@ impl Lowering<'_> {
             Op::Multiply if inputs[0] == inputs[1] => {
                 return Ok(self.push(node, PolyOp::Square, vec![inputs[0]], look));
             }
-            Op::Multiply => PolyOp::Multiply,
+            Op::Multiply => {
+                let inputs = inputs.into_iter();
+                let inputs = inputs.map(|input| self.broadcast(node, input)).collect();
+                return Ok(self.push(node, PolyOp::Multiply, inputs, look));
+            }
             Op::Add => PolyOp::Add,
             Op::AveragePool {
                 window,
@@ -166,6 +170,20 @@ impl Lowering<'_> {
             Op::Take { axis, indices } => copies(layout::take(shape(0), *axis, indices)),
             _ => copies(0..node.shape.iter().product()),
         }
+    }
+
+    /// A value in the shape of `node`, repeated where it has size 1.
+    fn broadcast(&mut self, node: &Node, input: usize) -> usize {
+        let value = &self.nodes[input];
+        if value.shape == node.shape {
+            return input;
+        }
+        let look = Look {
+            reach: value.reach,
+            rms: value.rms,
+        };
+        let sources = copies(layout::broadcast(&value.shape, &node.shape));
+        self.push(node, PolyOp::Rearrange(sources), vec![input], look)
     }
 
     fn push(&mut self, node: &Node, op: PolyOp, inputs: Vec<usize>, look: Look) -> usize {

@@ -3,13 +3,16 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
-    LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
+    FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
     rows,
     scale::{self, Range},
 };
 use crate::{
-    fixed::{ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec},
+    fixed::{
+        ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec,
+        product_bounds,
+    },
     float::Profile,
     geometry::Window,
     graph::{Graph, Node, Op},
@@ -40,6 +43,7 @@ pub(super) fn build(
         graph,
         options,
         layers: Vec::new(),
+        factors: vec![[0; 2]; graph.nodes.len()],
         ranges,
         nodes: Vec::new(),
         place: vec![0; graph.nodes.len()],
@@ -114,6 +118,8 @@ pub(super) struct Builder<'a> {
     pub(super) options: &'a QuantiseOptions,
     /// The layer and its precision, for the nodes that are layers.
     pub(super) layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
+    /// Fraction bits that the nodes that are products want of their factors.
+    pub(super) factors: Vec<[i32; 2]>,
     /// The range of each value of the float graph on samples, with the margin.
     pub(super) ranges: Vec<Range>,
     pub(super) nodes: Vec<FixedNode>,
@@ -129,7 +135,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Asks the chooser about every layer, in order.
+    /// Asks the chooser about every layer and every factor, in order.
     fn choose(
         &mut self,
         profile: &Profile,
@@ -137,6 +143,16 @@ impl<'a> Builder<'a> {
         (needed, result): (&[bool], usize),
     ) -> Result<(), QuantiseError> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
+            if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
+                let fraction = |input: usize| {
+                    let factor = FactorProfile {
+                        range: self.ranges[input],
+                        mean_square: profile.values[input].mean_square,
+                    };
+                    factor.fraction(chooser.choose_factor(&factor))
+                };
+                self.factors[index] = [left, right].map(fraction);
+            }
             let layer = match node.inputs.first() {
                 Some(&input) if needed[index] => LayerProfile::new(
                     self.graph,
@@ -214,11 +230,7 @@ impl<'a> Builder<'a> {
                 )
             }
             Op::Square => self.widening(ActivationOp::Square, input(0)),
-            Op::Multiply => Err(self.operator_error(OperatorError::parameter(
-                "the trust level",
-                "one on fixed point",
-                "encrypted (--trust encrypted): products of two different computed values, and powers other than 2, 4, 8 and 16, exist there only",
-            ))),
+            Op::Multiply => self.product([input(0), input(1)]),
             Op::MaxPool { window } => self.elementwise(
                 ActivationOp::MaxPool {
                     window: window.clone(),
@@ -352,7 +364,11 @@ impl<'a> Builder<'a> {
     }
 
     /// An activation whose result has more bits than its input, which is rounded if it must be.
-    fn widening(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
+    pub(super) fn widening(
+        &mut self,
+        op: ActivationOp,
+        input: usize,
+    ) -> Result<usize, QuantiseError> {
         let op = FixedOp::Activation(op);
         let direct = self.place[input];
         let value = match self.bounds(&op, &[direct])?.fit() {
@@ -510,6 +526,7 @@ impl<'a> Builder<'a> {
             FixedOp::Linear(linear) => linear.bounds(inputs[0], shape),
             FixedOp::Local(op) => op.bounds(&inputs, shape),
             FixedOp::Activation(op) => op.bounds(inputs[0], shape),
+            FixedOp::Product => product_bounds(&inputs, shape),
         }
         .map_err(|source| self.operator_error(source))
     }

@@ -28,20 +28,31 @@ impl Builder<'_> {
         }
     }
 
-    /// The fraction bits that the layers among a value's readers want, and [`BESIDE_LAYERS`] more
-    /// for others; `None` without layers. Readers of a part of the value count.
+    /// The fraction bits that the layers and products among a value's readers want, and
+    /// [`BESIDE_LAYERS`] more for others; `None` without layers and products. Layers that read a
+    /// part of the value count.
     pub(super) fn finest_reader(&self, index: usize) -> Option<i32> {
         let readers = self.readers(index, |op| matches!(op, Op::Take { .. }));
         let (mut finest, mut others) = (None, 0);
         for reader in readers {
-            match &self.layers[reader] {
-                Some((layer, precision)) => {
-                    finest = finest.max(Some(layer.input_fraction(*precision)));
-                }
+            let wanted = match &self.layers[reader] {
+                Some((layer, precision)) => Some(layer.input_fraction(*precision)),
+                None => self.factor_fraction(reader, index),
+            };
+            match wanted {
+                Some(wanted) => finest = finest.max(Some(wanted)),
                 None => others = BESIDE_LAYERS,
             }
         }
         finest.map(|finest| finest + others)
+    }
+
+    /// The fraction bits that a node wants of value `index`, if that is a factor of its product.
+    fn factor_fraction(&self, reader: usize, index: usize) -> Option<i32> {
+        let node = &self.graph.nodes[reader];
+        let place = node.inputs.iter().position(|&input| input == index)?;
+        let is_product = node.op == Op::Multiply && node.inputs[0] != node.inputs[1];
+        is_product.then(|| self.factors[reader][place])
     }
 
     /// The value with all channels at one scale.

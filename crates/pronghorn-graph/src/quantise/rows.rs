@@ -33,6 +33,7 @@ pub(super) fn kept(graph: &Graph, index: usize, result: usize) -> bool {
             Op::MaxPool { window } => !moved && window.kernel[0] * window.kernel[1] <= MOST_POOLED,
             // The precision changes before these.
             op if is_move(op) => kept(graph, reader, result),
+            Op::Multiply => node.inputs[0] != node.inputs[1],
             op => op.is_linear(),
         })
 }

@@ -93,6 +93,11 @@ pub(super) fn fraction(reach: f64, most: f64) -> i32 {
     (guess - 2..=guess).rev().find(fits).unwrap_or(guess - 2)
 }
 
+/// Mean square of what rounding to so many fraction bits does.
+pub(super) fn rounding_error(fraction: i32) -> f64 {
+    f64::from(-2 * fraction).exp2() / 12.0
+}
+
 /// `round(x * 2^fraction)`, halves away from zero, saturating.
 pub(super) fn round(x: f32, fraction: i32) -> i32 {
     (f64::from(x) * f64::from(fraction).exp2()).round() as i32

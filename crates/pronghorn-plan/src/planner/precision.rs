@@ -6,7 +6,7 @@
 
 use pronghorn_graph::{
     fixed::Digit,
-    quantise::{Candidate, LayerProfile, Precision, PrecisionChooser},
+    quantise::{Candidate, FactorProfile, LayerProfile, Precision, PrecisionChooser},
 };
 use pronghorn_he::{
     noise,
@@ -301,6 +301,15 @@ impl PrecisionChooser for ModulusBudget {
                  lower --weight-bits or --input-bits"
             )
         })
+    }
+
+    /// The fewest that round both factors within the tolerance, half of it each: a bit of either is
+    /// a bit of the product's shares.
+    fn choose_factor(&self, factor: &FactorProfile) -> u32 {
+        let tolerance = self.tolerance * std::f64::consts::FRAC_1_SQRT_2;
+        let precise = |&bits: &u32| factor.error(bits) <= tolerance;
+        let fewest = INPUT_BITS.clone().find(precise);
+        self.input_bits.or(fewest).unwrap_or(*INPUT_BITS.end())
     }
 }
 
