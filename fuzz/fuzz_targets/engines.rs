@@ -1,5 +1,5 @@
-//! Whole runs of a small network in the coefficient and the slot engine, one message of which a
-//! hostile peer has changed: an error, or a run that goes on.
+//! Whole runs of small networks in the coefficient and the slot engine, and of one with a product,
+//! one message of which a hostile peer has changed: an error, or a run that goes on.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -9,30 +9,32 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_fuzz::{Splice, edited, small_in};
-use pronghorn_plan::Engine;
+use pronghorn_fuzz::{Splice, edited, gated, small_in};
+use pronghorn_plan::{Built, Engine};
 
 /// Messages of a run, at most.
 const MESSAGES: usize = 256;
 
-static MODELS: LazyLock<[ServerModel; 2]> =
-    LazyLock::new(|| [Engine::Coefficient, Engine::Slot].map(model));
+static MODELS: LazyLock<[ServerModel; 3]> = LazyLock::new(|| {
+    let [coefficients, slots] = [Engine::Coefficient, Engine::Slot].map(small_in);
+    [coefficients, slots, gated()].map(model)
+});
 
 static INPUT: [f32; 2] = [0.1, 0.9];
 
-fn model(engine: Engine) -> ServerModel {
-    ServerModel::new(&small_in(engine)).expect("weights fit the plan")
+fn model(built: Built) -> ServerModel {
+    ServerModel::new(&built).expect("weights fit the plan")
 }
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    slots: bool,
+    model: u8,
     message: u8,
     splices: Vec<Splice>,
 }
 
 fuzz_target!(|input: Input| {
-    let model = &MODELS[usize::from(input.slots)];
+    let model = &MODELS[usize::from(input.model) % MODELS.len()];
     let mut client = ClientRun::new(model.plan().clone(), &INPUT, 1).expect("an image");
     let mut server = ServerRun::new(model, 1).expect("a batch");
     let mut message = Vec::new();

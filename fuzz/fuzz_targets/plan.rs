@@ -9,11 +9,11 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, built, edited, polynomial, shared};
+use pronghorn_fuzz::{Splice, built, edited, gated, polynomial, shared};
 use pronghorn_plan::{CheckedPlan, Plan, cost};
 
-static GOOD: LazyLock<[Vec<u8>; 3]> =
-    LazyLock::new(|| [built(), polynomial(), shared()].map(|built| built.plan.to_bytes()));
+static GOOD: LazyLock<[Vec<u8>; 4]> =
+    LazyLock::new(|| [built(), polynomial(), shared(), gated()].map(|built| built.plan.to_bytes()));
 
 /// Values of all steps together up to which a plan is run.
 const SMALL: usize = 5_000;

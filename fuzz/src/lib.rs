@@ -124,6 +124,27 @@ pub fn polynomial() -> Built {
     build(&graph, &options).expect("the network has a plan")
 }
 
+/// A network whose values a gate scales.
+pub const GATED: &str = r#"{"name":"gated","output":6,"nodes":[
+{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2]},
+{"name":"fc1","op":{"kind":"dense","weight":"fc1.w","bias":null},"inputs":[0],"shape":[3]},
+{"name":"r","op":{"kind":"relu"},"inputs":[1],"shape":[3]},
+{"name":"t","op":{"kind":"take","axis":0,"indices":[1]},"inputs":[2],"shape":[1]},
+{"name":"cl","op":{"kind":"clip","min":0.0,"max":1.0},"inputs":[3],"shape":[1]},
+{"name":"m","op":{"kind":"multiply"},"inputs":[2,4],"shape":[3]},
+{"name":"fc2","op":{"kind":"dense","weight":"fc2.w","bias":null},"inputs":[5],"shape":[1]}]}"#;
+
+/// The gated network on shares.
+pub fn gated() -> Built {
+    let graph = Graph::from_json(GATED, small_tensors()).expect("the network is valid");
+    let options = BuildOptions {
+        trust: Some(TrustLevel::TwoParty),
+        engine: Some(Engine::Coefficient),
+        ..BuildOptions::default()
+    };
+    build(&graph, &options).expect("the network has a plan")
+}
+
 /// How it is planned.
 pub fn options() -> BuildOptions {
     BuildOptions {

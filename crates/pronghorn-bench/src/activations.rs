@@ -19,9 +19,9 @@ use pronghorn_engine::{
     exchange::Exchange,
     garbled::{
         Circuits, ClientOts, GarbledClient, GarbledServer, Group, Indices, Layout, OnlineClient,
-        OnlineServer, OnlineSquareClient, OnlineSquareServer, Output, PrepareClient, PrepareServer,
-        PrepareSquareClient, PrepareSquareServer, ServerOts, SetupClient, SetupServer,
-        SquareClient, SquareServer, Squares,
+        OnlineProductClient, OnlineProductServer, OnlineServer, Output, PrepareClient,
+        PrepareProductClient, PrepareProductServer, PrepareServer, ProductClient, ProductServer,
+        Products, ServerOts, SetupClient, SetupServer,
     },
     machine::{Machine, StepMachine},
     share::{Batch, Share},
@@ -91,12 +91,7 @@ impl Connection {
             Function::Square | Function::Relu => 1,
         };
         let (values, client, server) = shares(pool * outputs)?;
-        let squares = Squares {
-            step: "square".to_owned(),
-            elements: outputs,
-            images: 1,
-            bits: BITS,
-        };
+        let squares = Products::squares("square".to_owned(), outputs, 1, BITS);
         let layout = Arc::new(layout(function, pool, outputs)?);
         let runs = match function {
             Function::Square => self.squares(&squares, client, server)?,
@@ -118,7 +113,7 @@ impl Connection {
 
     fn squares(
         &self,
-        squares: &Squares,
+        squares: &Products,
         client: Share,
         server: Share,
     ) -> Result<Shared, EngineError> {
@@ -126,20 +121,20 @@ impl Connection {
         let (of, share) = (|| squares.clone(), client.clone());
         measure(
             (
-                || PrepareSquareClient::new(of(), ots().0),
-                || PrepareSquareServer::new(of(), server.clone(), ots().1),
+                || PrepareProductClient::new(of(), ots().0),
+                || PrepareProductServer::new(of(), server.clone(), ots().1),
             ),
             (
-                |made: Exchange<PrepareSquareClient>| {
-                    OnlineSquareClient::new(made.into_prepared()?, share)
+                |made: Exchange<PrepareProductClient>| {
+                    OnlineProductClient::new(made.into_prepared()?, share)
                 },
-                |made: Exchange<PrepareSquareServer>| {
-                    Ok(OnlineSquareServer::new(made.into_prepared()?))
+                |made: Exchange<PrepareProductServer>| {
+                    Ok(OnlineProductServer::new(made.into_prepared()?))
                 },
             ),
             (
-                || SquareClient::new(of(), client, ots().0),
-                || SquareServer::new(of(), server.clone(), ots().1),
+                || ProductClient::new(of(), client, ots().0),
+                || ProductServer::new(of(), server.clone(), ots().1),
             ),
         )
     }

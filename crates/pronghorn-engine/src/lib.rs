@@ -20,6 +20,7 @@ mod model;
 mod online;
 pub mod persistent;
 pub mod prepared;
+mod product;
 pub(crate) mod protocol;
 mod reveal;
 mod run;

@@ -8,8 +8,9 @@ use pronghorn_plan::{CheckedPlan, StepKind, Weights};
 use crate::{
     connection::Shelf,
     error::EngineError,
-    garbled::sides::{Open, Square},
+    garbled::sides::{Open, Product},
     local::Input,
+    product::ClearProduct,
     protocol::{Compile, Sides},
 };
 
@@ -24,10 +25,11 @@ fn of(kind: &StepKind) -> &dyn Compile {
         StepKind::Local(op) => op,
         StepKind::Reveal(reveal) => reveal,
         StepKind::Garbled(garbled) => garbled,
-        StepKind::Square => &Square,
+        StepKind::Square | StepKind::Product => &Product,
         StepKind::Open => &Open,
         StepKind::Encrypted(encrypted) => encrypted,
         StepKind::ClearCoefficient(clear) => clear,
+        StepKind::ClearProduct => &ClearProduct,
         #[cfg(feature = "toy-protocols")]
         StepKind::Toy(toy) => crate::toy::of(toy),
     }

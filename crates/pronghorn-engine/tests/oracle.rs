@@ -131,6 +131,16 @@ fn parts_beyond_the_value_are_noticed() {
     );
 }
 
+/// The client multiplies its own shares.
+#[test]
+fn products_equal_the_oracle() {
+    let built = plan(&around(Middle::Gate), options(TrustLevel::ClientAided));
+    let products = |step: &&Step| step.kind == StepKind::ClearProduct;
+    assert_eq!(built.plan.steps.iter().filter(products).count(), 3);
+    check(&built, &numbers(32 * 2100, 5), 2100);
+    check(&built, &numbers(32, 9), 1);
+}
+
 #[test]
 fn extreme_inputs_equal_the_oracle() {
     let built = built(3, None);

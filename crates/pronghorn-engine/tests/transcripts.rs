@@ -79,9 +79,12 @@ cases! {
     step_average_pool: shared(&around(Middle::AveragePool), Engine::Coefficient, None), AHEAD;
     step_residual: shared(&around(Middle::Residual), Engine::Coefficient, None), AHEAD;
     step_concat: shared(&around(Middle::Concat), Engine::Coefficient, None), AHEAD;
+    step_product: shared(&around(Middle::Gate), Engine::Coefficient, None), TWO_PARTY;
+    step_product_client_aided: plan(&around(Middle::Gate), options(TrustLevel::ClientAided)), &[Batch(3)];
     step_on_the_input: shared(&pooled_input(), Engine::Batch, None), AHEAD;
     // Squares take shares modulo a power of two, layers on slots shares modulo a prime.
     slot_square: shared(&around(Middle::Square), Engine::Slot, None), AHEAD;
+    slot_product: shared(&around(Middle::Gate), Engine::Slot, None), AHEAD;
     slot_residual: shared(&around(Middle::Residual), Engine::Slot, None), AHEAD;
 
     // The three ways to open a result.

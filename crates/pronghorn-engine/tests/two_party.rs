@@ -91,6 +91,27 @@ fn taken_parts_equal_the_oracle() {
     }
 }
 
+/// Products of values of several shapes, in each engine; at any precision.
+#[test]
+fn products_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        for bits in [None, Some((5, 4)), Some((8, 8))] {
+            let built = shared(&around(Middle::Gate), engine, bits);
+            let products = |step: &&Step| step.kind == StepKind::Product;
+            assert_eq!(built.plan.steps.iter().filter(products).count(), 3);
+            check(&built, &numbers(32 * 3, 5), 3);
+        }
+    }
+}
+
+/// Prepared products equal the oracle, too, in each engine.
+#[test]
+fn prepared_products_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        check_prepared(&shared(&around(Middle::Gate), engine, None));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
@@ -205,15 +226,18 @@ fn bytes_of(write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), Infallible>))
 /// and another, from memory and from bytes.
 #[test]
 fn prepared_batches_equal_the_oracle() {
-    let built = built(7, None);
-    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
-    let inputs = numbers(162 * 3, 9);
+    check_prepared(&built(7, None));
+}
+
+fn check_prepared(built: &Built) {
+    let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
+    let inputs = numbers(built.plan.input_len() * 3, 9);
     let (integers, _) =
         oracle::quantise_input(built.plan.input(), &inputs).expect("inputs are numbers");
     let wanted = built
         .oracle(&integers, 3)
         .expect("values stay in their ranges");
-    let client_model = client_model(&built);
+    let client_model = client_model(built);
     let run = |keys: &Keys, halves: Option<(ClientPrepared, ServerPrepared)>| {
         let (ours, theirs) = halves.unzip();
         let of_client = client_model.clone();

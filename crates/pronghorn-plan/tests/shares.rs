@@ -343,6 +343,7 @@ fn planned() -> Vec<Built> {
             Residual,
             Concat,
             Takes,
+            Gate,
         ] {
             plans.push(shared(&around(middle), engine, None));
         }
@@ -386,7 +387,7 @@ fn steps_read_shares_that_they_take() {
                         assert_eq!((input.prime, input.guard), (None, 0));
                         assert!(input.bits >= of.value_bits());
                     }
-                    StepKind::Square => {
+                    StepKind::Square | StepKind::Product => {
                         assert_eq!((input.prime, input.guard), (None, 0));
                         assert!(input.bits >= of.bits);
                     }
@@ -444,6 +445,7 @@ fn kinds(plan: &CheckedPlan) -> Vec<&'static str> {
         StepKind::Garbled(garbled) if garbled.ops.is_empty() => "exact",
         StepKind::Garbled(_) => "circuit",
         StepKind::Square => "square",
+        StepKind::Product | StepKind::ClearProduct => "product",
         StepKind::Reveal(_) => "revealed",
         StepKind::Open => "open",
         StepKind::Encrypted(_) => "encrypted",
@@ -453,6 +455,28 @@ fn kinds(plan: &CheckedPlan) -> Vec<&'static str> {
         _ => "toy",
     };
     plan.steps.iter().map(kind).collect()
+}
+
+/// One circuit rounds a factor for the mean and for the product, and no more is converted.
+#[test]
+fn products_take_what_circuits_make() {
+    let plan = shared(&around(Middle::Gate), Engine::Coefficient, None).plan;
+    let kinds = kinds(&plan);
+    let products = kinds.iter().filter(|&&kind| kind == "product").count();
+    assert_eq!(products, 3, "{kinds:?}");
+    assert!(!kinds.contains(&"exact"), "{kinds:?}");
+    assert_eq!(kinds[..4], ["input", "layer", "circuit", "local"]);
+    let first = find(&plan, |kind| *kind == StepKind::Product);
+    assert!(plan.steps[first].inputs.contains(&2), "{kinds:?}");
+    // On slots, circuits change from the prime.
+    let plan = shared(&around(Middle::Gate), Engine::Slot, None).plan;
+    let product = find(&plan, |kind| *kind == StepKind::Product);
+    let inputs = &plan.steps[product].inputs;
+    assert!(
+        inputs
+            .iter()
+            .all(|&input| plan.forms()[input].prime.is_none())
+    );
 }
 
 /// Circuits change from guard bits to exact shares, and between a prime and a power of two.

@@ -245,6 +245,57 @@ class Lowering:
             return value
         return self.emit(site, {"kind": "take", "axis": axis, "indices": indices}, [value], inner)
 
+    def aligned(self, site: Site, values: Sequence[Value]) -> list[Value]:
+        """Values with one number of dimensions, whose shapes are broadcast to one another as ONNX does.
+
+        Of a model with a free batch, values of fewer dimensions would meet another dimension than the batch
+        with theirs.
+        """
+        ranks = {len(value.shape) for value in values}
+        shapes = [list(value.shape) for value in values]
+        try:
+            np.broadcast_shapes(*(value.shape for value in values))
+        except ValueError:
+            site.fail(f"its inputs of shapes {shapes} are not broadcast to one another", "give all the same shape")
+        if len(ranks) > 1 and not self.one_image:
+            advice = "give all the same number of dimensions, or export with a batch of 1"
+            site.fail(f"its inputs of shapes {shapes} are not broadcast to one another", advice)
+        rank = max(ranks)
+        return [self.reshape_onnx(site, value, (1,) * (rank - len(value.shape)) + value.shape) for value in values]
+
+    def alike(self, site: Site, values: Sequence[Value]) -> list[Value]:
+        """As `aligned`, with all values repeated to one shape."""
+        values = self.aligned(site, values)
+        inner = np.broadcast_shapes(*(value.inner for value in values))
+        return [self._repeated(site, value, inner) for value in values]
+
+    def _repeated(self, site: Site, value: Value, inner: Shape) -> Value:
+        for axis, size in enumerate(inner):
+            if value.inner[axis] != size:
+                value = self.take(site, value, axis, size, lambda _: 0)
+        return value
+
+    def plus(self, site: Site, left: Value, right: Value) -> Value:
+        """The sum of two values."""
+        left, right = self.alike(site, [left, right])
+        return self.emit(site, {"kind": "add"}, [left, right], left.inner)
+
+    def minus(self, site: Site, left: Value, right: Value) -> Value:
+        """The difference of two values."""
+        return self.plus(site, left, self.affine(site, right, mul=-1.0))
+
+    def times(self, site: Site, left: Value, right: Value) -> Value:
+        """The product of two values."""
+        if left == right:
+            return self.emit(site, {"kind": "square"}, [left], left.inner)
+        left, right = self.aligned(site, [left, right])
+        inner = np.broadcast_shapes(left.inner, right.inner)
+        return self.emit(site, {"kind": "multiply"}, [left, right], inner)
+
+    def rectified(self, site: Site, value: Value) -> Value:
+        """`max(value, 0)`."""
+        return self.emit(site, {"kind": "relu"}, [value], value.inner)
+
     def affine(self, site: Site, value: Value, mul: Array | float = 1.0, add: Array | float = 0.0) -> Value:
         """`value * mul + add`, with constants broadcast as ONNX does."""
         factors = {"mul": np.asarray(mul, np.float32), "add": np.asarray(add, np.float32)}

@@ -1,4 +1,4 @@
-//! Steps on additive shares that are no linear maps: activations in garbled circuits, squares by
+//! Steps on additive shares that are no linear maps: activations in garbled circuits, products by
 //! oblivious transfer, and the opening of a result.
 //!
 //! The server garbles and is the sender of the oblivious transfers (OTs), the client evaluates: the
@@ -9,12 +9,12 @@
 //! | machines | shares in | shares out |
 //! |---|---|---|
 //! | [`GarbledClient`], [`GarbledServer`] | of the inputs of circuits, modulo `2^k` | of their outputs; or the client learns them |
-//! | [`SquareClient`], [`SquareServer`] | of `x` modulo `2^k` | of `x^2` modulo `2^k` |
+//! | [`ProductClient`], [`ProductServer`] | of `x`, or of `x` and `y`, modulo `2^k` | of `x^2`, or of `x y`, modulo `2^k` |
 //! | [`OpenClient`], [`OpenServer`] | of `x` modulo `2^k` | the client learns `x` |
 //!
 //! or, as the server's shares never depend on what the client has, in two phases: [`PrepareClient`]
 //! and [`PrepareServer`] make garblings ahead, [`OnlineClient`] and [`OnlineServer`] use each of
-//! them once; for squares [`PrepareSquareClient`], [`OnlineSquareClient`] and their servers do.
+//! them once; for products [`PrepareProductClient`], [`OnlineProductClient`] and their servers do.
 //!
 //! Shares modulo `2^k` are the low `k` bits of the words of [`Batch`](crate::share::Batch); bits
 //! above them are arbitrary, both coming in and going out, but for values that the client learns.
@@ -47,25 +47,27 @@
 //! | the oblivious transfers of each chunk of the window | client | 26 an OT at width 5 |
 //! | the garbled tables of each chunk of the window | server | those of its circuits |
 //!
-//! The modules `setup`, `online`, `open`, `square` and `square_ahead` list the messages of the
+//! The modules `setup`, `online`, `open`, `product` and `product_ahead` list the messages of the
 //! other machines.
 
 mod client;
+mod factors;
 mod layout;
 mod online;
 mod open;
 mod ots;
 mod prepare;
 mod prepared;
+mod product;
+mod product_ahead;
 mod schedule;
 mod server;
 mod setup;
 pub(crate) mod sides;
-mod square;
-mod square_ahead;
 mod work;
 
 pub use client::GarbledClient;
+pub use factors::{Factor, Factors, Products};
 pub(crate) use layout::check_shape;
 pub use layout::{Circuits, Group, Indices, Layout, Output};
 pub use online::{OnlineClient, OnlineServer};
@@ -73,13 +75,13 @@ pub use open::{OpenClient, OpenServer, Opened};
 pub use ots::{ClientOts, ServerOts};
 pub use prepare::{PrepareClient, PrepareServer};
 pub use prepared::{PreparedClient, PreparedServer};
+pub use product::{ProductClient, ProductServer};
+pub use product_ahead::{
+    OnlineProductClient, OnlineProductServer, PrepareProductClient, PrepareProductServer,
+    PreparedProductClient, PreparedProductServer,
+};
 pub use server::GarbledServer;
 pub use setup::{SetupClient, SetupServer};
-pub use square::{SquareClient, SquareServer, Squares};
-pub use square_ahead::{
-    OnlineSquareClient, OnlineSquareServer, PrepareSquareClient, PrepareSquareServer,
-    PreparedSquareClient, PreparedSquareServer,
-};
 
 #[cfg(test)]
 mod tests;

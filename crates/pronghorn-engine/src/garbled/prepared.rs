@@ -11,9 +11,10 @@
 //! Little-endian. Both: version (1), kind (1: 1 the client's, 2 the server's), name (16), the
 //! number of OTs (8), bytes of the tables or of the share (8). The client's, for each chunk:
 //! choices (a bit an OT), labels (16 bytes an OT), tables. The server's: delta (16); corrections
-//! (16 an OT); the share, 4 bytes a word, none for a share of zero. Of squares (kinds 3 and 4), in
-//! place of these two numbers: words and bits; then this party's random share or its share, and its
-//! part of the square, 4 bytes a word.
+//! (16 an OT); the share, 4 bytes a word, none for a share of zero. Of squares (kinds 3 and 4)
+//! and products (5 and 6), in place of these two numbers: products and bits; then this party's
+//! random share of the factors or its share, its part of the product, and the server's share of
+//! that, 4 bytes a word.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -37,6 +38,9 @@ const SERVER: u8 = 2;
 /// The kinds of squares made ahead.
 pub(super) const SQUARE_CLIENT: u8 = 3;
 pub(super) const SQUARE_SERVER: u8 = 4;
+/// The kinds of products of two values made ahead.
+pub(super) const PRODUCT_CLIENT: u8 = 5;
+pub(super) const PRODUCT_SERVER: u8 = 6;
 /// Bytes before the secrets.
 pub(super) const HEADER: usize = 2 + Block::BYTES + 8 + 8;
 

@@ -10,11 +10,11 @@ use pronghorn_plan::{
 };
 
 use super::{
-    ClientOts, GarbledClient, GarbledServer, Layout, OnlineClient, OnlineServer,
-    OnlineSquareClient, OnlineSquareServer, OpenClient, OpenServer, Opened, PrepareClient,
-    PrepareServer, PrepareSquareClient, PrepareSquareServer, PreparedClient, PreparedServer,
-    PreparedSquareClient, PreparedSquareServer, ServerOts, SetupClient, SetupServer, SquareClient,
-    SquareServer, Squares,
+    ClientOts, Factors, GarbledClient, GarbledServer, Layout, OnlineClient, OnlineProductClient,
+    OnlineProductServer, OnlineServer, OpenClient, OpenServer, Opened, PrepareClient,
+    PrepareProductClient, PrepareProductServer, PrepareServer, PreparedClient,
+    PreparedProductClient, PreparedProductServer, PreparedServer, ProductClient, ProductServer,
+    Products, ServerOts, SetupClient, SetupServer,
 };
 use crate::{
     connection::{Connection, Shelf},
@@ -163,12 +163,12 @@ impl Side for GarbledServerSide {
     }
 }
 
-/// The square's protocol.
-pub(crate) struct Square;
+/// The protocol of squares, and of products of two values on shares.
+pub(crate) struct Product;
 
-impl Compile for Square {
+impl Compile for Product {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(SquareClientSide(squares(step))))
+        Ok(Box::new(ProductClientSide(products(step))))
     }
 
     fn server(
@@ -177,22 +177,28 @@ impl Compile for Square {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(SquareServerSide(squares(step))))
+        Ok(Box::new(ProductServerSide(products(step))))
     }
 }
 
-/// The squares of one image.
-fn squares(step: &Compiled<'_>) -> Squares {
-    Squares {
-        step: step.place.name().to_owned(),
-        elements: step.place.value().len(),
+/// The products of one image.
+pub(crate) fn products(step: &Compiled<'_>) -> Products {
+    let (place, value) = (&step.place, step.place.value());
+    let shapes: Vec<&[usize]> = place.inputs().map(|input| input.shape.as_slice()).collect();
+    Products {
+        step: place.name().to_owned(),
+        elements: value.len(),
         images: 1,
-        bits: step.place.form().bits,
+        bits: place.form().bits,
+        factors: match *shapes {
+            [left, right] => Factors::two([left, right], &value.shape),
+            _ => Factors::Same,
+        },
     }
 }
 
-impl Squares {
-    fn for_batch(&self, images: usize) -> Self {
+impl Products {
+    pub(crate) fn for_batch(&self, images: usize) -> Self {
         Self {
             images,
             ..self.clone()
@@ -200,9 +206,9 @@ impl Squares {
     }
 }
 
-struct SquareClientSide(Squares);
+struct ProductClientSide(Products);
 
-impl Side for SquareClientSide {
+impl Side for ProductClientSide {
     fn rows(&self, _batch: usize) -> u64 {
         self.0.elements as u64
     }
@@ -213,22 +219,22 @@ impl Side for SquareClientSide {
         inputs: Vec<Share>,
         prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
-        match prepared_as::<PreparedSquareClient>(prepared) {
-            Some(prepared) => next(OnlineSquareClient::new(prepared, first(inputs))?),
+        match prepared_as::<PreparedProductClient>(prepared) {
+            Some(prepared) => {
+                let products = self.0.for_batch(at.batch);
+                next(OnlineProductClient::new(prepared, products.join(inputs)?)?)
+            }
             None => {
-                let squares = self.0.for_batch(at.batch);
-                next(SquareClient::new(
-                    squares,
-                    first(inputs),
-                    at.connection.kept(),
-                )?)
+                let products = self.0.for_batch(at.batch);
+                let share = products.join(inputs)?;
+                next(ProductClient::new(products, share, at.connection.kept())?)
             }
         }
     }
 
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
-        let squares = self.0.for_batch(at.batch);
-        next(PrepareSquareClient::new(squares, at.connection.kept())?)
+        let products = self.0.for_batch(at.batch);
+        next(PrepareProductClient::new(products, at.connection.kept())?)
     }
 
     fn has_offline(&self) -> bool {
@@ -236,14 +242,14 @@ impl Side for SquareClientSide {
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
-        let prepared = PreparedSquareClient::from_bytes(self.0.for_batch(batch), bytes)?;
+        let prepared = PreparedProductClient::from_bytes(self.0.for_batch(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
 }
 
-struct SquareServerSide(Squares);
+struct ProductServerSide(Products);
 
-impl Side for SquareServerSide {
+impl Side for ProductServerSide {
     fn rows(&self, _batch: usize) -> u64 {
         self.0.elements as u64
     }
@@ -254,24 +260,22 @@ impl Side for SquareServerSide {
         inputs: Vec<Share>,
         prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
-        match prepared_as::<PreparedSquareServer>(prepared) {
-            Some(prepared) => next(OnlineSquareServer::new(prepared)),
+        match prepared_as::<PreparedProductServer>(prepared) {
+            Some(prepared) => next(OnlineProductServer::new(prepared)),
             None => {
-                let squares = self.0.for_batch(at.batch);
-                next(SquareServer::new(
-                    squares,
-                    first(inputs),
-                    at.connection.kept(),
-                )?)
+                let products = self.0.for_batch(at.batch);
+                let share = products.join(inputs)?;
+                next(ProductServer::new(products, share, at.connection.kept())?)
             }
         }
     }
 
     fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
-        let squares = self.0.for_batch(at.batch);
-        next(PrepareSquareServer::new(
-            squares,
-            first(inputs),
+        let products = self.0.for_batch(at.batch);
+        let share = products.join(inputs)?;
+        next(PrepareProductServer::new(
+            products,
+            share,
             at.connection.kept(),
         )?)
     }
@@ -281,7 +285,7 @@ impl Side for SquareServerSide {
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
-        let prepared = PreparedSquareServer::from_bytes(self.0.for_batch(batch), bytes)?;
+        let prepared = PreparedProductServer::from_bytes(self.0.for_batch(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
 }

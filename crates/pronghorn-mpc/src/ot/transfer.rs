@@ -15,7 +15,7 @@ use super::{
     CotReceiver, CotSender, OtHash,
     error::{OtError, check_count, check_length},
 };
-use crate::Block;
+use crate::{Block, aes::Aes128};
 
 /// OTs that are hashed at a time, so that the strings stay in the cache.
 const STEP: usize = 512;
@@ -154,15 +154,16 @@ pub fn receive_chosen(
 
 /// Products of a factor of the sender and a choice bit of the receiver, in shares: fills `share`
 /// with the sender's, such that `share_sender + share_receiver = factor * choice` modulo `modulus`.
-/// One residue of `factors` for each `q`. Appends `modulus.bits()` bits an OT to `out`; half of
-/// what choosing between `-share` and `factor - share` would take, since the hash determines the
-/// share.
+/// `factors` has a residue for each `q`, or a vector of as many for each, one after the other.
+/// Appends `modulus.bits()` bits a factor to `out`; half of what choosing between `-share` and
+/// `factor - share` would take, since the hash determines the share.
 ///
 /// Shares are within 2^-62 of uniform for a prime modulus of 62 bits, closer for smaller ones,
-/// uniform for powers of two.
+/// uniform for powers of two. For a vector, the OT's string is the key of AES in counter mode:
+/// COT with long strings, as usual (Asharov, Lindell, Schneider and Zohner, CCS 2013, section 5.4).
 ///
 /// # Errors
-/// When the slices are not of one length, or the set-up is [`OtError::Burnt`].
+/// When the slices do not go together, or the set-up is [`OtError::Burnt`].
 pub fn send_products<M: Modulus<u64>>(
     sender: &CotSender,
     first: u64,
@@ -173,20 +174,58 @@ pub fn send_products<M: Modulus<u64>>(
     out: &mut Vec<u8>,
 ) -> Result<(), OtError> {
     sender.check_usable()?;
-    check_count("factors", factors.len(), q.len())?;
-    check_count("shares", share.len(), q.len())?;
+    let run = run("factors", factors.len(), q.len())?;
+    check_count("shares", share.len(), factors.len())?;
     let residue = Residue::new(modulus);
-    let mut corrections = Zeroizing::new(vec![0; q.len()]);
+    let mut corrections = Zeroizing::new(vec![0; factors.len()]);
+    let [mut zeros, mut ones] = [0, 1].map(|_| Strings::new(run));
     for_pads_of_sender(sender, first, q, |j, zero, one| {
-        let (zero, one) = (residue.of(zero), residue.of(one));
-        share[j] = modulus.neg(zero);
-        corrections[j] = modulus.sub(modulus.add(zero, factors[j]), one);
+        let strings = zeros.of(zero).iter().zip(ones.of(one));
+        for (place, (&zero, &one)) in (j * run..).zip(strings) {
+            let (zero, one) = (residue.of(zero), residue.of(one));
+            share[place] = modulus.neg(zero);
+            corrections[place] = modulus.sub(modulus.add(zero, factors[place]), one);
+        }
     });
     bits::pack(&corrections, modulus.bits(), out);
     Ok(())
 }
 
-/// Bytes of the message of [`send_products`].
+/// Values for each OT; as many for all.
+fn run(what: &'static str, values: usize, ots: usize) -> Result<usize, OtError> {
+    match values.checked_div(ots).unwrap_or(0) {
+        0 => check_count(what, values, ots).map(|()| 1),
+        run => check_count(what, values, run * ots).map(|()| run),
+    }
+}
+
+/// The strings of a vector of products, from that of their OT. Wiped on drop.
+struct Strings(Zeroizing<Vec<Block>>);
+
+impl Strings {
+    fn new(run: usize) -> Self {
+        Self(Zeroizing::new(vec![Block::ZERO; run]))
+    }
+
+    /// The string itself for one product; the key of a counter for several.
+    #[inline]
+    fn of(&mut self, string: Block) -> &[Block] {
+        match self.0.as_mut_slice() {
+            [one] => *one = string,
+            several => {
+                let counter = (0..).map(Block::from_u128);
+                several
+                    .iter_mut()
+                    .zip(counter)
+                    .for_each(|(block, i)| *block = i);
+                Aes128::new(string).encrypt(several);
+            }
+        }
+        &self.0
+    }
+}
+
+/// Bytes of the message of [`send_products`] for so many factors.
 pub fn product_bytes<M: Modulus<u64>>(count: usize, modulus: M) -> usize {
     bits::packed_len(count, modulus.bits())
 }
@@ -207,7 +246,7 @@ pub fn receive_products<M: Modulus<u64>>(
 ) -> Result<(), OtError> {
     const MESSAGE: &str = "the corrections of the products";
     check_count("choices (bytes)", choices.len(), t.len().div_ceil(8))?;
-    check_count("shares", share.len(), t.len())?;
+    let run = run("shares", share.len(), t.len())?;
     let packing = |source| OtError::Packing {
         message: MESSAGE,
         source,
@@ -221,9 +260,12 @@ pub fn receive_products<M: Modulus<u64>>(
         });
     }
     let residue = Residue::new(modulus);
+    let mut strings = Strings::new(run);
     for_pads_of_receiver(receiver, first, t, |j, pad| {
-        let correction = share[j] & choice_mask(choices, j);
-        share[j] = modulus.add(residue.of(pad), correction);
+        let choice = choice_mask(choices, j);
+        for (share, &string) in share[j * run..].iter_mut().zip(strings.of(pad)) {
+            *share = modulus.add(residue.of(string), *share & choice);
+        }
     });
     Ok(())
 }

@@ -188,9 +188,10 @@ fn strings_the_receiver_did_not_choose_stay_masked() {
     assert!((127_000..129_000).contains(&ones), "{ones}");
 }
 
-fn products_are_shared<M: Modulus<u64>>(modulus: M, count: usize) {
+fn products_are_shared<M: Modulus<u64>>(modulus: M, count: usize, run: usize) {
     let ots = ots(count);
-    let factors: Vec<u64> = words(3, count)
+    let all = count * run;
+    let factors: Vec<u64> = words(3, all)
         .iter()
         .enumerate()
         .map(|(j, &word)| match j {
@@ -199,7 +200,7 @@ fn products_are_shared<M: Modulus<u64>>(modulus: M, count: usize) {
             _ => modulus.from_i64((word >> 1) as i64),
         })
         .collect();
-    let (mut ours, mut theirs, mut message) = (vec![0; count], vec![0; count], Vec::new());
+    let (mut ours, mut theirs, mut message) = (vec![0; all], vec![0; all], Vec::new());
     let Ots {
         sender,
         receiver,
@@ -218,23 +219,53 @@ fn products_are_shared<M: Modulus<u64>>(modulus: M, count: usize) {
         &mut message,
     )
     .unwrap();
-    assert_eq!(message.len(), transfer::product_bytes(count, modulus));
+    assert_eq!(message.len(), transfer::product_bytes(all, modulus));
     transfer::receive_products(receiver, *first, t, choices, modulus, &message, &mut theirs)
         .unwrap();
-    for j in 0..count {
-        let expected = if choice(choices, j) { factors[j] } else { 0 };
-        assert_eq!(modulus.add(ours[j], theirs[j]), expected, "OT {j}");
+    for j in 0..all {
+        let expected = if choice(choices, j / run) {
+            factors[j]
+        } else {
+            0
+        };
+        assert_eq!(modulus.add(ours[j], theirs[j]), expected, "factor {j}");
     }
 }
 
 #[test]
 fn products_modulo_powers_of_two_and_primes() {
     for bits in [1, 2, 20, 31, 32, 63, 64] {
-        products_are_shared(PowerOfTwo::<u64>::new(bits).unwrap(), 600);
+        products_are_shared(PowerOfTwo::<u64>::new(bits).unwrap(), 600, 1);
     }
     for prime in [3, 65537, (1 << 31) - 1, (1 << 61) - 1] {
-        products_are_shared(Prime::<u64>::new(prime).unwrap(), 600);
+        products_are_shared(Prime::<u64>::new(prime).unwrap(), 600, 1);
     }
+}
+
+#[test]
+fn products_with_vectors() {
+    for (count, run) in [(0, 1), (1, 2), (1, 1000), (600, 2), (9, 65)] {
+        products_are_shared(PowerOfTwo::<u64>::new(20).unwrap(), count, run);
+        products_are_shared(Prime::<u64>::new(65537).unwrap(), count, run);
+    }
+}
+
+/// The corrections of a vector of zeros are differences of strings: all of them differ.
+#[test]
+fn strings_of_a_vector_differ() {
+    let ots = ots(2);
+    let Ots {
+        sender, first, q, ..
+    } = &ots;
+    let (mut share, mut message) = (vec![0; 2000], Vec::new());
+    let modulus = PowerOfTwo::<u64>::new(64).unwrap();
+    let zeros = vec![0; 2000];
+    transfer::send_products(sender, *first, q, &zeros, modulus, &mut share, &mut message).unwrap();
+    let (corrections, _) = message.as_chunks::<8>();
+    let distinct: std::collections::BTreeSet<_> = corrections.iter().collect();
+    assert_eq!((corrections.len(), distinct.len()), (2000, 2000));
+    let distinct: std::collections::BTreeSet<_> = share.iter().collect();
+    assert_eq!(distinct.len(), 2000);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub const BUTTERFLY: f64 = 0.4e-9;
 pub const TABLE_BYTE: f64 = 1.3e-9;
 /// Seconds an oblivious transfer, both parties.
 pub const TRANSFER: f64 = 22e-9;
+/// Seconds of a correction of a product, both parties, beside its oblivious transfer.
+pub const CORRECTION: f64 = 6e-9;
 /// Seconds of a round trip of a step on shares: messages, wake-ups, memory made and wiped.
 pub const ROUND: f64 = 0.35e-3;
 /// The offline part of a garbled step's seconds (`pronghorn bench activations`).

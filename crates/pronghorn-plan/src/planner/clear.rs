@@ -75,5 +75,6 @@ fn kind(
         FixedOp::Activation(op) => StepKind::Reveal(Reveal {
             ops: vec![op.clone()],
         }),
+        FixedOp::Product => StepKind::ClearProduct,
     })
 }

@@ -155,6 +155,12 @@ impl<'a> Drafts<'a> {
                 inputs[0] = self.exact(inputs[0]);
                 Op::Ready(StepKind::Square)
             }
+            FixedOp::Product => {
+                for input in &mut inputs {
+                    *input = self.exact(*input);
+                }
+                Op::Ready(StepKind::Product)
+            }
             FixedOp::Activation(op) => {
                 let ops = vec![op.clone()];
                 if Stage::of(&ops).is_none() {

@@ -10,6 +10,7 @@ pub mod input;
 pub mod linear;
 pub mod local;
 pub mod open;
+pub mod product;
 pub mod toy;
 
 use pronghorn_graph::{features::FeatureScales, fixed::LocalOp};
@@ -24,6 +25,7 @@ use self::{
         shared::SharedLinear, slots::SlotLinear,
     },
     open::Open,
+    product::{ClearProduct, Product},
 };
 use crate::step::StepPlan;
 
@@ -57,6 +59,10 @@ pub enum StepKind {
     ClearCoefficient(ClearCoefficient),
     /// The client's input, a row of features, each with a scale of its own.
     Features(FeatureScales),
+    /// The product of two values on shares, by oblivious transfer.
+    Product,
+    /// The product of two values by the client, in the clear.
+    ClearProduct,
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -79,6 +85,8 @@ impl StepKind {
             Self::Encrypted(encrypted) => encrypted,
             Self::ClearCoefficient(clear) => clear,
             Self::Features(scales) => scales,
+            Self::Product => &Product,
+            Self::ClearProduct => &ClearProduct,
             #[cfg(feature = "toy-protocols")]
             Self::Toy(toy) => toy.as_step(),
         }

@@ -97,7 +97,11 @@ pub fn encrypted(plan: &mut Plan) -> &mut EncryptedPlan {
 pub fn is_activation(kind: &StepKind) -> bool {
     matches!(
         kind,
-        StepKind::Garbled(_) | StepKind::Reveal(_) | StepKind::Square
+        StepKind::Garbled(_)
+            | StepKind::Reveal(_)
+            | StepKind::Square
+            | StepKind::Product
+            | StepKind::ClearProduct
     )
 }
 

@@ -131,6 +131,9 @@ pub enum Middle {
     Residual,
     /// The layer's value beside its square.
     Concat,
+    /// A ReLU, a gate for each channel from its mean, and the product of both; and the product of
+    /// that with the gate's row of its first place.
+    Gate,
     /// A ReLU cut in two along the channels, a convolution of one part, both parts beside each
     /// other, enlarged along the width, cropped and reversed along the height.
     Takes,
@@ -171,6 +174,27 @@ impl Middle {
                 let both = [6, 4, 4];
                 let op = r#""kind":"concat","axis":0"#;
                 (vec![square, node("both", op, "1,2", &text(both))], both)
+            }
+            Self::Gate => {
+                let gate = [3, 1, 1];
+                let mean = node("mean", r#""kind":"global_average_pool""#, "2", &text(gate));
+                let point = window(1, 1, 0);
+                let op = format!(
+                    r#""kind":"conv",{point},"groups":1,"weight":"gate.w","bias":"gate.b""#
+                );
+                let excited = node("excited", &op, "3", &text(gate));
+                let op = r#""kind":"clip","min":0.0,"max":1.0"#;
+                let gate = node("gate", op, "4", &text(gate));
+                let gated = node("gated", r#""kind":"multiply""#, "2,5", &text(whole));
+                let op = r#""kind":"take","axis":1,"indices":[0]"#;
+                let row = node("row", op, "6", "3,1,4");
+                let op = r#""kind":"multiply""#;
+                let both = node("both", op, "5,7", "3,1,4");
+                let product = node("product", op, "6,8", &text(whole));
+                (
+                    vec![relu, mean, excited, gate, gated, row, both, product],
+                    whole,
+                )
             }
             Self::Takes => {
                 let take = |name: &str, axis: usize, indices: &str, input: &str, shape| {
@@ -229,6 +253,8 @@ pub fn around(middle: Middle) -> Graph {
             ("second.b", &[3]),
             ("dense.w", &[4, elements]),
             ("dense.b", &[4]),
+            ("gate.w", &[3, 3, 1, 1]),
+            ("gate.b", &[3]),
         ],
     )
 }

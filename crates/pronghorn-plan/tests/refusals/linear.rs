@@ -175,6 +175,37 @@ fn inexact_shares() {
 }
 
 #[test]
+fn products_of_other_values() {
+    let product = find(&GATE, |kind| *kind == StepKind::Product);
+    let [left, right] = GATE.steps[product].inputs[..] else {
+        panic!("a product has two inputs")
+    };
+    refuses(&GATE, "2", |plan| plan.steps[product].inputs = vec![left]);
+    refuses(&GATE, "2", |plan| {
+        plan.steps[product].inputs = vec![left, right, right];
+    });
+    refuses(&GATE, "outside its range", |plan| {
+        plan.steps[product].value.high /= 2;
+    });
+    refuses(&GATE, "its shape", |plan| {
+        plan.steps[product].value.shape = vec![3, 16];
+    });
+    // The input, of two channels.
+    refuses(&GATE, "in dimensions where they differ", |plan| {
+        plan.steps[product].inputs = vec![0, right];
+    });
+    // The layer's value has guard bits.
+    refuses(&GATE, "Inexact", |plan| {
+        let value = &mut plan.steps[product].value;
+        (value.low, value.high) = (i32::MIN, i32::MAX);
+        plan.steps[product].inputs = vec![1, right];
+    });
+    refuses(&GATE, "trust level", |plan| {
+        plan.trust = TrustLevel::Encrypted
+    });
+}
+
+#[test]
 fn layers_that_fit_no_polynomial() {
     // One output reads 61 rows and columns.
     let mut wide = of(shared(&dense(None), Engine::Batch, None));

@@ -64,6 +64,10 @@ static SQUARE: LazyLock<Plan> = LazyLock::new(|| {
     ))
 });
 
+/// The same with a gate.
+static GATE: LazyLock<Plan> =
+    LazyLock::new(|| of(shared(&around(Middle::Gate), Engine::Coefficient, None)));
+
 /// The same with a max-pool.
 static POOL: LazyLock<Plan> =
     LazyLock::new(|| of(shared(&around(Middle::MaxPool), Engine::Coefficient, None)));

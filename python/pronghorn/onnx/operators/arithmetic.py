@@ -53,32 +53,22 @@ def _pow(lowering: Lowering, site: Site) -> Value:
     # the other.
     result = value
     for bit in bin(int(power))[3:]:
-        result = _product(lowering, site, result, result)
+        result = lowering.times(site, result, result)
         if bit == "1":
-            result = _product(lowering, site, result, value)
+            result = lowering.times(site, result, value)
     return result
 
 
 def _arithmetic_values(lowering: Lowering, site: Site, kind: str, left: Value, right: Value) -> Value:
     if kind == "Div":
         site.fail("a quotient of two values is not supported", f"divide by a constant, {CUT}")
-    if left.shape != right.shape:
-        site.fail("values of different shapes are not broadcast", "give both the same shape")
     if kind == "Mul":
-        return _product(lowering, site, left, right)
-    if kind == "Sub":
-        right = lowering.affine(site, right, mul=-1.0)
-    return lowering.emit(site, {"kind": "add"}, [left, right], left.inner)
+        return lowering.times(site, left, right)
+    return lowering.minus(site, left, right) if kind == "Sub" else lowering.plus(site, left, right)
 
 
 def _sum(lowering: Lowering, site: Site) -> Value:
     total = lowering.value(site, 0)
     for position in range(1, len(site.node.input)):
-        total = _arithmetic_values(lowering, site, "Add", total, lowering.value(site, position))
+        total = lowering.plus(site, total, lowering.value(site, position))
     return total
-
-
-def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
-    if left == right:
-        return lowering.emit(site, {"kind": "square"}, [left], left.inner)
-    return lowering.emit(site, {"kind": "multiply"}, [left, right], left.inner)

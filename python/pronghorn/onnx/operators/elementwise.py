@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -12,7 +11,7 @@ from pronghorn.onnx.site import Site
 
 @operator("Relu")
 def _relu(lowering: Lowering, site: Site) -> Value:
-    return _rectified(lowering, site, lowering.value(site))
+    return lowering.rectified(site, lowering.value(site))
 
 
 @operator("Clip")
@@ -26,14 +25,33 @@ def _clip(lowering: Lowering, site: Site) -> Value:
 
 @operator("Min", "Max")
 def _min_max(lowering: Lowering, site: Site) -> Value:
-    names = list(site.node.input)
-    data = [i for i, name in enumerate(names) if name in lowering.values]
-    if len(data) != 1 or len(names) != 2:
-        site.fail("only one value with one constant is supported", f"use Relu, Clip or MaxPool, {CUT}")
-    bound = lowering.scalar(site, 1 - data[0])
-    value = lowering.value(site, data[0])
-    minimum = site.node.op_type == "Min"
-    return lowering.clip(site, value, None if minimum else bound, bound if minimum else None)
+    """`max(a, b) = b + relu(a - b)` and `min(a, b) = b - relu(b - a)`, one input after the other."""
+    larger = site.node.op_type == "Max"
+    names = range(len(site.node.input))
+    values = [lowering.value(site, i) for i in names if site.input(i) in lowering.values]
+    result = values[0]
+    for value in values[1:]:
+        if value == result:
+            continue
+        first, second = (result, value) if larger else (value, result)
+        above = lowering.rectified(site, lowering.minus(site, first, second))
+        result = lowering.plus(site, value, above) if larger else lowering.minus(site, value, above)
+    for position in names:
+        if site.input(position) not in lowering.values:
+            result = _bounded(lowering, site, result, position, larger)
+    return result
+
+
+def _bounded(lowering: Lowering, site: Site, value: Value, position: int, larger: bool) -> Value:
+    """The larger or the smaller of a value and the constant at an input."""
+    constant = lowering.constant(site, position)
+    if constant is not None and constant.size == 1:
+        number = lowering.scalar(site, position)
+        return lowering.clip(site, value, number if larger else None, None if larger else number)
+    bound = lowering.required(site, position)
+    sign = 1.0 if larger else -1.0
+    above = lowering.rectified(site, lowering.affine(site, value, sign, -sign * bound))
+    return lowering.affine(site, above, sign, bound)
 
 
 @operator("LeakyRelu", "PRelu")
@@ -47,29 +65,21 @@ def _leaky_relu(lowering: Lowering, site: Site) -> Value:
     if alpha >= 0 and (slopes == alpha).all():
         return lowering.emit(site, {"kind": "leaky_relu", "alpha": alpha}, [value], value.inner)
     # No circuit has slopes that differ or are negative.
-    above, below = _rectified(lowering, site, value), lowering.affine(site, value, mul=slopes)
-    return _plus(lowering, site, lowering.affine(site, above, mul=1.0 - slopes), below)
+    above, below = lowering.rectified(site, value), lowering.affine(site, value, mul=slopes)
+    return lowering.plus(site, lowering.affine(site, above, mul=1.0 - slopes), below)
 
 
 @operator("Abs")
 def _abs(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    above = _rectified(lowering, site, value)
-    return _plus(lowering, site, _plus(lowering, site, above, above), lowering.affine(site, value, mul=-1.0))
+    above = lowering.rectified(site, value)
+    return lowering.plus(site, lowering.plus(site, above, above), lowering.affine(site, value, mul=-1.0))
 
 
 @operator("HardSigmoid")
 def _hard_sigmoid(lowering: Lowering, site: Site) -> Value:
     line = lowering.affine(site, lowering.value(site), site.number("alpha", 0.2), site.number("beta", 0.5))
     return lowering.clip(site, line, 0.0, 1.0)
-
-
-def _rectified(lowering: Lowering, site: Site, value: Value) -> Value:
-    return lowering.emit(site, {"kind": "relu"}, [value], value.inner)
-
-
-def _plus(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
-    return lowering.emit(site, {"kind": "add"}, [left, right], left.inner)
 
 
 @operator("BatchNormalization")

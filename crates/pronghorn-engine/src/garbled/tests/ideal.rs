@@ -28,3 +28,20 @@ pub fn squares(values: &[i64], bits: u32) -> Vec<i64> {
     let centred = |x: i64| x << (64 - bits) >> (64 - bits);
     values.iter().map(|&x| centred(x.wrapping_mul(x))).collect()
 }
+
+/// Products of these elements of two values, modulo `2^bits` and centred; values and products are
+/// `[element][image]`.
+pub fn products(
+    [left, right]: [&[i64]; 2],
+    pairs: &[[usize; 2]],
+    images: usize,
+    bits: u32,
+) -> Vec<i64> {
+    let centred = |x: i64| x << (64 - bits) >> (64 - bits);
+    let image = |&[l, r]: &[usize; 2]| {
+        (0..images).map(move |image| {
+            centred(left[l * images + image].wrapping_mul(right[r * images + image]))
+        })
+    };
+    pairs.iter().flat_map(image).collect()
+}

@@ -5,8 +5,8 @@ mod hostile;
 mod ideal;
 mod open;
 mod prepared;
+mod product;
 mod setup;
-mod square;
 
 use std::sync::{Arc, LazyLock};
 
@@ -304,12 +304,15 @@ fn tables_list_the_messages() {
     assert_table(include_str!("../mod.rs"), names(garbled.messages()));
     let opened = super::OpenServer::new(open::result(4, 2, 9), Share::Zero).unwrap();
     assert_table(include_str!("../open.rs"), names(opened.messages()));
-    let squares = square::layout(3, 1, 9);
-    let square = super::SquareClient::new(squares.clone(), Share::Zero, ots.0.clone()).unwrap();
-    assert_table(include_str!("../square.rs"), names(square.messages()));
+    let squares = product::layout(3, 1, 9);
+    let square = super::ProductClient::new(squares.clone(), Share::Zero, ots.0.clone()).unwrap();
+    assert_table(include_str!("../product.rs"), names(square.messages()));
     let (_, prepared) = prepared::squares_ahead(&squares, &ots);
-    let online = super::OnlineSquareServer::new(prepared);
-    assert_table(include_str!("../square_ahead.rs"), names(online.messages()));
+    let online = super::OnlineProductServer::new(prepared);
+    assert_table(
+        include_str!("../product_ahead.rs"),
+        names(online.messages()),
+    );
     let ((_, prepared), _) = prepared::prepare(&layout, &Share::Zero, &ots, &SMALL);
     let online = super::OnlineServer::new(prepared);
     assert_table(include_str!("../online.rs"), names(online.messages()));
@@ -325,6 +328,6 @@ fn secrets_are_wiped() {
     wiped::<ReceiverSetup>();
     wiped::<super::PreparedClient>();
     wiped::<super::PreparedServer>();
-    wiped::<super::PreparedSquareClient>();
-    wiped::<super::PreparedSquareServer>();
+    wiped::<super::PreparedProductClient>();
+    wiped::<super::PreparedProductServer>();
 }

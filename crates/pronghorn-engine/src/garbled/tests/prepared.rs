@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::garbled::{
-    GarbledServer, OnlineClient, OnlineServer, OnlineSquareClient, OnlineSquareServer,
-    PrepareClient, PrepareServer, PrepareSquareClient, PrepareSquareServer, PreparedClient,
-    PreparedServer, PreparedSquareClient, PreparedSquareServer, Squares,
+    GarbledServer, OnlineClient, OnlineProductClient, OnlineProductServer, OnlineServer,
+    PrepareClient, PrepareProductClient, PrepareProductServer, PrepareServer, PreparedClient,
+    PreparedProductClient, PreparedProductServer, PreparedServer, Products,
 };
 
 type Prepared = (PreparedClient, PreparedServer);
@@ -187,9 +187,9 @@ fn what_is_not_finished_is_not_prepared() {
     let server = PrepareServer::new(layout, Share::Zero, ots.1.clone()).unwrap();
     assert!(server.into_prepared().is_err());
     let squares = squares(4, 1, 8);
-    let client = PrepareSquareClient::new(squares.clone(), ots.0).unwrap();
+    let client = PrepareProductClient::new(squares.clone(), ots.0).unwrap();
     assert!(client.into_prepared().is_err());
-    let server = PrepareSquareServer::new(squares, Share::Zero, ots.1).unwrap();
+    let server = PrepareProductServer::new(squares, Share::Zero, ots.1).unwrap();
     assert!(server.into_prepared().is_err());
 }
 
@@ -256,13 +256,8 @@ fn hostile_use() {
     client.receive(&message).unwrap();
 }
 
-fn squares(elements: usize, images: usize, bits: u32) -> Squares {
-    Squares {
-        step: "square".to_owned(),
-        elements,
-        images,
-        bits,
-    }
+fn squares(elements: usize, images: usize, bits: u32) -> Products {
+    Products::squares("square".to_owned(), elements, images, bits)
 }
 
 #[test]
@@ -286,9 +281,9 @@ fn squares_in_two_phases() {
                 (client_share, server_share) = (Share::Zero, Share::Zero);
                 expected.fill(0);
             }
-            let mut client = PrepareSquareClient::new(squares.clone(), ots.0.clone()).unwrap();
+            let mut client = PrepareProductClient::new(squares.clone(), ots.0.clone()).unwrap();
             let mut server =
-                PrepareSquareServer::new(squares.clone(), server_share, ots.1.clone()).unwrap();
+                PrepareProductServer::new(squares.clone(), server_share, ots.1.clone()).unwrap();
             run(&mut client, &mut server).unwrap();
             let (client, server) = (
                 client.into_prepared().unwrap(),
@@ -297,10 +292,10 @@ fn squares_in_two_phases() {
             assert_eq!(client.name(), server.name());
             let ahead = words(&server.share()).to_vec();
             let (client, server) = (client.to_bytes(), server.to_bytes());
-            let client = PreparedSquareClient::from_bytes(squares.clone(), &client).unwrap();
-            let server = PreparedSquareServer::from_bytes(squares.clone(), &server).unwrap();
-            let client = OnlineSquareClient::with_limits(client, client_share, &SMALL).unwrap();
-            let server = OnlineSquareServer::with_limits(server, &SMALL);
+            let client = PreparedProductClient::from_bytes(squares.clone(), &client).unwrap();
+            let server = PreparedProductServer::from_bytes(squares.clone(), &server).unwrap();
+            let client = OnlineProductClient::with_limits(client, client_share, &SMALL).unwrap();
+            let server = OnlineProductServer::with_limits(server, &SMALL);
             let ([client, server], traffic) = step(client, server).unwrap();
             assert_eq!(opened(&client, &server, bits), expected);
             assert_eq!(words(&server), ahead);
@@ -310,11 +305,12 @@ fn squares_in_two_phases() {
 }
 
 pub fn squares_ahead(
-    squares: &Squares,
+    squares: &Products,
     ots: &(ClientOts, ServerOts),
-) -> (PreparedSquareClient, PreparedSquareServer) {
-    let mut client = PrepareSquareClient::new(squares.clone(), ots.0.clone()).unwrap();
-    let mut server = PrepareSquareServer::new(squares.clone(), Share::Zero, ots.1.clone()).unwrap();
+) -> (PreparedProductClient, PreparedProductServer) {
+    let mut client = PrepareProductClient::new(squares.clone(), ots.0.clone()).unwrap();
+    let mut server =
+        PrepareProductServer::new(squares.clone(), Share::Zero, ots.1.clone()).unwrap();
     run(&mut client, &mut server).unwrap();
     (
         client.into_prepared().unwrap(),
@@ -329,7 +325,7 @@ fn hostile_differences() {
     let (other, _) = squares_ahead(&squares, &ots);
     let name = server.name();
     assert_ne!(name, other.name());
-    let mut server = OnlineSquareServer::new(server);
+    let mut server = OnlineProductServer::new(server);
     assert!(server.send(&mut Vec::new()).is_err());
     for length in [0, 100, 115, 117] {
         assert!(matches!(
@@ -338,11 +334,11 @@ fn hostile_differences() {
         ));
     }
     let share = Share::Words(Batch::zeros(1, 40));
-    let refused = OnlineSquareClient::new(client, share);
+    let refused = OnlineProductClient::new(client, share);
     assert!(matches!(refused.err(), Some(EngineError::Layout { .. })));
     // The client uses another one.
     let mut message = Vec::new();
-    let mut other = OnlineSquareClient::new(other, Share::Zero).unwrap();
+    let mut other = OnlineProductClient::new(other, Share::Zero).unwrap();
     other.send(&mut message).unwrap();
     assert!(matches!(
         server.receive(&message),
@@ -356,10 +352,10 @@ fn hostile_differences() {
     let (client, server) = squares_ahead(&self::squares(3, 1, 20), &ots);
     let message = [&server.name()[..], &[0xff; 8]].concat();
     assert!(matches!(
-        OnlineSquareServer::new(server).receive(&message),
+        OnlineProductServer::new(server).receive(&message),
         Err(EngineError::Packing { .. })
     ));
-    let mut client = OnlineSquareClient::new(client, Share::Zero).unwrap();
+    let mut client = OnlineProductClient::new(client, Share::Zero).unwrap();
     assert!(client.receive(&[0; 8]).is_err());
     client.send(&mut Vec::new()).unwrap();
     assert!(client.send(&mut Vec::new()).is_err());
@@ -381,9 +377,9 @@ fn stored_squares_are_checked() {
     let squares = squares(5, 2, 20);
     let (client, server) = squares_ahead(&squares, &connection());
     let (client, server) = (client.to_bytes(), server.to_bytes());
-    let load = |client: bool, bytes: &[u8], squares: Squares| match client {
-        true => PreparedSquareClient::from_bytes(squares, bytes).err(),
-        false => PreparedSquareServer::from_bytes(squares, bytes).err(),
+    let load = |client: bool, bytes: &[u8], squares: Products| match client {
+        true => PreparedProductClient::from_bytes(squares, bytes).err(),
+        false => PreparedProductServer::from_bytes(squares, bytes).err(),
     };
     for (kind, bytes) in [(true, client), (false, server)] {
         assert!(load(kind, &bytes, squares.clone()).is_none());

@@ -1,0 +1,127 @@
+//! Products of two values, either broadcast along dimensions where it has size 1.
+//!
+//! Under `two-party` on shares, by oblivious transfer (Gilboa, CRYPTO 1999): neither party learns
+//! anything. Under `client-aided` the client has both values, and multiplies them: no message.
+
+use pronghorn_graph::{
+    fixed::{Interval, ValueSpec, product_bounds},
+    shape::OperatorError,
+};
+use pronghorn_mpc::Block;
+use pronghorn_ring::bits::packed_len;
+
+use super::activation::garbled::ot_bytes;
+use crate::{
+    cost::{Cost, Memory, StepCost, StepMemory, rate},
+    description::Description,
+    share_form::{Node, ShareRules, Takes, Tolerates},
+    step::{Compiled, StepPlan},
+    trust::TrustLevel,
+};
+
+/// Most oblivious transfers whose blocks the parties hold at a time.
+const WINDOW: usize = 1 << 20;
+
+/// The product of two values on exact shares modulo a power of two.
+pub(crate) struct Product;
+
+/// The product of two values that the client has.
+pub(crate) struct ClearProduct;
+
+/// Words of each factor in a batch.
+fn factors(step: &Compiled<'_>, batch: usize) -> impl Iterator<Item = usize> {
+    let inputs = step.place.inputs();
+    inputs.map(move |input| input.len().saturating_mul(batch))
+}
+
+/// An OT for each bit of each word of a factor. They come in whole bytes.
+fn ots(step: &Compiled<'_>, batch: usize) -> usize {
+    let words = factors(step, batch).map(|words| words.next_multiple_of(8));
+    words.sum::<usize>() * step.place.form().bits as usize
+}
+
+impl ShareRules for Product {
+    fn takes(&self) -> Takes {
+        Takes::PowerOfTwo
+    }
+
+    fn tolerates(&self) -> Tolerates {
+        Tolerates::Nothing
+    }
+
+    fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {
+        bits
+    }
+}
+
+impl StepPlan for Product {
+    fn trust(&self) -> &'static [TrustLevel] {
+        &[TrustLevel::TwoParty]
+    }
+
+    fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        product_bounds(inputs, &value.shape)
+    }
+
+    fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
+        let (values, bits) = (step.place.value().len() * batch, step.place.form().bits);
+        // For each factor, the products of bit `i` of its words have `i` bits less than the value.
+        let corrections = (1..=bits).map(|bits| 2 * packed_len(values, bits) as u64);
+        let ots = ots(step, batch);
+        let at_once = StepCost {
+            bytes_up: ot_bytes(ots),
+            bytes_down: corrections.sum(),
+            rounds: 1,
+            seconds: ots as f64 * rate::TRANSFER
+                + (2 * values) as f64 * f64::from(bits) * rate::CORRECTION,
+            ..StepCost::default()
+        };
+        let inputs: usize = factors(step, batch).sum();
+        let online = StepCost {
+            bytes_up: packed_len(inputs, bits) as u64,
+            bytes_down: packed_len(values, bits) as u64,
+            rounds: 1,
+            ..StepCost::default()
+        };
+        let words = |words: usize| 4 * words as u64;
+        let kept = Memory {
+            server: words(inputs + 2 * values),
+            client: words(inputs + values),
+        };
+        Cost {
+            at_once: at_once.with_waits(),
+            offline: StepCost {
+                memory: kept,
+                ..at_once
+            },
+            online: online.with_waits(),
+        }
+    }
+
+    fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
+        // One share of both factors, and a window's blocks.
+        let inputs: usize = factors(step, batch).sum();
+        let blocks = Block::BYTES * ots(step, batch).min(WINDOW);
+        Memory::both((4 * inputs + blocks) as u64)
+    }
+
+    fn describe(&self, _step: &Compiled<'_>) -> Description {
+        Description::of("product by oblivious transfer")
+    }
+}
+
+impl ShareRules for ClearProduct {}
+
+impl StepPlan for ClearProduct {
+    fn trust(&self) -> &'static [TrustLevel] {
+        &[TrustLevel::ClientAided]
+    }
+
+    fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        product_bounds(inputs, &value.shape)
+    }
+
+    fn describe(&self, _step: &Compiled<'_>) -> Description {
+        Description::of("product by the client")
+    }
+}
