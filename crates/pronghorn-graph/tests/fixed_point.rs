@@ -2,9 +2,13 @@
 
 mod common;
 
-use common::{Net, Random, difference, random_network, size};
+use common::{
+    Net, Random, difference,
+    quantised::{IMAGES, padded, quantised, run, try_quantise},
+    random_network, size,
+};
 use pronghorn_graph::{
-    fixed::{ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, LocalOp},
+    fixed::{ActivationOp, Finish, FixedGraph, FixedOp, LocalOp},
     float,
     geometry::Window,
     graph::Op,
@@ -16,38 +20,6 @@ use pronghorn_graph::{
 };
 use proptest::prelude::*;
 
-const IMAGES: usize = 12;
-
-/// A network after the passes, in fixed point, with the samples it was calibrated on.
-struct Quantised {
-    net: Net,
-    fixed: FixedGraph,
-    samples: Vec<f32>,
-}
-
-fn try_quantise(
-    net: &mut Net,
-    chooser: &dyn PrecisionChooser,
-    low: f32,
-) -> Result<(FixedGraph, Vec<f32>), QuantiseError> {
-    net.graph = passes::run(&net.graph);
-    let samples = Random::new(3).reals(IMAGES * net.graph.input_len(), low, 1.0);
-    let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
-    Ok((
-        quantise(&net.graph, &profile, chooser, &QuantiseOptions::default())?,
-        samples,
-    ))
-}
-
-fn quantised(mut net: Net, bits: u32, low: f32) -> Quantised {
-    let (fixed, samples) = try_quantise(&mut net, &FixedPrecision(bits, bits), low).unwrap();
-    Quantised {
-        net,
-        fixed,
-        samples,
-    }
-}
-
 /// A network in fixed point with its own biases, and with corrected ones.
 fn with_corrected_biases(net: &mut Net, chooser: &FixedPrecision) -> [FixedGraph; 2] {
     let (plain, samples) = try_quantise(net, chooser, 0.0).unwrap();
@@ -57,41 +29,6 @@ fn with_corrected_biases(net: &mut Net, chooser: &FixedPrecision) -> [FixedGraph
     let options = QuantiseOptions::default();
     let corrected = quantise_corrected(&net.graph, &profile, chooser, &options, images).unwrap();
     [plain, corrected]
-}
-
-/// The decoded fixed-point result.
-fn run(fixed: &FixedGraph, inputs: &[f32]) -> Vec<f32> {
-    let images = inputs.len() / fixed.input().len();
-    let (integers, _) = oracle::quantise_input(fixed.input(), inputs).unwrap();
-    let result = oracle::evaluate(fixed, &integers, images).unwrap();
-    oracle::finish(&fixed.finish, fixed.result(), &result, images)
-}
-
-impl Quantised {
-    /// Relative error on the samples.
-    fn error(&self) -> f64 {
-        let wanted = float::evaluate(&self.net.graph, &self.samples, IMAGES).unwrap();
-        difference(&run(&self.fixed, &self.samples), &wanted) / size(&wanted)
-    }
-
-    fn operators(&self) -> Vec<String> {
-        let name = |op: &FixedOp| {
-            op.to_string()
-                .split([' ', ','])
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        self.fixed.nodes.iter().map(|node| name(&node.op)).collect()
-    }
-}
-
-fn padded(stride: usize) -> Window {
-    Window {
-        padding: [1; 4],
-        stride: [stride; 2],
-        ..Window::plain([3, 3])
-    }
 }
 
 #[test]
@@ -190,99 +127,6 @@ fn inverted_bottlenecks() {
         ["conv", "requantise", "conv"]
     );
     assert!(fixed.error() < 0.02, "{}", fixed.error());
-}
-
-/// A convolution whose channels a gate scales, made from their means.
-fn squeeze_and_excitation() -> Net {
-    let mut net = Net::new(&[3, 8, 8], 17);
-    let conv = net.conv(0, 6, padded(1), 1);
-    let relu = net.same(Op::Relu, conv);
-    let mean = net.push(Op::GlobalAveragePool, &[relu], vec![6, 1, 1]);
-    let squeezed = net.conv(mean, 3, Window::plain([1, 1]), 1);
-    let squeezed = net.same(Op::Relu, squeezed);
-    let excited = net.conv(squeezed, 6, Window::plain([1, 1]), 1);
-    let gate = Op::Clip {
-        min: Some(0.0),
-        max: Some(1.0),
-    };
-    let gate = net.same(gate, excited);
-    let gated = net.push(Op::Multiply, &[relu, gate], vec![6, 8, 8]);
-    let last = net.conv(gated, 4, padded(2), 1);
-    let flat = net.flatten(last);
-    net.dense(flat, 5);
-    net
-}
-
-#[test]
-fn gates() {
-    for (bits, error) in [(12, 0.005), (8, 0.06)] {
-        let net = quantised(squeeze_and_excitation(), bits, -1.0);
-        assert!(net.error() < error, "{bits} bits: {}", net.error());
-    }
-    let net = quantised(squeeze_and_excitation(), 8, -1.0);
-    let product = |node: &&FixedNode| node.op == FixedOp::Product;
-    let product = net.fixed.nodes.iter().find(product).expect("there is one");
-    let factors = product.inputs.iter().map(|&input| &net.fixed.nodes[input]);
-    let factors: Vec<&FixedNode> = factors.collect();
-    for factor in &factors {
-        let requantised = ActivationOp::Requantise {
-            shift: 0,
-            low: 0,
-            high: 0,
-        };
-        let FixedOp::Activation(op) = &factor.op else {
-            panic!("{}", factor.op)
-        };
-        assert_eq!(
-            std::mem::discriminant(op),
-            std::mem::discriminant(&requantised)
-        );
-        assert!((0..256).contains(&factor.value.low) && factor.value.high < 256);
-    }
-    let fractions = factors.iter().map(|factor| factor.value.fraction_bits);
-    assert_eq!(product.value.fraction_bits, fractions.sum::<i32>());
-}
-
-/// Where circuits requantise, one does it for all readers of a factor.
-#[test]
-fn a_factor_is_rounded_once() {
-    let mut net = squeeze_and_excitation();
-    net.graph = passes::run(&net.graph);
-    let samples = Random::new(3).reals(IMAGES * net.graph.input_len(), -1.0, 1.0);
-    let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
-    let options = QuantiseOptions {
-        costly_requantisation: true,
-        ..QuantiseOptions::default()
-    };
-    let fixed = quantise(&net.graph, &profile, &FixedPrecision(8, 8), &options).unwrap();
-    let product = fixed.nodes.iter().find(|node| node.op == FixedOp::Product);
-    let factor = product.expect("there is one").inputs[0];
-    let readers = fixed
-        .nodes
-        .iter()
-        .filter(|node| node.inputs.contains(&factor));
-    let readers: Vec<String> = readers.map(|node| node.op.to_string()).collect();
-    assert_eq!(readers, ["sum-pool 8x8", "product"]);
-}
-
-/// Factors of 24 bits would make products of 48.
-#[test]
-fn wide_factors_are_rounded() {
-    let mut net = Net::new(&[4, 3], 5);
-    let left = net.same(Op::Relu, 0);
-    let right = net.push(
-        Op::Take {
-            axis: 1,
-            indices: vec![1],
-        },
-        &[0],
-        vec![4, 1],
-    );
-    net.push(Op::Multiply, &[left, right], vec![4, 3]);
-    let wide = quantised(net, 24, -1.0);
-    assert!(wide.error() < 2e-2, "{}", wide.error());
-    let product = wide.fixed.result();
-    assert!(i64::from(product.high) - i64::from(product.low) < 1 << 31);
 }
 
 #[test]

@@ -19,14 +19,14 @@
 //!
 //! | products | `k` | OTs | kB up | kB down |
 //! |---|---|---|---|---|
-//! | 64x28x28 values times 64x1x1 | 16 | 803,840 | 2,613 | 1,706 |
-//! | 64x28x28 values times 64x28x28 | 16 | 1,605,632 | 5,218 | 1,706 |
+//! | 64x28x28 values times 64x1x1 | 16 | 803,840 | 2,692 | 1,706 |
+//! | 64x28x28 values times 64x28x28 | 16 | 1,605,632 | 5,357 | 1,706 |
 //! | one square | 20 | 19 | 0.063 | 0.024 |
 //!
 //! The client is the receiver of all OTs of a connection, so its bits choose in both sums. If the
-//! server's bits of the 64 words chose in the second, 802,816 of the OTs would go (2.6 of 4.3 MB).
-//! That needs a second set-up, of OTs in the other direction, and 200 kB each way once. Circuits
-//! before and after a product take some 700 bytes a value, all of this 86.
+//! server's bits of the 64 words chose in the second, 802,816 of the OTs would go (2.6 of 4.4 MB).
+//! That needs a second set-up, of OTs in the other direction, and 200 kB each way once. All of this
+//! is 88 bytes a value; a ReLU in a circuit takes hundreds.
 //!
 //! | message | from | bytes |
 //! |---|---|---|

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // not every test file uses all of it
 
+pub mod quantised;
+
 use std::collections::BTreeMap;
 
 use pronghorn_graph::{

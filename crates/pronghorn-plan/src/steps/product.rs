@@ -34,10 +34,10 @@ fn factors(step: &Compiled<'_>, batch: usize) -> impl Iterator<Item = usize> {
     inputs.map(move |input| input.len().saturating_mul(batch))
 }
 
-/// An OT for each bit of each word of a factor. They come in whole bytes.
-fn ots(step: &Compiled<'_>, batch: usize) -> usize {
-    let words = factors(step, batch).map(|words| words.next_multiple_of(8));
-    words.sum::<usize>() * step.place.form().bits as usize
+/// For each factor an OT for each bit of its words. They come in whole bytes.
+fn ots(step: &Compiled<'_>, batch: usize) -> impl Iterator<Item = usize> {
+    let bits = step.place.form().bits as usize;
+    factors(step, batch).map(move |words| bits.saturating_mul(words.next_multiple_of(8)))
 }
 
 impl ShareRules for Product {
@@ -67,12 +67,11 @@ impl StepPlan for Product {
         let (values, bits) = (step.place.value().len() * batch, step.place.form().bits);
         // For each factor, the products of bit `i` of its words have `i` bits less than the value.
         let corrections = (1..=bits).map(|bits| 2 * packed_len(values, bits) as u64);
-        let ots = ots(step, batch);
         let at_once = StepCost {
-            bytes_up: ot_bytes(ots),
+            bytes_up: ots(step, batch).map(ot_bytes).sum(),
             bytes_down: corrections.sum(),
             rounds: 1,
-            seconds: ots as f64 * rate::TRANSFER
+            seconds: ots(step, batch).sum::<usize>() as f64 * rate::TRANSFER
                 + (2 * values) as f64 * f64::from(bits) * rate::CORRECTION,
             ..StepCost::default()
         };
@@ -101,7 +100,7 @@ impl StepPlan for Product {
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
         // One share of both factors, and a window's blocks.
         let inputs: usize = factors(step, batch).sum();
-        let blocks = Block::BYTES * ots(step, batch).min(WINDOW);
+        let blocks = Block::BYTES * ots(step, batch).sum::<usize>().min(WINDOW);
         Memory::both((4 * inputs + blocks) as u64)
     }
 

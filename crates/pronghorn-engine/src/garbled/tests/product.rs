@@ -307,7 +307,7 @@ fn products_in_two_phases() {
 fn products_have_their_bytes() {
     for (right, ots, up, down) in [
         (vec![64, 1, 1], 803_840, 2_692, 1_706),
-        (vec![64, 28, 28], 1_605_632, 5_238, 1_706),
+        (vec![64, 28, 28], 1_605_632, 5_357, 1_706),
     ] {
         let products = Products {
             step: "gate".to_owned(),
