@@ -4,7 +4,7 @@ mod common;
 
 use common::{
     Net, Random, difference,
-    quantised::{IMAGES, padded, quantised, run, try_quantise},
+    quantised::{IMAGES, Quantised, padded, quantised, run, try_quantise},
     random_network, size,
 };
 use pronghorn_graph::{
@@ -12,7 +12,7 @@ use pronghorn_graph::{
     float,
     geometry::Window,
     graph::Op,
-    oracle, passes,
+    oracle,
     quantise::{
         FixedPrecision, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
         quantise, quantise_corrected,
