@@ -309,6 +309,11 @@ fn faults_are_found() {
     let inexact = Fault::Inexact { input: 1 };
     assert_eq!(
         find_in(vec![input(), layer(&[4], 2), second, open(2)]),
+        Some((2, inexact.clone()))
+    );
+    let product = step(StepKind::Product, &[1, 1], value(&[4], -100, 100));
+    assert_eq!(
+        find_in(vec![input(), layer(&[4], 2), product, open(2)]),
         Some((2, inexact))
     );
     let wide = Fault::Width { bits: 8 + 25 };

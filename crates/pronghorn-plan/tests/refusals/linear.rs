@@ -194,12 +194,6 @@ fn products_of_other_values() {
     refuses(&GATE, "in dimensions where they differ", |plan| {
         plan.steps[product].inputs = vec![0, right];
     });
-    // The layer's value has guard bits.
-    refuses(&GATE, "Inexact", |plan| {
-        let value = &mut plan.steps[product].value;
-        (value.low, value.high) = (i32::MIN, i32::MAX);
-        plan.steps[product].inputs = vec![1, right];
-    });
     refuses(&GATE, "trust level", |plan| {
         plan.trust = TrustLevel::Encrypted
     });
