@@ -12,7 +12,7 @@ use pronghorn_engine::{
     ClientModel, ClientPreparation, ClientPrepared, Connection, EngineError, Machine, ServerModel,
     ServerPreparation, ServerPrepared, Want,
 };
-use pronghorn_fuzz::{Splice, edited, shared};
+use pronghorn_fuzz::{Splice, edited, gated};
 use pronghorn_session::store::{Half, file};
 
 const BATCH: usize = 2;
@@ -38,7 +38,7 @@ struct Good {
 }
 
 static GOOD: LazyLock<Good> = LazyLock::new(|| {
-    let server_model = ServerModel::new(&shared()).expect("weights fit the plan");
+    let server_model = ServerModel::new(&gated()).expect("weights fit the plan");
     let client_model = ClientModel::new(server_model.plan().clone()).expect("it can be followed");
     let client_model = Arc::new(client_model);
     let (ours, theirs) = (Connection::default(), Connection::default());
