@@ -6,12 +6,14 @@
 mod bounds;
 mod display;
 pub mod scalar;
+mod table;
 mod validate;
 
 use serde::{Deserialize, Serialize};
 
 pub use bounds::Interval;
 pub use display::least_and_most;
+pub use table::{MAX_ENTRIES, Table};
 pub use validate::FixedError;
 
 use crate::geometry::{ConvGeometry, Window};
@@ -265,6 +267,8 @@ pub enum ActivationOp {
         /// Upper bound of the result.
         high: i32,
     },
+    /// A smooth function, at a precision that stands before it.
+    Table(Table),
 }
 
 #[cfg(test)]

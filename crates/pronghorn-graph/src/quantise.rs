@@ -10,6 +10,7 @@ mod alive;
 mod average;
 mod bias;
 mod builder;
+mod function;
 mod layer;
 mod precision;
 mod rows;

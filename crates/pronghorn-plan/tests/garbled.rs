@@ -32,6 +32,7 @@ fn apply(ops: &[ActivationOp], values: &[i32]) -> i32 {
             ActivationOp::Requantise { shift, low, high } => {
                 scalar::requantise(x, shift, low, high)
             }
+            ActivationOp::Table(ref table) => table.at(x),
             ActivationOp::Square
             | ActivationOp::MaxPool { .. }
             | ActivationOp::RequantiseChannels { .. } => unreachable!("not elementwise"),

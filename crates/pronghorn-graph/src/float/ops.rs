@@ -45,6 +45,7 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
             each(&|x| x.max(min).min(max))
         }
         Op::LeakyRelu { alpha } => each(&|x| if x >= 0.0 { x } else { alpha * x }),
+        Op::Function { function } => each(&|x| function.at(x.into()) as f32),
         Op::Square => each(&|x| x * x),
         Op::Multiply => x.iter().zip(input(1)).map(|(x, y)| x * y).collect(),
         Op::MaxPool { window } => pool(window, shape_of(0), &node.shape, x, |values, _| {

@@ -213,6 +213,7 @@ impl<'a> Builder<'a> {
                     input(0),
                 )
             }
+            Op::Function { function } => self.function(*function, input(0)),
             Op::Square => self.widening(ActivationOp::Square, input(0)),
             Op::Multiply => Err(self.operator_error(OperatorError::parameter(
                 "the trust level",
