@@ -1,0 +1,54 @@
+"""Smooth functions of one value."""
+
+from __future__ import annotations
+
+from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+PLAIN = {
+    "HardSwish": "hard_swish",
+    "Mish": "mish",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Tanh": "tanh",
+}
+"""Functions without parameters."""
+
+
+@operator(*PLAIN)
+def _plain(lowering: Lowering, site: Site) -> Value:
+    return lowering.function(site, lowering.value(site), PLAIN[site.operator])
+
+
+@operator("Swish")
+def _swish(lowering: Lowering, site: Site) -> Value:
+    return lowering.function(site, lowering.value(site), "swish", beta=site.number("alpha", 1.0))
+
+
+@operator("Gelu")
+def _gelu(lowering: Lowering, site: Site) -> Value:
+    kinds = {"none": "gelu", "tanh": "gelu_tanh"}
+    kind = site.text("approximate", "none")
+    if kind not in kinds:
+        site.fail(f"its approximation {kind!r} is not known", "use none or tanh")
+    return lowering.function(site, lowering.value(site), kinds[kind])
+
+
+@operator("Elu")
+def _elu(lowering: Lowering, site: Site) -> Value:
+    return lowering.function(site, lowering.value(site), "elu", scale=site.number("alpha", 1.0), width=1.0)
+
+
+@operator("Celu")
+def _celu(lowering: Lowering, site: Site) -> Value:
+    alpha = site.number("alpha", 1.0)
+    return lowering.function(site, lowering.value(site), "elu", scale=alpha, width=alpha)
+
+
+@operator("Selu")
+def _selu(lowering: Lowering, site: Site) -> Value:
+    """With the slope before it, where a layer takes it up."""
+    alpha, slope = site.number("alpha", 1.67326319217681884765625), site.number("gamma", 1.05070102214813232421875)
+    line = lowering.affine(site, lowering.value(site), mul=slope)
+    return lowering.function(site, line, "elu", scale=alpha * slope, width=slope)
