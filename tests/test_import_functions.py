@@ -144,6 +144,16 @@ PATTERNS: dict[str, tuple[list[NodeProto], dict[str, float], dict[str, float | s
         {"three": 3, "c": 0.044715, "k": math.sqrt(2 / math.pi), "one": 1, "half": 0.5},
         {"name": "gelu_tanh"},
     ),
+    "softplus, a line far above": (
+        [node("Softplus", "v", "p"), node("Greater", "v twenty", "g"), node("Where", "g v p", "y")],
+        {"twenty": 20},
+        {"name": "softplus"},
+    ),
+    "softsign": (
+        [node("Abs", "v", "b"), node("Add", "b one", "a"), node("Div", "v a", "y")],
+        {"one": 1},
+        {"name": "softsign"},
+    ),
     "mish": (
         [node("Softplus", "v", "p"), node("Tanh", "p", "t"), node("Mul", "v t", "y")],
         {},

@@ -1,7 +1,7 @@
 """Smooth functions that exporters write as several nodes, such as `Mul(x, Sigmoid(x))` for SiLU.
 
-A function is recognised by its values, not by its nodes: there are many ways to write one. From a product or a
-quotient, nodes that work element by element are followed back to one value. If the whole is a function that
+A function is recognised by its values, not by its nodes: there are many ways to write one. From a product, a quotient
+or a choice, nodes that work element by element are followed back to one value. If the whole is a function that
 Pronghorn knows, on points where all of them differ, that function takes its place.
 """
 
@@ -22,6 +22,9 @@ Points = npt.NDArray[np.float64]
 MOST_NODES = 12
 """Most nodes of a function: GELU by tanh has nine."""
 
+LAST = ("Mul", "Div", "Where")
+"""The last nodes of functions."""
+
 POINTS: Points = np.concatenate([np.linspace(-7.0, 7.0, 57), [-20.0, 20.0]])
 """Where functions are compared."""
 
@@ -40,7 +43,7 @@ def recognised(
         nodes: all nodes, in topological order.
         constants: the model's weights.
     """
-    if name_of(node) not in ("Mul", "Div") or len(node.input) != 2:
+    if name_of(node) not in LAST:
         return None
     inside, leaves = [node], _values(node, constants)
     while leaves and len(inside) <= MOST_NODES:
@@ -98,6 +101,8 @@ def _function(
         ("Gelu", {}, POINTS * (1 + _erf(POINTS / math.sqrt(2))) / 2),
         ("Gelu", {"approximate": "tanh"}, POINTS * (1 + np.tanh(_inner(POINTS))) / 2),
         ("Mish", {}, POINTS * np.tanh(_softplus(POINTS))),
+        ("Softplus", {}, _softplus(POINTS)),
+        ("Softsign", {}, POINTS / (1 + np.abs(POINTS))),
         ("Swish", {"alpha": steepness}, POINTS * _sigmoid(steepness * POINTS)),
     ]
     for name, attributes, wanted in candidates:
@@ -149,6 +154,9 @@ POINTWISE: dict[str, Callable[[list[Points], dict[str, float]], Points]] = {
     "Pow": lambda inputs, _: inputs[0] ** inputs[1],
     "Max": lambda inputs, _: np.maximum(inputs[0], inputs[1]),
     "Min": lambda inputs, _: np.minimum(inputs[0], inputs[1]),
+    "Greater": lambda inputs, _: np.asarray(inputs[0] > inputs[1], np.float64),
+    "Where": lambda inputs, _: np.where(inputs[0] > 0, inputs[1], inputs[2]),
+    "Abs": lambda inputs, _: np.abs(inputs[0]),
     "Neg": lambda inputs, _: -inputs[0],
     "Exp": lambda inputs, _: np.exp(inputs[0]),
     "Log": lambda inputs, _: np.log(inputs[0]),
