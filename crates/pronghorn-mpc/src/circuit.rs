@@ -45,6 +45,7 @@ mod builder;
 mod error;
 mod integer;
 mod modular;
+mod piece;
 mod plain;
 mod program;
 mod share;

@@ -1,5 +1,6 @@
 //! Activations on additive shares, as the fixed-point oracle defines them.
 
+use super::piece::{Piece, add_multiple, at_least_constant};
 use super::share::signed_width;
 use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Table, Term};
 
@@ -229,54 +230,11 @@ impl Activation<'_> {
             return vec![piece(not_less, left), piece(less, right)];
         };
         let mut piece = piece(Bit::ONE, word.clone());
-        if piece.whole && self.requantisation.is_none() {
+        if piece.whole && self.requantisation.is_none() && self.table.is_none() {
             // Modulo a prime the sign is cheaper than the word, which then is not needed.
             piece.sign = builder.is_negative(&inputs[0]);
         }
         vec![piece]
-    }
-}
-
-/// `select * scale * word`: a value is a sum of pieces.
-pub(super) struct Piece {
-    pub select: Bit,
-    /// In two's complement.
-    pub word: Vec<Bit>,
-    /// True if the word is below 0.
-    sign: Bit,
-    /// The range of the word where it is selected.
-    pub low: i64,
-    pub high: i64,
-    scale: i64,
-    /// True if the word is the first input itself, and the input's shares are shares of it in the
-    /// output's modulus.
-    whole: bool,
-}
-
-impl Piece {
-    /// The top bit of the word: whether it is below 0.
-    pub fn sign(&self) -> Bit {
-        self.word.last().copied().unwrap_or(Bit::ZERO)
-    }
-
-    /// The word in the bits that its range takes; a sign that the range fixes is a constant.
-    fn fit(&mut self, builder: &mut Builder) {
-        let width = signed_width(self.low, self.high) as usize;
-        self.word = builder.resize_signed(&self.word, width);
-        if let (Some(top), true) = (self.word.last_mut(), self.low >= 0) {
-            *top = Bit::ZERO;
-        }
-    }
-
-    /// Adds it to a sum: the input's shares, or the word's bits, whichever project to fewer bits.
-    fn add_to(self, sum: &mut Sum, input: &Shared) {
-        let modulus = sum.modulus();
-        let word = Term::signed(modulus, &self.word, self.scale);
-        let shares = self
-            .whole
-            .then(|| input.terms(modulus, self.scale))
-            .filter(|shares| shares.len() / 2 < 2 * word.len());
-        sum.add_product(self.select, shares.unwrap_or(word));
     }
 }
 
@@ -402,11 +360,6 @@ impl Requantisation {
     }
 }
 
-pub(super) fn add_multiple(sum: &mut Sum, bit: Bit, factor: i64) {
-    let weight = sum.modulus().from_i64(factor);
-    sum.add_terms([Term { bit, weight }]);
-}
-
 /// The one with more zeros at the end.
 fn rounder(x: i64, y: i64) -> i64 {
     if x.trailing_zeros() > y.trailing_zeros() {
@@ -414,15 +367,6 @@ fn rounder(x: i64, y: i64) -> i64 {
     } else {
         y
     }
-}
-
-/// `word >= bound` in two's complement; the zeros at the end of the bound cost nothing.
-pub(super) fn at_least_constant(builder: &mut Builder, word: &[Bit], bound: i64) -> Bit {
-    let width = word.len().max(signed_width(bound, bound) as usize);
-    let bound = builder.constant(bound, width);
-    let word = builder.resize_signed(word, width);
-    let below = builder.less_than_signed(&word, &bound);
-    builder.not(below)
 }
 
 /// True if a shared value in `low..=high` is at least 0, as XOR shares of one bit: for protocols

@@ -9,7 +9,7 @@
 //! `2 k (2^l + 1)` projected bits for each of the `2^h`; less where multiples are 0 or even.
 //! A tree of multiplexers takes `2^(h + l) - 1` AND gates for each bit of an entry.
 
-use super::activation::{Piece, add_multiple, at_least_constant};
+use super::piece::{Piece, add_multiple, at_least_constant};
 use super::{Bit, Builder, CircuitError, Sum, Term};
 
 /// Most entries of a table.
@@ -76,7 +76,7 @@ impl Table<'_> {
     /// Adds the value of a piece to a sum, where the piece is selected.
     pub(super) fn add_to(&self, builder: &mut Builder, piece: &Piece, sum: &mut Sum) {
         if self.rectified {
-            let positive = builder.not(piece.sign());
+            let positive = builder.not(piece.sign);
             let positive = builder.and(piece.select, positive);
             let magnitude = &piece.word[..piece.word.len() - 1];
             let terms = Term::unsigned(sum.modulus(), magnitude, 1);
