@@ -2,7 +2,7 @@
 
 use super::piece::{Piece, add_multiple, at_least_constant};
 use super::share::signed_width;
-use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Table, Term};
+use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Table};
 
 /// An activation: the largest of `pool` values, rectified, brought to another precision, looked up
 /// in a table.
