@@ -185,7 +185,7 @@ mod tests {
             (Function::Gelu, -2.0, -0.045_500_264),
             (Function::GeluTanh, 1.0, 0.841_191_991),
             (Function::Mish, 1.0, 0.865_098_388),
-            (Function::Softplus, 0.0, 0.693_147_181),
+            (Function::Softplus, 0.0, std::f64::consts::LN_2),
             (Function::Softplus, 100.0, 100.0),
             (elu, -0.5, -1.264_241_118),
             (elu, 3.0, 3.0),
