@@ -26,18 +26,18 @@ def refused(proto: onnx.ModelProto, **options: Any) -> UnsupportedModelError:
 
 
 def test_unsupported_operators_are_named_in_full() -> None:
-    nodes = [node("Relu", "x", "h"), node("Tanh", "h", "y")]
+    nodes = [node("Relu", "x", "h"), node("Erf", "h", "y")]
     error = refused(model(nodes, ("N", 2, 6, 6)))
-    assert (error.node, error.operator, error.opset, error.shapes) == ("node_y", "Tanh", 17, [(1, 2, 6, 6)])
+    assert (error.node, error.operator, error.opset, error.shapes) == ("node_y", "Erf", 17, [(1, 2, 6, 6)])
     lines = str(error).splitlines()
-    assert lines[1:4] == ["  node: node_y", "  operator: Tanh (opset 17)", "  input shapes: [1, 2, 6, 6]"]
+    assert lines[1:4] == ["  node: node_y", "  operator: Erf (opset 17)", "  input shapes: [1, 2, 6, 6]"]
     assert lines[4].startswith("  what to do: train it with Relu")
 
 
 @pytest.mark.parametrize(
     ("nodes", "shape", "constants", "says"),
     [
-        ([node("Gelu", "x", "y")], IMAGE, {}, "not supported"),
+        ([node("Exp", "x", "y")], IMAGE, {}, "not supported"),
         ([node("LRN", "x", "y", size=3)], IMAGE, {}, "BatchNormalization"),
         ([node("ConvTranspose", "x w", "y")], IMAGE, {"w": floats(2, 2, 3, 3)}, "upsampling"),
         ([node("MatMul", "x x", "y")], (1, 4, 4), {}, "attention"),
@@ -71,7 +71,6 @@ def test_unsupported_operators_are_named_in_full() -> None:
         ([node("Softmax", "x", "y", axis=1)], IMAGE, {}, "parts"),
         ([node("ArgMax", "x", "y", axis=1)], IMAGE, {}, "parts"),
         ([node("Softmax", "x", "s"), node("Relu", "s", "y")], (1, 5), {}, "only at the end"),
-        ([node("Sigmoid", "x", "s"), node("Gemm", "s w", "y")], (1, 5), GEMM, "only at the end"),
         ([node("LogSoftmax", "x", "y")], (1, 5), {}, "directly before ArgMax"),
         ([node("Cast", "x", "c", to=7), node("Cast", "c", "y", to=1)], (1, 5), {}, "INT64"),
         ([node("Clip", "x c", "y")], (1, 5), {"c": floats(5)}, "one number"),
@@ -88,12 +87,11 @@ def test_what_is_refused(nodes: list[onnx.NodeProto], shape: Any, constants: dic
     if len(shape) == 4:
         before.append(node("GlobalAveragePool", "x", "pooled"))
     output = "z" if any("z" in entry.output for entry in nodes) else "y"
-    opset = 20 if nodes[0].op_type == "Gelu" else 17
     outputs = [output]
     if output == "z":
         # Both outputs are needed: the second one is what cannot be had.
         nodes = [*nodes[:1], node("Cast", "i", "f", to=1), node("Add", "y f", "z")]
-    error = refused(model([*before, *nodes], shape, constants, outputs=outputs, opset=opset))
+    error = refused(model([*before, *nodes], shape, constants, outputs=outputs))
     assert says in str(error), error
     assert error.node
     assert error.operator
@@ -294,9 +292,9 @@ def test_all_unsupported_operators_are_listed() -> None:
     nodes = [
         node("Relu", "x", "a"),
         node("Transpose", "a", "t", perm=[1, 0]),
-        node("HardSwish", "t", "b"),
+        node("Log", "t", "b"),
         node("Erf", "b", "c"),
-        node("HardSwish", "c", "d"),
+        node("Log", "c", "d"),
         helper.make_node("Gelu", ["d"], ["e"], name="fused", domain="com.microsoft"),
         # Constants are folded, whatever makes them.
         node("Exp", "k", "f"),
@@ -308,12 +306,12 @@ def test_all_unsupported_operators_are_listed() -> None:
     # The first refusal comes earlier, and keeps its own words.
     assert error.operator == "Transpose"
     assert error.unsupported == {
-        "HardSwish": ["node_b", "node_d"],
+        "Log": ["node_b", "node_d"],
         "Erf": ["node_c"],
         "com.microsoft.Gelu": ["fused"],
     }
-    says = "HardSwish (2 nodes, first node_b), Erf (1 node, node_c), com.microsoft.Gelu (1 node, fused)"
+    says = "Log (2 nodes, first node_b), Erf (1 node, node_c), com.microsoft.Gelu (1 node, fused)"
     assert f"  in the whole model: 3 operators are not supported: {says}\n" in str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     # One node alone is named already.
-    assert "in the whole model" not in str(refused(model([node("Tanh", "x", "y")], ("N", 5))))
+    assert "in the whole model" not in str(refused(model([node("Erf", "x", "y")], ("N", 5))))

@@ -6,7 +6,7 @@ use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
 };
-use pronghorn_mpc::circuit::{Activation, Modulus, Rectifier, Requantisation, argmax, sign};
+use pronghorn_mpc::circuit::{Activation, Modulus, Rectifier, Requantisation, Table, argmax, sign};
 
 #[derive(Arbitrary, Debug)]
 enum AnyModulus {
@@ -48,6 +48,7 @@ struct Input {
     leaky: Option<(i32, u32)>,
     relu: bool,
     requantisation: Option<(u32, i32, i32)>,
+    table: Option<(bool, u32, i32, Vec<i32>)>,
     input: AnyModulus,
     output: AnyModulus,
     range: Range,
@@ -81,6 +82,15 @@ fuzz_target!(|input: Input| {
                 shift: shift % 40,
                 low,
                 high,
+            }),
+        table: input
+            .table
+            .as_ref()
+            .map(|(rectified, drop, first, entries)| Table {
+                rectified: *rectified,
+                drop: drop % 40,
+                first: *first,
+                entries,
             }),
     };
     // Values in the range, at its ends too, and their shares.

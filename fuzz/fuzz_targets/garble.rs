@@ -98,6 +98,7 @@ static GOOD: LazyLock<Vec<Good>> = LazyLock::new(|| {
             low: -20,
             high: 100,
         }),
+        table: None,
     };
     let (low, high) = (-100, 100);
     let narrow = two.narrowed(low, high);

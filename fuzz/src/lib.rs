@@ -8,7 +8,7 @@ use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{BuildOptions, Built, Engine, TrustLevel, build};
 
 /// A network with most kinds of steps, as JSON.
-pub const NETWORK: &str = r#"{"name":"tiny","output":11,"nodes":[
+pub const NETWORK: &str = r#"{"name":"tiny","output":12,"nodes":[
 {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2,4,4]},
 {"name":"c","op":{"kind":"conv","window":{"kernel":[3,3],"stride":[1,1],"dilation":[1,1],"padding":[1,1,1,1]},"groups":2,"weight":"c.w","bias":"c.b"},"inputs":[0],"shape":[2,4,4]},
 {"name":"r","op":{"kind":"relu"},"inputs":[1],"shape":[2,4,4]},
@@ -19,8 +19,9 @@ pub const NETWORK: &str = r#"{"name":"tiny","output":11,"nodes":[
 {"name":"cat","op":{"kind":"concat","axis":0},"inputs":[6,6],"shape":[4,3,3]},
 {"name":"ap","op":{"kind":"average_pool","window":{"kernel":[2,2],"stride":[1,1],"dilation":[1,1],"padding":[0,0,0,0]},"count_include_pad":true},"inputs":[7],"shape":[4,2,2]},
 {"name":"fl","op":{"kind":"reshape"},"inputs":[8],"shape":[16]},
-{"name":"fc","op":{"kind":"dense","weight":"fc.w","bias":"fc.b"},"inputs":[9],"shape":[3]},
-{"name":"sm","op":{"kind":"softmax"},"inputs":[10],"shape":[3]}]}"#;
+{"name":"f","op":{"kind":"function","function":{"name":"swish","beta":1.0}},"inputs":[9],"shape":[16]},
+{"name":"fc","op":{"kind":"dense","weight":"fc.w","bias":"fc.b"},"inputs":[10],"shape":[3]},
+{"name":"sm","op":{"kind":"softmax"},"inputs":[11],"shape":[3]}]}"#;
 
 /// Its weights.
 pub fn tensors() -> BTreeMap<String, Tensor> {

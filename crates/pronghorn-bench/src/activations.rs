@@ -236,6 +236,7 @@ fn layout(function: Function, pool: usize, outputs: usize) -> Result<Layout, Eng
             Function::Square | Function::MaxPool => Rectifier::None,
         },
         requantisation: None,
+        table: None,
     };
     let refused = |reason| EngineError::Unsupported {
         step: "activation".to_owned(),

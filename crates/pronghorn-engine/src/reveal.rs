@@ -124,6 +124,7 @@ fn elementwise(op: &ActivationOp, channel: usize, row: &mut [i32]) -> u32 {
         } => {
             return simd::requantise(SimdLevel::detect(), row, shifts[channel], low, high);
         }
+        ActivationOp::Table(ref table) => row.iter_mut().for_each(|word| *word = table.at(*word)),
         ActivationOp::MaxPool { .. } => unreachable!("pools end a chain"),
     }
     0

@@ -7,6 +7,7 @@ mod bounds;
 mod display;
 mod product;
 pub mod scalar;
+mod table;
 mod validate;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use bounds::Interval;
 pub use display::least_and_most;
 pub use product::bounds as product_bounds;
+pub use table::{MAX_ENTRIES, Table};
 pub use validate::FixedError;
 
 use crate::geometry::{ConvGeometry, Window};
@@ -270,6 +272,8 @@ pub enum ActivationOp {
         /// Upper bound of the result.
         high: i32,
     },
+    /// A smooth function, at a precision that stands before it.
+    Table(Table),
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use validate::GraphError;
 
-use crate::geometry::Window;
+use crate::{function::Function, geometry::Window};
 
 /// A dense row-major tensor of weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,6 +97,11 @@ pub enum Op {
         /// Slope below zero.
         alpha: f32,
     },
+    /// A smooth function of each value.
+    Function {
+        /// The function.
+        function: Function,
+    },
     /// `x * x`.
     Square,
     /// `inputs[0] * inputs[1]`, both computed. Either is broadcast along dimensions where it has
@@ -163,6 +168,7 @@ impl Op {
             Self::Relu => "Relu",
             Self::Clip { .. } => "Clip",
             Self::LeakyRelu { .. } => "LeakyRelu",
+            Self::Function { function } => function.name(),
             Self::Square => "Square",
             Self::Multiply => "Multiply",
             Self::MaxPool { .. } => "MaxPool",
@@ -192,6 +198,7 @@ impl Op {
             Self::Relu
                 | Self::Clip { .. }
                 | Self::LeakyRelu { .. }
+                | Self::Function { .. }
                 | Self::Square
                 | Self::MaxPool { .. }
         )

@@ -9,6 +9,7 @@
 pub mod features;
 pub mod fixed;
 pub mod float;
+pub mod function;
 pub mod geometry;
 pub mod graph;
 pub mod layout;

@@ -378,6 +378,7 @@ fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {
             };
             channels.flat_map(channel).collect()
         }
+        ActivationOp::Table(ref table) => each(&|x| table.at(x)),
         ActivationOp::MaxPool { ref window } => pool(window, shape, x, |_, values| {
             values.iter().copied().max().unwrap_or(i64::MIN)
         }),

@@ -11,6 +11,7 @@ mod average;
 mod bias;
 mod builder;
 mod factor;
+mod function;
 mod layer;
 mod precision;
 mod rows;

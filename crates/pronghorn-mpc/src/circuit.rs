@@ -45,16 +45,19 @@ mod builder;
 mod error;
 mod integer;
 mod modular;
+mod piece;
 mod plain;
 mod program;
 mod share;
 mod sum;
+mod table;
 
 pub use activation::{Activation, Rectifier, Requantisation, argmax, sign};
 pub use builder::{Bit, Builder};
 pub use error::CircuitError;
 pub use share::{Modulus, Shared, signed_width};
 pub use sum::{Sum, Term};
+pub use table::{MAX_ENTRIES, Table};
 
 pub(crate) use builder::Known;
 pub use program::TILE;

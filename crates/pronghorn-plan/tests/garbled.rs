@@ -9,7 +9,7 @@ use common::{
     refusal, value,
 };
 use pronghorn_graph::{
-    fixed::{ActivationOp, ValueSpec, scalar},
+    fixed::{ActivationOp, Table, ValueSpec, scalar},
     geometry::Window,
 };
 use pronghorn_mpc::circuit::Rectifier;
@@ -32,6 +32,7 @@ fn apply(ops: &[ActivationOp], values: &[i32]) -> i32 {
             ActivationOp::Requantise { shift, low, high } => {
                 scalar::requantise(x, shift, low, high)
             }
+            ActivationOp::Table(ref table) => table.at(x),
             ActivationOp::Square
             | ActivationOp::MaxPool { .. }
             | ActivationOp::RequantiseChannels { .. } => unreachable!("not elementwise"),
@@ -92,7 +93,20 @@ fn chain() -> impl Strategy<Value = Vec<ActivationOp>> {
         (0i32..20, 0u32..5).prop_map(|(slope, shift)| ActivationOp::LeakyRelu { slope, shift }),
         Just(ActivationOp::MaxPool { window }),
     ];
-    prop::collection::vec(op, 0..4)
+    (prop::collection::vec(op, 0..4), prop::option::of(table())).prop_map(|(mut ops, table)| {
+        ops.extend(table.map(ActivationOp::Table));
+        ops
+    })
+}
+
+fn table() -> impl Strategy<Value = Table> {
+    let entries = (0u32..5).prop_flat_map(|bits| prop::collection::vec(-40..40, 1 << bits));
+    (any::<bool>(), 0u32..4, -20..20, entries).prop_map(|(rectified, drop, first, entries)| Table {
+        rectified,
+        drop,
+        first,
+        entries,
+    })
 }
 
 proptest! {
@@ -344,6 +358,62 @@ fn channels_are_grouped_by_their_shifts() {
     let circuits = self::circuits(&plan, 1).expect("it has circuits");
     assert_eq!(circuits.groups.len(), 2);
     assert_eq!(elements(circuits), (0..12).collect::<Vec<_>>());
+}
+
+/// A table follows a change of precision in one circuit, and nothing follows it there: it is not
+/// monotone.
+#[test]
+fn tables_come_last() {
+    let table = ActivationOp::Table(Table {
+        rectified: true,
+        drop: 1,
+        first: -2,
+        entries: vec![-1, 0, 2, 1],
+    });
+    let clip = ActivationOp::Clip { low: -3, high: 9 };
+    let both = [by_channel(&[1, 3]), table.clone()];
+    assert!(stage(&both).table.is_some());
+    for after in [
+        clip,
+        ActivationOp::Relu,
+        table.clone(),
+        pool(2, 1, 0).remove(0),
+    ] {
+        assert!(Stage::of(&[table.clone(), after]).is_none());
+    }
+    let mut pooled = pool(2, 2, 0);
+    pooled.push(table);
+    let plan = checked(&[3, 4, 4], pooled, &[3, 2, 2]);
+    assert_eq!(
+        elements(circuits(&plan, 1).expect("it has circuits")).len(),
+        12
+    );
+}
+
+#[test]
+fn hostile_tables_are_refused() {
+    let refused = |drop, entries: Vec<i32>| {
+        let table = Table {
+            rectified: true,
+            drop,
+            first: -1,
+            entries,
+        };
+        let ops = vec![ActivationOp::Table(table)];
+        refusal(&in_a_circuit(value(&[4], -5, 5), ops, value(&[4], -5, 9)))
+    };
+    assert_eq!(refused(1, vec![0, 4]), None);
+    for (drop, entries, reason) in [
+        (1, vec![], "number of entries"),
+        (1, vec![0, 1, 2], "number of entries"),
+        (1, vec![0; 1 << 10], "number of entries"),
+        (32, vec![0], "drop"),
+        (1, vec![0, 1000], "range"),
+        (1, vec![0, i32::MAX], "range"),
+    ] {
+        let found = refused(drop, entries).expect("it is refused");
+        assert!(found.contains(reason), "{found}");
+    }
 }
 
 /// A channel that drops nothing rounds its guard bits in another way than others.

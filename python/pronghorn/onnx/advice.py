@@ -9,8 +9,7 @@ FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
 CONTROL_FLOW = "export without data-dependent control flow"
 
 ADVICE = {
-    "train it with Relu, LeakyRelu or Clip in its place": "Tanh Elu Selu Celu Gelu Erf Exp Log Sqrt Softplus Softsign "
-    "Mish HardSwish Swish ThresholdedRelu",
+    "train it with Relu, HardSwish or Clip in its place": "Erf Exp Log Sqrt ThresholdedRelu",
     "recurrent networks are not supported; use convolutions": "LSTM GRU RNN",
     CONTROL_FLOW: "If Loop Scan",
     "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "

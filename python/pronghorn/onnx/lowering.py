@@ -116,6 +116,8 @@ class Lowering:
             problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
             site.fail(problem, "keep the batch first: export with a free batch size")
         kind = self.finish_of(value)
+        if not OPERATORS[site.operator].on_result:
+            kind = self._without_sigmoid(value)
         if kind and not OPERATORS[site.operator].on_result:
             problem = f"it comes after a {kind}, which is supported only at the end of a model"
             site.fail(problem, "end the model before that operator (--output NAME, output=NAME)")
@@ -123,10 +125,23 @@ class Lowering:
 
     def finish_of(self, value: Value) -> str | None:
         """The operator on the client that `value` comes from, if any."""
+        kind = self._last_node(value)["op"]["kind"]
+        return kind if kind in FINISH else None
+
+    def _without_sigmoid(self, value: Value) -> str | None:
+        """As `finish_of`, after every Sigmoid at the end has become a function within the network."""
+        node = self._last_node(value)
+        while node["op"]["kind"] == "sigmoid":
+            node["op"] = {"kind": "function", "function": {"name": "sigmoid"}}
+            node = self._last_node(Value(node["inputs"][0], ()))
+        return self.finish_of(value)
+
+    def _last_node(self, value: Value) -> dict[str, Any]:
+        """The node of the graph that computes a value, reshapes behind it left out."""
         node = self.nodes[value.index]
         while node["op"]["kind"] == "reshape":
             node = self.nodes[node["inputs"][0]]
-        return node["op"]["kind"] if node["op"]["kind"] in FINISH else None
+        return node
 
     def constant(self, site: Site, position: int) -> Array | None:
         """A constant input; None where absent."""
@@ -355,6 +370,11 @@ class Lowering:
             product = matrix if first is None else matrix * first.astype(np.float64)
         added = bias if second is None else bias + matrix @ np.broadcast_to(second, value.inner).astype(np.float64)
         return self.linear(site, Value(node["inputs"][0], (1, *before)), product, added)
+
+    def function(self, site: Site, value: Value, name: str, **parameters: float) -> Value:
+        """A smooth function of each value, by its name in `function.rs`."""
+        op = {"kind": "function", "function": {"name": name, **parameters}}
+        return self.emit(site, op, [value], value.inner)
 
     def clip(self, site: Site, value: Value, low: float | None, high: float | None) -> Value:
         """`min(max(value, low), high)`; bounds beyond float32 are none."""

@@ -7,18 +7,21 @@ from collections.abc import Iterable
 from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.recognition import constants_of, recognised
 from pronghorn.onnx.registry import name_of
 
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
     """The nodes with `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities, as one
-    `LinearClassifier`.
+    `LinearClassifier`, and with smooth functions of several nodes as one node each.
 
     The replaced nodes stay where others may read them.
     """
     nodes = list(nodes)
     makers = {node.output[0]: node for node in nodes if node.output}
-    return [_binary(node, makers, constants) or node for node in nodes]
+    places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
+    known = constants_of(nodes, constants)
+    return [_binary(node, makers, constants) or recognised(node, places, nodes, known) or node for node in nodes]
 
 
 def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:

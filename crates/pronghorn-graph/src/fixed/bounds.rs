@@ -349,6 +349,7 @@ impl ActivationOp {
                 let ranges = shifts.iter().map(|&shift| requantised(x, shift, low, high));
                 ranges.reduce(Interval::join).unwrap_or(x)
             }
+            Self::Table(ref table) => table.bounds(x)?,
         })
     }
 }

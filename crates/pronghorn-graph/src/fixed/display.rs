@@ -115,6 +115,10 @@ impl fmt::Display for ActivationOp {
                     "requantise >> {least} to {most} by channel into {low}..={high}"
                 )
             }
+            Self::Table(table) => {
+                let base = if table.rectified { "relu and " } else { "" };
+                write!(f, "{base}table of {}", table.entries.len())
+            }
         }
     }
 }

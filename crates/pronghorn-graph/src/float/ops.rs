@@ -45,6 +45,7 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
             each(&|x| x.max(min).min(max))
         }
         Op::LeakyRelu { alpha } => each(&|x| if x >= 0.0 { x } else { alpha * x }),
+        Op::Function { function } => each(&|x| function.at(x.into()) as f32),
         Op::Square => each(&|x| x * x),
         Op::Multiply => {
             let [left, right] = [0, 1].map(|i| layout::broadcast(shape_of(i), &node.shape));

@@ -73,6 +73,7 @@ impl Op {
             Self::LeakyRelu { alpha } if !alpha.is_finite() => {
                 Err(OperatorError::parameter("alpha", alpha, "finite"))
             }
+            Self::Function { function } => function.check().map(|()| input.to_vec()),
             Self::MaxPool { window } | Self::AveragePool { window, .. } => {
                 shape::pool(input, window)
             }

@@ -138,6 +138,7 @@ impl Lowering<'_> {
             Op::Relu
             | Op::Clip { .. }
             | Op::LeakyRelu { .. }
+            | Op::Function { .. }
             | Op::MaxPool { .. }
             | Op::Softmax
             | Op::ArgMax

@@ -229,6 +229,7 @@ impl<'a> Builder<'a> {
                     input(0),
                 )
             }
+            Op::Function { function } => self.function(*function, input(0)),
             Op::Square => self.widening(ActivationOp::Square, input(0)),
             Op::Multiply => self.product([input(0), input(1)]),
             Op::MaxPool { window } => self.elementwise(

@@ -19,7 +19,9 @@ impl Builder<'_> {
     /// among them: the finest that one asks for, and [`BESIDE_LAYERS`] more for others.
     pub(super) fn settle(&mut self, index: usize) -> Result<usize, QuantiseError> {
         let place = self.place[index];
-        if !matches!(self.nodes[place].op, FixedOp::Activation(_)) {
+        let op = &self.nodes[place].op;
+        let settled = matches!(op, FixedOp::Activation(ActivationOp::Table(_)));
+        if settled || !matches!(op, FixedOp::Activation(_)) {
             return Ok(place);
         }
         match self.finest_reader(index) {
@@ -32,7 +34,16 @@ impl Builder<'_> {
     /// [`BESIDE_LAYERS`] more for others; `None` without layers and products. Layers that read a
     /// part of the value count.
     pub(super) fn finest_reader(&self, index: usize) -> Option<i32> {
-        let readers = self.readers(index, |op| matches!(op, Op::Take { .. }));
+        self.finest_reader_past(index, |op| matches!(op, Op::Take { .. }))
+    }
+
+    /// The same where readers of the values behind operators that `passes` accepts count.
+    pub(super) fn finest_reader_past(
+        &self,
+        index: usize,
+        passes: impl Fn(&Op) -> bool,
+    ) -> Option<i32> {
+        let readers = self.readers(index, passes);
         let (mut finest, mut others) = (None, 0);
         for reader in readers {
             let wanted = match &self.layers[reader] {
@@ -73,7 +84,9 @@ impl Builder<'_> {
         !matches!(
             node.op,
             FixedOp::Activation(
-                ActivationOp::Requantise { .. } | ActivationOp::RequantiseChannels { .. }
+                ActivationOp::Requantise { .. }
+                    | ActivationOp::RequantiseChannels { .. }
+                    | ActivationOp::Table(_)
             )
         )
     }

@@ -1,20 +1,24 @@
 //! Activations on additive shares, as the fixed-point oracle defines them.
 
+use super::piece::{Piece, add_multiple, at_least_constant};
 use super::share::signed_width;
-use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Term};
+use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Table};
 
-/// An activation: the largest of `pool` values, rectified, brought to another precision.
+/// An activation: the largest of `pool` values, rectified, brought to another precision, looked up
+/// in a table.
 ///
-/// All of these are monotone, so networks that rectify or requantise before they pool get the same
+/// All of these but tables are monotone, so networks that rectify or requantise before they pool get the same
 /// result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Activation {
+pub struct Activation<'t> {
     /// Values in a window, 1 where nothing is pooled.
     pub pool: usize,
     /// The treatment of values below zero.
     pub rectifier: Rectifier,
     /// The change of precision, if any.
     pub requantisation: Option<Requantisation>,
+    /// The function of the result, if any.
+    pub table: Option<Table<'t>>,
 }
 
 /// The treatment of values below zero.
@@ -45,12 +49,13 @@ pub struct Requantisation {
     pub high: i32,
 }
 
-impl Activation {
+impl Activation<'_> {
     /// `max(x, 0)`.
     pub const RELU: Self = Self {
         pool: 1,
         rectifier: Rectifier::Relu,
         requantisation: None,
+        table: None,
     };
 
     /// The value for these, the definition of the circuit.
@@ -59,6 +64,12 @@ impl Activation {
     /// Where there are no values.
     pub fn apply(&self, values: &[i64]) -> i64 {
         let largest = *values.iter().max().expect("a window holds a value");
+        let argument = self.argument(largest);
+        self.table.map_or(argument, |table| table.apply(argument))
+    }
+
+    /// The value for the largest of a window, before the table.
+    fn argument(&self, largest: i64) -> i64 {
         let rectified = self.rectifier.apply(largest);
         self.requantisation
             .map_or(rectified, |requantisation| requantisation.apply(rectified))
@@ -90,7 +101,8 @@ impl Activation {
             .map(|_| builder.shared_input(input, low, high))
             .collect::<Result<Vec<_>, _>>()?;
         let mut sum = Sum::new(output);
-        let rest = self.requantisation.map_or(0, |each| each.apply(0));
+        // What 0 becomes: every selected piece takes it off.
+        let rest = self.apply(&[0]);
         add_multiple(&mut sum, Bit::ONE, rest);
         let shares = input.reduces_to(output);
         // Rounding by an offset is a floor, which is monotone: bits are dropped before values are
@@ -104,14 +116,18 @@ impl Activation {
             ..each
         });
         for piece in self.pooled(&mut builder, &inputs, offset, cut, shares) {
-            let linear = self.requantisation.is_none();
+            let linear = self.requantisation.is_none() && self.table.is_none();
             for mut piece in self.rectifier.pieces(&mut builder, piece, linear) {
+                // Where nothing is selected the value is 0, and `rest` stays.
+                add_multiple(&mut sum, piece.select, -rest);
                 if let Some(requantisation) = requantisation {
-                    // Where nothing is selected the value is 0, and `rest` stays.
-                    add_multiple(&mut sum, piece.select, -rest);
-                    piece = requantisation.piece(&mut builder, piece, &mut sum);
+                    let value = |bound| self.table.map_or(bound, |table| table.apply(bound));
+                    piece = requantisation.piece(&mut builder, piece, value, &mut sum);
                 }
-                piece.add_to(&mut sum, &inputs[0]);
+                match self.table {
+                    Some(table) => table.add_to(&mut builder, &piece, &mut sum),
+                    None => piece.add_to(&mut sum, &inputs[0]),
+                }
             }
         }
         builder.output_sum(sum);
@@ -151,8 +167,12 @@ impl Activation {
         // The oracle's values have 32 bits.
         within("least value", low, i32::MIN.into(), i32::MAX.into())?;
         within("largest value", high, i32::MIN.into(), i32::MAX.into())?;
-        // The result is monotone in the values, so its range is that of the ends.
-        let (low, high) = (self.apply(&[low]), self.apply(&[high]));
+        // All but the table is monotone in the values, so its range is that of the ends.
+        let (mut low, mut high) = (self.argument(low), self.argument(high));
+        if let Some(table) = self.table {
+            table.check()?;
+            (low, high) = table.range(low, high);
+        }
         if !output.holds(low, high) {
             return Err(output.range_error(low, high));
         }
@@ -210,49 +230,11 @@ impl Activation {
             return vec![piece(not_less, left), piece(less, right)];
         };
         let mut piece = piece(Bit::ONE, word.clone());
-        if piece.whole && self.requantisation.is_none() {
+        if piece.whole && self.requantisation.is_none() && self.table.is_none() {
             // Modulo a prime the sign is cheaper than the word, which then is not needed.
             piece.sign = builder.is_negative(&inputs[0]);
         }
         vec![piece]
-    }
-}
-
-/// `select * scale * word`: a value is a sum of pieces.
-struct Piece {
-    select: Bit,
-    /// In two's complement.
-    word: Vec<Bit>,
-    /// True if the word is below 0.
-    sign: Bit,
-    /// The range of the word where it is selected.
-    low: i64,
-    high: i64,
-    scale: i64,
-    /// True if the word is the first input itself, and the input's shares are shares of it in the
-    /// output's modulus.
-    whole: bool,
-}
-
-impl Piece {
-    /// The word in the bits that its range takes; a sign that the range fixes is a constant.
-    fn fit(&mut self, builder: &mut Builder) {
-        let width = signed_width(self.low, self.high) as usize;
-        self.word = builder.resize_signed(&self.word, width);
-        if let (Some(top), true) = (self.word.last_mut(), self.low >= 0) {
-            *top = Bit::ZERO;
-        }
-    }
-
-    /// Adds it to a sum: the input's shares, or the word's bits, whichever project to fewer bits.
-    fn add_to(self, sum: &mut Sum, input: &Shared) {
-        let modulus = sum.modulus();
-        let word = Term::signed(modulus, &self.word, self.scale);
-        let shares = self
-            .whole
-            .then(|| input.terms(modulus, self.scale))
-            .filter(|shares| shares.len() / 2 < 2 * word.len());
-        sum.add_product(self.select, shares.unwrap_or(word));
     }
 }
 
@@ -326,9 +308,15 @@ impl Requantisation {
         rounded.max(self.low.into()).min(self.high.into())
     }
 
-    /// The piece at the new precision where it is inside the bounds; the bounds are added to `sum`
-    /// where it is not.
-    fn piece(self, builder: &mut Builder, piece: Piece, sum: &mut Sum) -> Piece {
+    /// The piece at the new precision where it is inside the bounds; the values of the bounds are
+    /// added to `sum` where it is not.
+    fn piece(
+        self,
+        builder: &mut Builder,
+        piece: Piece,
+        value: impl Fn(i64) -> i64,
+        sum: &mut Sum,
+    ) -> Piece {
         let half = (1i64 << self.shift) >> 1;
         let word = builder.round_shift(&piece.word, self.shift);
         let (low, high) = (
@@ -337,21 +325,26 @@ impl Requantisation {
         );
         let (least, most) = (i64::from(self.low), i64::from(self.high));
         let mut select = piece.select;
-        let mut bound = |builder: &mut Builder, outside, value| {
+        let mut bound = |builder: &mut Builder, outside, bound| {
             let outside = builder.and(piece.select, outside);
             select = builder.xor(select, outside);
-            add_multiple(sum, outside, value);
+            add_multiple(sum, outside, value(bound));
         };
         // At a bound itself either side has the value, so the comparison is with the rounder of two
         // numbers.
+        let (mut low, mut high) = (low, high);
         if high > most {
-            let above = at_least_constant(builder, &word, rounder(most, most + 1));
+            let end = rounder(most, most + 1);
+            let above = at_least_constant(builder, &word, end);
             bound(builder, above, most);
+            high = end - 1;
         }
         if low < least {
-            let not_below = at_least_constant(builder, &word, rounder(least, least + 1));
+            let start = rounder(least, least + 1);
+            let not_below = at_least_constant(builder, &word, start);
             let below = builder.not(not_below);
             bound(builder, below, least);
+            low = start;
         }
         let (low, high) = (low.clamp(least, most), high.clamp(least, most));
         let mut piece = Piece {
@@ -367,11 +360,6 @@ impl Requantisation {
     }
 }
 
-fn add_multiple(sum: &mut Sum, bit: Bit, factor: i64) {
-    let weight = sum.modulus().from_i64(factor);
-    sum.add_terms([Term { bit, weight }]);
-}
-
 /// The one with more zeros at the end.
 fn rounder(x: i64, y: i64) -> i64 {
     if x.trailing_zeros() > y.trailing_zeros() {
@@ -379,15 +367,6 @@ fn rounder(x: i64, y: i64) -> i64 {
     } else {
         y
     }
-}
-
-/// `word >= bound` in two's complement; the zeros at the end of the bound cost nothing.
-fn at_least_constant(builder: &mut Builder, word: &[Bit], bound: i64) -> Bit {
-    let width = word.len().max(signed_width(bound, bound) as usize);
-    let bound = builder.constant(bound, width);
-    let word = builder.resize_signed(word, width);
-    let below = builder.less_than_signed(&word, &bound);
-    builder.not(below)
 }
 
 /// True if a shared value in `low..=high` is at least 0, as XOR shares of one bit: for protocols

@@ -9,7 +9,13 @@ fn split(modulus: Modulus, value: i64, random: u64) -> (u64, u64) {
 
 /// Checks an activation on all shares of all values, or on edges and random shares where they are
 /// many.
-fn check_activation(activation: Activation, input: Modulus, low: i64, high: i64, output: Modulus) {
+pub fn check_activation(
+    activation: Activation,
+    input: Modulus,
+    low: i64,
+    high: i64,
+    output: Modulus,
+) {
     let circuit = activation.circuit(input, low, high, output).unwrap();
     let values: Vec<i64> = if high - low < 40 {
         (low..=high).collect()

@@ -5,10 +5,11 @@ mod activations;
 mod costs;
 mod functions;
 mod refusals;
+mod tables;
 
 use pronghorn_mpc::circuit::{
     Activation, Bit, Builder, Circuit, CircuitError, Cost, Modulus, Opening, Rectifier,
-    Requantisation, Sum, Term, argmax, sign,
+    Requantisation, Sum, Table, Term, argmax, sign,
 };
 use proptest::prelude::*;
 
@@ -83,10 +84,10 @@ fn words(width: u32) -> Vec<u64> {
 
 type TwoWords = fn(&mut Builder, &[Bit], &[Bit]) -> Vec<Bit>;
 
-fn requantised(rectifier: Rectifier, shift: u32, low: i32, high: i32) -> Activation {
+fn requantised(rectifier: Rectifier, shift: u32, low: i32, high: i32) -> Activation<'static> {
     Activation {
-        pool: 1,
         rectifier,
         requantisation: Some(Requantisation { shift, low, high }),
+        ..Activation::RELU
     }
 }

@@ -23,6 +23,12 @@ fn every_activation() {
         high: 63,
     });
     let leaky = Rectifier::Leaky { slope: 5, shift: 4 };
+    let table = Table {
+        rectified: true,
+        drop: 1,
+        first: -4,
+        entries: &[0, -1, -2, -5, 3, 2, 7, 1],
+    };
     for (input, low, high, output) in [
         (two(20), -(1 << 19), (1 << 19) - 1, two(25)),
         (two(32), -5000, 9000, two(20)),
@@ -32,11 +38,16 @@ fn every_activation() {
     ] {
         for pool in [1, 4] {
             for rectifier in [Rectifier::None, Rectifier::Relu, leaky] {
-                for requantisation in [None, requantisation] {
+                for (requantisation, table) in [
+                    (None, None),
+                    (requantisation, None),
+                    (requantisation, Some(table)),
+                ] {
                     let each = Activation {
                         pool,
                         rectifier,
                         requantisation,
+                        table,
                     };
                     let Ok(circuit) = each.circuit(input, low, high, output) else {
                         continue; // the output does not fit

@@ -9,7 +9,7 @@ fn corrupted_tables_and_labels_do_not_panic() {
         let each = Activation {
             pool: 2,
             rectifier: Rectifier::Relu,
-            requantisation: None,
+            ..Activation::RELU
         };
         let circuit = each.circuit(modulus, -99, 99, modulus).unwrap();
         let mut batch = activation(circuit, modulus, -99, 99, TILE + 3);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use pronghorn_mpc::Block;
 use pronghorn_mpc::circuit::{
-    Activation, Bit, Builder, Circuit, Modulus, Rectifier, Requantisation, Sum, TILE, Term, argmax,
-    sign,
+    Activation, Bit, Builder, Circuit, Modulus, Rectifier, Requantisation, Sum, TILE, Table, Term,
+    argmax, sign,
 };
 use pronghorn_mpc::garble::{
     Delta, Evaluator, GarbleError, Garbler, MESSAGE_BYTES, apply_corrections, correct, encode,

@@ -17,6 +17,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     convolution,
     elementwise,
     finish,
+    functions,
     matrices,
     pooling,
     quantised,

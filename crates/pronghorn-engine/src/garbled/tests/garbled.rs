@@ -69,6 +69,7 @@ fn pools_of_several_sizes() {
             pool: 1,
             rectifier: Rectifier::Relu,
             requantisation: Some(requantisation),
+            ..Activation::RELU
         },
         bits: 14,
         low: -3000,
@@ -108,6 +109,7 @@ fn shares_of_thirty_two_bits() {
                 low: i32::MIN,
                 high: i32::MAX,
             }),
+            ..Activation::RELU
         },
         bits: 32,
         low: i32::MIN.into(),
@@ -352,6 +354,7 @@ proptest! {
                 pool: 1,
                 rectifier: if relu { Rectifier::Relu } else { Rectifier::None },
                 requantisation: Some(Requantisation { shift, low: -100, high: 1000 }),
+                ..Activation::RELU
             },
             bits,
             low: -largest - 1,

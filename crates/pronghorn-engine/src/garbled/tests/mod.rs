@@ -211,7 +211,7 @@ pub const SMALL: Limits = Limits {
 /// An activation on windows, with its ranges and moduli.
 #[derive(Clone, Copy)]
 pub struct Function {
-    pub activation: Activation,
+    pub activation: Activation<'static>,
     pub bits: u32,
     pub low: i64,
     pub high: i64,

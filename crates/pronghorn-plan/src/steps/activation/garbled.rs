@@ -6,12 +6,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use pronghorn_graph::{
-    fixed::{ActivationOp, Interval, ValueSpec, least_and_most},
+    fixed::{ActivationOp, Interval, Table, ValueSpec, least_and_most},
     geometry::Window,
     shape::OperatorError,
 };
 use pronghorn_mpc::{
-    circuit::{Activation, Circuit, CircuitError, Rectifier, Requantisation},
+    circuit::{self, Activation, Circuit, CircuitError, Rectifier, Requantisation},
     ot::{OtParameters, extension},
 };
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub struct Garbled {
 }
 
 /// A chain of functions as one circuit has it: the largest of a window, a rectifier, a change of
-/// precision.
+/// precision, a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
     /// The pool, if any.
@@ -48,23 +48,30 @@ pub struct Stage {
     pub requantisation: Option<Requantisation>,
     /// Bits that each channel drops, where they differ.
     pub channels: Option<Arc<[u32]>>,
+    /// The function of the result, if any.
+    pub table: Option<Arc<Table>>,
 }
 
 impl Stage {
-    /// The chain, where it fits one circuit. All of these functions but squares are monotone, so
-    /// that a maximum may be taken first.
+    /// The chain, where it fits one circuit. All of these functions but squares and tables are
+    /// monotone, so that a maximum may be taken first. A table comes last.
     pub fn of(ops: &[ActivationOp]) -> Option<Self> {
         let nothing = Self {
             window: None,
             rectifier: Rectifier::None,
             requantisation: None,
             channels: None,
+            table: None,
         };
         ops.iter().try_fold(nothing, Self::then)
     }
 
     fn then(mut self, op: &ActivationOp) -> Option<Self> {
+        if self.table.is_some() {
+            return None;
+        }
         match *op {
+            ActivationOp::Table(ref table) => self.table = Some(Arc::new(table.clone())),
             ActivationOp::MaxPool { ref window } if self.window.is_none() => {
                 self.window = Some(window.clone());
             }
@@ -139,6 +146,12 @@ impl Stage {
         channels.iter().collect::<BTreeSet<_>>().len().max(1)
     }
 
+    /// Values whose circuits are as large as the table, about.
+    fn table_values(&self) -> usize {
+        let entries = self.table.as_ref().map_or(0, |table| table.entries.len());
+        entries.div_ceil(32)
+    }
+
     /// What the server adds to its share of each input so that errors do not change what is
     /// rounded.
     pub fn offset(&self, input: &ShareForm) -> i64 {
@@ -177,6 +190,12 @@ impl Stage {
             pool,
             rectifier: self.rectifier,
             requantisation,
+            table: self.table.as_deref().map(|table| circuit::Table {
+                rectified: table.rectified,
+                drop: table.drop,
+                first: table.first,
+                entries: &table.entries,
+            }),
         };
         let (low, high) = form.lifted(value, self.offset(form));
         activation.circuit(form.modulus()?, low, high, output.modulus()?)
@@ -264,10 +283,14 @@ impl StepPlan for Garbled {
     fn circuit_values(&self, place: &Place<'_>) -> Result<[usize; 2], String> {
         let (input, stage) = (place.input(), self.stage()?);
         let shifts = stage.distinct_shifts();
+        let extra = stage.table_values();
         match stage.window {
-            None => Ok([shifts, input.len()]),
+            None => Ok([shifts * (1 + extra), input.len()]),
             Some(window) => window_sizes(&window, input)
-                .map(|(values, sizes)| [sizes.saturating_mul(shifts), values])
+                .map(|(values, sizes)| {
+                    let each = sizes.saturating_mul(1 + extra);
+                    [each.saturating_mul(shifts), values]
+                })
                 .ok_or_else(|| "its window is empty somewhere".into()),
         }
     }

@@ -82,6 +82,10 @@ pub(crate) fn names(ops: &[ActivationOp]) -> String {
             let (least, most) = least_and_most(shifts);
             format!("drop {least} to {most} bits by channel into {low}..{high}")
         }
+        ActivationOp::Table(table) => {
+            let base = if table.rectified { "relu and " } else { "" };
+            format!("{base}table of {}", table.entries.len())
+        }
     };
     let names: Vec<String> = ops.iter().map(name).collect();
     names.join(", ")

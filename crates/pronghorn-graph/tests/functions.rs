@@ -1,0 +1,200 @@
+//! Smooth functions in fixed point: their tables are close to them, and small.
+
+mod common;
+
+use common::Net;
+use pronghorn_graph::{
+    fixed::{ActivationOp, FixedGraph, FixedOp, Table},
+    float,
+    function::Function,
+    graph::Op,
+    oracle,
+    quantise::{FixedPrecision, QuantiseOptions, quantise},
+};
+
+const ELU: Function = Function::Elu {
+    scale: 1.0,
+    width: 1.0,
+};
+const SELU: Function = Function::Elu {
+    scale: 1.758_099,
+    width: 1.050_701,
+};
+const FUNCTIONS: [Function; 12] = [
+    Function::HardSwish,
+    Function::Swish { beta: 1.0 },
+    Function::Swish { beta: 1.702 },
+    Function::Gelu,
+    Function::GeluTanh,
+    Function::Mish,
+    Function::Softplus,
+    ELU,
+    SELU,
+    Function::Sigmoid,
+    Function::Tanh,
+    Function::Softsign,
+];
+
+/// Arguments of one image.
+const VALUES: usize = 512;
+
+/// A function behind a layer of weights 1, whose argument is in `low..=high`, and those arguments.
+fn network(
+    function: Function,
+    low: f32,
+    high: f32,
+    bits: u32,
+    costly: bool,
+) -> (FixedGraph, Vec<f32>, Net) {
+    let mut net = Net::new(&[VALUES], 1);
+    let one = net.tensor(&[1], vec![1.0]);
+    let layer = Op::Affine {
+        mul: Some(one),
+        add: None,
+    };
+    let layer = net.same(layer, 0);
+    net.same(Op::Function { function }, layer);
+    let step = (high - low) / (VALUES - 1) as f32;
+    let x: Vec<f32> = (0..VALUES).map(|i| low + step * i as f32).collect();
+    let profile = float::profile(&net.graph, &x, 1).unwrap();
+    let options = QuantiseOptions {
+        costly_requantisation: costly,
+        plain_input_bits: bits,
+        ..QuantiseOptions::default()
+    };
+    let fixed = quantise(&net.graph, &profile, &FixedPrecision(4, 16), &options).unwrap();
+    (fixed, x, net)
+}
+
+fn table(fixed: &FixedGraph) -> &Table {
+    let tables = fixed.nodes.iter().filter_map(|node| match &node.op {
+        FixedOp::Activation(ActivationOp::Table(table)) => Some(table),
+        _ => None,
+    });
+    let tables: Vec<_> = tables.collect();
+    assert_eq!(tables.len(), 1);
+    tables[0]
+}
+
+/// The largest and the root mean square error, in units of the result.
+fn errors(fixed: &FixedGraph, net: &Net, x: &[f32]) -> [f64; 2] {
+    let (integers, _) = oracle::quantise_input(fixed.input(), x).unwrap();
+    let found = oracle::evaluate(fixed, &integers, 1).unwrap();
+    let wanted = float::evaluate(&net.graph, x, 1).unwrap();
+    let scale = f64::from(fixed.result().fraction_bits).exp2();
+    let errors = found.iter().zip(&wanted);
+    let errors: Vec<f64> = errors
+        .map(|(&found, &wanted)| (f64::from(found) - f64::from(wanted) * scale).abs())
+        .collect();
+    let squares: f64 = errors.iter().map(|error| error * error).sum();
+    let most = errors.iter().copied().fold(0.0, f64::max);
+    [most, (squares / errors.len() as f64).sqrt()]
+}
+
+#[test]
+fn tables_are_close() {
+    for costly in [false, true] {
+        for bits in [4, 6, 8] {
+            for function in FUNCTIONS {
+                for (low, high) in [(-8.0, 8.0), (-3.0, 5.0), (0.5, 2.0), (-20.0, 30.0)] {
+                    let (fixed, x, net) = network(function, low, high, bits, costly);
+                    // Where tables cost nothing, values have two bits more than asked for.
+                    let unit = if costly { 1.0 } else { 4.0 };
+                    let [most, rms] = errors(&fixed, &net, &x).map(|error| error / unit);
+                    // Softsign nears its limits so slowly that its last entries are coarse.
+                    let slow = function == Function::Softsign;
+                    let (most_allowed, rms_allowed) = if slow { (7.5, 0.7) } else { (2.5, 0.65) };
+                    assert!(
+                        most < most_allowed && rms < rms_allowed,
+                        "{function:?} of {low}..{high} in {bits} bits, {costly}: {most} {rms}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Circuits pay for entries, so the tables of `two-party` are small.
+#[test]
+fn tables_are_small() {
+    for (function, entries) in [
+        (Function::HardSwish, 16),
+        (Function::Swish { beta: 1.0 }, 8),
+        (Function::Gelu, 2),
+        (ELU, 8),
+        (Function::Sigmoid, 256),
+    ] {
+        let (fixed, ..) = network(function, -8.0, 8.0, 8, true);
+        assert_eq!(table(&fixed).entries.len(), entries, "{function:?}");
+        // The value stays in the range that its readers take: no second change of precision.
+        let value = fixed.result();
+        let most = if value.low < 0 { 128 } else { 256 };
+        assert!(
+            value.low >= -128 && value.high < most,
+            "{function:?} {value:?}"
+        );
+    }
+}
+
+/// Rows keep scales of their own in front of a function, and the value is rounded once.
+#[test]
+fn rows_keep_their_scales() {
+    let mut net = Net::new(&[2, 4, 4], 5);
+    let conv = net.conv(0, 6, pronghorn_graph::geometry::Window::plain([3, 3]), 1);
+    let Op::Conv { weight, .. } = net.graph.nodes[conv].op.clone() else {
+        unreachable!()
+    };
+    let weights = &mut net.graph.tensors.get_mut(&weight).unwrap().data;
+    weights
+        .chunks_mut(18)
+        .enumerate()
+        .for_each(|(row, weights)| {
+            weights
+                .iter_mut()
+                .for_each(|w| *w *= (-(row as f32)).exp2());
+        });
+    let silu = net.same(
+        Op::Function {
+            function: Function::Swish { beta: 1.0 },
+        },
+        conv,
+    );
+    let flat = net.flatten(silu);
+    net.dense(flat, 3);
+    let x = net.random.reals(32 * 8, -1.0, 1.0);
+    let profile = float::profile(&net.graph, &x, 8).unwrap();
+    let options = QuantiseOptions {
+        costly_requantisation: true,
+        ..QuantiseOptions::default()
+    };
+    let fixed = quantise(&net.graph, &profile, &FixedPrecision(8, 8), &options).unwrap();
+    let ops: Vec<_> = fixed
+        .nodes
+        .iter()
+        .filter_map(|node| match &node.op {
+            FixedOp::Activation(op) => Some(op),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        matches!(
+            ops[..],
+            [
+                ActivationOp::RequantiseChannels { .. },
+                ActivationOp::Table(_)
+            ]
+        ),
+        "{fixed}"
+    );
+    let (integers, _) = oracle::quantise_input(fixed.input(), &x).unwrap();
+    let found = oracle::evaluate(&fixed, &integers, 8).unwrap();
+    let wanted = float::evaluate(&net.graph, &x, 8).unwrap();
+    let scale = f64::from(fixed.result().fraction_bits).exp2();
+    for (found, wanted) in found.iter().zip(&wanted) {
+        let found = f64::from(*found) / scale;
+        assert!(
+            (found - f64::from(*wanted)).abs() < 0.05,
+            "{found} {wanted}"
+        );
+    }
+}
