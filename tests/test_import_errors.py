@@ -39,7 +39,10 @@ def test_unsupported_operators_are_named_in_full() -> None:
     [
         ([node("Exp", "x", "y")], IMAGE, {}, "not supported"),
         ([node("LRN", "x", "y", size=3)], IMAGE, {}, "BatchNormalization"),
-        ([node("ConvTranspose", "x w", "y")], IMAGE, {"w": floats(2, 2, 3, 3)}, "upsampling"),
+        ([node("ConvTranspose", "x w", "y")], IMAGE, {"w": floats(3, 2, 3, 3)}, "do not fit 2 channels"),
+        ([node("ConvTranspose", "x w", "y", pads=[5, 0, 4, 0])], IMAGE, {"w": floats(2, 2, 3, 3)}, "size -1"),
+        ([node("ConvTranspose", "x w", "y", strides=[0, 1])], IMAGE, {"w": floats(2, 2, 3, 3)}, "strides"),
+        ([node("ConvTranspose", "x h", "y")], IMAGE, {}, "not a constant"),
         ([node("MatMul", "x x", "y")], (1, 4, 4), {}, "attention"),
         ([node("MatMul", "x w", "y")], (1, 4, 4), {"w": floats(3, 4, 4)}, "not supported"),
         ([node("Div", "x h", "y")], (1, 4), {}, "quotient of two values"),

@@ -14,7 +14,6 @@ ADVICE = {
     CONTROL_FLOW: "If Loop Scan",
     "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
     "LpNormalization LRN",
-    "learned upsampling is not supported; use Resize (nearest) and Conv in its place": "ConvTranspose",
     FLOAT_MODEL: "QLinearConv QLinearMatMul ConvInteger MatMulInteger DynamicQuantizeLinear",
 }
 DOMAIN_HINTS = {

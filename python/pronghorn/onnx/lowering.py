@@ -260,6 +260,13 @@ class Lowering:
             return value
         return self.emit(site, {"kind": "take", "axis": axis, "indices": indices}, [value], inner)
 
+    def zeros_around(self, site: Site, value: Value, before: Sequence[int], after: Sequence[int]) -> Value:
+        """With zeros before and after each dimension, batch not counted; no node where there are none."""
+        if not any((*before, *after)):
+            return value
+        inner = [first + size + last for first, size, last in zip(before, value.inner, after, strict=True)]
+        return self.emit(site, {"kind": "pad", "before": list(before), "after": list(after)}, [value], inner)
+
     def aligned(self, site: Site, values: Sequence[Value]) -> list[Value]:
         """Values with one number of dimensions, whose shapes are broadcast to one another as ONNX does.
 

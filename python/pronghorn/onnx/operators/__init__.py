@@ -25,6 +25,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     selections,
     shapes,
     tables,
+    transposed,
 )
 from pronghorn.onnx.registry import OPERATORS, name_of
 from pronghorn.onnx.site import Site, name_of_node

@@ -136,12 +136,8 @@ def _pad(lowering: Lowering, site: Site) -> Value:
     site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
     value = _cropped(lowering, site, value, pads)
     before, after = ([max(size, 0) for size in sizes] for sizes in (pads[1:rank], pads[rank + 1 :]))
-    if not any((*before, *after)):
-        return value
-    if mode != "constant":
-        return _bordered(lowering, site, value, before, after)
-    inner = [b + size + a for b, size, a in zip(before, value.inner, after, strict=True)]
-    return lowering.emit(site, {"kind": "pad", "before": before, "after": after}, [value], inner)
+    make = lowering.zeros_around if mode == "constant" else partial(_bordered, lowering)
+    return make(site, value, before, after)
 
 
 BORDERS: dict[str, Callable[[int, int], int]] = {
