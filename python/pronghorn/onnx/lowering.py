@@ -326,11 +326,13 @@ class Lowering:
             shape = np.broadcast_shapes(value.shape, *shapes)
         except ValueError:
             shape = ()
-        if math.prod(shape) != math.prod(value.shape):
+        ones = (1,) * (len(shape) - len(value.shape))
+        if shape[:1] != (*ones, *value.shape)[:1]:
             constant = max(shapes, key=math.prod)
             problem = f"its constant of shape {list(constant)} does not fit shape {list(value.shape)}"
-            site.fail(problem, "a constant may be broadcast to the value, not the value to the constant")
-        value = self.reshape_onnx(site, value, shape)
+            site.fail(problem, "give it a shape that is broadcast to the value, or the value to it behind the batch")
+        value = self.reshape_onnx(site, value, ones + value.shape)
+        value = self._repeated(site, value, shape[1:] if value.batched else shape)
         op: dict[str, Any] = {"kind": "affine", "mul": None, "add": None}
         for role, neutral in (("mul", 1.0), ("add", 0.0)):
             compact = _compact(self.floats(site, factors[role], role), shape)

@@ -80,7 +80,7 @@ def _resize(lowering: Lowering, site: Site) -> Value:
     mode = site.text("mode", "nearest")
     position = "asymmetric" if old else site.text("coordinate_transformation_mode", "half_pixel")
     scales = dict(enumerate(_scales(lowering, site, value, old)))
-    changed = {axis: pair for axis, pair in scales.items() if pair != (value.shape[axis], 1)}
+    changed = {axis: pair for axis, pair in scales.items() if pair != (value.shape[axis], Fraction(1))}
     site.not_batch(changed)
     if mode != "nearest":
         return _interpolated(lowering, site, value, mode, position, changed)

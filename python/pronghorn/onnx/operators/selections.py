@@ -8,7 +8,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -107,3 +108,30 @@ def _expand(lowering: Lowering, site: Site) -> Value:
         if size != value.inner[axis]:
             value = lowering.take(site, value, axis, size, lambda _place: 0)
     return value
+
+
+@operator("Where")
+def _where(lowering: Lowering, site: Site) -> Value:
+    """A choice that is fixed: between two values by indices, free on shares."""
+    if site.input(0) in lowering.values:
+        site.fail("its condition is computed from the model's input", f"write the choice with Relu or Clip, {CUT}")
+    condition = lowering.constant(site, 0)
+    if condition is None or condition.dtype != np.bool_:
+        site.fail("its condition is no tensor of booleans", "repair the model")
+    first, second = (name in lowering.values for name in (site.input(1), site.input(2)))
+    if first and second:
+        return _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
+    value, kept = (lowering.value(site, 1), condition) if first else (lowering.value(site, 2), ~condition)
+    other = lowering.constant(site, 2 if first else 1)
+    assert other is not None
+    # What is not chosen may be infinite.
+    return lowering.affine(site, value, mul=kept, add=np.where(kept, np.zeros((), other.dtype), other))
+
+
+def _choice(lowering: Lowering, site: Site, condition: Array, values: list[Value]) -> Value:
+    first, second = lowering.alike(site, [lowering.affine(site, v, add=np.zeros(condition.shape)) for v in values])
+    size = math.prod(first.inner)
+    flat = [lowering.reshape(site, value, (size,)) for value in (first, second)]
+    places = np.arange(size) + size * ~np.broadcast_to(condition, first.shape).reshape(-1)
+    both = lowering.emit(site, {"kind": "concat", "axis": 0}, flat, (2 * size,))
+    return lowering.reshape(site, lowering.take(site, both, 0, size, places.__getitem__), first.inner)
