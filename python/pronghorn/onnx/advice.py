@@ -10,7 +10,6 @@ CONTROL_FLOW = "export without data-dependent control flow"
 
 ADVICE = {
     "train it with Relu, HardSwish or Clip in its place": "Erf Exp Log Sqrt ThresholdedRelu",
-    "recurrent networks are not supported; use convolutions": "LSTM GRU RNN",
     CONTROL_FLOW: "If Loop Scan",
     "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
     "LpNormalization LRN",

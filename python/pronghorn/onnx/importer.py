@@ -23,7 +23,7 @@ from pronghorn.onnx.lowering import MAX_ELEMENTS, Lowering
 from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
-from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.registry import RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
 
 SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
@@ -74,7 +74,9 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
     reference = _reference(proto, source)
-    lowering = Lowering(opset, {}, one_image=source.type.tensor_type.shape.dim[0].dim_value == 1)
+    lowering = Lowering(
+        opset, {}, one_image=source.type.tensor_type.shape.dim[0].dim_value == 1 or _is_recurrent(proto)
+    )
     lowering.start(source.name, sizes)
     _lower(_slim(proto), lowering, output_name)
     result = lowering.values[output_name]
@@ -173,6 +175,11 @@ def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
         return bytes(reference.SerializeToString())
     except ValueError:
         return b""
+
+
+def _is_recurrent(proto: ModelProto) -> bool:
+    """Whether a batch goes behind a sequence and comes back, so that it may move."""
+    return any(name_of(node) in RECURRENT for node in proto.graph.node)
 
 
 def _slim(proto: ModelProto) -> ModelProto:

@@ -81,7 +81,7 @@ class Lowering:
     opset: int
     constants: dict[str, Array]
     one_image: bool = False
-    """Whether the model fixes the batch at 1."""
+    """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)

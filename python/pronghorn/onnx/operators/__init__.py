@@ -21,6 +21,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     matrices,
     pooling,
     quantised,
+    recurrent,
     resizing,
     selections,
     shapes,

@@ -17,7 +17,7 @@ TO_THE_END = (1 << 31) - 1
 """The least end with which exporters say that a slice has none."""
 
 
-@operator("Slice")
+@operator("Slice", unbatched=True)
 def _slice(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
@@ -35,17 +35,14 @@ def _slice(lowering: Lowering, site: Site) -> Value:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if axis == 0 and start == 0 and step == 1 and end >= TO_THE_END:
             continue
-        site.not_batch([axis])
-        places = range(value.shape[axis])[start:end:step]
-        value = lowering.take(site, value, axis - 1, len(places), places.__getitem__)
+        value = _taken(lowering, site, value, axis, range(value.shape[axis])[start:end:step])
     return value
 
 
-@operator("Split")
+@operator("Split", unbatched=True)
 def _split(lowering: Lowering, site: Site) -> list[Value]:
     value = lowering.value(site)
     axis = site.axis(site.integer("axis", 0), len(value.shape))
-    site.not_batch([axis])
     size, count = value.shape[axis], len(site.node.output)
     sizes = site.integers("split") if site.opset < 13 else lowering.integers(site, 1)
     if sizes is None:
@@ -56,7 +53,15 @@ def _split(lowering: Lowering, site: Site) -> list[Value]:
         site.fail(f"it splits {size} places into {sizes}, for {count} outputs", "repair the model")
     ends = list(accumulate(sizes))
     parts = [range(end - part, end) for part, end in zip(sizes, ends, strict=True)]
-    return [lowering.take(site, value, axis - 1, len(part), part.__getitem__) for part in parts]
+    return [_taken(lowering, site, value, axis, part) for part in parts]
+
+
+def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: range) -> Value:
+    """Places along an axis, batch counted where it is the first."""
+    first = int(value.batched)
+    site.not_batch([axis] if axis < first else [])
+    taken = lowering.take(site, value, axis - first, len(places), places.__getitem__)
+    return lowering.reshape_onnx(site, taken, (*value.shape[:axis], len(places), *value.shape[axis + 1 :]))
 
 
 @operator("Gather", unbatched=True)
