@@ -54,16 +54,18 @@ def _global_max_pool(lowering: Lowering, site: Site) -> Value:
     return _maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
 
 
-@operator("ReduceMean", "ReduceMax")
+@operator("ReduceMean", "ReduceMax", "ReduceSum")
 def _reduce(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    rank = len(value.shape)
-    axes = lowering.axes(site, since=18)
+    rank, kind = len(value.shape), site.node.op_type
+    axes = lowering.axes(site, since=13 if kind == "ReduceSum" else 18)
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
-    pool = _mean if site.node.op_type == "ReduceMean" else _maximum
-    return pool(lowering, site, value, found, keep=bool(site.integer("keepdims", 1)))
+    pool, keep = _maximum if kind == "ReduceMax" else _mean, bool(site.integer("keepdims", 1))
+    reduced = pool(lowering, site, value, found, keep)
+    count = math.prod(value.shape[axis] for axis in found)
+    return lowering.affine(site, reduced, mul=count) if kind == "ReduceSum" else reduced
 
 
 def _pool_kernel(site: Site, value: Value) -> list[int]:
