@@ -117,6 +117,28 @@ def test_states_of_both_directions() -> None:
     check(batch_first(nodes, weights("GRU", 2) | constants))
 
 
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_states_of_two_layers(direction: str) -> None:
+    """`h[-1]` of PyTorch, whose exporter puts the states of all layers into one value."""
+    directions = 2 if direction == "bidirectional" else 1
+    nodes = [
+        recurrent("LSTM", "s w r b", "o", direction),
+        node("Transpose", "o", "ot", perm=[0, 2, 1, 3]),
+        node("Reshape", "ot wide", "of"),
+        recurrent("LSTM", "of w2 r2 b2", "p", direction),
+        node("Concat", "oh ph k", "states", axis=0),
+        node("Gather", "states last", "q", axis=0),
+        node("Slice", "states start end axis", "t"),
+        node("Transpose", "t", "tt", perm=[1, 0, 2]),
+        node("Flatten", "tt", "f"),
+        node("Concat", "q f", "y", axis=1),
+    ]
+    constants = weights("LSTM", directions) | weights("LSTM", directions, directions * SIZE, "2")
+    constants |= {"wide": np.array([0, 0, -1]), "last": np.array(2 * directions - 1), "k": floats(1, 1, SIZE)}
+    constants |= {"start": np.array([-2]), "end": np.array([np.iinfo(np.int64).max]), "axis": np.array([0])}
+    check(batch_first(nodes, constants, 1))
+
+
 @pytest.mark.parametrize("kind", GATES)
 def test_layout_with_the_batch_first(kind: str) -> None:
     """onnxruntime does not run it, but the same with transpositions."""

@@ -182,7 +182,7 @@ def _pads_of_axes(pads: list[int], axes: list[int], rank: int) -> list[int]:
     return full
 
 
-@operator("Concat")
+@operator("Concat", unbatched=True)
 def _concat(lowering: Lowering, site: Site) -> Value:
     names = list(site.node.input)
     constants = {name: lowering.required(site, at) for at, name in enumerate(names) if name in lowering.constants}
@@ -190,18 +190,23 @@ def _concat(lowering: Lowering, site: Site) -> Value:
     shapes = [constants[name].shape if name in constants else values[name].shape for name in names]
     rank = len(shapes[0])
     axis = site.axis(site.integer("axis", 1), rank)
-    site.not_batch([axis])
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or any(len(s) != rank for s in shapes):
         site.fail("its inputs differ in another dimension than the axis", "repair the model")
-    inner = list(next(iter(values.values())).inner)
-    inner[axis - 1] = sum(shape[axis] for shape in shapes)
-    parts = [values.get(name, shape[axis]) for name, shape in zip(names, shapes, strict=True)]
-    padded = _with_gaps(lowering, site, parts, axis - 1)
-    joined = padded[0] if len(padded) == 1 else lowering.emit(site, {"kind": "concat", "axis": axis - 1}, padded, inner)
-    if not constants:
-        return joined
-    pieces = [constants.get(name, np.zeros(shape, np.float32)) for name, shape in zip(names, shapes, strict=True)]
-    return lowering.affine(site, joined, add=np.concatenate(pieces, axis))
+    # A batch of one image may stand anywhere, or become part of another dimension.
+    whole = lowering.one_image and (axis == 0 or not all(value.batched for value in values.values()))
+    first = 0 if whole else 1
+    site.not_batch([axis + 1 - first])
+    result = [*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :]]
+    parts: list[Value | int] = [
+        lowering.reshape(site, values[name], shape[first:]) if name in values else shape[axis]
+        for name, shape in zip(names, shapes, strict=True)
+    ]
+    padded, op = _with_gaps(lowering, site, parts, axis - first), {"kind": "concat", "axis": axis - first}
+    joined = padded[0] if len(padded) == 1 else lowering.emit(site, op, padded, result[first:])
+    if constants:
+        pieces = [constants.get(name, np.zeros(shape, np.float32)) for name, shape in zip(names, shapes, strict=True)]
+        joined = lowering.affine(site, joined, add=np.concatenate(pieces, axis).reshape(1, *result[first:]))
+    return lowering.reshape_onnx(site, joined, result)
 
 
 def _with_gaps(lowering: Lowering, site: Site, parts: list[Value | int], axis: int) -> list[Value]:
