@@ -185,8 +185,7 @@ class Lowering:
         """Axes: an attribute before opset `since`, an input from there on; None where absent."""
         if site.opset < since:
             return site.integers("axes")
-        array = self.constant(site, 1)
-        return None if array is None else [int(axis) for axis in array.flat]
+        return self.integers(site, 1)
 
     def floats(self, site: Site, array: Array, name: str) -> Floats:
         """`array` as float32."""

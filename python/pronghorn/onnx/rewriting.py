@@ -69,16 +69,24 @@ def _normalised(
     if before is None or name_of(before) != "ConvTranspose" or len(node.output) > 1 or numbers.get("training_mode"):
         return None
     names = [*before.input[1:], *node.input[1:]]
-    if not numbers.get("spatial", 1) or not all(name in known for name in names if name):
+    epsilon = numbers.get("epsilon", 1e-5)
+    if not numbers.get("spatial", 1) or not isinstance(epsilon, float) or not (names[0] and all(node.input[1:])):
+        return None
+    if not all(name in known and known[name].dtype.kind == "f" for name in names if name):
         return None
     weight, scale, add, mean, variance = (known[name].astype(np.float64) for name in (names[0], *node.input[1:]))
     bias = known[names[1]] if len(before.input) > 2 and names[1] else np.zeros_like(mean)
     groups = next((a.i for a in before.attribute if a.name == "group"), 1)
     channels = weight.shape[1] * groups if weight.ndim > 1 else 0
-    if groups < 1 or len(weight) % groups or any(a.shape != (channels,) for a in (scale, add, mean, variance, bias)):
+    if (
+        groups < 1
+        or weight.size == 0
+        or len(weight) % groups
+        or any(a.shape != (channels,) for a in (scale, add, mean, variance, bias))
+    ):
         return None
     with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + numbers.get("epsilon", 1e-5))
+        factor = scale / np.sqrt(variance + epsilon)
     shape = (groups, -1, weight.shape[1], math.prod(weight.shape[2:]))
     scaled = weight.reshape(shape) * factor.reshape(groups, 1, -1, 1)
     made = [f"{node.output[0]}.{role}" for role in ("weight", "bias")]

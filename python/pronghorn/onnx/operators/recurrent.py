@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,6 +61,10 @@ def _check(lowering: Lowering, site: Site, value: Value, weight: Floats, last: b
         site.fail(f"weights of shapes {list(weight.shape)} and {list(recurrence.shape)} do not fit", "repair the model")
     if bias is not None and bias.shape != (directions, 2 * gates * size):
         site.fail(f"its bias has shape {list(bias.shape)}", "repair the model")
+    for position in range(5, 7):
+        shape = lowering.shape_of(site.input(position))
+        if shape is not None and math.prod(shape) != directions * size:
+            site.fail(f"its initial state has shape {list(shape)}", "repair the model")
     lengths = lowering.integers(site, 4)
     if lengths is not None and lengths != [steps]:
         site.fail(f"sequence_lens {lengths} are not supported", f"give sequences of {steps} steps")
@@ -194,7 +199,8 @@ def _cell(lowering: Lowering, site: Site, number: int) -> _Cell:
 def _functions(site: Site, number: int) -> list[str]:
     """The names of a direction's functions."""
     usual = ACTIVATIONS[site.operator]
-    named = [name.decode("utf-8", "replace") for name in site.attributes.get("activations", [])] or usual * 2
+    given = site.attributes.get("activations") or [name.encode() for name in usual * 2]
+    named = [name.decode("utf-8", "replace") if isinstance(name, bytes) else repr(name) for name in given]
     own = named[number * len(usual) :][: len(usual)]
     parameters = site.attributes.get("activation_alpha") or site.attributes.get("activation_beta")
     if len(own) < len(usual) or not set(own) <= set(FUNCTIONS) or parameters:

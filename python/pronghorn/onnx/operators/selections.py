@@ -127,10 +127,14 @@ def _where(lowering: Lowering, site: Site) -> Value:
     if first and second:
         return _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
     value, kept = (lowering.value(site, 1), condition) if first else (lowering.value(site, 2), ~condition)
-    other = lowering.constant(site, 2 if first else 1)
-    assert other is not None
-    # What is not chosen may be infinite.
-    return lowering.affine(site, value, mul=kept, add=np.where(kept, np.zeros((), other.dtype), other))
+    position = 2 if first else 1
+    other = lowering.constant(site, position)
+    try:
+        # What is not chosen may be infinite.
+        added = np.where(kept, np.zeros((), other.dtype), other) if other is not None else np.zeros(())
+    except ValueError:
+        site.fail("its constants are not broadcast to one another", "repair the model")
+    return lowering.affine(site, value, mul=kept, add=lowering.floats(site, added, site.input(position)))
 
 
 def _choice(lowering: Lowering, site: Site, condition: Array, values: list[Value]) -> Value:
