@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 import pronghorn
 from helpers import floats, model, node, run_native
+from pronghorn.cli import app
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx import import_onnx
 
@@ -112,3 +115,15 @@ def test_joined_models_equal_the_oracle(trust: str) -> None:
     report = network.calibrated(rows).verify(rows[:3], trust=trust)
     assert report.disagreements == 0
     assert report.expected_error < 0.1
+
+
+def test_the_command_line_takes_several_outputs(tmp_path: Path) -> None:
+    file, rows = tmp_path / "model.onnx", tmp_path / "rows.npy"
+    file.write_bytes(two_inputs().SerializeToString())
+    np.save(rows, floats(8, 76))
+    arguments = ["verify", str(file), "--data", str(rows), "--output", "scores", "--output", "map", "--no-secure"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    # Two outputs are no row of classes.
+    assert "RMSE" in result.output
+    assert "alike" not in result.output

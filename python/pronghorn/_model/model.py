@@ -322,14 +322,17 @@ class Model(Shaped):
         case = Verification(compiled, inputs, options.samples, truth, self.finish, kind)
         return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
 
+    def kind(self, asked: str | None = None, truth: npt.NDArray[Any] | None = None) -> str:
+        """The kind of the outputs, as `kind_of` says it; a row of several outputs has values."""
+        several = asked is None and len(self.outputs) > 1
+        return kind_of(self.finish, self.output_shape, "values" if several else asked, truth)
+
     def _truth(
         self, outputs: str | None, labels: npt.ArrayLike | None, images: int
     ) -> tuple[str, Classes | Targets | None]:
         """The kind of the outputs, and what they should be: classes, or values."""
         given = None if labels is None else as_numbers(labels, "labels")
-        if len(self.outputs) > 1 and outputs is None:
-            outputs = "values"
-        kind = kind_of(self.finish, self.output_shape, outputs, given)
+        kind = self.kind(outputs, given)
         if given is None:
             return kind, None
         if kind == "values":
@@ -356,7 +359,7 @@ class Model(Shaped):
             raise InputError(
                 f"outputs have shape {list(outputs.shape)}; the model gives (images, *{self.output_shape})"
             )
-        found = Predictions.of(outputs, self.finish, kind_of(self.finish, self.output_shape))
+        found = Predictions.of(outputs, self.finish, self.kind())
         if found.classes is None:
             raise InputError(f"the outputs of {self.name} are {found.kind}, not classes: look at them themselves")
         return found.classes
