@@ -120,6 +120,13 @@ def test_reduce_mean(axes: list[int], keep: int, opset: int) -> None:
         check(model([node("ReduceMean", "x axes", "y", keepdims=keep)], (1, 3, 4, 5), constants, opset=opset))
 
 
+@pytest.mark.parametrize("axes", [[2, 3], [1], [-1]])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_reduce_sum(axes: list[int], keep: int) -> None:
+    check(model([node("ReduceSum", "x", "y", axes=axes, keepdims=keep)], (1, 3, 4, 5), opset=11))
+    check(model([node("ReduceSum", "x a", "y", keepdims=keep)], (1, 3, 4, 5), {"a": np.array(axes)}, opset=13))
+
+
 @pytest.mark.parametrize("c_shape", [(), (1,), (6,), (1, 6), None])
 @pytest.mark.parametrize("trans", [0, 1])
 def test_gemm(c_shape: tuple[int, ...] | None, trans: int) -> None:

@@ -215,7 +215,10 @@ REFUSALS = [
     (one("Resize", "r - s", SCALES, coordinate_transformation_mode="asymmetric"), "neither whole"),
     (one("Resize", "r - - z", integers(z=[1, 4, 9, 5])), "neither whole"),
     (one("Resize", "r - - z", integers(z=[2, 4, 6, 5])), "the batch"),
-    (one("Resize", "r - - z", integers(z=[1, 4, 12, 5]), mode="linear"), "mode linear"),
+    (one("Resize", "r - - z", integers(z=[1, 4, 12, 5]), mode="wide"), "mode wide"),
+    (one("Resize", "r - - z", integers(z=[1, 4, 3, 5]), opset=18, mode="linear", antialias=1), "antialias"),
+    (one("Resize", "r - - z", integers(z=[1, 8, 12, 5]), mode="linear"), "interpolates along axis 1"),
+    (one("Resize", "r - - z", integers(z=[1, 4, 6 << 20, 5]), mode="linear"), "too large"),
     (
         one("Resize", "r - - z", integers(z=[1, 4, 12, 5]), coordinate_transformation_mode="align_corners"),
         "align_corners",

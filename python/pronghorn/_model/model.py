@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
@@ -30,7 +32,7 @@ from pronghorn._model.report import Report
 from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn.errors import InputError, PlanError, UnsupportedModelError
-from pronghorn.onnx import FINISH, ImportedModel, ShapeOption, Source, import_onnx
+from pronghorn.onnx import FINISH, ImportedModel, Output, ShapeOption, Source, import_onnx
 
 
 def load(
@@ -39,7 +41,7 @@ def load(
     samples: npt.ArrayLike | None = None,
     input_range: tuple[float, float] | None = None,
     shape: ShapeOption = None,
-    output: str | None = None,
+    output: Output = None,
     weight_bits: int | None = None,
     input_bits: int | None = None,
     error: float | None = None,
@@ -53,7 +55,8 @@ def load(
         input_range: the least and the largest input, used without samples. 0 to 1 by default, and 0
             to 255 for a model whose input is declared as integers.
         shape: the input's shape, batch first, for models that leave it open.
-        output: the value to compute, for models with several outputs, or to cut the model there.
+        output: the value to compute, for models with several outputs, or to cut the model there; or
+            several, which become one row that `Model.split` takes apart.
         weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far
             as a modulus carries them. Chosen layer by layer by default.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
@@ -73,13 +76,14 @@ def load(
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
 
 
-def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None, output: str | None = None) -> Model:
+def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None, output: Output = None) -> Model:
     """Loads an ONNX model, to be planned with `options` where calls name no others.
 
     Raises: as `load`.
     """
     if output is not None:
-        _check.text("output", output, "logits")
+        for name in output if isinstance(output, list | tuple) else [output]:
+            _check.text("output", name, "logits")
     imported = import_onnx(model, shape=shape, output=output)
     try:
         native = _native.Model(imported.graph_json, imported.tensors)
@@ -114,6 +118,53 @@ class Model(Shaped):
         kinds = [node["op"]["kind"] for node in json.loads(self._imported.graph_json)["nodes"]]
         # Such operators stand at the end of the graph only.
         return [kind for kind in kinds if kind in FINISH]
+
+    @property
+    def inputs(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the model's inputs, by name. The input of several is one row: see `join`."""
+        return dict(self._imported.inputs)
+
+    @property
+    def outputs(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the outputs, by name. The output of several is one row: see `split`."""
+        return dict(self._imported.outputs)
+
+    def join(self, values: Mapping[str, npt.ArrayLike]) -> Floats:
+        """The input of a model of several inputs.
+
+        Args:
+            values: for each input's name `(images, *shape)`.
+
+        Returns: `(images, *input_shape)`: the inputs flattened, one after the other.
+
+        Raises:
+            InputError: an input is absent, unknown, or of another shape or number of images.
+        """
+        if set(values) != set(self.inputs):
+            raise InputError(f"the inputs are {', '.join(self.inputs)}: give each, and no other")
+        parts = [as_inputs(values[name], shape, name) for name, shape in self.inputs.items()]
+        if len({len(part) for part in parts}) != 1:
+            raise InputError(
+                f"the inputs have {', '.join(str(len(part)) for part in parts)} images: give as many of each"
+            )
+        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1).reshape(-1, *self.input_shape)
+
+    def split(self, outputs: npt.ArrayLike) -> dict[str, Floats]:
+        """Results of a model of several outputs, by name.
+
+        Args:
+            outputs: results `(images, *output_shape)`.
+
+        Returns: for each output's name `(images, *shape)`.
+
+        Raises:
+            InputError: outputs of another shape.
+        """
+        rows = as_inputs(outputs, self.output_shape, "outputs")
+        ends = list(accumulate(math.prod(shape) for shape in self.outputs.values()))
+        parts = np.split(rows.reshape(len(rows), -1), ends[:-1], axis=1)
+        named = zip(self.outputs.items(), parts, strict=True)
+        return {name: part.reshape(len(rows), *shape) for (name, shape), part in named}
 
     @property
     def takes_integers(self) -> bool:
@@ -271,12 +322,17 @@ class Model(Shaped):
         case = Verification(compiled, inputs, options.samples, truth, self.finish, kind)
         return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
 
+    def kind(self, asked: str | None = None, truth: npt.NDArray[Any] | None = None) -> str:
+        """The kind of the outputs, as `kind_of` says it; a row of several outputs has values."""
+        several = asked is None and len(self.outputs) > 1
+        return kind_of(self.finish, self.output_shape, "values" if several else asked, truth)
+
     def _truth(
         self, outputs: str | None, labels: npt.ArrayLike | None, images: int
     ) -> tuple[str, Classes | Targets | None]:
         """The kind of the outputs, and what they should be: classes, or values."""
         given = None if labels is None else as_numbers(labels, "labels")
-        kind = kind_of(self.finish, self.output_shape, outputs, given)
+        kind = self.kind(outputs, given)
         if given is None:
             return kind, None
         if kind == "values":
@@ -303,7 +359,7 @@ class Model(Shaped):
             raise InputError(
                 f"outputs have shape {list(outputs.shape)}; the model gives (images, *{self.output_shape})"
             )
-        found = Predictions.of(outputs, self.finish, kind_of(self.finish, self.output_shape))
+        found = Predictions.of(outputs, self.finish, self.kind())
         if found.classes is None:
             raise InputError(f"the outputs of {self.name} are {found.kind}, not classes: look at them themselves")
         return found.classes

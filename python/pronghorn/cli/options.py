@@ -138,9 +138,10 @@ class ModelOptions:
     shape: Annotated[
         str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
     ] = None
-    output: Annotated[str | None, typer.Option(metavar="NAME", help="The value to compute (default: the output).")] = (
-        None
-    )
+    output: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The value to compute (default: the output); of several one row."),
+    ] = None
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory of the server, such as 8G.")] = None
     weight_bits: Annotated[
         int | None, typer.Option(metavar="N", help="Bits of all weights (default: chosen for each layer).")
@@ -207,7 +208,7 @@ class ModelOptions:
 
     def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:
         """The model, not calibrated."""
-        bare = load_with(path, options, shape=parse_shape(self.shape), output=self.output)
+        bare = load_with(path, options, shape=parse_shape(self.shape), output=self.output or None)
         if self.input_range is not None:
             return bare
         return bare.changed(input_range=preparation.values(bare.takes_integers).byte_range())

@@ -13,7 +13,6 @@ import typer
 
 from pronghorn._data import Loaded
 from pronghorn._model import Model
-from pronghorn._outputs import kind_of
 from pronghorn.cli.inputs import Numbers, classes_or_values, label_column, labels_of
 from pronghorn.cli.options import (
     JsonOption,
@@ -119,6 +118,6 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
     known = labels_of(None if column else given.labels, found, len(images), total)
-    kind = kind_of(model.finish, model.output_shape, given.outputs, known)
+    kind = model.kind(given.outputs, known)
     truth = classes_or_values(known, kind, given.labels, math.prod(model.output_shape))
     return _Case(model, images, truth, kind)

@@ -1,8 +1,8 @@
 """The ONNX importer: from a file to Pronghorn's graph and its weights."""
 
-from pronghorn.onnx.importer import ImportedModel, import_onnx
+from pronghorn.onnx.importer import ImportedModel, Output, import_onnx
 from pronghorn.onnx.input_shape import ShapeOption
 from pronghorn.onnx.lowering import FINISH
 from pronghorn.onnx.reading import Source
 
-__all__ = ["FINISH", "ImportedModel", "ShapeOption", "Source", "import_onnx"]
+__all__ = ["FINISH", "ImportedModel", "Output", "ShapeOption", "Source", "import_onnx"]

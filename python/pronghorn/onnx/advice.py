@@ -8,20 +8,47 @@ FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
 
 CONTROL_FLOW = "export without data-dependent control flow"
 
-ADVICE = {
-    "train it with Relu, HardSwish or Clip in its place": "Erf Exp Log Sqrt ThresholdedRelu",
-    "recurrent networks are not supported; use convolutions": "LSTM GRU RNN",
-    CONTROL_FLOW: "If Loop Scan",
-    "train it with BatchNormalization in its place": "InstanceNormalization LayerNormalization GroupNormalization "
-    "LpNormalization LRN",
-    "learned upsampling is not supported; use Resize (nearest) and Conv in its place": "ConvTranspose",
-    FLOAT_MODEL: "QLinearConv QLinearMatMul ConvInteger MatMulInteger DynamicQuantizeLinear",
+BATCH = "train it with BatchNormalization in its place, which becomes part of a layer"
+
+CONVOLUTIONS = "use convolutions, or a recurrent network"
+
+UNSUPPORTED = {
+    "LayerNormalization": ("it divides each value by a deviation that is computed from the data", BATCH),
+    "InstanceNormalization": ("it divides each channel by a deviation that is computed from the data", BATCH),
+    "GroupNormalization": ("it divides each group of channels by a deviation that is computed from the data", BATCH),
+    "RMSNormalization": ("it divides each value by a mean square that is computed from the data", BATCH),
+    "MeanVarianceNormalization": ("it divides by a deviation that is computed from the data", BATCH),
+    "LpNormalization": ("it divides by a norm that is computed from the data", BATCH),
+    "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
+    "ReduceL2": ("it takes the root of a computed value, as norms do", BATCH),
+    "Sqrt": ("it takes the root of a computed value, as normalisations and norms do", BATCH),
+    "Reciprocal": ("it divides by a computed value", "divide by a constant"),
+    "Attention": ("it multiplies matrices that are both computed, and normalises the product", CONVOLUTIONS),
+    "com.microsoft.Attention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
+    "com.microsoft.MultiHeadAttention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
+    "Einsum": ("it may multiply matrices that are both computed", "write it with MatMul and a constant matrix"),
+    "Exp": (
+        "it grows beyond any fixed point",
+        "use Softmax at the end of the model, or Elu or Softplus",
+    ),
+    "Log": ("it grows beyond any fixed point near zero", "end the model with Softmax, or compute it from the result"),
+    "Erf": ("it is supported only as part of Gelu", "use Gelu, or Tanh in its place"),
+    "ThresholdedRelu": ("it jumps", "train it with Relu in its place"),
+    "TopK": ("its order is computed from the data", "sort the result"),
+    "NonMaxSuppression": ("the number of its results is computed from the data", "suppress in the result"),
+    "NonZero": ("the number of its results is computed from the data", CONTROL_FLOW),
+    "If": ("what is computed depends on the data", CONTROL_FLOW),
+    "Loop": ("what is computed depends on the data", CONTROL_FLOW),
+    "Scan": ("what is computed depends on the data", CONTROL_FLOW),
+    **dict.fromkeys(
+        ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"),
+        ("it computes with integers of its own quantisation", FLOAT_MODEL),
+    ),
 }
+"""Why an operator that is likely to be met is not supported, and what to do."""
+
 DOMAIN_HINTS = {
     "ai.onnx.ml": "use a linear model or a multilayer perceptron",
     "com.microsoft": "export the model before onnxruntime optimises it",
 }
 """The advice for operators of other domains."""
-
-HINTS = {name: advice for advice, names in ADVICE.items() for name in names.split()}
-"""The advice for each ONNX operator that is likely to be met."""

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from pronghorn.errors import UnsupportedModelError
-from pronghorn.onnx.input_shape import ShapeOption, fix_input, refuse_large
+from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
+from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Lowering
 from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
-from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.registry import RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
+
+Output = str | Sequence[str] | None
+"""The value to compute, or several."""
 
 SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
 
@@ -44,6 +48,10 @@ class ImportedModel:
     output_name: str
     output_shape: tuple[int, ...]
     """Without the batch dimension."""
+    inputs: dict[str, tuple[int, ...]]
+    """The shapes of the model's inputs, batch not counted; of several, the input is the row of all."""
+    outputs: dict[str, tuple[int, ...]]
+    """The shapes of the values that were asked for; of several, the output is the row of all."""
     opset: int
     takes_integers: bool
     """Whether the model declares an input of whole numbers."""
@@ -52,15 +60,15 @@ class ImportedModel:
     the batch size is free where the model's was."""
 
 
-def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None = None) -> ImportedModel:
+def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = None) -> ImportedModel:
     """Imports an ONNX model.
 
     Args:
         model: a path, the bytes of a file, or a loaded model.
         shape: the input's shape with the batch first, for models that leave it open; for the only
             input, or by name: `{"input": (1, 3, 224, 224)}`.
-        output: the value to compute; needed where a model has several outputs. Any value in the
-            model may be named, which cuts the model there.
+        output: the value to compute, or several, which become one row; needed where a model has
+            several outputs. Any value in the model may be named, which cuts the model there.
 
     Raises:
         InputError: `model` or `shape` cannot be used.
@@ -68,15 +76,19 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
         UnsupportedModelError: something in it cannot be run; the error names it.
     """
     proto, opset, name = read(model)
-    _cut(proto, output)
-    source = fix_input(proto, shape)
+    wanted = _cut(proto, output)
+    fix_sizes(proto, shape)
+    inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
+    source = fix_batch(proto)
     refuse_large(proto)
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
     reference = _reference(proto, source)
-    lowering = Lowering(opset, {}, one_image=source.type.tensor_type.shape.dim[0].dim_value == 1)
+    lowering = Lowering(
+        opset, {}, one_image=source.type.tensor_type.shape.dim[0].dim_value == 1 or _is_recurrent(proto)
+    )
     lowering.start(source.name, sizes)
-    _lower(_slim(proto), lowering, output_name)
+    _lower(_slim(proto, wanted), lowering, output_name)
     result = lowering.values[output_name]
     title = name or str(proto.graph.name) or "model"
     graph = {"name": title, "nodes": lowering.nodes, "output": result.index}
@@ -88,47 +100,63 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: str | None 
         input_shape=sizes[1:],
         output_name=output_name,
         output_shape=result.inner,
+        inputs=inputs or {source.name: sizes[1:]},
+        outputs={name: lowering.values[name].inner for name in wanted},
         opset=opset,
         takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",
         reference=reference,
     )
 
 
-def _cut(proto: ModelProto, output: str | None) -> None:
-    """Keeps what the output needs."""
+def _cut(proto: ModelProto, output: Output) -> list[str]:
+    """Keeps what the output needs; the names of the values in it."""
     graph = proto.graph
-    wanted = _before_zip_map(graph.node, _output(proto, output))
+    names = [_before_zip_map(graph.node, name) for name in _outputs(proto, output)]
+    for name in names:
+        _refuse_absent(graph, name)
+    wanted = names[0] if len(names) == 1 else join_outputs(graph, names)
     nodes = _needed(graph.node, wanted)
-    if not any(wanted in node.output for node in nodes):
-        outputs = ", ".join(entry.name for entry in graph.output)
-        raise UnsupportedModelError(
-            f"no node of the model makes {wanted!r}",
-            f"its outputs are {outputs}; any value between may be named too (--output NAME, output=NAME)",
-        )
     needed = {wanted}.union(*(node.input for node in nodes))
     known = [entry for entry in (*graph.output, *graph.value_info) if entry.name == wanted]
     weights = [tensor for tensor in graph.initializer if tensor.name in needed]
-    names = {tensor.name for tensor in weights}
+    stored = {tensor.name for tensor in weights}
     kind = known[0].type.tensor_type.elem_type if known else TensorProto.FLOAT
-    _replace(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in names])
+    _replace(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in stored])
     _replace(graph.node, nodes)
     _replace(graph.initializer, weights)
     _replace(graph.output, [helper.make_tensor_value_info(wanted, kind, None)])
     _replace(graph.value_info, [])
+    return names
 
 
-def _output(proto: ModelProto, output: str | None) -> str:
-    """The name of the value to compute: of a classifier's labels and probabilities, the probabilities."""
+def _refuse_absent(graph: GraphProto, name: str) -> None:
+    if not any(name in node.output for node in graph.node):
+        outputs = ", ".join(entry.name for entry in graph.output)
+        raise UnsupportedModelError(
+            f"no node of the model makes {name!r}",
+            f"its outputs are {outputs}; any value between may be named too (--output NAME, output=NAME)",
+        )
+
+
+def _outputs(proto: ModelProto, output: Output) -> list[str]:
+    """The names of the values to compute: of a classifier's labels and probabilities, the probabilities."""
+    if output is not None:
+        given = [output] if isinstance(output, str) else list(output)
+        if not given or len(set(given)) != len(given):
+            raise InputError(f"output is {output!r}: name each value once, and at least one")
+        return given
     outputs = [entry.name for entry in proto.graph.output]
     numbers = [entry.name for entry in proto.graph.output if not _is_label(entry)]
-    if output is None and len(outputs) > 1 and len(numbers) == 1:
-        return str(numbers[0])
-    if output is None and len(outputs) != 1:
+    if len(outputs) > 1 and len(numbers) == 1:
+        return [str(numbers[0])]
+    if len(outputs) != 1:
         listed = ", ".join(outputs)
         raise UnsupportedModelError(
-            f"the model has {len(outputs)} outputs: {listed}", "pick one with --output NAME (output=NAME)"
+            f"the model has {len(outputs)} outputs: {listed}",
+            "pick one with --output NAME (output=NAME), or several, which become one row: --output NAME --output NAME "
+            "(output=[NAME, NAME])",
         )
-    return str(outputs[0]) if output is None else output
+    return [str(outputs[0])]
 
 
 def _is_label(entry: ValueInfoProto) -> bool:
@@ -175,7 +203,12 @@ def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
         return b""
 
 
-def _slim(proto: ModelProto) -> ModelProto:
+def _is_recurrent(proto: ModelProto) -> bool:
+    """Whether a batch goes behind a sequence and comes back, so that it may move."""
+    return any(name_of(node) in RECURRENT for node in proto.graph.node)
+
+
+def _slim(proto: ModelProto, wanted: list[str]) -> ModelProto:
     """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
 
     Its other passes are left out: lowering does what they do, and they take a Dropout in training
@@ -186,12 +219,18 @@ def _slim(proto: ModelProto) -> ModelProto:
         return proto
     import onnxslim
 
+    # Values within a row of several keep their names as outputs.
+    bare, inner = copy.deepcopy(proto), [name for name in wanted if name != proto.graph.output[0].name]
+    bare.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in inner)
     try:
-        slim = onnxslim.slim(copy.deepcopy(proto), size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS)
+        slim = onnxslim.slim(bare, size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS)
     except Exception:
         return proto
-    kept = isinstance(slim, ModelProto) and [o.name for o in slim.graph.output] == [proto.graph.output[0].name]
-    return slim if kept else proto
+    names = [proto.graph.output[0].name, *inner]
+    if not isinstance(slim, ModelProto) or [entry.name for entry in slim.graph.output] != names:
+        return proto
+    del slim.graph.output[1:]
+    return slim
 
 
 def _is_chain(proto: ModelProto) -> bool:

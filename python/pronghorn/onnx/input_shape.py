@@ -16,23 +16,31 @@ from pronghorn.onnx.lowering import MAX_ELEMENTS
 ShapeOption = Mapping[str, Sequence[int]] | Sequence[int] | None
 
 
-def fix_input(proto: ModelProto, shape: ShapeOption) -> ValueInfoProto:
-    """Gives the only input its sizes, the batch being 1.
-
-    Returns: a copy of the input from before the batch was set.
+def fix_sizes(proto: ModelProto, shape: ShapeOption) -> None:
+    """Gives all inputs their sizes, but for the batch.
 
     Raises:
         InputError: `shape` does not fit.
-        UnsupportedModelError: several inputs, or sizes that nobody says.
+        UnsupportedModelError: no inputs, or sizes that nobody says.
     """
-    inputs = list(proto.graph.input)
-    if len(inputs) != 1:
-        listed = ", ".join(entry.name for entry in inputs) or "none"
+    entries = list(proto.graph.input)
+    if not entries:
         raise UnsupportedModelError(
-            f"the model has {len(inputs)} inputs that its output depends on: {listed}",
-            "one is supported: make the others constants, or pick an output that needs one (--output NAME)",
+            "the output depends on no input: the model has 0 inputs that matter", "pick another (--output NAME)"
         )
-    entry = inputs[0]
+    names = [entry.name for entry in entries]
+    if shape is not None and not isinstance(shape, Mapping) and len(entries) > 1:
+        raise InputError(f"the model has {len(entries)} inputs: give shapes by name: {', '.join(names)}")
+    unknown = [key for key in shape if key not in names] if isinstance(shape, Mapping) else []
+    if unknown:
+        raise InputError(
+            f"a shape is given for {unknown[0]!r}, but the input's name is {' or '.join(map(repr, names))}"
+        )
+    for entry in entries:
+        _fix_sizes(entry, shape)
+
+
+def _fix_sizes(entry: ValueInfoProto, shape: ShapeOption) -> None:
     tensor = entry.type.tensor_type
     if entry.type.WhichOneof("value") != "tensor_type" or not _is_number(tensor.elem_type):
         raise UnsupportedModelError(f"input {entry.name!r} is no tensor of numbers", "export with a float input")
@@ -47,9 +55,18 @@ def fix_input(proto: ModelProto, shape: ShapeOption) -> ValueInfoProto:
             f"say the shape: --shape {entry.name}=1,3,224,224",
         )
     _refuse_open(entry)
+
+
+def fix_batch(proto: ModelProto) -> ValueInfoProto:
+    """Sets the batch of the only input, whose sizes are fixed, to 1.
+
+    Returns: a copy of the input from before.
+    """
+    (entry,) = proto.graph.input
     before: ValueInfoProto = copy.deepcopy(entry)
-    dims[0].Clear()
-    dims[0].dim_value = 1
+    first = entry.type.tensor_type.shape.dim[0]
+    first.Clear()
+    first.dim_value = 1
     return before
 
 
@@ -85,10 +102,7 @@ def _given_shape(name: str, shape: ShapeOption) -> list[int] | None:
     if shape is None:
         return None
     if isinstance(shape, Mapping):
-        unknown = [key for key in shape if key != name]
-        if unknown:
-            raise InputError(f"a shape is given for {unknown[0]!r}, but the input's name is {name!r}")
-        if not shape:
+        if name not in shape:
             return None
         shape = shape[name]
     try:

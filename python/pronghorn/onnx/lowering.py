@@ -81,7 +81,7 @@ class Lowering:
     opset: int
     constants: dict[str, Array]
     one_image: bool = False
-    """Whether the model fixes the batch at 1."""
+    """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)
@@ -185,8 +185,7 @@ class Lowering:
         """Axes: an attribute before opset `since`, an input from there on; None where absent."""
         if site.opset < since:
             return site.integers("axes")
-        array = self.constant(site, 1)
-        return None if array is None else [int(axis) for axis in array.flat]
+        return self.integers(site, 1)
 
     def floats(self, site: Site, array: Array, name: str) -> Floats:
         """`array` as float32."""
@@ -260,6 +259,13 @@ class Lowering:
             return value
         return self.emit(site, {"kind": "take", "axis": axis, "indices": indices}, [value], inner)
 
+    def zeros_around(self, site: Site, value: Value, before: Sequence[int], after: Sequence[int]) -> Value:
+        """With zeros before and after each dimension, batch not counted; no node where there are none."""
+        if not any((*before, *after)):
+            return value
+        inner = [first + size + last for first, size, last in zip(before, value.inner, after, strict=True)]
+        return self.emit(site, {"kind": "pad", "before": list(before), "after": list(after)}, [value], inner)
+
     def aligned(self, site: Site, values: Sequence[Value]) -> list[Value]:
         """Values with one number of dimensions, whose shapes are broadcast to one another as ONNX does.
 
@@ -319,11 +325,13 @@ class Lowering:
             shape = np.broadcast_shapes(value.shape, *shapes)
         except ValueError:
             shape = ()
-        if math.prod(shape) != math.prod(value.shape):
+        ones = (1,) * (len(shape) - len(value.shape))
+        if shape[:1] != (*ones, *value.shape)[:1]:
             constant = max(shapes, key=math.prod)
             problem = f"its constant of shape {list(constant)} does not fit shape {list(value.shape)}"
-            site.fail(problem, "a constant may be broadcast to the value, not the value to the constant")
-        value = self.reshape_onnx(site, value, shape)
+            site.fail(problem, "give it a shape that is broadcast to the value, or the value to it behind the batch")
+        value = self.reshape_onnx(site, value, ones + value.shape)
+        value = self._repeated(site, value, shape[1:] if value.batched else shape)
         op: dict[str, Any] = {"kind": "affine", "mul": None, "add": None}
         for role, neutral in (("mul", 1.0), ("add", 0.0)):
             compact = _compact(self.floats(site, factors[role], role), shape)

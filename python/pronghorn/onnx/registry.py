@@ -31,6 +31,9 @@ class Operator:
 OPERATORS: dict[str, Operator] = {}
 """By `name_of` the ONNX operator; filled by `pronghorn.onnx.operators`."""
 
+RECURRENT = ("LSTM", "GRU", "RNN")
+"""Operators whose sequences may be before the batch."""
+
 
 def name_of(node: NodeProto) -> str:
     """The operator of a node, with its domain unless that is the standard one: `ai.onnx.ml.Scaler`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 
+import numpy as np
 from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
@@ -13,7 +15,8 @@ from pronghorn.onnx.registry import name_of
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
     """The nodes with `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities, as one
-    `LinearClassifier`, and with smooth functions of several nodes as one node each.
+    `LinearClassifier`, with smooth functions of several nodes as one node each, and with ConvTranspose and
+    BatchNormalization as one ConvTranspose, whose weights join `constants`.
 
     The replaced nodes stay where others may read them.
     """
@@ -21,7 +24,15 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     makers = {node.output[0]: node for node in nodes if node.output}
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
     known = constants_of(nodes, constants)
-    return [_binary(node, makers, constants) or recognised(node, places, nodes, known) or node for node in nodes]
+
+    def replaced(node: NodeProto) -> NodeProto | None:
+        return (
+            _binary(node, makers, constants)
+            or recognised(node, places, nodes, known)
+            or _normalised(node, makers, known, constants)
+        )
+
+    return [replaced(node) or node for node in nodes]
 
 
 def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
@@ -44,3 +55,43 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
         classlabels_ints=[0, 1],
         post_transform="LOGISTIC",
     )
+
+
+def _normalised(
+    node: NodeProto, makers: dict[str, NodeProto], known: Mapping[str, Array], constants: dict[str, Array]
+) -> NodeProto | None:
+    """A BatchNormalization behind a ConvTranspose as one ConvTranspose, whose weights join `constants`.
+
+    Other layers take a BatchNormalization up later: behind this one stands the interleaving of its phases.
+    """
+    before = makers.get(node.input[0]) if name_of(node) == "BatchNormalization" else None
+    numbers = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if before is None or name_of(before) != "ConvTranspose" or len(node.output) > 1 or numbers.get("training_mode"):
+        return None
+    names = [*before.input[1:], *node.input[1:]]
+    epsilon = numbers.get("epsilon", 1e-5)
+    if not numbers.get("spatial", 1) or not isinstance(epsilon, float) or not (names[0] and all(node.input[1:])):
+        return None
+    if not all(name in known and known[name].dtype.kind == "f" for name in names if name):
+        return None
+    weight, scale, add, mean, variance = (known[name].astype(np.float64) for name in (names[0], *node.input[1:]))
+    bias = known[names[1]] if len(before.input) > 2 and names[1] else np.zeros_like(mean)
+    groups = next((a.i for a in before.attribute if a.name == "group"), 1)
+    channels = weight.shape[1] * groups if weight.ndim > 1 else 0
+    if (
+        groups < 1
+        or weight.size == 0
+        or len(weight) % groups
+        or any(a.shape != (channels,) for a in (scale, add, mean, variance, bias))
+    ):
+        return None
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + epsilon)
+    shape = (groups, -1, weight.shape[1], math.prod(weight.shape[2:]))
+    scaled = weight.reshape(shape) * factor.reshape(groups, 1, -1, 1)
+    made = [f"{node.output[0]}.{role}" for role in ("weight", "bias")]
+    constants[made[0]] = scaled.reshape(weight.shape).astype(np.float32)
+    constants[made[1]] = ((bias - mean) * factor + add).astype(np.float32)
+    result = helper.make_node("ConvTranspose", [before.input[0], *made], node.output, name=before.name or node.name)
+    result.attribute.extend(before.attribute)
+    return result

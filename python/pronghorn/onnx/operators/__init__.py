@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import CUT, DOMAIN_HINTS, HINTS
+from pronghorn.onnx.advice import CUT, DOMAIN_HINTS, UNSUPPORTED
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
@@ -21,10 +21,12 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     matrices,
     pooling,
     quantised,
+    recurrent,
     resizing,
     selections,
     shapes,
     tables,
+    transposed,
 )
 from pronghorn.onnx.registry import OPERATORS, name_of
 from pronghorn.onnx.site import Site, name_of_node
@@ -49,8 +51,9 @@ def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
     operator = OPERATORS.get(site.operator)
     if operator is None:
         others = f"replace it by one of {', '.join(sorted(OPERATORS))}"
-        hint = HINTS.get(site.operator) or DOMAIN_HINTS.get(node.domain, others)
-        site.fail("this operator is not supported", f"{hint}, {CUT}")
+        usual = "this operator is not supported", DOMAIN_HINTS.get(node.domain, others)
+        reason, advice = UNSUPPORTED.get(site.operator, usual)
+        site.fail(reason if reason == usual[0] else f"this operator is not supported: {reason}", f"{advice}, {CUT}")
     made = operator.lower(lowering, site)
     values = [made] if isinstance(made, Value) else made
     found = {name: value for name, value in zip(node.output, values, strict=False) if name and value is not None}

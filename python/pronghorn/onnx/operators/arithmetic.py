@@ -38,7 +38,7 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
         case "Mul":
             return lowering.affine(site, value, mul=constant)
     if not left:
-        site.fail("a division by a value is not supported", f"divide by a constant, {CUT}")
+        site.fail("it divides by a computed value, which is not supported", f"divide by a constant, {CUT}")
     with np.errstate(all="ignore"):
         return lowering.affine(site, value, mul=1.0 / constant)
 
@@ -61,7 +61,7 @@ def _pow(lowering: Lowering, site: Site) -> Value:
 
 def _arithmetic_values(lowering: Lowering, site: Site, kind: str, left: Value, right: Value) -> Value:
     if kind == "Div":
-        site.fail("a quotient of two values is not supported", f"divide by a constant, {CUT}")
+        site.fail("it divides by a computed value, which is not supported", f"divide by a constant, {CUT}")
     if kind == "Mul":
         return lowering.times(site, left, right)
     return lowering.minus(site, left, right) if kind == "Sub" else lowering.plus(site, left, right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pronghorn.onnx.lowering import Lowering, Value
@@ -38,3 +39,19 @@ def spatial_of(site: Site, kernel: Sequence[int], size: Sequence[int], ceil: boo
         )
     except ValueError as error:
         site.fail(str(error), "correct its attributes, or give a larger input shape (--shape)")
+
+
+def interleave(lowering: Lowering, site: Site, image: Value, phases: Sequence[int], places: Sequence[range]) -> Value:
+    """An image of `C` channels from one of `C * phases[0] * phases[1]`, whose channels are an image's phases.
+
+    Place `p` of an axis is place `p // phases` of phase `p % phases`. `places` are the places to keep. Free on shares.
+    """
+    across = math.prod(phases)
+    if across > 1:
+        (channels, height, width), (down, right) = image.inner, phases
+        split = lowering.reshape(site, image, (channels // across, down, right, height, width))
+        moved = lowering.transpose(site, split, [0, 3, 1, 4, 2])
+        image = lowering.reshape(site, moved, (channels // across, height * down, width * right))
+    for axis, kept in enumerate(places, start=1):
+        image = lowering.take(site, image, axis, len(kept), kept.__getitem__)
+    return image

@@ -45,7 +45,7 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
     if matrix.ndim == 2 and left and len(value.shape) >= 2 and value.shape[-1] == matrix.shape[0]:
         return _matmul_last(lowering, site, value, matrix.T)
     if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.shape[1] == matrix.shape[1]:
-        return _mix(lowering, site, value, matrix)
+        return mix(lowering, site, value, matrix)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"
     site.fail(problem, "supported are value (..., K) times matrix (K, N), and matrix (M, K) times value (batch, K, P)")
 
@@ -59,14 +59,14 @@ def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats) -
         flat = lowering.reshape(site, value, (features,))
         return lowering.reshape(site, lowering.dense(site, flat, weight, None), inner)
     columns = lowering.transpose(site, lowering.reshape(site, value, (rows, features)), [1, 0])
-    mixed = _mix(lowering, site, columns, weight)
+    mixed = mix(lowering, site, columns, weight)
     return lowering.reshape(site, lowering.transpose(site, mixed, [1, 0]), inner)
 
 
-def _mix(lowering: Lowering, site: Site, value: Value, weight: Floats) -> Value:
-    """`weight (M, K)` times `value (K, P)`: a 1x1 convolution."""
+def mix(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:
+    """`weight (M, K)` times `value (K, P)`, plus `bias (M)`: a 1x1 convolution."""
     features, points = value.inner
     image = lowering.reshape(site, value, (features, 1, points))
     window = Spatial.resolve(kernel=[1, 1], size=[1, points]).window()
-    result = lowering.convolve(site, image, window, weight[:, :, None, None], None)
+    result = lowering.convolve(site, image, window, weight[:, :, None, None], bias)
     return lowering.reshape(site, result, (weight.shape[0], points))

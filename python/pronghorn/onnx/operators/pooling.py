@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pronghorn.onnx.lowering import Lowering, Value
@@ -33,7 +33,8 @@ def _average_pool(lowering: Lowering, site: Site) -> Value:
     # What ceil_mode adds beyond the padding never counts, so padding that counts becomes zeros of
     # the input.
     if include and any(spatial.extra):
-        image = _pad_image(lowering, site, image, spatial.window().padding)
+        top, left, bottom, right = spatial.window().padding
+        image = lowering.zeros_around(site, image, [0, top, left], [0, bottom, right])
         spatial, include = spatial.without_padding(), False
     window = spatial.window(extra=True)
     op = {"kind": "average_pool", "window": window.json(), "count_include_pad": include}
@@ -53,30 +54,23 @@ def _global_max_pool(lowering: Lowering, site: Site) -> Value:
     return _maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
 
 
-@operator("ReduceMean", "ReduceMax")
+@operator("ReduceMean", "ReduceMax", "ReduceSum")
 def _reduce(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    rank = len(value.shape)
-    axes = lowering.axes(site, since=18)
+    rank, kind = len(value.shape), site.node.op_type
+    axes = lowering.axes(site, since=13 if kind == "ReduceSum" else 18)
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
-    pool = _mean if site.node.op_type == "ReduceMean" else _maximum
-    return pool(lowering, site, value, found, keep=bool(site.integer("keepdims", 1)))
+    pool, keep = _maximum if kind == "ReduceMax" else _mean, bool(site.integer("keepdims", 1))
+    reduced = pool(lowering, site, value, found, keep)
+    count = math.prod(value.shape[axis] for axis in found)
+    return lowering.affine(site, reduced, mul=count) if kind == "ReduceSum" else reduced
 
 
 def _pool_kernel(site: Site, value: Value) -> list[int]:
     kernel = site.integers("kernel_shape")
     return kernel if kernel is not None else site.fail("kernel_shape is absent", "repair the model")
-
-
-def _pad_image(lowering: Lowering, site: Site, image: Value, padding: Sequence[int]) -> Value:
-    top, left, bottom, right = padding
-    if not any(padding):
-        return image
-    channels, height, width = image.inner
-    op = {"kind": "pad", "before": [0, top, left], "after": [0, bottom, right]}
-    return lowering.emit(site, op, [image], (channels, height + top + bottom, width + left + right))
 
 
 def _mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:

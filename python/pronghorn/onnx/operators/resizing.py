@@ -1,17 +1,23 @@
-"""Images enlarged, and channels moved into space: free on shares."""
+"""Images resized, and channels moved into space: free on shares, but for interpolation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
+from operator import mul
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.operators.interpolation import Resampled, cubic, linear, resample
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
 HALF = Fraction(1, 2)
+
+CLOSE = 1e-4
+"""The part of a place by which a position may be off."""
 
 POSITIONS: dict[str, Callable[[int, Fraction], Fraction]] = {
     "asymmetric": lambda place, scale: place / scale,
@@ -72,19 +78,52 @@ def _blocks(lowering: Lowering, site: Site) -> tuple[Value, int]:
 def _resize(lowering: Lowering, site: Site) -> Value:
     value, old = lowering.value(site), site.opset < 11 or site.node.op_type == "Upsample"
     mode = site.text("mode", "nearest")
-    if mode != "nearest":
-        site.fail(f"mode {mode} is not supported", f"use nearest, {CUT}")
     position = "asymmetric" if old else site.text("coordinate_transformation_mode", "half_pixel")
+    scales = dict(enumerate(_scales(lowering, site, value, old)))
+    changed = {axis: pair for axis, pair in scales.items() if pair != (value.shape[axis], Fraction(1))}
+    site.not_batch(changed)
+    if mode != "nearest":
+        return _interpolated(lowering, site, value, mode, position, changed)
     rounding = "floor" if old else site.text("nearest_mode", "round_prefer_floor")
-    for axis, (count, scale) in enumerate(_scales(lowering, site, value, old)):
-        if count == value.shape[axis] and scale == 1:
-            continue
-        site.not_batch([axis])
+    for axis, (count, scale) in changed.items():
         if not (scale.denominator == 1 or (_is_halving(scale) and not old)):
             problem = f"its scale {float(scale):g} along axis {axis} is neither whole nor 1 over a power of two"
             site.fail(problem, "resize by a whole factor, so that no rounding decides which value is nearest")
         value = lowering.take(site, value, axis - 1, count, _source(site, position, rounding, scale, value.shape[axis]))
     return value
+
+
+def _interpolated(
+    lowering: Lowering,
+    site: Site,
+    value: Value,
+    mode: str,
+    position: str,
+    scales: dict[int, tuple[int, Fraction]],
+) -> Value:
+    """Mode linear (bilinear in old opsets), or cubic."""
+    kernels = {"linear": linear, "bilinear": linear, "cubic": cubic(Fraction(site.number("cubic_coeff_a", -0.75)))}
+    if mode not in kernels:
+        site.fail(f"mode {mode} is not supported", f"use nearest, linear or cubic, {CUT}")
+    shrinks = any(scale < 1 for _, scale in scales.values())
+    if (site.integer("antialias", 0) and shrinks) or (mode == "cubic" and site.integer("exclude_outside", 0)):
+        site.fail("antialias and exclude_outside are not supported", f"export without them, {CUT}")
+    axes = {}
+    for axis, (count, scale) in scales.items():
+        size = value.shape[axis]
+        near = scale.limit_denominator(count)
+        # Scales are float32: 4 / 3 is not among them.
+        scale = near if abs(near - scale) * size < CLOSE else scale
+        if position == "align_corners":
+            at = partial(mul, Fraction(size - 1, max(count - 1, 1)))
+        else:
+            at = partial(_at, POSITIONS[_position(site, position, scale, size)], scale)
+        axes[axis] = Resampled(size, count, at, kernels[mode])
+    return resample(lowering, site, value, axes)
+
+
+def _at(position: Callable[[int, Fraction], Fraction], scale: Fraction, place: int) -> Fraction:
+    return position(place, scale)
 
 
 def _is_halving(scale: Fraction) -> bool:
@@ -128,12 +167,18 @@ def _factors(lowering: Lowering, site: Site, old: bool) -> list[float]:
 
 def _source(site: Site, position: str, rounding: str, scale: Fraction, size: int) -> Callable[[int], int]:
     """The place of an axis of `size` that is nearest to a place in the result."""
+    if rounding not in ROUNDINGS:
+        site.fail(f"rounding {rounding} is not supported", f"use {', '.join(ROUNDINGS)}")
+    at, rounded = POSITIONS[_position(site, position, scale, size)], ROUNDINGS[rounding]
+    return lambda place: min(max(rounded(at(place, scale)), 0), size - 1)
+
+
+def _position(site: Site, position: str, scale: Fraction, size: int) -> str:
+    """The mode of coordinates among `POSITIONS`."""
     if position == "pytorch_half_pixel":
         position = "half_pixel" if scale * size > 1 else "asymmetric"
     if position == "half_pixel_symmetric" and (scale * size).denominator == 1:
         position = "half_pixel"
-    if position not in POSITIONS or rounding not in ROUNDINGS:
-        problem = f"coordinates {position} with rounding {rounding} are not supported"
-        site.fail(problem, f"use {', '.join(POSITIONS)} with {', '.join(ROUNDINGS)}")
-    at, rounded = POSITIONS[position], ROUNDINGS[rounding]
-    return lambda place: min(max(rounded(at(place, scale)), 0), size - 1)
+    if position not in POSITIONS:
+        site.fail(f"coordinates {position} are not supported", f"use {', '.join(POSITIONS)}")
+    return position

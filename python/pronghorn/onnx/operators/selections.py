@@ -8,7 +8,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -16,7 +17,7 @@ TO_THE_END = (1 << 31) - 1
 """The least end with which exporters say that a slice has none."""
 
 
-@operator("Slice")
+@operator("Slice", unbatched=True)
 def _slice(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
@@ -34,17 +35,14 @@ def _slice(lowering: Lowering, site: Site) -> Value:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if axis == 0 and start == 0 and step == 1 and end >= TO_THE_END:
             continue
-        site.not_batch([axis])
-        places = range(value.shape[axis])[start:end:step]
-        value = lowering.take(site, value, axis - 1, len(places), places.__getitem__)
+        value = _taken(lowering, site, value, axis, range(value.shape[axis])[start:end:step])
     return value
 
 
-@operator("Split")
+@operator("Split", unbatched=True)
 def _split(lowering: Lowering, site: Site) -> list[Value]:
     value = lowering.value(site)
     axis = site.axis(site.integer("axis", 0), len(value.shape))
-    site.not_batch([axis])
     size, count = value.shape[axis], len(site.node.output)
     sizes = site.integers("split") if site.opset < 13 else lowering.integers(site, 1)
     if sizes is None:
@@ -55,7 +53,15 @@ def _split(lowering: Lowering, site: Site) -> list[Value]:
         site.fail(f"it splits {size} places into {sizes}, for {count} outputs", "repair the model")
     ends = list(accumulate(sizes))
     parts = [range(end - part, end) for part, end in zip(sizes, ends, strict=True)]
-    return [lowering.take(site, value, axis - 1, len(part), part.__getitem__) for part in parts]
+    return [_taken(lowering, site, value, axis, part) for part in parts]
+
+
+def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: range) -> Value:
+    """Places along an axis, batch counted where it is the first."""
+    first = int(value.batched)
+    site.not_batch([axis] if axis < first else [])
+    taken = lowering.take(site, value, axis - first, len(places), places.__getitem__)
+    return lowering.reshape_onnx(site, taken, (*value.shape[:axis], len(places), *value.shape[axis + 1 :]))
 
 
 @operator("Gather", unbatched=True)
@@ -107,3 +113,34 @@ def _expand(lowering: Lowering, site: Site) -> Value:
         if size != value.inner[axis]:
             value = lowering.take(site, value, axis, size, lambda _place: 0)
     return value
+
+
+@operator("Where")
+def _where(lowering: Lowering, site: Site) -> Value:
+    """A choice that is fixed: between two values by indices, free on shares."""
+    if site.input(0) in lowering.values:
+        site.fail("its condition is computed from the model's input", f"write the choice with Relu or Clip, {CUT}")
+    condition = lowering.constant(site, 0)
+    if condition is None or condition.dtype != np.bool_:
+        site.fail("its condition is no tensor of booleans", "repair the model")
+    first, second = (name in lowering.values for name in (site.input(1), site.input(2)))
+    if first and second:
+        return _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
+    value, kept = (lowering.value(site, 1), condition) if first else (lowering.value(site, 2), ~condition)
+    position = 2 if first else 1
+    other = lowering.constant(site, position)
+    try:
+        # What is not chosen may be infinite.
+        added = np.where(kept, np.zeros((), other.dtype), other) if other is not None else np.zeros(())
+    except ValueError:
+        site.fail("its constants are not broadcast to one another", "repair the model")
+    return lowering.affine(site, value, mul=kept, add=lowering.floats(site, added, site.input(position)))
+
+
+def _choice(lowering: Lowering, site: Site, condition: Array, values: list[Value]) -> Value:
+    first, second = lowering.alike(site, [lowering.affine(site, v, add=np.zeros(condition.shape)) for v in values])
+    size = math.prod(first.inner)
+    flat = [lowering.reshape(site, value, (size,)) for value in (first, second)]
+    places = np.arange(size) + size * ~np.broadcast_to(condition, first.shape).reshape(-1)
+    both = lowering.emit(site, {"kind": "concat", "axis": 0}, flat, (2 * size,))
+    return lowering.reshape(site, lowering.take(site, both, 0, size, places.__getitem__), first.inner)

@@ -136,12 +136,8 @@ def _pad(lowering: Lowering, site: Site) -> Value:
     site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
     value = _cropped(lowering, site, value, pads)
     before, after = ([max(size, 0) for size in sizes] for sizes in (pads[1:rank], pads[rank + 1 :]))
-    if not any((*before, *after)):
-        return value
-    if mode != "constant":
-        return _bordered(lowering, site, value, before, after)
-    inner = [b + size + a for b, size, a in zip(before, value.inner, after, strict=True)]
-    return lowering.emit(site, {"kind": "pad", "before": before, "after": after}, [value], inner)
+    make = lowering.zeros_around if mode == "constant" else partial(_bordered, lowering)
+    return make(site, value, before, after)
 
 
 BORDERS: dict[str, Callable[[int, int], int]] = {
@@ -186,17 +182,45 @@ def _pads_of_axes(pads: list[int], axes: list[int], rank: int) -> list[int]:
     return full
 
 
-@operator("Concat")
+@operator("Concat", unbatched=True)
 def _concat(lowering: Lowering, site: Site) -> Value:
-    values = [lowering.value(site, position) for position in range(len(site.node.input))]
-    rank = len(values[0].shape)
+    names = list(site.node.input)
+    constants = {name: lowering.required(site, at) for at, name in enumerate(names) if name in lowering.constants}
+    values = {name: lowering.value(site, at) for at, name in enumerate(names) if name not in constants}
+    shapes = [constants[name].shape if name in constants else values[name].shape for name in names]
+    rank = len(shapes[0])
     axis = site.axis(site.integer("axis", 1), rank)
-    site.not_batch([axis])
-    rests = {(*v.shape[:axis], *v.shape[axis + 1 :]) for v in values}
-    if len(rests) != 1 or any(len(v.shape) != rank for v in values):
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or any(len(s) != rank for s in shapes):
         site.fail("its inputs differ in another dimension than the axis", "repair the model")
-    if len(values) == 1:
-        return values[0]
-    inner = list(values[0].inner)
-    inner[axis - 1] = sum(v.shape[axis] for v in values)
-    return lowering.emit(site, {"kind": "concat", "axis": axis - 1}, values, inner)
+    # A batch of one image may stand anywhere, or become part of another dimension.
+    whole = lowering.one_image and (axis == 0 or not all(value.batched for value in values.values()))
+    first = 0 if whole else 1
+    site.not_batch([axis + 1 - first])
+    result = [*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :]]
+    parts: list[Value | int] = [
+        lowering.reshape(site, values[name], shape[first:]) if name in values else shape[axis]
+        for name, shape in zip(names, shapes, strict=True)
+    ]
+    padded, op = _with_gaps(lowering, site, parts, axis - first), {"kind": "concat", "axis": axis - first}
+    joined = padded[0] if len(padded) == 1 else lowering.emit(site, op, padded, result[first:])
+    if constants:
+        pieces = [constants.get(name, np.zeros(shape, np.float32)) for name, shape in zip(names, shapes, strict=True)]
+        joined = lowering.affine(site, joined, add=np.concatenate(pieces, axis).reshape(1, *result[first:]))
+    return lowering.reshape_onnx(site, joined, result)
+
+
+def _with_gaps(lowering: Lowering, site: Site, parts: list[Value | int], axis: int) -> list[Value]:
+    """The values among `parts`, with as many zeros around them along `axis` as the numbers between them say."""
+    found: list[Value] = []
+    gap = 0
+    for part in parts:
+        if isinstance(part, int):
+            gap += part
+            continue
+        around = [0] * len(part.inner)
+        around[axis], gap = gap, 0
+        found.append(lowering.zeros_around(site, part, around, [0] * len(around)))
+    if gap:
+        after = [gap if at == axis else 0 for at in range(len(found[-1].inner))]
+        found[-1] = lowering.zeros_around(site, found[-1], [0] * len(after), after)
+    return found

@@ -1,0 +1,79 @@
+"""Models of several inputs or outputs, as models of one row of numbers each.
+
+The row has the values of each, flattened, one after the other. The ONNX model is changed, so that the import and the
+float runtime see the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+Shape = tuple[int, ...]
+
+
+def join_outputs(graph: GraphProto, names: Sequence[str]) -> str:
+    """Appends nodes that make one row of the values `names`; the row's name."""
+    joined = _free(graph, ",".join(names))
+    flat = [_free(graph, f"{name}/flat") for name in names]
+    pairs = zip(names, flat, strict=True)
+    graph.node.extend(helper.make_node("Flatten", [name], [row], name=row, axis=1) for name, row in pairs)
+    graph.node.append(helper.make_node("Concat", flat, [joined], name=joined, axis=1))
+    return joined
+
+
+def join_inputs(proto: ModelProto, opset: int) -> dict[str, Shape]:
+    """Gives a model of several inputs, whose sizes are fixed but for the batch, one row in their place.
+
+    Returns: the shape of each input without the batch, in the order of the row.
+    """
+    graph = proto.graph
+    entries = list(graph.input)
+    shapes = {entry.name: tuple(dim.dim_value for dim in _dims(entry)[1:]) for entry in entries}
+    joined, nodes, start = _free(graph, ",".join(shapes)), list[NodeProto](), 0
+    for name, shape in shapes.items():
+        end = start + math.prod(shape)
+        part = _free(graph, f"{name}/part")
+        nodes.append(_slice(graph, joined, part, start, end, opset))
+        sizes = _constant(graph, f"{name}/shape", [0, *shape])
+        nodes.append(helper.make_node("Reshape", [part, sizes], [name], name=f"{name}/reshape"))
+        start = end
+    fixed = all(_dims(entry)[0].dim_value == 1 for entry in entries)
+    row = helper.make_tensor_value_info(joined, TensorProto.FLOAT, [1 if fixed else "N", start])
+    del graph.input[:]
+    graph.input.append(row)
+    before = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *before])
+    return shapes
+
+
+def _dims(entry: ValueInfoProto) -> list[TensorProto]:
+    return list(entry.type.tensor_type.shape.dim)
+
+
+def _slice(graph: GraphProto, source: str, part: str, start: int, end: int, opset: int) -> NodeProto:
+    """Columns `start` to `end - 1` of a row."""
+    if opset < 10:
+        return helper.make_node("Slice", [source], [part], name=part, starts=[start], ends=[end], axes=[1])
+    bounds = {"start": [start], "end": [end], "axis": [1]}
+    names = [_constant(graph, f"{part}/{role}", numbers) for role, numbers in bounds.items()]
+    return helper.make_node("Slice", [source, *names], [part], name=part)
+
+
+def _constant(graph: GraphProto, name: str, numbers: Sequence[int]) -> str:
+    name = _free(graph, name)
+    graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
+    return name
+
+
+def _free(graph: GraphProto, name: str) -> str:
+    """The name, or a longer one where the graph has that name already."""
+    taken = {tensor.name for tensor in graph.initializer} | {entry.name for entry in graph.input}
+    taken.update(output for node in graph.node for output in node.output)
+    while name in taken:
+        name += "'"
+    return name

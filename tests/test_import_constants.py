@@ -1,0 +1,94 @@
+"""Constants beside values: concatenated, broadcast, chosen. Compared with onnxruntime, and in secret."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import pronghorn
+from helpers import check, floats, model, node
+from pronghorn.onnx import ImportedModel
+
+IMAGE = ("N", 3, 4, 5)
+
+
+def kinds(imported: ImportedModel) -> list[str]:
+    return [entry["op"]["kind"] for entry in json.loads(imported.graph_json)["nodes"]]
+
+
+@pytest.mark.parametrize(
+    "inputs", [i for n in (2, 3, 4) for i in itertools.product("xrcd", repeat=n) if {*i} & {*"xr"}]
+)
+def test_concatenations(inputs: tuple[str, ...]) -> None:
+    constants = {name: floats(1, 3, size, 5) for name, size in (("c", 1), ("d", 2)) if name in inputs}
+    nodes = [node("Relu", "x", "r"), node("Concat", " ".join(inputs), "y", axis=2)]
+    check(model(nodes, IMAGE, constants))
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3, -1])
+def test_axes_of_concatenations(axis: int) -> None:
+    shape = [1, 3, 4, 5]
+    shape[axis] = 2
+    check(model([node("Concat", "c x c", "y", axis=axis)], IMAGE, {"c": floats(*shape)}))
+
+
+def test_zeros_are_no_layer() -> None:
+    imported = check(model([node("Concat", "x c", "y", axis=1)], IMAGE, {"c": np.zeros((1, 2, 4, 5), np.float32)}))
+    assert kinds(imported) == ["input", "pad"]
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (3, 4, 1), (4, 1), (1, 1, 1, 2)])
+def test_values_are_broadcast_to_constants(kind: str, shape: tuple[int, ...]) -> None:
+    constants = {"c": np.abs(floats(*shape)) + np.float32(0.5)}
+    check(model([node(kind, "x c", "y")], ("N", 3, 1, 1), constants))
+    if kind != "Div":
+        check(model([node(kind, "c x", "y")], ("N", 3, 1, 1), constants))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (5,), (1, 3, 1, 1), (4, 1), (1, 1, 1, 1)])
+@pytest.mark.parametrize("inputs", ["x c", "c x", "x r", "p x", "x p"])
+def test_fixed_choices(shape: tuple[int, ...], inputs: str) -> None:
+    constants = {"b": floats(*shape) > 0, "c": floats(4, 5)}
+    nodes = [node("Relu", "x", "r"), node("GlobalAveragePool", "x", "p"), node("Where", f"b {inputs}", "y")]
+    check(model(nodes, IMAGE, constants if "c" in inputs else {"b": constants["b"]}))
+
+
+def test_what_is_not_chosen_may_be_infinite() -> None:
+    chosen = np.array([True, False, True])
+    constants = {"b": chosen, "c": np.where(chosen, np.inf, 2).astype(np.float32)}
+    check(model([node("Where", "b x c", "y")], ("N", 3), constants))
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("kind", ["token", "coordinates", "stretched", "chosen", "masked"])
+def test_networks_equal_the_oracle(kind: str, trust: str) -> None:
+    first = [node("Conv", "x w b", "c", pads=[1, 1, 1, 1]), node("Relu", "c", "r")]
+    between, channels = {
+        "token": ([node("Concat", "k r", "d", axis=2)], 4),
+        "coordinates": ([node("Concat", "r e", "d", axis=1)], 6),
+        "stretched": ([node("GlobalAveragePool", "r", "m"), node("Add", "m p", "d")], 4),
+        "chosen": ([node("LeakyRelu", "c", "l"), node("Where", "t r l", "d")], 4),
+        "masked": ([node("Where", "t r n", "d")], 4),
+    }[kind]
+    constants = {
+        "w": floats(4, 2, 3, 3) / 4,
+        "b": floats(4),
+        "k": floats(1, 4, 1, 6),
+        "e": floats(1, 2, 6, 6),
+        "p": floats(1, 4, 6, 6),
+        "t": floats(6, 6) > 0,
+        "n": np.float32(-1),
+        "v": floats(3, channels, 3, 3) / 4,
+    }
+    nodes = [*first, *between, node("Conv", "d v", "y")]
+    used = {name for each in nodes for name in each.input}
+    constants = {name: array for name, array in constants.items() if name in used}
+    images = floats(24, 2, 6, 6)
+    network = pronghorn.load(model(nodes, ("N", 2, 6, 6), constants), samples=images)
+    report = network.verify(images[:3], trust=trust)
+    assert report.disagreements == 0
+    assert report.expected_error < 0.1

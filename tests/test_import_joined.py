@@ -1,0 +1,129 @@
+"""Models of several inputs and outputs, as models of one row each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import floats, model, node, run_native
+from pronghorn.cli import app
+from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx import import_onnx
+
+
+def two_inputs(batch: Any = "N", opset: int = 17) -> onnx.ModelProto:
+    """An image and a row, to two outputs."""
+    nodes = [
+        node("Conv", "image w", "c"),
+        node("Relu", "c", "r"),
+        node("GlobalAveragePool", "r", "p"),
+        node("Flatten", "p", "f"),
+        node("Concat", "f row", "j", axis=1),
+        node("MatMul", "j g", "scores"),
+        node("Conv", "r v", "map"),
+    ]
+    constants = {"w": floats(3, 2, 3, 3) / 2, "g": floats(7, 5), "v": floats(1, 3, 1, 1)}
+    proto = model(nodes, (batch, 2, 6, 6), constants, opset=opset, inputs=["image"], outputs=["scores", "map"])
+    proto.graph.input.append(helper.make_tensor_value_info("row", TensorProto.FLOAT, [batch, 4]))
+    return proto
+
+
+def expected(proto: onnx.ModelProto, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    names = [entry.name for entry in session.get_outputs()]
+    rows = [session.run(None, {k: v[i : i + 1] for k, v in values.items()}) for i in range(len(values["row"]))]
+    return {name: np.concatenate([row[at] for row in rows]) for at, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("batch", ["N", 1])
+@pytest.mark.parametrize("opset", [8, 17])
+def test_joined_models_equal_the_whole(batch: Any, opset: int) -> None:
+    proto = two_inputs(batch, opset)
+    network = pronghorn.load(proto, output=["scores", "map"])
+    assert network.inputs == {"image": (2, 6, 6), "row": (4,)}
+    assert network.outputs == {"scores": (5,), "map": (1, 4, 4)}
+    assert (network.input_shape, network.output_shape) == ((76,), (21,))
+    values = {"image": floats(3, 2, 6, 6), "row": floats(3, 4)}
+    wanted, joined = expected(proto, values), network.join(values)
+    found = network.split(run_native(import_onnx(proto, output=["scores", "map"]), joined))
+    by_runtime = network.split(network.run_float(joined))
+    for name in network.outputs:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(by_runtime[name], wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def test_only_the_inputs_that_matter_are_joined() -> None:
+    proto = two_inputs()
+    assert import_onnx(proto, output="map").input_shape == (2, 6, 6)
+    assert pronghorn.load(proto, output=["map", "r"]).outputs == {"map": (1, 4, 4), "r": (3, 4, 4)}
+    imported = import_onnx(proto, output="scores")
+    assert (imported.input_shape, imported.output_shape) == ((76,), (5,))
+
+
+def test_names_that_stand_for_others() -> None:
+    nodes = [node("Relu", "x", "h"), node("Identity", "h", "a"), node("Flatten", "h", "b"), node("Dropout", "b", "c")]
+    network = pronghorn.load(model(nodes, ("N", 2, 3), outputs=["a", "b", "c"]), output=["a", "b", "c"])
+    rows = floats(4, 2, 3)
+    found = network.split(network.run_float(rows))
+    assert {name: array.shape for name, array in found.items()} == {"a": (4, 2, 3), "b": (4, 6), "c": (4, 6)}
+    np.testing.assert_array_equal(found["a"], np.maximum(rows, 0))
+
+
+def test_shapes_by_name() -> None:
+    proto = two_inputs()
+    for dim in list(proto.graph.input[0].type.tensor_type.shape.dim)[2:]:
+        dim.Clear()
+    with pytest.raises(UnsupportedModelError, match="dimension 2 of input 'image'"):
+        import_onnx(proto, output="scores")
+    with pytest.raises(InputError, match="by name: image, row"):
+        import_onnx(proto, output="scores", shape=(1, 2, 6, 6))
+    with pytest.raises(InputError, match="'x'"):
+        import_onnx(proto, output="scores", shape={"x": (1, 2, 6, 6)})
+    assert import_onnx(proto, output="scores", shape={"image": (1, 2, 7, 7)}).input_shape == (102,)
+
+
+def test_what_is_refused() -> None:
+    proto = two_inputs()
+    with pytest.raises(UnsupportedModelError, match="2 outputs: scores, map"):
+        import_onnx(proto)
+    with pytest.raises(UnsupportedModelError, match="absent"):
+        import_onnx(proto, output=["map", "absent"])
+    for wrong in ([], ["map", "map"]):
+        with pytest.raises(InputError, match="name each value once"):
+            import_onnx(proto, output=wrong)
+    network = pronghorn.load(proto, output=["scores", "map"])
+    values = {"image": floats(3, 2, 6, 6), "row": floats(3, 4)}
+    for other, says in (({}, "give each"), ({"row": floats(2, 4)}, "as many"), ({"row": floats(3, 5)}, "row")):
+        with pytest.raises(InputError, match=says):
+            network.join({**values, **other} if other else {"row": values["row"]})
+    with pytest.raises(InputError):
+        network.split(floats(3, 20))
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_joined_models_equal_the_oracle(trust: str) -> None:
+    network = pronghorn.load(two_inputs(), output=["scores", "map"])
+    rows = network.join({"image": floats(40, 2, 6, 6), "row": floats(40, 4)})
+    report = network.calibrated(rows).verify(rows[:3], trust=trust)
+    assert report.disagreements == 0
+    assert report.expected_error < 0.1
+
+
+def test_the_command_line_takes_several_outputs(tmp_path: Path) -> None:
+    file, rows = tmp_path / "model.onnx", tmp_path / "rows.npy"
+    file.write_bytes(two_inputs().SerializeToString())
+    np.save(rows, floats(8, 76))
+    arguments = ["verify", str(file), "--data", str(rows), "--output", "scores", "--output", "map", "--no-secure"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    # Two outputs are no row of classes.
+    assert "RMSE" in result.output
+    assert "alike" not in result.output

@@ -1,0 +1,202 @@
+"""Recurrent networks, compared with onnxruntime, and in secret."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import pronghorn
+from helpers import check, floats, model, node
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx import import_onnx
+
+STEPS, FEATURES, SIZE = 4, 3, 5
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+KINDS = [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
+
+
+def weights(kind: str, directions: int, features: int = FEATURES, name: str = "") -> dict[str, np.ndarray]:
+    rows = GATES[kind] * SIZE
+    return {
+        f"w{name}": floats(directions, rows, features) / 2,
+        f"r{name}": floats(directions, rows, SIZE) / 2,
+        f"b{name}": floats(directions, 2 * rows),
+    }
+
+
+def recurrent(kind: str, inputs: str, output: str, direction: str = "forward", **attributes: object) -> onnx.NodeProto:
+    outputs = f"{output} {output}h {output}c" if kind == "LSTM" else f"{output} {output}h"
+    return node(kind, inputs, outputs, direction=direction, hidden_size=SIZE, **attributes)
+
+
+def batch_first(
+    middle: list[onnx.NodeProto], constants: dict[str, np.ndarray], batch: object = "N", **options: object
+) -> onnx.ModelProto:
+    """A model `(batch, steps, features)` whose nodes take the sequence `s`, and make `y`."""
+    nodes = [node("Transpose", "x", "s", perm=[1, 0, 2]), *middle]
+    return model(nodes, (batch, STEPS, FEATURES), constants, **options)
+
+
+ALL_STEPS = [node("Transpose", "o", "q", perm=[1, 0, 2, 3]), node("Flatten", "q", "y")]
+
+
+@pytest.mark.parametrize("batch", ["N", 1])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("kind", "attributes"), KINDS)
+def test_all_steps(kind: str, attributes: dict, direction: str, batch: object) -> None:
+    constants = weights(kind, 2 if direction == "bidirectional" else 1)
+    check(batch_first([recurrent(kind, "s w r b", "o", direction, **attributes), *ALL_STEPS], constants, batch))
+    without = {name: constants[name] for name in "wr"}
+    check(batch_first([recurrent(kind, "s w r", "o", direction, **attributes), *ALL_STEPS], without, batch))
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("kind", "attributes"), KINDS)
+@pytest.mark.parametrize("end", ["h", "c"])
+def test_last_states(kind: str, attributes: dict, direction: str, end: str) -> None:
+    if end == "c" and kind != "LSTM":
+        return
+    directions = 2 if direction == "bidirectional" else 1
+    constants = weights(kind, directions)
+    back = [node("Transpose", f"o{end}", "q", perm=[1, 0, 2]), node("Flatten", "q", "y")]
+    check(batch_first([recurrent(kind, "s w r b", "o", direction, **attributes), *back], constants))
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize(("kind", "attributes"), KINDS)
+def test_initial_states(kind: str, attributes: dict, direction: str) -> None:
+    directions = 2 if direction == "bidirectional" else 1
+    constants = weights(kind, directions) | {"h": floats(directions, 1, SIZE)}
+    inputs = "s w r b - h"
+    if kind == "LSTM":
+        constants["c"] = floats(directions, 1, SIZE)
+        inputs += " c"
+    check(batch_first([recurrent(kind, inputs, "o", direction, **attributes), *ALL_STEPS], constants))
+    for name in set(constants) & {"h", "c"}:
+        constants[name] = np.zeros_like(constants[name])
+    check(batch_first([recurrent(kind, inputs, "o", direction, **attributes), *ALL_STEPS], constants))
+    # Computed from the input: the state of another one.
+    before = recurrent(kind, "s w r b", "p", direction, **attributes)
+    names = "s w r b - ph pc" if kind == "LSTM" else "s w r b - ph"
+    after = recurrent(kind, names, "o", direction, **attributes)
+    check(batch_first([before, after, *ALL_STEPS], {name: constants[name] for name in "wrb"}))
+
+
+def test_what_pytorch_exports() -> None:
+    """Two bidirectional layers, batch first, and the last step."""
+    nodes = [
+        recurrent("LSTM", "s w r b", "o", "bidirectional"),
+        node("Transpose", "o", "ot", perm=[0, 2, 1, 3]),
+        node("Reshape", "ot wide", "of"),
+        recurrent("LSTM", "of w2 r2 b2", "p", "bidirectional"),
+        node("Transpose", "p", "pt", perm=[0, 2, 1, 3]),
+        node("Reshape", "pt wide", "pf"),
+        node("Transpose", "pf", "back", perm=[1, 0, 2]),
+        node("Gather", "back last", "z", axis=1),
+        node("Gemm", "z g", "y"),
+    ]
+    constants = weights("LSTM", 2) | weights("LSTM", 2, 2 * SIZE, "2")
+    constants |= {"wide": np.array([0, 0, -1]), "last": np.array(-1), "g": floats(2 * SIZE, 3)}
+    assert check(batch_first(nodes, constants)).output_shape == (3,)
+
+
+def test_states_of_both_directions() -> None:
+    """`torch.cat((h[-2], h[-1]), 1)`, and slices of time-major values."""
+    nodes = [
+        recurrent("GRU", "s w r b", "o", "bidirectional"),
+        node("Gather", "oh first", "f", axis=0),
+        node("Gather", "oh second", "g", axis=0),
+        node("Slice", "o start end axis", "e"),
+        node("Transpose", "e", "et", perm=[2, 0, 1, 3]),
+        node("Flatten", "et", "ef"),
+        node("Concat", "f g ef", "y", axis=1),
+    ]
+    constants = {"first": np.array(-2), "second": np.array(-1)}
+    constants |= {"start": np.array([1]), "end": np.array([3]), "axis": np.array([0])}
+    check(batch_first(nodes, weights("GRU", 2) | constants))
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_states_of_two_layers(direction: str) -> None:
+    """`h[-1]` of PyTorch, whose exporter puts the states of all layers into one value."""
+    directions = 2 if direction == "bidirectional" else 1
+    nodes = [
+        recurrent("LSTM", "s w r b", "o", direction),
+        node("Transpose", "o", "ot", perm=[0, 2, 1, 3]),
+        node("Reshape", "ot wide", "of"),
+        recurrent("LSTM", "of w2 r2 b2", "p", direction),
+        node("Concat", "oh ph k", "states", axis=0),
+        node("Gather", "states last", "q", axis=0),
+        node("Slice", "states start end axis", "t"),
+        node("Transpose", "t", "tt", perm=[1, 0, 2]),
+        node("Flatten", "tt", "f"),
+        node("Concat", "q f", "y", axis=1),
+    ]
+    constants = weights("LSTM", directions) | weights("LSTM", directions, directions * SIZE, "2")
+    constants |= {"wide": np.array([0, 0, -1]), "last": np.array(2 * directions - 1), "k": floats(1, 1, SIZE)}
+    constants |= {"start": np.array([-2]), "end": np.array([np.iinfo(np.int64).max]), "axis": np.array([0])}
+    check(batch_first(nodes, constants, 1))
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_layout_with_the_batch_first(kind: str) -> None:
+    """onnxruntime does not run it, but the same with transpositions."""
+    constants = weights(kind, 2)
+    plain = [recurrent(kind, "x w r b", "o", "bidirectional", layout=1), node("Flatten", "o", "y")]
+    there = recurrent(kind, "s w r b", "o", "bidirectional")
+    back = [node("Transpose", "o", "q", perm=[2, 0, 1, 3]), node("Flatten", "q", "y")]
+    run = batch_first([there, *back], constants)
+    check(model(plain, ("N", STEPS, FEATURES), constants), run=run)
+
+
+def test_other_functions() -> None:
+    constants = weights("LSTM", 2)
+    functions = ["HardSigmoid", "Softsign", "Relu", "Sigmoid", "Relu", "Tanh"]
+    other = recurrent("LSTM", "s w r b", "o", "bidirectional", activations=functions)
+    check(batch_first([other, *ALL_STEPS], constants))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "says"),
+    [
+        ("s w r b", {"clip": 1.0}, "clip"),
+        ("s w r b", {"input_forget": 1}, "input_forget"),
+        ("s w r b - - - p", {}, "peepholes"),
+        ("s w r b n", {}, "sequence_lens"),
+        ("s w r b", {"activations": ["Sigmoid", "Elu", "Tanh"]}, "activations"),
+        ("s w r b", {"direction": "bidirectional"}, "do not fit"),
+        ("s w2 r b", {}, "do not fit"),
+        ("x w r b", {}, "not one sequence"),
+    ],
+)
+def test_what_is_refused(inputs: str, attributes: dict, says: str) -> None:
+    constants = weights("LSTM", 1) | {"p": floats(1, 3 * SIZE), "n": np.array([2], np.int32), "w2": floats(1, 9, 3)}
+    constants = {name: constants[name] for name in constants if name in inputs.split()}
+    attributes = {"direction": "forward"} | attributes
+    made = node("LSTM", inputs, "o", hidden_size=SIZE, **attributes)
+    with pytest.raises(UnsupportedModelError, match=says) as error:
+        import_onnx(batch_first([made, *ALL_STEPS], constants))
+    assert error.value.operator == "LSTM"
+
+
+def test_a_sequence_before_the_batch_is_refused() -> None:
+    proto = model([recurrent("GRU", "x w r b", "o"), node("Flatten", "o", "y")], (7, 1, FEATURES), weights("GRU", 1))
+    with pytest.raises(UnsupportedModelError, match="not one sequence"):
+        import_onnx(proto)
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize(("kind", "attributes"), KINDS)
+def test_a_network_equals_the_oracle(kind: str, attributes: dict, trust: str) -> None:
+    nodes = [
+        recurrent(kind, "s w r b", "o", **attributes),
+        node("Transpose", "oh", "q", perm=[1, 0, 2]),
+        node("Flatten", "q", "f"),
+        node("Gemm", "f g", "y"),
+    ]
+    rows = floats(48, STEPS, FEATURES)
+    network = pronghorn.load(batch_first(nodes, weights(kind, 1) | {"g": floats(SIZE, 2)}), samples=rows)
+    report = network.verify(rows[:2], trust=trust)
+    assert report.disagreements == 0
+    assert report.expected_error < 0.15
