@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pronghorn import _machine, _native
+from pronghorn._model import html
 from pronghorn._model.core import Shaped
 from pronghorn._model.expected import ExpectedError
+from pronghorn._model.report import Report
+from pronghorn.errors import InputError
 
 
 class Plan(Shaped):
@@ -75,6 +78,23 @@ class Plan(Shaped):
         measurement of this machine that is kept, or of the nominal CPU where it is null.
         """
         return json.dumps({**json.loads(self._compiled.plan_json()), **self.summary()}, indent=2)
+
+    def to_html(self, report: Report | None = None) -> str:
+        """The plan as one HTML page: time and bytes of each step as bars, totals, memory, expected
+        error, and who learns what.
+
+        Args:
+            report: a verification of this plan. Its measured seconds stand beside the predicted ones.
+
+        Raises:
+            InputError: the report is of another plan.
+        """
+        if report is not None and report.plan_hash != self.hash:
+            raise InputError(f"the report is of plan {report.plan_hash}, not of this one, {self.hash}")
+        name = json.loads(self._compiled.plan_json())["model"]
+        whose = str(_machine.kept() or _machine.NOMINAL)
+        title = f"Plan of {name}, trust level {self.trust}"
+        return html.page(title, self.summary(), self.expected_error.details(), whose, report)
 
     def summary(self) -> dict[str, Any]:
         """The hash, costs, who learns what, and the measurement behind the seconds, as in `to_json`."""
