@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,9 @@ from hypothesis import settings
 
 import pronghorn
 from pronghorn._data import Preprocessing, load_images
+
+# Of the machine that tests run on nothing is kept, and nothing known.
+os.environ["PRONGHORN_CACHE"] = tempfile.mkdtemp(prefix="pronghorn-tests-")
 
 settings.register_profile("pronghorn", deadline=None)
 settings.load_profile("pronghorn")

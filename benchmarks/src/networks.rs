@@ -8,6 +8,7 @@ use pronghorn_bench::{
     parties::{Batch, Connection},
 };
 use pronghorn_bindings::{array, machine::pool, model::Compiled, native};
+use pronghorn_engine::measure;
 use pronghorn_ring::security;
 use pyo3::{prelude::*, types::PyDict};
 
@@ -183,7 +184,7 @@ impl ActivationBench {
     /// receiver.
     #[staticmethod]
     fn rates(py: Python<'_>, rounds: usize) -> PyResult<[f64; 4]> {
-        let found = py.detach(|| activations::rates(rounds)).map_err(native)?;
+        let found = py.detach(|| measure::activations(rounds)).map_err(native)?;
         Ok([found.garbled, found.evaluated, found.sent, found.received])
     }
 }

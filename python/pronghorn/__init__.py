@@ -31,6 +31,7 @@ from pronghorn.errors import (  # noqa: E402
     PronghornError,
     RunError,
     StoreWarning,
+    TrafficWarning,
     TrustLevelRequired,
     UnsupportedModelError,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "Server",
     "Stats",
     "StoreWarning",
+    "TrafficWarning",
     "TrustLevelRequired",
     "UnsupportedModelError",
     "connect",

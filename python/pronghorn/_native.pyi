@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pronghorn._machine import Speed
 from pronghorn._model.options import PlanOptions
 
 Progress = Callable[[float, int], None]
@@ -50,10 +51,15 @@ class Compiled:
     def fidelity(self) -> dict[str, Any]:
         """The expected error: error, aim, about_mean, alike, images, outputs (error and rmse of each), outputs_text,
         text, warning."""
-    def plan_text(self, details: bool = False) -> str: ...
+    def plan_text(self, details: bool = False, speed: Speed | None = None) -> str:
+        """The plan, with the seconds of a machine or of the nominal CPU."""
     def plan_json(self) -> str: ...
-    def summary_json(self) -> str:
-        """The plan's hash, costs, and who learns what."""
+    def summary_json(self, speed: Speed | None = None) -> str:
+        """The plan's hash, costs, and who learns what; seconds as in `plan_text`."""
+    def predicted(self, images: int, speed: Speed | None = None) -> tuple[float, int, int]:
+        """Predicted seconds on one core, and bytes up and down, of a run of so many images."""
+    def predicted_steps(self, images: int, speed: Speed | None = None) -> list[float]:
+        """Predicted seconds of each step on one core, of a run of so many images."""
     def plan_bytes(self) -> bytes: ...
     def run_fixed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The oracle, decoded."""
@@ -146,6 +152,9 @@ def engines() -> list[tuple[str, str]]:
 
 def peak_memory_bytes() -> int:
     """Most resident bytes this process ever had; 0 where unknown."""
+
+def measure_speed() -> dict[str, float]:
+    """Measures one core of this machine, for about a second: the fields of `Speed`."""
 
 def simd_level() -> str:
     """The SIMD level in use."""

@@ -83,6 +83,10 @@ class PrecisionWarning(UserWarning):
     """A plan whose expected error is more than 1.5 times what was aimed at."""
 
 
+class TrafficWarning(UserWarning):
+    """A plan in which an image costs more than 1 GB, and what costs less."""
+
+
 class StoreWarning(UserWarning):
     """What the server published was not kept, and why; the results are good."""
 

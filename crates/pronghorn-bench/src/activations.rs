@@ -1,17 +1,13 @@
 //! Activations on shares, both parties in one process connected by memory, and what they are made
 //! of.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use pronghorn_mpc::{
-    Block,
-    circuit::{Activation, Builder, Circuit, Modulus, Rectifier},
-    garble::{Delta, Evaluator, Garbler},
-    machine::Want as MpcWant,
-    ot::{CotReceiver, CotSender, OtError, OtParameters, extension::MOST_OF_BATCH},
+    circuit::{Activation, Modulus, Rectifier},
+    ot::OtParameters,
 };
 use pronghorn_ring::random::{Prg, Seed};
-use zeroize::Zeroizing;
 
 use crate::parties::{Phase, clocked, exchange};
 use pronghorn_engine::{
@@ -292,126 +288,6 @@ fn step(
     Ok([client.share, server.share])
 }
 
-/// What activations are made of, on one core and in memory, a second.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rates {
-    /// AND gates garbled.
-    pub garbled: f64,
-    /// AND gates evaluated.
-    pub evaluated: f64,
-    /// OTs at the sender.
-    pub sent: f64,
-    /// OTs at the receiver.
-    pub received: f64,
-}
-
-/// AND gates of the circuit whose garbling is measured, one after the other.
-const GATES: usize = 10_000;
-/// Instances of it.
-const INSTANCES: usize = 256;
-
-/// The rates of the message that went fastest.
-///
-/// # Errors
-/// When the system gives no randomness.
-pub fn rates(rounds: usize) -> Result<Rates, EngineError> {
-    let step = || "rates".to_owned();
-    let garble = |source| EngineError::Garble {
-        step: step(),
-        source,
-    };
-    let ot = |source| EngineError::Ot {
-        step: step(),
-        source,
-    };
-    let mut extensions = extensions(&Connection::new()?).map_err(ot)?;
-    let circuit = Arc::new(chain());
-    let mut rates = Rates::default();
-    for _ in 0..rounds.max(1) {
-        garbling(&circuit, &mut rates).map_err(garble)?;
-        transfers(&mut extensions, &mut rates).map_err(ot)?;
-    }
-    Ok(rates)
-}
-
-/// The next `x[i]` is `x[i] and not x[i + 1]`, over and over: each needs the last.
-fn chain() -> Circuit {
-    let mut builder = Builder::new();
-    let mut word = builder.evaluator_input(64);
-    for gate in 0..GATES {
-        let flipped = builder.not(word[(gate + 1) % 64]);
-        word[gate % 64] = builder.and(word[gate % 64], flipped);
-    }
-    builder.output_revealed(&word);
-    builder.finish()
-}
-
-fn garbling(
-    circuit: &Arc<Circuit>,
-    rates: &mut Rates,
-) -> Result<(), pronghorn_mpc::garble::GarbleError> {
-    // Speed depends on no value.
-    let labels = Zeroizing::new(vec![Block::ONES; circuit.labelled_bits() * INSTANCES]);
-    let (delta, start) = (Delta::new(Block::ONES), Block::ONES);
-    let (none, values) = (
-        Zeroizing::new(Vec::new()),
-        Zeroizing::new(vec![0; INSTANCES]),
-    );
-    let mut garbler = Garbler::new(
-        circuit.clone(),
-        INSTANCES,
-        &delta,
-        start,
-        none,
-        labels.clone(),
-    )?;
-    let mut evaluator = Evaluator::new(circuit.clone(), INSTANCES, values, labels)?;
-    let bytes_of_gate = 2.0 * Block::BYTES as f64;
-    let mut message = Vec::new();
-    while garbler.want() == MpcWant::Send {
-        message.clear();
-        let [mut garbled, mut evaluated] = [Duration::ZERO; 2];
-        clocked(&mut garbled, || garbler.send(&mut message))?;
-        clocked(&mut evaluated, || evaluator.receive(&message))?;
-        let gates = message.len() as f64 / bytes_of_gate;
-        rates.garbled = rates.garbled.max(gates / garbled.as_secs_f64());
-        rates.evaluated = rates.evaluated.max(gates / evaluated.as_secs_f64());
-    }
-    Ok(())
-}
-
-/// Both parties' OT extensions on a further connection.
-fn extensions(connection: &Connection) -> Result<(CotSender, CotReceiver), OtError> {
-    let setups = connection.server.setup().zip(connection.client.setup());
-    let (sender, receiver) = setups.expect("a connection is made with both");
-    let (mut sender, mut receiver) = (sender.connect()?, receiver.connect()?);
-    let mut message = Vec::new();
-    sender.send(&mut message)?;
-    receiver.receive(&message)?;
-    message.clear();
-    receiver.send(&mut message)?;
-    sender.receive(&message)?;
-    Ok((sender.into_sender()?, receiver.into_receiver()?))
-}
-
-fn transfers(
-    (sender, receiver): &mut (CotSender, CotReceiver),
-    rates: &mut Rates,
-) -> Result<(), OtError> {
-    const COUNT: usize = 4 * MOST_OF_BATCH;
-    let choices = vec![0x5a; COUNT / 8];
-    let (mut t, mut q) = (vec![Block::ZERO; COUNT], vec![Block::ZERO; COUNT]);
-    let mut message = Vec::new();
-    let [mut sent, mut received] = [Duration::ZERO; 2];
-    clocked(&mut received, || {
-        receiver.extend(&choices, &mut t, &mut message)
-    })?;
-    clocked(&mut sent, || sender.extend(&message, &mut q))?;
-    rates.sent = rates.sent.max(COUNT as f64 / sent.as_secs_f64());
-    rates.received = rates.received.max(COUNT as f64 / received.as_secs_f64());
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -426,8 +302,5 @@ mod tests {
             assert!(total(&run.online) < total(&run.offline));
             assert!(total(&run.at_once) < total(&run.offline) + total(&run.online));
         }
-        let rates = rates(1).unwrap();
-        assert!(rates.garbled > 0.0 && rates.evaluated > 0.0);
-        assert!(rates.sent > 0.0 && rates.received > 0.0);
     }
 }

@@ -16,6 +16,7 @@ pub mod garbled;
 mod half;
 mod local;
 pub mod machine;
+pub mod measure;
 mod model;
 mod online;
 pub mod persistent;

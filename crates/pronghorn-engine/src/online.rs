@@ -88,6 +88,11 @@ pub struct ClientRun {
 }
 
 impl ClientRun {
+    /// Seconds that this party has computed for each step so far; preludes count as step 0.
+    pub fn step_seconds(&self) -> &[f64] {
+        &self.run.step_seconds
+    }
+
     /// Quantises `batch` images, one after the other in `inputs`, for a connection of this batch
     /// alone.
     ///
@@ -162,6 +167,11 @@ impl ClientRun {
 pub struct ServerRun(Run);
 
 impl ServerRun {
+    /// Seconds that this party has computed for each step so far; preludes count as step 0.
+    pub fn step_seconds(&self) -> &[f64] {
+        &self.0.step_seconds
+    }
+
     /// Makes ready to receive `batch` images, for a connection of this batch alone.
     ///
     /// # Errors

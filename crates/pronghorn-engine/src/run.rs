@@ -10,6 +10,7 @@
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
 };
 
 use pronghorn_plan::{CheckedPlan, Plan};
@@ -63,6 +64,8 @@ pub(crate) struct Run {
     pub saturated: AtomicU64,
     rows_before: u64,
     rows: u64,
+    /// Seconds that this party has computed for each step so far; preludes count as step 0.
+    pub step_seconds: Vec<f64>,
 }
 
 impl Run {
@@ -98,6 +101,7 @@ impl Run {
             machine: None,
             saturated: AtomicU64::new(0),
             rows_before: 0,
+            step_seconds: vec![0.0; task.plan.steps.len()],
         };
         run.advance()?;
         Ok(run)
@@ -117,18 +121,35 @@ impl Run {
             {
                 return Ok(());
             }
+            let (step, started) = (self.step, Instant::now());
             if let Some(machine) = self.machine.take() {
                 self.rows_before += machine.progress().total;
                 let made = machine.into_made()?;
                 self.keep(made);
+                self.count(step, started);
             }
             if self.step == self.plan.steps.len() {
                 return Ok(());
             }
+            let (step, started) = (self.step, Instant::now());
             match self.start()? {
                 Next::Machine(machine) => self.machine = Some(machine),
                 Next::Made(made) => self.keep(made),
             }
+            self.count(step, started);
+        }
+    }
+
+    /// Counts the time since `started` as a step's.
+    fn count(&mut self, step: usize, started: Instant) {
+        self.step_seconds[step] += started.elapsed().as_secs_f64();
+    }
+
+    /// The step that is under way; 0 for a prelude.
+    fn current_step(&self) -> usize {
+        match (self.preludes.front(), &self.machine) {
+            (None, Some(_)) => self.step,
+            _ => 0,
         }
     }
 
@@ -250,12 +271,16 @@ impl Machine for Run {
     }
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let (step, started) = (self.current_step(), Instant::now());
         self.current_mut()?.send(out)?;
+        self.count(step, started);
         self.advance()
     }
 
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let (step, started) = (self.current_step(), Instant::now());
         self.current_mut()?.receive(message)?;
+        self.count(step, started);
         self.advance()
     }
 

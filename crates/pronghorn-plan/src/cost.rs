@@ -5,13 +5,15 @@
 
 mod figures;
 mod limits;
-pub(crate) mod rate;
+pub mod rate;
+mod seconds;
 
 pub use figures::{Cost, Memory, Once, StepCost, StepMemory};
 pub use limits::{
     MAX_BATCH, MOST_PUBLISHED, MOST_SECRETS, PUBLICATION_GRANT, PUBLICATION_IMAGES,
     PUBLISHED_BLOCKS, SEED_BYTES, WORDS_PER_MESSAGE,
 };
+pub use seconds::{Seconds, Speed};
 
 use crate::checked::CheckedPlan;
 
@@ -50,6 +52,25 @@ pub fn total(plan: &CheckedPlan, batch: usize) -> StepCost {
     (0..plan.steps.len())
         .map(|index| step(plan, index, batch))
         .fold(StepCost::default(), StepCost::plus)
+}
+
+/// The cost of `images` images, nothing prepared: full batches, and one with the rest. Memory is
+/// that of the largest.
+pub fn of_images(plan: &CheckedPlan, images: usize) -> StepCost {
+    in_batches(plan, images, |batch| total(plan, batch))
+}
+
+/// The cost of step `index` for `images` images, as [`of_images`].
+pub fn step_of_images(plan: &CheckedPlan, index: usize, images: usize) -> StepCost {
+    in_batches(plan, images, |batch| step(plan, index, batch))
+}
+
+fn in_batches(plan: &CheckedPlan, images: usize, cost: impl Fn(usize) -> StepCost) -> StepCost {
+    let (full, rest) = (images / plan.max_batch, images % plan.max_batch);
+    let batches = (full > 0).then(|| cost(plan.max_batch).times(full));
+    let rest = (rest > 0).then(|| cost(rest));
+    let both = batches.into_iter().chain(rest);
+    both.fold(StepCost::default(), StepCost::plus)
 }
 
 /// The offline part of a batch. Its memory is what each party keeps until the online part.

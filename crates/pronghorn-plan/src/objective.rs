@@ -34,7 +34,7 @@ impl Objective {
     pub fn of(self, plan: &CheckedPlan) -> f64 {
         if self == Self::Throughput {
             let batch = plan.max_batch.min(THROUGHPUT_BATCH);
-            return cost::total(plan, batch).seconds / batch as f64;
+            return cost::total(plan, batch).seconds.total() / batch as f64;
         }
         let once = cost::publication(plan) + cost::published(plan) + plan.slot_key_bytes();
         self.of_one(&cost::total(plan, 1), once as f64 / ONCE_FOR)
@@ -47,7 +47,7 @@ impl Objective {
             Self::Traffic => bytes,
             Self::Latency | Self::Throughput => {
                 let (bandwidth, round) = LATENCY_NETWORK;
-                one.seconds + 8.0 * bytes / bandwidth + f64::from(one.rounds) * round
+                one.seconds.total() + 8.0 * bytes / bandwidth + f64::from(one.rounds) * round
             }
         }
     }

@@ -42,8 +42,9 @@ pub fn slot_form(plan: &CheckedPlan, batch: usize) -> Option<SlotForm> {
         } else {
             1.0
         };
-        seconds[0] += cost.seconds;
-        seconds[1] += cost.seconds * words + blocks as f64 * fft;
+        let total = cost.seconds.total();
+        seconds[0] += total;
+        seconds[1] += total * words + blocks as f64 * fft;
     }
     (bits > 0).then(|| SlotForm {
         modulus_bits: bits,

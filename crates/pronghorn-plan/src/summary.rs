@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     checked::CheckedPlan,
-    cost::{self, StepCost},
+    cost::{self, Speed, StepCost},
 };
 
 /// Everything about a plan that follows from it and that its text says.
@@ -41,6 +41,38 @@ pub struct Costs {
     /// Bytes of exchanges that many batches use.
     pub once: Once,
     /// Bytes of memory for a full batch.
+    pub memory: Memory,
+    /// Each step's own.
+    pub steps: Steps,
+}
+
+/// The costs of each step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Steps {
+    /// Images of the batch that they are for: 1 under `two-party`, else `max_batch`.
+    pub images: usize,
+    /// In the order of the plan.
+    pub each: Vec<Step>,
+}
+
+/// The costs of a step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// Name of the step.
+    pub name: String,
+    /// Protocol and layer in words.
+    pub protocol: String,
+    /// Shape of the value.
+    pub shape: Vec<usize>,
+    /// Nothing prepared.
+    pub at_once: Cost,
+    /// Before the inputs are known.
+    pub offline: Cost,
+    /// With the inputs, after the offline part.
+    pub online: Cost,
+    /// Multiply-adds by weights.
+    pub multiply_adds: u64,
+    /// Bytes of memory while it runs.
     pub memory: Memory,
 }
 
@@ -82,15 +114,20 @@ pub struct Memory {
 }
 
 impl Summary {
-    /// The summary of a plan.
+    /// The summary of a plan, with seconds of the nominal CPU.
     pub fn of(plan: &CheckedPlan) -> Self {
+        Self::at(plan, &Speed::default())
+    }
+
+    /// The summary of a plan, with the seconds of a machine.
+    pub fn at(plan: &CheckedPlan, speed: &Speed) -> Self {
         Self {
             plan_hash: plan.hash_hex(),
             learns: Learns {
                 server: plan.trust.server_learns(),
                 client: plan.trust.client_learns(),
             },
-            cost: Costs::of(plan),
+            cost: Costs::of(plan, speed),
         }
     }
 
@@ -101,37 +138,75 @@ impl Summary {
 }
 
 impl Costs {
-    fn of(plan: &CheckedPlan) -> Self {
+    fn of(plan: &CheckedPlan, speed: &Speed) -> Self {
+        let of = |cost, images| Cost::of(cost, images, speed);
         let (batch, prepared) = (plan.max_batch, cost::prepared(plan, 1));
         let offline = (prepared.rounds > 0).then_some(prepared);
         let memory = cost::memory(plan, batch);
         Self {
-            one_image: Cost::of(cost::total(plan, 1), 1),
-            one_image_offline: offline.map(|cost| Cost::of(cost, 1)),
-            one_image_online: offline.map(|_| Cost::of(cost::online(plan, 1), 1)),
-            full_batch: Cost::of(cost::total(plan, batch), batch),
+            one_image: of(cost::total(plan, 1), 1),
+            one_image_offline: offline.map(|cost| of(cost, 1)),
+            one_image_online: offline.map(|_| of(cost::online(plan, 1), 1)),
+            full_batch: of(cost::total(plan, batch), batch),
             once: Once {
                 connection_ot_setup_each_way: cost::ot_setup(plan),
                 connection_rows_down: cost::published(plan),
                 client_publication_down: cost::publication(plan),
                 client_keys_up: plan.slot_key_bytes(),
             },
-            memory: Memory {
-                server: memory.server,
-                client: memory.client,
-            },
+            memory: memory.into(),
+            steps: Steps::of(plan, speed),
+        }
+    }
+}
+
+impl From<cost::Memory> for Memory {
+    fn from(memory: cost::Memory) -> Self {
+        let cost::Memory { server, client } = memory;
+        Self { server, client }
+    }
+}
+
+impl Steps {
+    fn of(plan: &CheckedPlan, speed: &Speed) -> Self {
+        let images = match plan.trust.shares() {
+            true => 1,
+            false => plan.max_batch,
+        };
+        let each = (0..plan.steps.len()).map(|index| Step::of(plan, index, images, speed));
+        Self {
+            images,
+            each: each.collect(),
+        }
+    }
+}
+
+impl Step {
+    fn of(plan: &CheckedPlan, index: usize, images: usize, speed: &Speed) -> Self {
+        let step = &plan.steps[index];
+        let cost = plan.cost(index, images);
+        let of = |cost| Cost::of(cost, images, speed);
+        Self {
+            name: step.name.clone(),
+            protocol: step.kind.as_step().describe(&plan.compiled(index)).what,
+            shape: step.value.shape.clone(),
+            at_once: of(cost.at_once),
+            offline: of(cost.offline),
+            online: of(cost.online),
+            multiply_adds: cost.at_once.multiply_adds,
+            memory: cost::step(plan, index, images).memory.into(),
         }
     }
 }
 
 impl Cost {
-    fn of(cost: StepCost, images: usize) -> Self {
+    fn of(cost: StepCost, images: usize, speed: &Speed) -> Self {
         Self {
             images,
             bytes_up: cost.bytes_up,
             bytes_down: cost.bytes_down,
             rounds: cost.rounds,
-            seconds: cost.seconds,
+            seconds: cost.seconds.at(speed),
         }
     }
 }

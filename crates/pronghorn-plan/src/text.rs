@@ -2,7 +2,12 @@
 
 use std::fmt;
 
-use crate::{checked::CheckedPlan, cost, description::cut, slot_form::slot_form};
+use crate::{
+    checked::CheckedPlan,
+    cost::{self, Speed},
+    description::cut,
+    slot_form::slot_form,
+};
 
 /// Most columns of a line.
 const WIDTH: usize = 120;
@@ -16,14 +21,25 @@ const LONGEST_NAME: usize = 80;
 
 impl fmt::Display for CheckedPlan {
     /// The plan in lines of at most 120 columns. `{:#}` has details: ranges and all parameters.
+    /// Seconds are those of the nominal CPU.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        head(f, self)?;
-        steps(f, self)?;
+        Timed(self, &Speed::default()).fmt(f)
+    }
+}
+
+/// A plan as text with the seconds of a machine.
+pub struct Timed<'a>(pub &'a CheckedPlan, pub &'a Speed);
+
+impl fmt::Display for Timed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self(plan, speed) = self;
+        head(f, plan)?;
+        steps(f, plan)?;
         if f.alternate() {
-            details(f, self)?;
+            details(f, plan)?;
         }
         writeln!(f)?;
-        totals(f, self)
+        totals(f, plan, speed)
     }
 }
 
@@ -152,7 +168,7 @@ fn phrases(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     writeln!(f, "    {line}")
 }
 
-fn totals(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+fn totals(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan, speed: &Speed) -> fmt::Result {
     let mut rows = vec![["", "up", "down", "rounds", "seconds, one core"].map(str::to_owned)];
     let mut row = |name: &str, cost: &cost::StepCost, images: usize| {
         let each = |bytes: u64| size(bytes as f64 / images as f64);
@@ -161,7 +177,7 @@ fn totals(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
             each(cost.bytes_up),
             each(cost.bytes_down),
             cost.rounds.to_string(),
-            seconds(cost.seconds / images as f64),
+            seconds(cost.seconds.at(speed) / images as f64),
         ]);
     };
     let (batch, prepared) = (plan.max_batch, cost::prepared(plan, 1));

@@ -44,8 +44,8 @@ fn totals_are_sums() {
             assert_eq!(total.bytes_down, sum(|step| step.bytes_down));
             assert_eq!(total.multiply_adds, sum(|step| step.multiply_adds));
             assert_eq!(u64::from(total.rounds), sum(|step| step.rounds.into()));
-            let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
-            assert!((total.seconds - seconds).abs() <= 1e-9 * seconds);
+            let seconds: f64 = steps.iter().map(|step| step.seconds.total()).sum();
+            assert!((total.seconds.total() - seconds).abs() <= 1e-9 * seconds);
             let most = |of: fn(&StepCost) -> u64| steps.iter().map(of).max();
             assert_eq!(Some(total.memory.server), most(|step| step.memory.server));
             assert_eq!(Some(total.memory.client), most(|step| step.memory.client));
@@ -71,7 +71,10 @@ fn costs_grow_with_the_batch() {
         }
         // All slots of a ciphertext are sent, whoever put something there.
         assert_eq!(ten.bytes_up > one.bytes_up, !encrypted);
-        assert!(ten.seconds <= 10.0 * one.seconds && ten.seconds >= one.seconds);
+        assert!(
+            ten.seconds.total() <= 10.0 * one.seconds.total()
+                && ten.seconds.total() >= one.seconds.total()
+        );
         assert_eq!(one.rounds, ten.rounds);
     }
 }
@@ -295,8 +298,9 @@ fn prepared_and_online_parts() {
         )
     );
     // There is less to wait for, and more to do.
-    assert!(online.seconds < total.seconds);
-    assert!(prepared.seconds + online.seconds > total.seconds);
+    assert!(online.seconds.total() < total.seconds.total());
+    let both = prepared.seconds + online.seconds;
+    assert!(both.total() > total.seconds.total());
     // The server keeps shares of all values, the client nothing beyond the circuit's.
     let shares = 4 * 3 * 6 * batch as u64;
     let kept = circuit.offline.memory;

@@ -152,7 +152,7 @@ fn the_summary_has_costs_and_who_learns_what() {
     assert_eq!(json["learns"]["server"], "shapes, counts and timing");
     let (alone, costs) = (cost::total(&plan, 1), &json["cost"]);
     assert_eq!(costs["one_image"]["bytes_up"], alone.bytes_up);
-    assert_eq!(costs["one_image"]["seconds"], alone.seconds);
+    assert_eq!(costs["one_image"]["seconds"], alone.seconds.total());
     let offline = cost::prepared(&plan, 1);
     assert_eq!(costs["one_image_offline"]["bytes_down"], offline.bytes_down);
     assert_eq!(costs["full_batch"]["images"], plan.max_batch);

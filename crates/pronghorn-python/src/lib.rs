@@ -53,6 +53,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(options::objectives, module)?)?;
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(machine::simd_level, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::measure_speed, module)?)?;
     module.add_function(wrap_pyfunction!(machine::trust_levels, module)?)?;
     module.add_function(wrap_pyfunction!(machine::available_trust_levels, module)?)?;
     Ok(())

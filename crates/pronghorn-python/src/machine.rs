@@ -1,8 +1,9 @@
 //! Facts about this process and machine.
 
-use pronghorn_plan::TrustLevel;
+use pronghorn_engine::measure;
+use pronghorn_plan::{TrustLevel, cost};
 use pronghorn_ring::SimdLevel;
-use pyo3::prelude::*;
+use pyo3::{prelude::*, types::PyDict};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{fork, native};
@@ -20,6 +21,59 @@ pub fn peak_memory_bytes() -> u64 {
 #[pyfunction]
 pub fn simd_level() -> String {
     format!("{:?}", SimdLevel::detect()).to_lowercase()
+}
+
+/// The fields of Python's `Speed`, which documents them.
+#[derive(FromPyObject)]
+pub struct Speed {
+    products: f64,
+    encryption: f64,
+    garbling: f64,
+    transfers: f64,
+}
+
+impl Speed {
+    /// That of a machine, or of the nominal CPU.
+    ///
+    /// # Errors
+    /// A factor that no machine has.
+    pub fn read(found: Option<Self>) -> PyResult<cost::Speed> {
+        let Some(found) = found else {
+            return Ok(cost::Speed::default());
+        };
+        let Self {
+            products,
+            encryption,
+            garbling,
+            transfers,
+        } = found;
+        let speed = cost::Speed {
+            products,
+            encryption,
+            garbling,
+            transfers,
+        };
+        speed
+            .checked()
+            .ok_or_else(|| native(format!("no machine has the speed {speed:?}")))
+    }
+}
+
+/// Measures one core of this machine, for about a second: the fields of Python's `Speed`.
+#[pyfunction]
+pub fn measure_speed(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let cost::Speed {
+        products,
+        encryption,
+        garbling,
+        transfers,
+    } = py.detach(measure::speed).map_err(native)?;
+    let found = PyDict::new(py);
+    found.set_item("products", products)?;
+    found.set_item("encryption", encryption)?;
+    found.set_item("garbling", garbling)?;
+    found.set_item("transfers", transfers)?;
+    Ok(found)
 }
 
 /// The table of trust levels, a line each.

@@ -10,14 +10,14 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    Built, Fidelity, TrustLevel, build, planner::schedule::Passes, summary::Summary,
+    Built, Fidelity, TrustLevel, build, cost, planner::schedule::Passes, summary::Summary,
 };
 use pronghorn_session::{SessionError, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
     array,
-    machine::pool,
+    machine::{Speed, pool},
     native,
     network::clamped_activations,
     options::{self, PlanOptions},
@@ -203,6 +203,7 @@ struct SecureRun {
     bytes_down: u64,
     clamped_inputs: usize,
     clamped_activations: u64,
+    step_seconds: Vec<f64>,
 }
 
 impl SecureRun {
@@ -224,6 +225,9 @@ impl SecureRun {
             all.bytes_down += run.bytes_down;
             all.clamped_inputs += run.clamped_inputs;
             all.clamped_activations += run.clamped_activations;
+            all.step_seconds.resize(run.step_seconds.len(), 0.0);
+            let steps = all.step_seconds.iter_mut().zip(run.step_seconds);
+            steps.for_each(|(sum, seconds)| *sum += seconds);
             done += count;
             Ok(run.integers)
         })?;
@@ -289,21 +293,38 @@ impl Compiled {
         self.built.multiply_adds()
     }
 
-    #[pyo3(signature = (details=false))]
-    fn plan_text(&self, details: bool) -> String {
-        let text = self.built.text(details);
+    #[pyo3(signature = (details=false, speed=None))]
+    fn plan_text(&self, details: bool, speed: Option<Speed>) -> PyResult<String> {
+        let text = self.built.text_at(details, &Speed::read(speed)?);
         if self.built.plan.trust == TrustLevel::Encrypted {
-            return format!("{text}\n{}\n", options::describe(self.passes));
+            return Ok(format!("{text}\n{}\n", options::describe(self.passes)));
         }
-        text
+        Ok(text)
     }
 
     fn plan_json(&self) -> String {
         self.built.plan.to_json()
     }
 
-    fn summary_json(&self) -> String {
-        Summary::of(&self.built.plan).to_json()
+    #[pyo3(signature = (speed=None))]
+    fn summary_json(&self, speed: Option<Speed>) -> PyResult<String> {
+        Ok(Summary::at(&self.built.plan, &Speed::read(speed)?).to_json())
+    }
+
+    /// Predicted seconds on one core, and bytes up and down, of a run of so many images.
+    #[pyo3(signature = (images, speed=None))]
+    fn predicted(&self, images: usize, speed: Option<Speed>) -> PyResult<(f64, u64, u64)> {
+        let cost = cost::of_images(&self.built.plan, images);
+        let seconds = cost.seconds.at(&Speed::read(speed)?);
+        Ok((seconds, cost.bytes_up, cost.bytes_down))
+    }
+
+    /// Predicted seconds of each step on one core, of a run of so many images.
+    #[pyo3(signature = (images, speed=None))]
+    fn predicted_steps(&self, images: usize, speed: Option<Speed>) -> PyResult<Vec<f64>> {
+        let (plan, speed) = (&self.built.plan, Speed::read(speed)?);
+        let seconds = |index| cost::step_of_images(plan, index, images).seconds.at(&speed);
+        Ok((0..plan.steps.len()).map(seconds).collect())
     }
 
     fn plan_bytes(&self) -> Vec<u8> {
@@ -357,6 +378,7 @@ impl Compiled {
         stats.set_item("bytes_sent", run.bytes_up)?;
         stats.set_item("bytes_received", run.bytes_down)?;
         stats.set_item("clamped_inputs", run.clamped_inputs)?;
+        stats.set_item("step_seconds", run.step_seconds)?;
         let activations = run.clamped_activations;
         let seen = clamped_activations(&self.built.plan, activations);
         stats.set_item("clamped_activations", seen)?;

@@ -28,6 +28,8 @@ pub struct InProcess {
     pub clamped_inputs: usize,
     /// Activations outside the calibrated ranges, likewise.
     pub clamped_activations: u64,
+    /// Seconds that both parties computed for each step, added; set-ups count as step 0.
+    pub step_seconds: Vec<f64>,
 }
 
 impl InProcess {
@@ -73,7 +75,10 @@ pub fn in_process_watched(
     })?;
     let clamped_inputs = client.clamped_inputs();
     let clamped_activations = client.clamped_activations();
+    let parties = client.step_seconds().iter().zip(server.step_seconds());
+    let step_seconds = parties.map(|(client, server)| client + server).collect();
     Ok(InProcess {
+        step_seconds,
         integers: client.finish_integers()?,
         bytes_up,
         bytes_down,

@@ -29,6 +29,7 @@ from pronghorn._model.expected import ExpectedError
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
+from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn.errors import InputError, PlanError, UnsupportedModelError
@@ -251,13 +252,14 @@ class Model(Shaped):
 
         Args and errors are those of `plan`.
         """
-        return self._compile(self._options.changed(trust=trust, objective=objective, **options))
+        return self._compile(self._options.changed(trust=trust, objective=objective, **options), stacklevel=4)
 
-    def _compile(self, options: PlanOptions) -> _native.Compiled:
+    def _compile(self, options: PlanOptions, stacklevel: int) -> _native.Compiled:
         if options not in self._compiled:
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(options)
-            ExpectedError.of(self._compiled[options]).warn(stacklevel=4)
+            ExpectedError.of(self._compiled[options]).warn(stacklevel)
+            Traffic.of(self._compiled[options]).warn(stacklevel)
         return self._compiled[options]
 
     def verify(
@@ -317,7 +319,7 @@ class Model(Shaped):
         self._warn_of_fractions(inputs, stacklevel=2)
         kind, truth = self._truth(outputs, labels, len(inputs))
         enter("planning")
-        compiled = model._compile(options)
+        compiled = model._compile(options, stacklevel=3)
         warn_of_scale(inputs, planned_bounds(compiled.plan_json()), stacklevel=2)
         case = Verification(compiled, inputs, options.samples, truth, self.finish, kind)
         return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))

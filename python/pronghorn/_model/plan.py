@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
-from pronghorn import _native
+from pronghorn import _machine, _native
+from pronghorn._model import html
 from pronghorn._model.core import Shaped
 from pronghorn._model.expected import ExpectedError
+from pronghorn._model.report import Report
+from pronghorn.errors import InputError
 
 
 class Plan(Shaped):
@@ -21,11 +26,16 @@ class Plan(Shaped):
     def __str__(self) -> str:
         """The plan as a table of at most 120 columns: each step with protocol, ring and bytes, then
         bytes, rounds and predicted seconds."""
-        return f"{self._compiled.plan_text().rstrip()}\n{self.expected_error.details()}"
+        return self._text(details=False)
 
     def details(self) -> str:
         """The table, and ranges, share forms and all parameters of each step."""
-        return f"{self._compiled.plan_text(True).rstrip()}\n{self.expected_error.details()}"
+        return self._text(details=True)
+
+    def _text(self, details: bool) -> str:
+        measured = _machine.kept()
+        text = self._compiled.plan_text(details, _machine.speed_of(measured)).rstrip()
+        return f"{text}\n{measured or _machine.NOMINAL}\n{self.expected_error.details()}"
 
     def __repr__(self) -> str:
         """Trust level and hash."""
@@ -47,6 +57,16 @@ class Plan(Shaped):
         return ExpectedError.of(self._compiled)
 
     @property
+    def prediction(self) -> str:
+        """A line for people: the seconds of an image on one core, and whose core that is."""
+        measured = _machine.kept()
+        seconds, up, down = self._compiled.predicted(1, _machine.speed_of(measured))
+        return (
+            f"one image takes {seconds:.3g} s of one core by prediction, both parties together, and "
+            f"{(up + down) / 1e6:.3g} MB; {measured or _machine.NOMINAL}"
+        )
+
+    @property
     def _core(self) -> _native.Compiled:
         return self._compiled
 
@@ -54,11 +74,33 @@ class Plan(Shaped):
         """The plan as JSON: all that the table says, and more.
 
         Beside the plan's fields are `plan_hash`, `learns` (the knowledge of each party) and `cost`
-        (bytes, rounds, seconds and memory).
+        (bytes, rounds, seconds and memory, of each step too). Seconds are those of `speed`, the
+        measurement of this machine that is kept, or of the nominal CPU where it is null.
         """
-        return json.dumps(
-            {**json.loads(self._compiled.plan_json()), **json.loads(self._compiled.summary_json())}, indent=2
-        )
+        return json.dumps({**json.loads(self._compiled.plan_json()), **self.summary()}, indent=2)
+
+    def to_html(self, report: Report | None = None) -> str:
+        """The plan as one HTML page: time and bytes of each step as bars, totals, memory, expected
+        error, and who learns what.
+
+        Args:
+            report: a verification of this plan. Its measured seconds stand beside the predicted ones.
+
+        Raises:
+            InputError: the report is of another plan.
+        """
+        if report is not None and report.plan_hash != self.hash:
+            raise InputError(f"the report is of plan {report.plan_hash}, not of this one, {self.hash}")
+        name = json.loads(self._compiled.plan_json())["model"]
+        whose = str(_machine.kept() or _machine.NOMINAL)
+        title = f"Plan of {name}, trust level {self.trust}"
+        return html.page(title, self.summary(), self.expected_error.details(), whose, report)
+
+    def summary(self) -> dict[str, Any]:
+        """The hash, costs, who learns what, and the measurement behind the seconds, as in `to_json`."""
+        measured = _machine.kept()
+        found: dict[str, Any] = json.loads(self._compiled.summary_json(_machine.speed_of(measured)))
+        return {**found, "speed": None if measured is None else dataclasses.asdict(measured)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan in the form that is hashed and sent; it holds no weights.

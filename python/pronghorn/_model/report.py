@@ -13,6 +13,18 @@ from pronghorn._model.stats import Stats, counted
 
 
 @dataclass(frozen=True)
+class StepSeconds:
+    """The seconds of a step of the secure run, both parties together."""
+
+    name: str
+    """The step's name."""
+    predicted: float
+    """Seconds of one core."""
+    measured: float
+    """Seconds on all threads of the run. Set-ups count as those of the first step."""
+
+
+@dataclass(frozen=True)
 class Report:
     """Float model, fixed-point oracle and secure run on the same images."""
 
@@ -59,6 +71,12 @@ class Report:
     """How many of these images are among those samples."""
     stats: Stats | None
     """The cost of the secure run; None where there was none."""
+    predicted_seconds: float | None
+    """Seconds of one core that the plan predicts for the run, both parties together; None where there was none."""
+    predicted_for: str
+    """The machine whose seconds these are."""
+    steps: tuple[StepSeconds, ...] | None
+    """The seconds of each step; None where there was no secure run."""
 
     @property
     def ok(self) -> bool:
@@ -111,6 +129,10 @@ class Report:
             return
         sent, received = self.stats.bytes_sent / self.images, self.stats.bytes_received / self.images
         yield f"{self.stats.speed}; an image sends {sent:,.0f} bytes and receives {received:,.0f}"
+        yield (
+            f"predicted: {self.predicted_seconds:.3g} s of one core, both parties together; measured: "
+            f"{self.stats.seconds:.3g} s; {self.predicted_for}"
+        )
 
     def _calibration(self) -> Iterator[str]:
         if self.samples is None:

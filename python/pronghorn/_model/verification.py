@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn import _native
+from pronghorn import _machine, _native
 from pronghorn._float import run_float
 from pronghorn._model.core import Floats, Progress, native_errors
 from pronghorn._model.expected import ExpectedError
 from pronghorn._model.regression import Regression
-from pronghorn._model.report import Report
+from pronghorn._model.report import Report, StepSeconds
 from pronghorn._model.stats import Stats
 from pronghorn._outputs import Classes, Predictions
 from pronghorn.errors import RunError
@@ -93,6 +93,8 @@ class Verification:
         tolerance = self.compiled.tolerance
         expected = ExpectedError.of(self.compiled)
         classes, targets = (None, self.truth) if self.kind == "values" else (self.truth, None)
+        measured = _machine.kept()
+        predicted, *_ = self.compiled.predicted(len(self.inputs), _machine.speed_of(measured))
         return Report(
             images=len(self.inputs),
             trust=self.compiled.trust,
@@ -114,7 +116,16 @@ class Verification:
             samples=None if self.samples is None else len(self.samples),
             samples_scored=_shared(self.samples, self.inputs),
             stats=None if runs.costs is None else Stats.of(len(self.inputs), runs.costs),
+            predicted_seconds=None if runs.costs is None else predicted,
+            predicted_for=str(measured or _machine.NOMINAL),
+            steps=None if runs.costs is None else self._steps(runs.costs["step_seconds"], measured),
         )
+
+    def _steps(self, seconds: Sequence[float], measured: _machine.Measurement | None) -> tuple[StepSeconds, ...]:
+        """The seconds of each step, beside those that were predicted."""
+        names = [step["name"] for step in json.loads(self.compiled.plan_json())["steps"]]
+        predicted = self.compiled.predicted_steps(len(self.inputs), _machine.speed_of(measured))
+        return tuple(StepSeconds(*step) for step in zip(names, predicted, seconds, strict=True))
 
 
 def disagreements(found: Integers, oracle: Integers, tolerance: int) -> int:

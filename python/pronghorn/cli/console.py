@@ -12,7 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from pronghorn.errors import InputWarning, PrecisionWarning, PrepareWarning, PronghornError, StoreWarning
+from pronghorn.errors import (
+    InputWarning,
+    PrecisionWarning,
+    PrepareWarning,
+    PronghornError,
+    StoreWarning,
+    TrafficWarning,
+)
 
 errors = Console(stderr=True)
 
@@ -45,7 +52,7 @@ class Commands(TyperGroup):
         """
         try:
             with warnings.catch_warnings():
-                for category in (InputWarning, PrecisionWarning, PrepareWarning, StoreWarning):
+                for category in (InputWarning, PrecisionWarning, PrepareWarning, StoreWarning, TrafficWarning):
                     warnings.simplefilter("always", category)
                 warnings.showwarning = functools.partial(_show_warning, set())
                 return super().invoke(ctx)

@@ -51,6 +51,10 @@ StoreOption = Annotated[
         help="Directory for prepared batches, publications and key seeds, all secret (default: memory).",
     ),
 ]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page with charts of the time and bytes of each step."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[
     Path | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pronghorn.cli.options import DataOption, JsonOption, ModelArgument, ModelOptions, Preparation
+from pronghorn.cli.options import DataOption, HtmlOption, JsonOption, ModelArgument, ModelOptions, Preparation
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.results import write
 from pronghorn.cli.spread import spread
@@ -21,6 +21,7 @@ def plan(
     model_options: ModelOptions,
     preparation: Preparation,
     as_json: JsonOption = False,
+    html: HtmlOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show ranges and all parameters, too.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan here, as it is hashed and sent.")
@@ -35,5 +36,7 @@ def plan(
         made = loaded.plan()
     if out is not None:
         write(out, lambda: made.save(out))
+    if html is not None:
+        write(html, lambda: html.write_text(made.to_html(), encoding="utf-8"))
     text = made.details() if verbose else str(made)
     print(made.to_json() if as_json else text)

@@ -100,7 +100,9 @@ def serve(
     try:
         print(f"listening on {server.address}", flush=True)
         say(f"plan {server.plan_hash}")
-        say(escape(f"plan: {loaded.plan().expected_error}"))
+        plan = loaded.plan()
+        say(escape(f"plan: {plan.expected_error}"))
+        say(escape(f"plan: {plan.prediction}"))
         server.run()
     except KeyboardInterrupt:
         server.stop()

@@ -15,6 +15,7 @@ from pronghorn._data import Loaded
 from pronghorn._model import Model
 from pronghorn.cli.inputs import Numbers, classes_or_values, label_column, labels_of
 from pronghorn.cli.options import (
+    HtmlOption,
     JsonOption,
     LimitOption,
     ModelArgument,
@@ -24,6 +25,7 @@ from pronghorn.cli.options import (
     ThreadsOption,
 )
 from pronghorn.cli.progress import progress_bar
+from pronghorn.cli.results import write
 from pronghorn.cli.spread import spread
 from pronghorn.errors import InputError
 
@@ -75,6 +77,7 @@ def verify(
     ] = True,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
+    html: HtmlOption = None,
 ) -> None:
     """Compare float model, fixed-point model and secure run on your data.
 
@@ -97,6 +100,9 @@ def verify(
             progress=bar.progress,
             phase=bar.phase,
         )
+    if html is not None:
+        page = case.model.plan().to_html(report)
+        write(html, lambda: html.write_text(page, encoding="utf-8"))
     print(report.to_json() if as_json else report)
     if model_options.input_range is None and not as_json:
         print(f"  pronghorn serve with --data {given.samples or given.data} and the same options serves this plan")

@@ -1,6 +1,6 @@
 //! Figures of a cost: bytes, multiply-adds, rounds, memory, predicted seconds.
 
-use super::rate;
+use super::{rate, seconds::Seconds};
 
 /// Bytes that the parties hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct StepCost {
     /// Messages one way and back.
     pub rounds: u32,
     /// Predicted seconds on one core, both parties' work added.
-    pub seconds: f64,
+    pub seconds: Seconds,
 }
 
 impl StepCost {
@@ -68,10 +68,25 @@ impl StepCost {
         }
     }
 
+    /// Of so many equal ones, one after another.
+    pub(crate) fn times(self, count: usize) -> Self {
+        let times = |bytes: u64| bytes.saturating_mul(count as u64);
+        Self {
+            bytes_up: times(self.bytes_up),
+            bytes_down: times(self.bytes_down),
+            multiply_adds: times(self.multiply_adds),
+            memory: self.memory,
+            rounds: self
+                .rounds
+                .saturating_mul(u32::try_from(count).unwrap_or(u32::MAX)),
+            seconds: self.seconds * count as f64,
+        }
+    }
+
     /// With the seconds that every exchange on shares takes.
     pub(crate) fn with_waits(self) -> Self {
         Self {
-            seconds: self.seconds + f64::from(self.rounds) * rate::ROUND,
+            seconds: self.seconds + Seconds::waits(f64::from(self.rounds) * rate::ROUND),
             ..self
         }
     }

@@ -1,4 +1,5 @@
-//! Rates of one core, for predictions only. Those of products are from `pronghorn bench batch` on a
+//! Rates of one core, the nominal CPU, for predictions only; [`Speed`](super::Speed) scales them to
+//! a machine. Those of products are from `pronghorn bench batch` on a
 //! 3 GHz Cascade Lake with AVX-512. Those on shares fit `pronghorn bench gazelle`'s networks
 //! through loopback on a 3 GHz Sapphire Rapids.
 

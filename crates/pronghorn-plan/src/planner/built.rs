@@ -9,7 +9,7 @@ use pronghorn_graph::{
 };
 
 use super::fidelity::Fidelity;
-use crate::{checked::CheckedPlan, steps::encrypted::Program};
+use crate::{checked::CheckedPlan, cost::Speed, steps::encrypted::Program, text::Timed};
 
 /// A plan and the server's secrets; no Debug, it holds the weights.
 #[derive(Clone)]
@@ -142,11 +142,17 @@ impl Built {
     }
 
     /// The plan as text, and what only the server knows of its steps. `details`: with all
-    /// parameters.
+    /// parameters. Seconds are those of the nominal CPU.
     pub fn text(&self, details: bool) -> String {
+        self.text_at(details, &Speed::default())
+    }
+
+    /// The text with the seconds of a machine.
+    pub fn text_at(&self, details: bool, speed: &Speed) -> String {
+        let plan = Timed(&self.plan, speed);
         let plan = match details {
-            true => format!("{:#}", self.plan),
-            false => self.plan.to_string(),
+            true => format!("{plan:#}"),
+            false => plan.to_string(),
         };
         match self.computation.secret_text().filter(|_| details) {
             Some(secret) => {

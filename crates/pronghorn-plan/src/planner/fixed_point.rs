@@ -14,6 +14,7 @@ use super::{
     method::{Method, Planned, Source},
     precision::ModulusBudget,
 };
+use crate::{checked::CheckedPlan, cost};
 
 /// Networks that are tried, at most.
 const ATTEMPTS: usize = 10;
@@ -24,6 +25,24 @@ const TIGHTENING: [f64; 2] = [std::f64::consts::SQRT_2, 4.0];
 
 /// After so many times without a smaller error it is not tried again.
 const PATIENCE: usize = 2;
+
+/// Where a finer network does not fit, tolerances between it and the last that fitted are tried so
+/// many times.
+const BISECTIONS: usize = 3;
+
+/// A first network with an error below this part of the aim is more precise than was asked for.
+const PRECISE: f64 = 0.5;
+
+/// Then tolerances are doubled at most so many times: coarser networks may cost fewer bytes.
+const LOOSENINGS: usize = 3;
+
+/// Multiply-adds of networks whose bytes are worth that.
+const LEAST_LOOSENED: u64 = 1_000_000;
+
+/// Multiply-adds of all images of an attempt, up to which further ones are made: for fewer bytes,
+/// between two others, or below what a mean hides. Such an attempt takes two seconds. No clock is
+/// asked: all machines make equal plans.
+const MOST_WORK: u64 = 8_000_000_000;
 
 /// Bits that answers take at most where they are shares, from one attempt to plan to the next:
 /// with guard bits and errors, words of 32 bits have room for the first nearly always.
@@ -52,9 +71,25 @@ pub(super) fn build(
     };
     let mut refused = None;
     for &most_bits in caps {
-        for (fixed, fidelity) in attempts(source, method, options, most_bits)? {
+        let search = Search {
+            source,
+            method,
+            options,
+            most_bits,
+            aim: options.error.unwrap_or(method.aim),
+        };
+        let attempts = search.attempts()?;
+        let is_first = attempts.len() == 1;
+        for (fixed, fidelity) in attempts {
             match (method.lower)(&fixed, options) {
-                Ok(planned) => return built(planned, fixed, fidelity),
+                Ok(planned) => {
+                    let found = (planned, fixed, fidelity);
+                    return built(if is_first {
+                        search.cheaper(found)
+                    } else {
+                        found
+                    });
+                }
                 // Shares too wide, for which others may have room.
                 Err(error @ (BuildError::Bits { .. } | BuildError::Modulus { .. })) => {
                     refused.get_or_insert(error);
@@ -66,11 +101,10 @@ pub(super) fn build(
     Err(refused.expect("there is a cap, and an attempt for it"))
 }
 
-fn built(
-    (plan, weights): Planned,
-    fixed: FixedGraph,
-    fidelity: Fidelity,
-) -> Result<Built, BuildError> {
+/// A plan with its network.
+type Found = (Planned, FixedGraph, Fidelity);
+
+fn built(((plan, weights), fixed, fidelity): Found) -> Result<Built, BuildError> {
     fidelity.judge()?;
     Ok(Built {
         plan,
@@ -80,33 +114,97 @@ fn built(
     })
 }
 
-/// Fixed-point networks in the order of preference: the coarsest that reaches the aim first, and
-/// then those with smaller errors before others.
-fn attempts(
-    source: &Source<'_>,
-    method: &Method,
-    options: &BuildOptions,
+/// A search for the tolerance of layers.
+struct Search<'a> {
+    source: &'a Source<'a>,
+    method: &'a Method,
+    options: &'a BuildOptions,
     most_bits: u32,
-) -> Result<Vec<Attempt>, BuildError> {
-    let quantise_options = QuantiseOptions {
-        margin: source.margin,
-        costly_requantisation: method.circuits,
-        most_bits,
-        ..QuantiseOptions::default()
-    };
-    let is_layer = |op: &Op| matches!(op, Op::Conv { .. } | Op::Dense { .. });
-    let layers = source.graph.nodes.iter().filter(|node| is_layer(&node.op));
-    let aim = options.error.unwrap_or(method.aim);
-    let mut tolerance = method.looseness * aim / (layers.count().max(1) as f64).sqrt();
-    let mut attempts: Vec<Attempt> = Vec::new();
-    let (mut least, mut stalled) = (f64::INFINITY, 0);
-    while attempts.len() < ATTEMPTS && stalled < PATIENCE {
+    aim: f64,
+}
+
+impl Search<'_> {
+    /// Fixed-point networks in the order of preference: the coarsest that reaches the aim first,
+    /// and then those with smaller errors before others.
+    fn attempts(&self) -> Result<Vec<Attempt>, BuildError> {
+        let first = self.first_tolerance();
+        // Layers' errors count as parts of their results, whose mean may be much larger than their
+        // spread.
+        let hidden = first * self.source.target.spread_share();
+        let (hidden, bisections) = match self.is_quick() {
+            true => (hidden, BISECTIONS),
+            false => (first, 0),
+        };
+        let tightening = Tightening {
+            aim: self.aim,
+            first,
+            hidden,
+            bisections,
+        };
+        let error = |(_, fidelity): &Attempt| fidelity.error;
+        let mut attempts = tightening.run(|tolerance| self.attempt(tolerance), error)?;
+        attempts.sort_by(|a, b| error(a).total_cmp(&error(b)));
+        Ok(attempts)
+    }
+
+    /// A plan that costs less than that of the first attempt and reaches the aim, too, where that is
+    /// much more precise than was asked for. Coarser networks do not always cost less.
+    fn cheaper(&self, first: Found) -> Found {
+        if first.2.error >= PRECISE * self.aim || !self.is_worth_loosening() {
+            return first;
+        }
+        let mut best = first;
+        let mut tolerance = self.first_tolerance();
+        for _ in 0..LOOSENINGS {
+            tolerance *= 2.0;
+            let Ok((fixed, fidelity)) = self.attempt(tolerance) else {
+                break;
+            };
+            if !fidelity.is_reached() {
+                break;
+            }
+            let Ok(planned) = (self.method.lower)(&fixed, self.options) else {
+                break;
+            };
+            if self.costs_less(&planned.0, &best.0.0) {
+                best = (planned, fixed, fidelity);
+            }
+        }
+        best
+    }
+
+    /// Whether an image of a full batch costs fewer bytes, and no more by the objective.
+    fn costs_less(&self, plan: &CheckedPlan, other: &CheckedPlan) -> bool {
+        let objective = self.options.objective.unwrap_or_default();
+        let bytes = |plan: &CheckedPlan| {
+            let cost = cost::total(plan, plan.max_batch);
+            (cost.bytes_up + cost.bytes_down) as f64 / plan.max_batch as f64
+        };
+        bytes(plan) < bytes(other) && objective.of(plan) <= objective.of(other)
+    }
+
+    fn first_tolerance(&self) -> f64 {
+        let is_layer = |op: &Op| matches!(op, Op::Conv { .. } | Op::Dense { .. });
+        let nodes = self.source.graph.nodes.iter();
+        let layers = nodes.filter(|node| is_layer(&node.op)).count().max(1);
+        self.method.looseness * self.aim / (layers as f64).sqrt()
+    }
+
+    /// The network of a tolerance.
+    fn attempt(&self, tolerance: f64) -> Result<Attempt, BuildError> {
+        let (source, method) = (self.source, self.method);
         let budget = ModulusBudget {
             tolerance,
-            weight_bits: options.weight_bits,
-            input_bits: options.input_bits,
+            weight_bits: self.options.weight_bits,
+            input_bits: self.options.input_bits,
             narrow: method.narrow,
-            most_bits,
+            most_bits: self.most_bits,
+        };
+        let quantise_options = QuantiseOptions {
+            margin: source.margin,
+            costly_requantisation: method.circuits,
+            most_bits: self.most_bits,
+            ..QuantiseOptions::default()
         };
         let fixed = quantise::quantise_corrected(
             source.graph,
@@ -114,25 +212,86 @@ fn attempts(
             &budget,
             &quantise_options,
             source.corrected,
-        );
-        let fixed = match fixed {
-            // Finer values may not fit where coarser ones did.
-            Err(_) if !attempts.is_empty() => break,
-            fixed => fixed?,
-        };
-        let fidelity = fidelity(&fixed, source, aim)?;
-        let (error, is_reached) = (fidelity.error, fidelity.is_reached());
-        attempts.push((fixed, fidelity));
-        if is_reached {
-            break;
-        }
-        stalled = if error < least { 0 } else { stalled + 1 };
-        least = least.min(error);
-        let [slow, fast] = TIGHTENING;
-        tolerance /= (error / aim).clamp(slow, fast);
+        )?;
+        let fidelity = fidelity(&fixed, source, self.aim)?;
+        Ok((fixed, fidelity))
     }
-    attempts.sort_by(|(_, a), (_, b)| a.error.total_cmp(&b.error));
-    Ok(attempts)
+
+    /// Multiply-adds of an image.
+    fn multiply_adds(&self) -> u64 {
+        super::multiply_adds(self.source.graph)
+    }
+
+    /// Whether a further attempt takes little time.
+    fn is_quick(&self) -> bool {
+        let elements = self.source.graph.input_len().max(1);
+        let values = self.source.tested.len() + self.source.corrected.0.len();
+        let images = (values / elements) as u64;
+        self.multiply_adds().saturating_mul(images) <= MOST_WORK
+    }
+
+    fn is_worth_loosening(&self) -> bool {
+        let chosen = self.options.weight_bits.is_some() && self.options.input_bits.is_some();
+        !chosen && self.multiply_adds() >= LEAST_LOOSENED && self.is_quick()
+    }
+}
+
+/// Tolerances that fall until the error is small enough.
+struct Tightening {
+    aim: f64,
+    /// The tolerance to begin with.
+    first: f64,
+    /// Above this tolerance errors need not fall with it.
+    hidden: f64,
+    /// Tolerances that are tried between one that fits and a finer one that does not.
+    bisections: usize,
+}
+
+impl Tightening {
+    /// Attempts until one reaches the aim or errors stop falling.
+    ///
+    /// # Errors
+    /// The first attempt fails.
+    fn run<T, E>(
+        &self,
+        mut attempt: impl FnMut(f64) -> Result<T, E>,
+        error: impl Fn(&T) -> f64,
+    ) -> Result<Vec<T>, E> {
+        let mut attempts = vec![attempt(self.first)?];
+        let (mut fits, mut fails) = (self.first, 0.0);
+        let (mut least, mut stalled, mut bisections) = (f64::INFINITY, 0, 0);
+        loop {
+            let last = error(&attempts[attempts.len() - 1]);
+            stalled = if last < least { 0 } else { stalled + 1 };
+            least = least.min(last);
+            let [slow, fast] = TIGHTENING;
+            let mut next = fits / (last / self.aim).clamp(slow, fast);
+            if stalled == PATIENCE && self.hidden < next {
+                (next, stalled) = (self.hidden, 0);
+            }
+            if last <= self.aim || stalled == PATIENCE || attempts.len() == ATTEMPTS {
+                return Ok(attempts);
+            }
+            // Finer values may not fit where coarser ones did.
+            loop {
+                if next <= fails {
+                    if bisections == self.bisections {
+                        return Ok(attempts);
+                    }
+                    bisections += 1;
+                    next = (fits * fails).sqrt();
+                }
+                match attempt(next) {
+                    Ok(found) => {
+                        attempts.push(found);
+                        fits = next;
+                        break;
+                    }
+                    Err(_) => fails = next,
+                }
+            }
+        }
+    }
 }
 
 /// The expected error of a network.
@@ -142,4 +301,68 @@ fn fidelity(fixed: &FixedGraph, source: &Source<'_>, aim: f64) -> Result<Fidelit
     let (integers, _) = oracle::quantise_input(input, source.tested)?;
     let results = oracle::evaluate(fixed, &integers, images)?;
     Ok(source.target.fidelity(fixed.result(), &results, aim))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tolerances that are tried where those below `fits` fail and errors are `error` times the
+    /// tolerance.
+    fn tried(fits: f64, bisections: usize, error: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
+        let tightening = Tightening {
+            aim: 1.0,
+            first: 64.0,
+            hidden: 0.5,
+            bisections,
+        };
+        let mut all = Vec::new();
+        let attempt = |tolerance| {
+            all.push(tolerance);
+            (tolerance >= fits).then_some(tolerance).ok_or(())
+        };
+        let made = tightening.run(attempt, |&tolerance| error(tolerance));
+        (all, made.unwrap_or_default())
+    }
+
+    #[test]
+    fn tolerances_fall_until_the_aim_is_reached() {
+        let (all, made) = tried(0.0, 3, |tolerance| tolerance);
+        assert_eq!(all, [64.0, 16.0, 4.0, 1.0]);
+        assert_eq!(made, all);
+    }
+
+    #[test]
+    fn the_first_attempt_must_fit() {
+        let (all, made) = tried(100.0, 3, |tolerance| tolerance);
+        assert_eq!((all.len(), made.len()), (1, 0));
+    }
+
+    #[test]
+    fn tolerances_between_one_that_fits_and_one_that_fails_are_tried() {
+        // 4 fails, and 8 fits; then 2 is known to fail, and 5.7 does; 6.7 fits.
+        let (all, made) = tried(6.0, 3, |tolerance| tolerance);
+        assert_eq!(all[..4], [64.0, 16.0, 4.0, 8.0]);
+        assert!((all[4] - 32.0f64.sqrt()).abs() < 1e-9, "{all:?}");
+        assert!((all[5] - (8.0 * 32.0f64.sqrt()).sqrt()).abs() < 1e-9);
+        assert_eq!((all.len(), made.len()), (6, 4));
+        let (all, made) = tried(6.0, 0, |tolerance| tolerance);
+        assert_eq!((all.len(), made.len()), (3, 2));
+    }
+
+    #[test]
+    fn a_tolerance_between_may_reach_the_aim() {
+        let (all, made) = tried(6.0, 3, |tolerance| tolerance / 10.0);
+        assert_eq!(made.last(), all.last());
+        assert!(made[made.len() - 1] <= 10.0);
+    }
+
+    #[test]
+    fn errors_that_do_not_fall_end_the_search_below_what_the_mean_hides() {
+        let (all, _) = tried(0.0, 3, |_| 5.0);
+        assert_eq!(all, [64.0, 16.0, 4.0, 0.5, 0.125]);
+        // What was hidden is reached.
+        let (all, _) = tried(0.0, 3, |tolerance| if tolerance > 0.5 { 5.0 } else { 0.9 });
+        assert_eq!(all, [64.0, 16.0, 4.0, 0.5]);
+    }
 }

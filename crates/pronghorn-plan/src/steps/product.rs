@@ -12,7 +12,7 @@ use pronghorn_ring::bits::packed_len;
 
 use super::activation::garbled::ot_bytes;
 use crate::{
-    cost::{Cost, Memory, StepCost, StepMemory, rate},
+    cost::{Cost, Memory, Seconds, StepCost, StepMemory, rate},
     description::Description,
     share_form::{Node, ShareRules, Takes, Tolerates},
     step::{Compiled, StepPlan},
@@ -71,8 +71,10 @@ impl StepPlan for Product {
             bytes_up: ots(step, batch).map(ot_bytes).sum(),
             bytes_down: corrections.sum(),
             rounds: 1,
-            seconds: ots(step, batch).sum::<usize>() as f64 * rate::TRANSFER
-                + (2 * values) as f64 * f64::from(bits) * rate::CORRECTION,
+            seconds: Seconds::transfers(
+                ots(step, batch).sum::<usize>() as f64 * rate::TRANSFER
+                    + (2 * values) as f64 * f64::from(bits) * rate::CORRECTION,
+            ),
             ..StepCost::default()
         };
         let inputs: usize = factors(step, batch).sum();

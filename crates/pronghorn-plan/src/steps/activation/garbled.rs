@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use super::circuits::{Circuits, Group, Indices, MAX_WINDOW, Output};
 use super::{circuits::window_sizes, names, pooled, range};
 use crate::{
-    cost::{Cost, Memory, StepCost, rate},
+    cost::{Cost, Memory, Seconds, StepCost, rate},
     description::Description,
     share_form::{Node, Readers, ShareForm, ShareRules, Tolerates},
     step::{Compiled, Derived, Place, StepPlan},
@@ -233,7 +233,8 @@ pub(crate) fn at_once(circuits: &Circuits, batch: usize) -> StepCost {
         bytes_up: ot_bytes(bits),
         bytes_down: tables,
         rounds: 1,
-        seconds: tables as f64 * rate::TABLE_BYTE + bits as f64 * rate::TRANSFER,
+        seconds: Seconds::garbling(tables as f64 * rate::TABLE_BYTE)
+            + Seconds::transfers(bits as f64 * rate::TRANSFER),
         ..StepCost::default()
     };
     cost.with_waits()

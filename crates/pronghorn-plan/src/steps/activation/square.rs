@@ -9,7 +9,7 @@ use pronghorn_ring::bits::packed_len;
 
 use super::{garbled::ot_bytes, range};
 use crate::{
-    cost::{Cost, Memory, StepCost, rate},
+    cost::{Cost, Memory, Seconds, StepCost, rate},
     description::Description,
     share_form::{Node, ShareRules, Takes, Tolerates},
     step::{Compiled, StepPlan},
@@ -54,7 +54,7 @@ impl StepPlan for Square {
             bytes_up: ot_bytes(ots),
             bytes_down: (values * bits * bits.saturating_sub(1) / 2).div_ceil(8) as u64,
             rounds: 1,
-            seconds: ots as f64 * rate::TRANSFER,
+            seconds: Seconds::transfers(ots as f64 * rate::TRANSFER),
             ..StepCost::default()
         };
         let masked = packed_len(values, bits as u32) as u64;

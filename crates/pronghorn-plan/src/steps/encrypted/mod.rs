@@ -29,7 +29,7 @@ pub use parameters::{DEGREES, EncryptedPlan, FLOOD_BITS, MAX_LIMBS, MAX_POLYS, m
 pub use program::{Program, ProgramNode, ProgramOp};
 
 use crate::{
-    cost::{Cost, Memory, Once, SEED_BYTES, StepCost, StepMemory},
+    cost::{Cost, Memory, Once, SEED_BYTES, Seconds, StepCost, StepMemory},
     description::Description,
     rlwe::security_of,
     share_form::ShareRules,
@@ -61,7 +61,7 @@ impl StepPlan for EncryptedPlan {
             bytes_up: (keys + inputs * self.request_row_bytes()) as u64,
             bytes_down: (outputs * self.answer_row_bytes()) as u64,
             rounds: 1,
-            seconds: self.server_seconds,
+            seconds: Seconds::products(self.server_seconds),
             ..StepCost::default()
         })
     }

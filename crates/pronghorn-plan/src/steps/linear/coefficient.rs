@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub use super::layout::{Layout, Site};
 use super::{describe, hiding::Hiding, range};
 use crate::{
-    cost::{Cost, Memory, Once, PUBLICATION_IMAGES, StepCost, StepMemory, rate},
+    cost::{Cost, Memory, Once, PUBLICATION_IMAGES, Seconds, StepCost, StepMemory, rate},
     description::Description,
     rlwe::{Rlwe, ShareBits, stream_bytes},
     share_form::{LayerRules, LayerShares},
@@ -94,9 +94,8 @@ impl CoefficientLinear {
             bytes_down: stream_bytes(answers, self.rlwe.answer_bits()),
             multiply_adds,
             rounds: 1,
-            seconds: multiply_adds as f64 / rate::DIRECT_PRODUCT
-                + transforms
-                + (words + answers) as f64 * rate::SENT_WORD,
+            seconds: Seconds::products(multiply_adds as f64 / rate::DIRECT_PRODUCT)
+                + Seconds::encryption(transforms + (words + answers) as f64 * rate::SENT_WORD),
             ..StepCost::default()
         }
     }

@@ -16,7 +16,7 @@ use pronghorn_graph::{
 };
 
 use crate::{
-    cost::{Memory, SEED_BYTES, StepCost, rate},
+    cost::{Memory, SEED_BYTES, Seconds, StepCost, rate},
     rlwe::Rlwe,
 };
 
@@ -98,7 +98,8 @@ impl Rows {
             bytes_down: answers * answer,
             multiply_adds,
             rounds: 1,
-            seconds: multiply_adds as f64 / rates.product + (inputs + answers) as f64 * row,
+            seconds: Seconds::products(multiply_adds as f64 / rates.product)
+                + Seconds::encryption((inputs + answers) as f64 * row),
             ..StepCost::default()
         }
     }

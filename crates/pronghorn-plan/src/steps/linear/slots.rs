@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use super::slot_keys::{SlotKeys, SlotScheme};
 use super::{describe, range};
 use crate::{
-    cost::{Cost, Memory, StepCost, StepMemory},
+    cost::{Cost, Memory, Seconds, StepCost, StepMemory},
     description::Description,
     share_form::{self, LayerRules, LayerShares},
     step::{Compiled, Derived, Place, StepPlan},
@@ -172,7 +172,7 @@ impl StepPlan for SlotLinear {
             bytes_down: (batch * found.down) as u64,
             multiply_adds: (batch as u64).saturating_mul(self.geometry.multiply_adds()),
             rounds: 1,
-            seconds: batch as f64 * 1e-6 * (found.server + found.client),
+            seconds: Seconds::encryption(batch as f64 * 1e-6 * (found.server + found.client)),
             ..StepCost::default()
         };
         Cost::online(cost.with_waits())

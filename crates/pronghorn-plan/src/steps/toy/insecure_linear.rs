@@ -13,7 +13,7 @@ use pronghorn_ring::bits::packed_len;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cost::{Cost, StepCost, StepMemory, rate},
+    cost::{Cost, Seconds, StepCost, StepMemory, rate},
     description::Description,
     share_form::{ShareRules, Takes, Tolerates},
     step::{Compiled, Place, StepPlan},
@@ -70,7 +70,7 @@ impl StepPlan for InsecureLinear {
             bytes_down: outputs as u64,
             multiply_adds,
             rounds: 1,
-            seconds: multiply_adds as f64 / rate::DIRECT_PRODUCT,
+            seconds: Seconds::products(multiply_adds as f64 / rate::DIRECT_PRODUCT),
             ..StepCost::default()
         };
         Cost::online(cost.with_waits())
