@@ -116,8 +116,12 @@ def test_engines(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarra
         cryptonets.plan("two-party", engine="steam")
     with pytest.raises(InputError, match="two-party only"):
         cryptonets.plan(TRUST, engine="slot")
-    with pytest.raises(InputError, match="two-party only"):
-        cryptonets.plan(TRUST, "traffic")
+    assert "batch engine" in str(cryptonets.plan("client-aided"))
+    assert "coefficient engine" in str(cryptonets.plan("client-aided", "latency"))
+    aided = cryptonets.verify(images[:3], labels[:3], trust="client-aided", engine="coefficient")
+    assert aided.disagreements == 0
+    with pytest.raises(InputError, match="two-party and client-aided only"):
+        cryptonets.plan("encrypted", "traffic")
 
 
 def test_verify_on_all_test_images(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:

@@ -96,7 +96,8 @@ class PlanOptions:
             )
 
     def _useless(self, name: str, what: str, *levels: str) -> InputError:
-        return InputError(f"{what} at trust level {' and '.join(levels)} only, not at {self.trust}: leave --{name} ({name}=) out")
+        where = " and ".join(levels)
+        return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave --{name} ({name}=) out")
 
 
 def _bounds(input_range: Any) -> tuple[float, float]:

@@ -30,6 +30,7 @@ class Network:
 
     @property
     def title(self) -> str:
+        """Names it alone."""
         return f"{self.source}:{self.name}:{self.exporter}"
 
     @property

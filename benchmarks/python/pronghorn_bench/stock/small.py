@@ -126,7 +126,9 @@ def _tcn(nn: Any) -> Any:
             return x[:, :, -1]
 
     layers = [nn.Conv1d(4, 16, 3, padding=4, dilation=2), Chomp(), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Conv1d(16, 16, 3, padding=4, dilation=2), Chomp(), nn.ReLU(), Last(), nn.Linear(16, 2))
+    return nn.Sequential(
+        *layers, nn.Conv1d(16, 16, 3, padding=4, dilation=2), Chomp(), nn.ReLU(), Last(), nn.Linear(16, 2)
+    )
 
 
 def _recurrent(kind: str) -> Callable[[Any], Any]:
