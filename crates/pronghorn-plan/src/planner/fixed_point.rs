@@ -11,7 +11,7 @@ use pronghorn_graph::{
 
 use super::{
     BuildError, BuildOptions, Built, Fidelity, Weights,
-    method::{Method, Planned, Source},
+    method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
 };
 use crate::{checked::CheckedPlan, cost};
@@ -219,7 +219,7 @@ impl Search<'_> {
 
     /// Multiply-adds of an image.
     fn multiply_adds(&self) -> u64 {
-        super::multiply_adds(self.source.graph)
+        multiply_adds(self.source.graph)
     }
 
     /// Whether a further attempt takes little time.

@@ -3,7 +3,7 @@
 use pronghorn_graph::{
     fixed::{FixedGraph, Linear},
     float::Profile,
-    graph::Graph,
+    graph::{Graph, Node, Op},
 };
 
 use super::{BuildError, BuildOptions, Built, fidelity::Target};
@@ -127,4 +127,26 @@ pub(super) fn consumers(fixed: &FixedGraph) -> Vec<usize> {
     read.for_each(|&input| consumers[input] += 1);
     consumers[fixed.output] += 1;
     consumers
+}
+
+/// Multiply-adds of one image, roughly: what bounds the planner's own time.
+pub(super) fn multiply_adds(graph: &Graph) -> u64 {
+    let of = |node: &Node| match &node.op {
+        Op::Conv { weight, .. } | Op::Dense { weight, .. } => {
+            let outputs: usize = node.shape.iter().product();
+            let weights = graph
+                .tensors
+                .get(weight)
+                .map_or(0, |tensor| tensor.data.len());
+            (outputs as u64).saturating_mul(
+                weights as u64
+                    / node
+                        .shape
+                        .first()
+                        .map_or(1, |&channels| channels.max(1) as u64),
+            )
+        }
+        _ => 0,
+    };
+    graph.nodes.iter().map(of).fold(0, u64::saturating_add)
 }

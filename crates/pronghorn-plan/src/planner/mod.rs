@@ -22,11 +22,7 @@ mod samples;
 pub mod schedule;
 mod shares;
 
-use pronghorn_graph::{
-    float,
-    graph::{Graph, Node, Op},
-    passes,
-};
+use pronghorn_graph::{float, graph::Graph, passes};
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
@@ -37,7 +33,7 @@ pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 use self::{
     features::HEADROOM,
     fidelity::Target,
-    method::{Method, Methods, Source},
+    method::{Method, Methods, Source, multiply_adds},
 };
 use crate::{
     objective::Objective,
@@ -190,26 +186,4 @@ fn method_of(trust: TrustLevel, options: &BuildOptions) -> Result<Methods, Build
         TrustLevel::TwoParty => Ok(TWO_PARTY.alone()),
         TrustLevel::Encrypted | TrustLevel::MultiKey => Ok(ENCRYPTED.alone()),
     }
-}
-
-/// Multiply-adds of one image, roughly: what bounds the planner's own time.
-fn multiply_adds(graph: &Graph) -> u64 {
-    let of = |node: &Node| match &node.op {
-        Op::Conv { weight, .. } | Op::Dense { weight, .. } => {
-            let outputs: usize = node.shape.iter().product();
-            let weights = graph
-                .tensors
-                .get(weight)
-                .map_or(0, |tensor| tensor.data.len());
-            (outputs as u64).saturating_mul(
-                weights as u64
-                    / node
-                        .shape
-                        .first()
-                        .map_or(1, |&channels| channels.max(1) as u64),
-            )
-        }
-        _ => 0,
-    };
-    graph.nodes.iter().map(of).fold(0, u64::saturating_add)
 }
