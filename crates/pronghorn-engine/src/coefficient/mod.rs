@@ -25,7 +25,7 @@
 //! III-C), which gives small filters away ([`pronghorn_he::shares`] has the argument, SECURITY.md
 //! the attack).
 //!
-//! Under `client-aided` the client is to have the value ([`Answer::Value`]), and with it the weights.
+//! Under `client-aided` the client is to have the value (`Answer::Value`), and with it the weights.
 //! Then `u`, `b_0`, `e` and the mask are left out, and the server's share is zero.
 //!
 //! Cost for an image: the server an NTT product a published polynomial, the layer's multiply-adds;

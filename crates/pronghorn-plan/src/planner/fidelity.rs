@@ -100,7 +100,7 @@ impl Fidelity {
 }
 
 impl Fidelity {
-    /// The expected error of each output, a line each; with more than [`MOST_LINES`] outputs in one
+    /// The expected error of each output, a line each; with more than ten outputs in one
     /// line. None for one output.
     pub fn outputs_text(&self) -> Option<String> {
         let outputs = &self.outputs;

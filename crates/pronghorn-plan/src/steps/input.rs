@@ -47,7 +47,7 @@ impl StepPlan for Input {
     }
 }
 
-/// The first step of a plan with a scale for each feature. All else is as for [`Input`].
+/// The first step of a plan with a scale for each feature. All else is as for `Input`.
 impl ShareRules for FeatureScales {
     fn makes_residues(&self, inputs: bool, readers: Readers) -> bool {
         Input.makes_residues(inputs, readers)
