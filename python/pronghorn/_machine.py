@@ -90,15 +90,23 @@ NOMINAL = (
 """Said where there is no measurement."""
 
 
+LATEST = 2.0**33
+"""Seconds since 1970 that a date may have: the year 2242."""
+
+
 def kept() -> Measurement | None:
     """The measurement of this machine, if one is kept. A damaged file is none."""
     machine = Machine.here()
     try:
+        # Without a home folder there is no path.
         found = json.loads(machine.path.read_text(encoding="utf-8"))
         if found["machine"] != dataclasses.asdict(machine):
             return None
-        return Measurement(machine, _speed(found["speed"]), float(found["measured"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        measured = float(found["measured"])
+        if not 0 <= measured < LATEST:
+            return None
+        return Measurement(machine, _speed(found["speed"]), measured)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RuntimeError):
         return None
 
 

@@ -128,7 +128,7 @@ pub fn memory(plan: &CheckedPlan, batch: usize) -> Memory {
 /// Bytes that a client's keys take while they are made and sent, and what it keeps for all batches.
 fn key_memory(plan: &CheckedPlan) -> u64 {
     let once = plan.once();
-    [published(plan), once.secrets, 2 * plan.slot_key_bytes()]
+    [published(plan), once.polynomials, 2 * plan.slot_key_bytes()]
         .into_iter()
         .fold(once.keys, u64::saturating_add)
 }

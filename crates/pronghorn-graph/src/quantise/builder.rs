@@ -203,13 +203,19 @@ impl<'a> Builder<'a> {
                 max: None,
             } => self.elementwise(ActivationOp::Relu, input(0)),
             Op::Clip { min, max } if self.finer.contains_key(&self.place[input(0)]) => {
+                let fraction = self.finest_reader(self.current).unwrap_or(i32::MAX);
+                let free = |_| (i32::MIN, i32::MAX);
+                let even = self.requantise_into(self.place[input(0)], fraction, free)?;
+                // The model's own bounds: what they clamp is not counted as beyond the samples.
                 let bound = |bound: &Option<f32>, none| bound.map_or(none, f64::from);
                 let range = Range {
                     low: bound(min, f64::NEG_INFINITY),
                     high: bound(max, f64::INFINITY),
                 };
-                let fraction = self.finest_reader(self.current).unwrap_or(i32::MAX);
-                self.requantise_into(self.place[input(0)], fraction, range.nearest())
+                let fraction = self.nodes[even].value.fraction_bits;
+                let (low, high) = range.nearest()(fraction);
+                let clip = FixedOp::Activation(ActivationOp::Clip { low, high });
+                self.push(clip, vec![even], fraction)
             }
             Op::Clip { min, max } => {
                 let fraction = self.value(input(0)).fraction_bits;

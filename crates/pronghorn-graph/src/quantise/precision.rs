@@ -78,7 +78,9 @@ impl Builder<'_> {
     /// one.
     pub(super) fn is_wide(&self, input: usize) -> bool {
         let mut node = &self.nodes[self.place[input]];
-        while let FixedOp::Local(LocalOp::Take { .. }) = node.op {
+        while let FixedOp::Local(LocalOp::Take { .. })
+        | FixedOp::Activation(ActivationOp::Clip { .. }) = node.op
+        {
             node = &self.nodes[node.inputs[0]];
         }
         !matches!(

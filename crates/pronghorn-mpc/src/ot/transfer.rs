@@ -180,7 +180,8 @@ pub fn send_products<M: Modulus<u64>>(
     let mut corrections = Zeroizing::new(vec![0; factors.len()]);
     let [mut zeros, mut ones] = [0, 1].map(|_| Strings::new(run));
     for_pads_of_sender(sender, first, q, |j, zero, one| {
-        let strings = zeros.of(zero).iter().zip(ones.of(one));
+        let number = first + j as u64;
+        let strings = zeros.of(number, zero).iter().zip(ones.of(number, one));
         for (place, (&zero, &one)) in (j * run..).zip(strings) {
             let (zero, one) = (residue.of(zero), residue.of(one));
             share[place] = modulus.neg(zero);
@@ -207,13 +208,15 @@ impl Strings {
         Self(Zeroizing::new(vec![Block::ZERO; run]))
     }
 
-    /// The string itself for one product; the key of a counter for several.
+    /// The string itself for one product; for several the key of a counter, which begins with the
+    /// number of the OT: no two OTs of a set-up encrypt the same, so that a guessed key tests one.
     #[inline]
-    fn of(&mut self, string: Block) -> &[Block] {
+    fn of(&mut self, number: u64, string: Block) -> &[Block] {
         match self.0.as_mut_slice() {
             [one] => *one = string,
             several => {
-                let counter = (0..).map(Block::from_u128);
+                let start = u128::from(number) << 64;
+                let counter = (start..).map(Block::from_u128);
                 several
                     .iter_mut()
                     .zip(counter)
@@ -263,7 +266,8 @@ pub fn receive_products<M: Modulus<u64>>(
     let mut strings = Strings::new(run);
     for_pads_of_receiver(receiver, first, t, |j, pad| {
         let choice = choice_mask(choices, j);
-        for (share, &string) in share[j * run..].iter_mut().zip(strings.of(pad)) {
+        let strings = strings.of(first + j as u64, pad);
+        for (share, &string) in share[j * run..].iter_mut().zip(strings) {
             *share = modulus.add(residue.of(string), *share & choice);
         }
     });

@@ -121,8 +121,10 @@ pub struct Once {
     pub publication: u64,
     /// Bytes of rows of `a'` that come with the first batch, and that later batches leave out.
     pub rows: u64,
-    /// Bytes of the secrets behind published polynomials, ready for use.
+    /// Bytes of the secrets behind published polynomials, ready for use by the server.
     pub secrets: u64,
+    /// Bytes of published polynomials that the client keeps: ready for use, and as they came.
+    pub polynomials: u64,
     /// Bytes that the client's keys take while they are made, sent and kept.
     pub keys: u64,
 }
@@ -133,6 +135,7 @@ impl Once {
             publication: self.publication.saturating_add(other.publication),
             rows: self.rows.saturating_add(other.rows),
             secrets: self.secrets.saturating_add(other.secrets),
+            polynomials: self.polynomials.saturating_add(other.polynomials),
             keys: self.keys.saturating_add(other.keys),
         }
     }

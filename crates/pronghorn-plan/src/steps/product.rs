@@ -103,7 +103,14 @@ impl StepPlan for Product {
         // One share of both factors, and a window's blocks.
         let inputs: usize = factors(step, batch).sum();
         let blocks = Block::BYTES * ots(step, batch).sum::<usize>().min(WINDOW);
-        Memory::both((4 * inputs + blocks) as u64)
+        // The places of both factors for each value.
+        let (elements, bits) = (step.place.value().len(), step.place.form().bits as usize);
+        let places = 4 * size_of::<u64>() * elements;
+        // Of a chunk: places, strings and corrections. The products of a word are never cut.
+        let values = elements * batch;
+        let of_a_word = values / factors(step, batch).min().unwrap_or(1).max(1);
+        let chunk = values.min(of_a_word.max(WINDOW)) * (48 + size_of::<u64>() * bits);
+        Memory::both((4 * inputs + blocks + places + chunk) as u64)
     }
 
     fn describe(&self, _step: &Compiled<'_>) -> Description {

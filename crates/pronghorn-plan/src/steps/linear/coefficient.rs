@@ -144,9 +144,11 @@ impl StepPlan for CoefficientLinear {
         let published = self.derived(step).map_or(0, |layout| layout.published()) as u64;
         let words = published.saturating_mul(self.rlwe.degree as u64);
         let secrets = words.saturating_mul(self.rlwe.word.rates().bytes);
+        let publication = published.saturating_mul(self.rlwe.answer_bytes_a() as u64);
         Once {
-            publication: published.saturating_mul(self.rlwe.answer_bytes_a() as u64),
+            publication,
             secrets,
+            polynomials: secrets.saturating_add(publication),
             ..Once::default()
         }
     }
