@@ -33,9 +33,9 @@ class Report:
     """The trust level."""
     plan_hash: str
     """BLAKE3 of the plan, 64 hexadecimal digits."""
-    disagreements: int
+    disagreements: int | None
     """Output integers in which the secure run differs from the oracle by more than `tolerance`:
-    must be 0."""
+    must be 0. None where there was no secure run."""
     tolerance: float
     """0, unless ciphertexts are approximate: then the difference that the plan allows each output,
     before a Softmax or the like."""
@@ -60,7 +60,7 @@ class Report:
     accuracy_fixed: float | None
     """Accuracy of the fixed-point oracle; None without labels."""
     accuracy_secure: float | None
-    """Accuracy of the secure run; None without labels."""
+    """Accuracy of the secure run; None without labels, or without a secure run."""
     regression: Regression | None
     """Distances to the given values; None without labels, or where outputs are no values."""
     float_by: str
@@ -79,9 +79,10 @@ class Report:
     """The seconds of each step; None where there was no secure run."""
 
     @property
-    def ok(self) -> bool:
-        """Whether the secure run equals the oracle everywhere, or within the plan's tolerance."""
-        return self.disagreements == 0
+    def ok(self) -> bool | None:
+        """Whether the secure run equals the oracle everywhere, or within the plan's tolerance; None
+        where there was none."""
+        return None if self.disagreements is None else self.disagreements == 0
 
     def to_json(self) -> str:
         """All fields as JSON."""

@@ -106,7 +106,7 @@ def verify(
     print(report.to_json() if as_json else report)
     if model_options.input_range is None and not as_json:
         print(f"  pronghorn serve with --data {given.samples or given.data} and the same options serves this plan")
-    if not report.ok:
+    if report.ok is False:
         raise typer.Exit(1)
 
 

@@ -10,6 +10,13 @@ use crate::{
     trust::{TrustError, TrustLevel},
 };
 
+/// An error in two digits or more, rounded up: as `--error` it accepts the plan.
+pub(super) fn at_most(error: f64) -> String {
+    let places = (1 - error.log10().floor() as i32).clamp(2, 6) as usize;
+    let scale = 10f64.powi(places as i32);
+    format!("{:.places$}", (error * scale).ceil() / scale)
+}
+
 /// Why there is no plan.
 #[derive(Debug, Error)]
 pub enum BuildError {
@@ -67,9 +74,10 @@ pub enum BuildError {
     Refused(#[source] PlanError),
     /// The fixed-point model does not compute what the float model does.
     #[error(
-        "the expected error is {error:.2}, and {aim} was aimed at: results would be of little use. Give samples that \
-         represent the inputs, or more --weight-bits and --input-bits where you chose them. To accept it: --error {error:.2} \
-         (error={error:.2})"
+        "the expected error is {at_most}, and {aim} was aimed at: results would be of little use. Give samples that \
+         represent the inputs, or more --weight-bits and --input-bits where you chose them. To accept it: --error {at_most} \
+         (error={at_most})",
+        at_most = at_most(*error)
     )]
     Imprecise {
         /// The expected error of the best plan, see [`super::Fidelity`].
@@ -117,4 +125,22 @@ pub enum BuildError {
         /// Noise bound.
         noise: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at_most;
+
+    #[test]
+    fn errors_are_rounded_up() {
+        let cases = [
+            (0.0041, "0.0041"),
+            (0.00411, "0.0042"),
+            (0.211, "0.22"),
+            (3.321, "3.33"),
+        ];
+        for (error, text) in cases {
+            assert_eq!(at_most(error), text);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use pronghorn_graph::{fixed::ValueSpec, oracle};
 
-use super::BuildError;
+use super::{BuildError, error::at_most};
 
 /// Users are warned of an expected error of so many times the aim.
 pub const WARN: f64 = 1.5;
@@ -80,10 +80,11 @@ impl Fidelity {
     /// What users are told where the aim is missed by far.
     pub fn warning(&self) -> Option<String> {
         (self.error > WARN * self.aim).then(|| {
+            let found = at_most(self.error);
             format!(
-                "the expected error is {:.2}, and {} was aimed at: no more precise plan was found. Give samples that \
-                 represent the inputs, or accept it with --error {:.2} (error={:.2})",
-                self.error, self.aim, self.error, self.error
+                "the expected error is {found}, and {} was aimed at: no more precise plan was found. Give samples that \
+                 represent the inputs, or accept it with --error {found} (error={found})",
+                self.aim
             )
         })
     }
