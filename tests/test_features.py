@@ -196,6 +196,28 @@ def test_the_command_line_scores_regressions(tmp_path: Path) -> None:
     assert "against the labels, fixed-point oracle: RMSE" in output
 
 
+def test_plans_leave_a_column_out(tmp_path: Path) -> None:
+    """Of the data, by its name; samples to verify with need not have it."""
+    one = standardised(1)
+    (tmp_path / "m.onnx").write_bytes(one.SerializeToString())
+    prices = written(tmp_path, floats(40))
+    ask = ["plan", str(tmp_path / "m.onnx"), "--data", str(prices)]
+    assert CliRunner().invoke(app, ask).exit_code == 2
+    found = CliRunner().invoke(app, [*ask, "--labels", "price"])
+    assert found.exit_code == 0, found.output
+    data = prices.rename(tmp_path / "data.csv")
+    output, code = verified(tmp_path, one, data, "--labels", "price", "--samples", str(written(tmp_path, None)))
+    assert code == 0, output
+    assert "RMSE" in output
+
+
+def test_without_a_secure_run_nothing_is_said_of_one() -> None:
+    loaded = pronghorn.load(standardised(3), samples=rows(64))
+    report = loaded.verify(rows(8), np.zeros(8, np.int64), secure=False)
+    assert (report.ok, report.disagreements, report.accuracy_secure) == (None, None, None)
+    assert report.accuracy_fixed is not None
+
+
 def test_labels_that_are_ignored_are_named(tmp_path: Path) -> None:
     output, code = verified(tmp_path, standardised(3), written(tmp_path, floats(40), "y"))
     assert code == 0, output

@@ -56,6 +56,10 @@ HtmlOption = Annotated[
     typer.Option("--html", metavar="FILE", help="Write a page with charts of the time and bytes of each step."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LabelColumnOption = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="COLUMN", help="Column of a table of --data that is no feature."),
+]
 DataOption = Annotated[
     Path | None,
     typer.Option(
@@ -217,13 +221,16 @@ class ModelOptions:
             return bare
         return bare.changed(input_range=preparation.values(bare.takes_integers).byte_range())
 
-    def calibrated(self, path: Path, options: PlanOptions, data: Path | None, preparation: Preparation) -> Model:
-        """The model with the samples of `data`."""
+    def calibrated(
+        self, path: Path, options: PlanOptions, data: Path | None, labels: str | None, preparation: Preparation
+    ) -> Model:
+        """The model with the samples of `data`, without the column `labels` of a table."""
         bare = self.load(path, options, preparation)
         if data is not None:
             if self.input_range is not None:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
-            return preparation.calibrate(bare, preparation.load(data, bare.input_shape, bare.takes_integers).images)
+            found = preparation.load(data, bare.input_shape, bare.takes_integers, labels)
+            return preparation.calibrate(bare, found.images)
         if self.input_range is None:
             low, high = preparation.values(bare.takes_integers).byte_range()
             say(

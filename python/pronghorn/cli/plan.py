@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from pronghorn.cli.options import DataOption, HtmlOption, JsonOption, ModelArgument, ModelOptions, Preparation
+from pronghorn.cli.options import (
+    DataOption,
+    HtmlOption,
+    JsonOption,
+    LabelColumnOption,
+    ModelArgument,
+    ModelOptions,
+    Preparation,
+)
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.results import write
 from pronghorn.cli.spread import spread
@@ -18,6 +26,7 @@ def plan(
     model: ModelArgument,
     *,
     data: DataOption = None,
+    labels: LabelColumnOption = None,
     model_options: ModelOptions,
     preparation: Preparation,
     as_json: JsonOption = False,
@@ -31,7 +40,7 @@ def plan(
     options = model_options.of_plan(preparation)
     with progress_bar() as bar:
         bar.phase("reading the model")
-        loaded = model_options.calibrated(model, options, data, preparation)
+        loaded = model_options.calibrated(model, options, data, labels, preparation)
         bar.phase("planning")
         made = loaded.plan()
     if out is not None:

@@ -187,7 +187,7 @@ def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, 
     known = labels_of(None if column else wanted.labels, beside, len(images), total)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)
     titles = [title for each in loaded for title in each.titles]
-    return _Batch(images, titles[: wanted.limit], classes_only(known, kind, wanted.labels), kind)
+    return _Batch(images, titles[: wanted.limit], classes_only(known, kind, None if column else wanted.labels), kind)
 
 
 def _run(client: Client, batch: _Batch, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:

@@ -18,6 +18,7 @@ from pronghorn.cli.console import say
 from pronghorn.cli.options import (
     DataOption,
     ExitWithStdin,
+    LabelColumnOption,
     ModelArgument,
     ModelOptions,
     Preparation,
@@ -80,6 +81,7 @@ def serve(
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
     data: DataOption = None,
+    labels: LabelColumnOption = None,
     model_options: ModelOptions,
     preparation: Preparation,
     limits: Limits,
@@ -93,7 +95,7 @@ def serve(
     interrupt_on_signals()
     with progress_bar() as bar:
         bar.phase("reading the model")
-        loaded = model_options.calibrated(model, options, data, preparation)
+        loaded = model_options.calibrated(model, options, data, labels, preparation)
         bar.phase("planning")
         server = _bind(loaded, listen, limits)
     say(escape(f"{options.trust}: {_trust.REVEALS[options.trust]}"))

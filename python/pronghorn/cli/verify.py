@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -110,17 +111,27 @@ def verify(
         raise typer.Exit(1)
 
 
+def _samples(path: Path, load: Callable[..., Loaded], has_column: bool) -> npt.NDArray[np.float32]:
+    """Samples, which may lack the column of labels that the data has."""
+    try:
+        return load(path).images
+    except InputError:
+        if not has_column:
+            raise
+        return load(path, None).images
+
+
 def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
     """The images; `calibrate`: the model's samples are those given, or all images, whatever the
     limit."""
     column = label_column(given.labels, [given.data])
 
-    def load(path: Path) -> Loaded:
+    def load(path: Path, column: str | None = column) -> Loaded:
         return preparation.load(path, model.input_shape, model.takes_integers, column)
 
     images, found, *_ = load(given.data)
     if calibrate:
-        typical = images if given.samples is None else load(given.samples).images
+        typical = images if given.samples is None else _samples(given.samples, load, column is not None)
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
     known = labels_of(None if column else given.labels, found, len(images), total)
