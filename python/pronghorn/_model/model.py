@@ -232,7 +232,7 @@ class Model(Shaped):
             objective: the quantity that decides where there is a choice: `latency` (seconds of one
                 image), `traffic` (bytes of one image) or `throughput` (images a second of full
                 batches). Under `two-party` the default is `latency`. Under `client-aided` it is
-                `throughput`, or `latency` for networks of which a batch does not fit in memory.
+                `throughput`, or `latency` for networks of which one image alone takes 256 MiB in a batch.
             memory: most bytes the server may use.
             without: passes over an encrypted network to leave out, to measure their use:
                 `lazy-rescaling`, `lazy-relinearisation`.

@@ -183,8 +183,8 @@ class ModelOptions:
         str | None,
         typer.Option(
             metavar="GOAL",
-            help="Quantity to choose the plan by (default: latency; client-aided: throughput, if a batch fits in "
-            f"memory): {_choices(_native.objectives())}",
+            help="Quantity to choose the plan by (default: latency; client-aided: throughput, for small networks): "
+            f"{_choices(_native.objectives())}",
         ),
     ] = None
 

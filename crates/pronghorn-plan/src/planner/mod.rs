@@ -36,6 +36,7 @@ use self::{
     method::{Method, Methods, Source, multiply_adds},
 };
 use crate::{
+    cost,
     objective::Objective,
     trust::{self, TrustLevel},
 };
@@ -53,6 +54,14 @@ const LEAST_FIDELITY: usize = 6;
 /// [`LEAST_SAMPLES`].
 const PROFILE_WORK: u64 = 20_000_000_000;
 const LEAST_SAMPLES: usize = 32;
+
+/// Bytes of one image alone up to which the batch engine is the default under `client-aided`.
+const MOST_ALONE: u64 = 256 << 20;
+
+fn bytes_alone(built: &Built) -> u64 {
+    let one = cost::total(&built.plan, 1);
+    one.bytes_up.saturating_add(one.bytes_down)
+}
 
 /// Builds the plan of `graph`: passes, ranges, precisions, parameters. The features of a table get
 /// scales of their own where that makes a better plan.
@@ -123,6 +132,9 @@ fn planned(
     };
     match ((method.build)(&source, &method, options), methods.otherwise) {
         (Err(BuildError::Memory { .. }), Some(other)) => (other.build)(&source, &other, options),
+        (Ok(built), Some(other)) if bytes_alone(&built) > MOST_ALONE => {
+            (other.build)(&source, &other, options).or(Ok(built))
+        }
         (built, _) => built,
     }
 }

@@ -43,8 +43,8 @@ pub struct BuildOptions {
     /// best.
     pub engine: Option<Engine>,
     /// What is to be least where there is a choice. None: [`Objective::Latency`] under `two-party`.
-    /// Under `client-aided` [`Objective::Throughput`], or `Latency` where a batch of one image does
-    /// not fit in `memory` in the batch engine.
+    /// Under `client-aided` [`Objective::Throughput`], or `Latency` where one image alone does not fit
+    /// in `memory` in the batch engine, or takes more than 256 MiB.
     pub objective: Option<Objective>,
 }
 
