@@ -37,9 +37,9 @@ const DEGREE: usize = 4096;
 /// Bits of the moduli of products and encryption, in 32-bit and in 64-bit words.
 const MODULUS_BITS: [u32; 2] = [31, 48];
 
-/// Seconds of kernels as a part of the nominal ones, on a reference core: an EPYC with AVX-512 IFMA,
-/// on which the steps of CryptoNets took 0.6 to 1.2 times their nominal seconds. The rest is labels,
-/// buffers, packing and messages, and is taken to be faster or slower as the kernels are.
+/// Seconds of kernels as a part of the nominal ones, on a reference core: an EPYC with AVX-512
+/// IFMA, on which the steps of CryptoNets took 0.6 to 1.2 times their nominal seconds. The rest is
+/// labels, buffers, packing and messages, and is taken to be faster or slower as the kernels are.
 const KERNELS: Speed = Speed {
     products: 0.86,
     encryption: 0.18,

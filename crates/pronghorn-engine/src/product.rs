@@ -10,7 +10,7 @@ use crate::{
     error::EngineError,
     garbled::{Products, sides},
     machine::{Made, Prepared},
-    protocol::{At, Compile, Next, Side},
+    protocol::{At, Compile, Next, Side, ZeroSide},
     share::Share,
 };
 
@@ -28,7 +28,7 @@ impl Compile for ClearProduct {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ServerSide))
+        Ok(Box::new(ZeroSide))
     }
 }
 
@@ -45,19 +45,5 @@ impl Side for ClientSide {
         let products = self.0.for_batch(at.batch);
         let values = products.join(inputs)?.into_words(&products.step)?;
         Ok(Next::Made(Made::share(Share::Words(products.own(&values)))))
-    }
-}
-
-/// Its share is zero, before and after.
-struct ServerSide;
-
-impl Side for ServerSide {
-    fn online(
-        &self,
-        _at: &At<'_>,
-        _inputs: Vec<Share>,
-        _prepared: Option<Prepared>,
-    ) -> Result<Next, EngineError> {
-        Ok(Next::Made(Made::share(Share::Zero)))
     }
 }

@@ -82,6 +82,21 @@ pub(crate) trait Side: Send + Sync {
     }
 }
 
+/// The server's side of a step that the client does alone, under `client-aided`: its share is zero,
+/// before and after.
+pub(crate) struct ZeroSide;
+
+impl Side for ZeroSide {
+    fn online(
+        &self,
+        _at: &At<'_>,
+        _inputs: Vec<Share>,
+        _prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        Ok(Next::Made(Made::share(Share::Zero)))
+    }
+}
+
 /// What a party does for a step: an exchange with the peer, or its share at once.
 pub(crate) enum Next {
     Machine(Box<dyn StepMachine>),

@@ -20,7 +20,7 @@ use crate::{
     error::EngineError,
     local,
     machine::{Made, Prepared},
-    protocol::{At, Compile, Next, Side, first},
+    protocol::{At, Compile, Next, Side, ZeroSide, first},
     share::{Batch, Share},
     simd,
 };
@@ -40,7 +40,7 @@ impl Compile for Reveal {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ServerSide))
+        Ok(Box::new(ZeroSide))
     }
 }
 
@@ -60,20 +60,6 @@ impl Side for ClientSide {
         let value = first(inputs).into_words(&self.step)?;
         let value = apply(&self.ops, &self.input, value, at.saturated);
         Ok(Next::Made(Made::share(Share::Words(value))))
-    }
-}
-
-/// Its share is zero, before and after.
-struct ServerSide;
-
-impl Side for ServerSide {
-    fn online(
-        &self,
-        _at: &At<'_>,
-        _inputs: Vec<Share>,
-        _prepared: Option<Prepared>,
-    ) -> Result<Next, EngineError> {
-        Ok(Next::Made(Made::share(Share::Zero)))
     }
 }
 
@@ -104,8 +90,8 @@ fn is_elementwise(op: &ActivationOp) -> bool {
     !matches!(op, ActivationOp::MaxPool { .. })
 }
 
-/// One operator on one row of a channel, still in cache from the one before; how many words a sampled bound
-/// changed.
+/// One operator on one row of a channel, still in cache from the one before; how many words a
+/// sampled bound changed.
 fn elementwise(op: &ActivationOp, channel: usize, row: &mut [i32]) -> u32 {
     match *op {
         ActivationOp::Relu => simd::relu(SimdLevel::detect(), row),

@@ -312,8 +312,8 @@ fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
     let narrow: Option<Vec<i16>> = x.iter().map(|&x| x.try_into().ok()).collect();
     match narrow.filter(|_| proven) {
         Some(x) => convolution(layer, &x, |weights, x, bias| {
-            // Words that compilers have instructions for. Partial sums may wrap: the whole, with its
-            // bias, is in its proven range, of 32 bits.
+            // Words that compilers have instructions for. Partial sums may wrap: the whole, with
+            // its bias, is in its proven range, of 32 bits.
             let products = weights.iter().zip(x);
             let product = |(&w, &x): (&i16, &i16)| i32::from(w) * i32::from(x);
             products.map(product).fold(bias, i32::wrapping_add).into()
@@ -326,8 +326,8 @@ fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
     }
 }
 
-/// A convolution of words: `sum` of a row of weights, a patch and a bias. A patch is gathered once for
-/// all channels of its group.
+/// A convolution of words: `sum` of a row of weights, a patch and a bias. A patch is gathered once
+/// for all channels of its group.
 fn convolution<T: Copy + Default>(
     layer: &Linear,
     x: &[T],

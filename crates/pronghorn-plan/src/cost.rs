@@ -1,7 +1,7 @@
 //! Costs: bytes on the wire, multiply-adds, memory, predicted seconds.
 //!
-//! Each protocol counts its own ([`StepPlan::cost`](crate::step::StepPlan::cost)) in `figures`, with
-//! `rate` behind predictions. Here are the sums over a plan.
+//! Each protocol counts its own ([`StepPlan::cost`](crate::step::StepPlan::cost)) in `figures`,
+//! with `rate` behind predictions. Here are the sums over a plan.
 
 mod figures;
 mod limits;

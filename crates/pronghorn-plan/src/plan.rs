@@ -169,8 +169,8 @@ impl Plan {
         self.steps[self.output].kind.as_step().charged(batch)
     }
 
-    /// The integers of inputs, one image after the other, clamped to the input's range, and how many
-    /// had to be clamped.
+    /// The integers of inputs, one image after the other, clamped to the input's range, and how
+    /// many had to be clamped.
     ///
     /// # Errors
     /// When a value is infinite or NaN.

@@ -136,9 +136,12 @@ pub trait ShareRules {
         Takes::Any
     }
 
-    /// The errors that inputs may have.
+    /// The errors that inputs may have: none where they are to be modulo a power of two.
     fn tolerates(&self) -> Tolerates {
-        Tolerates::Everything
+        match self.takes() {
+            Takes::PowerOfTwo => Tolerates::Nothing,
+            Takes::Prime | Takes::Same | Takes::Any => Tolerates::Everything,
+        }
     }
 
     /// Units at either end of a value's range that errors of guard bits take.
@@ -188,13 +191,6 @@ impl<L: LayerRules> ShareRules for L {
         match self.layer_shares() {
             LayerShares::Residues(_) => Takes::Prime,
             LayerShares::Guarded(_) => Takes::PowerOfTwo,
-        }
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        match self.layer_shares() {
-            LayerShares::Residues(_) => Tolerates::Everything,
-            LayerShares::Guarded(_) => Tolerates::Nothing,
         }
     }
 

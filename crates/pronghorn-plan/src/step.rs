@@ -1,8 +1,8 @@
 //! What a protocol knows of its steps, and what it sees of the plan around them.
 //!
-//! [`StepPlan`] is what the planner, the checks and the costs ask of a protocol. A [`Place`] is what
-//! it gets to answer with: the plan's [`Outline`], which names no protocol. So protocols build on
-//! this file, and only [`StepKind`](crate::StepKind) names them all.
+//! [`StepPlan`] is what the planner, the checks and the costs ask of a protocol. A [`Place`] is
+//! what it gets to answer with: the plan's [`Outline`], which names no protocol. So protocols build
+//! on this file, and only [`StepKind`](crate::StepKind) names them all.
 
 use std::sync::Arc;
 

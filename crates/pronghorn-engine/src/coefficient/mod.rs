@@ -136,25 +136,23 @@ impl Shape {
         self.outputs / self.layout.geometry().out_channels
     }
 
-    /// Words of an image's polynomial that hides its answer, if that is hidden.
-    fn hiding_words(&self) -> usize {
-        match self.answer {
-            Answer::Share => self.linear.rlwe.degree,
-            Answer::Value { .. } => 0,
-        }
+    /// Words of a request for so many images.
+    fn request_words(&self, images: usize) -> usize {
+        let hidden = matches!(self.answer, Answer::Share);
+        self.linear.request_words(&self.layout, images, hidden)
     }
 
     /// Words of an image's request: its polynomial that hides answers, then what is read, tile by
     /// tile and polynomial by polynomial.
     fn image_words(&self) -> usize {
-        self.hiding_words() + self.layout.words()
+        self.request_words(1)
     }
 
     /// The input polynomials in the order of the request: tile, polynomial, and the first word in
     /// the image's request.
     fn polynomials(&self) -> Vec<Polynomial> {
         let per_tile = self.layout.polynomials();
-        let mut start = self.hiding_words();
+        let mut start = self.image_words() - self.layout.words();
         let mut all = Vec::with_capacity(per_tile * self.layout.tiles());
         for tile in 0..self.layout.tiles() {
             for index in 0..per_tile {
@@ -178,7 +176,7 @@ impl Shape {
 
     fn request(&self) -> Words {
         Words {
-            parts: cut(self.image_words() * self.batch),
+            parts: cut(self.request_words(self.batch)),
             width: self.linear.rlwe.modulus_bits(),
             most: self.linear.rlwe.modulus - 1,
         }

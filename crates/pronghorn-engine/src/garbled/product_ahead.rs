@@ -3,9 +3,9 @@
 //! Ahead, the parties run the whole protocol ([`super::product`]) on the server's shares `a` and
 //! `a'` and random `c` and `c'` in place of the client's, which gives them shares `u` (the
 //! server's) and `v` of `(a + c)(a' + c')`; and the server draws what will be its share of the
-//! result, `w`. When the client has its shares `b` and `b'` it sends `d = b - c` and `d' = b' - c'`,
-//! which are uniform, and the server answers `u - w + a d' + a' d`, which `w` makes uniform. Since,
-//! modulo `2^k`,
+//! result, `w`. When the client has its shares `b` and `b'` it sends `d = b - c` and `d' = b' -
+//! c'`, which are uniform, and the server answers `u - w + a d' + a' d`, which `w` makes uniform.
+//! Since, modulo `2^k`,
 //!
 //! > `(a + b)(a' + b') = (a + c)(a' + c') + b b' - c c' + a d' + a' d`,
 //!

@@ -90,8 +90,8 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
     Some(biases)
 }
 
-/// What each channel's bias lacks; nothing where the float network's means are of other channels, as
-/// those of constants an element.
+/// What each channel's bias lacks; nothing where the float network's means are of other channels,
+/// as those of constants an element.
 fn shifts(found: &[Vec<i64>], channels: usize, wanted: &[f64], fractions: &[i32]) -> Vec<i64> {
     let channel = |channel: usize| {
         let sum: i64 = found

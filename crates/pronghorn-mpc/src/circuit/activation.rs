@@ -7,8 +7,8 @@ use super::{Bit, Builder, Circuit, CircuitError, Modulus, Shared, Sum, Table};
 /// An activation: the largest of `pool` values, rectified, brought to another precision, looked up
 /// in a table.
 ///
-/// All of these but tables are monotone, so networks that rectify or requantise before they pool get the same
-/// result.
+/// All of these but tables are monotone, so networks that rectify or requantise before they pool
+/// get the same result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Activation<'t> {
     /// Values in a window, 1 where nothing is pooled.

@@ -13,8 +13,8 @@ pub const REFUSE: f64 = 5.0;
 /// With more outputs than this the errors of all are summed up in a line.
 const MOST_LINES: usize = 10;
 
-/// Noise of so small a part of the results' size is large beside a spread that is less: the mean hides
-/// it, as that of prices does.
+/// Noise of so small a part of the results' size is large beside a spread that is less: the mean
+/// hides it, as that of prices does.
 const HIDDEN: f64 = 0.25;
 
 /// With fewer images a mean says nothing.
@@ -195,8 +195,8 @@ impl Target<'_> {
         Fidelity::new(&found, self, aim)
     }
 
-    /// Root mean square of the results about their means, over that of the results, where it is less
-    /// than [`HIDDEN`]; 1 elsewhere.
+    /// Root mean square of the results about their means, over that of the results, where it is
+    /// less than [`HIDDEN`]; 1 elsewhere.
     pub fn spread_share(&self) -> f64 {
         let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
         let all = each.fold(Squares::default(), |all, squares| all.plus(&squares));

@@ -147,8 +147,8 @@ impl Search<'_> {
         Ok(attempts)
     }
 
-    /// A plan that costs less than that of the first attempt and reaches the aim, too, where that is
-    /// much more precise than was asked for. Coarser networks do not always cost less.
+    /// A plan that costs less than that of the first attempt and reaches the aim, too, where that
+    /// is much more precise than was asked for. Coarser networks do not always cost less.
     fn cheaper(&self, first: Found) -> Found {
         if first.2.error >= PRECISE * self.aim || !self.is_worth_loosening() {
             return first;

@@ -39,12 +39,12 @@ pub struct BuildOptions {
     pub error: Option<f64>,
     /// Passes over an encrypted network.
     pub passes: Passes,
-    /// The engine of linear steps under `two-party` and `client-aided`; none: what `objective` makes
-    /// best.
+    /// The engine of linear steps under `two-party` and `client-aided`; none: what `objective`
+    /// makes best.
     pub engine: Option<Engine>,
     /// What is to be least where there is a choice. None: [`Objective::Latency`] under `two-party`.
-    /// Under `client-aided` [`Objective::Throughput`], or `Latency` where one image alone does not fit
-    /// in `memory` in the batch engine, or takes more than 256 MiB.
+    /// Under `client-aided` [`Objective::Throughput`], or `Latency` where one image alone does not
+    /// fit in `memory` in the batch engine, or takes more than 256 MiB.
     pub objective: Option<Objective>,
 }
 

@@ -103,8 +103,8 @@ impl Demand {
     }
 
     /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the
-    /// guard bits, answers that are re-randomised where they are `hidden`, `secrets` secrets for one
-    /// `a`.
+    /// guard bits, answers that are re-randomised where they are `hidden`, `secrets` secrets for
+    /// one `a`.
     pub fn share_carrier(
         &self,
         (shares, hidden): (ShareBits, bool),

@@ -28,8 +28,8 @@ pub(super) fn samples(
     }
 }
 
-/// Images to test on, and others to correct biases on, as many: spread over all of them, which may be
-/// sorted. The same where there is but one.
+/// Images to test on, and others to correct biases on, as many: spread over all of them, which may
+/// be sorted. The same where there is but one.
 pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
     let tested: Vec<usize> = (0..tests).map(|test| test * images / tests).collect();
     let others: Vec<usize> = (0..images)

@@ -14,7 +14,7 @@ use super::activation::garbled::ot_bytes;
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, StepMemory, rate},
     description::Description,
-    share_form::{Node, ShareRules, Takes, Tolerates},
+    share_form::{Node, ShareRules, Takes},
     step::{Compiled, StepPlan},
     trust::TrustLevel,
 };
@@ -43,10 +43,6 @@ fn ots(step: &Compiled<'_>, batch: usize) -> impl Iterator<Item = usize> {
 impl ShareRules for Product {
     fn takes(&self) -> Takes {
         Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
     }
 
     fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {

@@ -180,8 +180,8 @@ fn singles(shifts: &[u32], elements: usize) -> BTreeMap<Kind, Windows> {
     groups
 }
 
-/// The output elements by the size of their windows and the bits they drop; `None` where a window is
-/// empty or too large, or the shape has no rows and columns.
+/// The output elements by the size of their windows and the bits they drop; `None` where a window
+/// is empty or too large, or the shape has no rows and columns.
 fn windows(window: &Window, shifts: &[u32], input: &ValueSpec) -> Option<BTreeMap<Kind, Windows>> {
     let (channels, size) = shape::image(&input.shape).ok()?;
     let output = window.pool_output(size).ok()?;

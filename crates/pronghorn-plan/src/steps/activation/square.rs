@@ -11,7 +11,7 @@ use super::{garbled::ot_bytes, range};
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, rate},
     description::Description,
-    share_form::{Node, ShareRules, Takes, Tolerates},
+    share_form::{Node, ShareRules, Takes},
     step::{Compiled, StepPlan},
     trust::TrustLevel,
 };
@@ -22,10 +22,6 @@ pub(crate) struct Square;
 impl ShareRules for Square {
     fn takes(&self) -> Takes {
         Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
     }
 
     fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {

@@ -16,7 +16,7 @@ use crate::{
     cost::{Cost, StepMemory},
     description::Description,
     rlwe::Rlwe,
-    share_form::{Node, ShareRules, Takes, Tolerates},
+    share_form::{Node, ShareRules, Takes},
     step::{Compiled, Place, StepPlan},
     trust::TrustLevel,
 };
@@ -122,10 +122,6 @@ impl ClearLinear {
 impl ShareRules for ClearLinear {
     fn takes(&self) -> Takes {
         Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
     }
 
     fn margin(&self) -> i64 {

@@ -22,7 +22,7 @@ use crate::{
     cost::{Cost, Once, StepMemory},
     description::Description,
     rlwe::{Rlwe, ShareBits},
-    share_form::{LEAST_GUARD, Node, ShareForm, ShareRules, Takes, Tolerates},
+    share_form::{LEAST_GUARD, Node, ShareForm, ShareRules, Takes},
     step::{Compiled, Derived, Place, StepPlan},
     trust::TrustLevel,
 };
@@ -61,10 +61,6 @@ impl ClearCoefficient {
 impl ShareRules for ClearCoefficient {
     fn takes(&self) -> Takes {
         Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
     }
 
     fn input_bits(&self, bits: u32, _place: usize, _input: &Node<'_>) -> u32 {

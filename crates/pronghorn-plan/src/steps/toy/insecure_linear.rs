@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cost::{Cost, Seconds, StepCost, StepMemory, rate},
     description::Description,
-    share_form::{ShareRules, Takes, Tolerates},
+    share_form::{ShareRules, Takes},
     step::{Compiled, Place, StepPlan},
     steps::linear,
     trust::TrustLevel,
@@ -32,10 +32,6 @@ pub struct InsecureLinear {
 impl ShareRules for InsecureLinear {
     fn takes(&self) -> Takes {
         Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cost::{Cost, StepCost},
     description::Description,
-    share_form::{ShareRules, Takes, Tolerates},
+    share_form::{ShareRules, Takes},
     step::{Compiled, StepPlan},
     steps::activation,
     trust::TrustLevel,
@@ -28,10 +28,6 @@ pub struct InsecureRelu {}
 impl ShareRules for InsecureRelu {
     fn takes(&self) -> Takes {
         Takes::PowerOfTwo
-    }
-
-    fn tolerates(&self) -> Tolerates {
-        Tolerates::Nothing
     }
 }
 
