@@ -4,10 +4,10 @@
 //! into `h` high and `l` low bits. The high ones become `2^h` bits of which one is set, the low
 //! ones the `2^l` products of their subsets. For fixed high bits an entry is a sum of multiples of
 //! these products (the Moebius transform over the integers), and that sum is multiplied by the bit
-//! of the high ones as shares ([`Sum::add_product`]). With shares of `k` bits, this takes `2^h - h
-//! - 1 + 2^l - l - 1` AND gates, `h` more where the index may leave the table, and `2 k (2^l + 1)`
-//! projected bits for each of the `2^h`; less where multiples are 0 or even. A tree of multiplexers
-//! takes `2^(h + l) - 1` AND gates for each bit of an entry.
+//! of the high ones as shares ([`Sum::add_product`]). With shares of `k` bits, this takes
+//! `2^h - h - 1 + 2^l - l - 1` AND gates, `h` more where the index may leave the table, and
+//! `2 k (2^l + 1)` projected bits for each of the `2^h`; less where multiples are 0 or even. A tree
+//! of multiplexers takes `2^(h + l) - 1` AND gates for each bit of an entry.
 
 use super::piece::{Piece, add_multiple, at_least_constant};
 use super::{Bit, Builder, CircuitError, Sum, Term};
