@@ -6,6 +6,7 @@ mod affine;
 mod dead;
 mod identity;
 mod pad;
+mod parallel;
 
 use crate::graph::{Graph, Node, Op};
 
@@ -15,7 +16,8 @@ use crate::graph::{Graph, Node, Op};
 pub fn run(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     dead::remove(&mut graph);
-    let passes: [fn(&mut Graph) -> bool; 3] = [identity::drop, pad::fuse, affine::fold];
+    let passes: [fn(&mut Graph) -> bool; 4] =
+        [identity::drop, pad::fuse, affine::fold, parallel::add];
     while let Some(()) = passes
         .iter()
         .find_map(|pass| pass(&mut graph).then_some(()))

@@ -13,6 +13,7 @@ mod builder;
 mod factor;
 mod function;
 mod layer;
+mod linear;
 mod precision;
 mod rows;
 mod scale;
@@ -39,6 +40,10 @@ pub struct Precision {
     /// Inputs are integers of at most this many bits, sign included where there can be one; 2
     /// to 24.
     pub input_bits: u32,
+    /// Where set, the layer is cut in two: sums of the low digits of weights, of so many bits, are
+    /// rounded before they are added to those of the high digits. Each has fewer bits than one sum
+    /// would have. 1 to 15.
+    pub low_bits: Option<u32>,
 }
 
 /// Chooses the precision of each layer of weights.
@@ -66,6 +71,7 @@ impl PrecisionChooser for FixedPrecision {
         Ok(Precision {
             weight_bits: self.0,
             input_bits: self.1,
+            low_bits: None,
         })
     }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use super::{
     FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
+    linear::LayerScale,
     rows,
     scale::{self, Range},
 };
@@ -19,8 +20,11 @@ use crate::{
     shape::OperatorError,
 };
 
-/// Fraction bits of the slope of a `LeakyRelu`.
-const SLOPE_BITS: u32 = 8;
+/// Fraction bits of the slope of a `LeakyRelu`, at most.
+const SLOPE_BITS: u32 = 12;
+
+/// A slope may be off by so much.
+const SLOPE_ERROR: f32 = 1.0 / 2048.0;
 
 /// Quantises a graph and a profile that go together.
 pub(super) fn build(
@@ -44,6 +48,7 @@ pub(super) fn build(
         options,
         layers: Vec::new(),
         factors: vec![[0; 2]; graph.nodes.len()],
+        beside: vec![i32::MIN; graph.nodes.len()],
         ranges,
         nodes: Vec::new(),
         place: vec![0; graph.nodes.len()],
@@ -83,19 +88,23 @@ pub(super) fn build(
     })
 }
 
+/// The integer that stands for a slope, and its fraction bits: the fewest that are precise enough.
+fn slope(alpha: f32) -> (i32, u32) {
+    let rounded = |shift: u32| (scale::round(alpha, shift as i32), shift);
+    let is_precise = |&(slope, shift): &(i32, u32)| {
+        (slope as f32 / (1u32 << shift) as f32 - alpha).abs() <= SLOPE_ERROR
+    };
+    let all = (1..SLOPE_BITS).map(rounded);
+    all.into_iter()
+        .find(is_precise)
+        .unwrap_or(rounded(SLOPE_BITS))
+}
+
 /// A fixed-point graph, and the scales of its layers' results.
 pub(super) struct Scaled {
     pub graph: FixedGraph,
     /// In the order of the layers.
     pub layers: Vec<LayerScale>,
-}
-
-/// The scale of a layer's result.
-pub(super) struct LayerScale {
-    /// The node of the float graph.
-    pub node: usize,
-    /// Fraction bits, by channel.
-    pub fractions: Vec<i32>,
 }
 
 /// Gives a part of the input or of an activation's value the range of the whole: no part needs a
@@ -120,6 +129,8 @@ pub(super) struct Builder<'a> {
     pub(super) layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
     /// Fraction bits that the nodes that are products want of their factors.
     pub(super) factors: Vec<[i32; 2]>,
+    /// Fraction bits of the nodes' values where others than layers and products read them, too.
+    pub(super) beside: Vec<i32>,
     /// The range of each value of the float graph on samples, with the margin.
     pub(super) ranges: Vec<Range>,
     pub(super) nodes: Vec<FixedNode>,
@@ -127,7 +138,7 @@ pub(super) struct Builder<'a> {
     pub(super) place: Vec<usize>,
     /// Fraction bits that the channels of a value have beyond its own, where they have any.
     pub(super) finer: BTreeMap<usize, Rc<[u32]>>,
-    scales: Vec<LayerScale>,
+    pub(super) scales: Vec<LayerScale>,
     /// Values that were requantised: `(value, fraction, low, high)` to the result.
     pub(super) requantised: BTreeMap<(usize, i32, i32, i32), usize>,
     /// The float node being worked on, for messages.
@@ -143,15 +154,17 @@ impl<'a> Builder<'a> {
         (needed, result): (&[bool], usize),
     ) -> Result<(), QuantiseError> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
-                let fraction = |input: usize| {
-                    let factor = FactorProfile {
-                        range: self.ranges[input],
-                        mean_square: profile.values[input].mean_square,
-                    };
-                    factor.fraction(chooser.choose_factor(&factor))
+            let rounded = |node: usize, value: usize| {
+                let factor = FactorProfile {
+                    node,
+                    range: self.ranges[value],
+                    mean_square: profile.values[value].mean_square,
                 };
-                self.factors[index] = [left, right].map(fraction);
+                factor.fraction(chooser.choose_factor(&factor))
+            };
+            self.beside[index] = rounded(index, index);
+            if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
+                self.factors[index] = [left, right].map(|input| rounded(index, input));
             }
             let layer = match node.inputs.first() {
                 Some(&input) if needed[index] => LayerProfile::new(
@@ -179,6 +192,9 @@ impl<'a> Builder<'a> {
                     })?;
             if !(2..=16).contains(&precision.weight_bits)
                 || !(2..=24).contains(&precision.input_bits)
+                || precision
+                    .low_bits
+                    .is_some_and(|bits| !(1..=15).contains(&bits))
             {
                 return Err(QuantiseError::Precision {
                     node: name,
@@ -226,14 +242,8 @@ impl<'a> Builder<'a> {
                 self.elementwise(ActivationOp::Clip { low, high }, input(0))
             }
             Op::LeakyRelu { alpha } => {
-                let slope = scale::round(*alpha, SLOPE_BITS as i32);
-                self.widening(
-                    ActivationOp::LeakyRelu {
-                        slope,
-                        shift: SLOPE_BITS,
-                    },
-                    input(0),
-                )
+                let (slope, shift) = slope(*alpha);
+                self.widening(ActivationOp::LeakyRelu { slope, shift }, input(0))
             }
             Op::Function { function } => self.function(*function, input(0)),
             Op::Square => self.widening(ActivationOp::Square, input(0)),
@@ -340,31 +350,6 @@ impl<'a> Builder<'a> {
         readers
     }
 
-    /// A layer of weights on the value `input`, brought to the layer's precision.
-    fn layer(&mut self, input: usize) -> Result<usize, QuantiseError> {
-        let Some((layer, precision)) = self.layers[self.current].take() else {
-            unreachable!("every layer that is needed has a precision")
-        };
-        let mut wanted = layer.input_fraction(precision);
-        if self.options.costly_requantisation && !self.is_wide(input) {
-            wanted = wanted.max(self.value(input).fraction_bits);
-        }
-        let value = self.requantise(self.place[input], wanted, layer.range())?;
-        let fraction = self.nodes[value].value.fraction_bits;
-        let (linear, results) = layer.integers(precision.weight_bits, fraction);
-        let coarsest = results.iter().min().copied().unwrap_or(0);
-        let place = self.push(FixedOp::Linear(linear), vec![value], coarsest)?;
-        if results.iter().any(|&result| result > coarsest) {
-            let finer = results.iter().map(|&result| (result - coarsest) as u32);
-            self.finer.insert(place, finer.collect());
-        }
-        self.scales.push(LayerScale {
-            node: self.current,
-            fractions: results,
-        });
-        Ok(place)
-    }
-
     /// An activation at the scale of its input.
     fn elementwise(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
         self.at_scale_of(input, FixedOp::Activation(op))
@@ -463,7 +448,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The fixed-point form of a value of the float graph.
-    fn value(&self, value: usize) -> &ValueSpec {
+    pub(super) fn value(&self, value: usize) -> &ValueSpec {
         &self.nodes[self.place[value]].value
     }
 
@@ -518,7 +503,7 @@ impl<'a> Builder<'a> {
         self.bounds_as(op, inputs, &self.graph.nodes[self.current].shape)
     }
 
-    fn bounds_as(
+    pub(super) fn bounds_as(
         &self,
         op: &FixedOp,
         inputs: &[usize],

@@ -9,6 +9,8 @@ use crate::fixed::{ActivationOp, FixedOp};
 
 /// What a [`super::PrecisionChooser`] is told about a factor of a product: its values on samples.
 pub struct FactorProfile {
+    /// The product's place in the graph.
+    pub node: usize,
     /// With the margin.
     pub(super) range: Range,
     pub(super) mean_square: f64,

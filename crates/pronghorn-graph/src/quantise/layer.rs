@@ -27,6 +27,8 @@ const MAX_BIAS: f64 = (1u32 << 30) as f64;
 pub struct LayerProfile<'a> {
     /// Name of the node.
     pub name: &'a str,
+    /// Its place in the graph.
+    pub node: usize,
     /// Sizes.
     pub geometry: ConvGeometry,
     /// `(out_channels, in_channels/groups * kernel)`, row-major.
@@ -133,6 +135,7 @@ impl<'a> LayerProfile<'a> {
         let rows = weights.chunks(geometry.row_len()).zip(&*bias);
         Some(Self {
             name: &node.name,
+            node: index,
             largest: rows
                 .map(|(row, bias)| [largest(row), largest(&[*bias])])
                 .collect(),

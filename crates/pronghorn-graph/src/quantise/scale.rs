@@ -28,11 +28,11 @@ impl Range {
         }
     }
 
-    /// The range seen on samples, widened by a margin but never beyond zero where no sample was.
+    /// The range of samples and of others like them, widened by a margin but never beyond zero where no sample was.
     pub(super) fn of(profile: &ValueProfile, margin: f32) -> Self {
         let (low, high) = (f64::from(profile.min), f64::from(profile.max));
-        let room = (f64::from(margin) - 1.0) * low.abs().max(high.abs());
-        let away = f64::from(margin);
+        let away = f64::from(margin) * profile.reach;
+        let room = (away - 1.0) * low.abs().max(high.abs());
         Self {
             low: if low < 0.0 {
                 low * away
@@ -44,6 +44,14 @@ impl Range {
             } else {
                 (high + room).min(0.0)
             },
+        }
+    }
+
+    /// The range of so many times the numbers.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self {
+            low: self.low * factor,
+            high: self.high * factor,
         }
     }
 
@@ -144,6 +152,7 @@ mod tests {
             min,
             max,
             mean_square: 1.0,
+            reach: 1.0,
         };
         assert_eq!(Range::of(&profile(-1.0, 2.0), 1.5), range(-1.5, 3.0));
         assert_eq!(Range::of(&profile(1.0, 2.0), 1.0), range(1.0, 2.0));
