@@ -35,6 +35,8 @@ pub struct LayerProfile<'a> {
     pub weights: Cow<'a, [f32]>,
     /// One an output channel.
     pub bias: Cow<'a, [f32]>,
+    /// Whether activations alone read the result: no sum adds bits to it.
+    pub is_activated: bool,
     /// Mean square of the layer's input on samples.
     pub mean_square: f64,
     /// Mean square of the layer's result on samples.
@@ -61,6 +63,9 @@ pub struct Candidate {
     /// Largest minus smallest integer the result can be, over all rows, with their biases: the
     /// width of the result's one range. Infinite where the range does not fit in 32 bits.
     pub width: f64,
+    /// Bits of a two's complement word for it, and for an error of 1. Above 32 where the range does
+    /// not fit.
+    pub bits: u32,
     /// Largest Euclidean norm of a row of integer weights.
     pub norm2: f64,
     /// Largest sum of absolute integer weights of a row.
@@ -136,6 +141,7 @@ impl<'a> LayerProfile<'a> {
         Some(Self {
             name: &node.name,
             node: index,
+            is_activated: is_activated(graph, index),
             largest: rows
                 .map(|(row, bias)| [largest(row), largest(&[*bias])])
                 .collect(),
@@ -193,6 +199,7 @@ impl<'a> LayerProfile<'a> {
         let fits = least >= f64::from(i32::MIN) && most <= f64::from(i32::MAX);
         Candidate {
             width: if fits { most - least } else { f64::INFINITY },
+            bits: 1 + (least - 1.0).abs().max(most + 2.0).log2().ceil() as u32,
             norm2: squares.sqrt(),
             norm1,
             error: if variance == 0.0 {
@@ -325,6 +332,15 @@ impl Row {
         }
         row
     }
+}
+
+/// Whether activations alone read value `index`.
+fn is_activated(graph: &Graph, index: usize) -> bool {
+    let mut readers = graph
+        .nodes
+        .iter()
+        .filter(|node| node.inputs.contains(&index));
+    graph.output != index && readers.all(|node| node.op.is_activation())
 }
 
 /// An `Affine` as a layer: a factor a channel, or a factor an element where it has so many.

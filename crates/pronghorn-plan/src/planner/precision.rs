@@ -200,6 +200,9 @@ const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
 /// The same for weights in two digits.
 const WEIGHTS_IN_TWO: std::ops::RangeInclusive<u32> = 8..=16;
 
+/// An answer that goes straight to an activation may have so many bits more.
+const ALONE_BITS: u32 = 2;
+
 /// So many times its tolerance a layer's error may be before it is cut in two.
 const MOST_EXCESS: f64 = 2.0;
 
@@ -218,7 +221,10 @@ impl ModulusBudget<'_> {
                 let bits = demand.modulus_bits();
                 let rank = if self.narrow && bits <= MAX_U64_BITS {
                     let answer = demand.width.log2().ceil() as u32;
-                    match answer <= self.most_bits {
+                    let wide = self.most_bits + ALONE_BITS;
+                    let fits =
+                        answer <= self.most_bits || (layer.is_activated && candidate.bits <= wide);
+                    match fits {
                         true => rank_by_bits(answer, candidate.error / tolerance),
                         // A last resort: the narrowest.
                         false => (6, answer, candidate.error / tolerance),
