@@ -31,7 +31,7 @@ impl Range {
     /// The range of samples and of others like them, widened by a margin but never beyond zero where no sample was.
     pub(super) fn of(profile: &ValueProfile, margin: f32) -> Self {
         let (low, high) = (f64::from(profile.min), f64::from(profile.max));
-        let away = f64::from(margin) * profile.reach;
+        let away = f64::from(margin).max(profile.reach);
         let room = (away - 1.0) * low.abs().max(high.abs());
         Self {
             low: if low < 0.0 {
