@@ -13,6 +13,7 @@ mod builder;
 mod factor;
 mod function;
 mod layer;
+mod pieces;
 mod precision;
 mod rows;
 mod scale;

@@ -121,8 +121,8 @@ fn tables_are_small() {
         (Function::HardSwish, 16),
         (Function::Swish { beta: 1.0 }, 8),
         (Function::Gelu, 2),
-        (ELU, 8),
-        (Function::Sigmoid, 256),
+        (ELU, 4),
+        (Function::Sigmoid, 32),
     ] {
         let (fixed, ..) = network(function, -8.0, 8.0, 8, true);
         assert_eq!(table(&fixed).entries.len(), entries, "{function:?}");
@@ -132,6 +132,33 @@ fn tables_are_small() {
         assert!(
             value.low >= -128 && value.high < most,
             "{function:?} {value:?}"
+        );
+    }
+}
+
+/// Linear pieces are as precise as fine units ask for, where the largest table of constants is not:
+/// its root mean square error is beside its bytes.
+#[test]
+fn pieces_are_precise() {
+    for (function, bits, fraction, bytes, constants) in [
+        (Function::HardSwish, 12, 7, 950, (0.339, 1739)),
+        (Function::HardSwish, 14, 9, 1800, (0.498, 3188)),
+        (Function::HardSwish, 16, 11, 3400, (1.657, 3241)),
+        (Function::Swish { beta: 1.0 }, 12, 7, 1100, (0.454, 1837)),
+        (Function::Swish { beta: 1.0 }, 16, 12, 4000, (8.754, 3304)),
+        (Function::Gelu, 16, 11, 2500, (0.916, 3735)),
+        (Function::Sigmoid, 12, 12, 3000, (7.553, 2793)),
+    ] {
+        let (fixed, x, net) = network(function, -8.0, 8.0, bits, true);
+        let (table, [_, rms]) = (table(&fixed), errors(&fixed, &net, &x));
+        let found = table.circuit_bytes(28);
+        assert_eq!(fixed.result().fraction_bits, fraction, "{function:?}");
+        assert!(table.fine > 0 && found < bytes, "{function:?}: {found}");
+        // More precise where constants are coarser than a unit, and else cheaper.
+        assert!(rms < 0.9, "{function:?}: {rms}");
+        assert!(
+            constants.0 > 2.0 * rms || constants.1 > found,
+            "{function:?}"
         );
     }
 }

@@ -100,12 +100,22 @@ fn chain() -> impl Strategy<Value = Vec<ActivationOp>> {
 }
 
 fn table() -> impl Strategy<Value = Table> {
-    let entries = (0u32..5).prop_flat_map(|bits| prop::collection::vec(-40..40, 1 << bits));
-    (any::<bool>(), 0u32..4, -20..20, entries).prop_map(|(rectified, drop, first, entries)| Table {
-        rectified,
-        drop,
-        first,
-        entries,
+    let place = (any::<bool>(), 0u32..5, -20..20);
+    let pieces = (0u32..5, 0u32..5).prop_flat_map(|(bits, fine)| {
+        let entries = prop::collection::vec(-40..40, 1 << bits);
+        let rises = prop::collection::vec(prop_oneof![Just(6), -60..60], 1 << bits);
+        (entries, Just(fine), rises)
+    });
+    (place, pieces).prop_map(|((rectified, drop, first), (entries, fine, rises))| {
+        let fine = fine.min(drop);
+        Table {
+            rectified,
+            drop,
+            first,
+            entries,
+            fine,
+            rises: if fine == 0 { Vec::new() } else { rises },
+        }
     })
 }
 
@@ -369,6 +379,8 @@ fn tables_come_last() {
         drop: 1,
         first: -2,
         entries: vec![-1, 0, 2, 1],
+        fine: 0,
+        rises: Vec::new(),
     });
     let clip = ActivationOp::Clip { low: -3, high: 9 };
     let both = [by_channel(&[1, 3]), table.clone()];
@@ -398,11 +410,38 @@ fn hostile_tables_are_refused() {
             drop,
             first: -1,
             entries,
+            fine: 0,
+            rises: Vec::new(),
         };
         let ops = vec![ActivationOp::Table(table)];
         refusal(&in_a_circuit(value(&[4], -5, 5), ops, value(&[4], -5, 9)))
     };
     assert_eq!(refused(1, vec![0, 4]), None);
+    let pieces = |fine, rises| {
+        let table = Table {
+            rectified: false,
+            drop: 3,
+            first: 0,
+            entries: vec![0],
+            fine,
+            rises,
+        };
+        let ops = vec![ActivationOp::Table(table)];
+        refusal(&in_a_circuit(value(&[4], -5, 5), ops, value(&[4], -5, 9)))
+    };
+    assert_eq!(pieces(2, vec![8]), None);
+    for (fine, rises, reason) in [
+        (4, vec![8], "fine bits"),
+        (u32::MAX, vec![8], "fine bits"),
+        (2, vec![], "number of rises"),
+        (2, vec![8, 8], "number of rises"),
+        (2, vec![30], "range"),
+        (2, vec![i32::MAX], "range"),
+        (2, vec![i32::MIN], "range"),
+    ] {
+        let found = pieces(fine, rises).expect("it is refused");
+        assert!(found.contains(reason), "{found}");
+    }
     for (drop, entries, reason) in [
         (1, vec![], "number of entries"),
         (1, vec![0, 1, 2], "number of entries"),
@@ -493,5 +532,79 @@ fn other_steps_have_no_circuits() {
     for (index, step) in plan.steps.iter().enumerate() {
         let is_other = !matches!(step.kind, StepKind::Garbled(_) | StepKind::Open);
         assert_eq!(circuits(&plan, index).is_none(), is_other, "{}", step.name);
+    }
+}
+
+/// Bytes of a value's lookup that the quantiser expects, beside those of its circuit.
+#[test]
+fn the_cost_of_tables_is_known() {
+    let form = ShareForm::exact(20);
+    let spec = value(&[1], -(1 << 15), (1 << 15) - 1);
+    let bytes = |table: &Table| {
+        let stage = stage(&[ActivationOp::Table(table.clone())]);
+        let circuit = stage.circuit((1, 0), (&spec, &form), &ShareForm::exact(28));
+        let circuit = circuit.expect("the numbers go together");
+        circuit.table_bytes(32) as f64 / 32.0
+    };
+    for (count, drop, fine) in [
+        (128, 9, 7),
+        (32, 11, 9),
+        (256, 8, 7),
+        (64, 8, 0),
+        (512, 7, 0),
+    ] {
+        let first = -count / 2;
+        let x = |place: i32| f64::from(first + place) * f64::from(1 << drop) / 4096.0;
+        let bump = |x: f64| (-4096.0 * x.abs() / (1.0 + x.abs().exp())).round() as i32;
+        let values: Vec<i32> = (0..=count).map(|place| bump(x(place))).collect();
+        let rises = values.windows(2).map(|ends| ends[1] - ends[0]);
+        let mut table = Table {
+            rectified: false,
+            drop,
+            first,
+            entries: values[..count as usize].into(),
+            fine,
+            rises: if fine == 0 {
+                Vec::new()
+            } else {
+                rises.collect()
+            },
+        };
+        let (expected, found) = (table.circuit_bytes(28) as f64, bytes(&table));
+        table.entries.fill(0);
+        table.rises.fill(0);
+        let ratio = (found - bytes(&table)) / expected;
+        assert!(
+            (0.67..1.5).contains(&ratio),
+            "{count} {drop} {fine}: {ratio}"
+        );
+    }
+}
+
+/// Plans with constants keep their bytes.
+#[test]
+fn tables_of_constants_are_encoded_as_before() {
+    let constants = Table {
+        rectified: true,
+        drop: 3,
+        first: -2,
+        entries: vec![5, -6],
+        fine: 0,
+        rises: Vec::new(),
+    };
+    let pieces = Table {
+        fine: 2,
+        rises: vec![1, 9],
+        ..constants.clone()
+    };
+    let bytes = |table: &Table| postcard::to_stdvec(table).expect("a table serialises");
+    let fields = (true, 3u32, -2i32, vec![5i32, -6]);
+    let before = postcard::to_stdvec(&fields).expect("its fields serialise");
+    assert_eq!(bytes(&constants), before);
+    for table in [constants, pieces] {
+        assert_eq!(
+            postcard::from_bytes::<Table>(&bytes(&table)).as_ref(),
+            Ok(&table)
+        );
     }
 }
