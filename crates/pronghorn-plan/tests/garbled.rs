@@ -571,7 +571,8 @@ fn the_cost_of_tables_is_known() {
             },
         };
         let (expected, found) = (table.circuit_bytes(28) as f64, bytes(&table));
-        table.entries.fill(0);
+        // The comparison with the window stays.
+        table.entries.fill(1);
         table.rises.fill(0);
         let ratio = (found - bytes(&table)) / expected;
         assert!(

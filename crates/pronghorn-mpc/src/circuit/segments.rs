@@ -51,9 +51,10 @@ impl Tree {
         let mut segments = Vec::new();
         self.select(builder, select, place, &mut segments);
         let modulus = sum.modulus();
+        let selects = Selects::new(builder, segments.iter().map(|(bit, _)| *bit));
         let mut of = |value: &dyn Fn(&Segment) -> i64| {
-            let values = segments.iter().map(|(bit, segment)| (*bit, value(segment)));
-            selected(builder, modulus, &values.collect::<Vec<_>>())
+            let values: Vec<i64> = segments.iter().map(|(_, segment)| value(segment)).collect();
+            selects.value(builder, modulus, &values)
         };
         sum.add_terms(of(&|segment| segment.constant));
         for (i, &bit) in place.iter().enumerate() {
@@ -83,38 +84,63 @@ impl Tree {
     }
 }
 
-/// The value of the bit that is set, 0 for none; at most one is. By distinct values, or in two's
-/// complement: whichever projects to fewer bits.
-fn selected(builder: &mut Builder, modulus: Modulus, values: &[(Bit, i64)]) -> Vec<Term> {
-    let distinct: BTreeSet<i64> = values.iter().map(|&(_, value)| value).collect();
-    let distinct: Vec<i64> = distinct.into_iter().filter(|&value| value != 0).collect();
-    let (Some(&least), Some(&most)) = (distinct.first(), distinct.last()) else {
-        return Vec::new();
-    };
-    let mut any = |chosen: &dyn Fn(i64) -> bool| {
-        let bits = values.iter().filter(|(_, value)| chosen(*value));
-        bits.fold(Bit::ZERO, |any, &(bit, _)| builder.xor(any, bit))
-    };
-    let top = signed_width(least, most) - 1;
-    let places = (0..=top).filter(|i| distinct.iter().any(|value| value >> i & 1 == 1));
-    let weight = |i: u32| if i == top { -(1i64 << i) } else { 1 << i };
-    let by_bit: Vec<u32> = places.collect();
-    let bits = |factors: &mut dyn Iterator<Item = i64>| -> u32 {
-        let of = |factor| modulus.without_twos(modulus.from_i64(factor)).2.bits();
-        factors.map(of).sum()
-    };
-    let term = |bit, factor| Term {
-        bit,
-        weight: modulus.from_i64(factor),
-    };
-    if bits(&mut distinct.iter().copied()) <= bits(&mut by_bit.iter().map(|&i| weight(i))) {
-        let terms = distinct
-            .iter()
-            .map(|&value| term(any(&|x| x == value), value));
-        return terms.collect();
+/// Bits of which at most one is set.
+struct Selects {
+    /// Whether one of the first `i` is.
+    before: Vec<Bit>,
+}
+
+impl Selects {
+    fn new(builder: &mut Builder, bits: impl Iterator<Item = Bit>) -> Self {
+        let mut before = vec![Bit::ZERO];
+        for bit in bits {
+            let next = builder.xor(before[before.len() - 1], bit);
+            before.push(next);
+        }
+        Self { before }
     }
-    let terms = by_bit
-        .iter()
-        .map(|&i| term(any(&|x| x >> i & 1 == 1), weight(i)));
-    terms.collect()
+
+    /// Whether one of the chosen is set. Neighbours are alike, so that each run of them is taken at
+    /// once.
+    fn any(&self, builder: &mut Builder, chosen: impl Fn(usize) -> bool) -> Bit {
+        let (mut any, mut last) = (Bit::ZERO, false);
+        for (i, &before) in self.before.iter().enumerate() {
+            let next = i + 1 < self.before.len() && chosen(i);
+            if next != last {
+                any = builder.xor(any, before);
+            }
+            last = next;
+        }
+        any
+    }
+
+    /// The value of the one that is set, 0 for none: by distinct values or in two's complement,
+    /// whichever projects to fewer bits.
+    fn value(&self, builder: &mut Builder, modulus: Modulus, values: &[i64]) -> Vec<Term> {
+        let distinct: BTreeSet<i64> = values.iter().copied().filter(|&x| x != 0).collect();
+        let (Some(&least), Some(&most)) = (distinct.first(), distinct.last()) else {
+            return Vec::new();
+        };
+        let top = signed_width(least, most) - 1;
+        let places = (0..=top).filter(|i| distinct.iter().any(|x| x >> i & 1 == 1));
+        let places = places.map(|i| (i, if i == top { -(1i64 << i) } else { 1 << i }));
+        let places: Vec<(u32, i64)> = places.collect();
+        let bits = |factor: i64| modulus.without_twos(modulus.from_i64(factor)).2.bits();
+        let by_value: u32 = distinct.iter().map(|&value| bits(value)).sum();
+        let by_place: u32 = places.iter().map(|&(_, weight)| bits(weight)).sum();
+        let term = |bit, factor| Term {
+            bit,
+            weight: modulus.from_i64(factor),
+        };
+        if by_value <= by_place {
+            let terms = distinct.iter();
+            let terms = terms.map(|&x| term(self.any(builder, |i| values[i] == x), x));
+            return terms.collect();
+        }
+        let terms = places.iter().map(|&(place, weight)| {
+            let set = self.any(builder, |i| values[i] >> place & 1 == 1);
+            term(set, weight)
+        });
+        terms.collect()
+    }
 }
