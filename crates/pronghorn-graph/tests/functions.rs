@@ -136,30 +136,22 @@ fn tables_are_small() {
     }
 }
 
-/// Linear pieces are as precise as fine units ask for, where the largest table of constants is not:
-/// its root mean square error is beside its bytes.
+/// At 12 fraction bits linear pieces miss by less than a unit, and take fewer bytes than the largest
+/// table of constants, which misses by 3 to 4.
 #[test]
-fn pieces_are_precise() {
-    for (function, bits, fraction, bytes, constants) in [
-        (Function::HardSwish, 12, 7, 950, (0.339, 1739)),
-        (Function::HardSwish, 14, 9, 1800, (0.498, 3188)),
-        (Function::HardSwish, 16, 11, 3400, (1.657, 3241)),
-        (Function::Swish { beta: 1.0 }, 12, 7, 1100, (0.454, 1837)),
-        (Function::Swish { beta: 1.0 }, 16, 12, 4000, (8.754, 3304)),
-        (Function::Gelu, 16, 11, 2500, (0.916, 3735)),
-        (Function::Sigmoid, 12, 12, 3000, (7.553, 2793)),
+fn pieces_are_precise_and_cheap() {
+    for (function, bits, constants) in [
+        (Function::HardSwish, 16, 3682),
+        (Function::Swish { beta: 1.0 }, 16, 3969),
+        (Function::Gelu, 16, 2846),
+        (Function::Sigmoid, 12, 3665),
     ] {
-        let (fixed, x, net) = network(function, -8.0, 8.0, bits, true);
+        let (fixed, x, net) = network(function, -7.5, 7.5, bits, true);
         let (table, [_, rms]) = (table(&fixed), errors(&fixed, &net, &x));
-        let found = table.circuit_bytes(28);
-        assert_eq!(fixed.result().fraction_bits, fraction, "{function:?}");
-        assert!(table.fine > 0 && found < bytes, "{function:?}: {found}");
-        // More precise where constants are coarser than a unit, and else cheaper.
-        assert!(rms < 0.9, "{function:?}: {rms}");
-        assert!(
-            constants.0 > 2.0 * rms || constants.1 > found,
-            "{function:?}"
-        );
+        let bytes = table.circuit_bytes(28);
+        assert_eq!(fixed.result().fraction_bits, 12, "{function:?}");
+        assert!(table.fine > 0 && bytes < constants, "{function:?}: {bytes}");
+        assert!(rms < 0.7, "{function:?}: {rms}");
     }
 }
 
