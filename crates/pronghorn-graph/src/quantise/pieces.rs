@@ -312,6 +312,21 @@ impl Fit<'_> {
         best.unwrap_or(nearest)
     }
 
+    /// A range around all values, found quickly.
+    fn enclosed(&self, piece: &Table, arguments: Interval) -> Interval {
+        let rise = piece.rises.first().copied().unwrap_or(0);
+        let steps = (0..piece.fine).map(|bit| Table::step_of(rise, bit, piece.fine));
+        let (falls, rises) = steps.fold((0, 0), |(falls, rises), step| {
+            (falls + step.min(0), rises + step.max(0))
+        });
+        let entries = piece.entries.iter().map(|&entry| i64::from(entry));
+        let base = |x: i64| if piece.rectified { x.max(0) } else { 0 };
+        Interval {
+            low: base(arguments.low) + entries.clone().min().unwrap_or(0) + falls,
+            high: base(arguments.high) + entries.max().unwrap_or(0) + rises,
+        }
+    }
+
     /// Moves it so that values of arguments that occur stay in their range.
     fn bound(&self, piece: &mut Table, start: i64, end: i64) {
         let (low, high) = self.shape.clamp;
@@ -319,11 +334,13 @@ impl Fit<'_> {
             low: start.max(low.into()),
             high: (end - 1).min(high.into()),
         };
-        if arguments.low > arguments.high {
+        let (low, high) = self.shape.value;
+        let enclosed = self.enclosed(piece, arguments);
+        let within = i64::from(low) <= enclosed.low && enclosed.high <= high.into();
+        if arguments.low > arguments.high || within {
             return;
         }
         let values = piece.bounds_within(arguments);
-        let (low, high) = self.shape.value;
         let up = (i64::from(low) - values.low).max(0);
         let down = (values.high + up - i64::from(high)).max(0);
         shift(piece, up - down);
