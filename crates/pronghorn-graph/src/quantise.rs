@@ -14,6 +14,7 @@ mod factor;
 mod function;
 mod layer;
 mod linear;
+mod pieces;
 mod precision;
 mod rows;
 mod scale;

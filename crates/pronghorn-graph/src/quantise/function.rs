@@ -2,11 +2,13 @@
 //!
 //! The argument is rounded first, to the precision of the result where the function is a rectifier
 //! and a bump. So a table's error is that of rounding twice: about 0.4 units of the result, where a
-//! ReLU's is 0.3. Tables are as coarse as [`TOLERANCE`] allows, since circuits pay for entries.
+//! ReLU's is 0.3. Circuits pay for entries and for pieces, so that a table is the cheapest that
+//! [`TOLERANCE`] allows: of constants as coarse as possible, or of [`pieces`](super::pieces).
 
 use super::{
     QuantiseError,
     builder::Builder,
+    pieces::Pieces,
     scale::{self, Range},
 };
 use crate::{
@@ -17,7 +19,14 @@ use crate::{
 
 /// Mean square error over a window, in units of the result, up to which tables are made smaller: a
 /// ReLU that rounds has 0.08, and the finest table about 0.16.
-const TOLERANCE: f64 = 0.25;
+pub(super) const TOLERANCE: f64 = 0.25;
+
+/// The factor by which [`TOLERANCE`], or the least error where it is larger, may be missed for fewer
+/// pieces: steps are rounded each, and 0.1 to 0.2 are due to that.
+pub(super) const SLACK: f64 = 1.5;
+
+/// Bits of a share, for the cost of tables: planners choose them later, 20 to 32 as a rule.
+const SHARE_BITS: u32 = 28;
 
 /// Fraction bits of a function's value beyond what layers read, where tables cost nothing.
 const SPARE: i32 = 2;
@@ -57,10 +66,7 @@ impl Builder<'_> {
         let place = self.place[input];
         let value = self.requantise_into(place, wanted, clamp)?;
         let shape = shape(self.nodes[value].value.fraction_bits);
-        let table = match costly {
-            true => shape.coarsest(),
-            false => shape.table(shape.least_drop()).0,
-        };
+        let (table, _) = shape.best(costly);
         let op = FixedOp::Activation(ActivationOp::Table(table));
         self.push(op, vec![value], shape.fractions[1])
     }
@@ -85,22 +91,33 @@ impl Builder<'_> {
     }
 }
 
-/// The fewest fraction bits of an argument with which the table is good enough, where the argument
-/// has a scale of its own.
+/// Fraction bits of an argument that has a scale of its own: those of the cheapest table that is
+/// good enough, or of the most precise.
 fn argument_fraction(shape: impl Fn(i32) -> Shape, fraction: i32, costly: bool) -> i32 {
     // Slopes are at most 1, so that two bits more than the result's are enough.
-    let (mut best, finest) = (fraction + 2, fraction + 2);
-    for at in (finest - 12..=finest).rev() {
-        let shape = shape(at);
-        if shape.least_drop() > 0 {
-            best = at - 1;
-        } else if costly && shape.table(0).1 <= TOLERANCE {
-            best = at;
-        } else {
+    let finest = fraction + 2;
+    if !costly {
+        return finest;
+    }
+    let mut best = (finest, rank(&shape(finest).best(true)));
+    for at in (finest - 12..finest).rev() {
+        let next = rank(&shape(at).best(true));
+        // Coarser arguments are never more precise.
+        if next.0 > best.1.0 {
             break;
         }
+        if next <= best.1 {
+            best = (at, next);
+        }
     }
-    best
+    best.0
+}
+
+/// The order of preference: the mean square error where it is not tolerated, then bytes.
+fn rank((table, error): &(Table, f64)) -> (f64, usize) {
+    let tolerated = *error <= SLACK * TOLERANCE;
+    let bytes = table.circuit_bytes(SHARE_BITS);
+    (if tolerated { 0.0 } else { *error }, bytes)
 }
 
 /// The same values, all or some, elsewhere.
@@ -110,17 +127,19 @@ fn is_rearranged(op: &Op) -> bool {
 
 /// A function at the scales of its argument and its value, clamped to what samples have.
 #[derive(Clone, Copy)]
-struct Shape {
-    function: Function,
+pub(super) struct Shape {
+    pub(super) function: Function,
     /// Fraction bits of the argument and of the value: one number for a rectifier.
-    fractions: [i32; 2],
+    pub(super) fractions: [i32; 2],
+    /// The argument's integers on samples, with a margin.
+    seen: (i32, i32),
     /// The argument's least and largest integer.
-    clamp: (i32, i32),
+    pub(super) clamp: (i32, i32),
     /// The value's least and largest integer.
-    value: (i32, i32),
+    pub(super) value: (i32, i32),
     /// The integers that need entries: from the first up to, without it, the second. Each is 0 or
     /// a power of two in size, and so is the difference.
-    window: (i64, i64),
+    pub(super) window: (i64, i64),
 }
 
 impl Shape {
@@ -138,6 +157,7 @@ impl Shape {
                 false => (low, high),
             }
         };
+        let seen = argument.integers(fractions[0]);
         let (low, high) = integers(argument, fractions[0]);
         let value = integers(result, fractions[1]);
         let half = f64::from(-fractions[1]).exp2() / 2.0;
@@ -163,6 +183,7 @@ impl Shape {
         Self {
             function,
             fractions,
+            seen,
             clamp: (least, (most as i32).max(least)),
             value,
             window,
@@ -175,14 +196,34 @@ impl Shape {
         length.ilog2().saturating_sub(MAX_ENTRIES.ilog2())
     }
 
-    /// The smallest table that is good enough, or the largest where none is.
-    fn coarsest(&self) -> Table {
+    /// The cheapest table that is good enough, or the most precise where none is; where tables cost
+    /// nothing, the most precise. With its mean square error.
+    fn best(&self, costly: bool) -> (Table, f64) {
+        let pieces = Pieces::new(self, self.least_drop());
+        if !costly {
+            let (pieces, constants) = (pieces.finest(), self.table(self.least_drop()));
+            return if pieces.1 < constants.1 {
+                pieces
+            } else {
+                constants
+            };
+        }
+        let (pieces, constants) = (pieces.cheapest(), self.coarsest());
+        if rank(&pieces) < rank(&constants) {
+            pieces
+        } else {
+            constants
+        }
+    }
+
+    /// The smallest table of constants that is good enough, or the largest where none is.
+    fn coarsest(&self) -> (Table, f64) {
         let least = self.least_drop();
-        let (mut table, _) = self.table(least);
+        let mut table = self.table(least);
         let most = ((self.window.1 - self.window.0) as u64).ilog2();
         for drop in least + 1..=most {
-            let (smaller, error) = self.table(drop);
-            if error > TOLERANCE {
+            let smaller = self.table(drop);
+            if smaller.1 > TOLERANCE {
                 break;
             }
             table = smaller;
@@ -197,14 +238,14 @@ impl Shape {
         let first = self.window.0 >> drop;
         let mut entry = |bucket: i64| {
             let (start, end) = (bucket << drop, (bucket + 1) << drop);
-            let wanted: Vec<f64> = self.summands(start, end).collect();
-            let mean = wanted.iter().sum::<f64>() / f64::from(PROBES);
+            let wanted: Vec<(f64, f64)> = self.summands(start, end).collect();
+            let mean = wanted.iter().map(|(_, y)| y).sum::<f64>() / f64::from(PROBES);
             let wanted_entry = self.limit(start, end).unwrap_or(mean);
             let entry = self.bounded(wanted_entry.round() as i64, start, end - 1);
-            if start <= self.clamp.1.into() && end > self.clamp.0.into() {
-                let errors = wanted.iter().map(|x| (x - entry as f64).powi(2));
-                squares += errors.sum::<f64>();
-                count += PROBES;
+            let errors = wanted.iter().filter(|(x, _)| self.occurs(*x));
+            for (_, y) in errors {
+                squares += (y - entry as f64).powi(2);
+                count += 1;
             }
             entry as i32
         };
@@ -213,12 +254,14 @@ impl Shape {
             drop,
             first: first as i32,
             entries: (first..self.window.1 >> drop).map(&mut entry).collect(),
+            fine: 0,
+            rises: Vec::new(),
         };
         (table, squares / f64::from(count.max(1)))
     }
 
     /// The entry that stands for all arguments beyond an end of the window, too.
-    fn limit(&self, start: i64, end: i64) -> Option<f64> {
+    pub(super) fn limit(&self, start: i64, end: i64) -> Option<f64> {
         let step = f64::from(-self.fractions[0]).exp2();
         let scale = f64::from(self.fractions[1]).exp2();
         let near =
@@ -231,21 +274,37 @@ impl Shape {
         (last && near(end, 1.0)).then_some(scale)
     }
 
-    /// The best summands for arguments that round to integers from `start` to before `end`.
-    fn summands(&self, start: i64, end: i64) -> impl Iterator<Item = f64> {
+    /// Arguments that round to integers from `start` to before `end`, and their best summands.
+    fn summands(&self, start: i64, end: i64) -> impl Iterator<Item = (f64, f64)> {
         let width = (end - start) as f64;
-        let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
-        let function = self.function;
         (0..PROBES).map(move |probe| {
             // By the golden ratio, so that arguments lie anywhere between two integers.
             let place = (f64::from(probe) + 0.5) * 0.618_033_988_749_895;
             let x = start as f64 - 0.5 + place.fract() * width;
-            let base = match function.is_rectifier() {
-                true => (x + 0.5).floor().max(0.0),
-                false => 0.0,
-            };
-            function.at(x / argument) * value - base
+            (x, self.summand(x))
         })
+    }
+
+    /// Whether an argument is like those of samples, and its value in its range.
+    pub(super) fn occurs(&self, x: f64) -> bool {
+        let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
+        let found = self.function.at(x / argument) * value;
+        let within = |(low, high): (i32, i32), x: f64| {
+            (f64::from(low) - 0.5..=f64::from(high) + 0.5).contains(&x)
+        };
+        within(self.seen, x) && within(self.value, found)
+    }
+
+    /// The best summand for an argument, in units, that is rounded first. Values stay in their
+    /// range: beyond it are arguments that do not occur, up to the next power of two.
+    pub(super) fn summand(&self, x: f64) -> f64 {
+        let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
+        let base = match self.function.is_rectifier() {
+            true => (x + 0.5).floor().max(0.0),
+            false => 0.0,
+        };
+        let (low, high) = (f64::from(self.value.0), f64::from(self.value.1));
+        (self.function.at(x / argument) * value).clamp(low, high) - base
     }
 
     /// An entry with which values of arguments in `start..=end` stay in their range.
