@@ -24,6 +24,7 @@ use thiserror::Error;
 use builder::Scaled;
 pub use factor::FactorProfile;
 pub use layer::{Candidate, LayerProfile};
+pub use linear::{MOST_HIGH, MOST_LOW};
 
 use crate::{
     fixed::{FixedError, FixedGraph},

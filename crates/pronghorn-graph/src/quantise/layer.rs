@@ -54,6 +54,9 @@ pub struct LayerProfile<'a> {
 /// Rows by bits of the weights, the largest scale that biases allow, and part of the weights.
 type RowCache = BTreeMap<(u32, i32, Digit), Arc<[Row]>>;
 
+/// Corrected biases move results by less than this factor.
+const SPARE: f64 = 1.125;
+
 /// A row has at most so many fraction bits more than the coarsest of its layer.
 const MOST_FINER: i32 = 8;
 
@@ -63,8 +66,8 @@ pub struct Candidate {
     /// Largest minus smallest integer the result can be, over all rows, with their biases: the
     /// width of the result's one range. Infinite where the range does not fit in 32 bits.
     pub width: f64,
-    /// Bits of a two's complement word for it, and for an error of 1. Above 32 where the range does
-    /// not fit.
+    /// Bits of a two's complement word for it, with room for corrected biases. Above 32 where the
+    /// range does not fit.
     pub bits: u32,
     /// Largest Euclidean norm of a row of integer weights.
     pub norm2: f64,
@@ -199,7 +202,7 @@ impl<'a> LayerProfile<'a> {
         let fits = least >= f64::from(i32::MIN) && most <= f64::from(i32::MAX);
         Candidate {
             width: if fits { most - least } else { f64::INFINITY },
-            bits: 1 + (least - 1.0).abs().max(most + 2.0).log2().ceil() as u32,
+            bits: 1 + (SPARE * least.abs().max(most.abs()) + 2.0).log2().ceil() as u32,
             norm2: squares.sqrt(),
             norm1,
             error: if variance == 0.0 {

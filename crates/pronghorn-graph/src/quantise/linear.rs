@@ -5,10 +5,17 @@
 //! inputs in words that one sum would exceed, for the cost of another layer and another rounding.
 
 use super::{QuantiseError, builder::Builder};
-use crate::fixed::{Digit, FixedOp, Interval, Linear, LocalOp};
+use crate::fixed::{Digit, FixedOp, Linear, LocalOp, ValueSpec};
 
 /// Bits below the unit of a layer's high digits that its low digits keep, at most.
 const MOST_KEPT: u32 = 4;
+
+/// Bits of the sums of high digits that leave room in 32 bits for one kept bit, for the carry of
+/// the low digits, and for the guard bits that errors of shares then take.
+pub const MOST_HIGH: u32 = 27;
+
+/// The same for the sums of low digits, which are rounded at once.
+pub const MOST_LOW: u32 = 30;
 
 /// The scale of a layer's result.
 pub(super) struct LayerScale {
@@ -95,8 +102,9 @@ impl Builder<'_> {
     /// Bits below the unit of high digits that low ones, of `bits` bits, keep. Errors of shares
     /// grow with each, so that another one takes room for two.
     fn kept(&self, high: usize, bits: u32) -> u32 {
-        let range = Interval::of(&self.nodes[high].value);
-        let fits = |kept: &u32| self.has_room(range.times(1 << (2 * kept - 2)));
+        let ValueSpec { low, high, .. } = self.nodes[high].value;
+        let high_bits = 1 + low.unsigned_abs().max(high.unsigned_abs()).max(1).ilog2() + 1;
+        let fits = |kept: &u32| high_bits + 2 * kept <= MOST_HIGH + 2;
         let all = (1..=bits.min(MOST_KEPT)).rev();
         all.into_iter().find(fits).unwrap_or(1)
     }

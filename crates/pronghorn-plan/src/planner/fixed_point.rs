@@ -49,9 +49,6 @@ const MOST_WORK: u64 = 8_000_000_000;
 /// with guard bits and errors, words of 32 bits have room for the first nearly always.
 const MOST_BITS: [u32; 4] = [28, 26, 23, 20];
 
-/// The same where a plan with these is far from the aim: there is room for some networks.
-const WIDE_BITS: u32 = 30;
-
 /// Bits of other values, where nothing bounds them but their words.
 const WORD_BITS: u32 = 32;
 
@@ -85,7 +82,6 @@ pub(super) fn build(
     let mut refused = None;
     for &most_bits in caps {
         match search(most_bits).found() {
-            Ok(found) if method.narrow => return built(search(WIDE_BITS).closer(found)),
             Ok(found) => return built(found),
             Err(error) if is_too_wide(&error) => {
                 refused.get_or_insert(error);
@@ -146,17 +142,6 @@ impl Search<'_> {
             }
         }
         Err(refused.expect("there is an attempt"))
-    }
-
-    /// A plan of this search with a smaller error, where that of the other is far from the aim.
-    fn closer(&self, other: Found) -> Found {
-        if other.2.warning().is_none() {
-            return other;
-        }
-        match self.found() {
-            Ok(found) if found.2.error < other.2.error => found,
-            _ => other,
-        }
     }
 
     /// Fixed-point networks in the order of preference: the coarsest that reaches the aim first,

@@ -6,7 +6,9 @@
 
 use pronghorn_graph::{
     fixed::Digit,
-    quantise::{Candidate, FactorProfile, LayerProfile, Precision, PrecisionChooser},
+    quantise::{
+        Candidate, FactorProfile, LayerProfile, MOST_HIGH, MOST_LOW, Precision, PrecisionChooser,
+    },
 };
 use pronghorn_he::{
     noise,
@@ -200,8 +202,8 @@ const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
 /// The same for weights in two digits.
 const WEIGHTS_IN_TWO: std::ops::RangeInclusive<u32> = 8..=16;
 
-/// An answer that goes straight to an activation may have so many bits more.
-const ALONE_BITS: u32 = 2;
+/// An answer that goes straight to an activation may have one bit more.
+const ALONE_BITS: u32 = 1;
 
 /// So many times its tolerance a layer's error may be before it is cut in two.
 const MOST_EXCESS: f64 = 2.0;
@@ -275,12 +277,10 @@ impl ModulusBudget<'_> {
         for weight_bits in range(self.weight_bits, WEIGHTS_IN_TWO) {
             for input_bits in range(self.input_bits, INPUT_BITS) {
                 let error = layer.at(weight_bits, input_bits).error / tolerance;
-                let low_bits = weight_bits / 2;
-                let bits = [Digit::High(low_bits), Digit::Low(low_bits)].map(|digit| {
-                    let part = layer.digit_at(weight_bits, input_bits, digit);
-                    part.width.log2().ceil() as u32
-                });
-                if bits[0] + 1 > self.most_bits || bits[1] > self.most_bits {
+                let low_bits = (weight_bits + (MOST_LOW - MOST_HIGH)) / 2;
+                let bits = [Digit::High(low_bits), Digit::Low(low_bits)]
+                    .map(|digit| layer.digit_at(weight_bits, input_bits, digit).bits);
+                if bits[0] > MOST_HIGH || bits[1] > MOST_LOW {
                     continue;
                 }
                 let rank = rank_by_bits(bits[0] + bits[1], error);
