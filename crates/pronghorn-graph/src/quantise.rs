@@ -56,6 +56,20 @@ pub trait PrecisionChooser {
     /// Says, for the user, why there is none and what to do.
     fn choose(&self, layer: &LayerProfile<'_>) -> Result<Precision, String>;
 
+    /// The same where the input has so many bits, since another layer reads it, too: more than
+    /// [`choose`](Self::choose) said.
+    ///
+    /// # Errors
+    /// As those of `choose`.
+    fn choose_beside(
+        &self,
+        layer: &LayerProfile<'_>,
+        input_bits: u32,
+    ) -> Result<Precision, String> {
+        let _ = input_bits;
+        self.choose(layer)
+    }
+
     /// The bits of one factor of a product of two values; clamped to 2 to 24.
     fn choose_factor(&self, factor: &FactorProfile) -> u32 {
         let _ = factor;

@@ -180,31 +180,72 @@ impl<'a> Builder<'a> {
                 self.layers.push(None);
                 continue;
             };
-            let (name, operator) = (node.name.clone(), node.op.name());
-            let precision =
-                chooser
-                    .choose(&layer)
-                    .map_err(|reason| QuantiseError::NoPrecision {
-                        node: name.clone(),
-                        operator,
-                        shape: node.shape.clone(),
-                        reason,
-                    })?;
-            if !(2..=16).contains(&precision.weight_bits)
-                || !(2..=24).contains(&precision.input_bits)
-                || precision
-                    .low_bits
-                    .is_some_and(|bits| !(1..=15).contains(&bits))
-            {
-                return Err(QuantiseError::Precision {
-                    node: name,
-                    operator,
-                    precision,
-                });
-            }
+            let precision = self.checked(node, chooser.choose(&layer))?;
             self.layers.push(Some((layer, precision)));
         }
+        match self.options.costly_requantisation {
+            true => self.choose_beside(chooser),
+            false => Ok(()),
+        }
+    }
+
+    /// Asks again about layers that read a value which another layer wants finer.
+    fn choose_beside(&mut self, chooser: &dyn PrecisionChooser) -> Result<(), QuantiseError> {
+        let finer = |index: usize| {
+            let (layer, precision) = self.layers[index].as_ref()?;
+            let finest = self.finest_reader(self.settled(self.graph.nodes[index].inputs[0])?)?;
+            let more = finest - layer.input_fraction(*precision);
+            (more > 0).then_some((index, precision.input_bits + more as u32))
+        };
+        let finer: Vec<(usize, u32)> = (0..self.layers.len()).filter_map(finer).collect();
+        for (index, input_bits) in finer {
+            let Some((layer, _)) = &self.layers[index] else {
+                continue;
+            };
+            let node = &self.graph.nodes[index];
+            let chosen = self.checked(node, chooser.choose_beside(layer, input_bits))?;
+            if let Some((_, precision)) = &mut self.layers[index] {
+                *precision = chosen;
+            }
+        }
         Ok(())
+    }
+
+    /// The activation whose value this is, all or a part of it.
+    fn settled(&self, mut value: usize) -> Option<usize> {
+        while let Op::Take { .. } | Op::Reshape | Op::Transpose { .. } = self.graph.nodes[value].op
+        {
+            value = self.graph.nodes[value].inputs[0];
+        }
+        self.graph.nodes[value].op.is_activation().then_some(value)
+    }
+
+    /// A precision that was chosen, if integers can have it.
+    fn checked(
+        &self,
+        node: &Node,
+        chosen: Result<Precision, String>,
+    ) -> Result<Precision, QuantiseError> {
+        let (name, operator) = (node.name.clone(), node.op.name());
+        let precision = chosen.map_err(|reason| QuantiseError::NoPrecision {
+            node: name.clone(),
+            operator,
+            shape: node.shape.clone(),
+            reason,
+        })?;
+        let weights = (2..=16).contains(&precision.weight_bits);
+        let inputs = (2..=24).contains(&precision.input_bits);
+        let digits = precision
+            .low_bits
+            .is_none_or(|bits| (1..=15).contains(&bits));
+        match weights && inputs && digits {
+            true => Ok(precision),
+            false => Err(QuantiseError::Precision {
+                node: name,
+                operator,
+                precision,
+            }),
+        }
     }
 
     /// The fixed-point value of one float node, with whatever has to come before it.

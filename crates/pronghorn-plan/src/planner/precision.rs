@@ -209,15 +209,24 @@ const ALONE_BITS: u32 = 1;
 const MOST_EXCESS: f64 = 2.0;
 
 impl ModulusBudget<'_> {
+    fn found(&self, layer: &LayerProfile, input_bits: Option<u32>) -> Result<Precision, String> {
+        self.search(layer, input_bits).ok_or_else(|| {
+            format!(
+                "no modulus of at most {MAX_U64_BITS} bits carries this layer exactly at 128 bits of security; \
+                 lower --weight-bits or --input-bits"
+            )
+        })
+    }
+
     /// The best precision by [`ModulusBudget::rank`], among those some modulus carries.
-    fn search(&self, layer: &LayerProfile) -> Option<Precision> {
+    fn search(&self, layer: &LayerProfile, given: Option<u32>) -> Option<Precision> {
         let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| {
             given.map_or(all, |bits| bits..=bits)
         };
         let tolerance = self.tolerances[layer.node];
         let mut best: Option<(Precision, (u32, u32, f64))> = None;
         for weight_bits in range(self.weight_bits, WEIGHT_BITS) {
-            for input_bits in range(self.input_bits, INPUT_BITS) {
+            for input_bits in range(given, INPUT_BITS) {
                 let candidate = layer.at(weight_bits, input_bits);
                 let demand = demand(&candidate, input_bits);
                 let bits = demand.modulus_bits();
@@ -257,7 +266,7 @@ impl ModulusBudget<'_> {
         let is_reached = |(kind, _, error): (u32, u32, f64)| kind < 6 && error <= MOST_EXCESS;
         match best {
             Some((_, rank)) if self.narrow && !is_reached(rank) => {
-                let in_two = self.search_in_two(layer, tolerance);
+                let in_two = self.search_in_two(layer, tolerance, given);
                 in_two
                     .filter(|(_, error)| *error < rank.2)
                     .or(best.map(|(precision, (.., error))| (precision, error)))
@@ -269,13 +278,18 @@ impl ModulusBudget<'_> {
 
     /// The layer cut in two: the precision with the fewest bits of both answers within the
     /// tolerance, or the least error, in tolerances.
-    fn search_in_two(&self, layer: &LayerProfile, tolerance: f64) -> Option<(Precision, f64)> {
+    fn search_in_two(
+        &self,
+        layer: &LayerProfile,
+        tolerance: f64,
+        given: Option<u32>,
+    ) -> Option<(Precision, f64)> {
         let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| {
             given.map_or(all, |bits| bits..=bits)
         };
         let mut best: Option<(Precision, (u32, u32, f64))> = None;
         for weight_bits in range(self.weight_bits, WEIGHTS_IN_TWO) {
-            for input_bits in range(self.input_bits, INPUT_BITS) {
+            for input_bits in range(given, INPUT_BITS) {
                 let error = layer.at(weight_bits, input_bits).error / tolerance;
                 let low_bits = (weight_bits + (MOST_LOW - MOST_HIGH)) / 2;
                 let bits = [Digit::High(low_bits), Digit::Low(low_bits)]
@@ -351,12 +365,11 @@ fn split_bits(layer: &LayerProfile, weight_bits: u32, input_bits: u32) -> Option
 
 impl PrecisionChooser for ModulusBudget<'_> {
     fn choose(&self, layer: &LayerProfile) -> Result<Precision, String> {
-        self.search(layer).ok_or_else(|| {
-            format!(
-                "no modulus of at most {MAX_U64_BITS} bits carries this layer exactly at 128 bits of security; \
-                 lower --weight-bits or --input-bits"
-            )
-        })
+        self.found(layer, self.input_bits)
+    }
+
+    fn choose_beside(&self, layer: &LayerProfile, input_bits: u32) -> Result<Precision, String> {
+        self.found(layer, Some(input_bits))
     }
 
     /// The fewest that round both factors within the tolerance, half of it each: a bit of either is
