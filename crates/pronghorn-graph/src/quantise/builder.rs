@@ -170,7 +170,11 @@ impl<'a> Builder<'a> {
                 Some(&input) if needed[index] => LayerProfile::new(
                     self.graph,
                     index,
-                    (self.ranges[input], rows::allowed(self.graph, index, result)),
+                    (
+                        self.ranges[input],
+                        self.options.costly_requantisation,
+                        rows::allowed(self.graph, index, result),
+                    ),
                     profile.values[input].mean_square,
                     profile.values[index].mean_square,
                 ),

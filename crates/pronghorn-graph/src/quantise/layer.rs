@@ -43,6 +43,8 @@ pub struct LayerProfile<'a> {
     pub output_mean_square: f64,
     /// Range of the input, with the margin.
     range: Range,
+    /// Whether inputs are clamped at powers of two.
+    costly: bool,
     /// Whether each row has a scale of its own.
     by_row: bool,
     /// The largest absolute weight of each row, and its absolute bias.
@@ -98,7 +100,7 @@ impl<'a> LayerProfile<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         index: usize,
-        (range, by_row): (Range, bool),
+        (range, costly, by_row): (Range, bool, bool),
         mean_square: f64,
         output_mean_square: f64,
     ) -> Option<Self> {
@@ -148,6 +150,7 @@ impl<'a> LayerProfile<'a> {
             largest: rows
                 .map(|(row, bias)| [largest(row), largest(&[*bias])])
                 .collect(),
+            costly,
             by_row,
             geometry,
             weights,
@@ -180,7 +183,7 @@ impl<'a> LayerProfile<'a> {
         let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
         let input_fraction = self.range.fraction(input_bits);
         let rows = self.rows(weight_bits, input_fraction, digit);
-        let (low, high) = self.range.integers(input_fraction);
+        let (low, high) = self.range.clamps(input_fraction, self.costly);
         let (mut low, mut high) = (f64::from(low), f64::from(high));
         if self.geometry.window.padding != [0; 4] {
             (low, high) = (low.min(0.0), high.max(0.0));

@@ -111,13 +111,7 @@ impl Builder<'_> {
         range: Range,
     ) -> Result<usize, QuantiseError> {
         let costly = self.options.costly_requantisation;
-        self.requantise_into(value, fraction, |fraction| {
-            let (low, high) = range.integers(fraction);
-            match costly {
-                true => scale::powers_of_two(low, high),
-                false => (low, high),
-            }
-        })
+        self.requantise_into(value, fraction, |fraction| range.clamps(fraction, costly))
     }
 
     /// The fixed-point value `value` without its lowest bits, in every channel.

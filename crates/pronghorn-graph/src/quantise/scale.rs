@@ -80,6 +80,15 @@ impl Range {
             (self.high * scale).ceil() as i32,
         )
     }
+
+    /// Its integers at a scale, or powers of two around them where these cost less.
+    pub(super) fn clamps(self, fraction: i32, costly: bool) -> (i32, i32) {
+        let (low, high) = self.integers(fraction);
+        match costly {
+            true => powers_of_two(low, high),
+            false => (low, high),
+        }
+    }
 }
 
 /// The narrowest range around this one whose ends are `-2^i` or 0, and `2^j - 1`.

@@ -202,8 +202,8 @@ const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
 /// The same for weights in two digits.
 const WEIGHTS_IN_TWO: std::ops::RangeInclusive<u32> = 8..=16;
 
-/// An answer that goes straight to an activation may have one bit more.
-const ALONE_BITS: u32 = 1;
+/// An answer that goes straight to an activation may have so many bits more.
+const ALONE_BITS: u32 = 2;
 
 /// So many times its tolerance a layer's error may be before it is cut in two.
 const MOST_EXCESS: f64 = 2.0;
