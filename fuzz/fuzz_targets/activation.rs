@@ -48,7 +48,7 @@ struct Input {
     leaky: Option<(i32, u32)>,
     relu: bool,
     requantisation: Option<(u32, i32, i32)>,
-    table: Option<(bool, u32, i32, Vec<i32>)>,
+    table: Option<(bool, u32, i32, Vec<i32>, u32, Vec<i32>)>,
     input: AnyModulus,
     output: AnyModulus,
     range: Range,
@@ -86,11 +86,13 @@ fuzz_target!(|input: Input| {
         table: input
             .table
             .as_ref()
-            .map(|(rectified, drop, first, entries)| Table {
+            .map(|(rectified, drop, first, entries, fine, rises)| Table {
                 rectified: *rectified,
                 drop: drop % 40,
                 first: *first,
                 entries,
+                fine: fine % 16,
+                rises,
             }),
     };
     // Values in the range, at its ends too, and their shares.
