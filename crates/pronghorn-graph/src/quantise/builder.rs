@@ -36,6 +36,7 @@ pub(super) fn build(
         .iter()
         .map(|value| Range::of(value, options.margin))
         .collect();
+    leave_room(graph, &mut ranges);
     if options.costly_requantisation {
         share_ranges(graph, &mut ranges);
     }
@@ -98,6 +99,21 @@ pub(super) struct LayerScale {
     pub fractions: Vec<i32>,
 }
 
+/// Beyond the samples, an inverse root goes on by this factor.
+const ROOM: f64 = 1.25;
+
+/// Widens the ranges of inverse roots and of their arguments, which are clamped to them: an input
+/// may have a less usual scale than all samples.
+fn leave_room(graph: &Graph, ranges: &mut [Range]) {
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if matches!(&node.op, Op::Function { function } if !function.has_limits()) {
+            let argument = node.inputs[0];
+            ranges[index] = ranges[index].widened(ROOM);
+            ranges[argument] = ranges[argument].widened(ROOM * ROOM);
+        }
+    }
+}
+
 /// Gives a part of the input or of an activation's value the range of the whole: no part needs a
 /// requantisation of its own.
 fn share_ranges(graph: &Graph, ranges: &mut [Range]) {
@@ -144,14 +160,12 @@ impl<'a> Builder<'a> {
     ) -> Result<(), QuantiseError> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
             if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
-                let fraction = |input: usize| {
-                    let factor = FactorProfile {
-                        range: self.ranges[input],
-                        mean_square: profile.values[input].mean_square,
-                    };
+                let fraction = |input: usize, other: usize| {
+                    let range = self.ranges[input];
+                    let factor = FactorProfile::new(profile, index, other, range);
                     factor.fraction(chooser.choose_factor(&factor))
                 };
-                self.factors[index] = [left, right].map(fraction);
+                self.factors[index] = [fraction(left, right), fraction(right, left)];
             }
             let layer = match node.inputs.first() {
                 Some(&input) if needed[index] => LayerProfile::new(
@@ -236,7 +250,7 @@ impl<'a> Builder<'a> {
                 )
             }
             Op::Function { function } => self.function(*function, input(0)),
-            Op::Square => self.widening(ActivationOp::Square, input(0)),
+            Op::Square => self.square(input(0)),
             Op::Multiply => self.product([input(0), input(1)]),
             Op::MaxPool { window } => self.elementwise(
                 ActivationOp::MaxPool {

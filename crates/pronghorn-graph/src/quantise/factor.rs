@@ -5,18 +5,34 @@ use super::{
     builder::Builder,
     scale::{Range, rounding_error},
 };
-use crate::fixed::{ActivationOp, FixedOp};
+use crate::{
+    fixed::{ActivationOp, FixedOp},
+    float::Profile,
+};
 
 /// What a [`super::PrecisionChooser`] is told about a factor of a product: its values on samples.
 pub struct FactorProfile {
     /// With the margin.
-    pub(super) range: Range,
-    pub(super) mean_square: f64,
+    range: Range,
+    /// The product's mean square over that of the other factor.
+    mean_square: f64,
 }
 
 impl FactorProfile {
-    /// Estimated rms error of the factor in so many bits (2 to 24; clamped to that), over its rms.
-    /// Errors of both factors add up like noise.
+    /// Of one of the factors of node `product`.
+    ///
+    /// An error of one factor is multiplied by the other. So errors count over the product: small
+    /// values of a factor may be what makes up the product, as those of an inverse root are.
+    pub(super) fn new(profile: &Profile, product: usize, other: usize, range: Range) -> Self {
+        let [product, other] = [product, other].map(|value| profile.values[value].mean_square);
+        Self {
+            range,
+            mean_square: if other > 0.0 { product / other } else { 0.0 },
+        }
+    }
+
+    /// Estimated rms error of the product from the factor in so many bits (2 to 24; clamped to
+    /// that), over the product's rms. Errors of both factors add up like noise.
     pub fn error(&self, bits: u32) -> f64 {
         match self.mean_square {
             0.0 => 0.0,
@@ -33,7 +49,7 @@ impl Builder<'_> {
     /// A product of two values, each rounded before it. One of equal factors is a square.
     pub(super) fn product(&mut self, inputs: [usize; 2]) -> Result<usize, QuantiseError> {
         if inputs[0] == inputs[1] {
-            return self.widening(ActivationOp::Square, inputs[0]);
+            return self.square(inputs[0]);
         }
         let wanted = self.factors[self.current];
         let [left, right] = [0, 1].map(|place| (inputs[place], wanted[place]));
@@ -48,6 +64,20 @@ impl Builder<'_> {
         let fraction = |&factor: &usize| self.nodes[factor].value.fraction_bits;
         let fraction = factors.iter().map(fraction).sum();
         self.push(FixedOp::Product, factors, fraction)
+    }
+
+    /// A square. Beside a product with that value it takes the product's factor: one rounding
+    /// serves both.
+    pub(super) fn square(&mut self, input: usize) -> Result<usize, QuantiseError> {
+        let square = FixedOp::Activation(ActivationOp::Square);
+        if let Some(wanted) = self.finest_factor(input) {
+            let value = self.factor(input, wanted)?;
+            if self.bounds(&square, &[value])?.fit().is_some() {
+                let fraction = self.nodes[value].value.fraction_bits;
+                return self.push(square, vec![value], 2 * fraction);
+            }
+        }
+        self.widening(ActivationOp::Square, input)
     }
 
     /// A value at the precision of a factor. One that has been settled stays as it is.

@@ -36,6 +36,8 @@ impl Builder<'_> {
         input: usize,
     ) -> Result<usize, QuantiseError> {
         let costly = self.options.costly_requantisation;
+        // A table over all arguments of the samples is as large as it may be.
+        let smaller = costly && function.has_limits();
         let (argument, result) = (self.ranges[input], self.ranges[self.current]);
         let fraction = self.function_fraction();
         let shape = move |at: i32| {
@@ -51,13 +53,16 @@ impl Builder<'_> {
         };
         let wanted = match function.is_rectifier() {
             true => fraction,
-            false => argument_fraction(shape, fraction, costly),
+            false => {
+                let slope = function.steepest(argument.low).log2().ceil().max(0.0);
+                argument_fraction(shape, fraction + slope as i32, smaller)
+            }
         };
         let clamp = |at: i32| shape(at).clamp;
         let place = self.place[input];
         let value = self.requantise_into(place, wanted, clamp)?;
         let shape = shape(self.nodes[value].value.fraction_bits);
-        let table = match costly {
+        let table = match smaller {
             true => shape.coarsest(),
             false => shape.table(shape.least_drop()).0,
         };
@@ -86,9 +91,9 @@ impl Builder<'_> {
 }
 
 /// The fewest fraction bits of an argument with which the table is good enough, where the argument
-/// has a scale of its own.
+/// has a scale of its own: of a result with slopes of at most 1 at `fraction` fraction bits.
 fn argument_fraction(shape: impl Fn(i32) -> Shape, fraction: i32, costly: bool) -> i32 {
-    // Slopes are at most 1, so that two bits more than the result's are enough.
+    // So two bits more than the result's are enough.
     let (mut best, finest) = (fraction + 2, fraction + 2);
     for at in (finest - 12..=finest).rev() {
         let shape = shape(at);
@@ -116,6 +121,9 @@ struct Shape {
     fractions: [i32; 2],
     /// The argument's least and largest integer.
     clamp: (i32, i32),
+    /// The least argument at which the function counts, in steps: the least of the samples where
+    /// it has no limits.
+    least: f64,
     /// The value's least and largest integer.
     value: (i32, i32),
     /// The integers that need entries: from the first up to, without it, the second. Each is 0 or
@@ -144,10 +152,19 @@ impl Shape {
         let step = f64::from(-fractions[0]).exp2();
         let below = |x: f64| (function.at(-x) - function.limit_below()).abs() < half;
         let above = |x: f64| (function.at(x) - function.limit_above(x)).abs() < half;
-        let mut window = (
-            -reach(below, step, -i64::from(low)),
-            reach(above, step, i64::from(high) + 1),
-        );
+        let mut window = match function.has_limits() {
+            true => (
+                -reach(below, step, -i64::from(low)),
+                reach(above, step, i64::from(high) + 1),
+            ),
+            false => (
+                0,
+                (i64::from(high) + 1)
+                    .max(1)
+                    .unsigned_abs()
+                    .next_power_of_two() as i64,
+            ),
+        };
         match window {
             (0, 0) => window = (-1, 0),
             (0, _) | (_, 0) => {}
@@ -164,6 +181,10 @@ impl Shape {
             function,
             fractions,
             clamp: (least, (most as i32).max(least)),
+            least: match function.has_limits() {
+                true => f64::NEG_INFINITY,
+                false => argument.low / step,
+            },
             value,
             window,
         }
@@ -219,6 +240,9 @@ impl Shape {
 
     /// The entry that stands for all arguments beyond an end of the window, too.
     fn limit(&self, start: i64, end: i64) -> Option<f64> {
+        if !self.function.has_limits() {
+            return None;
+        }
         let step = f64::from(-self.fractions[0]).exp2();
         let scale = f64::from(self.fractions[1]).exp2();
         let near =
@@ -235,11 +259,11 @@ impl Shape {
     fn summands(&self, start: i64, end: i64) -> impl Iterator<Item = f64> {
         let width = (end - start) as f64;
         let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
-        let function = self.function;
+        let (function, least) = (self.function, self.least);
         (0..PROBES).map(move |probe| {
             // By the golden ratio, so that arguments lie anywhere between two integers.
             let place = (f64::from(probe) + 0.5) * 0.618_033_988_749_895;
-            let x = start as f64 - 0.5 + place.fract() * width;
+            let x = (start as f64 - 0.5 + place.fract() * width).max(least);
             let base = match function.is_rectifier() {
                 true => (x + 0.5).floor().max(0.0),
                 false => 0.0,

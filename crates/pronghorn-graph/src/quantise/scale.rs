@@ -47,6 +47,14 @@ impl Range {
         }
     }
 
+    /// A range of numbers that are not negative, wider by a factor at both ends.
+    pub(super) fn widened(self, factor: f64) -> Self {
+        Self {
+            low: self.low.max(0.0) / factor,
+            high: self.high.max(0.0) * factor,
+        }
+    }
+
     /// The largest magnitude.
     pub(super) fn reach(self) -> f64 {
         self.low.abs().max(self.high.abs())
