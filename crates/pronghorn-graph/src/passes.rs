@@ -5,6 +5,7 @@
 mod affine;
 mod dead;
 mod identity;
+mod moves;
 mod pad;
 
 use crate::graph::{Graph, Node, Op};
@@ -15,7 +16,13 @@ use crate::graph::{Graph, Node, Op};
 pub fn run(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     dead::remove(&mut graph);
-    let passes: [fn(&mut Graph) -> bool; 3] = [identity::drop, pad::fuse, affine::fold];
+    let passes: [fn(&mut Graph) -> bool; 5] = [
+        identity::drop,
+        moves::cancel,
+        moves::sink,
+        pad::fuse,
+        affine::fold,
+    ];
     while let Some(()) = passes
         .iter()
         .find_map(|pass| pass(&mut graph).then_some(()))

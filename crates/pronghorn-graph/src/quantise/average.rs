@@ -20,6 +20,7 @@ impl Builder<'_> {
         input: usize,
     ) -> Result<usize, QuantiseError> {
         let counts = self.counts(window, count_padding, input);
+        let scale = self.mean_factor().unwrap_or(1.0);
         let wide = self.options.wide_bits;
         let mut first_error = None;
         let narrowest = wide / 4;
@@ -35,14 +36,16 @@ impl Builder<'_> {
                 Some(bits) => self.rounded(input, bits.max(2))?,
             };
             for factor_bits in AVERAGE_BITS.rev() {
-                let (multipliers, shift) = multipliers(&counts, factor_bits);
+                let (multipliers, shift) = multipliers(&counts, scale, factor_bits);
                 let op = FixedOp::Local(LocalOp::SumPool {
                     window: window.clone(),
                     multipliers,
                 });
                 let fraction = self.nodes[value].value.fraction_bits + shift;
                 let last = bits == Some(narrowest) && factor_bits == *AVERAGE_BITS.start();
-                if !last && !self.has_room(self.bounds(&op, &[value])?) {
+                let bounds = self.bounds(&op, &[value])?;
+                let fits = self.has_room(bounds) || self.is_exact(value);
+                if !last && !(fits && bounds.fit().is_some()) {
                     continue;
                 }
                 match self.push(op, vec![value], fraction) {
@@ -76,14 +79,14 @@ impl Builder<'_> {
     }
 }
 
-/// Integer factors that stand for `1 / count`, and the fraction bits they add. One power of two
-/// needs no factor; otherwise the factor of the largest count has about `bits` bits.
-fn multipliers(counts: &[usize], bits: u32) -> (Vec<i32>, i32) {
+/// Integer factors that stand for `scale / count`, and the fraction bits they add. One power of two
+/// and a sign need no factor; otherwise the factor of the largest count has about `bits` bits.
+fn multipliers(counts: &[usize], scale: f64, bits: u32) -> (Vec<i32>, i32) {
     let largest = counts.iter().copied().max().unwrap_or(1);
-    if counts.len() == 1 && largest.is_power_of_two() {
-        return (vec![1], largest.ilog2() as i32);
+    if counts.len() == 1 && largest.is_power_of_two() && scale.abs() == 1.0 {
+        return (vec![scale as i32], largest.ilog2() as i32);
     }
     let shift = largest.ilog2() + bits;
-    let factor = |&count: &usize| (f64::from(shift).exp2() / count as f64).round() as i32;
+    let factor = |&count: &usize| (f64::from(shift).exp2() * scale / count as f64).round() as i32;
     (counts.iter().map(factor).collect(), shift as i32)
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use super::{
     FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
+    centre::{self, Centring},
     rows,
     scale::{self, Range},
 };
@@ -45,6 +46,7 @@ pub(super) fn build(
         options,
         layers: Vec::new(),
         factors: vec![[0; 2]; graph.nodes.len()],
+        centrings: centre::all(graph),
         ranges,
         nodes: Vec::new(),
         place: vec![0; graph.nodes.len()],
@@ -56,7 +58,11 @@ pub(super) fn build(
     builder.choose(profile, chooser, (&needed, result))?;
     for index in (0..=result).filter(|&index| needed[index]) {
         builder.current = index;
+        let rounded = builder.round_for_centring()?;
         builder.place[index] = builder.node(&graph.nodes[index])?;
+        if let Some((value, place)) = rounded {
+            builder.place[value] = place;
+        }
         if options.costly_requantisation {
             builder.place[index] = builder.settle(index)?;
         }
@@ -136,6 +142,8 @@ pub(super) struct Builder<'a> {
     pub(super) layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
     /// Fraction bits that the nodes that are products want of their factors.
     pub(super) factors: Vec<[i32; 2]>,
+    /// Values less their means.
+    pub(super) centrings: Vec<Centring>,
     /// The range of each value of the float graph on samples, with the margin.
     pub(super) ranges: Vec<Range>,
     pub(super) nodes: Vec<FixedNode>,
@@ -210,6 +218,7 @@ impl<'a> Builder<'a> {
         let input = |i: usize| node.inputs[i];
         match &node.op {
             Op::Input => self.input(node),
+            Op::Affine { .. } if self.is_negated_mean() => Ok(self.place[input(0)]),
             Op::Conv { .. } | Op::Dense { .. } | Op::Affine { .. } => self.layer(input(0)),
             Op::Relu => self.elementwise(ActivationOp::Relu, input(0)),
             Op::Clip {

@@ -80,9 +80,13 @@ impl Builder<'_> {
         self.widening(ActivationOp::Square, input)
     }
 
-    /// A value at the precision of a factor. One that has been settled stays as it is.
+    /// A value at the precision of a factor. One that has been settled stays as it is, and so does
+    /// one less its means, which were rounded.
     fn factor(&mut self, input: usize, wanted: i32) -> Result<usize, QuantiseError> {
         let place = self.place[input];
+        if self.is_centred(input) && self.nodes[place].value.fraction_bits <= wanted {
+            return Ok(place);
+        }
         let wanted = match self.options.costly_requantisation && !self.is_wide(input) {
             true => wanted.max(self.nodes[place].value.fraction_bits),
             false => wanted,

@@ -10,7 +10,7 @@ use super::{
     scale::{self, Range},
 };
 use crate::{
-    fixed::{ActivationOp, FixedOp, MAX_ENTRIES, Table},
+    fixed::{ActivationOp, FixedOp, LocalOp, MAX_ENTRIES, Table},
     function::Function,
     graph::Op,
 };
@@ -67,7 +67,26 @@ impl Builder<'_> {
             false => shape.table(shape.least_drop()).0,
         };
         let op = FixedOp::Activation(ActivationOp::Table(table));
-        self.push(op, vec![value], shape.fractions[1])
+        self.before_moves(op, value, shape.fractions[1])
+    }
+
+    /// Puts an operator that works element by element before the moves that made `value`, next to
+    /// the change of precision there: one circuit computes both.
+    fn before_moves(
+        &mut self,
+        op: FixedOp,
+        value: usize,
+        fraction: i32,
+    ) -> Result<usize, QuantiseError> {
+        let node = self.nodes[value].clone();
+        let (op, input) = match node.op {
+            FixedOp::Local(LocalOp::Reshape | LocalOp::Transpose { .. }) => {
+                let input = self.before_moves(op, node.inputs[0], fraction)?;
+                (node.op, input)
+            }
+            _ => (op, value),
+        };
+        self.push_as(node.name, op, vec![input], node.value.shape, fraction)
     }
 
     /// The fraction bits of the current function's value: those that the next layers read.
