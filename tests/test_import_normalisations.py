@@ -232,5 +232,5 @@ def test_flat_values_equal_the_oracle(trust: str) -> None:
 
 
 def test_encrypted_refuses_it_by_name() -> None:
-    with pytest.raises(PlanError, match="InverseRoot|Square|Multiply|node_n"):
+    with pytest.raises(PlanError, match="InverseRoot"):
         pronghorn.load(network("image"), samples=floats(8, 3, 12, 12)).plan("encrypted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -13,9 +14,7 @@ from pronghorn.onnx.registry import name_of
 Axes = tuple[int, ...]
 
 
-def normalisation(
-    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
-) -> NodeProto | None:
+def normalisation(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> NodeProto | None:
     """The `MeanVarianceNormalization` that makes what `node` and those before it make; None where there is no such
     node. The factor and the summand of a layer normalisation stay behind it.
 
@@ -27,12 +26,12 @@ def normalisation(
     return Pattern(makers, constants).of(node)
 
 
+@dataclass(frozen=True)
 class Pattern:
     """The makers of values, and constants."""
 
-    def __init__(self, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> None:
-        self.makers = makers
-        self.constants = constants
+    makers: Mapping[str, NodeProto]
+    constants: Mapping[str, Array]
 
     def of(self, node: NodeProto) -> NodeProto | None:
         """As `normalisation`."""

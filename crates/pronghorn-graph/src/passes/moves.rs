@@ -59,8 +59,9 @@ fn is_move(node: &Node) -> bool {
     is_reshape(node) || matches!(node.op, Op::Transpose { .. })
 }
 
-/// Brings one operator that works element by element before the rearrangements before it, of which
-/// some transpose, where nothing else reads those. Says whether it could.
+/// Brings one operator that works element by element before the rearrangements before it, where
+/// nothing else reads those, and some transpose or a layer is before them that takes it up. Says
+/// whether it could.
 pub(super) fn sink(graph: &mut Graph) -> bool {
     (1..graph.nodes.len()).any(|index| sink_below(graph, index).is_some())
 }
@@ -72,10 +73,11 @@ fn sink_below(graph: &mut Graph, index: usize) -> Option<()> {
     }
     let chain = alone(graph, chain_before(graph, input));
     let first = *chain.last()?;
-    if chain.iter().all(|&at| is_reshape(&graph.nodes[at])) {
+    let source = graph.nodes[first].inputs[0];
+    let transposes = chain.iter().any(|&at| !is_reshape(&graph.nodes[at]));
+    if !transposes && !is_taken_up(graph, index, source) {
         return None;
     }
-    let source = graph.nodes[first].inputs[0];
     let moved = Node {
         op: before_moves(graph, index, &chain)?,
         inputs: vec![source],
@@ -94,6 +96,14 @@ fn sink_below(graph: &mut Graph, index: usize) -> Option<()> {
         next = std::mem::replace(&mut graph.nodes[place], Node { inputs, ..next });
     }
     Some(())
+}
+
+/// Whether node `index` is an affine map that the layer `source` would take up next to it.
+fn is_taken_up(graph: &Graph, index: usize, source: usize) -> bool {
+    let is_layer = matches!(graph.nodes[source].op, Op::Conv { .. } | Op::Dense { .. });
+    is_layer
+        && matches!(graph.nodes[index].op, Op::Affine { .. })
+        && only_reader(graph, source).is_some()
 }
 
 /// The nodes at the front of `chain` whose only reader is the one before them.

@@ -44,8 +44,8 @@ impl Builder<'_> {
                 let fraction = self.nodes[value].value.fraction_bits + shift;
                 let last = bits == Some(narrowest) && factor_bits == *AVERAGE_BITS.start();
                 let bounds = self.bounds(&op, &[value])?;
-                let fits = self.has_room(bounds) || self.is_exact(value);
-                if !last && !(fits && bounds.fit().is_some()) {
+                let exact = self.is_exact(value) && bounds.fit().is_some();
+                if !(last || exact || self.has_room(bounds)) {
                     continue;
                 }
                 match self.push(op, vec![value], fraction) {

@@ -25,6 +25,12 @@ const SPARE: i32 = 2;
 /// Arguments tried in each part of a window that has one entry.
 const PROBES: u32 = 16;
 
+/// Arguments of one table without limits are from the largest to this part of it.
+const SPREAD: f64 = 64.0;
+
+/// Else a table of the least arguments has steps that are finer by so many bits.
+const FINER: i32 = 4;
+
 /// A window spans at most `2^(MOST_DOUBLINGS + 1)` integers.
 const MOST_DOUBLINGS: u32 = 28;
 
@@ -55,19 +61,42 @@ impl Builder<'_> {
             true => fraction,
             false => {
                 let slope = function.steepest(argument.low).log2().ceil().max(0.0);
-                argument_fraction(shape, fraction + slope as i32, smaller)
+                let finer = if is_spread(function, argument) {
+                    FINER
+                } else {
+                    0
+                };
+                argument_fraction(shape, fraction + slope as i32, smaller) + finer
             }
         };
         let clamp = |at: i32| shape(at).clamp;
         let place = self.place[input];
         let value = self.requantise_into(place, wanted, clamp)?;
         let shape = shape(self.nodes[value].value.fraction_bits);
+        if is_spread(function, argument) && shape.least_drop() > 0 {
+            return self.two_tables(shape, value);
+        }
         let table = match smaller {
             true => shape.coarsest(),
             false => shape.table(shape.least_drop()).0,
         };
         let op = FixedOp::Activation(ActivationOp::Table(table));
         self.before_moves(op, value, shape.fractions[1])
+    }
+
+    /// The sum of two tables: a fine one of the least arguments, and a coarse one of all others.
+    fn two_tables(&mut self, shape: Shape, value: usize) -> Result<usize, QuantiseError> {
+        let drop = shape.least_drop();
+        let (mut fine, mut coarse) = (shape.table(0).0, shape.table(drop).0);
+        fine.entries.truncate(MAX_ENTRIES);
+        coarse.entries[..MAX_ENTRIES >> drop].fill(0);
+        let [fine, coarse] = [fine, coarse].map(|table| {
+            let op = FixedOp::Activation(ActivationOp::Table(table));
+            self.before_moves(op, value, shape.fractions[1])
+        });
+        let left_shift = [0, 0];
+        let sum = FixedOp::Local(LocalOp::Add { left_shift });
+        self.push(sum, vec![fine?, coarse?], shape.fractions[1])
     }
 
     /// Puts an operator that works element by element before the moves that made `value`, next to
@@ -107,6 +136,11 @@ impl Builder<'_> {
         let bits = bits.max().unwrap_or(self.options.plain_input_bits);
         self.ranges[self.current].fraction(bits) + spare
     }
+}
+
+/// Whether a function without limits changes too much over its arguments for one table.
+fn is_spread(function: Function, argument: Range) -> bool {
+    !function.has_limits() && argument.low * SPREAD < argument.high
 }
 
 /// The fewest fraction bits of an argument with which the table is good enough, where the argument
