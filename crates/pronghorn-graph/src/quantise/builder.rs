@@ -170,7 +170,8 @@ impl<'a> Builder<'a> {
             if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
                 let fraction = |input: usize, other: usize| {
                     let range = self.ranges[input];
-                    let factor = FactorProfile::new(profile, index, other, range);
+                    let values = (index, input, other);
+                    let factor = FactorProfile::new((self.graph, profile), values, range);
                     factor.fraction(chooser.choose_factor(&factor))
                 };
                 self.factors[index] = [fraction(left, right), fraction(right, left)];

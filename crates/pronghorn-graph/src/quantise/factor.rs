@@ -8,31 +8,44 @@ use super::{
 use crate::{
     fixed::{ActivationOp, FixedOp},
     float::Profile,
+    graph::{Graph, Op},
 };
 
 /// What a [`super::PrecisionChooser`] is told about a factor of a product: its values on samples.
 pub struct FactorProfile {
     /// With the margin.
     range: Range,
-    /// The product's mean square over that of the other factor.
+    /// Of the factor; of one of a normalisation the product's over that of the other factor.
     mean_square: f64,
 }
 
 impl FactorProfile {
-    /// Of one of the factors of node `product`.
+    /// Of factor `input` of node `product`, whose other factor is `other`.
     ///
-    /// An error of one factor is multiplied by the other. So errors count over the product: small
-    /// values of a factor may be what makes up the product, as those of an inverse root are.
-    pub(super) fn new(profile: &Profile, product: usize, other: usize, range: Range) -> Self {
-        let [product, other] = [product, other].map(|value| profile.values[value].mean_square);
+    /// An error of one factor is multiplied by the other. Small inverse roots stand beside large
+    /// values, so their errors count over the product, and not over roots of a usual size.
+    pub(super) fn new(
+        (graph, profile): (&Graph, &Profile),
+        (product, input, other): (usize, usize, usize),
+        range: Range,
+    ) -> Self {
+        let mean_square = |value: usize| profile.values[value].mean_square;
+        let is_root = |&value: &usize| {
+            let op = &graph.nodes[value].op;
+            matches!(op, Op::Function { function } if !function.has_limits())
+        };
+        let normalises = [input, other].iter().any(is_root) && mean_square(other) > 0.0;
         Self {
             range,
-            mean_square: if other > 0.0 { product / other } else { 0.0 },
+            mean_square: match normalises {
+                true => mean_square(product) / mean_square(other),
+                false => mean_square(input),
+            },
         }
     }
 
-    /// Estimated rms error of the product from the factor in so many bits (2 to 24; clamped to
-    /// that), over the product's rms. Errors of both factors add up like noise.
+    /// Estimated rms error of the factor in so many bits (2 to 24; clamped to that), over its rms,
+    /// or in a normalisation over the product's. Errors of both factors add up like noise.
     pub fn error(&self, bits: u32) -> f64 {
         match self.mean_square {
             0.0 => 0.0,
