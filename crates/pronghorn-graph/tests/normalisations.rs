@@ -113,6 +113,35 @@ fn elements_change_their_precision_once() {
     }
 }
 
+/// A flat value behind an image: the mean reads the image.
+#[test]
+fn flat_values_are_centred_without_a_layer() {
+    let mut net = Net::new(&[2, 3, 3], 3);
+    let image = net.conv(0, 12, Window::plain([3, 3]), 1);
+    let flat = net.flatten(image);
+    let row = net.push(Op::Reshape, &[image], vec![1, 1, 12]);
+    let mean = net.push(Op::GlobalAveragePool, &[row], vec![1, 1, 1]);
+    let mean = net.flatten(mean);
+    let mul = Some(net.tensor(&[1], vec![-1.0]));
+    let below = net.same(Op::Affine { mul, add: None }, mean);
+    let below = net.take(below, 0, &[0; 12]);
+    let centred = net.add(flat, below);
+    net.same(Op::Square, centred);
+    let other = net.conv(0, 12, Window::plain([3, 3]), 1);
+    let other = net.flatten(other);
+    let product = net.push(Op::Multiply, &[centred, other], vec![12]);
+    net.dense(product, 3);
+    for costly in [false, true] {
+        let (fixed, error) = fixed(&mut net, costly, 10);
+        let layers = fixed
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.op, FixedOp::Linear(_)));
+        assert_eq!(layers.count(), 3, "{fixed}");
+        assert!(error < 0.02, "{error} {fixed}");
+    }
+}
+
 /// A mean that something else reads, or a difference that a layer reads, has no rounding of its
 /// own, and is right.
 #[test]

@@ -63,8 +63,13 @@ impl Centring {
     ) -> Option<Self> {
         // Back to the value: its mean, with a sign, repeated; each read once.
         let mut back = vec![difference, mean];
+        // Of a flat value the mean may be that of the image before it.
+        let before = match graph.nodes[value].op {
+            Op::Reshape => graph.nodes[value].inputs[0],
+            _ => value,
+        };
         while let Some(&at) = back.last()
-            && at != value
+            && ![value, before].contains(&at)
         {
             let node = &graph.nodes[at];
             let passes = matches!(
@@ -127,7 +132,8 @@ impl Builder<'_> {
     pub(super) fn round_for_centring(&mut self) -> Result<Option<(usize, usize)>, QuantiseError> {
         let reads = self.centrings.iter().find_map(|centring| {
             let value = match self.current {
-                at if at == centring.first || at == centring.difference => centring.value,
+                at if at == centring.first => self.graph.nodes[at].inputs[0],
+                at if at == centring.difference => centring.value,
                 at if at == centring.broadcast => centring.negated,
                 _ => return None,
             };
