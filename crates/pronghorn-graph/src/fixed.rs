@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use bounds::Interval;
 pub use display::least_and_most;
 pub use product::bounds as product_bounds;
-pub use table::{MAX_ENTRIES, Table};
+pub use table::{MAX_ENTRIES, MAX_FINE, Table};
 pub use validate::FixedError;
 
 use crate::geometry::{ConvGeometry, Window};

@@ -4,6 +4,7 @@
 //! Images run in parallel, one a thread, and a value is dropped after the last node that reads
 //! it, so memory is bounded by the widest cut of the graph times the threads, whatever the batch.
 
+mod gains;
 mod ops;
 
 use rayon::prelude::*;
@@ -14,7 +15,17 @@ use crate::{
     shape,
 };
 
+pub use gains::gains;
 pub use ops::finish;
+
+/// Standard deviations of images' largest magnitudes that ranges are to hold.
+const DEVIATIONS: f64 = 3.0;
+
+/// Fewer images say nothing of that.
+const LEAST_PEAKS: f64 = 8.0;
+
+/// Ranges grow by this factor at most.
+const MOST_REACH: f64 = 2.0;
 
 /// Why the float network does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -61,6 +72,9 @@ pub struct ValueProfile {
     pub max: f32,
     /// Mean of the squares.
     pub mean_square: f64,
+    /// How far beyond these samples others like them may reach: a factor from 1 to 2. A few samples
+    /// whose largest magnitudes differ much tell little of the next.
+    pub reach: f64,
 }
 
 /// Statistics of every value of a graph on samples.
@@ -124,9 +138,10 @@ pub fn profile(graph: &Graph, samples: &[f32], batch: usize) -> Result<Profile, 
             total[index].merge(statistics);
         }
     }
-    Ok(Profile {
-        values: total.iter().map(Statistics::profile).collect(),
-    })
+    let mut values: Vec<ValueProfile> = total.iter().map(Statistics::profile).collect();
+    // Inputs often have bounds. One beyond them is clamped, and counted.
+    values[0].reach = 1.0;
+    Ok(Profile { values })
 }
 
 /// What a fixed-point network is compared with: the float network on some images.
@@ -240,6 +255,7 @@ struct Statistics {
     max: f32,
     square_sum: f64,
     count: usize,
+    peaks: Peaks,
 }
 
 impl Default for Statistics {
@@ -249,19 +265,23 @@ impl Default for Statistics {
             max: f32::NEG_INFINITY,
             square_sum: 0.0,
             count: 0,
+            peaks: Peaks::default(),
         }
     }
 }
 
 impl Statistics {
     fn add(&mut self, value: &[f32]) {
+        let mut peak = 0f32;
         for &x in value {
             self.min = self.min.min(x);
             self.max = self.max.max(x);
+            peak = peak.max(x.abs());
             // NaN and infinity stay in the sum, and are seen there.
             self.square_sum += f64::from(x) * f64::from(x);
         }
         self.count += value.len();
+        self.peaks.add(peak);
     }
 
     fn merge(&mut self, other: &Self) {
@@ -269,6 +289,7 @@ impl Statistics {
         self.max = self.max.max(other.max);
         self.square_sum += other.square_sum;
         self.count += other.count;
+        self.peaks.merge(&other.peaks);
     }
 
     fn profile(&self) -> ValueProfile {
@@ -277,6 +298,48 @@ impl Statistics {
             min: self.min,
             max: self.max,
             mean_square,
+            reach: self.peaks.reach(),
         }
+    }
+}
+
+/// The largest magnitudes of each image: their logarithms, summed, and their squares.
+#[derive(Clone, Copy, Default)]
+struct Peaks {
+    count: f64,
+    sum: f64,
+    squares: f64,
+    largest: f64,
+}
+
+impl Peaks {
+    fn add(&mut self, peak: f32) {
+        if peak > 0.0 {
+            let logarithm = f64::from(peak).ln();
+            self.count += 1.0;
+            self.sum += logarithm;
+            self.squares += logarithm * logarithm;
+            self.largest = self.largest.max(peak.into());
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+        self.largest = self.largest.max(other.largest);
+    }
+
+    /// [`ValueProfile::reach`]: to [`DEVIATIONS`] standard deviations of the logarithms, where
+    /// there are enough to tell.
+    fn reach(&self) -> f64 {
+        if self.count < LEAST_PEAKS {
+            return 1.0;
+        }
+        let mean = self.sum / self.count;
+        let variance = (self.squares - self.sum * mean).max(0.0) / (self.count - 1.0);
+        // Rounding is no deviation.
+        let far = (mean + DEVIATIONS * variance.sqrt() - 1e-9).exp();
+        (far / self.largest).clamp(1.0, MOST_REACH)
     }
 }

@@ -7,6 +7,7 @@ mod dead;
 mod identity;
 mod moves;
 mod pad;
+mod parallel;
 
 use crate::graph::{Graph, Node, Op};
 
@@ -16,12 +17,13 @@ use crate::graph::{Graph, Node, Op};
 pub fn run(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     dead::remove(&mut graph);
-    let passes: [fn(&mut Graph) -> bool; 5] = [
+    let passes: [fn(&mut Graph) -> bool; 6] = [
         identity::drop,
         moves::cancel,
         moves::sink,
         pad::fuse,
         affine::fold,
+        parallel::add,
     ];
     while let Some(()) = passes
         .iter()

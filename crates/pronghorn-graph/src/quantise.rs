@@ -14,6 +14,8 @@ mod centre;
 mod factor;
 mod function;
 mod layer;
+mod linear;
+mod pieces;
 mod precision;
 mod rows;
 mod scale;
@@ -23,6 +25,7 @@ use thiserror::Error;
 use builder::Scaled;
 pub use factor::FactorProfile;
 pub use layer::{Candidate, LayerProfile};
+pub use linear::{MOST_HIGH, MOST_LOW};
 
 use crate::{
     fixed::{FixedError, FixedGraph},
@@ -40,6 +43,10 @@ pub struct Precision {
     /// Inputs are integers of at most this many bits, sign included where there can be one; 2
     /// to 24.
     pub input_bits: u32,
+    /// Where set, the layer is cut in two: sums of the low digits of weights, of so many bits, are
+    /// rounded before they are added to those of the high digits. Each has fewer bits than one sum
+    /// would have. 1 to 15.
+    pub low_bits: Option<u32>,
 }
 
 /// Chooses the precision of each layer of weights.
@@ -49,6 +56,20 @@ pub trait PrecisionChooser {
     /// # Errors
     /// Says, for the user, why there is none and what to do.
     fn choose(&self, layer: &LayerProfile<'_>) -> Result<Precision, String>;
+
+    /// The same where the input has so many bits, since another layer reads it, too: more than
+    /// [`choose`](Self::choose) said.
+    ///
+    /// # Errors
+    /// As those of `choose`.
+    fn choose_beside(
+        &self,
+        layer: &LayerProfile<'_>,
+        input_bits: u32,
+    ) -> Result<Precision, String> {
+        let _ = input_bits;
+        self.choose(layer)
+    }
 
     /// The bits of one factor of a product of two values; clamped to 2 to 24.
     fn choose_factor(&self, factor: &FactorProfile) -> u32 {
@@ -67,6 +88,7 @@ impl PrecisionChooser for FixedPrecision {
         Ok(Precision {
             weight_bits: self.0,
             input_bits: self.1,
+            low_bits: None,
         })
     }
 

@@ -21,7 +21,7 @@ use pronghorn_graph::{
 use proptest::prelude::*;
 
 /// A network in fixed point with its own biases, and with corrected ones.
-fn with_corrected_biases(net: &mut Net, chooser: &FixedPrecision) -> [FixedGraph; 2] {
+fn with_corrected_biases(net: &mut Net, chooser: &dyn PrecisionChooser) -> [FixedGraph; 2] {
     let (plain, samples) = try_quantise(net, chooser, 0.0).unwrap();
     let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
     let reference = float::reference(&net.graph, &samples, IMAGES).unwrap();
@@ -183,6 +183,7 @@ impl PrecisionChooser for Two {
         Ok(Precision {
             weight_bits: 8,
             input_bits,
+            low_bits: None,
         })
     }
 }
@@ -192,6 +193,7 @@ fn the_input_has_the_finest_precision_asked_for() {
     let mut net = Net::new(&[2, 4, 4], 9);
     let left = net.conv(0, 3, padded(1), 1);
     let right = net.conv(0, 3, padded(1), 1);
+    let right = net.same(Op::Relu, right);
     net.add(left, right);
     let (fixed, _) = try_quantise(&mut net, &Two, 0.0).unwrap();
     assert_eq!(fixed.input().fraction_bits, 9);
@@ -240,6 +242,90 @@ fn averages_without_and_with_factors() {
     assert_eq!((factors.len(), bits), (30, 12));
     assert!(factors[..5].iter().all(|&factor| factor == 2048));
     assert!(factors[5..].iter().all(|&factor| factor == 1024));
+}
+
+#[test]
+fn means_of_large_images_are_sums_of_sums() {
+    for (edges, stages) in [([112, 112], 2), ([30, 45], 2), ([97, 97], 3), ([8, 8], 1)] {
+        let mut net = Net::new(&[2, edges[0], edges[1]], 9);
+        net.push(Op::GlobalAveragePool, &[0], vec![2, 1, 1]);
+        let samples = Random::new(3).reals(IMAGES * net.graph.input_len(), 0.0, 1.0);
+        let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
+        let options = QuantiseOptions {
+            plain_input_bits: 16,
+            most_bits: 28,
+            ..QuantiseOptions::default()
+        };
+        let fixed = quantise(&net.graph, &profile, &FixedPrecision(8, 8), &options).unwrap();
+        let sums = fixed.nodes.iter();
+        let sums = sums.filter(|node| matches!(node.op, FixedOp::Local(LocalOp::SumPool { .. })));
+        assert_eq!(sums.count(), stages, "{edges:?}");
+        // The input is rounded nowhere.
+        let FixedOp::Local(LocalOp::SumPool { .. }) = &fixed.nodes[1].op else {
+            panic!("{}", fixed.nodes[1]);
+        };
+        let wanted = float::evaluate(&net.graph, &samples, IMAGES).unwrap();
+        let error = difference(&run(&fixed, &samples), &wanted) / size(&wanted);
+        assert!(error < 1e-3, "{edges:?}: {error}");
+    }
+}
+
+/// Layers in two digits, or in one.
+struct Digits(Option<u32>);
+
+impl PrecisionChooser for Digits {
+    fn choose(&self, _: &LayerProfile<'_>) -> Result<Precision, String> {
+        Ok(Precision {
+            weight_bits: 12,
+            input_bits: 8,
+            low_bits: self.0,
+        })
+    }
+}
+
+#[test]
+fn layers_in_two_digits_have_narrow_sums() {
+    for low_bits in [5, 6, 8] {
+        let mut errors = Vec::new();
+        let mut widths = Vec::new();
+        for digits in [None, Some(low_bits)] {
+            let mut net = Net::new(&[8, 6, 6], 10);
+            let conv = net.conv(0, 16, padded(1), 1);
+            let relu = net.same(Op::Relu, conv);
+            let flat = net.flatten(relu);
+            net.dense(flat, 5);
+            let [_, fixed] = with_corrected_biases(&mut net, &Digits(digits));
+            let linear = fixed.nodes.iter();
+            let linear = linear.filter(|node| matches!(node.op, FixedOp::Linear(_)));
+            assert_eq!(linear.clone().count(), if digits.is_some() { 4 } else { 2 });
+            let widest = linear.map(|node| i64::from(node.value.high) - i64::from(node.value.low));
+            widths.push(widest.max().unwrap() as f64);
+            let samples = Random::new(3).reals(IMAGES * net.graph.input_len(), 0.0, 1.0);
+            let wanted = float::evaluate(&net.graph, &samples, IMAGES).unwrap();
+            errors.push(difference(&run(&fixed, &samples), &wanted) / size(&wanted));
+        }
+        assert!(errors[1] < 1.3 * errors[0] + 1e-4, "{low_bits}: {errors:?}");
+        assert!(widths[1] < widths[0] / 6.0, "{low_bits}: {widths:?}");
+    }
+}
+
+#[test]
+fn slopes_are_as_fine_as_they_must_be() {
+    for (alpha, wanted) in [
+        (0.25, (1, 2)),
+        (0.5, (1, 1)),
+        (0.01, (5, 9)),
+        (0.2, (205, 10)),
+    ] {
+        let mut net = Net::new(&[4], 10);
+        net.same(Op::LeakyRelu { alpha }, 0);
+        let fixed = quantised(net, 8, -1.0).fixed;
+        let FixedOp::Activation(ActivationOp::LeakyRelu { slope, shift }) = fixed.nodes[1].op
+        else {
+            panic!("{}", fixed.nodes[1]);
+        };
+        assert_eq!((slope, shift), wanted, "{alpha}");
+    }
 }
 
 #[test]
@@ -309,6 +395,7 @@ impl PrecisionChooser for Recorded {
         Ok(Precision {
             weight_bits: self.1,
             input_bits: self.2,
+            low_bits: None,
         })
     }
 }

@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::Net;
+use common::{Net, Random};
 use pronghorn_graph::{
     float::{self, FloatError},
+    function::Function,
     geometry::Window,
-    graph::Op,
+    graph::{Op, Tensor},
 };
 
 fn run(net: &Net, input: &[f32]) -> Vec<f32> {
@@ -208,4 +209,122 @@ fn errors() {
         "{error}"
     );
     assert!(float::evaluate(&net.graph, &[1.], usize::MAX).is_err());
+}
+
+/// The squared error of the result that a relative error of a value brings to it, by trying it.
+fn tried(net: &Net, value: usize, image: &[f32]) -> f64 {
+    let mut disturbed = net.graph.clone();
+    let step = 1e-3;
+    let shape = disturbed.nodes[value].shape.clone();
+    let count: usize = shape.iter().product();
+    let (mut total, draws) = (0.0, 200);
+    let wanted = float::evaluate(&net.graph, image, 1).unwrap();
+    let mut up_to = net.graph.clone();
+    up_to.output = value;
+    up_to.nodes.truncate(value + 1);
+    let clean = float::evaluate(&up_to, image, 1).unwrap();
+    let mean_square = clean.iter().map(|x| f64::from(x * x)).sum::<f64>() / count as f64;
+    let size = step * mean_square.sqrt() as f32;
+    for draw in 0..draws {
+        let noise = Random::new(draw + 1).reals(count, -1.0, 1.0);
+        let noise: Vec<f32> = noise.iter().map(|x| x.signum() * size).collect();
+        disturbed.tensors.insert(
+            "noise".into(),
+            Tensor {
+                shape: vec![count],
+                data: noise,
+            },
+        );
+        let add = Some("noise".to_string());
+        let mut graph = disturbed.clone();
+        let mut node = graph.nodes[value].clone();
+        node.op = Op::Affine { mul: None, add };
+        node.inputs = vec![value];
+        graph.nodes.insert(value + 1, node);
+        for node in &mut graph.nodes[value + 2..] {
+            for input in &mut node.inputs {
+                *input += usize::from(*input >= value);
+            }
+        }
+        graph.output += 1;
+        let found = float::evaluate(&graph, image, 1).unwrap();
+        let squares = found
+            .iter()
+            .zip(&wanted)
+            .map(|(f, w)| f64::from((f - w).powi(2)));
+        total += squares.sum::<f64>();
+    }
+    total / draws as f64 / f64::from(step).powi(2)
+}
+
+#[test]
+fn gains_say_what_errors_become() {
+    let mut net = Net::new(&[3, 8, 8], 5);
+    let window = Window {
+        padding: [1; 4],
+        ..Window::plain([3, 3])
+    };
+    let first = net.conv(0, 8, window.clone(), 1);
+    let relu = net.same(Op::Relu, first);
+    let second = net.conv(relu, 8, window.clone(), 1);
+    let sum = net.add(second, relu);
+    let third = net.conv(sum, 6, window, 2);
+    let pool = net.push(Op::GlobalAveragePool, &[third], vec![6, 1, 1]);
+    let gate = net.same(Op::Sigmoid, pool);
+    net.graph.nodes[gate].op = Op::Function {
+        function: Function::Sigmoid,
+    };
+    let gated = net.push(Op::Multiply, &[third, gate], vec![6, 8, 8]);
+    let flat = net.flatten(gated);
+    net.dense(flat, 10);
+    let image = Random::new(2).reals(net.graph.input_len(), -1.0, 1.0);
+    let gains = float::gains(&net.graph, &image, 1).unwrap();
+    for value in [first, relu, second, sum, third, gated, flat] {
+        let ratio = gains[value] / tried(&net, value, &image);
+        assert!((0.4..2.5).contains(&ratio), "value {value}: {ratio}");
+    }
+    let result = float::evaluate(&net.graph, &image, 1).unwrap();
+    let size: f64 = result.iter().map(|x| f64::from(x * x)).sum();
+    assert!((gains[net.graph.output] / size - 1.0).abs() < 1e-6);
+    assert!(float::gains(&net.graph, &image[1..], 1).is_err());
+}
+
+#[test]
+fn gains_of_what_does_not_matter_are_zero() {
+    let mut net = Net::new(&[4], 5);
+    let dead = net.tensor(&[4, 4], vec![0.0; 16]);
+    let relu = net.same(Op::Relu, 0);
+    let zero = net.push(
+        Op::Dense {
+            weight: dead,
+            bias: None,
+        },
+        &[relu],
+        vec![4],
+    );
+    net.add(zero, 0);
+    let gains = float::gains(&net.graph, &[1.0, -2.0, 3.0, 0.5], 1).unwrap();
+    assert_eq!((gains[relu], gains[zero]), (0.0, 0.0));
+    assert!(gains[0] > 0.0);
+}
+
+#[test]
+fn ranges_reach_beyond_samples_that_differ() {
+    let mut net = Net::new(&[2], 5);
+    net.same(Op::Relu, 0);
+    let reach = |peaks: &[f32]| {
+        let samples: Vec<f32> = peaks.iter().flat_map(|&peak| [peak, -0.5 * peak]).collect();
+        let profile = float::profile(&net.graph, &samples, peaks.len()).unwrap();
+        assert_eq!(profile.values[0].reach, 1.0);
+        profile.values[1].reach
+    };
+    assert_eq!(reach(&[3.0; 20]), 1.0);
+    // Few say nothing. Of many the largest is far enough.
+    assert_eq!(reach(&[1.0, 2.0, 4.0]), 1.0);
+    let spread: Vec<f32> = (0..16).map(|i| 1.0 + i as f32 / 8.0).collect();
+    let far = reach(&spread);
+    assert!(far > 1.3 && far <= 2.0, "{far}");
+    let mut many = vec![1.0; 2000];
+    many[7] = 1.2;
+    assert_eq!(reach(&many), 1.0);
 }

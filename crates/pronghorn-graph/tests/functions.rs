@@ -103,7 +103,7 @@ fn tables_are_close() {
                     let [most, rms] = errors(&fixed, &net, &x).map(|error| error / unit);
                     // Softsign nears its limits so slowly that its last entries are coarse.
                     let slow = function == Function::Softsign;
-                    let (most_allowed, rms_allowed) = if slow { (7.5, 0.7) } else { (2.5, 0.65) };
+                    let (most_allowed, rms_allowed) = if slow { (7.5, 0.7) } else { (3.0, 0.65) };
                     assert!(
                         most < most_allowed && rms < rms_allowed,
                         "{function:?} of {low}..{high} in {bits} bits, {costly}: {most} {rms}"
@@ -172,8 +172,8 @@ fn tables_are_small() {
         (Function::HardSwish, 16),
         (Function::Swish { beta: 1.0 }, 8),
         (Function::Gelu, 2),
-        (ELU, 8),
-        (Function::Sigmoid, 256),
+        (ELU, 4),
+        (Function::Sigmoid, 32),
     ] {
         let (fixed, ..) = network(function, -8.0, 8.0, 8, true);
         assert_eq!(table(&fixed).entries.len(), entries, "{function:?}");
@@ -184,6 +184,25 @@ fn tables_are_small() {
             value.low >= -128 && value.high < most,
             "{function:?} {value:?}"
         );
+    }
+}
+
+/// At 12 fraction bits linear pieces miss by less than a unit, and take fewer bytes than the largest
+/// table of constants, which misses by 3 to 4.
+#[test]
+fn pieces_are_precise_and_cheap() {
+    for (function, bits, constants) in [
+        (Function::HardSwish, 16, 3682),
+        (Function::Swish { beta: 1.0 }, 16, 3969),
+        (Function::Gelu, 16, 2846),
+        (Function::Sigmoid, 12, 3665),
+    ] {
+        let (fixed, x, net) = network(function, -7.5, 7.5, bits, true);
+        let (table, [_, rms]) = (table(&fixed), errors(&fixed, &net, &x));
+        let bytes = table.circuit_bytes(28);
+        assert_eq!(fixed.result().fraction_bits, 12, "{function:?}");
+        assert!(table.fine > 0 && bytes < constants, "{function:?}: {bytes}");
+        assert!(rms < 0.7, "{function:?}: {rms}");
     }
 }
 

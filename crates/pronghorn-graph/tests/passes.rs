@@ -43,8 +43,9 @@ fn normalisation_before_layers_folds_where_there_is_no_padding() {
     let normal = net.affine(relu, 2);
     let left_branch = net.conv(normal, 3, Window::plain([3, 3]), 1);
     let right_branch = net.conv(normal, 3, Window::plain([3, 3]), 1);
+    let right_branch = net.same(Op::Relu, right_branch);
     net.add(left_branch, right_branch);
-    assert_eq!(left(&net), ["Input", "Relu", "Conv", "Conv", "Add"]);
+    assert_eq!(left(&net), ["Input", "Relu", "Conv", "Conv", "Relu", "Add"]);
 
     let mut net = Net::new(&[2, 4, 4], 1);
     let normal = net.affine(0, 2);
@@ -57,6 +58,86 @@ fn normalisation_before_layers_folds_where_there_is_no_padding() {
     let scaled = net.same(Op::Affine { mul, add: None }, 0);
     net.conv(scaled, 3, padded(), 1);
     assert_eq!(left(&net), ["Input", "Conv"]);
+}
+
+#[test]
+fn layers_of_one_value_add_up_to_one() {
+    let window = |kernel: [usize; 2], padding: [usize; 4], dilation: usize| Window {
+        padding,
+        dilation: [dilation; 2],
+        ..Window::plain(kernel)
+    };
+    let conv3 = window([3, 3], [1; 4], 1);
+    // The block of a RepVGG, in groups and not.
+    for groups in [1, 2, 4] {
+        let mut net = Net::new(&[4, 6, 5], 1);
+        let x = net.same(Op::Relu, 0);
+        let conv = net.conv(x, 4, conv3.clone(), groups);
+        let small = net.conv(x, 4, Window::plain([1, 1]), groups);
+        let normal = net.affine(x, 4);
+        let sum = net.add(conv, small);
+        net.add(normal, sum);
+        assert_eq!(left(&net), ["Input", "Relu", "Conv"], "{groups}");
+    }
+    // Strides, dilations, windows that reach beyond each other, dense layers.
+    let strided = |window: Window| Window {
+        stride: [2, 2],
+        ..window
+    };
+    let pairs = [
+        (strided(conv3.clone()), strided(Window::plain([1, 1]))),
+        (window([3, 3], [2; 4], 2), Window::plain([1, 1])),
+        (window([3, 1], [1, 0, 1, 0], 1), window([3, 3], [1; 4], 1)),
+        (
+            window([2, 2], [1, 1, 0, 0], 1),
+            window([2, 2], [1, 0, 0, 1], 1),
+        ),
+    ];
+    for (first, second) in pairs {
+        let mut net = Net::new(&[2, 6, 6], 2);
+        let first = net.conv(0, 3, first, 1);
+        let second = net.conv(0, 3, second, 1);
+        net.add(second, first);
+        assert_eq!(left(&net), ["Input", "Conv"]);
+    }
+    let mut net = Net::new(&[5], 3);
+    let (first, second) = (net.dense(0, 3), net.dense(0, 3));
+    net.add(first, second);
+    assert_eq!(left(&net), ["Input", "Dense"]);
+}
+
+#[test]
+fn layers_that_do_not_make_one_stay() {
+    let plain = Window::plain;
+    let mut net = Net::new(&[2, 6, 6], 2);
+    // 25 taps in place of 10.
+    let row = Window {
+        padding: [0, 2, 0, 2],
+        ..plain([1, 5])
+    };
+    let column = Window {
+        padding: [2, 0, 2, 0],
+        ..plain([5, 1])
+    };
+    let first = net.conv(0, 2, row, 1);
+    let second = net.conv(0, 2, column, 1);
+    net.add(first, second);
+    assert_eq!(left(&net), ["Input", "Conv", "Conv", "Add"]);
+    // Other groups, another reader, another input, the value itself.
+    let mut net = Net::new(&[2, 6, 6], 2);
+    let first = net.conv(0, 2, plain([1, 1]), 1);
+    let second = net.conv(0, 2, plain([1, 1]), 2);
+    let sum = net.add(first, second);
+    let third = net.conv(sum, 2, plain([1, 1]), 1);
+    let sum = net.add(third, sum);
+    let relu = net.same(Op::Relu, sum);
+    let fourth = net.conv(relu, 2, plain([1, 1]), 1);
+    let fifth = net.conv(sum, 2, plain([1, 1]), 1);
+    let last = net.add(fourth, fifth);
+    net.add(last, fifth);
+    let operators = left(&net);
+    assert_eq!(operators.iter().filter(|name| **name == "Conv").count(), 5);
+    assert_eq!(operators.iter().filter(|name| **name == "Add").count(), 4);
 }
 
 #[test]

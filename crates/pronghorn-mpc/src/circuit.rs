@@ -48,6 +48,7 @@ mod modular;
 mod piece;
 mod plain;
 mod program;
+mod segments;
 mod share;
 mod sum;
 mod table;
@@ -57,7 +58,7 @@ pub use builder::{Bit, Builder};
 pub use error::CircuitError;
 pub use share::{Modulus, Shared, signed_width};
 pub use sum::{Sum, Term};
-pub use table::{MAX_ENTRIES, Table};
+pub use table::{MAX_ENTRIES, MAX_FINE, Table};
 
 pub(crate) use builder::Known;
 pub use program::TILE;

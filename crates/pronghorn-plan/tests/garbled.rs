@@ -100,12 +100,22 @@ fn chain() -> impl Strategy<Value = Vec<ActivationOp>> {
 }
 
 fn table() -> impl Strategy<Value = Table> {
-    let entries = (0u32..5).prop_flat_map(|bits| prop::collection::vec(-40..40, 1 << bits));
-    (any::<bool>(), 0u32..4, -20..20, entries).prop_map(|(rectified, drop, first, entries)| Table {
-        rectified,
-        drop,
-        first,
-        entries,
+    let place = (any::<bool>(), 0u32..5, -20..20);
+    let pieces = (0u32..5, 0u32..5).prop_flat_map(|(bits, fine)| {
+        let entries = prop::collection::vec(-40..40, 1 << bits);
+        let rises = prop::collection::vec(prop_oneof![Just(6), -60..60], 1 << bits);
+        (entries, Just(fine), rises)
+    });
+    (place, pieces).prop_map(|((rectified, drop, first), (entries, fine, rises))| {
+        let fine = fine.min(drop);
+        Table {
+            rectified,
+            drop,
+            first,
+            entries,
+            fine,
+            rises: if fine == 0 { Vec::new() } else { rises },
+        }
     })
 }
 
@@ -369,6 +379,8 @@ fn tables_come_last() {
         drop: 1,
         first: -2,
         entries: vec![-1, 0, 2, 1],
+        fine: 0,
+        rises: Vec::new(),
     });
     let clip = ActivationOp::Clip { low: -3, high: 9 };
     let both = [by_channel(&[1, 3]), table.clone()];
@@ -398,11 +410,38 @@ fn hostile_tables_are_refused() {
             drop,
             first: -1,
             entries,
+            fine: 0,
+            rises: Vec::new(),
         };
         let ops = vec![ActivationOp::Table(table)];
         refusal(&in_a_circuit(value(&[4], -5, 5), ops, value(&[4], -5, 9)))
     };
     assert_eq!(refused(1, vec![0, 4]), None);
+    let pieces = |fine, rises| {
+        let table = Table {
+            rectified: false,
+            drop: 3,
+            first: 0,
+            entries: vec![0],
+            fine,
+            rises,
+        };
+        let ops = vec![ActivationOp::Table(table)];
+        refusal(&in_a_circuit(value(&[4], -5, 5), ops, value(&[4], -5, 9)))
+    };
+    assert_eq!(pieces(2, vec![8]), None);
+    for (fine, rises, reason) in [
+        (4, vec![8], "fine bits"),
+        (u32::MAX, vec![8], "fine bits"),
+        (2, vec![], "number of rises"),
+        (2, vec![8, 8], "number of rises"),
+        (2, vec![30], "range"),
+        (2, vec![i32::MAX], "range"),
+        (2, vec![i32::MIN], "range"),
+    ] {
+        let found = pieces(fine, rises).expect("it is refused");
+        assert!(found.contains(reason), "{found}");
+    }
     for (drop, entries, reason) in [
         (1, vec![], "number of entries"),
         (1, vec![0, 1, 2], "number of entries"),

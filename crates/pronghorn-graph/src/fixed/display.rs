@@ -117,7 +117,8 @@ impl fmt::Display for ActivationOp {
             }
             Self::Table(table) => {
                 let base = if table.rectified { "relu and " } else { "" };
-                write!(f, "{base}table of {}", table.entries.len())
+                let pieces = if table.fine > 0 { " pieces" } else { "" };
+                write!(f, "{base}table of {}{pieces}", table.entries.len())
             }
         }
     }

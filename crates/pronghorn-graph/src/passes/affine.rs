@@ -19,7 +19,11 @@ pub(super) fn fold(graph: &mut Graph) -> bool {
 
 /// The constants of an affine node as `f64`, one a channel (`channels`), or `None` where they
 /// differ within a channel.
-fn constants(graph: &Graph, affine: usize, channels: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+pub(super) fn constants(
+    graph: &Graph,
+    affine: usize,
+    channels: usize,
+) -> Option<(Vec<f64>, Vec<f64>)> {
     let Op::Affine { mul, add } = &graph.nodes[affine].op else {
         return None;
     };
@@ -201,7 +205,7 @@ fn weights(op: &Op) -> Option<(&str, Option<&str>)> {
 }
 
 /// Gives a layer new weights and a new bias. The old ones stay: another layer may share them.
-fn replace(graph: &mut Graph, layer: usize, new_weight: Tensor, new_bias: Tensor) {
+pub(super) fn replace(graph: &mut Graph, layer: usize, new_weight: Tensor, new_bias: Tensor) {
     let name = graph.nodes[layer].name.clone();
     let new_weight = insert(graph, &name, "weight", new_weight);
     let new_bias = insert(graph, &name, "bias", new_bias);
@@ -212,7 +216,7 @@ fn replace(graph: &mut Graph, layer: usize, new_weight: Tensor, new_bias: Tensor
 }
 
 /// A tensor of rounded values; `None` when one is too large for `f32`.
-fn tensor(shape: &[usize], values: impl Iterator<Item = f64>) -> Option<Tensor> {
+pub(super) fn tensor(shape: &[usize], values: impl Iterator<Item = f64>) -> Option<Tensor> {
     let data: Vec<f32> = values.map(|value| value as f32).collect();
     let finite = data.iter().all(|value| value.is_finite());
     finite.then(|| Tensor {

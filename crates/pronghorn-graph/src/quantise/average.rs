@@ -2,7 +2,7 @@
 
 use super::{QuantiseError, builder::Builder};
 use crate::{
-    fixed::{FixedOp, LocalOp},
+    fixed::{FixedOp, Interval, LocalOp},
     geometry::Window,
 };
 
@@ -11,8 +11,8 @@ use crate::{
 const AVERAGE_BITS: std::ops::RangeInclusive<u32> = 8..=10;
 
 impl Builder<'_> {
-    /// A mean over windows: a sum, with factors where a count is no power of two. The input is
-    /// rounded as far as it must be.
+    /// A mean over windows: a sum, with factors where a count is no power of two. Large windows are
+    /// summed in stages, and else the input is rounded as far as it must be.
     pub(super) fn average(
         &mut self,
         window: &Window,
@@ -20,43 +20,107 @@ impl Builder<'_> {
         input: usize,
     ) -> Result<usize, QuantiseError> {
         let counts = self.counts(window, count_padding, input);
-        let scale = self.mean_factor().unwrap_or(1.0);
+        if let Some(mean) = self.mean(self.place[input], window, &counts)? {
+            return Ok(mean);
+        }
+        if let [count] = *counts
+            && let Some(mean) = self.mean_in_stages(window, count, input)?
+        {
+            return Ok(mean);
+        }
         let wide = self.options.wide_bits;
-        let mut first_error = None;
-        let narrowest = wide / 4;
-        for bits in [
-            None,
-            Some(wide),
-            Some(wide * 3 / 4),
-            Some(wide / 2),
-            Some(narrowest),
-        ] {
-            let value = match bits {
-                None => self.place[input],
-                Some(bits) => self.rounded(input, bits.max(2))?,
-            };
-            for factor_bits in AVERAGE_BITS.rev() {
-                let (multipliers, shift) = multipliers(&counts, scale, factor_bits);
-                let op = FixedOp::Local(LocalOp::SumPool {
-                    window: window.clone(),
-                    multipliers,
-                });
-                let fraction = self.nodes[value].value.fraction_bits + shift;
-                let last = bits == Some(narrowest) && factor_bits == *AVERAGE_BITS.start();
-                let bounds = self.bounds(&op, &[value])?;
-                let exact = self.is_exact(value) && bounds.fit().is_some();
-                if !(last || exact || self.has_room(bounds)) {
-                    continue;
-                }
-                match self.push(op, vec![value], fraction) {
-                    Err(error @ QuantiseError::Overflow { .. }) => {
-                        first_error.get_or_insert(error);
-                    }
-                    done => return done,
-                }
+        for bits in [wide, wide * 3 / 4, wide / 2] {
+            let value = self.rounded(input, bits.max(2))?;
+            if let Some(mean) = self.mean(value, window, &counts)? {
+                return Ok(mean);
             }
         }
-        Err(first_error.unwrap_or_else(|| unreachable!("there is at least one attempt")))
+        let value = self.rounded(input, (wide / 4).max(2))?;
+        let (op, shift) = sum(window, &counts, self.scale(), *AVERAGE_BITS.start());
+        let fraction = self.nodes[value].value.fraction_bits + shift;
+        self.push(op, vec![value], fraction)
+    }
+
+    /// The mean of a fixed-point value, with the most precise factors that leave room.
+    fn mean(
+        &mut self,
+        value: usize,
+        window: &Window,
+        counts: &[usize],
+    ) -> Result<Option<usize>, QuantiseError> {
+        for bits in AVERAGE_BITS.rev() {
+            let (op, shift) = sum(window, counts, self.scale(), bits);
+            if self.has_room_for(value, self.bounds(&op, &[value])?) {
+                let fraction = self.nodes[value].value.fraction_bits + shift;
+                return self.push(op, vec![value], fraction).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The mean of `count` elements each, as a sum of sums: those of the first stage are rounded,
+    /// which are few. The factor comes last.
+    fn mean_in_stages(
+        &mut self,
+        window: &Window,
+        count: usize,
+        input: usize,
+    ) -> Result<Option<usize>, QuantiseError> {
+        let shape = &self.graph.nodes[self.current].shape;
+        let size = [shape[1], shape[2]];
+        'ways: for stages in ways(window, size) {
+            let (mut value, mut elements) = (self.place[input], 1);
+            for (place, stage) in stages.iter().enumerate() {
+                if place + 1 == stages.len()
+                    && let Some(mean) = self.mean(value, &stage.window, &[count])?
+                {
+                    return Ok(Some(mean));
+                }
+                elements *= stage.window.kernel.iter().product::<usize>();
+                match self.rounded_sums(value, stage, (input, elements, count))? {
+                    Some(sums) => value = sums,
+                    None => continue 'ways,
+                }
+            }
+            return self.mean(value, &Window::plain([1, 1]), &[count]);
+        }
+        Ok(None)
+    }
+
+    /// The sums of a stage, of `elements` of the input each, rounded; `None` without room.
+    fn rounded_sums(
+        &mut self,
+        value: usize,
+        stage: &Stage,
+        (input, elements, count): (usize, usize, usize),
+    ) -> Result<Option<usize>, QuantiseError> {
+        let node = &self.graph.nodes[self.current];
+        let (name, channels) = (node.name.clone(), node.shape[0]);
+        let shape = vec![channels, stage.size[0], stage.size[1]];
+        let (op, _) = sum(&stage.window, &[1], 1.0, 0);
+        if !self.has_room_for(value, self.bounds_as(&op, &[value], &shape)?) {
+            return Ok(None);
+        }
+        let fraction = self.nodes[value].value.fraction_bits;
+        let sums = self.push_as(name, op, vec![value], shape, fraction)?;
+        // Sums of a part may be far from the means of all.
+        let mean = match elements == count {
+            true => self.ranges[self.current],
+            false => self.ranges[input],
+        };
+        let range = mean.times(elements as f64);
+        let fraction = range.signed_fraction(self.options.wide_bits);
+        self.requantise(sums, fraction, range).map(Some)
+    }
+
+    /// What the current mean is multiplied by.
+    fn scale(&self) -> f64 {
+        self.mean_factor().unwrap_or(1.0)
+    }
+
+    /// Whether sums of `value` in this range need no rounding before. Exact ones may take all bits.
+    fn has_room_for(&self, value: usize, sums: Interval) -> bool {
+        self.has_room(sums) || (self.is_exact(value) && sums.fit().is_some())
     }
 
     /// What a pooling divides by at each position; one number where it is the same everywhere.
@@ -77,6 +141,51 @@ impl Builder<'_> {
             counts
         }
     }
+}
+
+/// A stage of a sum.
+struct Stage {
+    window: Window,
+    /// Height and width of its result.
+    size: [usize; 2],
+}
+
+/// Ways to sum over a window: all at once, and in two stages where it is the whole image, those
+/// with the fewest sums between them first.
+fn ways(window: &Window, size: [usize; 2]) -> Vec<Vec<Stage>> {
+    let whole = Stage {
+        window: window.clone(),
+        size,
+    };
+    let mut all = vec![vec![whole]];
+    if size == [1, 1] && window.padding == [0; 4] {
+        let [height, width] = window.kernel;
+        let divisors = |of: usize| (1..=of).filter(move |part| of.is_multiple_of(*part));
+        let mut parts: Vec<[usize; 2]> = divisors(height)
+            .flat_map(|rows| divisors(width).map(move |columns| [rows, columns]))
+            .collect();
+        parts.sort_by_key(|[rows, columns]| std::cmp::Reverse(rows * columns));
+        all.extend(parts[1..].iter().map(|&[rows, columns]| {
+            let between = [height / rows, width / columns];
+            let part = Window {
+                stride: [rows, columns],
+                ..Window::plain([rows, columns])
+            };
+            let stage = |window, size| Stage { window, size };
+            vec![stage(part, between), stage(Window::plain(between), size)]
+        }));
+    }
+    all
+}
+
+/// The weighted sum over a window that stands for `scale` means, and the fraction bits it adds.
+fn sum(window: &Window, counts: &[usize], scale: f64, bits: u32) -> (FixedOp, i32) {
+    let (multipliers, shift) = multipliers(counts, scale, bits);
+    let op = LocalOp::SumPool {
+        window: window.clone(),
+        multipliers,
+    };
+    (FixedOp::Local(op), shift)
 }
 
 /// Integer factors that stand for `scale / count`, and the fraction bits they add. One power of two

@@ -9,7 +9,7 @@
 
 use rayon::prelude::*;
 
-use super::builder::Scaled;
+use super::{builder::Scaled, linear::Part};
 use crate::{
     fixed::{FixedGraph, FixedOp, Interval},
     oracle::Evaluator,
@@ -51,6 +51,8 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
         .collect();
     let images = values[0].len();
     let mut biases = Vec::new();
+    // Sums of the high digits, where a layer is cut in two.
+    let mut high: Vec<f64> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate().skip(1) {
         let of_image = |image: usize| {
             let inputs: Vec<&[i32]> = node
@@ -64,7 +66,20 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
         if let FixedOp::Linear(linear) = &node.op {
             let layer = layers.next()?;
             let channels = linear.bias.len();
-            let shifts = shifts(&found, channels, &means[layer.node], &layer.fractions);
+            let mut found_means = channel_means(&found, channels);
+            let shifts = match layer.part {
+                Part::High => {
+                    high = found_means;
+                    vec![0; channels]
+                }
+                Part::Whole => shifts(&found_means, &means[layer.node], &layer.fractions),
+                Part::Low(bits) => {
+                    let unit = f64::from(bits).exp2();
+                    let sums = found_means.iter_mut().zip(&high);
+                    sums.for_each(|(low, high)| *low += high * unit);
+                    shifts(&found_means, &means[layer.node], &layer.fractions)
+                }
+            };
             let bias = linear.bias.iter().zip(&shifts);
             let corrected = |(&bias, &shift): (&i32, &i64)| {
                 let sum = i64::from(bias).checked_add(shift)?;
@@ -90,24 +105,28 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
     Some(biases)
 }
 
+/// Means over images and places.
+fn channel_means(found: &[Vec<i64>], channels: usize) -> Vec<f64> {
+    let count: usize = found.iter().map(|image| image.len() / channels).sum();
+    let channel = |channel: usize| {
+        let sums = found.iter().map(|image| {
+            let plane = image.len() / channels;
+            image[channel * plane..][..plane].iter().sum::<i64>()
+        });
+        sums.sum::<i64>() as f64 / count as f64
+    };
+    (0..channels).map(channel).collect()
+}
+
 /// What each channel's bias lacks; nothing where the float network's means are of other channels,
 /// as those of constants an element.
-fn shifts(found: &[Vec<i64>], channels: usize, wanted: &[f64], fractions: &[i32]) -> Vec<i64> {
-    let channel = |channel: usize| {
-        let sum: i64 = found
-            .iter()
-            .map(|image| {
-                let plane = image.len() / channels;
-                image[channel * plane..][..plane].iter().sum::<i64>()
-            })
-            .sum();
-        let count: usize = found.iter().map(|image| image.len() / channels).sum();
-        let mean = sum as f64 / count as f64;
-        (wanted[channel] * f64::from(fractions[channel]).exp2() - mean).round() as i64
+fn shifts(found: &[f64], wanted: &[f64], fractions: &[i32]) -> Vec<i64> {
+    let shift = |((found, wanted), fraction): ((&f64, &f64), &i32)| {
+        (wanted * f64::from(*fraction).exp2() - found).round() as i64
     };
-    match wanted.len() == channels {
-        true => (0..channels).map(channel).collect(),
-        false => vec![0; channels],
+    match wanted.len() == found.len() {
+        true => found.iter().zip(wanted).zip(fractions).map(shift).collect(),
+        false => vec![0; found.len()],
     }
 }
 

@@ -6,6 +6,8 @@ use super::{
     FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
     centre::{self, Centring},
+    function::leave_room,
+    linear::LayerScale,
     rows,
     scale::{self, Range},
 };
@@ -20,8 +22,11 @@ use crate::{
     shape::OperatorError,
 };
 
-/// Fraction bits of the slope of a `LeakyRelu`.
-const SLOPE_BITS: u32 = 8;
+/// Fraction bits of the slope of a `LeakyRelu`, at most.
+const SLOPE_BITS: u32 = 12;
+
+/// A slope may be off by so much.
+const SLOPE_ERROR: f32 = 1.0 / 2048.0;
 
 /// Quantises a graph and a profile that go together.
 pub(super) fn build(
@@ -37,7 +42,7 @@ pub(super) fn build(
         .iter()
         .map(|value| Range::of(value, options.margin))
         .collect();
-    leave_room(graph, &mut ranges);
+    leave_room(graph, profile, options.margin, &mut ranges);
     if options.costly_requantisation {
         share_ranges(graph, &mut ranges);
     }
@@ -47,6 +52,7 @@ pub(super) fn build(
         layers: Vec::new(),
         factors: vec![[0; 2]; graph.nodes.len()],
         centrings: centre::all(graph),
+        beside: vec![i32::MIN; graph.nodes.len()],
         ranges,
         nodes: Vec::new(),
         place: vec![0; graph.nodes.len()],
@@ -90,34 +96,23 @@ pub(super) fn build(
     })
 }
 
+/// The integer that stands for a slope, and its fraction bits: the fewest that are precise enough.
+fn slope(alpha: f32) -> (i32, u32) {
+    let rounded = |shift: u32| (scale::round(alpha, shift as i32), shift);
+    let is_precise = |&(slope, shift): &(i32, u32)| {
+        (slope as f32 / (1u32 << shift) as f32 - alpha).abs() <= SLOPE_ERROR
+    };
+    let all = (1..SLOPE_BITS).map(rounded);
+    all.into_iter()
+        .find(is_precise)
+        .unwrap_or(rounded(SLOPE_BITS))
+}
+
 /// A fixed-point graph, and the scales of its layers' results.
 pub(super) struct Scaled {
     pub graph: FixedGraph,
     /// In the order of the layers.
     pub layers: Vec<LayerScale>,
-}
-
-/// The scale of a layer's result.
-pub(super) struct LayerScale {
-    /// The node of the float graph.
-    pub node: usize,
-    /// Fraction bits, by channel.
-    pub fractions: Vec<i32>,
-}
-
-/// Beyond the samples, an inverse root goes on by this factor.
-const ROOM: f64 = 1.25;
-
-/// Widens the ranges of inverse roots and of their arguments, which are clamped to them: an input
-/// may have a less usual scale than all samples.
-fn leave_room(graph: &Graph, ranges: &mut [Range]) {
-    for (index, node) in graph.nodes.iter().enumerate() {
-        if matches!(&node.op, Op::Function { function } if !function.has_limits()) {
-            let argument = node.inputs[0];
-            ranges[index] = ranges[index].widened(ROOM);
-            ranges[argument] = ranges[argument].widened(ROOM * ROOM);
-        }
-    }
 }
 
 /// Gives a part of the input or of an activation's value the range of the whole: no part needs a
@@ -144,6 +139,8 @@ pub(super) struct Builder<'a> {
     pub(super) factors: Vec<[i32; 2]>,
     /// Values less their means.
     pub(super) centrings: Vec<Centring>,
+    /// Fraction bits of the nodes' values where others than layers and products read them, too.
+    pub(super) beside: Vec<i32>,
     /// The range of each value of the float graph on samples, with the margin.
     pub(super) ranges: Vec<Range>,
     pub(super) nodes: Vec<FixedNode>,
@@ -151,7 +148,7 @@ pub(super) struct Builder<'a> {
     pub(super) place: Vec<usize>,
     /// Fraction bits that the channels of a value have beyond its own, where they have any.
     pub(super) finer: BTreeMap<usize, Rc<[u32]>>,
-    scales: Vec<LayerScale>,
+    pub(super) scales: Vec<LayerScale>,
     /// Values that were requantised: `(value, fraction, low, high)` to the result.
     pub(super) requantised: BTreeMap<(usize, i32, i32, i32), usize>,
     /// The float node being worked on, for messages.
@@ -167,20 +164,29 @@ impl<'a> Builder<'a> {
         (needed, result): (&[bool], usize),
     ) -> Result<(), QuantiseError> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
+            let rounded = |factor: FactorProfile| factor.fraction(chooser.choose_factor(&factor));
+            let ranges = &self.ranges;
+            self.beside[index] = rounded(FactorProfile::beside(profile, index, ranges[index]));
             if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
-                let fraction = |input: usize, other: usize| {
-                    let range = self.ranges[input];
+                let factor = |input: usize, other: usize| {
                     let values = (index, input, other);
-                    let factor = FactorProfile::new((self.graph, profile), values, range);
-                    factor.fraction(chooser.choose_factor(&factor))
+                    rounded(FactorProfile::new(
+                        (self.graph, profile),
+                        values,
+                        ranges[input],
+                    ))
                 };
-                self.factors[index] = [fraction(left, right), fraction(right, left)];
+                self.factors[index] = [factor(left, right), factor(right, left)];
             }
             let layer = match node.inputs.first() {
                 Some(&input) if needed[index] => LayerProfile::new(
                     self.graph,
                     index,
-                    (self.ranges[input], rows::allowed(self.graph, index, result)),
+                    (
+                        self.ranges[input],
+                        self.options.costly_requantisation,
+                        rows::allowed(self.graph, index, result),
+                    ),
                     profile.values[input].mean_square,
                     profile.values[index].mean_square,
                 ),
@@ -190,28 +196,72 @@ impl<'a> Builder<'a> {
                 self.layers.push(None);
                 continue;
             };
-            let (name, operator) = (node.name.clone(), node.op.name());
-            let precision =
-                chooser
-                    .choose(&layer)
-                    .map_err(|reason| QuantiseError::NoPrecision {
-                        node: name.clone(),
-                        operator,
-                        shape: node.shape.clone(),
-                        reason,
-                    })?;
-            if !(2..=16).contains(&precision.weight_bits)
-                || !(2..=24).contains(&precision.input_bits)
-            {
-                return Err(QuantiseError::Precision {
-                    node: name,
-                    operator,
-                    precision,
-                });
-            }
+            let precision = self.checked(node, chooser.choose(&layer))?;
             self.layers.push(Some((layer, precision)));
         }
+        match self.options.costly_requantisation {
+            true => self.choose_beside(chooser),
+            false => Ok(()),
+        }
+    }
+
+    /// Asks again about layers that read a value which another layer wants finer.
+    fn choose_beside(&mut self, chooser: &dyn PrecisionChooser) -> Result<(), QuantiseError> {
+        let finer = |index: usize| {
+            let (layer, precision) = self.layers[index].as_ref()?;
+            let finest = self.finest_reader(self.settled(self.graph.nodes[index].inputs[0])?)?;
+            let more = finest - layer.input_fraction(*precision);
+            (more > 0).then_some((index, precision.input_bits + more as u32))
+        };
+        let finer: Vec<(usize, u32)> = (0..self.layers.len()).filter_map(finer).collect();
+        for (index, input_bits) in finer {
+            let Some((layer, _)) = &self.layers[index] else {
+                continue;
+            };
+            let node = &self.graph.nodes[index];
+            let chosen = self.checked(node, chooser.choose_beside(layer, input_bits))?;
+            if let Some((_, precision)) = &mut self.layers[index] {
+                *precision = chosen;
+            }
+        }
         Ok(())
+    }
+
+    /// The activation whose value this is, all or a part of it.
+    fn settled(&self, mut value: usize) -> Option<usize> {
+        while let Op::Take { .. } | Op::Reshape | Op::Transpose { .. } = self.graph.nodes[value].op
+        {
+            value = self.graph.nodes[value].inputs[0];
+        }
+        self.graph.nodes[value].op.is_activation().then_some(value)
+    }
+
+    /// A precision that was chosen, if integers can have it.
+    fn checked(
+        &self,
+        node: &Node,
+        chosen: Result<Precision, String>,
+    ) -> Result<Precision, QuantiseError> {
+        let (name, operator) = (node.name.clone(), node.op.name());
+        let precision = chosen.map_err(|reason| QuantiseError::NoPrecision {
+            node: name.clone(),
+            operator,
+            shape: node.shape.clone(),
+            reason,
+        })?;
+        let weights = (2..=16).contains(&precision.weight_bits);
+        let inputs = (2..=24).contains(&precision.input_bits);
+        let digits = precision
+            .low_bits
+            .is_none_or(|bits| (1..=15).contains(&bits));
+        match weights && inputs && digits {
+            true => Ok(precision),
+            false => Err(QuantiseError::Precision {
+                node: name,
+                operator,
+                precision,
+            }),
+        }
     }
 
     /// The fixed-point value of one float node, with whatever has to come before it.
@@ -250,14 +300,8 @@ impl<'a> Builder<'a> {
                 self.elementwise(ActivationOp::Clip { low, high }, input(0))
             }
             Op::LeakyRelu { alpha } => {
-                let slope = scale::round(*alpha, SLOPE_BITS as i32);
-                self.widening(
-                    ActivationOp::LeakyRelu {
-                        slope,
-                        shift: SLOPE_BITS,
-                    },
-                    input(0),
-                )
+                let (slope, shift) = slope(*alpha);
+                self.widening(ActivationOp::LeakyRelu { slope, shift }, input(0))
             }
             Op::Function { function } => self.function(*function, input(0)),
             Op::Square => self.square(input(0)),
@@ -364,31 +408,6 @@ impl<'a> Builder<'a> {
         readers
     }
 
-    /// A layer of weights on the value `input`, brought to the layer's precision.
-    fn layer(&mut self, input: usize) -> Result<usize, QuantiseError> {
-        let Some((layer, precision)) = self.layers[self.current].take() else {
-            unreachable!("every layer that is needed has a precision")
-        };
-        let mut wanted = layer.input_fraction(precision);
-        if self.options.costly_requantisation && !self.is_wide(input) {
-            wanted = wanted.max(self.value(input).fraction_bits);
-        }
-        let value = self.requantise(self.place[input], wanted, layer.range())?;
-        let fraction = self.nodes[value].value.fraction_bits;
-        let (linear, results) = layer.integers(precision.weight_bits, fraction);
-        let coarsest = results.iter().min().copied().unwrap_or(0);
-        let place = self.push(FixedOp::Linear(linear), vec![value], coarsest)?;
-        if results.iter().any(|&result| result > coarsest) {
-            let finer = results.iter().map(|&result| (result - coarsest) as u32);
-            self.finer.insert(place, finer.collect());
-        }
-        self.scales.push(LayerScale {
-            node: self.current,
-            fractions: results,
-        });
-        Ok(place)
-    }
-
     /// An activation at the scale of its input.
     fn elementwise(&mut self, op: ActivationOp, input: usize) -> Result<usize, QuantiseError> {
         self.at_scale_of(input, FixedOp::Activation(op))
@@ -487,7 +506,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The fixed-point form of a value of the float graph.
-    fn value(&self, value: usize) -> &ValueSpec {
+    pub(super) fn value(&self, value: usize) -> &ValueSpec {
         &self.nodes[self.place[value]].value
     }
 
@@ -542,7 +561,7 @@ impl<'a> Builder<'a> {
         self.bounds_as(op, inputs, &self.graph.nodes[self.current].shape)
     }
 
-    fn bounds_as(
+    pub(super) fn bounds_as(
         &self,
         op: &FixedOp,
         inputs: &[usize],

@@ -13,6 +13,8 @@ use crate::{
 
 /// What a [`super::PrecisionChooser`] is told about a factor of a product: its values on samples.
 pub struct FactorProfile {
+    /// The product's place in the graph.
+    pub node: usize,
     /// With the margin.
     range: Range,
     /// Of the factor; of one of a normalisation the product's over that of the other factor.
@@ -36,11 +38,21 @@ impl FactorProfile {
         };
         let normalises = [input, other].iter().any(is_root) && mean_square(other) > 0.0;
         Self {
+            node: product,
             range,
             mean_square: match normalises {
                 true => mean_square(product) / mean_square(other),
                 false => mean_square(input),
             },
+        }
+    }
+
+    /// Of value `node` where others than layers and products read it.
+    pub(super) fn beside(profile: &Profile, node: usize, range: Range) -> Self {
+        Self {
+            node,
+            range,
+            mean_square: profile.values[node].mean_square,
         }
     }
 

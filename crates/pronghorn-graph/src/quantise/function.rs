@@ -2,22 +2,32 @@
 //!
 //! The argument is rounded first, to the precision of the result where the function is a rectifier
 //! and a bump. So a table's error is that of rounding twice: about 0.4 units of the result, where a
-//! ReLU's is 0.3. Tables are as coarse as [`TOLERANCE`] allows, since circuits pay for entries.
+//! ReLU's is 0.3. Circuits pay for entries and for pieces, so that a table is the cheapest that
+//! [`TOLERANCE`] allows: of constants as coarse as possible, or of [`pieces`](super::pieces).
 
 use super::{
     QuantiseError,
     builder::Builder,
+    pieces::Pieces,
     scale::{self, Range},
 };
 use crate::{
     fixed::{ActivationOp, FixedOp, LocalOp, MAX_ENTRIES, Table},
+    float::Profile,
     function::Function,
-    graph::Op,
+    graph::{Graph, Op},
 };
 
 /// Mean square error over a window, in units of the result, up to which tables are made smaller: a
 /// ReLU that rounds has 0.08, and the finest table about 0.16.
-const TOLERANCE: f64 = 0.25;
+pub(super) const TOLERANCE: f64 = 0.25;
+
+/// The factor by which [`TOLERANCE`], or the least error where it is larger, may be missed for fewer
+/// pieces: steps are rounded each, and 0.1 to 0.2 are due to that.
+pub(super) const SLACK: f64 = 1.5;
+
+/// Bits of a share, for the cost of tables: planners choose them later, 20 to 32 as a rule.
+const SHARE_BITS: u32 = 28;
 
 /// Fraction bits of a function's value beyond what layers read, where tables cost nothing.
 const SPARE: i32 = 2;
@@ -31,6 +41,9 @@ const SPREAD: f64 = 64.0;
 /// Else a table of the least arguments has steps that are finer by so many bits.
 const FINER: i32 = 4;
 
+/// Beyond the samples, an inverse root goes on by this factor.
+const ROOM: f64 = 1.25;
+
 /// A window spans at most `2^(MOST_DOUBLINGS + 1)` integers.
 const MOST_DOUBLINGS: u32 = 28;
 
@@ -42,8 +55,6 @@ impl Builder<'_> {
         input: usize,
     ) -> Result<usize, QuantiseError> {
         let costly = self.options.costly_requantisation;
-        // A table over all arguments of the samples is as large as it may be.
-        let smaller = costly && function.has_limits();
         let (argument, result) = (self.ranges[input], self.ranges[self.current]);
         let fraction = self.function_fraction();
         let shape = move |at: i32| {
@@ -60,13 +71,13 @@ impl Builder<'_> {
         let wanted = match function.is_rectifier() {
             true => fraction,
             false => {
+                // Two bits more than the result's where slopes are at most 1.
                 let slope = function.steepest(argument.low).log2().ceil().max(0.0);
-                let finer = if is_spread(function, argument) {
-                    FINER
-                } else {
-                    0
-                };
-                argument_fraction(shape, fraction + slope as i32, smaller) + finer
+                let finest = fraction + slope as i32 + 2;
+                match is_spread(function, argument) {
+                    true => fraction_of_entries(shape, finest) + FINER,
+                    false => argument_fraction(shape, finest, costly),
+                }
             }
         };
         let clamp = |at: i32| shape(at).clamp;
@@ -76,10 +87,7 @@ impl Builder<'_> {
         if is_spread(function, argument) && shape.least_drop() > 0 {
             return self.two_tables(shape, value);
         }
-        let table = match smaller {
-            true => shape.coarsest(),
-            false => shape.table(shape.least_drop()).0,
-        };
+        let (table, _) = shape.best(costly);
         let op = FixedOp::Activation(ActivationOp::Table(table));
         self.before_moves(op, value, shape.fractions[1])
     }
@@ -138,27 +146,56 @@ impl Builder<'_> {
     }
 }
 
+/// Widens the ranges of inverse roots and of their arguments, which are clamped to them: an input
+/// may have a less usual scale than all samples.
+pub(super) fn leave_room(graph: &Graph, profile: &Profile, margin: f32, ranges: &mut [Range]) {
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if matches!(&node.op, Op::Function { function } if !function.has_limits()) {
+            let argument = node.inputs[0];
+            let wider = |value: usize, room| Range::around(&profile.values[value], margin, room);
+            ranges[index] = wider(index, ROOM);
+            ranges[argument] = wider(argument, ROOM * ROOM);
+        }
+    }
+}
+
 /// Whether a function without limits changes too much over its arguments for one table.
 fn is_spread(function: Function, argument: Range) -> bool {
     !function.has_limits() && argument.low * SPREAD < argument.high
 }
 
-/// The fewest fraction bits of an argument with which the table is good enough, where the argument
-/// has a scale of its own: of a result with slopes of at most 1 at `fraction` fraction bits.
-fn argument_fraction(shape: impl Fn(i32) -> Shape, fraction: i32, costly: bool) -> i32 {
-    // So two bits more than the result's are enough.
-    let (mut best, finest) = (fraction + 2, fraction + 2);
-    for at in (finest - 12..=finest).rev() {
-        let shape = shape(at);
-        if shape.least_drop() > 0 {
-            best = at - 1;
-        } else if costly && shape.table(0).1 <= TOLERANCE {
-            best = at;
-        } else {
+/// The most fraction bits of an argument, up to `finest`, with which every integer has an entry.
+fn fraction_of_entries(shape: impl Fn(i32) -> Shape, finest: i32) -> i32 {
+    let mut all = (finest - 30..=finest).rev();
+    all.find(|&at| shape(at).least_drop() == 0)
+        .unwrap_or(finest - 31)
+}
+
+/// Fraction bits of an argument that has a scale of its own: those of the cheapest table that is
+/// good enough, or of the most precise: `finest` and fewer.
+fn argument_fraction(shape: impl Fn(i32) -> Shape, finest: i32, costly: bool) -> i32 {
+    if !costly {
+        return finest;
+    }
+    let mut best = (finest, rank(&shape(finest).best(true)));
+    for at in (finest - 12..finest).rev() {
+        let next = rank(&shape(at).best(true));
+        // Coarser arguments are never more precise.
+        if next.0 > best.1.0 {
             break;
         }
+        if next <= best.1 {
+            best = (at, next);
+        }
     }
-    best
+    best.0
+}
+
+/// The order of preference: the mean square error where it is not tolerated, then bytes.
+fn rank((table, error): &(Table, f64)) -> (f64, usize) {
+    let tolerated = *error <= SLACK * TOLERANCE;
+    let bytes = table.circuit_bytes(SHARE_BITS);
+    (if tolerated { 0.0 } else { *error }, bytes)
 }
 
 /// The same values, all or some, elsewhere.
@@ -168,20 +205,22 @@ fn is_rearranged(op: &Op) -> bool {
 
 /// A function at the scales of its argument and its value, clamped to what samples have.
 #[derive(Clone, Copy)]
-struct Shape {
-    function: Function,
+pub(super) struct Shape {
+    pub(super) function: Function,
     /// Fraction bits of the argument and of the value: one number for a rectifier.
-    fractions: [i32; 2],
+    pub(super) fractions: [i32; 2],
+    /// The argument's integers on samples, with a margin.
+    seen: (i32, i32),
     /// The argument's least and largest integer.
-    clamp: (i32, i32),
+    pub(super) clamp: (i32, i32),
     /// The least argument at which the function counts, in steps: the least of the samples where
     /// it has no limits.
     least: f64,
     /// The value's least and largest integer.
-    value: (i32, i32),
+    pub(super) value: (i32, i32),
     /// The integers that need entries: from the first up to, without it, the second. Each is 0 or
     /// a power of two in size, and so is the difference.
-    window: (i64, i64),
+    pub(super) window: (i64, i64),
 }
 
 impl Shape {
@@ -199,6 +238,7 @@ impl Shape {
                 false => (low, high),
             }
         };
+        let seen = argument.integers(fractions[0]);
         let (low, high) = integers(argument, fractions[0]);
         let value = integers(result, fractions[1]);
         let half = f64::from(-fractions[1]).exp2() / 2.0;
@@ -233,6 +273,7 @@ impl Shape {
         Self {
             function,
             fractions,
+            seen,
             clamp: (least, (most as i32).max(least)),
             least: match function.has_limits() {
                 true => f64::NEG_INFINITY,
@@ -249,14 +290,34 @@ impl Shape {
         length.ilog2().saturating_sub(MAX_ENTRIES.ilog2())
     }
 
-    /// The smallest table that is good enough, or the largest where none is.
-    fn coarsest(&self) -> Table {
+    /// The cheapest table that is good enough, or the most precise where none is; where tables cost
+    /// nothing, the most precise. With its mean square error.
+    fn best(&self, costly: bool) -> (Table, f64) {
+        let pieces = Pieces::new(self, self.least_drop());
+        if !costly {
+            let (pieces, constants) = (pieces.finest(), self.table(self.least_drop()));
+            return if pieces.1 < constants.1 {
+                pieces
+            } else {
+                constants
+            };
+        }
+        let (pieces, constants) = (pieces.cheapest(), self.coarsest());
+        if rank(&pieces) < rank(&constants) {
+            pieces
+        } else {
+            constants
+        }
+    }
+
+    /// The smallest table of constants that is good enough, or the largest where none is.
+    fn coarsest(&self) -> (Table, f64) {
         let least = self.least_drop();
-        let (mut table, _) = self.table(least);
+        let mut table = self.table(least);
         let most = ((self.window.1 - self.window.0) as u64).ilog2();
         for drop in least + 1..=most {
-            let (smaller, error) = self.table(drop);
-            if error > TOLERANCE {
+            let smaller = self.table(drop);
+            if smaller.1 > TOLERANCE {
                 break;
             }
             table = smaller;
@@ -271,14 +332,14 @@ impl Shape {
         let first = self.window.0 >> drop;
         let mut entry = |bucket: i64| {
             let (start, end) = (bucket << drop, (bucket + 1) << drop);
-            let wanted: Vec<f64> = self.summands(start, end).collect();
-            let mean = wanted.iter().sum::<f64>() / f64::from(PROBES);
+            let wanted: Vec<(f64, f64)> = self.summands(start, end).collect();
+            let mean = wanted.iter().map(|(_, y)| y).sum::<f64>() / f64::from(PROBES);
             let wanted_entry = self.limit(start, end).unwrap_or(mean);
             let entry = self.bounded(wanted_entry.round() as i64, start, end - 1);
-            if start <= self.clamp.1.into() && end > self.clamp.0.into() {
-                let errors = wanted.iter().map(|x| (x - entry as f64).powi(2));
-                squares += errors.sum::<f64>();
-                count += PROBES;
+            let errors = wanted.iter().filter(|(x, _)| self.occurs(*x));
+            for (_, y) in errors {
+                squares += (y - entry as f64).powi(2);
+                count += 1;
             }
             entry as i32
         };
@@ -287,12 +348,14 @@ impl Shape {
             drop,
             first: first as i32,
             entries: (first..self.window.1 >> drop).map(&mut entry).collect(),
+            fine: 0,
+            rises: Vec::new(),
         };
         (table, squares / f64::from(count.max(1)))
     }
 
     /// The entry that stands for all arguments beyond an end of the window, too.
-    fn limit(&self, start: i64, end: i64) -> Option<f64> {
+    pub(super) fn limit(&self, start: i64, end: i64) -> Option<f64> {
         if !self.function.has_limits() {
             return None;
         }
@@ -308,21 +371,38 @@ impl Shape {
         (last && near(end, 1.0)).then_some(scale)
     }
 
-    /// The best summands for arguments that round to integers from `start` to before `end`.
-    fn summands(&self, start: i64, end: i64) -> impl Iterator<Item = f64> {
+    /// Arguments that round to integers from `start` to before `end`, and their best summands.
+    fn summands(&self, start: i64, end: i64) -> impl Iterator<Item = (f64, f64)> {
         let width = (end - start) as f64;
-        let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
-        let (function, least) = (self.function, self.least);
         (0..PROBES).map(move |probe| {
             // By the golden ratio, so that arguments lie anywhere between two integers.
             let place = (f64::from(probe) + 0.5) * 0.618_033_988_749_895;
-            let x = (start as f64 - 0.5 + place.fract() * width).max(least);
-            let base = match function.is_rectifier() {
-                true => (x + 0.5).floor().max(0.0),
-                false => 0.0,
-            };
-            function.at(x / argument) * value - base
+            let x = start as f64 - 0.5 + place.fract() * width;
+            (x, self.summand(x))
         })
+    }
+
+    /// Whether an argument is like those of samples, and its value in its range.
+    pub(super) fn occurs(&self, x: f64) -> bool {
+        let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
+        let found = self.function.at(x / argument) * value;
+        let within = |(low, high): (i32, i32), x: f64| {
+            (f64::from(low) - 0.5..=f64::from(high) + 0.5).contains(&x)
+        };
+        within(self.seen, x) && within(self.value, found)
+    }
+
+    /// The best summand for an argument, in units, that is rounded first. Values stay in their
+    /// range: beyond it are arguments that do not occur, up to the next power of two.
+    pub(super) fn summand(&self, x: f64) -> f64 {
+        let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
+        let x = x.max(self.least);
+        let base = match self.function.is_rectifier() {
+            true => (x + 0.5).floor().max(0.0),
+            false => 0.0,
+        };
+        let (low, high) = (f64::from(self.value.0), f64::from(self.value.1));
+        (self.function.at(x / argument) * value).clamp(low, high) - base
     }
 
     /// An entry with which values of arguments in `start..=end` stay in their range.

@@ -27,18 +27,24 @@ const MAX_BIAS: f64 = (1u32 << 30) as f64;
 pub struct LayerProfile<'a> {
     /// Name of the node.
     pub name: &'a str,
+    /// Its place in the graph.
+    pub node: usize,
     /// Sizes.
     pub geometry: ConvGeometry,
     /// `(out_channels, in_channels/groups * kernel)`, row-major.
     pub weights: Cow<'a, [f32]>,
     /// One an output channel.
     pub bias: Cow<'a, [f32]>,
+    /// Whether activations alone read the result: no sum adds bits to it.
+    pub is_activated: bool,
     /// Mean square of the layer's input on samples.
     pub mean_square: f64,
     /// Mean square of the layer's result on samples.
     pub output_mean_square: f64,
     /// Range of the input, with the margin.
     range: Range,
+    /// Whether inputs are clamped at powers of two.
+    costly: bool,
     /// Whether each row has a scale of its own.
     by_row: bool,
     /// The largest absolute weight of each row, and its absolute bias.
@@ -50,6 +56,9 @@ pub struct LayerProfile<'a> {
 /// Rows by bits of the weights, the largest scale that biases allow, and part of the weights.
 type RowCache = BTreeMap<(u32, i32, Digit), Arc<[Row]>>;
 
+/// Corrected biases move results by less than this factor.
+const SPARE: f64 = 1.125;
+
 /// A row has at most so many fraction bits more than the coarsest of its layer.
 const MOST_FINER: i32 = 8;
 
@@ -59,6 +68,9 @@ pub struct Candidate {
     /// Largest minus smallest integer the result can be, over all rows, with their biases: the
     /// width of the result's one range. Infinite where the range does not fit in 32 bits.
     pub width: f64,
+    /// Bits of a two's complement word for it, with room for corrected biases. Above 32 where the
+    /// range does not fit.
+    pub bits: u32,
     /// Largest Euclidean norm of a row of integer weights.
     pub norm2: f64,
     /// Largest sum of absolute integer weights of a row.
@@ -88,7 +100,7 @@ impl<'a> LayerProfile<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         index: usize,
-        (range, by_row): (Range, bool),
+        (range, costly, by_row): (Range, bool, bool),
         mean_square: f64,
         output_mean_square: f64,
     ) -> Option<Self> {
@@ -133,9 +145,12 @@ impl<'a> LayerProfile<'a> {
         let rows = weights.chunks(geometry.row_len()).zip(&*bias);
         Some(Self {
             name: &node.name,
+            node: index,
+            is_activated: is_activated(graph, index),
             largest: rows
                 .map(|(row, bias)| [largest(row), largest(&[*bias])])
                 .collect(),
+            costly,
             by_row,
             geometry,
             weights,
@@ -168,7 +183,7 @@ impl<'a> LayerProfile<'a> {
         let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
         let input_fraction = self.range.fraction(input_bits);
         let rows = self.rows(weight_bits, input_fraction, digit);
-        let (low, high) = self.range.integers(input_fraction);
+        let (low, high) = self.range.clamps(input_fraction, self.costly);
         let (mut low, mut high) = (f64::from(low), f64::from(high));
         if self.geometry.window.padding != [0; 4] {
             (low, high) = (low.min(0.0), high.max(0.0));
@@ -190,6 +205,7 @@ impl<'a> LayerProfile<'a> {
         let fits = least >= f64::from(i32::MIN) && most <= f64::from(i32::MAX);
         Candidate {
             width: if fits { most - least } else { f64::INFINITY },
+            bits: 1 + (SPARE * least.abs().max(most.abs()) + 2.0).log2().ceil() as u32,
             norm2: squares.sqrt(),
             norm1,
             error: if variance == 0.0 {
@@ -322,6 +338,15 @@ impl Row {
         }
         row
     }
+}
+
+/// Whether activations alone read value `index`.
+fn is_activated(graph: &Graph, index: usize) -> bool {
+    let mut readers = graph
+        .nodes
+        .iter()
+        .filter(|node| node.inputs.contains(&index));
+    graph.output != index && readers.all(|node| node.op.is_activation())
 }
 
 /// An `Affine` as a layer: a factor a channel, or a factor an element where it has so many.

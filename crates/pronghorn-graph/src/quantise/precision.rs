@@ -10,13 +10,13 @@ use crate::{
     graph::Op,
 };
 
-/// Fraction bits that a value has beyond what the layers that read it need, where others read it,
-/// too.
-const BESIDE_LAYERS: i32 = 1;
+/// Bits that a circuit drops at most, those of a slope before it and of channels' scales included:
+/// guard bits come on top.
+const MOST_SHIFT: i32 = 26;
 
 impl Builder<'_> {
     /// The value of an activation at the one precision that all its readers get, where layers are
-    /// among them: the finest that one asks for, and [`BESIDE_LAYERS`] more for others.
+    /// among them: the finest that one asks for.
     pub(super) fn settle(&mut self, index: usize) -> Result<usize, QuantiseError> {
         let place = self.place[index];
         let op = &self.nodes[place].op;
@@ -30,8 +30,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The fraction bits that the layers and products among a value's readers want, and
-    /// [`BESIDE_LAYERS`] more for others; `None` without layers and products. Layers that read a
+    /// The fraction bits that the layers and products among a value's readers want, and others if
+    /// there are any; `None` without layers and products. Layers that read a
     /// part of the value count.
     pub(super) fn finest_reader(&self, index: usize) -> Option<i32> {
         self.finest_reader_past(index, |op| matches!(op, Op::Take { .. }))
@@ -44,7 +44,7 @@ impl Builder<'_> {
         passes: impl Fn(&Op) -> bool,
     ) -> Option<i32> {
         let readers = self.readers(index, passes);
-        let (mut finest, mut others) = (None, 0);
+        let (mut finest, mut others) = (None, i32::MIN);
         for reader in readers {
             let wanted = match &self.layers[reader] {
                 Some((layer, precision)) => Some(layer.input_fraction(*precision)),
@@ -52,10 +52,10 @@ impl Builder<'_> {
             };
             match wanted {
                 Some(wanted) => finest = finest.max(Some(wanted)),
-                None => others = BESIDE_LAYERS,
+                None => others = self.beside[index],
             }
         }
-        finest.map(|finest| finest + others)
+        finest.map(|finest| finest.max(others))
     }
 
     /// The fraction bits that a node wants of value `index`, if that is a factor of its product.
@@ -119,13 +119,27 @@ impl Builder<'_> {
         range: Range,
     ) -> Result<usize, QuantiseError> {
         let costly = self.options.costly_requantisation;
-        self.requantise_into(value, fraction, |fraction| {
-            let (low, high) = range.integers(fraction);
-            match costly {
-                true => scale::powers_of_two(low, high),
-                false => (low, high),
-            }
-        })
+        self.requantise_into(value, fraction, |fraction| range.clamps(fraction, costly))
+    }
+
+    /// The fixed-point value `value` without its lowest bits, in every channel.
+    pub(super) fn dropped(&mut self, value: usize, bits: u32) -> Result<usize, QuantiseError> {
+        let FixedNode {
+            name, value: spec, ..
+        } = &self.nodes[value];
+        let (name, shape, fraction) = (name.clone(), spec.shape.clone(), spec.fraction_bits);
+        let all = |end: i32| (i64::from(end) + ((1 << bits) >> 1)) >> bits;
+        let (low, high) = (all(spec.low) as i32, all(spec.high) as i32);
+        let (low, high) = match self.options.costly_requantisation {
+            true => scale::powers_of_two(low, high),
+            false => (low, high),
+        };
+        let op = FixedOp::Activation(ActivationOp::Requantise {
+            shift: bits,
+            low,
+            high,
+        });
+        self.push_as(name, op, vec![value], shape, fraction - bits as i32)
     }
 
     /// The same, clamped to the integers that `clamp` has for the result's fraction bits.
@@ -146,7 +160,12 @@ impl Builder<'_> {
         // Where channels differ, each drops a bit or more.
         let least = u32::from(finer.is_some());
         let shift = spec.fraction_bits.saturating_sub(fraction);
-        let shift = shift.clamp(least as i32, 31 - most.copied().unwrap_or(0) as i32) as u32;
+        let before = match op {
+            FixedOp::Activation(ActivationOp::LeakyRelu { shift, .. }) => shift,
+            _ => 0,
+        };
+        let room = MOST_SHIFT - (before + most.copied().unwrap_or(0)) as i32;
+        let shift = shift.clamp(least as i32, room) as u32;
         let fraction = spec.fraction_bits - shift as i32;
         let (low, high) = clamp(fraction);
         if shift == 0 && low <= spec.low && spec.high <= high {

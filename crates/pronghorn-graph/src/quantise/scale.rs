@@ -28,11 +28,11 @@ impl Range {
         }
     }
 
-    /// The range seen on samples, widened by a margin but never beyond zero where no sample was.
+    /// The range of samples and of others like them, widened by a margin but never beyond zero where no sample was.
     pub(super) fn of(profile: &ValueProfile, margin: f32) -> Self {
         let (low, high) = (f64::from(profile.min), f64::from(profile.max));
-        let room = (f64::from(margin) - 1.0) * low.abs().max(high.abs());
-        let away = f64::from(margin);
+        let away = f64::from(margin).max(profile.reach);
+        let room = (away - 1.0) * low.abs().max(high.abs());
         Self {
             low: if low < 0.0 {
                 low * away
@@ -47,11 +47,21 @@ impl Range {
         }
     }
 
-    /// A range of numbers that are not negative, wider by a factor at both ends.
-    pub(super) fn widened(self, factor: f64) -> Self {
+    /// The range of samples that are not negative, wider by the same factor at both ends: by `room`,
+    /// or by what [`of`](Self::of) has if that is more.
+    pub(super) fn around(profile: &ValueProfile, margin: f32, room: f64) -> Self {
+        let factor = f64::from(margin).max(profile.reach).max(room);
         Self {
-            low: self.low.max(0.0) / factor,
-            high: self.high.max(0.0) * factor,
+            low: f64::from(profile.min).max(0.0) / factor,
+            high: f64::from(profile.max).max(0.0) * factor,
+        }
+    }
+
+    /// The range of so many times the numbers.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self {
+            low: self.low * factor,
+            high: self.high * factor,
         }
     }
 
@@ -79,6 +89,15 @@ impl Range {
             (self.low * scale).floor() as i32,
             (self.high * scale).ceil() as i32,
         )
+    }
+
+    /// Its integers at a scale, or powers of two around them where these cost less.
+    pub(super) fn clamps(self, fraction: i32, costly: bool) -> (i32, i32) {
+        let (low, high) = self.integers(fraction);
+        match costly {
+            true => powers_of_two(low, high),
+            false => (low, high),
+        }
     }
 }
 
@@ -152,6 +171,7 @@ mod tests {
             min,
             max,
             mean_square: 1.0,
+            reach: 1.0,
         };
         assert_eq!(Range::of(&profile(-1.0, 2.0), 1.5), range(-1.5, 3.0));
         assert_eq!(Range::of(&profile(1.0, 2.0), 1.0), range(1.0, 2.0));

@@ -32,6 +32,8 @@ fn silu(entries: &mut [i32], drop: u32) -> Table<'_> {
         drop,
         first,
         entries,
+        fine: 0,
+        rises: &[],
     }
 }
 
@@ -55,6 +57,8 @@ fn tables_equal_their_definition() {
                             drop,
                             first,
                             entries: &entries[..count],
+                            fine: 0,
+                            rises: &[],
                         };
                         for requantisation in
                             [None, Some((0, -6, 9)), Some((2, -9, 7)), Some((1, -3, 30))]
@@ -80,6 +84,87 @@ fn tables_equal_their_definition() {
     }
 }
 
+/// Linear pieces: all places of the window, wide and narrow segments, all numbers of fine bits.
+#[test]
+fn pieces_equal_their_definition() {
+    let entries = [-9, 4, 0, 7, 7, 9, 11, 13, 2, 2, 2, 2, 0, 0, 0, -5];
+    let rises = [9, -4, 31, 2, 2, 2, 2, 2, 0, 0, 0, 0, 5, -13, 2, 100];
+    let inputs = [
+        (two(6), -16, 15),
+        (two(8), -64, 63),
+        (Modulus::prime(127).unwrap(), -40, 50),
+        (two(20), -100_000, 90_000),
+    ];
+    for (input, low, high) in inputs {
+        for output in [two(20), Modulus::prime(1_032_193).unwrap()] {
+            for count in [1, 4, 16] {
+                for (drop, fine, first) in [
+                    (1, 1, -8),
+                    (2, 2, -3),
+                    (3, 2, -2),
+                    (3, 3, 0),
+                    (2, 1, -16),
+                    (5, 4, -8),
+                    (13, 12, -9),
+                    (3, 1, 40),
+                ] {
+                    for rectified in [false, true] {
+                        let table = Table {
+                            rectified,
+                            drop,
+                            first,
+                            entries: &entries[..count],
+                            fine,
+                            rises: &rises[..count],
+                        };
+                        for requantisation in [None, Some((1, -9, 17)), Some((2, -64, 63))] {
+                            let activation = tabled(requantisation, table);
+                            check_activation(activation, input, low, high, output);
+                            let pooled = Activation {
+                                pool: 2,
+                                ..activation
+                            };
+                            check_activation(pooled, input, low, high, output);
+                            let relu = Activation {
+                                rectifier: Rectifier::Relu,
+                                ..activation
+                            };
+                            check_activation(relu, input, low, high, output);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A straight line is one segment, whatever its table's entries; each other piece takes a gate.
+#[test]
+fn straight_pieces_cost_little() {
+    let cost = |entries: &[i32], rises: &[i32]| {
+        let table = Table {
+            rectified: false,
+            drop: 4,
+            first: -8,
+            entries,
+            fine: 2,
+            rises,
+        };
+        let circuit = tabled(None, table).circuit(two(8), -128, 127, two(20));
+        circuit.unwrap().cost()
+    };
+    let mut entries: Vec<i32> = (-8..8).map(|i| 6 * i).collect();
+    let mut rises = [6; 16];
+    let line = cost(&entries, &rises);
+    let constant = cost(&[0; 16], &[0; 16]);
+    assert_eq!(line.and, constant.and + 6, "the carries of an adder");
+    // One entry apart: a gate for each bit of its index but the sign.
+    (entries[3], rises[3]) = (70, -5);
+    let broken = cost(&entries, &rises);
+    assert_eq!(broken.and, line.and + 3);
+    assert!(broken.projected < 3 * line.projected);
+}
+
 /// Gates, and bytes of 32 instances, beside those of a ReLU: 19 bits of a value, 8 of the result.
 #[test]
 fn tables_are_cheap() {
@@ -102,8 +187,8 @@ fn tables_are_cheap() {
         (8, 4, ([32, 1, 576], 35_584)),
         (16, 3, ([34, 1, 536], 37_472)),
         (32, 2, ([37, 1, 1090], 42_760)),
-        (128, 0, ([49, 1, 1134], 55_224)),
-        (512, 0, ([66, 1, 1558], 74_328)),
+        (128, 0, ([46, 1, 1532], 53_744)),
+        (512, 0, ([61, 1, 1992], 70_944)),
     ] {
         let mut bump = vec![0; entries];
         let least = -(1 << (drop + entries.ilog2() - 1)) - 1;
@@ -125,6 +210,8 @@ fn tables_are_cheap() {
             drop: 0,
             first: -half,
             entries: &entries,
+            fine: 0,
+            rises: &[],
         };
         let activation = tabled(Some((8, -half, half - 1)), table);
         assert_eq!(cost(activation), expected, "{count} entries of a sigmoid");
@@ -139,6 +226,8 @@ fn hostile_tables_are_refused() {
             drop,
             first: 0,
             entries,
+            fine: 0,
+            rises: &[],
         };
         tabled(None, table)
             .circuit(two(16), low, high, two(bits))
@@ -152,12 +241,40 @@ fn hostile_tables_are_refused() {
     // A value that the output does not hold, in the middle of the range.
     assert!(refused(0, &[1 << 10], -100, 100, 9));
     assert!(!refused(0, &[1 << 10], 1, 100, 9));
+    let pieces = |drop, fine, rises: &[i32]| {
+        let table = Table {
+            rectified: true,
+            drop,
+            first: 0,
+            entries: &[1, 2],
+            fine,
+            rises,
+        };
+        let circuit = tabled(None, table).circuit(two(16), -100, 100, two(16));
+        circuit.is_err()
+    };
+    assert!(!pieces(2, 2, &[100, -100]));
+    for (drop, fine, rises) in [
+        (2, 3, &[1, 2][..]),
+        (31, 13, &[1, 2]),
+        (2, u32::MAX, &[1, 2]),
+        (2, 1, &[]),
+        (2, 1, &[1, 2, 3]),
+        (2, 0, &[1, 2]),
+        // Values that the output does not hold.
+        (2, 2, &[1 << 17, 0]),
+        (2, 2, &[0, i32::MIN]),
+    ] {
+        assert!(pieces(drop, fine, rises), "{drop} {fine} {rises:?}");
+    }
     for first in [i32::MIN, i32::MAX] {
         let table = Table {
             rectified: false,
             drop: 31,
             first,
             entries: &[5, 6],
+            fine: 0,
+            rises: &[],
         };
         let circuit =
             tabled(None, table).circuit(two(32), i32::MIN.into(), i32::MAX.into(), two(32));

@@ -28,6 +28,14 @@ fn every_activation() {
         drop: 1,
         first: -4,
         entries: &[0, -1, -2, -5, 3, 2, 7, 1],
+        fine: 0,
+        rises: &[],
+    };
+    let pieces = Table {
+        drop: 3,
+        fine: 2,
+        rises: &[0, 7, -5, 3, 3, 3, 12, -1],
+        ..table
     };
     for (input, low, high, output) in [
         (two(20), -(1 << 19), (1 << 19) - 1, two(25)),
@@ -42,6 +50,8 @@ fn every_activation() {
                     (None, None),
                     (requantisation, None),
                     (requantisation, Some(table)),
+                    (requantisation, Some(pieces)),
+                    (None, Some(pieces)),
                 ] {
                     let each = Activation {
                         pool,

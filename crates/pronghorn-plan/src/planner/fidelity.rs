@@ -207,6 +207,16 @@ impl Target<'_> {
         }
     }
 
+    /// The sum of squares that errors are parts of.
+    pub fn size(&self) -> f64 {
+        let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
+        let all = each.fold(Squares::default(), |all, squares| all.plus(&squares));
+        match all.spread > 0.0 {
+            true => all.spread,
+            false => all.size,
+        }
+    }
+
     /// The sums of one output.
     fn squares(&self, found: &[f32], output: usize) -> Squares {
         let images = self.wanted.len() / self.outputs;

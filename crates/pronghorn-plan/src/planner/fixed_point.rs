@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use pronghorn_graph::{
     fixed::FixedGraph,
-    graph::Op,
     oracle,
     quantise::{self, QuantiseOptions},
 };
@@ -13,6 +12,7 @@ use super::{
     BuildError, BuildOptions, Built, Fidelity, Weights,
     method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
+    tolerance::Tolerances,
 };
 use crate::{checked::CheckedPlan, cost};
 
@@ -23,8 +23,9 @@ const ATTEMPTS: usize = 10;
 /// the second.
 const TIGHTENING: [f64; 2] = [std::f64::consts::SQRT_2, 4.0];
 
-/// After so many times without a smaller error it is not tried again.
+/// After so many times without an error that is smaller by the factor it is not tried again.
 const PATIENCE: usize = 2;
+const LEAST_FALL: f64 = 0.95;
 
 /// Where a finer network does not fit, tolerances between it and the last that fitted are tried so
 /// many times.
@@ -40,7 +41,7 @@ const LOOSENINGS: usize = 3;
 const LEAST_LOOSENED: u64 = 1_000_000;
 
 /// Multiply-adds of all images of an attempt, up to which further ones are made: for fewer bytes,
-/// between two others, or below what a mean hides. Such an attempt takes two seconds. No clock is
+/// or between two others. Such an attempt takes two seconds. No clock is
 /// asked: all machines make equal plans.
 const MOST_WORK: u64 = 8_000_000_000;
 
@@ -57,48 +58,46 @@ type Attempt = (FixedGraph, Fidelity);
 /// The plan of a network on fixed-point numbers: with the aim reached at the least cost, where it
 /// can be, and else the most precise one.
 ///
-/// The tolerance of a layer is the aim over the square root of the number of layers (errors of
-/// layers add up like noise), lowered until the measured error of the result is small enough or
-/// stops falling.
+/// Layers' errors add up like noise, mostly to less than all of them ([`Tolerances`]). So they
+/// begin at a multiple of what reaches the aim, and are lowered until the measured error of the
+/// result is small enough or stops falling.
 pub(super) fn build(
     source: &Source<'_>,
     method: &Method,
     options: &BuildOptions,
 ) -> Result<Built, BuildError> {
+    let tolerances = Tolerances::new(source, method.narrow)?;
+    let search = |most_bits| Search {
+        source,
+        method,
+        options,
+        tolerances: &tolerances,
+        most_bits,
+        aim: options.error.unwrap_or(method.aim),
+    };
     let caps = match method.narrow {
         true => MOST_BITS.as_slice(),
         false => &[WORD_BITS],
     };
     let mut refused = None;
     for &most_bits in caps {
-        let search = Search {
-            source,
-            method,
-            options,
-            most_bits,
-            aim: options.error.unwrap_or(method.aim),
-        };
-        let attempts = search.attempts()?;
-        let is_first = attempts.len() == 1;
-        for (fixed, fidelity) in attempts {
-            match (method.lower)(&fixed, options) {
-                Ok(planned) => {
-                    let found = (planned, fixed, fidelity);
-                    return built(if is_first {
-                        search.cheaper(found)
-                    } else {
-                        found
-                    });
-                }
-                // Shares too wide, for which others may have room.
-                Err(error @ (BuildError::Bits { .. } | BuildError::Modulus { .. })) => {
-                    refused.get_or_insert(error);
-                }
-                Err(error) => return Err(error),
+        match search(most_bits).found() {
+            Ok(found) => return built(found),
+            Err(error) if is_too_wide(&error) => {
+                refused.get_or_insert(error);
             }
+            Err(error) => return Err(error),
         }
     }
-    Err(refused.expect("there is a cap, and an attempt for it"))
+    Err(refused.expect("there is a cap"))
+}
+
+/// Whether shares do not fit, for which another network may have room.
+fn is_too_wide(error: &BuildError) -> bool {
+    matches!(
+        error,
+        BuildError::Bits { .. } | BuildError::Modulus { .. } | BuildError::Refused(_)
+    )
 }
 
 /// A plan with its network.
@@ -119,27 +118,39 @@ struct Search<'a> {
     source: &'a Source<'a>,
     method: &'a Method,
     options: &'a BuildOptions,
+    tolerances: &'a Tolerances,
     most_bits: u32,
     aim: f64,
 }
 
 impl Search<'_> {
+    /// The first of the attempts that becomes a plan.
+    fn found(&self) -> Result<Found, BuildError> {
+        let attempts = self.attempts()?;
+        let is_first = attempts.len() == 1;
+        let mut refused = None;
+        for (fixed, fidelity) in attempts {
+            match (self.method.lower)(&fixed, self.options) {
+                Ok(planned) => {
+                    let found = (planned, fixed, fidelity);
+                    return Ok(if is_first { self.cheaper(found) } else { found });
+                }
+                Err(error) if is_too_wide(&error) => {
+                    refused.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused.expect("there is an attempt"))
+    }
+
     /// Fixed-point networks in the order of preference: the coarsest that reaches the aim first,
     /// and then those with smaller errors before others.
     fn attempts(&self) -> Result<Vec<Attempt>, BuildError> {
-        let first = self.first_tolerance();
-        // Layers' errors count as parts of their results, whose mean may be much larger than their
-        // spread.
-        let hidden = first * self.source.target.spread_share();
-        let (hidden, bisections) = match self.is_quick() {
-            true => (hidden, BISECTIONS),
-            false => (first, 0),
-        };
         let tightening = Tightening {
             aim: self.aim,
-            first,
-            hidden,
-            bisections,
+            first: self.method.looseness,
+            bisections: if self.is_quick() { BISECTIONS } else { 0 },
         };
         let error = |(_, fidelity): &Attempt| fidelity.error;
         let mut attempts = tightening.run(|tolerance| self.attempt(tolerance), error)?;
@@ -154,7 +165,7 @@ impl Search<'_> {
             return first;
         }
         let mut best = first;
-        let mut tolerance = self.first_tolerance();
+        let mut tolerance = self.method.looseness;
         for _ in 0..LOOSENINGS {
             tolerance *= 2.0;
             let Ok((fixed, fidelity)) = self.attempt(tolerance) else {
@@ -183,18 +194,11 @@ impl Search<'_> {
         bytes(plan) < bytes(other) && objective.of(plan) <= objective.of(other)
     }
 
-    fn first_tolerance(&self) -> f64 {
-        let is_layer = |op: &Op| matches!(op, Op::Conv { .. } | Op::Dense { .. });
-        let nodes = self.source.graph.nodes.iter();
-        let layers = nodes.filter(|node| is_layer(&node.op)).count().max(1);
-        self.method.looseness * self.aim / (layers as f64).sqrt()
-    }
-
-    /// The network of a tolerance.
-    fn attempt(&self, tolerance: f64) -> Result<Attempt, BuildError> {
+    /// The network of layers with so many times the errors that reach the aim.
+    fn attempt(&self, part: f64) -> Result<Attempt, BuildError> {
         let (source, method) = (self.source, self.method);
         let budget = ModulusBudget {
-            tolerance,
+            tolerances: &self.tolerances.reaching(part * self.aim),
             weight_bits: self.options.weight_bits,
             input_bits: self.options.input_bits,
             narrow: method.narrow,
@@ -241,8 +245,6 @@ struct Tightening {
     aim: f64,
     /// The tolerance to begin with.
     first: f64,
-    /// Above this tolerance errors need not fall with it.
-    hidden: f64,
     /// Tolerances that are tried between one that fits and a finer one that does not.
     bisections: usize,
 }
@@ -262,13 +264,14 @@ impl Tightening {
         let (mut least, mut stalled, mut bisections) = (f64::INFINITY, 0, 0);
         loop {
             let last = error(&attempts[attempts.len() - 1]);
-            stalled = if last < least { 0 } else { stalled + 1 };
+            stalled = if last < LEAST_FALL * least {
+                0
+            } else {
+                stalled + 1
+            };
             least = least.min(last);
             let [slow, fast] = TIGHTENING;
             let mut next = fits / (last / self.aim).clamp(slow, fast);
-            if stalled == PATIENCE && self.hidden < next {
-                (next, stalled) = (self.hidden, 0);
-            }
             if last <= self.aim || stalled == PATIENCE || attempts.len() == ATTEMPTS {
                 return Ok(attempts);
             }
@@ -313,7 +316,6 @@ mod tests {
         let tightening = Tightening {
             aim: 1.0,
             first: 64.0,
-            hidden: 0.5,
             bisections,
         };
         let mut all = Vec::new();
@@ -358,11 +360,10 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_do_not_fall_end_the_search_below_what_the_mean_hides() {
+    fn errors_that_do_not_fall_end_the_search() {
         let (all, _) = tried(0.0, 3, |_| 5.0);
-        assert_eq!(all, [64.0, 16.0, 4.0, 0.5, 0.125]);
-        // What was hidden is reached.
-        let (all, _) = tried(0.0, 3, |tolerance| if tolerance > 0.5 { 5.0 } else { 0.9 });
-        assert_eq!(all, [64.0, 16.0, 4.0, 0.5]);
+        assert_eq!(all, [64.0, 16.0, 4.0]);
+        let (all, _) = tried(0.0, 3, |tolerance| 5.0 + tolerance / 1e3);
+        assert_eq!(all, [64.0, 16.0, 4.0]);
     }
 }

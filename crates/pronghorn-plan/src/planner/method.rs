@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct Method {
     /// The error to aim at, where none is named.
     pub aim: f64,
-    /// Tolerances of layers begin at so many times the rule of `fixed_point::build`.
+    /// Errors of layers begin at so many times those that reach the aim.
     pub looseness: f64,
     /// Multiply-adds of the samples on which the error is measured.
     pub fidelity_work: u64,

@@ -21,6 +21,7 @@ mod ranges;
 mod samples;
 pub mod schedule;
 mod shares;
+mod tolerance;
 
 use pronghorn_graph::{float, graph::Graph, passes};
 
@@ -142,7 +143,8 @@ fn planned(
 /// `client-aided` in the batch engine.
 const CLEAR: Method = Method {
     aim: RESULT_ERROR,
-    looseness: 1.0,
+    // Errors of layers mostly add up to less than the rule says, and a bit costs more.
+    looseness: 2.0,
     fidelity_work: FIDELITY_WORK,
     circuits: false,
     narrow: false,
@@ -155,8 +157,6 @@ const CLEAR: Method = Method {
 
 /// `client-aided` in the coefficient engine.
 const CLEAR_COEFFICIENT: Method = Method {
-    // As under `two-party`, whose layers these are.
-    looseness: TWO_PARTY.looseness,
     narrow: true,
     lower: |fixed, options| {
         let lowered = clear::lower(fixed, parameters::clear_coefficient)?;
@@ -167,8 +167,6 @@ const CLEAR_COEFFICIENT: Method = Method {
 
 const TWO_PARTY: Method = Method {
     aim: SHARES_ERROR,
-    // Errors of layers mostly add up to less than the rule says, and a bit costs more.
-    looseness: 4.0,
     circuits: true,
     narrow: true,
     lower: engines::cheapest,

@@ -6,7 +6,9 @@
 
 use pronghorn_graph::{
     fixed::Digit,
-    quantise::{Candidate, FactorProfile, LayerProfile, Precision, PrecisionChooser},
+    quantise::{
+        Candidate, FactorProfile, LayerProfile, MOST_HIGH, MOST_LOW, Precision, PrecisionChooser,
+    },
 };
 use pronghorn_he::{
     noise,
@@ -179,9 +181,9 @@ fn dropped_bits(degree: usize, room: u64) -> (u32, u32) {
 }
 
 /// Chooses precisions so that rounding stays within a tolerance and the modulus small.
-pub struct ModulusBudget {
-    /// Relative error of a layer's output that is small enough.
-    pub tolerance: f64,
+pub struct ModulusBudget<'a> {
+    /// Relative errors of layers' and products' outputs that are small enough, by node.
+    pub tolerances: &'a [f64],
     /// The user's choice of weight bits, if any.
     pub weight_bits: Option<u32>,
     /// The user's choice of input bits, if any.
@@ -193,35 +195,57 @@ pub struct ModulusBudget {
 }
 
 /// Precisions the planner tries.
-const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=12;
+const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=15;
 
-const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=12;
+const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
 
-impl ModulusBudget {
+/// The same for weights in two digits.
+const WEIGHTS_IN_TWO: std::ops::RangeInclusive<u32> = 8..=16;
+
+/// An answer that goes straight to an activation may have so many bits more.
+const ALONE_BITS: u32 = 2;
+
+/// So many times its tolerance a layer's error may be before it is cut in two.
+const MOST_EXCESS: f64 = 2.0;
+
+impl ModulusBudget<'_> {
+    fn found(&self, layer: &LayerProfile, input_bits: Option<u32>) -> Result<Precision, String> {
+        self.search(layer, input_bits).ok_or_else(|| {
+            format!(
+                "no modulus of at most {MAX_U64_BITS} bits carries this layer exactly at 128 bits of security; \
+                 lower --weight-bits or --input-bits"
+            )
+        })
+    }
+
     /// The best precision by [`ModulusBudget::rank`], among those some modulus carries.
-    fn search(&self, layer: &LayerProfile) -> Option<Precision> {
+    fn search(&self, layer: &LayerProfile, given: Option<u32>) -> Option<Precision> {
         let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| {
             given.map_or(all, |bits| bits..=bits)
         };
+        let tolerance = self.tolerances[layer.node];
         let mut best: Option<(Precision, (u32, u32, f64))> = None;
         for weight_bits in range(self.weight_bits, WEIGHT_BITS) {
-            for input_bits in range(self.input_bits, INPUT_BITS) {
+            for input_bits in range(given, INPUT_BITS) {
                 let candidate = layer.at(weight_bits, input_bits);
                 let demand = demand(&candidate, input_bits);
                 let bits = demand.modulus_bits();
                 let rank = if self.narrow && bits <= MAX_U64_BITS {
                     let answer = demand.width.log2().ceil() as u32;
-                    match answer <= self.most_bits {
-                        true => self.rank_by_bits(answer, candidate.error),
+                    let wide = self.most_bits + ALONE_BITS;
+                    let fits =
+                        answer <= self.most_bits || (layer.is_activated && candidate.bits <= wide);
+                    match fits {
+                        true => rank_by_bits(answer, candidate.error / tolerance),
                         // A last resort: the narrowest.
-                        false => (6, answer, candidate.error),
+                        false => (6, answer, candidate.error / tolerance),
                     }
                 } else if bits <= 31 {
-                    self.rank_narrow(bits, candidate.error)
+                    rank_narrow(bits, candidate.error / tolerance)
                 } else if let Some(bits) = split_bits(layer, weight_bits, input_bits) {
-                    self.rank_split(bits, candidate.error)
+                    rank_split(bits, candidate.error / tolerance)
                 } else if bits <= MAX_U64_BITS {
-                    self.rank_wide(bits, candidate.error)
+                    rank_wide(bits, candidate.error / tolerance)
                 } else {
                     continue;
                 };
@@ -232,51 +256,97 @@ impl ModulusBudget {
                         Precision {
                             weight_bits,
                             input_bits,
+                            low_bits: None,
                         },
                         rank,
                     ));
                 }
             }
         }
-        best.map(|(precision, _)| precision)
-    }
-
-    /// Lower is better. The fewest bits of an answer within the tolerance.
-    fn rank_by_bits(&self, bits: u32, error: f64) -> (u32, u32, f64) {
-        if error <= self.tolerance {
-            (0, bits, error)
-        } else {
-            (5, 0, error)
+        let is_reached = |(kind, _, error): (u32, u32, f64)| kind < 6 && error <= MOST_EXCESS;
+        match best {
+            Some((_, rank)) if self.narrow && !is_reached(rank) => {
+                let in_two = self.search_in_two(layer, tolerance, given);
+                in_two
+                    .filter(|(_, error)| *error < rank.2)
+                    .or(best.map(|(precision, (.., error))| (precision, error)))
+                    .map(|(precision, _)| precision)
+            }
+            best => best.map(|(precision, _)| precision),
         }
     }
 
-    /// Lower is better. In 32-bit words a smaller modulus saves traffic only: well within the
-    /// tolerance it comes first, then precision does.
-    fn rank_narrow(&self, bits: u32, error: f64) -> (u32, u32, f64) {
-        match error / self.tolerance {
-            ..=0.2 => (0, bits, error),
-            ..=0.6 => (1, 0, error),
-            ..=1.0 => (3, 0, error),
-            _ => (5, 0, error),
+    /// The layer cut in two: the precision with the fewest bits of both answers within the
+    /// tolerance, or the least error, in tolerances.
+    fn search_in_two(
+        &self,
+        layer: &LayerProfile,
+        tolerance: f64,
+        given: Option<u32>,
+    ) -> Option<(Precision, f64)> {
+        let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| {
+            given.map_or(all, |bits| bits..=bits)
+        };
+        let mut best: Option<(Precision, (u32, u32, f64))> = None;
+        for weight_bits in range(self.weight_bits, WEIGHTS_IN_TWO) {
+            for input_bits in range(given, INPUT_BITS) {
+                let error = layer.at(weight_bits, input_bits).error / tolerance;
+                let low_bits = (weight_bits + (MOST_LOW - MOST_HIGH)) / 2;
+                let bits = [Digit::High(low_bits), Digit::Low(low_bits)]
+                    .map(|digit| layer.digit_at(weight_bits, input_bits, digit).bits);
+                if bits[0] > MOST_HIGH || bits[1] > MOST_LOW {
+                    continue;
+                }
+                let rank = rank_by_bits(bits[0] + bits[1], error);
+                if best.as_ref().is_none_or(|(_, other)| {
+                    rank.partial_cmp(other).is_some_and(|order| order.is_lt())
+                }) {
+                    let precision = Precision {
+                        weight_bits,
+                        input_bits,
+                        low_bits: Some(low_bits),
+                    };
+                    best = Some((precision, rank));
+                }
+            }
         }
+        best.map(|(precision, (.., error))| (precision, error))
     }
+}
 
-    /// Two answers an element instead of one, in 32-bit words.
-    fn rank_split(&self, bits: u32, error: f64) -> (u32, u32, f64) {
-        if error <= 0.4 * self.tolerance {
-            (2, bits, error)
-        } else {
-            (5, 0, error)
-        }
+/// Lower is better: the fewest bits of an answer within the tolerance. Errors of ranks are in
+/// tolerances.
+fn rank_by_bits(bits: u32, error: f64) -> (u32, u32, f64) {
+    match error <= 1.0 {
+        true => (0, bits, error),
+        false => (5, 0, error),
     }
+}
 
-    /// 64-bit words cost several times as much.
-    fn rank_wide(&self, bits: u32, error: f64) -> (u32, u32, f64) {
-        if error <= self.tolerance {
-            (4, bits, error)
-        } else {
-            (5, 0, error)
-        }
+/// In 32-bit words a smaller modulus saves traffic only: well within the tolerance it comes first,
+/// then precision does.
+fn rank_narrow(bits: u32, error: f64) -> (u32, u32, f64) {
+    match error {
+        ..=0.2 => (0, bits, error),
+        ..=0.6 => (1, 0, error),
+        ..=1.0 => (3, 0, error),
+        _ => (5, 0, error),
+    }
+}
+
+/// Two answers an element instead of one, in 32-bit words.
+fn rank_split(bits: u32, error: f64) -> (u32, u32, f64) {
+    match error <= 0.4 {
+        true => (2, bits, error),
+        false => (5, 0, error),
+    }
+}
+
+/// 64-bit words cost several times as much.
+fn rank_wide(bits: u32, error: f64) -> (u32, u32, f64) {
+    match error <= 1.0 {
+        true => (4, bits, error),
+        false => (5, 0, error),
     }
 }
 
@@ -293,20 +363,19 @@ fn split_bits(layer: &LayerProfile, weight_bits: u32, input_bits: u32) -> Option
     (bits <= 31).then_some(bits)
 }
 
-impl PrecisionChooser for ModulusBudget {
+impl PrecisionChooser for ModulusBudget<'_> {
     fn choose(&self, layer: &LayerProfile) -> Result<Precision, String> {
-        self.search(layer).ok_or_else(|| {
-            format!(
-                "no modulus of at most {MAX_U64_BITS} bits carries this layer exactly at 128 bits of security; \
-                 lower --weight-bits or --input-bits"
-            )
-        })
+        self.found(layer, self.input_bits)
+    }
+
+    fn choose_beside(&self, layer: &LayerProfile, input_bits: u32) -> Result<Precision, String> {
+        self.found(layer, Some(input_bits))
     }
 
     /// The fewest that round both factors within the tolerance, half of it each: a bit of either is
     /// a bit of the product's shares.
     fn choose_factor(&self, factor: &FactorProfile) -> u32 {
-        let tolerance = self.tolerance * std::f64::consts::FRAC_1_SQRT_2;
+        let tolerance = self.tolerances[factor.node] * std::f64::consts::FRAC_1_SQRT_2;
         let precise = |&bits: &u32| factor.error(bits) <= tolerance;
         let fewest = INPUT_BITS.clone().find(precise);
         self.input_bits.or(fewest).unwrap_or(*INPUT_BITS.end())

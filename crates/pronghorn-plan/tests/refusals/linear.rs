@@ -155,7 +155,7 @@ fn parameters_of_shares() {
 fn inexact_shares() {
     let reshape = find(&SHARES, is_reshape);
     // With as many bits as a value takes whose circuit comes later.
-    let inexact = (0..4).filter(|more| {
+    let inexact = (0..10).filter(|more| {
         let mut plan = SHARES.clone();
         let layer = plan.steps[1].value.clone();
         let step = &mut plan.steps[reshape];

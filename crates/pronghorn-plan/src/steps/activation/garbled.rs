@@ -195,6 +195,8 @@ impl Stage {
                 drop: table.drop,
                 first: table.first,
                 entries: &table.entries,
+                fine: table.fine,
+                rises: &table.rises,
             }),
         };
         let (low, high) = form.lifted(value, self.offset(form));

@@ -84,7 +84,8 @@ pub(crate) fn names(ops: &[ActivationOp]) -> String {
         }
         ActivationOp::Table(table) => {
             let base = if table.rectified { "relu and " } else { "" };
-            format!("{base}table of {}", table.entries.len())
+            let pieces = if table.fine > 0 { " pieces" } else { "" };
+            format!("{base}table of {}{pieces}", table.entries.len())
         }
     };
     let names: Vec<String> = ops.iter().map(name).collect();

@@ -1,0 +1,111 @@
+//! Layers of weights: as one layer of integers, or as two whose sums have fewer bits.
+//!
+//! A weight of `w` bits is `high 2^b + low` ([`Digit`]). The sums of the low digits are rounded
+//! before they are added to those of the high ones. So a layer has the precision of its weights and
+//! inputs in words that one sum would exceed, for the cost of another layer and another rounding.
+
+use super::{QuantiseError, builder::Builder};
+use crate::fixed::{Digit, FixedOp, Linear, LocalOp, ValueSpec};
+
+/// Bits below the unit of a layer's high digits that its low digits keep, at most.
+const MOST_KEPT: u32 = 4;
+
+/// Bits of the sums of high digits that leave room in 32 bits for one kept bit, for the carry of
+/// the low digits, and for the guard bits that errors of shares then take.
+pub const MOST_HIGH: u32 = 27;
+
+/// The same for the sums of low digits, which are rounded at once.
+pub const MOST_LOW: u32 = 30;
+
+/// The scale of a layer's result.
+pub(super) struct LayerScale {
+    /// The node of the float graph.
+    pub node: usize,
+    /// Fraction bits, by channel.
+    pub fractions: Vec<i32>,
+    /// What of the weights it has.
+    pub part: Part,
+}
+
+/// A part of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    /// The high digits of weights. The low ones come next.
+    High,
+    /// The low digits, of so many bits.
+    Low(u32),
+}
+
+impl Builder<'_> {
+    /// A layer of weights on the value `input`, brought to the layer's precision.
+    pub(super) fn layer(&mut self, input: usize) -> Result<usize, QuantiseError> {
+        let Some((layer, precision)) = self.layers[self.current].take() else {
+            unreachable!("every layer that is needed has a precision")
+        };
+        let mut wanted = layer.input_fraction(precision);
+        if self.options.costly_requantisation && !self.is_wide(input) {
+            wanted = wanted.max(self.value(input).fraction_bits);
+        }
+        let value = self.requantise(self.place[input], wanted, layer.range())?;
+        let fraction = self.nodes[value].value.fraction_bits;
+        let (linear, results) = layer.integers(precision.weight_bits, fraction);
+        let coarsest = results.iter().min().copied().unwrap_or(0);
+        let place = match precision.low_bits {
+            None => {
+                self.scales.push(LayerScale {
+                    node: self.current,
+                    fractions: results.clone(),
+                    part: Part::Whole,
+                });
+                self.push(FixedOp::Linear(linear), vec![value], coarsest)?
+            }
+            Some(bits) => self.in_two(&linear, value, (&results, coarsest), bits)?,
+        };
+        if results.iter().any(|&result| result > coarsest) {
+            let finer = results.iter().map(|&result| (result - coarsest) as u32);
+            self.finer.insert(place, finer.collect());
+        }
+        Ok(place)
+    }
+
+    /// A layer as two, of the high digits of its weights and of the low ones, of `bits` bits.
+    fn in_two(
+        &mut self,
+        linear: &Linear,
+        value: usize,
+        (results, coarsest): (&[i32], i32),
+        bits: u32,
+    ) -> Result<usize, QuantiseError> {
+        let digits = [
+            (Digit::High(bits), Part::High),
+            (Digit::Low(bits), Part::Low(bits)),
+        ];
+        let [high, low] = digits.map(|(digit, part)| {
+            self.scales.push(LayerScale {
+                node: self.current,
+                fractions: results.to_vec(),
+                part,
+            });
+            let fraction = coarsest - digit.left_shift() as i32;
+            self.push(FixedOp::Linear(linear.digit(digit)), vec![value], fraction)
+        });
+        let (high, low) = (high?, low?);
+        let kept = self.kept(high, bits);
+        let rounded = self.dropped(low, bits - kept)?;
+        let left_shift = [kept, 0];
+        let fraction = coarsest - (bits - kept) as i32;
+        let add = FixedOp::Local(LocalOp::Add { left_shift });
+        self.push(add, vec![high, rounded], fraction)
+    }
+
+    /// Bits below the unit of high digits that low ones, of `bits` bits, keep. Errors of shares
+    /// grow with each, so that another one takes room for two.
+    fn kept(&self, high: usize, bits: u32) -> u32 {
+        let ValueSpec { low, high, .. } = self.nodes[high].value;
+        let high_bits = 1 + low.unsigned_abs().max(high.unsigned_abs()).max(1).ilog2() + 1;
+        let fits = |kept: &u32| high_bits + 2 * kept <= MOST_HIGH + 2;
+        let all = (1..=bits.min(MOST_KEPT)).rev();
+        all.into_iter().find(fits).unwrap_or(1)
+    }
+}

@@ -1,0 +1,63 @@
+//! How large the errors of each value may be, so that all of them together reach the aim.
+//!
+//! A relative squared error `e` of a value adds `gain * e` to the error's square. By Lagrange's rule
+//! the least cost has errors whose parts of the result's are as what a bit costs:
+//! `e = aim^2 * cost / (all costs * gain)`. Values that errors grow from get more bits. Where bits
+//! of answers cost, a bit of a value costs as much as the value has elements. Elsewhere all layers
+//! count alike.
+
+use pronghorn_graph::{
+    float,
+    graph::{Node, Op},
+};
+
+use super::{BuildError, method::Source};
+
+/// What layers cost by their number, over what they cost by their elements.
+const LAYERS: f64 = 0.25;
+
+/// No value is rounded to less than this.
+const MOST: f64 = 0.25;
+
+/// No value needs more than that.
+const LEAST: f64 = 1e-6;
+
+/// Relative errors of all values that together reach an aim of 1, by node.
+pub(super) struct Tolerances(Vec<f64>);
+
+impl Tolerances {
+    /// Measured on the images that the error is measured on: two more runs of each. `narrow`:
+    /// whether bits of answers cost.
+    pub fn new(source: &Source<'_>, narrow: bool) -> Result<Self, BuildError> {
+        let nodes = &source.graph.nodes;
+        let images = source.tested.len() / source.graph.input_len().max(1);
+        let gains = float::gains(source.graph, source.tested, images)?;
+        let elements = |node: &Node| match narrow {
+            true => node.shape.iter().product::<usize>() as f64,
+            false => 0.0,
+        };
+        let is_rounded = |node: &&Node| node.op.is_linear() || node.op == Op::Multiply;
+        let rounded: Vec<&Node> = nodes.iter().filter(is_rounded).collect();
+        let all: f64 = rounded.iter().map(|node| elements(node)).sum();
+        // A layer costs something whatever its size.
+        let layers = rounded.len().max(1) as f64;
+        let each = LAYERS * all.max(1.0) / layers;
+        let cost = |node: &Node| elements(node) + each;
+        let all = all + each * layers;
+        let size = source.target.size();
+        let tolerance = |(node, gain): (&Node, &f64)| match *gain > 0.0 {
+            true => (cost(node) / all * size / gain).sqrt(),
+            false => f64::INFINITY,
+        };
+        Ok(Self(nodes.iter().zip(&gains).map(tolerance).collect()))
+    }
+
+    /// Those for an error of the result.
+    pub fn reaching(&self, error: f64) -> Vec<f64> {
+        // Without a gain a value does not matter.
+        let scaled = self.0.iter().map(|tolerance| tolerance * error);
+        scaled
+            .map(|tolerance| tolerance.clamp(LEAST, MOST))
+            .collect()
+    }
+}
