@@ -97,6 +97,8 @@ EXAMPLES = {
     "Concat with constants": Example([floats(1, 2, 4, 4)], {"axis": 1}),
     "Conv": Example([floats(4, 4, 3, 3)]),
     "ConvTranspose": Example([floats(4, 4, 2, 2)], {"strides": [2, 2]}),
+    "LayerNormalization": Example([floats(6), floats(6)], shape=SEQUENCE),
+    "MeanVarianceNormalization": Example(attributes={"axes": [1]}),
     "LogSoftmax": Example(attributes={"axis": 1}, shape=ROW, after=[("ArgMax", ["y"], ["z"], {"axis": 1})], last=True),
     "DequantizeLinear": Example(SCALE, before=[("QuantizeLinear", ["v", "c1", "c2"], ["q"], {})], value="q"),
     "Expand": Example([integers(1, 4, 4, 4)], shape=(1, 4, 1, 4)),

@@ -47,7 +47,7 @@ def test_unsupported_operators_are_named_in_full() -> None:
         ([node("MatMul", "x w", "y")], (1, 4, 4), {"w": floats(3, 4, 4)}, "not supported"),
         ([node("Reciprocal", "x", "y")], IMAGE, {}, "divides by a computed value"),
         ([node("Sqrt", "x", "y")], IMAGE, {}, "root of a computed value"),
-        ([node("LayerNormalization", "x s", "y")], IMAGE, {"s": floats(6)}, "deviation that is computed"),
+        ([node("LpNormalization", "x", "y")], IMAGE, {}, "norm that is computed"),
         ([node("InstanceNormalization", "x s s", "y")], IMAGE, {"s": floats(2)}, "deviation that is computed"),
         (
             [node("GroupNormalization", "x s s", "y", num_groups=2)],

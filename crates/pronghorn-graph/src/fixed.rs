@@ -192,7 +192,7 @@ pub enum LocalOp {
     SumPool {
         /// The window.
         window: Window,
-        /// Integer factors, at least one.
+        /// Integer factors, one or more, none of them 0.
         multipliers: Vec<i32>,
     },
     /// The same values in another shape.

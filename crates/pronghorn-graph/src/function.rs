@@ -36,6 +36,11 @@ pub enum Function {
     Tanh,
     /// `x / (1 + |x|)`.
     Softsign,
+    /// `1 / sqrt(max(x, 0) + epsilon)`, as normalisations have it.
+    InverseRoot {
+        /// From 1e-30 to 64.
+        epsilon: f32,
+    },
 }
 
 impl Function {
@@ -51,10 +56,11 @@ impl Function {
             Self::Sigmoid => "Sigmoid",
             Self::Tanh => "Tanh",
             Self::Softsign => "Softsign",
+            Self::InverseRoot { .. } => "InverseRoot",
         }
     }
 
-    /// The function at `x`, with an error below `2e-7 (1 + |x|)`.
+    /// The function at `x`, with an error below `2e-7 (1 + |x|)`; that of an inverse root is relative.
     pub fn at(self, x: f64) -> f64 {
         match self {
             Self::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
@@ -71,12 +77,28 @@ impl Function {
             Self::Sigmoid => sigmoid(x),
             Self::Tanh => x.tanh(),
             Self::Softsign => x / (1.0 + x.abs()),
+            Self::InverseRoot { epsilon } => (x.max(0.0) + f64::from(epsilon)).sqrt().recip(),
         }
     }
 
-    /// Whether it nears `max(x, 0)` for large `x`, and has a limit below; else it has two limits.
+    /// Whether it nears `max(x, 0)` for large `x`, and has a limit below.
     pub fn is_rectifier(self) -> bool {
-        !matches!(self, Self::Sigmoid | Self::Tanh | Self::Softsign)
+        self.has_limits() && !matches!(self, Self::Sigmoid | Self::Tanh | Self::Softsign)
+    }
+
+    /// Whether it nears [`Self::limit_below`] and [`Self::limit_above`] so soon that a table may
+    /// end there. Without limits a table spans the arguments of the samples.
+    pub fn has_limits(self) -> bool {
+        !matches!(self, Self::InverseRoot { .. })
+    }
+
+    /// The largest slope, in absolute value, for arguments from `low` on: at most 1.13, but for an
+    /// inverse root.
+    pub fn steepest(self, low: f64) -> f64 {
+        match self {
+            Self::InverseRoot { .. } => 0.5 * self.at(low).powi(3),
+            _ => 1.0,
+        }
     }
 
     /// The limit for `x` to minus infinity.
@@ -103,6 +125,7 @@ impl Function {
             Self::Elu { scale, width } => {
                 vec![("its scale", scale, 0.0), ("its width", width, LEAST)]
             }
+            Self::InverseRoot { epsilon } => vec![("its epsilon", epsilon, LEAST_EPSILON)],
             _ => Vec::new(),
         };
         let wrong = parameters
@@ -120,6 +143,9 @@ impl Function {
 
 /// Parameters are at least this, or at most its inverse: a table has no place for others.
 const LEAST: f32 = 1.0 / 64.0;
+
+/// An inverse root is at most 1e15.
+const LEAST_EPSILON: f32 = 1e-30;
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
@@ -175,6 +201,7 @@ mod tests {
             scale: 2.0,
             width: 0.5,
         };
+        let root = |epsilon| Function::InverseRoot { epsilon };
         for (function, x, wanted) in [
             (Function::HardSwish, 1.0, 2.0 / 3.0),
             (Function::HardSwish, -1.5, -0.375),
@@ -192,6 +219,10 @@ mod tests {
             (Function::Sigmoid, 2.0, 0.880_797_078),
             (Function::Tanh, -1.0, -0.761_594_156),
             (Function::Softsign, 3.0, 0.75),
+            (root(0.25), 0.0, 2.0),
+            (root(0.25), -7.0, 2.0),
+            (root(1.0), 15.0, 0.25),
+            (root(1e-5), 0.5, 1.414_199_42),
         ] {
             let found = function.at(x);
             assert!((found - wanted).abs() < 3e-7, "{function:?} {x}: {found}");
@@ -219,6 +250,22 @@ mod tests {
     }
 
     #[test]
+    fn slopes_are_bounded() {
+        let root = Function::InverseRoot { epsilon: 1e-3 };
+        for low in [0.0, 0.01, 0.5, 4.0] {
+            let slope = |x: f64| (root.at(x + 1e-7) - root.at(x)).abs() / 1e-7;
+            let bound = root.steepest(low);
+            assert!(slope(low) <= bound && slope(low) > 0.99 * bound, "{low}");
+            assert!(
+                slope(low + 0.1) < bound && slope(low + 9.0) < bound,
+                "{low}"
+            );
+        }
+        assert!(!root.is_rectifier() && !root.has_limits());
+        assert!(ALL.iter().all(|function| function.has_limits()));
+    }
+
+    #[test]
     fn parameters_are_bounded() {
         assert!(ALL.iter().all(|function| function.check().is_ok()));
         for beta in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e9] {
@@ -226,5 +273,10 @@ mod tests {
         }
         let elu = |scale, width| Function::Elu { scale, width }.check();
         assert!(elu(-1.0, 1.0).is_err() && elu(1.0, 0.0).is_err() && elu(0.0, 1.0).is_ok());
+        let root = |epsilon| Function::InverseRoot { epsilon }.check();
+        assert!(root(1e-12).is_ok() && root(1.0).is_ok());
+        for epsilon in [0.0, -1e-5, 1e-35, 65.0, f32::NAN, f32::INFINITY] {
+            assert!(root(epsilon).is_err(), "{epsilon}");
+        }
     }
 }

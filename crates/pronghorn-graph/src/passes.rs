@@ -5,6 +5,7 @@
 mod affine;
 mod dead;
 mod identity;
+mod moves;
 mod pad;
 mod parallel;
 
@@ -16,8 +17,14 @@ use crate::graph::{Graph, Node, Op};
 pub fn run(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     dead::remove(&mut graph);
-    let passes: [fn(&mut Graph) -> bool; 4] =
-        [identity::drop, pad::fuse, affine::fold, parallel::add];
+    let passes: [fn(&mut Graph) -> bool; 6] = [
+        identity::drop,
+        moves::cancel,
+        moves::sink,
+        pad::fuse,
+        affine::fold,
+        parallel::add,
+    ];
     while let Some(()) = passes
         .iter()
         .find_map(|pass| pass(&mut graph).then_some(()))

@@ -10,6 +10,7 @@ mod alive;
 mod average;
 mod bias;
 mod builder;
+mod centre;
 mod factor;
 mod function;
 mod layer;

@@ -114,6 +114,57 @@ fn tables_are_close() {
     }
 }
 
+/// An inverse root spans the arguments of the samples, in two tables where they differ much. Its
+/// error counts over its value.
+#[test]
+fn inverse_roots_are_close() {
+    let function = Function::InverseRoot { epsilon: 1e-6 };
+    for costly in [false, true] {
+        for (low, high, tables, allowed) in [
+            (0.5, 2.0, 1, 0.004),
+            (3e-4, 0.004, 1, 0.01),
+            (90.0, 1000.0, 1, 0.01),
+            (0.01, 1.0, 2, 0.01),
+            (1e-3, 1.0, 2, 0.02),
+            (2e-4, 2.0, 2, 0.05),
+        ] {
+            let (fixed, x, net) = network(function, low, high, 10, costly);
+            let is_table = |op: &FixedOp| matches!(op, FixedOp::Activation(ActivationOp::Table(_)));
+            let found = fixed.nodes.iter().filter(|node| is_table(&node.op)).count();
+            assert_eq!(found, tables, "{low}..{high}");
+            let (integers, _) = oracle::quantise_input(fixed.input(), &x).unwrap();
+            let roots = oracle::evaluate(&fixed, &integers, 1).unwrap();
+            let wanted = float::evaluate(&net.graph, &x, 1).unwrap();
+            let scale = f64::from(fixed.result().fraction_bits).exp2();
+            let square = |(&found, &wanted): (&i32, &f32)| {
+                // The layer before rounds the argument itself.
+                (f64::from(found) / scale / f64::from(wanted) - 1.0).powi(2)
+            };
+            let squares: f64 = roots.iter().zip(&wanted).map(square).sum();
+            let error = (squares / VALUES as f64).sqrt();
+            assert!(error < allowed, "{low}..{high}, {costly}: {error}");
+        }
+    }
+}
+
+/// Beyond the samples it goes on a little, and then stays.
+#[test]
+fn inverse_roots_go_on_beyond_the_samples() {
+    let function = Function::InverseRoot { epsilon: 1e-6 };
+    for costly in [false, true] {
+        let (fixed, ..) = network(function, 0.25, 1.0, 10, costly);
+        let mut beyond = vec![0.2; VALUES];
+        beyond[1] = 0.0;
+        beyond[2] = 1e3;
+        let (integers, _) = oracle::quantise_input(fixed.input(), &beyond).unwrap();
+        let found = oracle::evaluate(&fixed, &integers, 1).unwrap();
+        let scale = f64::from(fixed.result().fraction_bits).exp2();
+        let at = |place: usize| f64::from(found[place]) / scale;
+        assert!(found.iter().all(|&root| root > 0), "{costly}");
+        assert!(at(0) <= at(1) && at(1) <= 4.1 && at(2) <= 1.1, "{costly}");
+    }
+}
+
 /// Circuits pay for entries, so the tables of `two-party` are small.
 #[test]
 fn tables_are_small() {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Net, Random, difference, random_network, size};
-use pronghorn_graph::{float, geometry::Window, graph::Op, passes};
+use pronghorn_graph::{float, function::Function, geometry::Window, graph::Op, passes};
 use proptest::prelude::*;
 
 /// Operators left after the passes, which must compute the same.
@@ -225,4 +225,76 @@ proptest! {
     fn random_networks_keep_their_function(seed: u64) {
         left(&random_network(seed, 9));
     }
+}
+
+/// A layer over the channels of an image with channels last, as MatMul is lowered.
+fn mix(net: &mut Net, image: usize, out: usize) -> usize {
+    let [height, width, channels] = net.shape(image)[..] else {
+        unreachable!("an image")
+    };
+    let rows = net.push(Op::Reshape, &[image], vec![height * width, channels]);
+    let columns = transpose(net, rows, &[1, 0]);
+    let points = vec![channels, 1, height * width];
+    let points = net.push(Op::Reshape, &[columns], points);
+    let mixed = net.conv(points, out, Window::plain([1, 1]), 1);
+    let flat = net.push(Op::Reshape, &[mixed], vec![out, height * width]);
+    let back = transpose(net, flat, &[1, 0]);
+    net.push(Op::Reshape, &[back], vec![height, width, out])
+}
+
+fn transpose(net: &mut Net, value: usize, permutation: &[usize]) -> usize {
+    let shape = net.shape(value);
+    let permutation = permutation.to_vec();
+    let moved = permutation.iter().map(|&d| shape[d]).collect();
+    net.push(Op::Transpose { permutation }, &[value], moved)
+}
+
+/// Constants for the last dimension, as an importer spreads them.
+fn last_affine(net: &mut Net, value: usize) -> usize {
+    let shape = net.shape(value);
+    let (elements, last) = (shape.iter().product::<usize>(), shape[2]);
+    let mut spread = || {
+        let constants = net.random.reals(last, 0.5, 1.5);
+        let data = constants.repeat(elements / last);
+        Some(net.tensor(&[elements], data))
+    };
+    let (mul, add) = (spread(), spread());
+    net.same(Op::Affine { mul, add }, value)
+}
+
+#[test]
+fn transpositions_around_channels_last_cancel() {
+    let mut net = Net::new(&[3, 4, 5], 1);
+    let conv = net.conv(0, 6, padded(), 1);
+    let last = transpose(&mut net, conv, &[1, 2, 0]);
+    let normal = last_affine(&mut net, last);
+    let wide = mix(&mut net, normal, 8);
+    let biased = last_affine(&mut net, wide);
+    let function = Function::Gelu;
+    let smooth = net.same(Op::Function { function }, biased);
+    let narrow = mix(&mut net, smooth, 6);
+    let biased = last_affine(&mut net, narrow);
+    let first = transpose(&mut net, biased, &[2, 0, 1]);
+    let scaled = net.affine(first, 6);
+    net.add(scaled, conv);
+    let expected = [
+        "Input", "Conv", "Reshape", "Conv", "Gelu", "Conv", "Reshape", "Add",
+    ];
+    assert_eq!(left(&net), expected);
+}
+
+#[test]
+fn transpositions_that_others_read_stay() {
+    let mut net = Net::new(&[3, 4, 5], 1);
+    let last = transpose(&mut net, 0, &[1, 2, 0]);
+    let relu = net.same(Op::Relu, last);
+    net.add(relu, last);
+    assert_eq!(left(&net), ["Input", "Transpose", "Relu", "Add"]);
+    // A rotation is not undone by another.
+    let mut net = Net::new(&[3, 4, 5], 1);
+    let once = transpose(&mut net, 0, &[1, 2, 0]);
+    let twice = transpose(&mut net, once, &[1, 2, 0]);
+    assert_eq!(left(&net).len(), 3);
+    transpose(&mut net, twice, &[1, 2, 0]);
+    assert_eq!(left(&net), ["Input"]);
 }

@@ -9,14 +9,15 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.normalisation_pattern import normalisation
 from pronghorn.onnx.recognition import constants_of, recognised
 from pronghorn.onnx.registry import name_of
 
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
     """The nodes with `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities, as one
-    `LinearClassifier`, with smooth functions of several nodes as one node each, and with ConvTranspose and
-    BatchNormalization as one ConvTranspose, whose weights join `constants`.
+    `LinearClassifier`, with smooth functions and normalisations of several nodes as one node each, and with
+    ConvTranspose and BatchNormalization as one ConvTranspose, whose weights join `constants`.
 
     The replaced nodes stay where others may read them.
     """
@@ -29,6 +30,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
         return (
             _binary(node, makers, constants)
             or recognised(node, places, nodes, known)
+            or normalisation(node, makers, known)
             or _normalised(node, makers, known, constants)
         )
 

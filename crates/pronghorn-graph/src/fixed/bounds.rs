@@ -250,8 +250,8 @@ fn pool_bounds(
 ) -> Result<Interval, OperatorError> {
     let (_, output) = shape::image(shape)?;
     let positions = output[0] * output[1];
-    if ![1, positions].contains(&multipliers.len()) || multipliers.iter().any(|&m| m < 1) {
-        let expected = format!("1 or {positions} numbers, all at least 1");
+    if ![1, positions].contains(&multipliers.len()) || multipliers.contains(&0) {
+        let expected = format!("1 or {positions} numbers, none of them 0");
         let found = multipliers.len();
         return Err(OperatorError::parameter("multipliers", found, expected));
     }
@@ -483,6 +483,13 @@ mod tests {
         // Row 0 holds one element times 4, row 1 two times 2.
         let found = op.bounds(&[&value(&[1, 2, 1], -1, 3)], &[1, 2, 1]);
         assert_eq!(found, Ok(interval(-4, 12)));
+        // A mean with its sign.
+        let op = LocalOp::SumPool {
+            window: Window::plain([2, 1]),
+            multipliers: vec![-3],
+        };
+        let found = op.bounds(&[&value(&[1, 2, 1], -1, 3)], &[1, 1, 1]);
+        assert_eq!(found, Ok(interval(-18, 6)));
     }
 
     #[test]

@@ -157,42 +157,33 @@ fn folded_layer(graph: &Graph, affine: usize, layer: usize) -> Option<(Tensor, T
     Some((new_weight, tensor(&[rows], new_bias)?))
 }
 
-/// An affine map before a reshape that only dense layers read goes behind it, one constant an
-/// element.
+/// An affine map before a reshape that only dense layers read, or that keeps the channels and only
+/// layers read, goes behind it, one constant an element or a channel.
 fn pass_reshape(graph: &mut Graph, affine: usize) -> Option<()> {
     let reshape = only_reader(graph, affine)?;
     if !is_reshape(&graph.nodes[reshape]) {
         return None;
     }
-    let dense = |&reader: &usize| matches!(graph.nodes[reader].op, Op::Dense { .. });
-    if !readers(graph, reshape)?.iter().all(dense) {
-        return None;
-    }
-    let elements = graph.nodes[affine].shape.iter().product::<usize>();
-    let Op::Affine { mul, add } = graph.nodes[affine].op.clone() else {
+    let readers = readers(graph, reshape)?;
+    let all = |is: fn(&Op) -> bool| readers.iter().all(|&reader| is(&graph.nodes[reader].op));
+    let channels = graph.nodes[affine].shape.first().copied()?;
+    let keeps_channels = graph.nodes[reshape].shape.first() == Some(&channels);
+    let elements = if all(|op| matches!(op, Op::Dense { .. })) {
+        graph.nodes[affine].shape.iter().product()
+    } else if keeps_channels && all(|op| matches!(op, Op::Conv { .. })) {
+        channels
+    } else {
         return None;
     };
+    let (mul, add) = constants(graph, affine, elements)?;
+    let (mul, add) = (
+        tensor(&[elements], mul.into_iter())?,
+        tensor(&[elements], add.into_iter())?,
+    );
     let name = graph.nodes[affine].name.clone();
-    let mut spread = |constant: &Option<String>, what| {
-        let data = graph.data(constant.as_ref()?);
-        let run = elements / data.len();
-        let data = data
-            .iter()
-            .flat_map(|&value| std::iter::repeat_n(value, run))
-            .collect();
-        Some(insert(
-            graph,
-            &name,
-            what,
-            Tensor {
-                shape: vec![elements],
-                data,
-            },
-        ))
-    };
     let op = Op::Affine {
-        mul: spread(&mul, "mul"),
-        add: spread(&add, "add"),
+        mul: Some(insert(graph, &name, "mul", mul)),
+        add: Some(insert(graph, &name, "add", add)),
     };
     let (before, after) = (graph.nodes[affine].clone(), graph.nodes[reshape].clone());
     graph.nodes[affine] = Node {
@@ -235,7 +226,7 @@ pub(super) fn tensor(shape: &[usize], values: impl Iterator<Item = f64>) -> Opti
 }
 
 /// Adds a tensor under a new name.
-fn insert(graph: &mut Graph, node: &str, what: &str, tensor: Tensor) -> String {
+pub(super) fn insert(graph: &mut Graph, node: &str, what: &str, tensor: Tensor) -> String {
     let mut name = format!("{node}.folded_{what}");
     while graph.tensors.contains_key(&name) {
         name.push('\'');

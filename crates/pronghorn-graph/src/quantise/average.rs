@@ -2,7 +2,7 @@
 
 use super::{QuantiseError, builder::Builder};
 use crate::{
-    fixed::{FixedOp, LocalOp},
+    fixed::{FixedOp, Interval, LocalOp},
     geometry::Window,
 };
 
@@ -36,7 +36,7 @@ impl Builder<'_> {
             }
         }
         let value = self.rounded(input, (wide / 4).max(2))?;
-        let (op, shift) = sum(window, &counts, *AVERAGE_BITS.start());
+        let (op, shift) = sum(window, &counts, self.scale(), *AVERAGE_BITS.start());
         let fraction = self.nodes[value].value.fraction_bits + shift;
         self.push(op, vec![value], fraction)
     }
@@ -49,8 +49,8 @@ impl Builder<'_> {
         counts: &[usize],
     ) -> Result<Option<usize>, QuantiseError> {
         for bits in AVERAGE_BITS.rev() {
-            let (op, shift) = sum(window, counts, bits);
-            if self.has_room(self.bounds(&op, &[value])?) {
+            let (op, shift) = sum(window, counts, self.scale(), bits);
+            if self.has_room_for(value, self.bounds(&op, &[value])?) {
                 let fraction = self.nodes[value].value.fraction_bits + shift;
                 return self.push(op, vec![value], fraction).map(Some);
             }
@@ -97,8 +97,8 @@ impl Builder<'_> {
         let node = &self.graph.nodes[self.current];
         let (name, channels) = (node.name.clone(), node.shape[0]);
         let shape = vec![channels, stage.size[0], stage.size[1]];
-        let (op, _) = sum(&stage.window, &[1], 0);
-        if !self.has_room(self.bounds_as(&op, &[value], &shape)?) {
+        let (op, _) = sum(&stage.window, &[1], 1.0, 0);
+        if !self.has_room_for(value, self.bounds_as(&op, &[value], &shape)?) {
             return Ok(None);
         }
         let fraction = self.nodes[value].value.fraction_bits;
@@ -111,6 +111,16 @@ impl Builder<'_> {
         let range = mean.times(elements as f64);
         let fraction = range.signed_fraction(self.options.wide_bits);
         self.requantise(sums, fraction, range).map(Some)
+    }
+
+    /// What the current mean is multiplied by.
+    fn scale(&self) -> f64 {
+        self.mean_factor().unwrap_or(1.0)
+    }
+
+    /// Whether sums of `value` in this range need no rounding before. Exact ones may take all bits.
+    fn has_room_for(&self, value: usize, sums: Interval) -> bool {
+        self.has_room(sums) || (self.is_exact(value) && sums.fit().is_some())
     }
 
     /// What a pooling divides by at each position; one number where it is the same everywhere.
@@ -168,9 +178,9 @@ fn ways(window: &Window, size: [usize; 2]) -> Vec<Vec<Stage>> {
     all
 }
 
-/// The weighted sum over a window that stands for a mean, and the fraction bits that it adds.
-fn sum(window: &Window, counts: &[usize], bits: u32) -> (FixedOp, i32) {
-    let (multipliers, shift) = multipliers(counts, bits);
+/// The weighted sum over a window that stands for `scale` means, and the fraction bits it adds.
+fn sum(window: &Window, counts: &[usize], scale: f64, bits: u32) -> (FixedOp, i32) {
+    let (multipliers, shift) = multipliers(counts, scale, bits);
     let op = LocalOp::SumPool {
         window: window.clone(),
         multipliers,
@@ -178,14 +188,14 @@ fn sum(window: &Window, counts: &[usize], bits: u32) -> (FixedOp, i32) {
     (FixedOp::Local(op), shift)
 }
 
-/// Integer factors that stand for `1 / count`, and the fraction bits they add. One power of two
-/// needs no factor; otherwise the factor of the largest count has about `bits` bits.
-fn multipliers(counts: &[usize], bits: u32) -> (Vec<i32>, i32) {
+/// Integer factors that stand for `scale / count`, and the fraction bits they add. One power of two
+/// and a sign need no factor; otherwise the factor of the largest count has about `bits` bits.
+fn multipliers(counts: &[usize], scale: f64, bits: u32) -> (Vec<i32>, i32) {
     let largest = counts.iter().copied().max().unwrap_or(1);
-    if counts.len() == 1 && largest.is_power_of_two() {
-        return (vec![1], largest.ilog2() as i32);
+    if counts.len() == 1 && largest.is_power_of_two() && scale.abs() == 1.0 {
+        return (vec![scale as i32], largest.ilog2() as i32);
     }
     let shift = largest.ilog2() + bits;
-    let factor = |&count: &usize| (f64::from(shift).exp2() / count as f64).round() as i32;
+    let factor = |&count: &usize| (f64::from(shift).exp2() * scale / count as f64).round() as i32;
     (counts.iter().map(factor).collect(), shift as i32)
 }

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, rc::Rc};
 use super::{
     FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
+    centre::{self, Centring},
+    function::leave_room,
     linear::LayerScale,
     rows,
     scale::{self, Range},
@@ -40,6 +42,7 @@ pub(super) fn build(
         .iter()
         .map(|value| Range::of(value, options.margin))
         .collect();
+    leave_room(graph, profile, options.margin, &mut ranges);
     if options.costly_requantisation {
         share_ranges(graph, &mut ranges);
     }
@@ -48,6 +51,7 @@ pub(super) fn build(
         options,
         layers: Vec::new(),
         factors: vec![[0; 2]; graph.nodes.len()],
+        centrings: centre::all(graph),
         beside: vec![i32::MIN; graph.nodes.len()],
         ranges,
         nodes: Vec::new(),
@@ -60,7 +64,11 @@ pub(super) fn build(
     builder.choose(profile, chooser, (&needed, result))?;
     for index in (0..=result).filter(|&index| needed[index]) {
         builder.current = index;
+        let rounded = builder.round_for_centring()?;
         builder.place[index] = builder.node(&graph.nodes[index])?;
+        if let Some((value, place)) = rounded {
+            builder.place[value] = place;
+        }
         if options.costly_requantisation {
             builder.place[index] = builder.settle(index)?;
         }
@@ -129,6 +137,8 @@ pub(super) struct Builder<'a> {
     pub(super) layers: Vec<Option<(LayerProfile<'a>, Precision)>>,
     /// Fraction bits that the nodes that are products want of their factors.
     pub(super) factors: Vec<[i32; 2]>,
+    /// Values less their means.
+    pub(super) centrings: Vec<Centring>,
     /// Fraction bits of the nodes' values where others than layers and products read them, too.
     pub(super) beside: Vec<i32>,
     /// The range of each value of the float graph on samples, with the margin.
@@ -154,17 +164,19 @@ impl<'a> Builder<'a> {
         (needed, result): (&[bool], usize),
     ) -> Result<(), QuantiseError> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            let rounded = |node: usize, value: usize| {
-                let factor = FactorProfile {
-                    node,
-                    range: self.ranges[value],
-                    mean_square: profile.values[value].mean_square,
-                };
-                factor.fraction(chooser.choose_factor(&factor))
-            };
-            self.beside[index] = rounded(index, index);
+            let rounded = |factor: FactorProfile| factor.fraction(chooser.choose_factor(&factor));
+            let ranges = &self.ranges;
+            self.beside[index] = rounded(FactorProfile::beside(profile, index, ranges[index]));
             if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
-                self.factors[index] = [left, right].map(|input| rounded(index, input));
+                let factor = |input: usize, other: usize| {
+                    let values = (index, input, other);
+                    rounded(FactorProfile::new(
+                        (self.graph, profile),
+                        values,
+                        ranges[input],
+                    ))
+                };
+                self.factors[index] = [factor(left, right), factor(right, left)];
             }
             let layer = match node.inputs.first() {
                 Some(&input) if needed[index] => LayerProfile::new(
@@ -257,6 +269,7 @@ impl<'a> Builder<'a> {
         let input = |i: usize| node.inputs[i];
         match &node.op {
             Op::Input => self.input(node),
+            Op::Affine { .. } if self.is_negated_mean() => Ok(self.place[input(0)]),
             Op::Conv { .. } | Op::Dense { .. } | Op::Affine { .. } => self.layer(input(0)),
             Op::Relu => self.elementwise(ActivationOp::Relu, input(0)),
             Op::Clip {
@@ -291,7 +304,7 @@ impl<'a> Builder<'a> {
                 self.widening(ActivationOp::LeakyRelu { slope, shift }, input(0))
             }
             Op::Function { function } => self.function(*function, input(0)),
-            Op::Square => self.widening(ActivationOp::Square, input(0)),
+            Op::Square => self.square(input(0)),
             Op::Multiply => self.product([input(0), input(1)]),
             Op::MaxPool { window } => self.elementwise(
                 ActivationOp::MaxPool {

@@ -5,20 +5,59 @@ use super::{
     builder::Builder,
     scale::{Range, rounding_error},
 };
-use crate::fixed::{ActivationOp, FixedOp};
+use crate::{
+    fixed::{ActivationOp, FixedOp},
+    float::Profile,
+    graph::{Graph, Op},
+};
 
 /// What a [`super::PrecisionChooser`] is told about a factor of a product: its values on samples.
 pub struct FactorProfile {
     /// The product's place in the graph.
     pub node: usize,
     /// With the margin.
-    pub(super) range: Range,
-    pub(super) mean_square: f64,
+    range: Range,
+    /// Of the factor; of one of a normalisation the product's over that of the other factor.
+    mean_square: f64,
 }
 
 impl FactorProfile {
-    /// Estimated rms error of the factor in so many bits (2 to 24; clamped to that), over its rms.
-    /// Errors of both factors add up like noise.
+    /// Of factor `input` of node `product`, whose other factor is `other`.
+    ///
+    /// An error of one factor is multiplied by the other. Small inverse roots stand beside large
+    /// values, so their errors count over the product, and not over roots of a usual size.
+    pub(super) fn new(
+        (graph, profile): (&Graph, &Profile),
+        (product, input, other): (usize, usize, usize),
+        range: Range,
+    ) -> Self {
+        let mean_square = |value: usize| profile.values[value].mean_square;
+        let is_root = |&value: &usize| {
+            let op = &graph.nodes[value].op;
+            matches!(op, Op::Function { function } if !function.has_limits())
+        };
+        let normalises = [input, other].iter().any(is_root) && mean_square(other) > 0.0;
+        Self {
+            node: product,
+            range,
+            mean_square: match normalises {
+                true => mean_square(product) / mean_square(other),
+                false => mean_square(input),
+            },
+        }
+    }
+
+    /// Of value `node` where others than layers and products read it.
+    pub(super) fn beside(profile: &Profile, node: usize, range: Range) -> Self {
+        Self {
+            node,
+            range,
+            mean_square: profile.values[node].mean_square,
+        }
+    }
+
+    /// Estimated rms error of the factor in so many bits (2 to 24; clamped to that), over its rms,
+    /// or in a normalisation over the product's. Errors of both factors add up like noise.
     pub fn error(&self, bits: u32) -> f64 {
         match self.mean_square {
             0.0 => 0.0,
@@ -35,7 +74,7 @@ impl Builder<'_> {
     /// A product of two values, each rounded before it. One of equal factors is a square.
     pub(super) fn product(&mut self, inputs: [usize; 2]) -> Result<usize, QuantiseError> {
         if inputs[0] == inputs[1] {
-            return self.widening(ActivationOp::Square, inputs[0]);
+            return self.square(inputs[0]);
         }
         let wanted = self.factors[self.current];
         let [left, right] = [0, 1].map(|place| (inputs[place], wanted[place]));
@@ -52,9 +91,27 @@ impl Builder<'_> {
         self.push(FixedOp::Product, factors, fraction)
     }
 
-    /// A value at the precision of a factor. One that has been settled stays as it is.
+    /// A square. Beside a product with that value it takes the product's factor: one rounding
+    /// serves both.
+    pub(super) fn square(&mut self, input: usize) -> Result<usize, QuantiseError> {
+        let square = FixedOp::Activation(ActivationOp::Square);
+        if let Some(wanted) = self.finest_factor(input) {
+            let value = self.factor(input, wanted)?;
+            if self.bounds(&square, &[value])?.fit().is_some() {
+                let fraction = self.nodes[value].value.fraction_bits;
+                return self.push(square, vec![value], 2 * fraction);
+            }
+        }
+        self.widening(ActivationOp::Square, input)
+    }
+
+    /// A value at the precision of a factor. One that has been settled stays as it is, and so does
+    /// one less its means, which were rounded.
     fn factor(&mut self, input: usize, wanted: i32) -> Result<usize, QuantiseError> {
         let place = self.place[input];
+        if self.is_centred(input) && self.nodes[place].value.fraction_bits <= wanted {
+            return Ok(place);
+        }
         let wanted = match self.options.costly_requantisation && !self.is_wide(input) {
             true => wanted.max(self.nodes[place].value.fraction_bits),
             false => wanted,

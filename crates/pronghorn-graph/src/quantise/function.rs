@@ -12,9 +12,10 @@ use super::{
     scale::{self, Range},
 };
 use crate::{
-    fixed::{ActivationOp, FixedOp, MAX_ENTRIES, Table},
+    fixed::{ActivationOp, FixedOp, LocalOp, MAX_ENTRIES, Table},
+    float::Profile,
     function::Function,
-    graph::Op,
+    graph::{Graph, Op},
 };
 
 /// Mean square error over a window, in units of the result, up to which tables are made smaller: a
@@ -33,6 +34,15 @@ const SPARE: i32 = 2;
 
 /// Arguments tried in each part of a window that has one entry.
 const PROBES: u32 = 16;
+
+/// Arguments of one table without limits are from the largest to this part of it.
+const SPREAD: f64 = 64.0;
+
+/// Else a table of the least arguments has steps that are finer by so many bits.
+const FINER: i32 = 4;
+
+/// Beyond the samples, an inverse root goes on by this factor.
+const ROOM: f64 = 1.25;
 
 /// A window spans at most `2^(MOST_DOUBLINGS + 1)` integers.
 const MOST_DOUBLINGS: u32 = 28;
@@ -60,15 +70,60 @@ impl Builder<'_> {
         };
         let wanted = match function.is_rectifier() {
             true => fraction,
-            false => argument_fraction(shape, fraction, costly),
+            false => {
+                // Two bits more than the result's where slopes are at most 1.
+                let slope = function.steepest(argument.low).log2().ceil().max(0.0);
+                let finest = fraction + slope as i32 + 2;
+                match is_spread(function, argument) {
+                    true => fraction_of_entries(shape, finest) + FINER,
+                    false => argument_fraction(shape, finest, costly),
+                }
+            }
         };
         let clamp = |at: i32| shape(at).clamp;
         let place = self.place[input];
         let value = self.requantise_into(place, wanted, clamp)?;
         let shape = shape(self.nodes[value].value.fraction_bits);
+        if is_spread(function, argument) && shape.least_drop() > 0 {
+            return self.two_tables(shape, value);
+        }
         let (table, _) = shape.best(costly);
         let op = FixedOp::Activation(ActivationOp::Table(table));
-        self.push(op, vec![value], shape.fractions[1])
+        self.before_moves(op, value, shape.fractions[1])
+    }
+
+    /// The sum of two tables: a fine one of the least arguments, and a coarse one of all others.
+    fn two_tables(&mut self, shape: Shape, value: usize) -> Result<usize, QuantiseError> {
+        let drop = shape.least_drop();
+        let (mut fine, mut coarse) = (shape.table(0).0, shape.table(drop).0);
+        fine.entries.truncate(MAX_ENTRIES);
+        coarse.entries[..MAX_ENTRIES >> drop].fill(0);
+        let [fine, coarse] = [fine, coarse].map(|table| {
+            let op = FixedOp::Activation(ActivationOp::Table(table));
+            self.before_moves(op, value, shape.fractions[1])
+        });
+        let left_shift = [0, 0];
+        let sum = FixedOp::Local(LocalOp::Add { left_shift });
+        self.push(sum, vec![fine?, coarse?], shape.fractions[1])
+    }
+
+    /// Puts an operator that works element by element before the moves that made `value`, next to
+    /// the change of precision there: one circuit computes both.
+    fn before_moves(
+        &mut self,
+        op: FixedOp,
+        value: usize,
+        fraction: i32,
+    ) -> Result<usize, QuantiseError> {
+        let node = self.nodes[value].clone();
+        let (op, input) = match node.op {
+            FixedOp::Local(LocalOp::Reshape | LocalOp::Transpose { .. }) => {
+                let input = self.before_moves(op, node.inputs[0], fraction)?;
+                (node.op, input)
+            }
+            _ => (op, value),
+        };
+        self.push_as(node.name, op, vec![input], node.value.shape, fraction)
     }
 
     /// The fraction bits of the current function's value: those that the next layers read.
@@ -91,11 +146,34 @@ impl Builder<'_> {
     }
 }
 
+/// Widens the ranges of inverse roots and of their arguments, which are clamped to them: an input
+/// may have a less usual scale than all samples.
+pub(super) fn leave_room(graph: &Graph, profile: &Profile, margin: f32, ranges: &mut [Range]) {
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if matches!(&node.op, Op::Function { function } if !function.has_limits()) {
+            let argument = node.inputs[0];
+            let wider = |value: usize, room| Range::around(&profile.values[value], margin, room);
+            ranges[index] = wider(index, ROOM);
+            ranges[argument] = wider(argument, ROOM * ROOM);
+        }
+    }
+}
+
+/// Whether a function without limits changes too much over its arguments for one table.
+fn is_spread(function: Function, argument: Range) -> bool {
+    !function.has_limits() && argument.low * SPREAD < argument.high
+}
+
+/// The most fraction bits of an argument, up to `finest`, with which every integer has an entry.
+fn fraction_of_entries(shape: impl Fn(i32) -> Shape, finest: i32) -> i32 {
+    let mut all = (finest - 30..=finest).rev();
+    all.find(|&at| shape(at).least_drop() == 0)
+        .unwrap_or(finest - 31)
+}
+
 /// Fraction bits of an argument that has a scale of its own: those of the cheapest table that is
-/// good enough, or of the most precise.
-fn argument_fraction(shape: impl Fn(i32) -> Shape, fraction: i32, costly: bool) -> i32 {
-    // Slopes are at most 1, so that two bits more than the result's are enough.
-    let finest = fraction + 2;
+/// good enough, or of the most precise: `finest` and fewer.
+fn argument_fraction(shape: impl Fn(i32) -> Shape, finest: i32, costly: bool) -> i32 {
     if !costly {
         return finest;
     }
@@ -135,6 +213,9 @@ pub(super) struct Shape {
     seen: (i32, i32),
     /// The argument's least and largest integer.
     pub(super) clamp: (i32, i32),
+    /// The least argument at which the function counts, in steps: the least of the samples where
+    /// it has no limits.
+    least: f64,
     /// The value's least and largest integer.
     pub(super) value: (i32, i32),
     /// The integers that need entries: from the first up to, without it, the second. Each is 0 or
@@ -164,10 +245,19 @@ impl Shape {
         let step = f64::from(-fractions[0]).exp2();
         let below = |x: f64| (function.at(-x) - function.limit_below()).abs() < half;
         let above = |x: f64| (function.at(x) - function.limit_above(x)).abs() < half;
-        let mut window = (
-            -reach(below, step, -i64::from(low)),
-            reach(above, step, i64::from(high) + 1),
-        );
+        let mut window = match function.has_limits() {
+            true => (
+                -reach(below, step, -i64::from(low)),
+                reach(above, step, i64::from(high) + 1),
+            ),
+            false => (
+                0,
+                (i64::from(high) + 1)
+                    .max(1)
+                    .unsigned_abs()
+                    .next_power_of_two() as i64,
+            ),
+        };
         match window {
             (0, 0) => window = (-1, 0),
             (0, _) | (_, 0) => {}
@@ -185,6 +275,10 @@ impl Shape {
             fractions,
             seen,
             clamp: (least, (most as i32).max(least)),
+            least: match function.has_limits() {
+                true => f64::NEG_INFINITY,
+                false => argument.low / step,
+            },
             value,
             window,
         }
@@ -262,6 +356,9 @@ impl Shape {
 
     /// The entry that stands for all arguments beyond an end of the window, too.
     pub(super) fn limit(&self, start: i64, end: i64) -> Option<f64> {
+        if !self.function.has_limits() {
+            return None;
+        }
         let step = f64::from(-self.fractions[0]).exp2();
         let scale = f64::from(self.fractions[1]).exp2();
         let near =
@@ -299,6 +396,7 @@ impl Shape {
     /// range: beyond it are arguments that do not occur, up to the next power of two.
     pub(super) fn summand(&self, x: f64) -> f64 {
         let [argument, value] = self.fractions.map(|fraction| f64::from(fraction).exp2());
+        let x = x.max(self.least);
         let base = match self.function.is_rectifier() {
             true => (x + 0.5).floor().max(0.0),
             false => 0.0,

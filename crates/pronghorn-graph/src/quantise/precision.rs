@@ -66,6 +66,14 @@ impl Builder<'_> {
         is_product.then(|| self.factors[reader][place])
     }
 
+    /// The most fraction bits that a product with value `index` wants of it.
+    pub(super) fn finest_factor(&self, index: usize) -> Option<i32> {
+        let readers = self.readers(index, |_| false).into_iter();
+        readers
+            .filter_map(|reader| self.factor_fraction(reader, index))
+            .max()
+    }
+
     /// The value with all channels at one scale.
     pub(super) fn even(&mut self, value: usize) -> Result<usize, QuantiseError> {
         match self.finer.contains_key(&value) {

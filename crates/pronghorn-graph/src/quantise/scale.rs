@@ -47,6 +47,16 @@ impl Range {
         }
     }
 
+    /// The range of samples that are not negative, wider by the same factor at both ends: by `room`,
+    /// or by what [`of`](Self::of) has if that is more.
+    pub(super) fn around(profile: &ValueProfile, margin: f32, room: f64) -> Self {
+        let factor = f64::from(margin).max(profile.reach).max(room);
+        Self {
+            low: f64::from(profile.min).max(0.0) / factor,
+            high: f64::from(profile.max).max(0.0) * factor,
+        }
+    }
+
     /// The range of so many times the numbers.
     pub(super) fn times(self, factor: f64) -> Self {
         Self {

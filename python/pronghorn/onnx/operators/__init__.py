@@ -19,6 +19,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     finish,
     functions,
     matrices,
+    normalisations,
     pooling,
     quantised,
     recurrent,

@@ -45,7 +45,7 @@ def _average_pool(lowering: Lowering, site: Site) -> Value:
 @operator("GlobalAveragePool")
 def _global_average_pool(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    return _mean(lowering, site, value, list(range(2, len(value.shape))), keep=True)
+    return mean(lowering, site, value, list(range(2, len(value.shape))), keep=True)
 
 
 @operator("GlobalMaxPool")
@@ -62,7 +62,7 @@ def _reduce(lowering: Lowering, site: Site) -> Value:
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
-    pool, keep = _maximum if kind == "ReduceMax" else _mean, bool(site.integer("keepdims", 1))
+    pool, keep = _maximum if kind == "ReduceMax" else mean, bool(site.integer("keepdims", 1))
     reduced = pool(lowering, site, value, found, keep)
     count = math.prod(value.shape[axis] for axis in found)
     return lowering.affine(site, reduced, mul=count) if kind == "ReduceSum" else reduced
@@ -73,7 +73,7 @@ def _pool_kernel(site: Site, value: Value) -> list[int]:
     return kernel if kernel is not None else site.fail("kernel_shape is absent", "repair the model")
 
 
-def _mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
+def mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
     """Mean over axes (batch counted)."""
     return _reduced(lowering, site, value, axes, keep, lambda _image: {"kind": "global_average_pool"})
 

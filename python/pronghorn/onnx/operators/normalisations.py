@@ -1,0 +1,107 @@
+"""Normalisations by a deviation that is computed from the data.
+
+`x - mean` and the mean square are sums, which cost nothing on shares. Zeros fill the squares up to a power of two:
+then their mean is exact, without a factor. `1 / sqrt(mean square + epsilon)` is a function of one value for
+each place, by which all elements of the place are multiplied.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.operators.pooling import mean
+from pronghorn.onnx.registry import operator
+from pronghorn.onnx.site import Site
+
+LEAST_EPSILON, MOST_EPSILON = 1e-12, 1.0
+"""A smaller epsilon counts as the least: it matters to no value of float32 but zero."""
+
+
+@operator("LayerNormalization")
+def _layer_normalization(lowering: Lowering, site: Site) -> Value:
+    """Over all axes from `axis` on, then a factor and a summand for each element of these axes."""
+    value = lowering.value(site)
+    rank = len(value.shape)
+    axes = list(range(site.axis(site.integer("axis", -1), rank), rank))
+    mul = _of_axes(lowering, site, 1, value, axes)
+    add = _of_axes(lowering, site, 2, value, axes)
+    return normalised(lowering, site, value, axes, 1e-5, mul, add)
+
+
+@operator("MeanVarianceNormalization")
+def _mean_variance_normalization(lowering: Lowering, site: Site) -> Value:
+    """Over any axes but the batch; exporters' own pattern becomes this, with its `epsilon` (rewriting.py)."""
+    value = lowering.value(site)
+    given = site.integers("axes")
+    axes = site.axes([0, 2, 3] if given is None else given, len(value.shape))
+    return normalised(lowering, site, value, sorted(axes), 0.0)
+
+
+def normalised(
+    lowering: Lowering,
+    site: Site,
+    value: Value,
+    axes: list[int],
+    epsilon: float,
+    mul: Array | None = None,
+    add: Array | None = None,
+) -> Value:
+    """`(x - mean) / sqrt(mean((x - mean)^2) + epsilon)` over axes (batch counted, rising), times `mul`, plus `add`.
+
+    Args:
+        lowering: the graph.
+        site: the node.
+        value: what is normalised.
+        axes: the axes that means are over.
+        epsilon: its default; the node's attribute goes first.
+        mul: a factor for each element of the axes, in their order.
+        add: a summand for each.
+    """
+    site.not_batch(axes)
+    if not axes:
+        site.fail("it normalises over no axis", "name the axes of the features")
+    epsilon = site.number("epsilon", epsilon)
+    if not 0 <= epsilon <= MOST_EPSILON:
+        site.fail(f"its epsilon is {epsilon:g}", f"make it a number from 0 to {MOST_EPSILON:g}")
+    order = [axis - 1 for axis in (*axes, *(a for a in range(1, len(value.shape)) if a not in axes))]
+    first = lowering.transpose(site, value, order)
+    count, places = math.prod(first.inner[: len(axes)]), first.inner[len(axes) :]
+    rows = lowering.reshape(site, first, (count, *places))
+    made = _of_rows(lowering, site, rows, max(epsilon, LEAST_EPSILON), mul, add)
+    back = lowering.reshape(site, made, first.inner)
+    return lowering.transpose(site, back, [order.index(axis) for axis in range(len(order))])
+
+
+def _of_rows(
+    lowering: Lowering, site: Site, rows: Value, epsilon: float, mul: Array | None, add: Array | None
+) -> Value:
+    """A value normalised over its first dimension."""
+    count, ones = rows.inner[0], [1] * (len(rows.inner) - 1)
+    full = 1 << (count - 1).bit_length()
+    part = count / full
+    below = lowering.affine(site, mean(lowering, site, rows, [1], keep=True), mul=-1.0)
+    centred = lowering.plus(site, rows, below)
+    square = lowering.times(site, centred, centred)
+    filled = lowering.zeros_around(site, square, [0] * len(rows.inner), [full - count, *(0 for _ in ones)])
+    # The mean square, but for that part.
+    square = mean(lowering, site, filled, [1], keep=True)
+    root = lowering.function(site, square, "inverse_root", epsilon=float(np.float32(epsilon * part)))
+    product = lowering.times(site, centred, root)
+    factor, summand = (np.reshape(1.0 if a is None else a, (1, -1, *ones)) for a in (mul, add))
+    return lowering.affine(site, product, math.sqrt(part) * factor, 0.0 if add is None else summand)
+
+
+def _of_axes(lowering: Lowering, site: Site, position: int, value: Value, axes: list[int]) -> Array | None:
+    """A constant input as one number for each element of the axes."""
+    constant = lowering.weights(site, position)
+    if constant is None:
+        return None
+    shape = tuple(value.shape[axis] for axis in axes)
+    try:
+        return np.broadcast_to(constant, shape).reshape(-1)
+    except ValueError:
+        problem = f"its constant of shape {list(constant.shape)} does not fit the normalised shape {list(shape)}"
+        site.fail(problem, "give it a shape that is broadcast to the normalised axes")

@@ -1,0 +1,236 @@
+"""Normalisations by computed deviations: LayerNormalization, and the nodes that older exporters write for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto
+
+import pronghorn
+from helpers import check, floats, model, node
+from pronghorn import UnsupportedModelError
+from pronghorn.errors import PlanError
+from pronghorn.onnx import ImportedModel, import_onnx
+
+
+def operators(imported: ImportedModel) -> list[dict[str, Any]]:
+    return [entry["op"] for entry in json.loads(imported.graph_json)["nodes"]]
+
+
+def roots(imported: ImportedModel) -> list[dict[str, Any]]:
+    return [op["function"] for op in operators(imported) if op["kind"] == "function"]
+
+
+def number(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((1, 7), -1),
+        ((1, 8), 1),
+        (("N", 5), -1),
+        (("N", 4, 6), -1),
+        ((1, 3, 5, 9), 3),
+        (("N", 3, 5, 2), 2),
+        ((1, 3, 5, 2), 1),
+        ((1, 4, 1), -1),
+    ],
+)
+@pytest.mark.parametrize("constants", ["", "s", "s b"])
+def test_layer_normalization(shape: tuple[Any, ...], axis: int, constants: str) -> None:
+    given = {name: floats(*shape[axis % len(shape) :]) for name in constants.split()}
+    # The scale is not optional in ONNX.
+    inputs = f"x {constants}" if constants else "x one"
+    given |= {} if constants else {"one": np.ones(shape[axis % len(shape) :], np.float32)}
+    imported = check(model([node("LayerNormalization", inputs, "y", axis=axis)], shape, given))
+    assert len(roots(imported)) == 1
+
+
+def test_epsilons_are_the_models() -> None:
+    """Of six elements, which zeros fill up to eight, the mean square is 6 / 8 of the true one."""
+    given = {"s": floats(6)}
+    imported = check(model([node("LayerNormalization", "x s", "y", epsilon=0.5)], (1, 6), given))
+    assert roots(imported) == [{"name": "inverse_root", "epsilon": 0.375}]
+    imported = import_onnx(model([node("LayerNormalization", "x s", "y")], (1, 6), given))
+    assert roots(imported)[0]["epsilon"] == pytest.approx(0.75e-5)
+
+
+def test_values_that_do_not_differ_become_zero() -> None:
+    given = {"s": np.ones(6, np.float32)}
+    flat = np.full((2, 6), 3.0, np.float32)
+    check(model([node("LayerNormalization", "x s", "y")], ("N", 6), given), inputs=flat)
+
+
+def pattern(axes: list[int], opset: int, form: str = "pow") -> tuple[list[NodeProto], dict[str, np.ndarray]]:
+    """The nodes of a layer normalisation of `v`, which make `n`."""
+    constants = {"two": number(2), "eps": number(1e-3), "half": number(0.5)}
+    given: dict[str, Any] = {"axes": axes} if opset < 18 else {}
+    extra = "" if opset < 18 else " axes"
+    if extra:
+        constants["axes"] = np.array(axes, np.int64)
+    square = {"mul": node("Mul", "d d", "q")}.get(form, node("Pow", "d two", "q"))
+    # Some compute the difference twice.
+    twice = [node("Sub", "v m", "d2")] if form == "twice" else []
+    root = {"power": node("Pow", "a half", "r")}.get(form, node("Sqrt", "a", "r"))
+    nodes = [
+        node("ReduceMean", "v" + extra, "m", **given),
+        node("Sub", "v m", "d"),
+        *twice,
+        square,
+        node("ReduceMean", "q" + extra, "u", **given),
+        node("Add", "eps u" if form == "mul" else "u eps", "a"),
+        root,
+        node("Div", "d2 r" if twice else "d r", "n"),
+    ]
+    used = {name for each in nodes for name in each.input}
+    return nodes, {name: value for name, value in constants.items() if name in used}
+
+
+@pytest.mark.parametrize("form", ["pow", "mul", "twice", "power"])
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize(("shape", "axes"), [((1, 7), [-1]), (("N", 5, 3, 4), [1]), (("N", 3, 4, 5), [3])])
+def test_the_pattern(shape: tuple[Any, ...], axes: list[int], opset: int, form: str) -> None:
+    nodes, constants = pattern(axes, opset, form)
+    ends = [node("Neg", "x", "v"), *nodes, node("Mul", "n s", "p"), node("Add", "p b", "y")]
+    ones = [1] * (len(shape) - 2) if axes == [1] else []
+    constants |= {name: floats(int(shape[axes[0]]), *ones) for name in "sb"}
+    imported = check(model(ends, shape, constants, opset=opset))
+    assert [function["name"] for function in roots(imported)] == ["inverse_root"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        node("ReduceMean", "x", "m", axes=[2]),
+        node("ReduceMean", "h", "m", axes=[3]),
+        node("ReduceMean", "q", "u", axes=[2]),
+        node("Pow", "d three", "q"),
+        node("Pow", "h two", "q"),
+        node("Add", "u h", "a"),
+    ],
+    ids=str,
+)
+def test_other_quotients_are_refused(other: NodeProto) -> None:
+    nodes, constants = pattern([3], 13)
+    nodes = [other if each.output[0] == other.output[0] else each for each in nodes]
+    constants["three"] = number(4)
+    nodes = [node("Neg", "x", "v"), node("Relu", "x", "h"), *nodes, node("Neg", "n", "y")]
+    with pytest.raises(UnsupportedModelError) as error:
+        import_onnx(model(nodes, (1, 3, 4, 4), constants, opset=13))
+    assert error.value.operator in ("Sqrt", "Div")
+
+
+@pytest.mark.parametrize("axes", [[1, 2, 3], [2, 3], [1, 3], [1]])
+def test_mean_variance_normalization(axes: list[int]) -> None:
+    made = node("MeanVarianceNormalization", "x", "y", axes=axes)
+    check(model([made], ("N", 3, 4, 5), opset=13))
+
+
+@pytest.mark.parametrize(
+    ("made", "constants", "says"),
+    [
+        (node("LayerNormalization", "x s", "y", axis=0), {"s": floats(1, 3, 4, 5)}, "the batch"),
+        (node("LayerNormalization", "x s", "y", axis=4), {"s": floats(5)}, "axis 4 does not exist"),
+        (node("LayerNormalization", "x s", "y"), {"s": floats(4)}, r"does not fit the normalised shape \[5\]"),
+        (node("LayerNormalization", "x s b", "y"), {"s": floats(5), "b": floats(4, 5)}, "its constant of shape"),
+        (node("LayerNormalization", "x s", "y", epsilon=-1.0), {"s": floats(5)}, "its epsilon is -1"),
+        (node("LayerNormalization", "x h", "y"), {}, "not a constant"),
+        (node("MeanVarianceNormalization", "x", "y"), {}, "the batch"),
+        (node("MeanVarianceNormalization", "x", "y", axes=[1, 1]), {}, "repeat"),
+    ],
+)
+def test_what_is_refused(made: NodeProto, constants: dict[str, np.ndarray], says: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=says) as error:
+        import_onnx(model([node("Relu", "x", "h"), made], (1, 3, 4, 5), constants))
+    assert (error.value.node, error.value.operator) == ("node_y", made.op_type)
+
+
+def test_the_deviation_alone_is_refused() -> None:
+    nodes = [node("LayerNormalization", "x s", "n mean deviation"), node("Mul", "n deviation", "y")]
+    with pytest.raises(UnsupportedModelError, match="'deviation' is not supported"):
+        import_onnx(model(nodes, (1, 5), {"s": floats(5)}))
+
+
+def test_open_sizes_are_refused() -> None:
+    proto = model([node("LayerNormalization", "x s", "y")], ("N", "T", 5), {"s": floats(5)})
+    with pytest.raises(UnsupportedModelError, match="T"):
+        import_onnx(proto)
+
+
+WEIGHTS = {
+    "w": floats(12, 3, 4, 4) / 4,
+    "b": floats(12),
+    "s": 1 + floats(12) / 4,
+    "t": floats(12) / 4,
+    "mw": floats(12, 20) / 4,
+    "mb": floats(20),
+    "c": floats(20, 12, 1, 1) / 4,
+    "f": floats(20, 5) / 4,
+}
+
+
+def network(kind: str) -> onnx.ModelProto:
+    """An image network with a normalisation, as ConvNeXt has it."""
+    first = node("Conv", "x w b", "z", strides=[2, 2])
+    ends = [node("GlobalAveragePool", "e", "p"), node("Flatten", "p", "fl"), node("Gemm", "fl f", "y")]
+    last = [node("Transpose", "z", "l", perm=[0, 2, 3, 1])]
+    layer = node("LayerNormalization", "l s t", "n")
+    inner = {
+        # Between transpositions.
+        "image": [*last, layer, node("Transpose", "n", "i", perm=[0, 3, 1, 2]), node("Conv", "i c mb", "k")],
+        # With channels last on to the next layer, and a bias and an activation there.
+        "last": [*last, layer, node("MatMul", "n mw", "o"), node("Add", "mb o", "g")],
+        "first": [
+            node("Identity", "z", "v"),
+            *pattern([1], 13)[0],
+            node("Mul", "n s3", "a3"),
+            node("Add", "a3 t3", "i"),
+            node("Conv", "i c mb", "k"),
+        ],
+    }[kind]
+    relu = (
+        [node("Relu", "g", "gr"), node("Transpose", "gr", "e", perm=[0, 3, 1, 2])]
+        if kind == "last"
+        else [node("Relu", "k", "e")]
+    )
+    nodes = [first, *inner, *relu, *ends]
+    constants = WEIGHTS | pattern([1], 13)[1] | {name + "3": WEIGHTS[name].reshape(12, 1, 1) for name in "st"}
+    used = {name for each in nodes for name in each.input}
+    kept = {name: value for name, value in constants.items() if name in used}
+    return model(nodes, ("N", 3, 12, 12), kept, opset=13 if kind == "first" else 17)
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("kind", ["image", "last", "first"])
+def test_networks_equal_the_oracle(kind: str, trust: str) -> None:
+    images = floats(32, 3, 12, 12)
+    loaded = pronghorn.load(network(kind), samples=images)
+    report = loaded.verify(images[:3], trust=trust)
+    assert report.disagreements == 0
+    assert report.expected_error < (0.03 if trust == "two-party" else 0.075)
+    # Its factor, its summand, the bias and the signs are in other layers.
+    text = str(loaded.plan(trust))
+    layers = [line for line in text.splitlines() if " engine, " in line]
+    assert len(layers) == 3, text
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_flat_values_equal_the_oracle(trust: str) -> None:
+    constants = {"w": floats(9, 11) / 3, "s": 1 + floats(11) / 4, "b": floats(11), "v": floats(11, 4) / 3}
+    nodes = [node("Gemm", "x w", "h"), node("LayerNormalization", "h s b", "n"), node("Relu", "n", "r")]
+    rows = floats(256, 9)
+    loaded = pronghorn.load(model([*nodes, node("Gemm", "r v", "y")], ("N", 9), constants), samples=rows)
+    report = loaded.verify(rows[:5], trust=trust)
+    assert report.disagreements == 0
+    assert report.expected_error < 0.06
+
+
+def test_encrypted_refuses_it_by_name() -> None:
+    with pytest.raises(PlanError, match="InverseRoot"):
+        pronghorn.load(network("image"), samples=floats(8, 3, 12, 12)).plan("encrypted")
