@@ -9,6 +9,16 @@ use libfuzzer_sys::{
 use pronghorn_mpc::circuit::{Activation, Modulus, Rectifier, Requantisation, Table, argmax, sign};
 
 #[derive(Arbitrary, Debug)]
+struct Entries {
+    rectified: bool,
+    drop: u32,
+    first: i32,
+    entries: Vec<i32>,
+    fine: u32,
+    rises: Vec<i32>,
+}
+
+#[derive(Arbitrary, Debug)]
 enum AnyModulus {
     Bits(u32),
     Prime(u64),
@@ -48,7 +58,7 @@ struct Input {
     leaky: Option<(i32, u32)>,
     relu: bool,
     requantisation: Option<(u32, i32, i32)>,
-    table: Option<(bool, u32, i32, Vec<i32>, u32, Vec<i32>)>,
+    table: Option<Entries>,
     input: AnyModulus,
     output: AnyModulus,
     range: Range,
@@ -83,17 +93,14 @@ fuzz_target!(|input: Input| {
                 low,
                 high,
             }),
-        table: input
-            .table
-            .as_ref()
-            .map(|(rectified, drop, first, entries, fine, rises)| Table {
-                rectified: *rectified,
-                drop: drop % 40,
-                first: *first,
-                entries,
-                fine: fine % 16,
-                rises,
-            }),
+        table: input.table.as_ref().map(|table| Table {
+            rectified: table.rectified,
+            drop: table.drop % 40,
+            first: table.first,
+            entries: &table.entries,
+            fine: table.fine % 16,
+            rises: &table.rises,
+        }),
     };
     // Values in the range, at its ends too, and their shares.
     let value = |i: usize| match input.values[i] {
