@@ -18,3 +18,4 @@ pub mod passes;
 pub mod polynomial;
 pub mod quantise;
 pub mod shape;
+mod signs;

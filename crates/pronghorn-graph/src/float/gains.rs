@@ -3,7 +3,10 @@
 use rayon::prelude::*;
 
 use super::{FloatError, Run, check_inputs, ops};
-use crate::graph::{Graph, Op};
+use crate::{
+    graph::{Graph, Op},
+    signs::Signs,
+};
 
 /// Size of the errors tried, relative to the value: small enough for the result to be linear in
 /// them, and large enough for single precision.
@@ -12,10 +15,10 @@ const STEP: f32 = 1e-4;
 /// For each node the squared error of the result, summed over elements and images, that a relative
 /// squared error of 1 of the node's value brings to it.
 ///
-/// One more run of each image measures them all. Layers and products add small random errors, which
-/// stand for those of rounding, to all that came before. What an operator makes of the errors that
-/// it reads is its own gain, and a value's gain is the product of those on the way to the result,
-/// summed over ways. This takes errors on different ways as independent.
+/// One run of each image beside a clean one measures them all. Layers and products add small
+/// random errors, which stand for those of rounding, to all that came before. An operator's gain is
+/// the factor by which it changes the errors that it reads. A value's gain is the product of these
+/// on the way to the result, summed over ways. This takes errors on different ways as independent.
 ///
 /// # Errors
 /// When `inputs` does not hold `batch` images.
@@ -79,7 +82,7 @@ fn backwards(graph: &Graph, squares: &[Squares]) -> Vec<f64> {
 /// The squares of each value of an image.
 fn of_image(graph: &Graph, input: &[f32]) -> Vec<Squares> {
     let run = Run::new(graph);
-    let mut signs = Signs(0x9e37_79b9_7f4a_7c15);
+    let mut signs = Signs::default();
     let mut disturbed: Vec<Vec<f32>> = vec![Vec::new(); graph.nodes.len()];
     let mut all = vec![Squares::default(); graph.nodes.len()];
     run.image(input, |index, value| {
@@ -95,7 +98,7 @@ fn of_image(graph: &Graph, input: &[f32]) -> Vec<Squares> {
             let rms = (squares.value / value.len().max(1) as f64).sqrt() as f32;
             moved
                 .iter_mut()
-                .for_each(|x| *x += signs.next() * STEP * rms);
+                .for_each(|x| *x += signs.next() as f32 * STEP * rms);
         }
         squares.error = difference(&moved, value);
         disturbed[index] = moved;
@@ -114,20 +117,4 @@ fn difference(found: &[f32], wanted: &[f32]) -> f64 {
 
 fn square(x: f32) -> f64 {
     f64::from(x) * f64::from(x)
-}
-
-/// Random signs (xorshift64*).
-struct Signs(u64);
-
-impl Signs {
-    fn next(&mut self) -> f32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        if self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 63 == 0 {
-            1.0
-        } else {
-            -1.0
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 
 use super::PolyGraph;
-use crate::layout::Source;
+use crate::{layout::Source, signs::Signs};
 
 /// Random errors an image and node are tried with.
 const DRAWS: usize = 16;
@@ -115,24 +115,4 @@ fn repeats(sources: &[Option<Source>]) -> bool {
         .map(|source| source.index)
         .collect();
     copied.len() < sources.iter().flatten().count()
-}
-
-/// Random signs (xorshift64*).
-struct Signs(u64);
-
-impl Signs {
-    fn new(seed: u64) -> Self {
-        Self(0x9e37_79b9_7f4a_7c15 ^ (seed + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9))
-    }
-
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        if self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 63 == 0 {
-            1.0
-        } else {
-            -1.0
-        }
-    }
 }

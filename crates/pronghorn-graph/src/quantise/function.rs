@@ -5,12 +5,7 @@
 //! ReLU's is 0.3. Circuits pay for entries and for pieces, so that a table is the cheapest that
 //! [`TOLERANCE`] allows: of constants as coarse as possible, or of [`pieces`](super::pieces).
 
-use super::{
-    QuantiseError,
-    builder::Builder,
-    pieces::Pieces,
-    scale::{self, Range},
-};
+use super::{QuantiseError, builder::Builder, pieces::Pieces, scale::Range};
 use crate::{
     fixed::{ActivationOp, FixedOp, LocalOp, MAX_ENTRIES, Table},
     float::Profile,
@@ -231,16 +226,9 @@ impl Shape {
         result: Range,
         costly: bool,
     ) -> Self {
-        let integers = |range: Range, fraction| {
-            let (low, high) = range.integers(fraction);
-            match costly {
-                true => scale::powers_of_two(low, high),
-                false => (low, high),
-            }
-        };
         let seen = argument.integers(fractions[0]);
-        let (low, high) = integers(argument, fractions[0]);
-        let value = integers(result, fractions[1]);
+        let (low, high) = argument.clamps(fractions[0], costly);
+        let value = result.clamps(fractions[1], costly);
         let half = f64::from(-fractions[1]).exp2() / 2.0;
         let step = f64::from(-fractions[0]).exp2();
         let below = |x: f64| (function.at(-x) - function.limit_below()).abs() < half;

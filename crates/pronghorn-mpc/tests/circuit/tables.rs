@@ -37,6 +37,24 @@ fn silu(entries: &mut [i32], drop: u32) -> Table<'_> {
     }
 }
 
+/// A table alone, after a maximum of `pool` values, and after a ReLU.
+fn check_with_others(
+    activation: Activation<'_>,
+    pool: usize,
+    input: Modulus,
+    (low, high): (i64, i64),
+    output: Modulus,
+) {
+    check_activation(activation, input, low, high, output);
+    let pooled = Activation { pool, ..activation };
+    check_activation(pooled, input, low, high, output);
+    let relu = Activation {
+        rectifier: Rectifier::Relu,
+        ..activation
+    };
+    check_activation(relu, input, low, high, output);
+}
+
 /// All values of small ranges, in all places of the window, with and without rounding before.
 #[test]
 fn tables_equal_their_definition() {
@@ -64,18 +82,7 @@ fn tables_equal_their_definition() {
                             [None, Some((0, -6, 9)), Some((2, -9, 7)), Some((1, -3, 30))]
                         {
                             let activation = tabled(requantisation, table);
-                            check_activation(activation, input, low, high, output);
-                            let pooled = Activation {
-                                pool: 3,
-                                ..activation
-                            };
-                            check_activation(pooled, input, low, high, output);
-                            let rectifier = Rectifier::Relu;
-                            let relu = Activation {
-                                rectifier,
-                                ..activation
-                            };
-                            check_activation(relu, input, low, high, output);
+                            check_with_others(activation, 3, input, (low, high), output);
                         }
                     }
                 }
@@ -119,17 +126,7 @@ fn pieces_equal_their_definition() {
                         };
                         for requantisation in [None, Some((1, -9, 17)), Some((2, -64, 63))] {
                             let activation = tabled(requantisation, table);
-                            check_activation(activation, input, low, high, output);
-                            let pooled = Activation {
-                                pool: 2,
-                                ..activation
-                            };
-                            check_activation(pooled, input, low, high, output);
-                            let relu = Activation {
-                                rectifier: Rectifier::Relu,
-                                ..activation
-                            };
-                            check_activation(relu, input, low, high, output);
+                            check_with_others(activation, 2, input, (low, high), output);
                         }
                     }
                 }

@@ -198,8 +198,7 @@ impl Target<'_> {
     /// Root mean square of the results about their means, over that of the results, where it is
     /// less than [`HIDDEN`]; 1 elsewhere.
     pub fn spread_share(&self) -> f64 {
-        let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
-        let all = each.fold(Squares::default(), |all, squares| all.plus(&squares));
+        let all = self.sums();
         let share = (all.spread / all.size).sqrt();
         match share > 0.0 && share < HIDDEN {
             true => share,
@@ -209,12 +208,17 @@ impl Target<'_> {
 
     /// The sum of squares that errors are parts of.
     pub fn size(&self) -> f64 {
-        let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
-        let all = each.fold(Squares::default(), |all, squares| all.plus(&squares));
+        let all = self.sums();
         match all.spread > 0.0 {
             true => all.spread,
             false => all.size,
         }
+    }
+
+    /// The sums of all outputs of the float network.
+    fn sums(&self) -> Squares {
+        let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
+        each.fold(Squares::default(), |all, squares| all.plus(&squares))
     }
 
     /// The sums of one output.

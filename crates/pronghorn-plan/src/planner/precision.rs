@@ -4,6 +4,8 @@
 //! below `scale / 2`, and the proven range of the answer times `scale` stays below `q`. So `log2 q`
 //! is about bits of the range plus bits of the noise, and both grow with every bit of precision.
 
+use std::ops::RangeInclusive;
+
 use pronghorn_graph::{
     fixed::Digit,
     quantise::{
@@ -195,12 +197,12 @@ pub struct ModulusBudget<'a> {
 }
 
 /// Precisions the planner tries.
-const WEIGHT_BITS: std::ops::RangeInclusive<u32> = 3..=15;
+const WEIGHT_BITS: RangeInclusive<u32> = 3..=15;
 
-const INPUT_BITS: std::ops::RangeInclusive<u32> = 2..=16;
+const INPUT_BITS: RangeInclusive<u32> = 2..=16;
 
 /// The same for weights in two digits.
-const WEIGHTS_IN_TWO: std::ops::RangeInclusive<u32> = 8..=16;
+const WEIGHTS_IN_TWO: RangeInclusive<u32> = 8..=16;
 
 /// An answer that goes straight to an activation may have so many bits more.
 const ALONE_BITS: u32 = 2;
@@ -218,105 +220,112 @@ impl ModulusBudget<'_> {
         })
     }
 
-    /// The best precision by [`ModulusBudget::rank`], among those some modulus carries.
+    /// Bits of weights and inputs to try: the user's, or all.
+    fn grid(
+        &self,
+        weights: RangeInclusive<u32>,
+        input_bits: Option<u32>,
+    ) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let only = |bits: u32| bits..=bits;
+        let weights = self.weight_bits.map_or(weights, only);
+        let inputs = input_bits.map_or(INPUT_BITS, only);
+        weights.flat_map(move |weights| inputs.clone().map(move |inputs| (weights, inputs)))
+    }
+
+    /// The precision of the lowest rank, among those some modulus carries.
     fn search(&self, layer: &LayerProfile, given: Option<u32>) -> Option<Precision> {
-        let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| {
-            given.map_or(all, |bits| bits..=bits)
-        };
         let tolerance = self.tolerances[layer.node];
-        let mut best: Option<(Precision, (u32, u32, f64))> = None;
-        for weight_bits in range(self.weight_bits, WEIGHT_BITS) {
-            for input_bits in range(given, INPUT_BITS) {
-                let candidate = layer.at(weight_bits, input_bits);
-                let demand = demand(&candidate, input_bits);
-                let bits = demand.modulus_bits();
-                let rank = if self.narrow && bits <= MAX_U64_BITS {
-                    let answer = demand.width.log2().ceil() as u32;
-                    let wide = self.most_bits + ALONE_BITS;
-                    let fits =
-                        answer <= self.most_bits || (layer.is_activated && candidate.bits <= wide);
-                    match fits {
-                        true => rank_by_bits(answer, candidate.error / tolerance),
-                        // A last resort: the narrowest.
-                        false => (6, answer, candidate.error / tolerance),
-                    }
-                } else if bits <= 31 {
-                    rank_narrow(bits, candidate.error / tolerance)
-                } else if let Some(bits) = split_bits(layer, weight_bits, input_bits) {
-                    rank_split(bits, candidate.error / tolerance)
-                } else if bits <= MAX_U64_BITS {
-                    rank_wide(bits, candidate.error / tolerance)
-                } else {
-                    continue;
-                };
-                if best.as_ref().is_none_or(|(_, other)| {
-                    rank.partial_cmp(other).is_some_and(|order| order.is_lt())
-                }) {
-                    best = Some((
-                        Precision {
-                            weight_bits,
-                            input_bits,
-                            low_bits: None,
-                        },
-                        rank,
-                    ));
+        let mut best = Best::default();
+        for (weight_bits, input_bits) in self.grid(WEIGHT_BITS, given) {
+            let candidate = layer.at(weight_bits, input_bits);
+            let demand = demand(&candidate, input_bits);
+            let bits = demand.modulus_bits();
+            let error = candidate.error / tolerance;
+            let rank = if self.narrow && bits <= MAX_U64_BITS {
+                let answer = demand.width.log2().ceil() as u32;
+                let wide = self.most_bits + ALONE_BITS;
+                let fits =
+                    answer <= self.most_bits || (layer.is_activated && candidate.bits <= wide);
+                match fits {
+                    true => rank_by_bits(answer, error),
+                    // A last resort: the narrowest.
+                    false => (6, answer, error),
                 }
-            }
+            } else if bits <= 31 {
+                rank_narrow(bits, error)
+            } else if let Some(bits) = split_bits(layer, weight_bits, input_bits) {
+                rank_split(bits, error)
+            } else if bits <= MAX_U64_BITS {
+                rank_wide(bits, error)
+            } else {
+                continue;
+            };
+            let precision = Precision {
+                weight_bits,
+                input_bits,
+                low_bits: None,
+            };
+            best.offer(precision, rank);
         }
-        let is_reached = |(kind, _, error): (u32, u32, f64)| kind < 6 && error <= MOST_EXCESS;
-        match best {
-            Some((_, rank)) if self.narrow && !is_reached(rank) => {
-                let in_two = self.search_in_two(layer, tolerance, given);
-                in_two
-                    .filter(|(_, error)| *error < rank.2)
-                    .or(best.map(|(precision, (.., error))| (precision, error)))
-                    .map(|(precision, _)| precision)
-            }
-            best => best.map(|(precision, _)| precision),
+        let (precision, (kind, _, error)) = best.0?;
+        let is_reached = kind < 6 && error <= MOST_EXCESS;
+        if self.narrow
+            && !is_reached
+            && let Some((in_two, (.., less))) = self.search_in_two(layer, tolerance, given)
+            && less < error
+        {
+            return Some(in_two);
         }
+        Some(precision)
     }
 
     /// The layer cut in two: the precision with the fewest bits of both answers within the
-    /// tolerance, or the least error, in tolerances.
+    /// tolerance, or the least error.
     fn search_in_two(
         &self,
         layer: &LayerProfile,
         tolerance: f64,
         given: Option<u32>,
-    ) -> Option<(Precision, f64)> {
-        let range = |given: Option<u32>, all: std::ops::RangeInclusive<u32>| {
-            given.map_or(all, |bits| bits..=bits)
-        };
-        let mut best: Option<(Precision, (u32, u32, f64))> = None;
-        for weight_bits in range(self.weight_bits, WEIGHTS_IN_TWO) {
-            for input_bits in range(given, INPUT_BITS) {
+    ) -> Option<(Precision, Rank)> {
+        let mut best = Best::default();
+        for (weight_bits, input_bits) in self.grid(WEIGHTS_IN_TWO, given) {
+            let low_bits = (weight_bits + (MOST_LOW - MOST_HIGH)) / 2;
+            let [high, low] = [Digit::High(low_bits), Digit::Low(low_bits)]
+                .map(|digit| layer.digit_at(weight_bits, input_bits, digit).bits);
+            if high <= MOST_HIGH && low <= MOST_LOW {
                 let error = layer.at(weight_bits, input_bits).error / tolerance;
-                let low_bits = (weight_bits + (MOST_LOW - MOST_HIGH)) / 2;
-                let bits = [Digit::High(low_bits), Digit::Low(low_bits)]
-                    .map(|digit| layer.digit_at(weight_bits, input_bits, digit).bits);
-                if bits[0] > MOST_HIGH || bits[1] > MOST_LOW {
-                    continue;
-                }
-                let rank = rank_by_bits(bits[0] + bits[1], error);
-                if best.as_ref().is_none_or(|(_, other)| {
-                    rank.partial_cmp(other).is_some_and(|order| order.is_lt())
-                }) {
-                    let precision = Precision {
-                        weight_bits,
-                        input_bits,
-                        low_bits: Some(low_bits),
-                    };
-                    best = Some((precision, rank));
-                }
+                let precision = Precision {
+                    weight_bits,
+                    input_bits,
+                    low_bits: Some(low_bits),
+                };
+                best.offer(precision, rank_by_bits(high + low, error));
             }
         }
-        best.map(|(precision, (.., error))| (precision, error))
+        best.0
     }
 }
 
-/// Lower is better: the fewest bits of an answer within the tolerance. Errors of ranks are in
-/// tolerances.
-fn rank_by_bits(bits: u32, error: f64) -> (u32, u32, f64) {
+/// An order of precisions, the best the lowest: its kind, bits, and the error in tolerances.
+type Rank = (u32, u32, f64);
+
+/// The precision of the lowest rank so far.
+#[derive(Default)]
+struct Best(Option<(Precision, Rank)>);
+
+impl Best {
+    fn offer(&mut self, precision: Precision, rank: Rank) {
+        let is_lower = |(_, other): &(Precision, Rank)| {
+            rank.partial_cmp(other).is_some_and(|order| order.is_lt())
+        };
+        if self.0.as_ref().is_none_or(is_lower) {
+            self.0 = Some((precision, rank));
+        }
+    }
+}
+
+/// The fewest bits of an answer within the tolerance.
+fn rank_by_bits(bits: u32, error: f64) -> Rank {
     match error <= 1.0 {
         true => (0, bits, error),
         false => (5, 0, error),
@@ -325,7 +334,7 @@ fn rank_by_bits(bits: u32, error: f64) -> (u32, u32, f64) {
 
 /// In 32-bit words a smaller modulus saves traffic only: well within the tolerance it comes first,
 /// then precision does.
-fn rank_narrow(bits: u32, error: f64) -> (u32, u32, f64) {
+fn rank_narrow(bits: u32, error: f64) -> Rank {
     match error {
         ..=0.2 => (0, bits, error),
         ..=0.6 => (1, 0, error),
@@ -335,7 +344,7 @@ fn rank_narrow(bits: u32, error: f64) -> (u32, u32, f64) {
 }
 
 /// Two answers an element instead of one, in 32-bit words.
-fn rank_split(bits: u32, error: f64) -> (u32, u32, f64) {
+fn rank_split(bits: u32, error: f64) -> Rank {
     match error <= 0.4 {
         true => (2, bits, error),
         false => (5, 0, error),
@@ -343,7 +352,7 @@ fn rank_split(bits: u32, error: f64) -> (u32, u32, f64) {
 }
 
 /// 64-bit words cost several times as much.
-fn rank_wide(bits: u32, error: f64) -> (u32, u32, f64) {
+fn rank_wide(bits: u32, error: f64) -> Rank {
     match error <= 1.0 {
         true => (4, bits, error),
         false => (5, 0, error),
