@@ -300,6 +300,16 @@ impl CotSender {
         self.common.made
     }
 
+    /// A public hash of the set-up's name and both parties' nonces.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
+    }
+
+    /// The mark of a failed check, shared by all connections of the set-up.
+    pub(crate) fn burnt(&self) -> &Burnt {
+        &self.burnt
+    }
+
     /// Bytes of the message that the next `count` OTs take.
     pub fn message_bytes(&self, count: usize) -> usize {
         message_bytes(count, self.common.width)
@@ -410,6 +420,11 @@ impl CotReceiver {
     /// OTs made: the number of the next one.
     pub fn made(&self) -> u64 {
         self.common.made
+    }
+
+    /// A public hash of the set-up's name and both parties' nonces.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
     }
 
     /// Bytes of the message that the next `count` OTs take.

@@ -1,0 +1,144 @@
+//! Half-trees: `2^d` leaves of which the receiver misses one, from one block a level.
+//!
+//! The correlated tree of X. Guo, K. Yang, X. Wang, W. Zhang, X. Xie, J. Zhang and Z. Liu ("Half-Tree:
+//! Halving the cost of tree expansion in COT and DPF", EUROCRYPT 2023, section 4). Below the root stand
+//! `s` and `s + Delta`, and below each node `H(node)` and `node + H(node)`. So the nodes of a level add
+//! up to `Delta`, and one sum a level tells both.
+//!
+//! `H(x) = E(sigma(x)) + sigma(x)`, `E` being AES-128 under a key of this tree alone. The path to the
+//! missing leaf consists of `Delta` plus what the receiver knows, and each sibling shows a value of
+//! `H` on it. One evaluation of AES thus tests a guess at `Delta` against the nodes under one key.
+//! A key a tree leaves `d` of those.
+//!
+//! Leaf `x` has bit `l` where the path branches to the right at level `l`, so bit 0 is the first. Nodes
+//! stand in this order for both parties, with no regard to `alpha`. The receiver expands the missing
+//! node as zero and puts the sibling in its place by masks over all nodes of a level: no address and
+//! no branch depends on `alpha`.
+
+use pronghorn_ring::SimdLevel;
+use subtle::{Choice, ConditionallySelectable};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::simd;
+use crate::{
+    Block,
+    aes::{Aes128, BATCH},
+};
+
+/// A block that is added to one node of a level, by a mask over all of them.
+#[derive(Clone, Copy, Zeroize)]
+pub struct Patch {
+    pub index: u32,
+    pub block: Block,
+}
+
+impl Patch {
+    /// No node has this index.
+    pub const NOWHERE: u32 = u32::MAX;
+    /// Changes nothing.
+    pub const NONE: Self = Self {
+        index: Self::NOWHERE,
+        block: Block::ZERO,
+    };
+}
+
+/// Parents of a batch, before and after encryption. Wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct Scratch {
+    pub inputs: [Block; BATCH],
+    pub outputs: [Block; BATCH],
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self {
+            inputs: [Block::ZERO; BATCH],
+            outputs: [Block::ZERO; BATCH],
+        }
+    }
+}
+
+/// The sender's leaves below `root`, bit 0 cleared. `left(l, sum)` is called with the sum of the left
+/// nodes of each level.
+pub fn leaves(
+    level: SimdLevel,
+    cipher: &Aes128,
+    (root, delta): (Block, Block),
+    nodes: &mut [Block],
+    scratch: &mut Scratch,
+    mut left: impl FnMut(usize, Block),
+) {
+    (nodes[0], nodes[1]) = (root, root ^ delta);
+    left(0, root);
+    for l in 1..depth(nodes) {
+        let nodes = &mut nodes[..2 << l];
+        let [sum, _] = grow(level, cipher, nodes, Patch::NONE, Patch::NOWHERE, scratch);
+        left(l, sum);
+    }
+    simd::finish(level, nodes, Patch::NONE, Patch::NONE);
+}
+
+/// The receiver's leaves: those of the sender but for leaf `alpha`, to which `Delta` is added. Bit 0 is
+/// cleared, and set in leaf `alpha`. `sums[l]` is the sum of the nodes of a level that branch the
+/// other way than `alpha`.
+pub fn punctured_leaves(
+    level: SimdLevel,
+    cipher: &Aes128,
+    alpha: u32,
+    sums: &[Block],
+    nodes: &mut [Block],
+    scratch: &mut Scratch,
+) {
+    nodes[..2].fill(Block::ZERO);
+    let mut total = sums[0];
+    let mut sibling = Patch {
+        index: !alpha & 1,
+        block: sums[0],
+    };
+    for l in 1..depth(nodes) {
+        let nodes = &mut nodes[..2 << l];
+        let missing = alpha & ((1 << l) - 1);
+        let [left, right] = grow(level, cipher, nodes, sibling, missing, scratch);
+        let branch = Choice::from((alpha >> l & 1) as u8);
+        let known = Block::conditional_select(&right, &left, branch);
+        sibling = Patch {
+            index: missing | (!alpha & 1 << l),
+            block: sums[l] ^ known,
+        };
+        total = left ^ right ^ sibling.block;
+    }
+    // All raw leaves add up to Delta, so the others' sum is the missing leaf and Delta.
+    let missing = Patch {
+        index: alpha,
+        block: total.with_lsb(),
+    };
+    simd::finish(level, nodes, sibling, missing);
+    sibling.zeroize();
+}
+
+fn depth(leaves: &[Block]) -> usize {
+    leaves.len().ilog2() as usize
+}
+
+/// One level: `nodes` has the parents in its lower half, to which `patch` is added first. The children
+/// of node `missing` are zero. The sums of the left and of the right children.
+fn grow(
+    level: SimdLevel,
+    cipher: &Aes128,
+    nodes: &mut [Block],
+    patch: Patch,
+    missing: u32,
+    scratch: &mut Scratch,
+) -> [Block; 2] {
+    let (lefts, rights) = nodes.split_at_mut(nodes.len() / 2);
+    let mut sums = [Block::ZERO; 2];
+    let chunks = lefts.chunks_mut(BATCH).zip(rights.chunks_mut(BATCH));
+    for (first, (lefts, rights)) in (0..).step_by(BATCH).zip(chunks) {
+        let Scratch { inputs, outputs } = scratch;
+        let (inputs, outputs) = (&mut inputs[..lefts.len()], &mut outputs[..lefts.len()]);
+        simd::inputs(level, first, patch, lefts, inputs);
+        cipher.encrypt_to(inputs, outputs);
+        simd::children(level, first, missing, inputs, outputs, lefts, rights, &mut sums);
+    }
+    sums
+}
