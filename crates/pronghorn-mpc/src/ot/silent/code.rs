@@ -43,10 +43,7 @@ impl Code {
         for (first, outputs) in rows.zip(outputs.chunks_mut(ROWS)) {
             let indices = &mut self.indices[..outputs.len() * WEIGHT / PER_BLOCK];
             let counter = first / 2 * (2 * WEIGHT / PER_BLOCK) as u64;
-            for (index, counter) in indices.iter_mut().zip(counter..) {
-                *index = Block::from_u128(counter.into());
-            }
-            self.cipher.encrypt(indices);
+            self.cipher.encrypt_counters(counter, indices);
             simd::gather(level, secrets, bytemuck::cast_slice(indices), outputs);
         }
     }

@@ -1,97 +1,238 @@
 //! The loops of silent OT, for each SIMD level.
 #![allow(unsafe_code)] // CPU intrinsics, calls of code for detected CPU features
 
+#[cfg(target_arch = "x86_64")]
+mod gather;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
+
 use pronghorn_ring::SimdLevel;
 
-use super::{code::WEIGHT, tree::Patch};
+use super::{
+    code::WEIGHT,
+    tree::{Patch, Scratch},
+};
+#[cfg(target_arch = "x86_64")]
+use crate::ot::simd::x86;
 use crate::{
     Block,
-    ot::simd::{Lanes, Scalar, at_every_level, x86},
+    aes::{Aes128, BATCH},
+    ot::simd::{Lanes, Scalar, at_every_level},
 };
 
-/// The words of blocks.
-fn words(blocks: &[Block]) -> &[[u64; 2]] {
+/// Vectors have at most so many blocks. What is shorter goes block by block.
+const WIDEST: usize = 4;
+
+/// `level`, or the portable one for slices that are shorter than a vector.
+fn fitting(level: SimdLevel, count: usize) -> SimdLevel {
+    match count % WIDEST {
+        0 => level,
+        _ => SimdLevel::Portable,
+    }
+}
+
+/// Vectors of blocks.
+fn vectors<L: Lanes>(blocks: &[Block]) -> &[L::Words] {
     bytemuck::cast_slice(blocks)
 }
 
-fn words_mut(blocks: &mut [Block]) -> &mut [[u64; 2]] {
+fn vectors_mut<L: Lanes>(blocks: &mut [Block]) -> &mut [L::Words] {
     bytemuck::cast_slice_mut(blocks)
 }
 
-/// All ones where `x = y`, without a branch.
+/// The block in all places of a vector.
 #[inline(always)]
-fn equal(x: u32, y: u32) -> u64 {
-    // x ^ y - 1 has its top bit set for zero alone, both being below 2^32.
-    (((u64::from(x ^ y)).wrapping_sub(1) as i64) >> 63) as u64
+fn splat<L: Lanes>(lanes: L, block: Block) -> L::Vector {
+    lanes.load(&bytemuck::cast_slice(&[block; WIDEST])[0])
+}
+
+/// Numbers of the blocks of a vector, the first being `first`.
+#[inline(always)]
+fn numbers<L: Lanes>(lanes: L, first: u32) -> L::Vector {
+    lanes.add(lanes.numbers(), lanes.splat(first.into()))
+}
+
+/// A patch in every place of a vector.
+#[derive(Clone, Copy)]
+struct Everywhere<L: Lanes> {
+    index: L::Vector,
+    block: L::Vector,
+}
+
+impl<L: Lanes> Everywhere<L> {
+    #[inline(always)]
+    fn new(lanes: L, patch: Patch) -> Self {
+        Self {
+            index: lanes.splat(patch.index.into()),
+            block: splat(lanes, patch.block),
+        }
+    }
+
+    /// `x` with the patch added to the block that has its number.
+    #[inline(always)]
+    fn apply(&self, lanes: L, x: L::Vector, numbers: L::Vector) -> L::Vector {
+        let mask = lanes.equal(numbers, self.index);
+        lanes.xor(x, lanes.and(self.block, mask))
+    }
+}
+
+/// What is done to a level of a tree besides hashing.
+#[derive(Clone, Copy)]
+pub struct Level {
+    /// Added to the parents.
+    pub patch: Patch,
+    /// The parent whose children are to be zero.
+    pub missing: u32,
+}
+
+/// One level of a tree: `nodes` has the parents in its lower half, and the left and the right children
+/// in its halves afterwards. The sums of the left and of the right ones.
+pub fn grow(
+    simd: SimdLevel,
+    cipher: &Aes128,
+    level: Level,
+    nodes: &mut [Block],
+    scratch: &mut Scratch,
+) -> [Block; 2] {
+    let (lefts, rights) = nodes.split_at_mut(nodes.len() / 2);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(cipher) = cipher.vaes()
+        && lefts.len().is_multiple_of(WIDEST)
+    {
+        // SAFETY: a value of this type exists only where the CPU has the features.
+        return unsafe { vaes::grow(cipher, level, lefts, rights) };
+    }
+    grow_in_steps(simd, cipher, level, lefts, rights, scratch)
+}
+
+/// [`grow`] on any CPU, in batches: what is encrypted, the encryption, the children.
+fn grow_in_steps(
+    simd: SimdLevel,
+    cipher: &Aes128,
+    level: Level,
+    lefts: &mut [Block],
+    rights: &mut [Block],
+    scratch: &mut Scratch,
+) -> [Block; 2] {
+    let mut sums = [Block::ZERO; 2];
+    let chunks = lefts.chunks_mut(BATCH).zip(rights.chunks_mut(BATCH));
+    for (first, (lefts, rights)) in (0..).step_by(BATCH).zip(chunks) {
+        let Scratch { inputs, outputs } = scratch;
+        let (inputs, outputs) = (&mut inputs[..lefts.len()], &mut outputs[..lefts.len()]);
+        let simd = fitting(simd, lefts.len());
+        hash_inputs(simd, first, level.patch, lefts, inputs);
+        cipher.encrypt_to(inputs, outputs);
+        let parents = Parents {
+            first,
+            missing: level.missing,
+            inputs,
+            outputs,
+        };
+        children(simd, &parents, lefts, rights, &mut sums);
+    }
+    sums
 }
 
 at_every_level! {
     /// Adds `patch` to the parents, of which the first has index `first`; `inputs` = `sigma(parent)`.
-    pub fn inputs(_lanes, first: u32, patch: Patch, parents: &mut [Block], inputs: &mut [Block]) {
-        let [low, high]: [u64; 2] = bytemuck::cast(patch.block);
-        let nodes = words_mut(parents).iter_mut().zip(words_mut(inputs));
-        for (index, (parent, input)) in (first..).zip(nodes) {
-            let mask = equal(index, patch.index);
-            let (x, y) = (parent[0] ^ low & mask, parent[1] ^ high & mask);
-            *parent = [x, y];
-            *input = [y, x ^ y];
-        }
-    }
-}
-
-at_every_level! {
-    /// From the parents, in `lefts`, and what was encrypted: their children, those of node `missing`
-    /// being zero, and the sums of the left and of the right ones.
-    pub fn children(
-        _lanes, first: u32, missing: u32, inputs: &[Block], outputs: &[Block], lefts: &mut [Block],
-        rights: &mut [Block], sums: &mut [Block; 2],
+    fn hash_inputs(
+        lanes, first: u32, patch: Patch, parents: &mut [Block], inputs: &mut [Block],
     ) {
-        let mut total = [[0; 2]; 2];
-        let hashed = words(inputs).iter().zip(words(outputs));
-        let nodes = words_mut(lefts).iter_mut().zip(words_mut(rights));
-        for (index, ((input, output), (left, right))) in (first..).zip(hashed.zip(nodes)) {
-            let mask = !equal(index, missing);
-            for word in 0..2 {
-                let hash = input[word] ^ output[word];
-                right[word] = (left[word] ^ hash) & mask;
-                left[word] = hash & mask;
-                total[0][word] ^= left[word];
-                total[1][word] ^= right[word];
-            }
-        }
-        for (sum, total) in sums.iter_mut().zip(total) {
-            *sum ^= bytemuck::cast(total);
+        let patch = Everywhere::new(lanes, patch);
+        let (mut index, step) = (numbers(lanes, first), lanes.splat(L::WORDS as u64 / 2));
+        for (parent, input) in vectors_mut::<L>(parents).iter_mut().zip(vectors_mut::<L>(inputs)) {
+            let x = patch.apply(lanes, lanes.load(parent), index);
+            lanes.store(x, parent);
+            lanes.store(lanes.sigma(x), input);
+            index = lanes.add(index, step);
         }
     }
 }
 
+/// Parents and what their hashes are made of.
+struct Parents<'a> {
+    /// Index of the first.
+    first: u32,
+    /// The parent whose children are to be zero.
+    missing: u32,
+    /// `sigma` of the parents.
+    inputs: &'a [Block],
+    /// Its encryption.
+    outputs: &'a [Block],
+}
+
 at_every_level! {
-    /// Adds `sibling` to the leaves, clears bit 0 of all, and adds `missing`.
-    pub fn finish(_lanes, leaves: &mut [Block], sibling: Patch, missing: Patch) {
-        let sibling_words: [u64; 2] = bytemuck::cast(sibling.block);
-        let missing_words: [u64; 2] = bytemuck::cast(missing.block);
-        let keep: [u64; 2] = bytemuck::cast(Block::from_u128(!1));
-        for (index, leaf) in (0..).zip(words_mut(leaves)) {
-            let (by_sibling, by_missing) = (equal(index, sibling.index), equal(index, missing.index));
-            for word in 0..2 {
-                leaf[word] = (leaf[word] ^ sibling_words[word] & by_sibling) & keep[word]
-                    ^ missing_words[word] & by_missing;
-            }
+    /// From the parents, in `lefts`: their left and right children. Adds to `sums` those of the left
+    /// and of the right ones.
+    fn children(
+        lanes, parents: &Parents<'_>, lefts: &mut [Block], rights: &mut [Block], sums: &mut [Block; 2],
+    ) {
+        let zero = lanes.splat(0);
+        let missing = lanes.splat(parents.missing.into());
+        let (mut index, step) = (numbers(lanes, parents.first), lanes.splat(L::WORDS as u64 / 2));
+        let (mut left_sum, mut right_sum) = (zero, zero);
+        let hashed = vectors::<L>(parents.inputs).iter().zip(vectors::<L>(parents.outputs));
+        let nodes = vectors_mut::<L>(lefts).iter_mut().zip(vectors_mut::<L>(rights));
+        for ((input, output), (left, right)) in hashed.zip(nodes) {
+            let mask = lanes.equal(index, missing);
+            let hash = lanes.xor(lanes.load(input), lanes.load(output));
+            let other = lanes.select(mask, zero, lanes.xor(lanes.load(left), hash));
+            let hash = lanes.select(mask, zero, hash);
+            lanes.store(hash, left);
+            lanes.store(other, right);
+            left_sum = lanes.xor(left_sum, hash);
+            right_sum = lanes.xor(right_sum, other);
+            index = lanes.add(index, step);
+        }
+        sums[0] ^= sum_of(lanes, left_sum);
+        sums[1] ^= sum_of(lanes, right_sum);
+    }
+}
+
+/// The sum of the blocks of a vector.
+#[inline(always)]
+fn sum_of<L: Lanes>(lanes: L, x: L::Vector) -> Block {
+    let mut blocks = [Block::ZERO; WIDEST];
+    lanes.store(x, &mut vectors_mut::<L>(&mut blocks)[0]);
+    blocks.into_iter().fold(Block::ZERO, |sum, block| sum ^ block)
+}
+
+/// Adds `sibling` to the leaves, clears bit 0 of all, and adds `missing`.
+pub fn finish(level: SimdLevel, leaves: &mut [Block], sibling: Patch, missing: Patch) {
+    finish_at(fitting(level, leaves.len()), leaves, sibling, missing);
+}
+
+at_every_level! {
+    fn finish_at(lanes, leaves: &mut [Block], sibling: Patch, missing: Patch) {
+        let keep = splat(lanes, Block::from_u128(!1));
+        let [sibling, missing] = [sibling, missing].map(|patch| Everywhere::new(lanes, patch));
+        let (mut index, step) = (numbers(lanes, 0), lanes.splat(L::WORDS as u64 / 2));
+        for leaf in vectors_mut::<L>(leaves) {
+            let x = lanes.and(sibling.apply(lanes, lanes.load(leaf), index), keep);
+            lanes.store(missing.apply(lanes, x, index), leaf);
+            index = lanes.add(index, step);
         }
     }
 }
 
 /// Adds to each of `outputs` ten of `secrets`, of which there are a power of two. Their indices are
 /// public: ten words for each output, of which the upper bits are dropped.
-pub fn gather(_level: SimdLevel, secrets: &[Block], indices: &[u32], outputs: &mut [Block]) {
-    assert!(secrets.len().is_power_of_two());
+pub fn gather(level: SimdLevel, secrets: &[Block], indices: &[u32], outputs: &mut [Block]) {
+    let (rows, _) = indices.as_chunks();
+    #[cfg(target_arch = "x86_64")]
+    if level.or_best() > SimdLevel::Portable {
+        // SAFETY: the CPU has AVX2.
+        return unsafe { gather::gather(secrets, rows, outputs) };
+    }
+    let _ = level;
+    gather_portable(secrets, rows, outputs);
+}
+
+fn gather_portable(secrets: &[Block], rows: &[[u32; WEIGHT]], outputs: &mut [Block]) {
     let mask = secrets.len() - 1;
-    let (rows, _) = indices.as_chunks::<WEIGHT>();
     for (row, output) in rows.iter().zip(outputs) {
-        let mut sum = *output;
         for index in row {
-            sum ^= secrets[u32::from_le(*index) as usize & mask];
+            *output ^= secrets[u32::from_le(*index) as usize & mask];
         }
-        *output = sum;
     }
 }

@@ -19,7 +19,7 @@ use pronghorn_ring::SimdLevel;
 use subtle::{Choice, ConditionallySelectable};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::simd;
+use super::simd::{self, Level};
 use crate::{
     Block,
     aes::{Aes128, BATCH},
@@ -68,11 +68,15 @@ pub fn leaves(
     scratch: &mut Scratch,
     mut left: impl FnMut(usize, Block),
 ) {
+    let whole = Level {
+        patch: Patch::NONE,
+        missing: Patch::NOWHERE,
+    };
     (nodes[0], nodes[1]) = (root, root ^ delta);
     left(0, root);
     for l in 1..depth(nodes) {
         let nodes = &mut nodes[..2 << l];
-        let [sum, _] = grow(level, cipher, nodes, Patch::NONE, Patch::NOWHERE, scratch);
+        let [sum, _] = simd::grow(level, cipher, whole, nodes, scratch);
         left(l, sum);
     }
     simd::finish(level, nodes, Patch::NONE, Patch::NONE);
@@ -98,7 +102,11 @@ pub fn punctured_leaves(
     for l in 1..depth(nodes) {
         let nodes = &mut nodes[..2 << l];
         let missing = alpha & ((1 << l) - 1);
-        let [left, right] = grow(level, cipher, nodes, sibling, missing, scratch);
+        let punctured = Level {
+            patch: sibling,
+            missing,
+        };
+        let [left, right] = simd::grow(level, cipher, punctured, nodes, scratch);
         let branch = Choice::from((alpha >> l & 1) as u8);
         let known = Block::conditional_select(&right, &left, branch);
         sibling = Patch {
@@ -118,27 +126,4 @@ pub fn punctured_leaves(
 
 fn depth(leaves: &[Block]) -> usize {
     leaves.len().ilog2() as usize
-}
-
-/// One level: `nodes` has the parents in its lower half, to which `patch` is added first. The children
-/// of node `missing` are zero. The sums of the left and of the right children.
-fn grow(
-    level: SimdLevel,
-    cipher: &Aes128,
-    nodes: &mut [Block],
-    patch: Patch,
-    missing: u32,
-    scratch: &mut Scratch,
-) -> [Block; 2] {
-    let (lefts, rights) = nodes.split_at_mut(nodes.len() / 2);
-    let mut sums = [Block::ZERO; 2];
-    let chunks = lefts.chunks_mut(BATCH).zip(rights.chunks_mut(BATCH));
-    for (first, (lefts, rights)) in (0..).step_by(BATCH).zip(chunks) {
-        let Scratch { inputs, outputs } = scratch;
-        let (inputs, outputs) = (&mut inputs[..lefts.len()], &mut outputs[..lefts.len()]);
-        simd::inputs(level, first, patch, lefts, inputs);
-        cipher.encrypt_to(inputs, outputs);
-        simd::children(level, first, missing, inputs, outputs, lefts, rights, &mut sums);
-    }
-    sums
 }
