@@ -17,7 +17,7 @@ use pronghorn_ring::random::Seed;
 /// Columns of a strip of the extension: 16 bits an OT.
 const WIDTH: u8 = 8;
 /// OTs taken at a time.
-const PIECE: usize = 1 << 16;
+const PIECE: usize = 1 << 13;
 /// Rounds measured; the best of each part counts.
 const ROUNDS: usize = 8;
 

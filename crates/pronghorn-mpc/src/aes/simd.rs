@@ -64,20 +64,37 @@ impl Vaes {
     }
 }
 
-/// Vectors of counters that are encrypted at a time.
-const COUNTERS: usize = 8;
+/// Vectors of counters.
+#[derive(Clone, Copy)]
+pub(crate) struct Counter(__m512i);
+
+impl Counter {
+    /// From `first` on, modulo 2^64.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+    pub fn new(first: u64) -> Self {
+        let numbers = _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0);
+        Self(_mm512_add_epi64(numbers, low(first)))
+    }
+
+    /// The next counters.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+    pub fn next<const COUNT: usize>(&mut self) -> [__m512i; COUNT] {
+        let mut x = [self.0; COUNT];
+        for x in &mut x {
+            *x = self.0;
+            self.0 = _mm512_add_epi64(self.0, low(LANES as u64));
+        }
+        x
+    }
+}
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
 fn encrypt_counters(keys: &[__m512i; 11], first: u64, out: &mut [Block]) {
-    let mut next = _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0);
-    next = _mm512_add_epi64(next, low(first));
-    let step = low(LANES as u64);
-    for out in out.chunks_mut(COUNTERS * LANES) {
-        let mut x = [next; COUNTERS];
-        for x in &mut x {
-            *x = next;
-            next = _mm512_add_epi64(next, step);
-        }
+    let mut counter = Counter::new(first);
+    for out in out.chunks_mut(8 * LANES) {
+        let mut x = counter.next::<8>();
         rounds(keys, &mut x);
         let blocks: &[Block] = bytemuck::cast_slice(&x);
         out.copy_from_slice(&blocks[..out.len()]);

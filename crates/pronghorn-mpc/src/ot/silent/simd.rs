@@ -9,7 +9,7 @@ mod vaes;
 use pronghorn_ring::SimdLevel;
 
 use super::{
-    code::WEIGHT,
+    code::{PER_BLOCK, WEIGHT},
     tree::{Patch, Scratch},
 };
 #[cfg(target_arch = "x86_64")]
@@ -216,16 +216,51 @@ at_every_level! {
 }
 
 /// Adds to each of `outputs` ten of `secrets`, of which there are a power of two. Their indices are
-/// public: ten words for each output, of which the upper bits are dropped.
-pub fn gather(level: SimdLevel, secrets: &[Block], indices: &[u32], outputs: &mut [Block]) {
-    let (rows, _) = indices.as_chunks();
+/// public: ten words for each output, of which the upper bits are dropped, from the encryptions of
+/// `first` and so on.
+pub fn fold(
+    simd: SimdLevel,
+    cipher: &Aes128,
+    first: u64,
+    secrets: &[Block],
+    outputs: &mut [Block],
+) {
     #[cfg(target_arch = "x86_64")]
-    if level.or_best() > SimdLevel::Portable {
-        // SAFETY: the CPU has AVX2.
-        return unsafe { gather::gather(secrets, rows, outputs) };
+    if let Some(cipher) = cipher.vaes()
+        && outputs.len().is_multiple_of(vaes::ROWS)
+    {
+        // SAFETY: a value of this type exists only where the CPU has the features.
+        return unsafe { vaes::fold(cipher, first, secrets, outputs) };
     }
-    let _ = level;
-    gather_portable(secrets, rows, outputs);
+    fold_in_steps(simd, cipher, first, secrets, outputs);
+}
+
+/// Outputs whose indices are made at a time on any CPU.
+const ROWS: usize = 16;
+const INDEX_BLOCKS: usize = ROWS * WEIGHT / PER_BLOCK;
+
+/// [`fold`] on any CPU: the indices, then the sums.
+fn fold_in_steps(
+    simd: SimdLevel,
+    cipher: &Aes128,
+    first: u64,
+    secrets: &[Block],
+    outputs: &mut [Block],
+) {
+    let mut indices = [Block::ZERO; INDEX_BLOCKS];
+    let counters = (first..).step_by(INDEX_BLOCKS);
+    for (first, outputs) in counters.zip(outputs.chunks_mut(ROWS)) {
+        cipher.encrypt_counters(first, &mut indices);
+        let rows: &[[u32; WEIGHT]] = bytemuck::cast_slice(&indices);
+        #[cfg(target_arch = "x86_64")]
+        if simd.or_best() > SimdLevel::Portable {
+            // SAFETY: the CPU has AVX2.
+            unsafe { gather::gather(secrets, rows, outputs) };
+            continue;
+        }
+        let _ = simd;
+        gather_portable(secrets, rows, outputs);
+    }
 }
 
 fn gather_portable(secrets: &[Block], rows: &[[u32; WEIGHT]], outputs: &mut [Block]) {

@@ -80,7 +80,7 @@ impl Stream {
             chain,
             context,
             tree_key: block("pronghorn silent ot keys of the trees").to_u128(),
-            code: Code::new(block("pronghorn silent ot key of the indices")),
+            code: Code::new(level, block("pronghorn silent ot key of the indices")),
             hash: OtHash::new(block("pronghorn silent ot hash key")),
             round: 0,
             first_row: 0,

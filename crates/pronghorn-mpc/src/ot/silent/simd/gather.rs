@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use crate::{Block, ot::silent::code::WEIGHT};
 
 /// As [`gather_portable`](super::gather_portable).
+#[inline]
 #[target_feature(enable = "avx2")]
 pub fn gather(secrets: &[Block], rows: &[[u32; WEIGHT]], outputs: &mut [Block]) {
     assert!(secrets.len().is_power_of_two());

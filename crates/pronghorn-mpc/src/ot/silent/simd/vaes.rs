@@ -1,12 +1,16 @@
-//! A level of a tree with VAES on AVX-512: nodes are hashed in registers.
+//! A level of a tree with VAES on AVX-512, nodes being hashed in registers, and the sums of secrets with
+//! their indices.
 
 use std::arch::x86_64::*;
 
-use super::{Everywhere, Level, numbers, sum_of};
+use super::{Everywhere, Level, gather, numbers, sum_of};
 use crate::{
     Block,
-    aes::simd::{LANES, Vaes, rounds},
-    ot::simd::{Lanes, x86::Avx512},
+    aes::simd::{Counter, LANES, Vaes, rounds},
+    ot::{
+        silent::code::{PER_BLOCK, WEIGHT},
+        simd::{Lanes, x86::Avx512},
+    },
 };
 
 /// As [`grow_in_steps`](super::grow_in_steps), for a multiple of [`LANES`] parents.
@@ -86,5 +90,25 @@ impl State {
             lanes.store(right, &mut rights[i]);
             self.sums = [lanes.xor(self.sums[0], left), lanes.xor(self.sums[1], right)];
         }
+    }
+}
+
+/// Outputs of a step, whose indices fill whole vectors.
+pub const ROWS: usize = 8;
+const INDEX_VECTORS: usize = ROWS * WEIGHT / PER_BLOCK / LANES;
+
+/// As [`fold_in_steps`](super::fold_in_steps), for a multiple of [`ROWS`] outputs. The indices of a
+/// step are encrypted while the secrets of the step before are on their way from memory.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+pub fn fold(cipher: &Vaes, first: u64, secrets: &[Block], outputs: &mut [Block]) {
+    let keys = cipher.keys();
+    let mut counter = Counter::new(first);
+    let mut next = counter.next::<INDEX_VECTORS>();
+    rounds(&keys, &mut next);
+    for outputs in outputs.as_chunks_mut::<ROWS>().0 {
+        let indices: [[u32; WEIGHT]; ROWS] = bytemuck::cast(next);
+        next = counter.next();
+        rounds(&keys, &mut next);
+        gather::gather(secrets, &indices, outputs);
     }
 }
