@@ -4,6 +4,7 @@ mod check;
 mod code;
 mod parameters;
 mod receiver;
+pub mod security;
 mod sender;
 mod simd;
 mod stream;
