@@ -498,4 +498,4 @@ impl CotReceiver {
 impl ZeroizeOnDrop for CotReceiver {}
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

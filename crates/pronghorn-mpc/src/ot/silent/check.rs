@@ -107,6 +107,12 @@ impl Coefficients {
         linear_hash(self.level, sums, &self.trees) ^ linear_hash(self.level, masks, &powers)
     }
 
+    /// The part of a tree's sum in the total.
+    #[cfg(test)]
+    pub fn of_tree_in_total(&self, tree: usize, sum: Block) -> Block {
+        product(self.level, sum, self.trees[tree])
+    }
+
     /// `x * y`, `y` public.
     pub fn product(&self, x: Block, y: Block) -> Block {
         product(self.level, x, y)

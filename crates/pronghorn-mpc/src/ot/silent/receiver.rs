@@ -22,8 +22,8 @@ use crate::{
 /// The party with the choices, which are random and bit 0 of its blocks. Its secrets are wiped on
 /// drop.
 pub struct SilentReceiver {
-    stream: Stream,
-    trees: Punctured,
+    pub(super) stream: Stream,
+    pub(super) trees: Punctured,
     seeds: Prg,
     turn: Turn,
 }
@@ -37,12 +37,12 @@ enum Turn {
 }
 
 /// What the receiver knows of a round's trees.
-struct Punctured {
+pub(super) struct Punctured {
     depth: usize,
     /// The sum of the nodes of a level that it may know, tree after tree.
-    sums: Zeroizing<Vec<Block>>,
+    pub sums: Zeroizing<Vec<Block>>,
     /// The leaves that it misses.
-    alphas: Zeroizing<Vec<u32>>,
+    pub alphas: Zeroizing<Vec<u32>>,
 }
 
 impl Trees for Punctured {
@@ -250,7 +250,7 @@ impl SilentReceiver {
         Err(OtError::FalseCorrections)
     }
 
-    fn total(&self, coefficients: &Coefficients) -> Block {
+    pub(super) fn total(&self, coefficients: &Coefficients) -> Block {
         let mut sums = Zeroizing::new(vec![Block::ZERO; self.stream.set().trees()]);
         let trees = &self.trees;
         self.stream.for_trees(|stream, tree, cipher, leaves, scratch| {

@@ -25,8 +25,8 @@ use crate::{
 
 /// The party with `Delta`. Its secrets are wiped on drop.
 pub struct SilentSender {
-    stream: Stream,
-    trees: Roots,
+    pub(super) stream: Stream,
+    pub(super) trees: Roots,
     roots: Prg,
     burnt: Burnt,
     turn: Turn,
@@ -40,9 +40,9 @@ enum Turn {
 }
 
 /// The roots of a round's trees.
-struct Roots {
+pub(super) struct Roots {
     delta: Zeroizing<Block>,
-    roots: Zeroizing<Vec<Block>>,
+    pub roots: Zeroizing<Vec<Block>>,
 }
 
 impl Trees for Roots {

@@ -47,7 +47,7 @@ pub struct Stream {
     /// Rows of the code used in earlier rounds.
     first_row: u64,
     /// Correlated OTs of the round: secrets, those of the trees' levels, those of the check.
-    base: Zeroizing<Vec<Block>>,
+    pub base: Zeroizing<Vec<Block>>,
     /// The tree that is being taken.
     tree: Zeroizing<Vec<Block>>,
     scratch: Scratch,
