@@ -30,7 +30,15 @@ fn main() -> Result<(), OtError> {
         }
     }
     println!("\ntraffic in kB: OTs, extension alone, silent, sets of the chain");
-    for count in [50_000, 100_000, 200_000, 500_000, 1_000_000, 6_000_000, 100_000_000] {
+    for count in [
+        50_000,
+        100_000,
+        200_000,
+        500_000,
+        1_000_000,
+        6_000_000,
+        100_000_000,
+    ] {
         let chain = Chain::cheapest(count, WIDTH.into());
         println!(
             "{count:10} {:8} {:6} {}",
@@ -69,11 +77,16 @@ fn measure(chain: Chain, set: &LpnParameters) -> Result<(), OtError> {
         }
         // The first round has no refill.
         if round > 0 {
-            let parties = [times[0] + times[2] + times[4], times[1] + times[3] + times[5]];
+            let parties = [
+                times[0] + times[2] + times[4],
+                times[1] + times[3] + times[5],
+            ];
             for (whole, party) in whole.iter_mut().zip(parties) {
                 *whole = whole.min(party);
             }
-            best.iter_mut().zip(times).for_each(|(best, time)| *best = best.min(time));
+            best.iter_mut()
+                .zip(times)
+                .for_each(|(best, time)| *best = best.min(time));
         }
     }
     let usable = chain.usable(0) as f64;

@@ -10,6 +10,7 @@ mod simd;
 mod stream;
 mod tree;
 
+pub use check::{ANSWER_BYTES, CHALLENGE_BYTES};
 pub use parameters::{Chain, LpnParameters};
 pub use receiver::SilentReceiver;
 pub use sender::SilentSender;

@@ -163,7 +163,12 @@ mod tests {
             let level = SimdLevel::detect();
             Coefficients::new(level, &[context; 32], round, &[seed; 32], &set).bits[0].to_u128()
         };
-        let all = [first(0, 0, 0), first(1, 0, 0), first(0, 1, 0), first(0, 0, 1)];
+        let all = [
+            first(0, 0, 0),
+            first(1, 0, 0),
+            first(0, 1, 0),
+            first(0, 0, 1),
+        ];
         assert!((1..4).all(|i| !all[..i].contains(&all[i])));
     }
 }

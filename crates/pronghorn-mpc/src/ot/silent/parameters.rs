@@ -222,9 +222,15 @@ mod tests {
                     bytes += chain.set(rounds).round_bytes() as u64;
                     rounds += 1;
                 }
-                assert_eq!((chain.rounds(count), chain.bytes(count, 8)), (rounds, bytes));
+                assert_eq!(
+                    (chain.rounds(count), chain.bytes(count, 8)),
+                    (rounds, bytes)
+                );
             }
-            assert_eq!(chain.bytes(u64::MAX, 1) >> 40, chain.bytes(u64::MAX, 8) >> 40);
+            assert_eq!(
+                chain.bytes(u64::MAX, 1) >> 40,
+                chain.bytes(u64::MAX, 8) >> 40
+            );
         }
     }
 

@@ -24,7 +24,7 @@ use crate::{
 pub struct SilentReceiver {
     pub(super) stream: Stream,
     pub(super) trees: Punctured,
-    seeds: Prg,
+    challenges: Prg,
     turn: Turn,
 }
 
@@ -37,6 +37,7 @@ enum Turn {
 }
 
 /// What the receiver knows of a round's trees.
+#[derive(Default)]
 pub(super) struct Punctured {
     depth: usize,
     /// The sum of the nodes of a level that it may know, tree after tree.
@@ -82,10 +83,10 @@ impl SilentReceiver {
         seed: &Seed,
         out: &mut Vec<u8>,
     ) -> Result<Self, OtError> {
-        let seeds = Prg::new(seed, "pronghorn silent ot receiver");
         let count = chain.set(0).base();
         let mut choices = Zeroizing::new(vec![0; count.div_ceil(8)]);
-        seeds.stream(0).fill(&mut choices);
+        let mut drawn = Prg::new(seed, "pronghorn silent ot choices").stream(0);
+        drawn.fill(&mut choices);
         let mut t = Zeroizing::new(vec![Block::ZERO; count]);
         let first = ot.extend(&choices, &mut t, out)?;
         for (j, t) in t.iter_mut().enumerate() {
@@ -94,12 +95,8 @@ impl SilentReceiver {
         }
         Ok(Self {
             stream: Stream::new(chain, ot.connection(), first, t, level),
-            trees: Punctured {
-                depth: 0,
-                sums: Zeroizing::default(),
-                alphas: Zeroizing::default(),
-            },
-            seeds,
+            trees: Punctured::default(),
+            challenges: Prg::new(seed, "pronghorn silent ot challenges"),
             turn: Turn::Round,
         })
     }
@@ -203,7 +200,7 @@ impl SilentReceiver {
         let Stream { level, context, .. } = self.stream;
         let (round, set) = (self.stream.round(), self.stream.set());
         let mut seed = [0; 32];
-        self.seeds.stream(1 + round).fill(&mut seed);
+        self.challenges.stream(round).fill(&mut seed);
         let coefficients = Coefficients::new(level, &context, round, &seed, set);
         let alphas = self.trees.alphas.iter();
         let mut missing = Zeroizing::new(Vec::with_capacity(set.trees()));
@@ -237,15 +234,18 @@ impl SilentReceiver {
                 };
             }
         };
-        let answer = answer(&self.stream.context, self.stream.round(), self.total(&coefficients));
+        let answer = answer(
+            &self.stream.context,
+            self.stream.round(),
+            self.total(&coefficients),
+        );
         // Equality of hashes takes constant time.
         if answer == *message {
             self.stream.open();
             self.turn = Turn::Take;
             return Ok(());
         }
-        self.trees.sums = Zeroizing::default();
-        self.trees.alphas = Zeroizing::default();
+        self.trees = Punctured::default();
         self.stream.wipe();
         Err(OtError::FalseCorrections)
     }
@@ -253,10 +253,11 @@ impl SilentReceiver {
     pub(super) fn total(&self, coefficients: &Coefficients) -> Block {
         let mut sums = Zeroizing::new(vec![Block::ZERO; self.stream.set().trees()]);
         let trees = &self.trees;
-        self.stream.for_trees(|stream, tree, cipher, leaves, scratch| {
-            trees.leaves(stream.level, cipher, tree, leaves, scratch);
-            sums[tree] = coefficients.of_tree(leaves);
-        });
+        self.stream
+            .for_trees(|stream, tree, cipher, leaves, scratch| {
+                trees.leaves(stream.level, cipher, tree, leaves, scratch);
+                sums[tree] = coefficients.of_tree(leaves);
+            });
         coefficients.total(&sums, self.stream.of_check())
     }
 

@@ -132,7 +132,10 @@ impl Instance {
     fn peeled_share(&self) -> f64 {
         let ratio = self.rows() / self.secrets;
         let last = PEELED.len() - 1;
-        let after = PEELED.iter().position(|&(rows, _)| rows >= ratio).unwrap_or(last);
+        let after = PEELED
+            .iter()
+            .position(|&(rows, _)| rows >= ratio)
+            .unwrap_or(last);
         let [(x0, y0), (x1, y1)] = [PEELED[after.max(1) - 1], PEELED[after.max(1)]];
         y0 + (y1 - y0) * (ratio - x0) / (x1 - x0)
     }

@@ -16,11 +16,7 @@ use super::{
 use crate::{
     Block,
     aes::Aes128,
-    ot::{
-        CotSender, OtError, OtHash,
-        error::check_length,
-        extension::Burnt,
-    },
+    ot::{CotSender, OtError, OtHash, error::check_length, extension::Burnt},
 };
 
 /// The party with `Delta`. Its secrets are wiped on drop.
@@ -142,7 +138,9 @@ impl SilentSender {
     /// Bytes of the message of the next [`SilentSender::round`].
     pub fn round_bytes(&self) -> usize {
         let ahead = u64::from(self.turn == Turn::Take);
-        self.chain().set(self.stream.round() + ahead).correction_bytes()
+        self.chain()
+            .set(self.stream.round() + ahead)
+            .correction_bytes()
     }
 
     /// Starts a round: appends its corrections to `out`, [`SilentSender::round_bytes`]. The OTs of
@@ -165,13 +163,14 @@ impl SilentSender {
         out.extend_from_slice(&self.stream.round().to_le_bytes());
         out.reserve(set.trees() * set.depth() * Block::BYTES);
         let Roots { delta, roots } = &self.trees;
-        self.stream.for_trees(|stream, tree, cipher, leaves, scratch| {
-            let base = &stream.of_trees()[tree * set.depth()..];
-            let root = (roots[tree], **delta);
-            tree::leaves(stream.level, cipher, root, leaves, scratch, |l, sum| {
-                out.extend_from_slice(&(sum ^ base[l]).to_bytes());
+        self.stream
+            .for_trees(|stream, tree, cipher, leaves, scratch| {
+                let base = &stream.of_trees()[tree * set.depth()..];
+                let root = (roots[tree], **delta);
+                tree::leaves(stream.level, cipher, root, leaves, scratch, |l, sum| {
+                    out.extend_from_slice(&(sum ^ base[l]).to_bytes());
+                });
             });
-        });
         self.turn = Turn::Challenge;
         Ok(())
     }

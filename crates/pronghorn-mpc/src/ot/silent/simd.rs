@@ -85,8 +85,21 @@ pub struct Level {
     pub missing: u32,
 }
 
+impl Level {
+    /// Nothing, for the party that has all nodes.
+    pub const WHOLE: Self = Self {
+        patch: Patch::NONE,
+        missing: Patch::NOWHERE,
+    };
+
+    fn is_whole(&self) -> bool {
+        self.missing == Patch::NOWHERE
+    }
+}
+
 /// One level of a tree: `nodes` has the parents in its lower half, and the left and the right children
-/// in its halves afterwards. The sums of the left and of the right ones.
+/// in its halves afterwards. The sums of the left and of the right ones,
+/// the second of no meaning for [`Level::WHOLE`].
 pub fn grow(
     simd: SimdLevel,
     cipher: &Aes128,
@@ -194,7 +207,9 @@ at_every_level! {
 fn sum_of<L: Lanes>(lanes: L, x: L::Vector) -> Block {
     let mut blocks = [Block::ZERO; WIDEST];
     lanes.store(x, &mut vectors_mut::<L>(&mut blocks)[0]);
-    blocks.into_iter().fold(Block::ZERO, |sum, block| sum ^ block)
+    blocks
+        .into_iter()
+        .fold(Block::ZERO, |sum, block| sum ^ block)
 }
 
 /// Adds `sibling` to the leaves, clears bit 0 of all, and adds `missing`.
@@ -268,6 +283,127 @@ fn gather_portable(secrets: &[Block], rows: &[[u32; WEIGHT]], outputs: &mut [Blo
     for (row, output) in rows.iter().zip(outputs) {
         for index in row {
             *output ^= secrets[u32::from_le(*index) as usize & mask];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pronghorn_ring::random::{Prg, Seed};
+
+    fn blocks(count: usize) -> Vec<Block> {
+        let mut blocks = vec![Block::ZERO; count];
+        Prg::new(&Seed::from_bytes([9; 32]), "pronghorn test")
+            .stream(count as u64)
+            .fill(bytemuck::cast_slice_mut(&mut blocks));
+        blocks
+    }
+
+    /// One level by its definition.
+    fn grow_reference(cipher: &Aes128, level: Level, nodes: &mut [Block]) -> [Block; 2] {
+        let (lefts, rights) = nodes.split_at_mut(nodes.len() / 2);
+        let mut sums = [Block::ZERO; 2];
+        for (index, (left, right)) in (0..).zip(lefts.iter_mut().zip(rights)) {
+            let parent = *left ^ level.patch.block.masked(index == level.patch.index);
+            let mut hash = [parent.sigma()];
+            cipher.encrypt(&mut hash);
+            let hash = hash[0] ^ parent.sigma();
+            let present = index != level.missing;
+            (*left, *right) = (hash.masked(present), (hash ^ parent).masked(present));
+            sums[0] ^= *left;
+            sums[1] ^= *right;
+        }
+        sums
+    }
+
+    #[test]
+    fn growth_is_the_reference_at_every_level() {
+        for log in 1..=9 {
+            let parents = 1 << log;
+            let nodes = blocks(2 * parents as usize);
+            let block = Block::from_u128(0x5555 << 70 | 3);
+            let patches = [0, 1, parents / 2 + 1, parents - 1, Patch::NOWHERE];
+            for (index, missing) in patches
+                .into_iter()
+                .zip([1, 0, parents - 1, 2, Patch::NOWHERE])
+            {
+                let level = Level {
+                    patch: Patch { index, block },
+                    missing,
+                };
+                let key = Block::from_u128(0xabc);
+                let mut expected = nodes.clone();
+                let sums = grow_reference(&Aes128::new(key), level, &mut expected);
+                for simd in SimdLevel::available() {
+                    let mut found = nodes.clone();
+                    let cipher = Aes128::new_at(simd, key);
+                    let scratch = &mut Scratch::new();
+                    let found_sums = grow(simd, &cipher, level, &mut found, scratch);
+                    assert!(found == expected, "{simd:?} {parents} {index} {missing}");
+                    assert!(found_sums[0] == sums[0]);
+                    assert!(level.is_whole() || found_sums[1] == sums[1]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ends_are_the_reference_at_every_level() {
+        for count in [2u32, 4, 8, 64, 256] {
+            let leaves = blocks(count as usize);
+            let [sibling, missing] = [0x8181, 0x7777].map(Block::from_u128);
+            for (at, other) in [(0, 1), (count - 1, 0), (Patch::NOWHERE, Patch::NOWHERE)] {
+                let expected: Vec<Block> = (0..)
+                    .zip(&leaves)
+                    .map(|(x, leaf)| {
+                        let leaf = *leaf ^ sibling.masked(x == at);
+                        Block::from_u128(leaf.to_u128() & !1) ^ missing.masked(x == other)
+                    })
+                    .collect();
+                let patch = |index, block| Patch { index, block };
+                for simd in SimdLevel::available() {
+                    let mut found = leaves.clone();
+                    finish(simd, &mut found, patch(at, sibling), patch(other, missing));
+                    assert!(found == expected, "{simd:?} {count} {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_secrets_are_the_reference_at_every_level() {
+        let key = Block::from_u128(0xdef);
+        for (log, count, first) in [(0, 2, 0), (3, 4, 5), (9, 16, 40), (12, 64, 1 << 40)] {
+            let secrets = blocks(1 << log);
+            let before = blocks(count + 1)[1..].to_vec();
+            let mut words = vec![Block::ZERO; count * WEIGHT / PER_BLOCK];
+            Aes128::new(key).encrypt_counters(first, &mut words);
+            let indices: Vec<u32> = words
+                .iter()
+                .flat_map(|block| [0, 32, 64, 96].map(|shift| (block.to_u128() >> shift) as u32))
+                .collect();
+            let expected: Vec<Block> = before
+                .iter()
+                .zip(indices.chunks(WEIGHT))
+                .map(|(before, row)| {
+                    let secret = |index: &u32| secrets[*index as usize % secrets.len()];
+                    row.iter()
+                        .map(secret)
+                        .fold(*before, |sum, secret| sum ^ secret)
+                })
+                .collect();
+            for simd in SimdLevel::available() {
+                let mut found = before.clone();
+                fold(
+                    simd,
+                    &Aes128::new_at(simd, key),
+                    first,
+                    &secrets,
+                    &mut found,
+                );
+                assert!(found == expected, "{simd:?} {log} {count}");
+            }
         }
     }
 }

@@ -153,7 +153,11 @@ impl Stream {
     /// # Errors
     /// [`OtError::Exhausted`] when the run has made all it may.
     pub fn refill(&mut self, trees: &impl Trees) -> Result<(), OtError> {
-        if self.made.saturating_add(self.chain.usable(self.round) as u64) > MOST {
+        if self
+            .made
+            .saturating_add(self.chain.usable(self.round) as u64)
+            > MOST
+        {
             return Err(OtError::Exhausted);
         }
         if self.ready == 0 {

@@ -68,15 +68,11 @@ pub fn leaves(
     scratch: &mut Scratch,
     mut left: impl FnMut(usize, Block),
 ) {
-    let whole = Level {
-        patch: Patch::NONE,
-        missing: Patch::NOWHERE,
-    };
     (nodes[0], nodes[1]) = (root, root ^ delta);
     left(0, root);
     for l in 1..depth(nodes) {
         let nodes = &mut nodes[..2 << l];
-        let [sum, _] = simd::grow(level, cipher, whole, nodes, scratch);
+        let [sum, _] = simd::grow(level, cipher, Level::WHOLE, nodes, scratch);
         left(l, sum);
     }
     simd::finish(level, nodes, Patch::NONE, Patch::NONE);
@@ -126,4 +122,82 @@ pub fn punctured_leaves(
 
 fn depth(leaves: &[Block]) -> usize {
     leaves.len().ilog2() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELTA: Block = Block::from_u128(0xfeed << 100 | 0x77);
+
+    /// All leaves, and the sums of the left nodes of each level.
+    fn whole(level: SimdLevel, cipher: &Aes128, depth: usize) -> (Vec<Block>, Vec<Block>) {
+        let root = Block::from_u128(0x1234 << 64 | depth as u128);
+        let (mut nodes, mut sums) = (vec![Block::ONES; 1 << depth], Vec::new());
+        leaves(
+            level,
+            cipher,
+            (root, DELTA),
+            &mut nodes,
+            &mut Scratch::new(),
+            |l, sum| {
+                assert_eq!(l, sums.len());
+                sums.push(sum);
+            },
+        );
+        (nodes, sums)
+    }
+
+    #[test]
+    fn every_leaf_is_known_but_one() {
+        for level in SimdLevel::available() {
+            let cipher = Aes128::new_at(level, Block::from_u128(9));
+            for depth in 1..=8 {
+                let (leaves, lefts) = whole(level, &cipher, depth);
+                assert!(leaves.iter().all(|leaf| !leaf.lsb()));
+                for alpha in (0..1 << depth).step_by(if depth > 6 { 7 } else { 1 }) {
+                    // The receiver knows the sum of the side that alpha does not take.
+                    let sums: Vec<Block> = (0..depth)
+                        .map(|l| lefts[l] ^ DELTA.masked(alpha >> l & 1 == 0))
+                        .collect();
+                    let mut nodes = vec![Block::ONES; 1 << depth];
+                    let scratch = &mut Scratch::new();
+                    punctured_leaves(level, &cipher, alpha, &sums, &mut nodes, scratch);
+                    for (x, (node, leaf)) in (0..).zip(nodes.iter().zip(&leaves)) {
+                        assert!(
+                            *node == *leaf ^ DELTA.masked(x == alpha),
+                            "{depth} {alpha} {x}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn levels_of_simd_give_the_same_leaves() {
+        for depth in [3, 7, 10] {
+            let found = SimdLevel::available().into_iter().map(|level| {
+                let cipher = Aes128::new_at(level, Block::from_u128(7));
+                whole(level, &cipher, depth)
+            });
+            let found: Vec<_> = found.collect();
+            assert!(found.iter().all(|one| *one == found[0]));
+        }
+    }
+
+    #[test]
+    fn another_key_gives_another_tree() {
+        let level = SimdLevel::detect();
+        let [one, other] = [1, 2].map(|key| {
+            let cipher = Aes128::new_at(level, Block::from_u128(key));
+            whole(level, &cipher, 6).0
+        });
+        assert!(
+            one[2..]
+                .iter()
+                .zip(&other[2..])
+                .all(|(one, other)| one != other)
+        );
+    }
 }

@@ -13,9 +13,16 @@ fn instance(secrets: f64, trees: u32, depth: i32) -> Instance {
 
 #[test]
 fn shipped_sets_have_128_bits_by_every_formula() {
-    for set in [LpnParameters::SMALL, LpnParameters::MEDIUM, LpnParameters::LARGE] {
+    for set in [
+        LpnParameters::SMALL,
+        LpnParameters::MEDIUM,
+        LpnParameters::LARGE,
+    ] {
         let costs = Instance::from(set).all();
-        assert!(costs.iter().all(|&cost| cost >= 143.0), "{set:?}: {costs:?}");
+        assert!(
+            costs.iter().all(|&cost| cost >= 143.0),
+            "{set:?}: {costs:?}"
+        );
     }
 }
 
@@ -73,7 +80,10 @@ fn costs_are_those_of_the_review() {
     for (name, instance, expected) in sets {
         for (column, (found, expected)) in instance.all().into_iter().zip(expected).enumerate() {
             if let Some(expected) = expected {
-                assert!((found - expected).abs() <= 1.0, "{name} {column}: {found} {expected}");
+                assert!(
+                    (found - expected).abs() <= 1.0,
+                    "{name} {column}: {found} {expected}"
+                );
             }
         }
     }
@@ -114,7 +124,8 @@ impl Random {
 
 impl Toy {
     fn new(secrets: usize, trees: usize, depth: u32, random: &mut Random) -> Self {
-        let rows = (0..trees << depth).map(|_| std::array::from_fn(|_| random.below(secrets) as u32));
+        let rows =
+            (0..trees << depth).map(|_| std::array::from_fn(|_| random.below(secrets) as u32));
         Self {
             secrets,
             depth,
@@ -140,7 +151,9 @@ impl Toy {
         let rows = blocks.iter().enumerate().flat_map(|(i, block)| {
             let count = wanted / self.trees + usize::from(i < wanted % self.trees);
             random.shuffle(&mut within);
-            let chosen = within[..count].iter().map(|row| (block << self.depth) + row);
+            let chosen = within[..count]
+                .iter()
+                .map(|row| (block << self.depth) + row);
             chosen.collect::<Vec<_>>()
         });
         rows.collect()
@@ -170,14 +183,17 @@ impl Toy {
     fn peeled_set(&self, extra: usize, random_start: bool, random: &mut Random) -> Vec<usize> {
         let mut users = vec![Vec::new(); self.secrets];
         for (index, row) in self.rows.iter().enumerate() {
-            row.iter().for_each(|&secret| users[secret as usize].push(index));
+            row.iter()
+                .for_each(|&secret| users[secret as usize].push(index));
         }
         let mut degree: Vec<usize> = users.iter().map(Vec::len).collect();
         let mut order: Vec<usize> = (0..self.secrets).collect();
         random.shuffle(&mut order);
         let most = degree.iter().max().expect("there are secrets") + 1;
         let mut by_degree = vec![Vec::new(); most];
-        order.iter().for_each(|&secret| by_degree[degree[secret]].push(secret));
+        order
+            .iter()
+            .for_each(|&secret| by_degree[degree[secret]].push(secret));
         let (mut gone, mut dead) = (vec![false; self.secrets], vec![false; self.rows.len()]);
         let (mut secrets, mut rows) = (self.secrets, self.rows.len());
         let mut first = order[..if random_start { self.secrets / 10 } else { 0 }].iter();
@@ -217,7 +233,9 @@ impl Toy {
     fn iterations(&self, rows: &[usize]) -> f64 {
         let mut counts = vec![0; self.trees];
         rows.iter().for_each(|row| counts[row >> self.depth] += 1);
-        let clean = counts.iter().map(|&count| 1.0 - f64::from(count) / f64::from(1 << self.depth));
+        let clean = counts
+            .iter()
+            .map(|&count| 1.0 - f64::from(count) / f64::from(1 << self.depth));
         1.0 / clean.product::<f64>()
     }
 }
@@ -233,8 +251,15 @@ fn peeling_leaves_what_the_table_says() {
         let toy = Toy::new(secrets, (ratio * secrets as f64) as usize, 0, &mut random);
         let rows = toy.peeled_set(0, false, &mut random).len();
         let share = rows as f64 / secrets as f64;
-        let expected = PEELED.iter().find(|entry| entry.0 == ratio).expect("it is in the table").1;
-        assert!((share - expected).abs() < 0.01, "{ratio}: {share} {expected}");
+        let expected = PEELED
+            .iter()
+            .find(|entry| entry.0 == ratio)
+            .expect("it is in the table")
+            .1;
+        assert!(
+            (share - expected).abs() < 0.01,
+            "{ratio}: {share} {expected}"
+        );
     }
 }
 
@@ -263,7 +288,11 @@ fn toy_attack_takes_the_predicted_iterations() {
         toy.peeled_sub_instance() - cost(toy.peeled_share()),
     ];
     for (found, formula) in [plain, some, peeled].into_iter().zip(formulas) {
-        assert!((found.log2() - formula).abs() < 0.6, "{} {formula}", found.log2());
+        assert!(
+            (found.log2() - formula).abs() < 0.6,
+            "{} {formula}",
+            found.log2()
+        );
     }
 }
 
@@ -273,10 +302,13 @@ fn toy_attack_recovers_the_secrets() {
     let mut random = Random::new(2);
     let toy = Toy::new(1 << 11, 125, 8, &mut random);
     let secrets: Vec<bool> = (0..toy.secrets).map(|_| random.below(2) == 1).collect();
-    let noise: Vec<usize> =
-        (0..toy.trees).map(|tree| (tree << toy.depth) + random.below(1 << toy.depth)).collect();
+    let noise: Vec<usize> = (0..toy.trees)
+        .map(|tree| (tree << toy.depth) + random.below(1 << toy.depth))
+        .collect();
     let value = |row: usize| {
-        let sum = toy.rows[row].iter().fold(false, |sum, &i| sum ^ secrets[i as usize]);
+        let sum = toy.rows[row]
+            .iter()
+            .fold(false, |sum, &i| sum ^ secrets[i as usize]);
         sum ^ noise.contains(&row)
     };
     let mut iterations = 0;
@@ -313,7 +345,9 @@ fn eliminate(
         .iter()
         .map(|&row| {
             let mut bits = vec![0u64; words];
-            toy.rows[row].iter().for_each(|&i| bits[i as usize / 64] ^= 1 << (i % 64));
+            toy.rows[row]
+                .iter()
+                .for_each(|&i| bits[i as usize / 64] ^= 1 << (i % 64));
             bits[toy.secrets / 64] |= u64::from(value(row)) << (toy.secrets % 64);
             bits
         })

@@ -3,50 +3,58 @@
 
 use std::arch::x86_64::*;
 
-use super::{Everywhere, Level, gather, numbers, sum_of};
+use super::{Level, gather};
 use crate::{
     Block,
     aes::simd::{Counter, LANES, Vaes, rounds},
-    ot::{
-        silent::code::{PER_BLOCK, WEIGHT},
-        simd::{Lanes, x86::Avx512},
-    },
+    ot::silent::code::{PER_BLOCK, WEIGHT},
 };
 
 /// As [`grow_in_steps`](super::grow_in_steps), for a multiple of [`LANES`] parents.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
 pub fn grow(cipher: &Vaes, level: Level, lefts: &mut [Block], rights: &mut [Block]) -> [Block; 2] {
-    // SAFETY: this function runs with the features of the token.
-    let lanes = unsafe { Avx512::new() };
-    let mut state = State {
-        lanes,
-        keys: cipher.keys(),
-        patch: Everywhere::new(lanes, level.patch),
-        missing: lanes.splat(level.missing.into()),
-        index: numbers(lanes, 0),
-        sums: [lanes.splat(0); 2],
-    };
-    let (lefts, rights) = (bytemuck::cast_slice_mut(lefts), bytemuck::cast_slice_mut(rights));
-    state.run(lefts, rights);
-    state.sums.map(|sum| sum_of(lanes, sum))
+    let (lefts, rights) = (
+        bytemuck::cast_slice_mut(lefts),
+        bytemuck::cast_slice_mut(rights),
+    );
+    // Which party this is is no secret.
+    match level.is_whole() {
+        true => Growth::<false>::new(cipher, level).run(lefts, rights),
+        false => Growth::<true>::new(cipher, level).run(lefts, rights),
+    }
 }
 
 /// Words of a vector.
 type Words = [u64; 2 * LANES];
 
-struct State {
-    lanes: Avx512,
+/// A level while it grows. Without `PUNCTURED` there is nothing to patch and nothing missing.
+struct Growth<const PUNCTURED: bool> {
     keys: [__m512i; 11],
-    patch: Everywhere<Avx512>,
+    patched: __m512i,
+    patch: __m512i,
     missing: __m512i,
+    /// The number of each word's parent.
     index: __m512i,
     sums: [__m512i; 2],
 }
 
-impl State {
+impl<const PUNCTURED: bool> Growth<PUNCTURED> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-    fn run(&mut self, lefts: &mut [Words], rights: &mut [Words]) {
+    fn new(cipher: &Vaes, level: Level) -> Self {
+        Self {
+            keys: cipher.keys(),
+            patched: _mm512_set1_epi64(level.patch.index.into()),
+            patch: _mm512_broadcast_i32x4(bytemuck::cast(level.patch.block)),
+            missing: _mm512_set1_epi64(level.missing.into()),
+            index: _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0),
+            sums: [_mm512_setzero_si512(); 2],
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+    fn run(mut self, lefts: &mut [Words], rights: &mut [Words]) -> [Block; 2] {
         let (many_lefts, lefts) = lefts.as_chunks_mut::<8>();
         let (many_rights, rights) = rights.as_chunks_mut::<8>();
         for (lefts, rights) in many_lefts.iter_mut().zip(many_rights) {
@@ -60,6 +68,12 @@ impl State {
         for (left, right) in lefts.iter_mut().zip(rights) {
             self.vectors(std::array::from_mut(left), std::array::from_mut(right));
         }
+        self.sums.map(|sum| {
+            let blocks: [Block; LANES] = bytemuck::cast(sum);
+            blocks
+                .into_iter()
+                .fold(Block::ZERO, |sum, block| sum ^ block)
+        })
     }
 
     /// The children of `COUNT` vectors of parents.
@@ -70,25 +84,33 @@ impl State {
         lefts: &mut [Words; COUNT],
         rights: &mut [Words; COUNT],
     ) {
-        let lanes = self.lanes;
-        let zero = lanes.splat(0);
-        let mut parents = [zero; COUNT];
-        let mut keep = [zero; COUNT];
-        for ((parent, keep), words) in parents.iter_mut().zip(&mut keep).zip(&*lefts) {
-            *parent = self.patch.apply(lanes, lanes.load(words), self.index);
-            *keep = lanes.equal(self.index, self.missing);
-            self.index = lanes.add(self.index, lanes.splat(LANES as u64));
+        let (mut parents, mut present) = ([self.patch; COUNT], [!0; COUNT]);
+        for ((parent, present), words) in parents.iter_mut().zip(&mut present).zip(&*lefts) {
+            *parent = bytemuck::cast(*words);
+            if PUNCTURED {
+                let patched = _mm512_cmpeq_epi64_mask(self.index, self.patched);
+                *parent = _mm512_mask_xor_epi64(*parent, patched, *parent, self.patch);
+                *present = _mm512_cmpneq_epi64_mask(self.index, self.missing);
+                self.index = _mm512_add_epi64(self.index, _mm512_set1_epi64(LANES as i64));
+            }
         }
-        let inputs = parents.map(|parent| lanes.sigma(parent));
+        let mut inputs = parents;
+        for input in &mut inputs {
+            // Block::sigma: the words exchanged, and the new lower one added to the upper.
+            let exchanged = _mm512_shuffle_epi32::<0x4e>(*input);
+            *input = _mm512_xor_si512(exchanged, _mm512_bslli_epi128::<8>(exchanged));
+        }
         let mut hashes = inputs;
         rounds(&self.keys, &mut hashes);
         for i in 0..COUNT {
-            let hash = lanes.xor(hashes[i], inputs[i]);
-            let left = lanes.select(keep[i], zero, hash);
-            let right = lanes.select(keep[i], zero, lanes.xor(hash, parents[i]));
-            lanes.store(left, &mut lefts[i]);
-            lanes.store(right, &mut rights[i]);
-            self.sums = [lanes.xor(self.sums[0], left), lanes.xor(self.sums[1], right)];
+            let left = _mm512_maskz_xor_epi64(present[i], hashes[i], inputs[i]);
+            let right = _mm512_maskz_xor_epi64(present[i], left, parents[i]);
+            lefts[i] = bytemuck::cast(left);
+            rights[i] = bytemuck::cast(right);
+            self.sums[0] = _mm512_xor_si512(self.sums[0], left);
+            if PUNCTURED {
+                self.sums[1] = _mm512_xor_si512(self.sums[1], right);
+            }
         }
     }
 }

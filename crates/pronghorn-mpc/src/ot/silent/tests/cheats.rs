@@ -49,7 +49,11 @@ fn every_false_correction_is_caught() {
         }
         let mut cheated = cheat(chain, 16 * index + byte, bit);
         let mut answer = Vec::new();
-        cheated.run.sender.answer(&cheated.challenge, &mut answer).unwrap();
+        cheated
+            .run
+            .sender
+            .answer(&cheated.challenge, &mut answer)
+            .unwrap();
         let result = cheated.run.receiver.verify(&answer);
         assert!(matches!(result, Err(OtError::FalseCorrections)), "{index}");
         if index < 2 {
@@ -77,7 +81,11 @@ fn is_dead(mut receiver: SilentReceiver, answer: &[u8]) {
 fn bit_0_of_a_last_correction_makes_no_difference() {
     let mut cheated = cheat(TOYS, 16 * (TOY.depth() - 1), 1);
     let mut answer = Vec::new();
-    cheated.run.sender.answer(&cheated.challenge, &mut answer).unwrap();
+    cheated
+        .run
+        .sender
+        .answer(&cheated.challenge, &mut answer)
+        .unwrap();
     cheated.run.receiver.verify(&answer).unwrap();
     cheated.run.take_all();
 }
@@ -94,7 +102,14 @@ fn sum_for(cheated: &Cheated, tree: usize, corrections: &[Block], guess: u32) ->
         .collect();
     let mut leaves = vec![Block::ZERO; TOY.leaves()];
     let (level, cipher) = (SimdLevel::detect(), sender.stream.cipher(tree));
-    tree::punctured_leaves(level, &cipher, guess, &sums, &mut leaves, &mut Scratch::new());
+    tree::punctured_leaves(
+        level,
+        &cipher,
+        guess,
+        &sums,
+        &mut leaves,
+        &mut Scratch::new(),
+    );
     leaves[guess as usize] ^= DELTA;
     cheated.coefficients.of_tree(&leaves)
 }
@@ -108,7 +123,9 @@ fn a_guess_passes_where_it_is_right() {
     for level in 0..TOY.depth() {
         for tree in 0..3 {
             let cheated = cheat(TOYS, 16 * (tree * TOY.depth() + level) + 5, 0x40);
-            let Run { sender, receiver, .. } = &cheated.run;
+            let Run {
+                sender, receiver, ..
+            } = &cheated.run;
             let alpha = receiver.trees.alphas[tree];
             let corrections = corrections_of(receiver, tree);
             let own = own_sum(&cheated, tree);
@@ -160,9 +177,16 @@ fn another_delta_is_caught() {
     let root = (run.sender.trees.roots[3], other);
     let cipher = run.sender.stream.cipher(3);
     let level = SimdLevel::detect();
-    tree::leaves(level, &cipher, root, &mut leaves, &mut Scratch::new(), |l, sum| {
-        false_ones.extend((sum ^ base[l]).to_bytes());
-    });
+    tree::leaves(
+        level,
+        &cipher,
+        root,
+        &mut leaves,
+        &mut Scratch::new(),
+        |l, sum| {
+            false_ones.extend((sum ^ base[l]).to_bytes());
+        },
+    );
     let at = HEADER + 3 * TOY.depth() * 16;
     corrections[at..at + false_ones.len()].copy_from_slice(&false_ones);
     run.receiver.take_round(&corrections).unwrap();

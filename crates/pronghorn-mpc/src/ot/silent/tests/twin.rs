@@ -70,7 +70,9 @@ fn blocks_are_those_of_the_definition() {
     for round in 0..2 {
         run.round();
         let mut drawn = vec![Block::ZERO; TOY.trees()];
-        roots.stream(round as u64).fill(bytemuck::cast_slice_mut(&mut drawn));
+        roots
+            .stream(round as u64)
+            .fill(bytemuck::cast_slice_mut(&mut drawn));
         let all: Vec<Block> = (0..TOY.outputs())
             .map(|j| {
                 let (tree, x) = (j / TOY.leaves(), j % TOY.leaves());
@@ -98,7 +100,10 @@ fn choices_are_the_code_on_the_secrets_and_the_noise() {
     let alphas = run.receiver.trees.alphas.to_vec();
     for (tree, alpha) in alphas.iter().enumerate() {
         let levels = &base[TOY.secrets() + tree * TOY.depth()..][..TOY.depth()];
-        let bits = levels.iter().rev().fold(0, |bits, t| bits << 1 | u32::from(!t.lsb()));
+        let bits = levels
+            .iter()
+            .rev()
+            .fold(0, |bits, t| bits << 1 | u32::from(!t.lsb()));
         assert_eq!(*alpha, bits);
     }
     let [_, t] = run.take_all();
