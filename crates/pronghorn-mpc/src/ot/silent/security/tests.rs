@@ -112,7 +112,7 @@ impl Random {
     fn below(&mut self, bound: usize) -> usize {
         let mut word = [0; 8];
         self.0.fill(&mut word);
-        (u128::from(u64::from_le_bytes(word)) * bound as u128 >> 64) as usize
+        ((u128::from(u64::from_le_bytes(word)) * bound as u128) >> 64) as usize
     }
 
     fn shuffle<T>(&mut self, items: &mut [T]) {
