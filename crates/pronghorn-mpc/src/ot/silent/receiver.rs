@@ -11,11 +11,10 @@ use super::{
     check::{ANSWER_BYTES, Challenge, Coefficients, answer},
     parameters::{Chain, HEADER, LpnParameters},
     stream::{Stream, Trees},
-    tree::{self, Scratch},
+    tree::{Scratch, Tree},
 };
 use crate::{
     Block,
-    aes::Aes128,
     ot::{CotReceiver, OtError, OtHash, error::check_length},
 };
 
@@ -47,16 +46,9 @@ pub(super) struct Punctured {
 }
 
 impl Trees for Punctured {
-    fn leaves(
-        &self,
-        level: SimdLevel,
-        cipher: &Aes128,
-        tree: usize,
-        leaves: &mut [Block],
-        scratch: &mut Scratch,
-    ) {
-        let sums = &self.sums[tree * self.depth..];
-        tree::punctured_leaves(level, cipher, self.alphas[tree], sums, leaves, scratch);
+    fn leaves(&self, tree: &Tree, number: usize, leaves: &mut [Block], scratch: &mut Scratch) {
+        let sums = &self.sums[number * self.depth..];
+        tree.punctured_leaves(self.alphas[number], sums, leaves, scratch);
     }
 }
 
@@ -252,12 +244,10 @@ impl SilentReceiver {
 
     pub(super) fn total(&self, coefficients: &Coefficients) -> Block {
         let mut sums = Zeroizing::new(vec![Block::ZERO; self.stream.set().trees()]);
-        let trees = &self.trees;
-        self.stream
-            .for_trees(|stream, tree, cipher, leaves, scratch| {
-                trees.leaves(stream.level, cipher, tree, leaves, scratch);
-                sums[tree] = coefficients.of_tree(leaves);
-            });
+        self.stream.for_trees(|tree, number, leaves, scratch| {
+            self.trees.leaves(tree, number, leaves, scratch);
+            sums[number] = coefficients.of_tree(leaves);
+        });
         coefficients.total(&sums, self.stream.of_check())
     }
 

@@ -11,11 +11,10 @@ use super::{
     check::{CHALLENGE_BYTES, Challenge, Coefficients, answer},
     parameters::{Chain, LpnParameters},
     stream::{Stream, Trees},
-    tree::{self, Scratch},
+    tree::{Root, Scratch, Tree},
 };
 use crate::{
     Block,
-    aes::Aes128,
     ot::{CotSender, OtError, OtHash, error::check_length, extension::Burnt},
 };
 
@@ -41,17 +40,18 @@ pub(super) struct Roots {
     pub roots: Zeroizing<Vec<Block>>,
 }
 
+impl Roots {
+    fn root(&self, number: usize) -> Root {
+        Root {
+            first: self.roots[number],
+            delta: *self.delta,
+        }
+    }
+}
+
 impl Trees for Roots {
-    fn leaves(
-        &self,
-        level: SimdLevel,
-        cipher: &Aes128,
-        tree: usize,
-        leaves: &mut [Block],
-        scratch: &mut Scratch,
-    ) {
-        let root = (self.roots[tree], *self.delta);
-        tree::leaves(level, cipher, root, leaves, scratch, |_, _| {});
+    fn leaves(&self, tree: &Tree, number: usize, leaves: &mut [Block], scratch: &mut Scratch) {
+        tree.leaves(self.root(number), leaves, scratch);
     }
 }
 
@@ -162,15 +162,13 @@ impl SilentSender {
 
         out.extend_from_slice(&self.stream.round().to_le_bytes());
         out.reserve(set.trees() * set.depth() * Block::BYTES);
-        let Roots { delta, roots } = &self.trees;
-        self.stream
-            .for_trees(|stream, tree, cipher, leaves, scratch| {
-                let base = &stream.of_trees()[tree * set.depth()..];
-                let root = (roots[tree], **delta);
-                tree::leaves(stream.level, cipher, root, leaves, scratch, |l, sum| {
-                    out.extend_from_slice(&(sum ^ base[l]).to_bytes());
-                });
+        let (stream, trees) = (&self.stream, &self.trees);
+        stream.for_trees(|tree, number, nodes, scratch| {
+            let base = &stream.of_trees()[number * set.depth()..];
+            tree.left_sums(trees.root(number), nodes, scratch, |l, sum| {
+                out.extend_from_slice(&(sum ^ base[l]).to_bytes());
             });
+        });
         self.turn = Turn::Challenge;
         Ok(())
     }
@@ -200,10 +198,9 @@ impl SilentSender {
         let (round, set) = (self.stream.round(), self.stream.set());
         let coefficients = Coefficients::new(level, &context, round, &challenge.seed, set);
         let mut sums = Zeroizing::new(vec![Block::ZERO; set.trees()]);
-        let trees = &self.trees;
-        self.stream.for_trees(|_, tree, cipher, leaves, scratch| {
-            trees.leaves(level, cipher, tree, leaves, scratch);
-            sums[tree] = coefficients.of_tree(leaves);
+        self.stream.for_trees(|tree, number, leaves, scratch| {
+            self.trees.leaves(tree, number, leaves, scratch);
+            sums[number] = coefficients.of_tree(leaves);
         });
         coefficients.total(&sums, self.stream.of_check())
             ^ coefficients.product(*self.trees.delta, challenge.sum)

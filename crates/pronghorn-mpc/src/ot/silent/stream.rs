@@ -6,11 +6,10 @@ use zeroize::Zeroizing;
 use super::{
     code::Code,
     parameters::{Chain, LpnParameters},
-    tree::Scratch,
+    tree::{Scratch, Tree},
 };
 use crate::{
     Block,
-    aes::Aes128,
     ot::{OtError, OtHash},
 };
 
@@ -22,15 +21,8 @@ const TREE_BITS: u32 = 32;
 
 /// One party's trees of a round.
 pub trait Trees {
-    /// Fills `leaves` with those of a tree, with what the party adds up to `Delta` in leaf `alpha`.
-    fn leaves(
-        &self,
-        level: SimdLevel,
-        cipher: &Aes128,
-        tree: usize,
-        leaves: &mut [Block],
-        scratch: &mut Scratch,
-    );
+    /// Fills `leaves` with those of tree `number`.
+    fn leaves(&self, tree: &Tree, number: usize, leaves: &mut [Block], scratch: &mut Scratch);
 }
 
 /// What both parties keep. Its secrets are wiped on drop.
@@ -48,8 +40,8 @@ pub struct Stream {
     first_row: u64,
     /// Correlated OTs of the round: secrets, those of the trees' levels, those of the check.
     pub base: Zeroizing<Vec<Block>>,
-    /// The tree that is being taken.
-    tree: Zeroizing<Vec<Block>>,
+    /// The OTs of the tree that is being taken.
+    tree_buffer: Zeroizing<Vec<Block>>,
     scratch: Scratch,
     /// OTs of the round that may be taken, and those taken.
     ready: usize,
@@ -85,7 +77,7 @@ impl Stream {
             round: 0,
             first_row: 0,
             base,
-            tree: Zeroizing::default(),
+            tree_buffer: Zeroizing::default(),
             scratch: Scratch::new(),
             ready: 0,
             taken: 0,
@@ -128,22 +120,18 @@ impl Stream {
         &self.base[self.set().base() - super::check::MASKS..]
     }
 
-    /// The cipher of a tree of this round. No other tree of any run has its key, but by chance.
-    pub fn cipher(&self, tree: usize) -> Aes128 {
-        let number = u128::from(self.round) << TREE_BITS | tree as u128;
-        Aes128::new_at(self.level, Block::from_u128(self.tree_key ^ number))
+    /// A tree of this round. No other tree of any run has its key, but by chance.
+    pub fn tree(&self, number: usize) -> Tree {
+        let number = u128::from(self.round) << TREE_BITS | number as u128;
+        Tree::new(self.level, Block::from_u128(self.tree_key ^ number))
     }
 
-    /// Calls `each` with every tree of the round and its cipher; a buffer of its leaves goes with it.
-    pub fn for_trees(
-        &self,
-        mut each: impl FnMut(&Self, usize, &Aes128, &mut [Block], &mut Scratch),
-    ) {
+    /// Calls `each` with every tree of the round, its number, and a buffer for its leaves.
+    pub fn for_trees(&self, mut each: impl FnMut(&Tree, usize, &mut [Block], &mut Scratch)) {
         let mut scratch = Scratch::new();
         let mut leaves = Zeroizing::new(vec![Block::ZERO; self.set().leaves()]);
-        for tree in 0..self.set().trees() {
-            let cipher = self.cipher(tree);
-            each(self, tree, &cipher, &mut leaves, &mut scratch);
+        for number in 0..self.set().trees() {
+            each(&self.tree(number), number, &mut leaves, &mut scratch);
         }
     }
 
@@ -186,15 +174,15 @@ impl Stream {
     pub fn open(&mut self) {
         let set = self.set();
         (self.ready, self.taken) = (self.chain.usable(self.round), 0);
-        if self.tree.len() != set.leaves() {
-            self.tree = Zeroizing::new(vec![Block::ZERO; set.leaves()]);
+        if self.tree_buffer.len() != set.leaves() {
+            self.tree_buffer = Zeroizing::new(vec![Block::ZERO; set.leaves()]);
         }
     }
 
     /// Forgets the secrets of the round.
     pub fn wipe(&mut self) {
         self.base = Zeroizing::default();
-        self.tree = Zeroizing::default();
+        self.tree_buffer = Zeroizing::default();
         (self.ready, self.taken) = (0, 0);
     }
 
@@ -216,12 +204,12 @@ impl Stream {
             if count == leaves {
                 self.make(trees, tree, now);
             } else {
-                let mut buffer = std::mem::take(&mut self.tree);
+                let mut buffer = std::mem::take(&mut self.tree_buffer);
                 if within == 0 {
                     self.make(trees, tree, &mut buffer);
                 }
                 now.copy_from_slice(&buffer[within..within + count]);
-                self.tree = buffer;
+                self.tree_buffer = buffer;
             }
             self.taken += count;
             self.made += count as u64;
@@ -231,11 +219,10 @@ impl Stream {
     }
 
     /// Fills `outputs` with the OTs of a whole tree.
-    fn make(&mut self, trees: &impl Trees, tree: usize, outputs: &mut [Block]) {
-        let cipher = self.cipher(tree);
-        trees.leaves(self.level, &cipher, tree, outputs, &mut self.scratch);
-        let row = self.first_row + (tree * outputs.len()) as u64;
-        let secrets = &self.base[..self.chain.set(self.round).secrets()];
+    fn make(&mut self, trees: &impl Trees, number: usize, outputs: &mut [Block]) {
+        trees.leaves(&self.tree(number), number, outputs, &mut self.scratch);
+        let row = self.first_row + (number * outputs.len()) as u64;
+        let secrets = &self.base[..self.set().secrets()];
         self.code.fold(self.level, row, secrets, outputs);
     }
 }

@@ -42,6 +42,13 @@ impl Patch {
     };
 }
 
+/// The nodes below a root: `first`, and `first` and `delta`.
+#[derive(Clone, Copy)]
+pub struct Root {
+    pub first: Block,
+    pub delta: Block,
+}
+
 /// Parents of a batch, before and after encryption. Wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Scratch {
@@ -58,66 +65,88 @@ impl Scratch {
     }
 }
 
-/// The sender's leaves below `root`, bit 0 cleared. `left(l, sum)` is called with the sum of the left
-/// nodes of each level.
-pub fn leaves(
+/// The hash of one tree.
+pub struct Tree {
     level: SimdLevel,
-    cipher: &Aes128,
-    (root, delta): (Block, Block),
-    nodes: &mut [Block],
-    scratch: &mut Scratch,
-    mut left: impl FnMut(usize, Block),
-) {
-    (nodes[0], nodes[1]) = (root, root ^ delta);
-    left(0, root);
-    for l in 1..depth(nodes) {
-        let nodes = &mut nodes[..2 << l];
-        let [sum, _] = simd::grow(level, cipher, Level::WHOLE, nodes, scratch);
-        left(l, sum);
-    }
-    simd::finish(level, nodes, Patch::NONE, Patch::NONE);
+    cipher: Aes128,
 }
 
-/// The receiver's leaves: those of the sender but for leaf `alpha`, to which `Delta` is added. Bit 0 is
-/// cleared, and set in leaf `alpha`. `sums[l]` is the sum of the nodes of a level that branch the
-/// other way than `alpha`.
-pub fn punctured_leaves(
-    level: SimdLevel,
-    cipher: &Aes128,
-    alpha: u32,
-    sums: &[Block],
-    nodes: &mut [Block],
-    scratch: &mut Scratch,
-) {
-    nodes[..2].fill(Block::ZERO);
-    let mut total = sums[0];
-    let mut sibling = Patch {
-        index: !alpha & 1,
-        block: sums[0],
-    };
-    for l in 1..depth(nodes) {
-        let nodes = &mut nodes[..2 << l];
-        let missing = alpha & ((1 << l) - 1);
-        let punctured = Level {
-            patch: sibling,
-            missing,
-        };
-        let [left, right] = simd::grow(level, cipher, punctured, nodes, scratch);
-        let branch = Choice::from((alpha >> l & 1) as u8);
-        let known = Block::conditional_select(&right, &left, branch);
-        sibling = Patch {
-            index: missing | (!alpha & 1 << l),
-            block: sums[l] ^ known,
-        };
-        total = left ^ right ^ sibling.block;
+impl Tree {
+    /// A tree under an AES key that no other tree has.
+    pub fn new(level: SimdLevel, key: Block) -> Self {
+        Self {
+            level,
+            cipher: Aes128::new_at(level, key),
+        }
     }
-    // All raw leaves add up to Delta, so the others' sum is the missing leaf and Delta.
-    let missing = Patch {
-        index: alpha,
-        block: total.with_lsb(),
-    };
-    simd::finish(level, nodes, sibling, missing);
-    sibling.zeroize();
+
+    /// Grows the sender's tree in `nodes`, and calls `left(l, sum)` with the sum of the left nodes of
+    /// each level. Bit 0 of the leaves is left as it comes.
+    pub fn left_sums(
+        &self,
+        root: Root,
+        nodes: &mut [Block],
+        scratch: &mut Scratch,
+        mut left: impl FnMut(usize, Block),
+    ) {
+        (nodes[0], nodes[1]) = (root.first, root.first ^ root.delta);
+        left(0, root.first);
+        for l in 1..depth(nodes) {
+            let [sum, _] = self.grow(Level::WHOLE, &mut nodes[..2 << l], scratch);
+            left(l, sum);
+        }
+    }
+
+    /// The sender's leaves, bit 0 cleared.
+    pub fn leaves(&self, root: Root, leaves: &mut [Block], scratch: &mut Scratch) {
+        self.left_sums(root, leaves, scratch, |_, _| {});
+        simd::finish(self.level, leaves, Patch::NONE, Patch::NONE);
+    }
+
+    /// The receiver's leaves: those of the sender but for leaf `alpha`, to which `Delta` is added. Bit
+    /// 0 is cleared, and set in leaf `alpha`. `sums[l]` is the sum of the nodes of a level that branch
+    /// the other way than `alpha`.
+    pub fn punctured_leaves(
+        &self,
+        alpha: u32,
+        sums: &[Block],
+        leaves: &mut [Block],
+        scratch: &mut Scratch,
+    ) {
+        leaves[..2].fill(Block::ZERO);
+        let mut total = sums[0];
+        let mut sibling = Patch {
+            index: !alpha & 1,
+            block: sums[0],
+        };
+        for l in 1..depth(leaves) {
+            let missing = alpha & ((1 << l) - 1);
+            let punctured = Level {
+                patch: sibling,
+                missing,
+            };
+            let [left, right] = self.grow(punctured, &mut leaves[..2 << l], scratch);
+            let branch = Choice::from((alpha >> l & 1) as u8);
+            let known = Block::conditional_select(&right, &left, branch);
+            sibling = Patch {
+                index: missing | (!alpha & 1 << l),
+                block: sums[l] ^ known,
+            };
+            total = left ^ right ^ sibling.block;
+        }
+        // All raw leaves add up to Delta, so the others' sum is the missing leaf and Delta.
+        let mut missing = Patch {
+            index: alpha,
+            block: total.with_lsb(),
+        };
+        simd::finish(self.level, leaves, sibling, missing);
+        sibling.zeroize();
+        missing.zeroize();
+    }
+
+    fn grow(&self, level: Level, nodes: &mut [Block], scratch: &mut Scratch) -> [Block; 2] {
+        simd::grow(self.level, &self.cipher, level, nodes, scratch)
+    }
 }
 
 fn depth(leaves: &[Block]) -> usize {
@@ -131,43 +160,42 @@ mod tests {
     const DELTA: Block = Block::from_u128(0xfeed << 100 | 0x77);
 
     /// All leaves, and the sums of the left nodes of each level.
-    fn whole(level: SimdLevel, cipher: &Aes128, depth: usize) -> (Vec<Block>, Vec<Block>) {
-        let root = Block::from_u128(0x1234 << 64 | depth as u128);
+    fn whole(tree: &Tree, depth: usize) -> (Vec<Block>, Vec<Block>) {
+        let root = Root {
+            first: Block::from_u128(0x1234 << 64 | depth as u128),
+            delta: DELTA,
+        };
         let (mut nodes, mut sums) = (vec![Block::ONES; 1 << depth], Vec::new());
-        leaves(
-            level,
-            cipher,
-            (root, DELTA),
-            &mut nodes,
-            &mut Scratch::new(),
-            |l, sum| {
-                assert_eq!(l, sums.len());
-                sums.push(sum);
-            },
-        );
-        (nodes, sums)
+        let scratch = &mut Scratch::new();
+        tree.left_sums(root, &mut nodes, scratch, |l, sum| {
+            assert_eq!(l, sums.len());
+            sums.push(sum);
+        });
+        let mut leaves = vec![Block::ONES; 1 << depth];
+        tree.leaves(root, &mut leaves, scratch);
+        let cleared = nodes
+            .iter()
+            .map(|node| Block::from_u128(node.to_u128() & !1));
+        assert!(cleared.eq(leaves.iter().copied()));
+        (leaves, sums)
     }
 
     #[test]
     fn every_leaf_is_known_but_one() {
         for level in SimdLevel::available() {
-            let cipher = Aes128::new_at(level, Block::from_u128(9));
+            let tree = Tree::new(level, Block::from_u128(9));
             for depth in 1..=8 {
-                let (leaves, lefts) = whole(level, &cipher, depth);
-                assert!(leaves.iter().all(|leaf| !leaf.lsb()));
+                let (leaves, lefts) = whole(&tree, depth);
                 for alpha in (0..1 << depth).step_by(if depth > 6 { 7 } else { 1 }) {
                     // The receiver knows the sum of the side that alpha does not take.
                     let sums: Vec<Block> = (0..depth)
                         .map(|l| lefts[l] ^ DELTA.masked(alpha >> l & 1 == 0))
                         .collect();
                     let mut nodes = vec![Block::ONES; 1 << depth];
-                    let scratch = &mut Scratch::new();
-                    punctured_leaves(level, &cipher, alpha, &sums, &mut nodes, scratch);
+                    tree.punctured_leaves(alpha, &sums, &mut nodes, &mut Scratch::new());
                     for (x, (node, leaf)) in (0..).zip(nodes.iter().zip(&leaves)) {
-                        assert!(
-                            *node == *leaf ^ DELTA.masked(x == alpha),
-                            "{depth} {alpha} {x}"
-                        );
+                        let expected = *leaf ^ DELTA.masked(x == alpha);
+                        assert!(*node == expected, "{depth} {alpha} {x}");
                     }
                 }
             }
@@ -177,10 +205,8 @@ mod tests {
     #[test]
     fn levels_of_simd_give_the_same_leaves() {
         for depth in [3, 7, 10] {
-            let found = SimdLevel::available().into_iter().map(|level| {
-                let cipher = Aes128::new_at(level, Block::from_u128(7));
-                whole(level, &cipher, depth)
-            });
+            let levels = SimdLevel::available().into_iter();
+            let found = levels.map(|level| whole(&Tree::new(level, Block::from_u128(7)), depth));
             let found: Vec<_> = found.collect();
             assert!(found.iter().all(|one| *one == found[0]));
         }
@@ -189,15 +215,8 @@ mod tests {
     #[test]
     fn another_key_gives_another_tree() {
         let level = SimdLevel::detect();
-        let [one, other] = [1, 2].map(|key| {
-            let cipher = Aes128::new_at(level, Block::from_u128(key));
-            whole(level, &cipher, 6).0
-        });
-        assert!(
-            one[2..]
-                .iter()
-                .zip(&other[2..])
-                .all(|(one, other)| one != other)
-        );
+        let leaves = |key| whole(&Tree::new(level, Block::from_u128(key)), 6).0;
+        let (one, other) = (leaves(1), leaves(2));
+        assert!(one.iter().zip(&other).all(|(one, other)| one != other));
     }
 }

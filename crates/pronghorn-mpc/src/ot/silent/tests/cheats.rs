@@ -1,14 +1,11 @@
 //! Parties that deviate.
 
 use super::*;
-use crate::{
-    aes::Aes128,
-    ot::silent::{
-        check::{Challenge, Coefficients, answer},
-        parameters::HEADER,
-        stream::Trees,
-        tree::{self, Scratch},
-    },
+use crate::ot::silent::{
+    check::{Challenge, Coefficients, answer},
+    parameters::HEADER,
+    stream::Trees,
+    tree::{Root, Scratch},
 };
 
 /// A run whose receiver has taken changed corrections and sent its challenge.
@@ -101,15 +98,11 @@ fn sum_for(cheated: &Cheated, tree: usize, corrections: &[Block], guess: u32) ->
         .map(|(l, (q, correction))| *correction ^ *q ^ DELTA.masked(guess >> l & 1 == 0))
         .collect();
     let mut leaves = vec![Block::ZERO; TOY.leaves()];
-    let (level, cipher) = (SimdLevel::detect(), sender.stream.cipher(tree));
-    tree::punctured_leaves(
-        level,
-        &cipher,
-        guess,
-        &sums,
-        &mut leaves,
-        &mut Scratch::new(),
-    );
+    let scratch = &mut Scratch::new();
+    sender
+        .stream
+        .tree(tree)
+        .punctured_leaves(guess, &sums, &mut leaves, scratch);
     leaves[guess as usize] ^= DELTA;
     cheated.coefficients.of_tree(&leaves)
 }
@@ -145,14 +138,10 @@ fn a_guess_passes_where_it_is_right() {
 fn own_sum(cheated: &Cheated, tree: usize) -> Block {
     let Run { sender, .. } = &cheated.run;
     let mut leaves = vec![Block::ZERO; TOY.leaves()];
-    let cipher: Aes128 = sender.stream.cipher(tree);
-    sender.trees.leaves(
-        SimdLevel::detect(),
-        &cipher,
-        tree,
-        &mut leaves,
-        &mut Scratch::new(),
-    );
+    let scratch = &mut Scratch::new();
+    sender
+        .trees
+        .leaves(&sender.stream.tree(tree), tree, &mut leaves, scratch);
     cheated.coefficients.of_tree(&leaves)
 }
 
@@ -174,19 +163,15 @@ fn another_delta_is_caught() {
     let base = run.sender.stream.of_trees()[3 * TOY.depth()..].to_vec();
     let mut false_ones = Vec::new();
     let mut leaves = vec![Block::ZERO; TOY.leaves()];
-    let root = (run.sender.trees.roots[3], other);
-    let cipher = run.sender.stream.cipher(3);
-    let level = SimdLevel::detect();
-    tree::leaves(
-        level,
-        &cipher,
-        root,
-        &mut leaves,
-        &mut Scratch::new(),
-        |l, sum| {
-            false_ones.extend((sum ^ base[l]).to_bytes());
-        },
-    );
+    let root = Root {
+        first: run.sender.trees.roots[3],
+        delta: other,
+    };
+    let scratch = &mut Scratch::new();
+    let tree = run.sender.stream.tree(3);
+    tree.left_sums(root, &mut leaves, scratch, |l, sum| {
+        false_ones.extend((sum ^ base[l]).to_bytes());
+    });
     let at = HEADER + 3 * TOY.depth() * 16;
     corrections[at..at + false_ones.len()].copy_from_slice(&false_ones);
     run.receiver.take_round(&corrections).unwrap();
