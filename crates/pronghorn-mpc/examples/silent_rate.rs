@@ -93,8 +93,8 @@ fn measure(chain: Chain, set: &LpnParameters) -> Result<(), OtError> {
     let [sender, receiver] = whole.map(|seconds| usable / seconds / 1e6);
     let [round, challenge, answer, verify, send, receive] = best.map(|seconds| seconds * 1e3);
     println!(
-        "2^{} {} {}: {sender:.1} {receiver:.1}; {:.3} | {round:.2} {challenge:.2} {answer:.2} {verify:.2}; \
-         {send:.1} {receive:.1}",
+        "2^{} {} {}: {sender:.1} {receiver:.1}; {:.3} | \
+         {round:.2} {challenge:.2} {answer:.2} {verify:.2}; {send:.1} {receive:.1}",
         set.secrets().ilog2(),
         set.trees(),
         set.depth(),

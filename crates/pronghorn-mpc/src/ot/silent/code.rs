@@ -12,8 +12,8 @@ pub const PER_BLOCK: usize = size_of::<Block>() / size_of::<u32>();
 
 /// A stream of rows of [`WEIGHT`] uniform indices, from AES-128 in counter mode under a public key.
 ///
-/// Index `e` of row `j` is word `10 j + e` of the stream, 32 bits, little-endian, modulo the number of
-/// secrets. Rows are counted over all rounds, so that no two rounds use one matrix.
+/// Index `e` of row `j` is word `10 j + e` of the stream, 32 bits, little-endian, modulo the number
+/// of secrets. Rows are counted over all rounds, so that no two rounds use one matrix.
 pub struct Code {
     cipher: Aes128,
 }

@@ -36,7 +36,7 @@ impl LpnParameters {
             trees,
             depth,
         };
-        assert!(new.outputs() > new.base(), "a round must refill itself");
+        assert!(new.reserved(&new) < trees, "a round must refill itself");
         new
     }
 
@@ -120,7 +120,8 @@ impl Chain {
         assert!(!sets.is_empty());
         let mut i = 1;
         while i < sets.len() {
-            assert!(sets[i - 1].outputs() > sets[i].base());
+            let before = &sets[i - 1];
+            assert!(before.reserved(&sets[i]) < before.trees());
             i += 1;
         }
         Self { sets }
@@ -128,7 +129,7 @@ impl Chain {
 
     /// The chain with the least traffic for `count` OTs, where the extension has the width `width`
     /// ([`OtParameters`](crate::ot::OtParameters)). Compare its [`Chain::bytes`] with
-    /// [`extension::message_bytes`]: below some 100,000 OTs the extension alone is less.
+    /// [`extension::message_bytes`]: below some 120,000 OTs the extension alone is less.
     ///
     /// Both parties must find the same chain, so `count` must be public and agreed.
     pub fn cheapest(count: u64, width: usize) -> Self {

@@ -103,7 +103,7 @@ impl SilentReceiver {
         self.stream.chain()
     }
 
-    /// The parameters of the round under way, or of the next one.
+    /// The parameters of the round whose OTs are made or taken.
     pub fn set(&self) -> &'static LpnParameters {
         self.stream.set()
     }
@@ -254,8 +254,8 @@ impl SilentReceiver {
     /// Fills `t` with the next OTs; the number of the first. Bit 0 of each is its choice.
     ///
     /// # Errors
-    /// [`OtError::OutOfTurn`] before the first round is complete, [`OtError::RoundSpent`] when it has
-    /// fewer left (nothing is taken then), [`OtError::FalseCorrections`] after a failed check.
+    /// [`OtError::OutOfTurn`] before the first round is complete. [`OtError::RoundSpent`] when it
+    /// has fewer left: nothing is taken then. [`OtError::FalseCorrections`] after a failed check.
     pub fn take(&mut self, t: &mut [Block]) -> Result<u64, OtError> {
         match self.turn {
             Turn::Take => self.stream.take(&self.trees, t),

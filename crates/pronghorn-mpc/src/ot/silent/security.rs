@@ -1,27 +1,27 @@
 //! Costs of the known attacks on regular LPN with a code of ten secrets a row.
 //!
 //! The sender, or whoever knows what some choices mask, sees outputs of `A u + e`: `N` rows of `K`
-//! secrets, and one noisy row in each of `t` blocks of `2^depth`. All figures are the base 2 logarithm
-//! of expected bit operations over the probability of success. An exhaustive search for an AES-128
-//! key is about 2^143 of these.
+//! secrets, and one noisy row in each of `t` blocks of `2^depth`. All figures are the base 2
+//! logarithm of expected bit operations over the probability of success. An exhaustive search for
+//! an AES-128 key is about 2^143 of these.
 //!
-//! *Gauss.* Guess equations that are free of noise, as many as unknowns, and solve them by Wiedemann's
-//! algorithm, which makes use of the ten entries a row. A guess costs `20 K^2`.
+//! *Gauss.* Guess equations that are free of noise, as many as unknowns, and solve them by
+//! Wiedemann's algorithm, which makes use of the ten entries a row. A guess costs `20 K^2`.
 //!
-//! *Sub-instances.* A row lies within a set `S` of `sigma K` secrets with probability `sigma^10`. From
-//! `sigma = (K / N)^(1/9)` on a random `S` has as many rows as secrets, so that only `sigma K` rows
-//! must be free of noise. Peeling off the secrets of least degree finds denser sets
-//! ([`PEELED`]). The idea is "domain reduction" (Chen, Shu and Zhou, "Algorithms for sparse LPN and LSPN
-//! against low-noise", COLT 2025), applied to a code of constant weight. It makes the ratio of secrets to
-//! the leaves of a tree decide: the number of trees hardly matters.
+//! *Sub-instances.* A row lies within a set `S` of `sigma K` secrets with probability `sigma^10`.
+//! From `sigma = (K / N)^(1/9)` on a random `S` has as many rows as secrets, so that only `sigma K`
+//! rows must be free of noise. Peeling off the secrets of least degree finds denser sets
+//! ([`PEELED`]). The idea is "domain reduction" (Chen, Shu and Zhou, "Algorithms for sparse LPN and
+//! LSPN against low-noise", COLT 2025), applied to a code of constant weight. It makes the ratio of
+//! secrets to the leaves of a tree decide: the number of trees hardly matters.
 //!
 //! *Lists.* With 64 vectors of the left kernel, a few noisy rows are found by a collision of two
 //! lists. [`Instance::bound_with_lists`] assumes the smallest set that the first moment allows.
 //!
-//! *Algebraic.* The blocks of noise give `t C(2^depth, 2)` quadratic equations (Briaud and Oygarden,
-//! EUROCRYPT 2023). Guess rows free of noise until the system is linear in its monomials of degree 2,
-//! or of degree 3 by the Hilbert series. "Dense" is Strassen's exponent on what is left, "sparse" is
-//! Wiedemann on the system before substitution.
+//! *Algebraic.* The blocks of noise give `t C(2^depth, 2)` quadratic equations (Briaud and
+//! Oygarden, EUROCRYPT 2023). Guess rows free of noise until the system is linear in its monomials
+//! of degree 2, or of degree 3 by the Hilbert series. "Dense" is Strassen's exponent on what is
+//! left, "sparse" is Wiedemann on the system before substitution.
 //!
 //! These are estimates by formulas. The sub-instances are verified with toy instances by tests of
 //! this crate. The lists, the sparse algebraic form and degree 3 are not verified.
@@ -199,8 +199,8 @@ impl Instance {
         })
     }
 
-    /// Degree 3: the coefficient of `z^3` of `(1 + b z)^t (1 + z)^-(n - k)`, with `b` rows of a block,
-    /// `n` rows and `k` secrets left, must not be positive.
+    /// Degree 3: the coefficient of `z^3` of `(1 + b z)^t (1 + z)^-(n - k)`, with `b` rows of a
+    /// block, `n` rows and `k` secrets left, must not be positive.
     pub fn algebraic_cubic(&self) -> f64 {
         let solvable = |guessed: f64| {
             let leaves = self.leaves * (1.0 - guessed);

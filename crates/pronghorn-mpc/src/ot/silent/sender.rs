@@ -56,8 +56,8 @@ impl Trees for Roots {
 }
 
 impl SilentSender {
-    /// Begins a run with the receiver's message from [`SilentReceiver::begin`], which `ot` takes for
-    /// `chain.set(0).base()` OTs. `seed` is fresh and this party's own.
+    /// Begins a run with the receiver's message from [`SilentReceiver::begin`], which `ot` takes
+    /// for `chain.set(0).base()` OTs. `seed` is fresh and this party's own.
     ///
     /// # Errors
     /// As [`CotSender::extend`].
@@ -120,7 +120,7 @@ impl SilentSender {
         self.stream.chain()
     }
 
-    /// The parameters of the round under way, or of the next one.
+    /// The parameters of the round whose OTs are made or taken.
     pub fn set(&self) -> &'static LpnParameters {
         self.stream.set()
     }
@@ -209,8 +209,8 @@ impl SilentSender {
     /// Fills `q` with the next OTs; the number of the first. Bit 0 of each is 0.
     ///
     /// # Errors
-    /// [`OtError::OutOfTurn`] before the first round is complete, [`OtError::RoundSpent`] when it has
-    /// fewer left (nothing is taken then), [`OtError::Burnt`].
+    /// [`OtError::OutOfTurn`] before the first round is complete. [`OtError::RoundSpent`] when it
+    /// has fewer left: nothing is taken then. [`OtError::Burnt`].
     pub fn take(&mut self, q: &mut [Block]) -> Result<u64, OtError> {
         self.check_usable()?;
         match self.turn {

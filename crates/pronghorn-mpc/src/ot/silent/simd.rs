@@ -97,9 +97,9 @@ impl Level {
     }
 }
 
-/// One level of a tree: `nodes` has the parents in its lower half, and the left and the right children
-/// in its halves afterwards. The sums of the left and of the right ones,
-/// the second of no meaning for [`Level::WHOLE`].
+/// One level of a tree: `nodes` has the parents in its lower half, and the left and the right
+/// children in its halves afterwards. The sums of the left and of the right ones, the second of no
+/// meaning for [`Level::WHOLE`].
 pub fn grow(
     simd: SimdLevel,
     cipher: &Aes128,
@@ -147,7 +147,8 @@ fn grow_in_steps(
 }
 
 at_every_level! {
-    /// Adds `patch` to the parents, of which the first has index `first`; `inputs` = `sigma(parent)`.
+    /// Adds `patch` to the parents, of which the first has index `first`; `inputs` =
+    /// `sigma(parent)`.
     fn hash_inputs(
         lanes, first: u32, patch: Patch, parents: &mut [Block], inputs: &mut [Block],
     ) {
@@ -175,10 +176,11 @@ struct Parents<'a> {
 }
 
 at_every_level! {
-    /// From the parents, in `lefts`: their left and right children. Adds to `sums` those of the left
-    /// and of the right ones.
+    /// From the parents, in `lefts`: their left and right children. Adds to `sums` those of the
+    /// left and of the right ones.
     fn children(
-        lanes, parents: &Parents<'_>, lefts: &mut [Block], rights: &mut [Block], sums: &mut [Block; 2],
+        lanes, parents: &Parents<'_>, lefts: &mut [Block], rights: &mut [Block],
+        sums: &mut [Block; 2],
     ) {
         let zero = lanes.splat(0);
         let missing = lanes.splat(parents.missing.into());

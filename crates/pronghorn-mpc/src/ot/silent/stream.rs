@@ -1,7 +1,7 @@
 //! The OTs of a run, of either party: rounds, trees, and what is taken of them.
 
 use pronghorn_ring::SimdLevel;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::{
     code::Code,
@@ -16,7 +16,7 @@ use crate::{
 /// OTs of a run at most, as of a connection of the extension.
 const MOST: u64 = 1 << 40;
 
-/// Trees of a round at most, rounded up to a power of two: the keys of the trees are numbered.
+/// Bits of a key that number the trees of a round; the others number the rounds.
 const TREE_BITS: u32 = 32;
 
 /// One party's trees of a round.
@@ -120,7 +120,8 @@ impl Stream {
         &self.base[self.set().base() - super::check::MASKS..]
     }
 
-    /// A tree of this round. No other tree of any run has its key, but by chance.
+    /// A tree of this round. No other tree of any run has its key, but by chance: `context` names
+    /// the connection and with it the set-up and the direction.
     pub fn tree(&self, number: usize) -> Tree {
         let number = u128::from(self.round) << TREE_BITS | number as u128;
         Tree::new(self.level, Block::from_u128(self.tree_key ^ number))
@@ -183,6 +184,7 @@ impl Stream {
     pub fn wipe(&mut self) {
         self.base = Zeroizing::default();
         self.tree_buffer = Zeroizing::default();
+        self.scratch.zeroize();
         (self.ready, self.taken) = (0, 0);
     }
 

@@ -1,19 +1,19 @@
 //! Half-trees: `2^d` leaves of which the receiver misses one, from one block a level.
 //!
-//! The correlated tree of X. Guo, K. Yang, X. Wang, W. Zhang, X. Xie, J. Zhang and Z. Liu ("Half-Tree:
-//! Halving the cost of tree expansion in COT and DPF", EUROCRYPT 2023, section 4). Below the root stand
-//! `s` and `s + Delta`, and below each node `H(node)` and `node + H(node)`. So the nodes of a level add
-//! up to `Delta`, and one sum a level tells both.
+//! The correlated tree of X. Guo, K. Yang, X. Wang, W. Zhang, X. Xie, J. Zhang and Z. Liu
+//! ("Half-Tree: Halving the cost of tree expansion in COT and DPF", EUROCRYPT 2023, section 4).
+//! Below the root stand `s` and `s + Delta`, and below each node `H(node)` and `node + H(node)`. So
+//! the nodes of a level add up to `Delta`, and one sum a level tells both.
 //!
-//! `H(x) = E(sigma(x)) + sigma(x)`, `E` being AES-128 under a key of this tree alone. The path to the
-//! missing leaf consists of `Delta` plus what the receiver knows, and each sibling shows a value of
-//! `H` on it. One evaluation of AES thus tests a guess at `Delta` against the nodes under one key.
-//! A key a tree leaves `d` of those.
+//! `H(x) = E(sigma(x)) + sigma(x)`, `E` being AES-128 under a key of this tree alone. The path to
+//! the missing leaf consists of `Delta` plus what the receiver knows, and each sibling shows a
+//! value of `H` on it. One evaluation of AES thus tests a guess at `Delta` against the nodes under
+//! one key. A key a tree leaves `d` of those.
 //!
-//! Leaf `x` has bit `l` where the path branches to the right at level `l`, so bit 0 is the first. Nodes
-//! stand in this order for both parties, with no regard to `alpha`. The receiver expands the missing
-//! node as zero and puts the sibling in its place by masks over all nodes of a level: no address and
-//! no branch depends on `alpha`.
+//! Leaf `x` has bit `l` where the path branches to the right at level `l`, so bit 0 is the first.
+//! Nodes stand in this order for both parties, with no regard to `alpha`. The receiver expands the
+//! missing node as zero and puts the sibling in its place by masks over all nodes of a level: no
+//! address and no branch depends on `alpha`.
 
 use pronghorn_ring::SimdLevel;
 use subtle::{Choice, ConditionallySelectable};
@@ -80,8 +80,8 @@ impl Tree {
         }
     }
 
-    /// Grows the sender's tree in `nodes`, and calls `left(l, sum)` with the sum of the left nodes of
-    /// each level. Bit 0 of the leaves is left as it comes.
+    /// Grows the sender's tree in `nodes`, and calls `left(l, sum)` with the sum of the left nodes
+    /// of each level. Bit 0 of the leaves is left as it comes.
     pub fn left_sums(
         &self,
         root: Root,
@@ -103,9 +103,9 @@ impl Tree {
         simd::finish(self.level, leaves, Patch::NONE, Patch::NONE);
     }
 
-    /// The receiver's leaves: those of the sender but for leaf `alpha`, to which `Delta` is added. Bit
-    /// 0 is cleared, and set in leaf `alpha`. `sums[l]` is the sum of the nodes of a level that branch
-    /// the other way than `alpha`.
+    /// The receiver's leaves: those of the sender but for leaf `alpha`, to which `Delta` is added.
+    /// Bit 0 is cleared, and set in leaf `alpha`. `sums[l]` is the sum of the nodes of a level that
+    /// branch the other way than `alpha`.
     pub fn punctured_leaves(
         &self,
         alpha: u32,

@@ -316,8 +316,8 @@ fn toy_attack_recovers_the_secrets() {
         iterations += 1;
         assert!(iterations < 6000, "2^-17 by the formula");
         let rows = toy.random_set(40, &mut random);
-        // The attacker would find a noisy row by the contradiction that elimination ends with. The test
-        // looks, and eliminates only now and then.
+        // The attacker would find a noisy row by the contradiction that elimination ends with. The
+        // test looks, and eliminates only now and then.
         let clean = rows.iter().all(|row| !noise.contains(row));
         if clean || iterations % 100 == 0 {
             let solution = eliminate(&toy, &rows, value);

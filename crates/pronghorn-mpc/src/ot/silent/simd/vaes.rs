@@ -1,5 +1,5 @@
-//! A level of a tree with VAES on AVX-512, nodes being hashed in registers, and the sums of secrets with
-//! their indices.
+//! A level of a tree with VAES on AVX-512, nodes being hashed in registers, and the sums of secrets
+//! with their indices.
 
 use std::arch::x86_64::*;
 

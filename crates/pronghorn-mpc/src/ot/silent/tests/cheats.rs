@@ -107,10 +107,10 @@ fn sum_for(cheated: &Cheated, tree: usize, corrections: &[Block], guess: u32) ->
     cheated.coefficients.of_tree(&leaves)
 }
 
-/// A sender that falsifies one correction of a tree and answers for a guess at the missing leaf passes
-/// if the guess is right: with probability `2^-(depth - 1)`. One false correction shifts the siblings
-/// of all later levels, so no smaller part of the guess is enough. The last level's branch does not
-/// matter: both leaves are shifted by the error.
+/// A sender that falsifies one correction of a tree and answers for a guess at the missing leaf
+/// passes if the guess is right: with probability `2^-(depth - 1)`. One false correction shifts the
+/// siblings of all later levels, so no smaller part of the guess is enough. The last level's branch
+/// does not matter: both leaves are shifted by the error.
 #[test]
 fn a_guess_passes_where_it_is_right() {
     for level in 0..TOY.depth() {
