@@ -29,6 +29,12 @@ fn main() -> Result<(), OtError> {
             measure(chain, set)?;
         }
     }
+    println!(
+        "\nset-up to the first OT of the last set: milliseconds of both parties on one core, kB"
+    );
+    for chain in Chain::ALL {
+        set_up(chain)?;
+    }
     println!("\ntraffic in kB: OTs, extension alone, silent, sets of the chain");
     for count in [
         50_000,
@@ -100,6 +106,39 @@ fn measure(chain: Chain, set: &LpnParameters) -> Result<(), OtError> {
         set.depth(),
         8.0 * bytes as f64 / usable,
     );
+    Ok(())
+}
+
+/// All rounds up to the first of the last set, and what they take.
+fn set_up(chain: Chain) -> Result<(), OtError> {
+    let (mut ot_sender, mut ot_receiver) = connect()?;
+    let [seed, other] = [[1; 32], [2; 32]].map(Seed::from_bytes);
+    let mut bytes = chain.begin_bytes(WIDTH.into());
+    let start = Instant::now();
+    let mut message = Vec::new();
+    let mut receiver = SilentReceiver::begin(chain, &mut ot_receiver, &seed, &mut message)?;
+    let mut sender = SilentSender::begin(chain, &mut ot_sender, &other, &message)?;
+    for set in chain.sets() {
+        let (mut corrections, mut challenge, mut answer) = (Vec::new(), Vec::new(), Vec::new());
+        sender.round(&mut corrections)?;
+        receiver.take_round(&corrections)?;
+        receiver.challenge(&mut challenge)?;
+        sender.answer(&challenge, &mut answer)?;
+        receiver.verify(&answer)?;
+        bytes += set.round_bytes();
+        if set != &chain.sets()[chain.sets().len() - 1] {
+            let mut blocks = vec![Block::ZERO; sender.left()];
+            sender.take(&mut blocks)?;
+            receiver.take(&mut blocks)?;
+        }
+    }
+    let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+    let sets = chain
+        .sets()
+        .iter()
+        .map(|set| set.secrets().ilog2().to_string());
+    let sets: Vec<String> = sets.collect();
+    println!("2^{}: {milliseconds:.0} {}", sets.join(" 2^"), bytes / 1000);
     Ok(())
 }
 

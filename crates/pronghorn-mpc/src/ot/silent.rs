@@ -64,7 +64,7 @@
 //! `16 K` bytes and two and a half AES blocks for their places. Those reads are most of the time,
 //! so the table should fit the cache: 8 MiB for the largest set. `cargo run --release -p
 //! pronghorn-mpc --example silent_rate` prints the rates. Memory is two such tables while a round
-//! ends, else one. The table is in ordinary pages. No dependency of this crate offers huge ones.
+//! ends, else one. The table is in ordinary pages: no dependency of this crate offers huge ones.
 //!
 //! ```
 //! use pronghorn_mpc::{Block, ot::{silent::Chain, *}};

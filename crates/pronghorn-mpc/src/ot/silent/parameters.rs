@@ -214,6 +214,18 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "K / 2^depth must be at least 128")]
+    fn sets_with_too_few_secrets_are_refused() {
+        LpnParameters::new(19, 1000, 13);
+    }
+
+    #[test]
+    #[should_panic(expected = "a round must refill itself")]
+    fn sets_that_cannot_refill_themselves_are_refused() {
+        LpnParameters::new(19, 128, 12);
+    }
+
+    #[test]
     fn rounds_are_counted_one_by_one() {
         for chain in Chain::ALL {
             for count in [0, 1, 200_000, 300_000, MEGA, 20 * MEGA] {

@@ -157,7 +157,8 @@ impl SilentReceiver {
         Ok(())
     }
 
-    fn correct(&self, corrections: &[u8]) -> Punctured {
+    /// The trees of a round with these corrections.
+    pub(super) fn correct(&self, corrections: &[u8]) -> Punctured {
         let base = self.stream.of_trees();
         let depth = self.stream.set().depth();
         let (corrections, _) = corrections.as_chunks();

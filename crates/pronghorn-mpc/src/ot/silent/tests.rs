@@ -348,6 +348,13 @@ fn wrong_lengths_are_refused_and_change_nothing() {
     let mut connection = pair(DELTA, WIDTH);
     let result = SilentSender::begin(TOYS, &mut connection.0, &seeds()[0], &[0; 100]);
     assert!(matches!(result, Err(OtError::Length { .. })));
+    // Parties with different chains.
+    let [seed, other] = seeds();
+    let mut message = Vec::new();
+    SilentReceiver::begin(TOYS, &mut connection.1, &seed, &mut message).unwrap();
+    let chain = Chain::new(const { &[TINY] });
+    let result = SilentSender::begin(chain, &mut connection.0, &other, &message);
+    assert!(matches!(result, Err(OtError::Length { .. })));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Parties that deviate.
 
-use super::*;
+use super::{twin::Public, *};
 use crate::ot::silent::{
     check::{Challenge, Coefficients, answer},
     parameters::HEADER,
@@ -132,6 +132,89 @@ fn a_guess_passes_where_it_is_right() {
             }
         }
     }
+}
+
+/// A sender that shifts the children of node `guess` of level `level` and makes the later
+/// corrections fit, for a tree of a round.
+struct Shifted {
+    corrections: Vec<Block>,
+    leaves: Vec<Block>,
+}
+
+impl Shifted {
+    fn new(public: &Public, sender: &SilentSender, tree: usize, level: usize, guess: u32) -> Self {
+        let root = sender.trees.roots[tree];
+        let (mut nodes, mut lefts) = (vec![root, root ^ DELTA], vec![root]);
+        for l in 1..TOY.depth() {
+            let hash = |(j, node): (u32, &Block)| {
+                let shift = Block::from_u128(0x99 << 50).masked(l == level && j == guess);
+                let left = public.hash(0, tree, *node) ^ shift;
+                (left, left ^ *node)
+            };
+            let (left, right): (Vec<_>, Vec<_>) = (0..).zip(&nodes).map(hash).unzip();
+            lefts.push(left.iter().fold(Block::ZERO, |sum, node| sum ^ *node));
+            nodes = [left, right].concat();
+        }
+        let base = &sender.stream.of_trees()[tree * TOY.depth()..];
+        let clear = |leaf: Block| Block::from_u128(leaf.to_u128() & !1);
+        Self {
+            corrections: lefts.iter().zip(base).map(|(left, q)| *left ^ *q).collect(),
+            leaves: nodes.into_iter().map(clear).collect(),
+        }
+    }
+}
+
+/// The selective failure that the paper's functionality allows: a sender that falsifies the
+/// corrections from level `l` on passes if it has guessed the first `l` choices of the tree, with
+/// probability `2^-l`.
+#[test]
+fn a_guess_at_the_first_choices_passes_where_it_is_right() {
+    let mut connection = pair(DELTA, WIDTH);
+    let public = Public::new(connection.0.connection(), 0);
+    let mut run = Run::begin_with(TOYS, [SimdLevel::detect(); 2], &mut connection);
+    let mut honest = Vec::new();
+    run.sender.round(&mut honest).unwrap();
+    for level in 1..TOY.depth() {
+        let mut passed = 0;
+        for tree in 0..8 {
+            for guess in 0..1 << level {
+                let shifted = Shifted::new(&public, &run.sender, tree, level, guess);
+                let (passes, alpha) = passes(&mut run, &honest, tree, &shifted);
+                assert_eq!(passes, alpha % (1 << level) == guess, "{level} {tree}");
+                passed += usize::from(passes);
+            }
+        }
+        assert_eq!(passed, 8);
+    }
+}
+
+/// Whether the receiver would accept the sender's answer for the tree's leaves, and `alpha`.
+fn passes(run: &mut Run, honest: &[u8], tree: usize, shifted: &Shifted) -> (bool, u32) {
+    let mut corrections = honest.to_vec();
+    let at = HEADER + tree * TOY.depth() * Block::BYTES;
+    let bytes: &[u8] = bytemuck::cast_slice(&shifted.corrections);
+    corrections[at..at + bytes.len()].copy_from_slice(bytes);
+    // The receiver's trees, without its turns.
+    run.receiver.trees = run.receiver.correct(&corrections[HEADER..]);
+    let (level, context) = (SimdLevel::detect(), run.sender.stream.context);
+    let coefficients = Coefficients::new(level, &context, 0, &[5; 32], TOYS.set(0));
+    let alphas = run.receiver.trees.alphas.iter();
+    let missing: Vec<Block> = alphas.map(|&alpha| coefficients.of_leaf(alpha)).collect();
+    let masks = run.receiver.stream.of_check().iter();
+    let masks: Vec<Block> = masks.map(|t| *t & Block::from_u128(1)).collect();
+    let challenge = Challenge {
+        seed: [5; 32],
+        sum: coefficients.total(&missing, &masks),
+    };
+    let mut own = vec![Block::ZERO; TOY.leaves()];
+    let number = run.sender.stream.tree(tree);
+    run.sender
+        .trees
+        .leaves(&number, tree, &mut own, &mut Scratch::new());
+    let change = coefficients.of_tree(&own) ^ coefficients.of_tree(&shifted.leaves);
+    let total = run.sender.total(&challenge) ^ coefficients.of_tree_in_total(tree, change);
+    let alpha = run.receiver.trees.alphas[tree];
+    (total == run.receiver.total(&coefficients), alpha)
 }
 
 /// The sender's sum of a tree.

@@ -5,12 +5,12 @@ use crate::aes::Aes128;
 use pronghorn_ring::random::Prg;
 
 /// Public values of a run.
-struct Public {
+pub struct Public {
     context: [u8; 32],
 }
 
 impl Public {
-    fn new(connection: &[u8; 32], first: u64) -> Self {
+    pub fn new(connection: &[u8; 32], first: u64) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("pronghorn silent ot run");
         hasher.update(connection);
         hasher.update(&first.to_le_bytes());
@@ -25,7 +25,7 @@ impl Public {
     }
 
     /// `E(sigma(x)) + sigma(x)` under the key of a tree.
-    fn hash(&self, round: usize, tree: usize, x: Block) -> Block {
+    pub fn hash(&self, round: usize, tree: usize, x: Block) -> Block {
         let key = self.block("pronghorn silent ot keys of the trees");
         let key = key ^ (round as u128) << 32 ^ tree as u128;
         encrypt(key, x.sigma()) ^ x.sigma()
