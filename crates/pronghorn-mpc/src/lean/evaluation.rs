@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use pronghorn_ring::bits;
 use thiserror::Error;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::{
     program::{Local, Party, Plane, Product, Program, Strings, Word},
@@ -49,6 +49,19 @@ impl Program {
         };
         self.levels[level].products.iter().map(bytes).sum()
     }
+
+    /// Bytes that either party holds for a batch of so many elements.
+    pub fn memory(&self, elements: usize) -> usize {
+        let lanes = 8 * lanes(elements);
+        let [server, client] = &self.ots;
+        // A direction's strings twice at the sender, once with the choices at the receiver.
+        let planes = self.planes
+            + 2 * server.planes.max(client.planes)
+            + server.planes.min(client.planes)
+            + server.strings.len().max(client.strings.len());
+        let words = self.moduli.len() + 3 * server.words.max(client.words);
+        planes * lanes + words * 4 * elements
+    }
 }
 
 /// One party's run. Levels alternate: [`make`](Self::make) a level, then [`take`](Self::take) the
@@ -60,23 +73,20 @@ pub struct Evaluation {
     lanes: usize,
     planes: Zeroizing<Vec<u64>>,
     words: Zeroizing<Vec<u32>>,
-    sent: Sent,
+    /// Absent at a server that has not heard of the client's OTs yet.
+    sent: Option<Sent>,
     received: Received,
     made: usize,
     taken: usize,
 }
 
 impl Evaluation {
-    /// With this party's residues: `inputs[i]` for input `i`, and the OTs of both directions.
+    /// With this party's residues: `inputs[i]` for input `i`, and the OTs that it receives. Those
+    /// that it sends come by [`provide`](Self::provide), at the server after the first level.
     ///
     /// # Panics
     /// Unless there are as many inputs as the program takes, all of one length.
-    pub fn new(
-        program: Arc<Program>,
-        party: Party,
-        inputs: &[&[u32]],
-        (sent, received): (Sent, Received),
-    ) -> Self {
+    pub fn new(program: Arc<Program>, party: Party, inputs: &[&[u32]], received: Received) -> Self {
         assert_eq!(inputs.len(), program.inputs());
         let elements = inputs.first().map_or(0, |input| input.len());
         let lanes = lanes(elements);
@@ -95,16 +105,31 @@ impl Evaluation {
             party,
             elements,
             lanes,
-            sent,
+            sent: None,
             received,
             made: 0,
             taken: 0,
         }
     }
 
+    /// The OTs that this party sends.
+    pub fn provide(&mut self, sent: Sent) {
+        self.sent = Some(sent);
+    }
+
     /// Elements of the batch.
     pub fn elements(&self) -> usize {
         self.elements
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Whether all levels are made.
+    pub fn is_done(&self) -> bool {
+        self.made == self.program.levels()
     }
 
     /// Levels made so far: the next one to make.
@@ -118,7 +143,9 @@ impl Evaluation {
     /// All levels are made, or the peer's part of the last is missing.
     pub fn make(&mut self, out: &mut Vec<u8>) -> Result<(), LeanError> {
         let level = self.made;
-        if level != self.taken || level >= self.program.levels() {
+        let needs_sent = level > 0 || self.party == Party::Client;
+        let ready = self.sent.is_some() || !needs_sent;
+        if level != self.taken || level >= self.program.levels() || !ready {
             return Err(LeanError::OutOfTurn { level });
         }
         let program = self.program.clone();
@@ -334,6 +361,21 @@ impl Evaluation {
         self.program.ots[sender as usize].strings[ot]
     }
 
+    /// The strings of the OTs that this party sends, from a place on: what a choice of 1 adds, and
+    /// those of choice 0.
+    fn sent_planes(&self, at: usize) -> [&[u64]; 2] {
+        self.sent.as_ref().map_or([&[]; 2], |sent| {
+            [&sent.differences, &sent.zeros].map(|planes| &planes.bits[at * self.lanes..])
+        })
+    }
+
+    /// The same for residues.
+    fn sent_words(&self, at: usize) -> [&[u32]; 2] {
+        self.sent.as_ref().map_or([&[]; 2], |sent| {
+            [&sent.differences, &sent.zeros].map(|planes| &planes.words[at * self.elements..])
+        })
+    }
+
     fn choices(&self, ot: usize) -> &[u64] {
         &self.received.choices[ot * self.lanes..][..self.lanes]
     }
@@ -362,7 +404,7 @@ impl Evaluation {
                 let Strings::Bits { at, .. } = self.strings(party, ot) else {
                     return;
                 };
-                let differences = self.sent.differences.bits[at * lanes..].chunks(lanes);
+                let differences = self.sent_planes(at)[0].chunks(lanes);
                 for (&string, difference) in strings.iter().zip(differences) {
                     let masked = self.plane(string).iter().zip(difference);
                     write_plane(masked.map(|(w, u)| w ^ u), elements, out);
@@ -382,7 +424,7 @@ impl Evaluation {
                 let Strings::Bits { at, .. } = self.strings(party, ots[party as usize]) else {
                     return;
                 };
-                let masks = self.sent.differences.bits[at * lanes..].chunks(lanes);
+                let masks = self.sent_planes(at)[0].chunks(lanes);
                 for (&right, mask) in rights.iter().zip(masks) {
                     let masked = self.plane(right).iter().zip(mask);
                     write_plane(masked.map(|(y, b)| y ^ b), elements, out);
@@ -392,7 +434,7 @@ impl Evaluation {
                 let Strings::Word { modulus, at } = self.strings(party, ot) else {
                     return;
                 };
-                let differences = &self.sent.differences.words[at * elements..][..elements];
+                let [differences, _] = self.sent_words(at);
                 let masked = self.word(word).iter().zip(differences);
                 let masked = masked.map(|(&w, &u)| modulus.sub(w.into(), u.into()) as u32);
                 let masked: Zeroizing<Vec<u32>> = Zeroizing::new(masked.collect());
@@ -461,9 +503,10 @@ impl Evaluation {
         };
         let flips: Vec<u64> = read_plane(rest, self.elements).collect();
         for (index, (&string, &out)) in strings.iter().zip(out).enumerate() {
-            let zeros = &self.sent.zeros.bits[(at + index) * lanes..];
             let range = self.plane_range(out);
             let from = self.plane_range(string);
+            let Some(sent) = &self.sent else { return };
+            let zeros = &sent.zeros.bits[(at + index) * lanes..];
             let (before, after) = self.planes.split_at_mut(range.start);
             let own = before[from].iter().zip(&flips).zip(zeros);
             for (out, ((w, f), zero)) in after[..lanes].iter_mut().zip(own) {
@@ -499,8 +542,9 @@ impl Evaluation {
             let peer = read_plane(rest, elements);
             let (range, right) = (self.plane_range(out), self.plane_range(right));
             let (before, after) = self.planes.split_at_mut(range.start);
-            let differences = &self.sent.differences.bits[(at + index) * lanes..];
-            let zeros = &self.sent.zeros.bits[(at + index) * lanes..];
+            let Some(sent) = &self.sent else { return };
+            let differences = &sent.differences.bits[(at + index) * lanes..];
+            let zeros = &sent.zeros.bits[(at + index) * lanes..];
             let strings = &self.received.strings.bits[(from + index) * lanes..];
             let both = peer.zip(&before[right]).zip(&opened).zip(masks.iter());
             let ots = differences.iter().zip(zeros).zip(strings);
@@ -560,8 +604,9 @@ impl Evaluation {
         };
         let flips: Vec<u64> = read_plane(rest, elements).collect();
         let (range, from) = (self.word_range(out), self.word_range(word));
+        let Some(sent) = &self.sent else { return };
         let (before, after) = self.words.split_at_mut(range.start);
-        let zeros = &self.sent.zeros.words[at * elements..];
+        let zeros = &sent.zeros.words[at * elements..];
         let own = before[from].iter().zip(zeros).enumerate();
         for (out, (element, (&word, &zero))) in after[..elements].iter_mut().zip(own) {
             let f = bit_of(&flips, element);
@@ -572,13 +617,8 @@ impl Evaluation {
     }
 }
 
-impl Drop for Evaluation {
-    /// Planes and words wipe themselves.
-    fn drop(&mut self) {
-        self.sent.zeroize();
-        self.received.zeroize();
-    }
-}
+/// Its fields wipe themselves.
+impl ZeroizeOnDrop for Evaluation {}
 
 fn reduced(modulus: Modulus, word: u64) -> u32 {
     match modulus {

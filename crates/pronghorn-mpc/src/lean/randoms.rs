@@ -151,6 +151,88 @@ impl Received {
     }
 }
 
+impl Planes {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.bits
+            .iter()
+            .for_each(|lane| out.extend_from_slice(&lane.to_le_bytes()));
+        self.words
+            .iter()
+            .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    }
+
+    /// Takes the planes of these OTs off the front; `None` where there are too few bytes.
+    fn read(ots: &Ots, elements: usize, bytes: &mut &[u8]) -> Option<Self> {
+        let bits = read_lanes(ots.planes * lanes(elements), bytes)?;
+        let (words, rest) = bytes.split_at_checked(4 * ots.words * elements)?;
+        *bytes = rest;
+        let words = words
+            .as_chunks()
+            .0
+            .iter()
+            .map(|word| u32::from_le_bytes(*word));
+        let words: Vec<u32> = words.collect();
+        let moduli = ots.strings.iter().filter_map(Strings::modulus);
+        let mut residues = moduli.zip(words.chunks(elements.max(1)));
+        let valid = residues.all(|(modulus, words)| {
+            let most = modulus.neg(1);
+            words.iter().all(|&word| u64::from(word) <= most)
+        });
+        valid.then_some(Self { bits, words })
+    }
+}
+
+fn read_lanes(count: usize, bytes: &mut &[u8]) -> Option<Vec<u64>> {
+    let (lanes, rest) = bytes.split_at_checked(8 * count)?;
+    *bytes = rest;
+    let lanes = lanes.as_chunks().0.iter();
+    Some(lanes.map(|lane| u64::from_le_bytes(*lane)).collect())
+}
+
+impl Sent {
+    /// Appends all of it, for a store that hands it out once.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        self.zeros.write(out);
+        self.differences.write(out);
+    }
+
+    /// Takes what [`write`](Self::write) wrote off the front; `None` where it is not that.
+    pub fn read(
+        program: &Program,
+        sender: Party,
+        elements: usize,
+        bytes: &mut &[u8],
+    ) -> Option<Self> {
+        let ots = &program.ots[sender as usize];
+        let zeros = Planes::read(ots, elements, bytes)?;
+        let differences = Planes::read(ots, elements, bytes)?;
+        Some(Self { zeros, differences })
+    }
+}
+
+impl Received {
+    /// Appends all of it, for a store that hands it out once.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        self.choices
+            .iter()
+            .for_each(|lane| out.extend_from_slice(&lane.to_le_bytes()));
+        self.strings.write(out);
+    }
+
+    /// Takes what [`write`](Self::write) wrote off the front; `None` where it is not that.
+    pub fn read(
+        program: &Program,
+        sender: Party,
+        elements: usize,
+        bytes: &mut &[u8],
+    ) -> Option<Self> {
+        let ots = &program.ots[sender as usize];
+        let choices = read_lanes(ots.strings.len() * lanes(elements), bytes)?;
+        let strings = Planes::read(ots, elements, bytes)?;
+        Some(Self { choices, strings })
+    }
+}
+
 impl Strings {
     /// The modulus of a residue.
     pub fn modulus(&self) -> Option<Modulus> {

@@ -290,6 +290,11 @@ impl CotSender {
         *self.delta
     }
 
+    /// The name of the connection, which both parties have.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
+    }
+
     /// The hash that makes random strings of the blocks of this connection.
     pub fn hash(&self) -> &OtHash {
         &self.common.hash
@@ -400,6 +405,11 @@ impl CotReceiver {
             masks,
             choices: Zeroizing::default(),
         }
+    }
+
+    /// The name of the connection, which both parties have.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
     }
 
     /// The hash that makes random strings of the blocks of this connection.

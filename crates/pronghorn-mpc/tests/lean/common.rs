@@ -42,14 +42,16 @@ pub fn run(
         program.clone(),
         Party::Server,
         &slices[0],
-        (sent_by_server, received_by_server),
+        received_by_server,
     );
+    server.provide(sent_by_server);
     let mut client = Evaluation::new(
         program.clone(),
         Party::Client,
         &slices[1],
-        (sent_by_client, received_by_client),
+        received_by_client,
     );
+    client.provide(sent_by_client);
     let elements = server.elements();
     for level in 0..program.levels() {
         let (mut down, mut up) = (Vec::new(), Vec::new());

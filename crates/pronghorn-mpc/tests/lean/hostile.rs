@@ -25,7 +25,9 @@ fn server(program: &Arc<Program>, elements: usize) -> Evaluation {
     let mut random = Random(9);
     let [(sent, _), (_, received)] = deal(program, elements, || random.block());
     let input = vec![5; elements];
-    Evaluation::new(program.clone(), Party::Server, &[&input], (sent, received))
+    let mut server = Evaluation::new(program.clone(), Party::Server, &[&input], received);
+    server.provide(sent);
+    server
 }
 
 #[test]

@@ -45,7 +45,9 @@ fn evaluation(program: &Arc<Program>, party: Party, input: u32, coins: &[Coins; 
     let own = coins[party as usize].sent(program, party);
     let peer = party.peer();
     let received = coins[peer as usize].received(program, peer);
-    Evaluation::new(program.clone(), party, &[&[input]], (own, received))
+    let mut evaluation = Evaluation::new(program.clone(), party, &[&[input]], received);
+    evaluation.provide(own);
+    evaluation
 }
 
 /// What a party sees, and both outputs.
