@@ -79,4 +79,4 @@ pub use product_ahead::{
 pub use server::GarbledServer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,8 +7,8 @@
 //! | message | from | bytes |
 //! |---|---|---|
 //! | the server's oblivious transfers | server | 16 bits an OT |
-//! | the client's oblivious transfers | client | 16 bits an OT |
 //! | the products of bits | server, client, in turn | those of the program's levels |
+//! | the client's oblivious transfers | client, after the first turn | 16 bits an OT |
 //!
 //! # What is revealed
 //!

@@ -5,11 +5,11 @@
 //!
 //! | message | from | bytes |
 //! |---|---|---|
-//! | the client's base transfers | client | 2,840 |
+//! | the client's base transfers | client | 3,320 |
 //! | the server's trees | server | 8,192 |
 //! | the client's part of the first connection | client | 64 |
 //! | the server's part of the first connection | server | 64 |
-//! | the server's base transfers | server | 2,648 |
+//! | the server's base transfers | server | 2,840 |
 //! | the client's trees | client | 8,192 |
 //! | the server's part of the second connection | server | 64 |
 //! | the client's part of the second connection | client | 64 |

@@ -197,7 +197,7 @@ pub fn connection() -> (ReceiverOts, SenderOts) {
 }
 
 /// Chunks of a few pieces, windows of a few chunks.
-pub const SMALL: Limits = Limits {
+pub(super) const SMALL: Limits = Limits {
     piece: 1 << 13,
     tables: 60_000,
     labels: 40_000,

@@ -3,15 +3,19 @@
 use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
 use pronghorn_graph::{
-    fixed::{ActivationOp, Table, ValueSpec, least_and_most},
+    fixed::{ActivationOp, Interval, Table, ValueSpec, least_and_most},
     geometry::Window,
+    shape::OperatorError,
 };
 use pronghorn_mpc::{
     circuit::{self, Activation, Circuit, CircuitError, Rectifier, Requantisation},
     lean,
 };
 
-use super::circuits::{Group, Kind, groups, window_sizes};
+use super::{
+    circuits::{Group, Kind, groups, window_sizes},
+    names,
+};
 use crate::{
     share_form::{LEAST_GUARD, MAX_BITS, Node, Readers, ShareForm, Tolerates},
     step::Place,
@@ -247,6 +251,23 @@ fn factor(ops: &[ActivationOp]) -> u64 {
 /// Its functions do not fit one.
 pub(crate) fn stage(ops: &[ActivationOp]) -> Result<Stage, String> {
     Stage::of(ops).ok_or_else(|| "its functions do not fit one circuit".into())
+}
+
+/// The range of the value, of a chain that is one stage.
+pub(super) fn range(
+    ops: &[ActivationOp],
+    inputs: &[&ValueSpec],
+    value: &ValueSpec,
+) -> Result<Interval, OperatorError> {
+    let range = super::range(ops, inputs, value)?;
+    match Stage::of(ops) {
+        Some(_) => Ok(range),
+        None => Err(OperatorError::Parameter {
+            field: "the chain of functions",
+            found: names(ops),
+            expected: "functions that fit one circuit".into(),
+        }),
+    }
 }
 
 /// Units that the input's range needs above it so that rounding is one addition.

@@ -11,7 +11,7 @@ use pronghorn_mpc::ot::{OtParameters, extension};
 use serde::{Deserialize, Serialize};
 
 pub use super::circuits::{Circuits, Group, Indices, MAX_WINDOW, Output};
-use super::{chain, names, pooled, range};
+use super::{chain, names, pooled};
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, rate},
     description::Description,
@@ -68,7 +68,7 @@ impl StepPlan for Garbled {
     }
 
     fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
-        range(&self.ops, inputs, value)
+        chain::range(&self.ops, inputs, value)
     }
 
     fn pooled(&self, outputs: usize) -> usize {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     chain::{self, Stage},
     circuits::Group,
-    names, pooled, range,
+    names, pooled,
 };
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, StepMemory, rate},
@@ -70,7 +70,8 @@ pub struct Tile {
 }
 
 impl Programs {
-    fn new(groups: Vec<Group<Program>>) -> Self {
+    /// These groups of programs.
+    pub fn new(groups: Vec<Group<Program>>) -> Self {
         let levels = groups.iter().map(|group| group.circuit.levels());
         Self {
             levels: levels.max().unwrap_or(0),
@@ -222,7 +223,7 @@ impl StepPlan for Lean {
     }
 
     fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
-        range(&self.ops, inputs, value)
+        chain::range(&self.ops, inputs, value)
     }
 
     fn pooled(&self, outputs: usize) -> usize {
