@@ -14,12 +14,13 @@ use pronghorn_engine::{
     EngineError,
     exchange::Exchange,
     garbled::{
-        Circuits, ClientOts, GarbledClient, GarbledServer, Group, Indices, Layout, OnlineClient,
+        Circuits, GarbledClient, GarbledServer, Group, Indices, Layout, OnlineClient,
         OnlineProductClient, OnlineProductServer, OnlineServer, Output, PrepareClient,
         PrepareProductClient, PrepareProductServer, PrepareServer, ProductClient, ProductServer,
-        Products, ServerOts, SetupClient, SetupServer,
+        Products,
     },
     machine::{Machine, StepMachine},
+    ots::{ReceiverOts, SenderOts, SetupClient, SetupServer},
     share::{Batch, Share},
 };
 
@@ -50,8 +51,8 @@ pub struct Run {
 
 /// The OTs of a connection.
 pub struct Connection {
-    client: ClientOts,
-    server: ServerOts,
+    client: ReceiverOts,
+    server: SenderOts,
     /// What they cost.
     pub setup: Phase,
 }
@@ -62,7 +63,7 @@ impl Connection {
     /// # Errors
     /// When the system gives no randomness.
     pub fn new() -> Result<Self, EngineError> {
-        let (client, server) = (ClientOts::default(), ServerOts::default());
+        let (client, server) = (ReceiverOts::default(), SenderOts::default());
         let parameters = OtParameters::default();
         let mut setup = Phase::default();
         exchange(

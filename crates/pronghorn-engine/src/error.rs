@@ -7,7 +7,7 @@ use pronghorn_he::{
     rlwe::{OutOfRange, TooLarge},
     rns::WireError,
 };
-use pronghorn_mpc::{garble::GarbleError, ot::OtError};
+use pronghorn_mpc::{garble::GarbleError, lean::LeanError, ot::OtError};
 use pronghorn_product::ProductError;
 use pronghorn_ring::{bits::PackError, random::RandomError};
 use pronghorn_slot::SlotError;
@@ -162,6 +162,14 @@ pub enum EngineError {
         step: String,
         /// What is wrong.
         source: OtError,
+    },
+    /// A message of a lean step that is refused.
+    #[error("step {step}: {source}")]
+    Lean {
+        /// Name of the step.
+        step: String,
+        /// What is wrong.
+        source: LeanError,
     },
     /// A garbling that is refused.
     #[error("step {step}: {source}")]

@@ -24,8 +24,8 @@ use zeroize::Zeroizing;
 
 use crate::{
     error::EngineError,
-    garbled::{ClientOts, ServerOts, SetupClient, SetupServer},
     machine::{Machine, Want},
+    ots::{ReceiverOts, SenderOts, SetupClient, SetupServer},
 };
 
 /// Repetitions of each measurement; the fastest counts.
@@ -250,8 +250,8 @@ fn garbling(
 }
 
 /// Both parties' OTs, set up in memory.
-fn connection() -> Result<(ClientOts, ServerOts), EngineError> {
-    let (client, server) = (ClientOts::default(), ServerOts::default());
+fn connection() -> Result<(ReceiverOts, SenderOts), EngineError> {
+    let (client, server) = (ReceiverOts::default(), SenderOts::default());
     let parameters = OtParameters::default();
     let mut one = SetupClient::new(parameters, client.clone());
     let mut other = SetupServer::new(parameters, server.clone());
@@ -274,7 +274,7 @@ fn connection() -> Result<(ClientOts, ServerOts), EngineError> {
 
 /// Both parties' OT extensions on a further connection.
 fn extensions(
-    (client, server): &(ClientOts, ServerOts),
+    (client, server): &(ReceiverOts, SenderOts),
 ) -> Result<(CotSender, CotReceiver), OtError> {
     let setups = server.setup().zip(client.setup());
     let (sender, receiver) = setups.expect("a connection is made with both");

@@ -13,6 +13,7 @@ use crate::{
     error::EngineError,
     garbled,
     machine::StepMachine,
+    ots,
     persistent::Persistent,
     protocol::{At, Next, Prelude, Sides, unsupported},
     run::{self, Preludes, Task},
@@ -36,10 +37,10 @@ impl ClientModel {
     /// The plan has a step that this version cannot follow.
     pub fn new(plan: CheckedPlan) -> Result<Self, EngineError> {
         let preludes = [
-            garbled::sides::client_setup(&plan),
             publication::client_prelude(&plan),
             slots::sides::client_keys(&plan),
         ];
+        let preludes = ots::client_preludes(&plan).into_iter().chain(preludes);
         let persistent = [
             publication::persistent(&plan),
             slots::sides::persistent(&plan),
@@ -47,7 +48,7 @@ impl ClientModel {
         Ok(Self {
             sides: client_sides(&plan)?,
             persistent: persistent.into_iter().flatten().collect(),
-            preludes: preludes.into_iter().flatten().collect(),
+            preludes: preludes.flatten().collect(),
             plan,
         })
     }
@@ -231,11 +232,11 @@ fn step_of(
 /// The server's preludes, in the order of the client's.
 fn preludes(plan: &CheckedPlan, shelf: &Shelf, secret: &Arc<Seed>) -> Vec<Box<dyn Prelude>> {
     let preludes = [
-        garbled::sides::server_setup(plan),
         publication::server_prelude(plan, shelf, secret),
         slots::sides::server_keys(plan),
     ];
-    preludes.into_iter().flatten().collect()
+    let preludes = ots::server_preludes(plan).into_iter().chain(preludes);
+    preludes.flatten().collect()
 }
 
 /// A secret of one plan with its weights alone, from one of the server: publications of two models

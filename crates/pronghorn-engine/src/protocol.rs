@@ -137,8 +137,10 @@ pub(crate) trait Prelude: Send + Sync {
 /// The exchanges before the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreludeKind {
-    /// The set-up of oblivious transfers ([`crate::garbled`]).
+    /// The set-up of oblivious transfers ([`crate::ots`]).
     OtSetup,
+    /// The set-up of those of lean steps, in both directions.
+    LeanOtSetup,
     /// The publication of the coefficient engine ([`crate::coefficient::publication`]).
     Publication,
     /// The client's keys of the slot engine ([`crate::slots`]).

@@ -30,6 +30,7 @@ fn of(kind: &StepKind) -> &dyn Compile {
         StepKind::Encrypted(encrypted) => encrypted,
         StepKind::ClearCoefficient(clear) => clear,
         StepKind::ClearProduct => &ClearProduct,
+        StepKind::Lean(lean) => lean,
         #[cfg(feature = "toy-protocols")]
         StepKind::Toy(toy) => crate::toy::of(toy),
     }

@@ -5,8 +5,8 @@ mod common;
 use common::{
     network,
     networks::{
-        self, Middle, aided, aided_coefficient, around, deep, dense, has_words, options, plan,
-        pooled_input, shared, wide,
+        self, Middle, aided, aided_coefficient, around, deep, dense, has_words, lean, options,
+        plan, pooled_input, shared, wide,
     },
     transcript::{
         self,
@@ -23,6 +23,9 @@ const IMAGES: usize = 2;
 /// Bytes of a set-up of oblivious transfer: the client's, the server's.
 const SET_UP: [u64; 2] = [204_880, 200_787];
 
+/// Bytes of the set-up of lean steps.
+const LEAN_SET_UP: [u64; 2] = [3320 + 8192 + 2 * 64, 2840 + 8192 + 2 * 64];
+
 /// Costs leave out this many bytes of each piece of garbled tables.
 const PIECE: u64 = 16;
 
@@ -38,6 +41,12 @@ fn on_shares() -> Vec<(String, Built)> {
         add("all steps", shared(&network(1), engine, None));
         for middle in [LeakyRelu, PaddedMaxPool, Residual, Concat, Gate] {
             add("one step", shared(&around(middle), engine, None));
+        }
+        if engine != Engine::Slot {
+            add("all lean steps", lean(&network(1), engine, None));
+            for middle in [LeakyRelu, PaddedMaxPool, Residual] {
+                add("a lean step", lean(&around(middle), engine, None));
+            }
         }
         add("one layer", shared(&dense(None), engine, None));
         add(
@@ -141,10 +150,14 @@ fn first_batches_send_what_comes_once() {
         let plan = &built.plan;
         let records = transcript::record(&name, &built, &[Batch(IMAGES), Batch(IMAGES)]);
         let [first, later] = [sent(&records[0]), sent(&records[1])];
-        let more = [
-            first[0] - later[0] - SET_UP[0],
-            first[1] - later[1] - SET_UP[1],
-        ];
+        let is_lean = plan
+            .steps
+            .iter()
+            .any(|step| matches!(step.kind, StepKind::Lean(_)));
+        let more = [0, 1].map(|way| {
+            let lean = if is_lean { LEAN_SET_UP[way] } else { 0 };
+            first[way] - later[way] - SET_UP[way] - lean
+        });
         let seeds = plan.linear_steps().count() * cost::SEED_BYTES;
         // Beside what is counted: names of publications and keys, and what one party has of them.
         let (once, names) = if cost::publication(plan) > 0 {

@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use common::{
     network,
     networks::{
-        Middle, aided, aided_coefficient, around, deep, dense, has_words, options, parts, plan,
-        pooled_input, shared, wide,
+        Middle, aided, aided_coefficient, around, deep, dense, has_words, lean, options, parts,
+        plan, pooled_input, shared, wide,
     },
     transcript::{
         self,
@@ -81,6 +81,11 @@ cases! {
     step_concat: shared(&around(Middle::Concat), Engine::Coefficient, None), AHEAD;
     step_product: shared(&around(Middle::Gate), Engine::Coefficient, None), TWO_PARTY;
     step_product_client_aided: plan(&around(Middle::Gate), options(TrustLevel::ClientAided)), &[Batch(3)];
+    step_lean_relu: lean(&around(Middle::Relu), Engine::Coefficient, None), TWO_PARTY;
+    step_lean_leaky_relu: lean(&around(Middle::LeakyRelu), Engine::Coefficient, None), AHEAD;
+    step_lean_padded_max_pool: lean(&around(Middle::PaddedMaxPool), Engine::Coefficient, None), AHEAD;
+    step_lean_residual: lean(&around(Middle::Residual), Engine::Coefficient, None), AHEAD;
+    two_party_lean: lean(&network(1), Engine::Coefficient, None), TWO_PARTY;
     step_on_the_input: shared(&pooled_input(), Engine::Batch, None), AHEAD;
     // Squares take shares modulo a power of two, layers on slots shares modulo a prime.
     slot_square: shared(&around(Middle::Square), Engine::Slot, None), AHEAD;

@@ -6,7 +6,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use common::{
     check, exchange, exchange_with, network,
-    networks::{Middle, around, shared},
+    networks::{Middle, around, lean, shared},
     numbers, tensors,
 };
 use pronghorn_engine::{
@@ -88,6 +88,48 @@ fn taken_parts_equal_the_oracle() {
         check(&built, &numbers(32 * 3, 5), 3);
         let circuits = |step: &&Step| matches!(step.kind, StepKind::Garbled(_));
         assert!(built.plan.steps.iter().filter(circuits).count() <= 2);
+    }
+}
+
+fn lean_steps(built: &Built) -> usize {
+    let is_lean = |step: &&Step| matches!(step.kind, StepKind::Lean(_));
+    built.plan.steps.iter().filter(is_lean).count()
+}
+
+/// Lean steps of all kinds of functions, at any precision, with garbled ones between them.
+#[test]
+fn lean_steps_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient] {
+        for middle in [
+            Middle::LeakyRelu,
+            Middle::PaddedMaxPool,
+            Middle::Residual,
+            Middle::MaxPool,
+            Middle::Gate,
+        ] {
+            let mut found = 0;
+            for bits in [None, Some((5, 4)), Some((8, 8))] {
+                let built = lean(&around(middle), engine, bits);
+                found += lean_steps(&built);
+                check(&built, &numbers(32 * 3, 5), 3);
+            }
+            assert!(found > 0, "{engine:?}");
+        }
+        let built = lean(&network(1), engine, None);
+        assert!(lean_steps(&built) > 1);
+        for batch in [1, 7] {
+            check(&built, &numbers(162 * batch, 5), batch);
+        }
+    }
+}
+
+/// Prepared ones, too; steps whose shares depend on them are not prepared.
+#[test]
+fn prepared_lean_steps_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient] {
+        for middle in [Middle::Residual, Middle::Gate, Middle::PaddedMaxPool] {
+            check_prepared(&lean(&around(middle), engine, None));
+        }
     }
 }
 

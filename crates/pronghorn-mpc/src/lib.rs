@@ -15,6 +15,7 @@ pub mod aes;
 pub mod block;
 pub mod circuit;
 pub mod garble;
+pub mod lean;
 pub mod machine;
 pub mod ot;
 

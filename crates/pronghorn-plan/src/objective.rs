@@ -1,6 +1,9 @@
 //! What a plan is chosen for, and what a plan costs by that measure.
 
+use std::str::FromStr;
+
 use pronghorn_graph::fixed::Linear;
+use thiserror::Error;
 
 use crate::{
     checked::CheckedPlan,
@@ -13,15 +16,86 @@ use crate::{
 pub enum Objective {
     /// Images a second, of full batches.
     Throughput,
-    /// Seconds of one image, on a network of [`LATENCY_NETWORK`].
+    /// Seconds of one image.
     #[default]
     Latency,
     /// Bytes of one image.
     Traffic,
 }
 
-/// Bits a second and seconds a round of the network of [`Objective::Latency`]: 1 Gbit/s and 1 ms.
-pub const LATENCY_NETWORK: (f64, f64) = (1e9, 1e-3);
+/// The network between the parties, as plans are chosen for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Network {
+    /// Seconds of a message there and back.
+    pub round_trip: f64,
+    /// Bits a second, each way.
+    pub bandwidth: f64,
+}
+
+impl Network {
+    /// One machine.
+    pub const LOOPBACK: Self = Self {
+        round_trip: 0.0,
+        bandwidth: 20e9,
+    };
+    /// 1 Gbit/s and 1 ms. The default.
+    pub const LAN: Self = Self {
+        round_trip: 1e-3,
+        bandwidth: 1e9,
+    };
+    /// 100 Mbit/s and 40 ms.
+    pub const WAN: Self = Self {
+        round_trip: 40e-3,
+        bandwidth: 100e6,
+    };
+
+    /// Seconds that the messages of a cost are under way.
+    pub fn seconds(&self, cost: &StepCost) -> f64 {
+        let bytes = (cost.bytes_up + cost.bytes_down) as f64;
+        8.0 * bytes / self.bandwidth + f64::from(cost.rounds) * self.round_trip
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::LAN
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    /// A name, or milliseconds and Mbit/s: `20,100`.
+    fn from_str(name: &str) -> Result<Self, NetworkError> {
+        let of = |text: &str, most: f64| {
+            let number = text.trim().parse().ok();
+            number.filter(|number: &f64| (0.0..=most).contains(number))
+        };
+        match name {
+            "loopback" => Ok(Self::LOOPBACK),
+            "lan" => Ok(Self::LAN),
+            "wan" => Ok(Self::WAN),
+            _ => name
+                .split_once(',')
+                .and_then(|(round_trip, bandwidth)| {
+                    Some((of(round_trip, 1e5)?, of(bandwidth, 1e6)?))
+                })
+                .filter(|(_, bandwidth)| *bandwidth > 0.0)
+                .map(|(round_trip, bandwidth)| Self {
+                    round_trip: 1e-3 * round_trip,
+                    bandwidth: 1e6 * bandwidth,
+                })
+                .ok_or_else(|| NetworkError(name.to_owned())),
+        }
+    }
+}
+
+/// No such network.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "unknown network {0:?}: give loopback, lan, wan, or milliseconds of a round trip and Mbit/s, as in 20,100"
+)]
+pub struct NetworkError(String);
 
 /// Images over which bytes that come once for a client and model are spread.
 const ONCE_FOR: f64 = 100.0;
@@ -29,10 +103,28 @@ const ONCE_FOR: f64 = 100.0;
 /// Images of a batch that throughput is judged by, at most.
 const THROUGHPUT_BATCH: usize = 2048;
 
-impl Objective {
+/// What a plan is chosen for, on which network.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Goal {
+    /// What is to be least.
+    pub objective: Objective,
+    /// The network of [`Objective::Latency`].
+    pub network: Network,
+}
+
+impl From<Objective> for Goal {
+    fn from(objective: Objective) -> Self {
+        Self {
+            objective,
+            network: Network::default(),
+        }
+    }
+}
+
+impl Goal {
     /// The plan's cost: seconds of an image, or bytes.
     pub fn of(self, plan: &CheckedPlan) -> f64 {
-        if self == Self::Throughput {
+        if self.objective == Objective::Throughput {
             let batch = plan.max_batch.min(THROUGHPUT_BATCH);
             return cost::total(plan, batch).seconds.total() / batch as f64;
         }
@@ -40,15 +132,25 @@ impl Objective {
         self.of_one(&cost::total(plan, 1), once as f64 / ONCE_FOR)
     }
 
-    /// For one image.
+    /// For one image, and for bytes that come once.
     fn of_one(self, one: &StepCost, once: f64) -> f64 {
-        let bytes = (one.bytes_up + one.bytes_down) as f64 + once;
-        match self {
-            Self::Traffic => bytes,
-            Self::Latency | Self::Throughput => {
-                let (bandwidth, round) = LATENCY_NETWORK;
-                one.seconds.total() + 8.0 * bytes / bandwidth + f64::from(one.rounds) * round
+        match self.objective {
+            Objective::Traffic => (one.bytes_up + one.bytes_down) as f64 + once,
+            Objective::Latency | Objective::Throughput => {
+                let waits = self.network.seconds(one) + 8.0 * once / self.network.bandwidth;
+                one.seconds.total() + waits
             }
+        }
+    }
+
+    /// The cost of one step of a batch, of so many images.
+    pub(crate) fn of_step(self, cost: impl Fn(usize) -> StepCost, max_batch: usize) -> f64 {
+        match self.objective {
+            Objective::Throughput => {
+                let batch = max_batch.min(THROUGHPUT_BATCH);
+                cost(batch).seconds.total() / batch as f64
+            }
+            Objective::Latency | Objective::Traffic => self.of_one(&cost(1), 0.0),
         }
     }
 

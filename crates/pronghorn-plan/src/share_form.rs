@@ -136,6 +136,12 @@ pub trait ShareRules {
         Takes::Any
     }
 
+    /// Whether the server's share of the value is known before the client's input, where those of
+    /// the step's inputs are, or not. Circuits and products are prepared for known shares alone.
+    fn is_ahead(&self, inputs: bool) -> bool {
+        inputs
+    }
+
     /// The errors that inputs may have: none where they are to be modulo a power of two.
     fn tolerates(&self) -> Tolerates {
         match self.takes() {
@@ -187,6 +193,11 @@ impl<L: LayerRules> ShareRules for L {
         matches!(self.layer_shares(), LayerShares::Residues(_))
     }
 
+    /// The server's share is its mask.
+    fn is_ahead(&self, _inputs: bool) -> bool {
+        true
+    }
+
     fn takes(&self) -> Takes {
         match self.layer_shares() {
             LayerShares::Residues(_) => Takes::Prime,
@@ -227,11 +238,19 @@ pub struct Node<'a> {
 }
 
 impl Node<'_> {
+    /// The least and the largest value, with errors of guard bits.
+    pub fn range(&self) -> (i64, i64) {
+        let (margin, value) = (self.rules.margin(), self.value);
+        (
+            i64::from(value.low) - margin,
+            i64::from(value.high) + margin,
+        )
+    }
+
     /// Bits of a two's complement word for the value, and for errors of guard bits.
     pub fn width(&self, rounding: i32) -> u32 {
-        let margin = self.rules.margin();
-        let high = i64::from(self.value.high.saturating_add(rounding));
-        signed_width(i64::from(self.value.low) - margin, high + margin)
+        let (low, high) = self.range();
+        signed_width(low, high + i64::from(rounding))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     rlwe::Rlwe,
     share_form::{Node, ShareForm, ShareRules},
     steps::{
-        activation::circuits::Circuits,
+        activation::{circuits::Circuits, lean::Programs},
         linear::{layout::Layout, slot_keys::SlotScheme},
     },
     trust::TrustLevel,
@@ -40,6 +40,8 @@ pub enum Derived {
     },
     /// The circuits of a garbled step.
     Circuits(Arc<Circuits>),
+    /// The programs of a lean step.
+    Lean(Arc<Programs>),
 }
 
 impl From<Circuits> for Derived {
@@ -102,6 +104,18 @@ impl<'a> Place<'a> {
         let forms = self.forms;
         let inputs = self.plan.node(self.index).inputs.iter();
         inputs.map(move |&input| &forms[input])
+    }
+
+    /// Whether the server's shares of all inputs are known before the client's input.
+    pub fn inputs_ahead(&self) -> bool {
+        let mut ahead: Vec<bool> = Vec::with_capacity(self.index);
+        for index in 0..self.index {
+            let node = self.plan.node(index);
+            let inputs = node.inputs.iter().all(|&input| ahead[input]);
+            ahead.push(node.rules.is_ahead(inputs));
+        }
+        let inputs = self.plan.node(self.index).inputs;
+        inputs.iter().all(|&input| ahead[input])
     }
 
     /// The first value that the step reads; its own, for a step that reads none.

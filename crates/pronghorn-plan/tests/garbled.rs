@@ -17,7 +17,10 @@ use pronghorn_plan::{
     CheckedPlan, Engine, StepKind,
     share_form::{ShareForm, guard_for},
     steps::{
-        activation::garbled::{Circuits, MAX_WINDOW, Output, Stage},
+        activation::{
+            chain::Stage,
+            garbled::{Circuits, MAX_WINDOW, Output},
+        },
         open,
     },
 };

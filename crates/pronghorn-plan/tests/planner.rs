@@ -13,7 +13,7 @@ use pronghorn_graph::{fixed::Linear, graph::Graph};
 use pronghorn_plan::{
     BuildError, BuildOptions, Built, CheckedPlan, Engine, Plan, StepKind, TrustLevel, Weights,
     WordSize, build, cost,
-    objective::Objective,
+    objective::{Goal, Objective},
     trust::{self, TrustError},
 };
 
@@ -158,7 +158,8 @@ fn the_engine_suits_the_objective() {
         );
         for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
             let other = shared(&graph, engine, None).plan;
-            let ratio = objective.of(&other) / objective.of(&best.plan);
+            let goal = Goal::from(objective);
+            let ratio = goal.of(&other) / goal.of(&best.plan);
             // Throughput never asks for slots.
             let is_asked = engine != Engine::Slot || objective != Objective::Throughput;
             assert!(

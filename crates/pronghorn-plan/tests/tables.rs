@@ -4,7 +4,7 @@ mod common;
 
 use common::value;
 use pronghorn_graph::fixed::{ActivationOp, Table};
-use pronghorn_plan::{share_form::ShareForm, steps::activation::garbled::Stage};
+use pronghorn_plan::{share_form::ShareForm, steps::activation::chain::Stage};
 
 /// Bytes of a value's lookup that the quantiser expects, beside those of its circuit.
 #[test]

@@ -1,7 +1,11 @@
 //! The options of a plan, by the names that users give them.
 
 use numpy::PyReadonlyArrayDyn;
-use pronghorn_plan::{BuildOptions, Engine, objective::Objective, planner::schedule::Passes};
+use pronghorn_plan::{
+    BuildOptions, Engine,
+    objective::{Network, Objective},
+    planner::schedule::Passes,
+};
 use pyo3::prelude::*;
 
 use crate::{array, native};
@@ -19,6 +23,7 @@ pub struct PlanOptions<'py> {
     without: Vec<String>,
     engine: Option<String>,
     objective: Option<String>,
+    network: Option<String>,
 }
 
 impl PlanOptions<'_> {
@@ -49,6 +54,10 @@ impl PlanOptions<'_> {
                 .objective
                 .map(|name| named("objective", &OBJECTIVES, &name))
                 .transpose()?,
+            network: self
+                .network
+                .map_or(Ok(Network::default()), |name| name.parse())
+                .map_err(native)?,
         })
     }
 }
@@ -109,6 +118,17 @@ pub fn passes() -> Vec<(&'static str, &'static str)> {
 #[pyfunction]
 pub fn engines() -> Vec<(&'static str, &'static str)> {
     described(&ENGINES)
+}
+
+/// The network that a name means, in seconds of a round trip and bits a second.
+///
+/// # Errors
+///
+/// There is no such network.
+#[pyfunction]
+pub fn network(name: &str) -> PyResult<(f64, f64)> {
+    let network: Network = name.parse().map_err(native)?;
+    Ok((network.round_trip, network.bandwidth))
 }
 
 /// The name of each objective, and what it is.

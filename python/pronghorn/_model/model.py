@@ -224,6 +224,7 @@ class Model(Shaped):
         memory: int | None = None,
         without: Iterable[str] | None = None,
         engine: str | None = None,
+        network: str | None = None,
     ) -> Plan:
         """Plans a secure run.
 
@@ -238,6 +239,9 @@ class Model(Shaped):
                 `lazy-rescaling`, `lazy-relinearisation`.
             engine: the engine of linear layers: `coefficient`, `batch`, or under `two-party` `slot`;
                 chosen by `objective` by default.
+            network: the network that latency is judged on, under `two-party`: `loopback`, `lan` (1
+                Gbit/s and 1 ms, the default), `wan` (100 Mbit/s and 40 ms), or milliseconds of a
+                round trip and Mbit/s, as in `20,100`.
 
         Raises:
             TrustLevelRequired: there is no such trust level; the error lists all and what each
@@ -245,7 +249,8 @@ class Model(Shaped):
             InputError: an option that makes no sense; the error names it.
             PlanError: no parameters fit.
         """
-        return Plan(self.compiled(trust, objective, memory=memory, without=without, engine=engine))
+        options = {"memory": memory, "without": without, "engine": engine, "network": network}
+        return Plan(self.compiled(trust, objective, **options))
 
     def compiled(self, trust: str | None = None, objective: str | None = None, **options: Any) -> _native.Compiled:
         """The core's form of a plan, with the server's half; made once for equal options.
@@ -274,6 +279,7 @@ class Model(Shaped):
         without: Iterable[str] | None = None,
         engine: str | None = None,
         objective: str | None = None,
+        network: str | None = None,
         secure: bool = True,
         threads: int | None = None,
         progress: Progress | None = None,
@@ -295,6 +301,7 @@ class Model(Shaped):
             without: passes over an encrypted network to leave out, as in `plan`.
             engine: the engine of linear layers, as in `plan`.
             objective: the quantity that the plan is chosen by, as in `plan`.
+            network: the network that latency is judged on, as in `plan`.
             secure: whether to run the protocol. Without it the oracle is scored alone, in a part of
                 the time: a secure run gives the same.
             threads: threads to compute with; all cores by default.
@@ -309,7 +316,7 @@ class Model(Shaped):
         """
         model = self if samples is None else self.calibrated(samples, stacklevel=3)
         options = model._options.changed(
-            trust=trust, objective=objective, memory=memory, without=without, engine=engine
+            trust=trust, objective=objective, memory=memory, without=without, engine=engine, network=network
         )
         cores = _check.threads(threads)
         for name, function in (("progress", progress), ("phase", phase)):

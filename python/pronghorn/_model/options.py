@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pronghorn import _check, _native
-from pronghorn._model.core import Floats
+from pronghorn._model.core import Floats, native_errors
 from pronghorn._trust import DEFAULT, require
 from pronghorn.errors import InputError
 
@@ -54,6 +54,8 @@ class PlanOptions:
     """The engine of linear layers; None for the planner's choice."""
     objective: str | None = None
     """What the plan is chosen for, where there is a choice; None for the level's default."""
+    network: str | None = None
+    """The network that latency is judged on: `loopback`, `lan`, `wan`, or milliseconds and Mbit/s."""
 
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
@@ -67,6 +69,7 @@ class PlanOptions:
             "without": _passes(self.without),
             "engine": None if self.engine is None else _check.one_of("engine", self.engine, ENGINES),
             "objective": None if self.objective is None else _check.one_of("objective", self.objective, OBJECTIVES),
+            "network": None if self.network is None else _network(self.network),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -89,6 +92,8 @@ class PlanOptions:
             raise self._useless("engine", "slots are in use", "two-party")
         if self.objective is not None and self.trust not in ENGINES_OF:
             raise self._useless("objective", "plans can be chosen", *ENGINES_OF)
+        if self.network is not None and self.trust != "two-party":
+            raise self._useless("network", "a network is taken into account", "two-party")
         if self.input_bits is not None and self.trust == "encrypted":
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "
@@ -98,6 +103,14 @@ class PlanOptions:
     def _useless(self, name: str, what: str, *levels: str) -> InputError:
         where = " and ".join(levels)
         return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave --{name} ({name}=) out")
+
+
+def _network(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InputError(f"network is {name!r}: give a name, or milliseconds and Mbit/s as in '20,100'")
+    with native_errors(InputError):
+        _native.network(name)
+    return name
 
 
 def _bounds(input_range: Any) -> tuple[float, float]:

@@ -187,6 +187,14 @@ class ModelOptions:
             f"{_choices(_native.objectives())}",
         ),
     ] = None
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NETWORK",
+            help="Network that latency is judged on, under two-party: loopback, lan (1 Gbit/s, 1 ms; the default), "
+            "wan (100 Mbit/s, 40 ms), or MILLISECONDS,MBITS of a round trip and a second",
+        ),
+    ] = None
 
     def of_plan(self, preparation: Preparation) -> PlanOptions:
         """The options as the planner takes them, without samples: for inputs in the range given, or
@@ -212,6 +220,7 @@ class ModelOptions:
             without=tuple(self.without or ()),
             engine=self.engine,
             objective=self.objective,
+            network=self.network,
         )
 
     def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:

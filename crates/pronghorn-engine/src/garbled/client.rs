@@ -6,7 +6,6 @@ use pronghorn_mpc::Block;
 use zeroize::Zeroizing;
 
 use super::{
-    ClientOts,
     layout::Layout,
     schedule::{Chunk, Limits},
     work::Work,
@@ -15,6 +14,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    ots::ReceiverOts,
     share::{Batch, Share},
 };
 
@@ -23,7 +23,7 @@ pub struct GarbledClient {
     work: Work,
     chunks: Vec<Chunk>,
     share: Share,
-    ots: ClientOts,
+    ots: ReceiverOts,
     /// The labels of the chunks of this window.
     labels: VecDeque<Zeroizing<Vec<Block>>>,
     output: Batch,
@@ -37,7 +37,7 @@ impl GarbledClient {
     pub fn new(
         layout: impl Into<Arc<Layout>>,
         share: Share,
-        ots: ClientOts,
+        ots: ReceiverOts,
     ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), share, ots, &Limits::DEFAULT)
     }
@@ -45,7 +45,7 @@ impl GarbledClient {
     pub(super) fn with_limits(
         layout: Arc<Layout>,
         share: Share,
-        ots: ClientOts,
+        ots: ReceiverOts,
         limits: &Limits,
     ) -> Result<Exchange<Self>, EngineError> {
         layout.check_input(&share)?;

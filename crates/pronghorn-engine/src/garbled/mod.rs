@@ -2,9 +2,8 @@
 //! oblivious transfer, and the opening of a result.
 //!
 //! The server garbles and is the sender of the oblivious transfers (OTs), the client evaluates: the
-//! roles of Gazelle (section VII). A connection begins with [`SetupClient`] and [`SetupServer`],
-//! which leave [`ClientOts`] and [`ServerOts`] for all its steps. Then a step is run by a pair of
-//! machines:
+//! roles of Gazelle (section VII). A connection begins with their set-up ([`crate::ots`]). Then a
+//! step is run by a pair of machines:
 //!
 //! | machines | shares in | shares out |
 //! |---|---|---|
@@ -47,7 +46,7 @@
 //! | the oblivious transfers of each chunk of the window | client | 26 an OT at width 5 |
 //! | the garbled tables of each chunk of the window | server | those of its circuits |
 //!
-//! The modules `setup`, `online`, `open`, `product` and `product_ahead` list the messages of the
+//! The modules `online`, `open`, `product` and `product_ahead` list the messages of the
 //! other machines.
 
 mod client;
@@ -55,14 +54,12 @@ mod factors;
 mod layout;
 mod online;
 mod open;
-mod ots;
 mod prepare;
-mod prepared;
+pub(crate) mod prepared;
 mod product;
 mod product_ahead;
 mod schedule;
 mod server;
-mod setup;
 pub(crate) mod sides;
 mod work;
 
@@ -72,7 +69,6 @@ pub(crate) use layout::check_shape;
 pub use layout::{Circuits, Group, Indices, Layout, Output};
 pub use online::{OnlineClient, OnlineServer};
 pub use open::{OpenClient, OpenServer, Opened};
-pub use ots::{ClientOts, ServerOts};
 pub use prepare::{PrepareClient, PrepareServer};
 pub use prepared::{PreparedClient, PreparedServer};
 pub use product::{ProductClient, ProductServer};
@@ -81,7 +77,6 @@ pub use product_ahead::{
     PreparedProductClient, PreparedProductServer,
 };
 pub use server::GarbledServer;
-pub use setup::{SetupClient, SetupServer};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

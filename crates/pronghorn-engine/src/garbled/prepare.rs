@@ -15,7 +15,7 @@ use pronghorn_ring::random::{Prg, Seed};
 use zeroize::Zeroizing;
 
 use super::{
-    ClientOts, PreparedClient, PreparedServer, ServerOts,
+    PreparedClient, PreparedServer,
     layout::Layout,
     prepared::{ClientChunk, Name},
     schedule::{Chunk, Limits},
@@ -26,6 +26,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    ots::{ReceiverOts, SenderOts},
     share::{Batch, Share},
 };
 
@@ -33,7 +34,7 @@ use crate::{
 pub struct PrepareClient {
     work: Work,
     chunks: Vec<Chunk>,
-    ots: ClientOts,
+    ots: ReceiverOts,
     random: Prg,
     /// By chunk; the tables come later.
     held: VecDeque<ClientChunk>,
@@ -46,14 +47,14 @@ impl PrepareClient {
     /// When the layout is none, or the system gives no randomness.
     pub fn new(
         layout: impl Into<Arc<Layout>>,
-        ots: ClientOts,
+        ots: ReceiverOts,
     ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), ots, &Limits::DEFAULT)
     }
 
     pub(super) fn with_limits(
         layout: Arc<Layout>,
-        ots: ClientOts,
+        ots: ReceiverOts,
         limits: &Limits,
     ) -> Result<Exchange<Self>, EngineError> {
         let (work, chunks) = Work::new(layout, limits)?;
@@ -123,7 +124,7 @@ pub struct PrepareServer {
     work: Work,
     chunks: Vec<Chunk>,
     share: Share,
-    ots: ServerOts,
+    ots: SenderOts,
     starts: Prg,
     zero_labels: Prg,
     name: Name,
@@ -141,7 +142,7 @@ impl PrepareServer {
     pub fn new(
         layout: impl Into<Arc<Layout>>,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
     ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), share, ots, &Limits::DEFAULT)
     }
@@ -149,7 +150,7 @@ impl PrepareServer {
     pub(super) fn with_limits(
         layout: Arc<Layout>,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
         limits: &Limits,
     ) -> Result<Exchange<Self>, EngineError> {
         layout.check_input(&share)?;

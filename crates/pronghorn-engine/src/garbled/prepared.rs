@@ -30,7 +30,7 @@ use super::{
 use crate::{error::EngineError, machine::PreparedStep, share::Share};
 
 /// What a garbling is called by both parties: the start of its first piece, random.
-pub(super) type Name = [u8; Block::BYTES];
+pub(crate) type Name = [u8; Block::BYTES];
 
 const VERSION: u8 = 1;
 const CLIENT: u8 = 1;
@@ -42,7 +42,7 @@ pub(super) const SQUARE_SERVER: u8 = 4;
 pub(super) const PRODUCT_CLIENT: u8 = 5;
 pub(super) const PRODUCT_SERVER: u8 = 6;
 /// Bytes before the secrets.
-pub(super) const HEADER: usize = 2 + Block::BYTES + 8 + 8;
+pub(crate) const HEADER: usize = 2 + Block::BYTES + 8 + 8;
 
 /// The client's half of a garbling made ahead: tables, labels for random choices, and these. Wiped
 /// on drop; no Debug.
@@ -236,12 +236,12 @@ impl PreparedServer {
     }
 }
 
-pub(super) fn damaged(step: &str, reason: &'static str) -> EngineError {
+pub(crate) fn damaged(step: &str, reason: &'static str) -> EngineError {
     let step = step.to_owned();
     EngineError::Prepared { step, reason }
 }
 
-pub(super) fn write_header(kind: u8, name: &Name, counts: [usize; 2], bytes: &mut Vec<u8>) {
+pub(crate) fn write_header(kind: u8, name: &Name, counts: [usize; 2], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&[VERSION, kind]);
     bytes.extend_from_slice(name);
     for count in counts {
@@ -250,7 +250,7 @@ pub(super) fn write_header(kind: u8, name: &Name, counts: [usize; 2], bytes: &mu
 }
 
 /// The name, and what follows the header.
-pub(super) fn read_header<'a>(
+pub(crate) fn read_header<'a>(
     step: &str,
     kind: u8,
     counts: [usize; 2],
@@ -282,7 +282,7 @@ pub(super) fn take<'a>(
     taken.ok_or_else(|| damaged(step, "is cut short"))
 }
 
-pub(super) fn at_end(step: &str, bytes: &[u8]) -> Result<(), EngineError> {
+pub(crate) fn at_end(step: &str, bytes: &[u8]) -> Result<(), EngineError> {
     match bytes.is_empty() {
         true => Ok(()),
         false => Err(damaged(step, "has something behind its end")),

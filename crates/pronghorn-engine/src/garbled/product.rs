@@ -44,15 +44,14 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    ClientOts, ServerOts,
     factors::{Products, Sum},
-    ots::Ots,
     schedule::{self, Chunk, Limits},
 };
 use crate::{
     error::EngineError,
     exchange::{Exchange, Messages, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    ots::{Ots, ReceiverOts, SenderOts},
     share::{Batch, Share},
 };
 
@@ -168,7 +167,7 @@ pub struct ProductClient {
     products: Products,
     chunks: Vec<Chunk>,
     share: Share,
-    ots: ClientOts,
+    ots: ReceiverOts,
     /// Of this window, with the choices.
     held: VecDeque<(Ots, Zeroizing<Vec<u8>>)>,
     pub(super) output: Batch,
@@ -182,7 +181,7 @@ impl ProductClient {
     pub fn new(
         products: Products,
         share: Share,
-        ots: ClientOts,
+        ots: ReceiverOts,
     ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(products, share, ots, &Limits::DEFAULT)
     }
@@ -190,7 +189,7 @@ impl ProductClient {
     pub(super) fn with_limits(
         products: Products,
         share: Share,
-        ots: ClientOts,
+        ots: ReceiverOts,
         limits: &Limits,
     ) -> Result<Exchange<Self>, EngineError> {
         let (messages, party) = Self::with_messages(products, share, ots, limits)?;
@@ -201,7 +200,7 @@ impl ProductClient {
     pub(super) fn with_messages(
         products: Products,
         share: Share,
-        ots: ClientOts,
+        ots: ReceiverOts,
         limits: &Limits,
     ) -> Result<(Messages, Self), EngineError> {
         let bytes = |count| ots.message_bytes(count);
@@ -304,7 +303,7 @@ pub struct ProductServer {
     products: Products,
     chunks: Vec<Chunk>,
     share: Share,
-    ots: ServerOts,
+    ots: SenderOts,
     /// Of this window.
     held: VecDeque<Ots>,
     pub(super) output: Batch,
@@ -318,7 +317,7 @@ impl ProductServer {
     pub fn new(
         products: Products,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
     ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(products, share, ots, &Limits::DEFAULT)
     }
@@ -326,7 +325,7 @@ impl ProductServer {
     pub(super) fn with_limits(
         products: Products,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
         limits: &Limits,
     ) -> Result<Exchange<Self>, EngineError> {
         let (messages, party) = Self::with_messages(products, share, ots, limits)?;
@@ -337,7 +336,7 @@ impl ProductServer {
     pub(super) fn with_messages(
         products: Products,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
         limits: &Limits,
     ) -> Result<(Messages, Self), EngineError> {
         let bytes = |count| ots.message_bytes(count);

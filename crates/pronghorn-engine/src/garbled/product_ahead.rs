@@ -34,7 +34,7 @@ use pronghorn_ring::{
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::{
-    ClientOts, ProductClient, ProductServer, ServerOts,
+    ProductClient, ProductServer,
     factors::{Factors, Products},
     prepared::{
         HEADER, Name, PRODUCT_CLIENT, PRODUCT_SERVER, SQUARE_CLIENT, SQUARE_SERVER, at_end,
@@ -46,6 +46,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
     machine::{Made, PreparedStep},
+    ots::{ReceiverOts, SenderOts},
     share::{Batch, Share},
 };
 
@@ -107,7 +108,7 @@ impl PrepareProductClient {
     ///
     /// # Errors
     /// When their numbers are out of range, or the system gives no randomness.
-    pub fn new(products: Products, ots: ClientOts) -> Result<Exchange<Self>, EngineError> {
+    pub fn new(products: Products, ots: ReceiverOts) -> Result<Exchange<Self>, EngineError> {
         products.check(&Share::Zero)?;
         let random = random_words(products.inputs(), products.images)?;
         let share = Share::Words(random.clone());
@@ -160,7 +161,7 @@ impl PrepareProductServer {
     pub fn new(
         products: Products,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
     ) -> Result<Exchange<Self>, EngineError> {
         let (messages, inner) =
             ProductServer::with_messages(products.clone(), share.clone(), ots, &Limits::DEFAULT)?;

@@ -7,7 +7,6 @@ use pronghorn_ring::random::{Prg, Seed};
 use zeroize::Zeroizing;
 
 use super::{
-    ServerOts,
     layout::{Layout, Output},
     schedule::{Chunk, Limits},
     work::{Buffers, Work},
@@ -16,6 +15,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    ots::SenderOts,
     share::{Batch, Share},
 };
 
@@ -24,7 +24,7 @@ pub struct GarbledServer {
     work: Work,
     chunks: Vec<Chunk>,
     share: Share,
-    ots: ServerOts,
+    ots: SenderOts,
     starts: Prg,
     /// The labels of 0 of the chunks of this window.
     labels: VecDeque<Zeroizing<Vec<Block>>>,
@@ -41,7 +41,7 @@ pub(super) fn starts() -> Result<Prg, EngineError> {
 }
 
 /// The offset of the server's labels.
-pub(super) fn delta(ots: &ServerOts, step: &str) -> Result<Delta, EngineError> {
+pub(super) fn delta(ots: &SenderOts, step: &str) -> Result<Delta, EngineError> {
     ots.with(step, |ots| Ok(Delta::new(ots.delta())))
 }
 
@@ -61,7 +61,7 @@ impl GarbledServer {
     pub fn new(
         layout: impl Into<Arc<Layout>>,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
     ) -> Result<Exchange<Self>, EngineError> {
         Self::with_limits(layout.into(), share, ots, &Limits::DEFAULT)
     }
@@ -69,7 +69,7 @@ impl GarbledServer {
     pub(super) fn with_limits(
         layout: Arc<Layout>,
         share: Share,
-        ots: ServerOts,
+        ots: SenderOts,
         limits: &Limits,
     ) -> Result<Exchange<Self>, EngineError> {
         layout.check_input(&share)?;

@@ -2,27 +2,31 @@
 
 use std::sync::Arc;
 
-use pronghorn_mpc::ot::OtParameters;
 use pronghorn_plan::{
-    CheckedPlan, Derived, Weights,
+    Derived, Weights,
     step::Compiled,
     steps::activation::garbled::{Circuits, Garbled},
 };
 
 use super::{
-    ClientOts, Factors, GarbledClient, GarbledServer, Layout, OnlineClient, OnlineProductClient,
+    Factors, GarbledClient, GarbledServer, Layout, OnlineClient, OnlineProductClient,
     OnlineProductServer, OnlineServer, OpenClient, OpenServer, Opened, PrepareClient,
     PrepareProductClient, PrepareProductServer, PrepareServer, PreparedClient,
     PreparedProductClient, PreparedProductServer, PreparedServer, ProductClient, ProductServer,
-    Products, ServerOts, SetupClient, SetupServer,
+    Products,
 };
 use crate::{
-    connection::{Connection, Shelf},
+    connection::Shelf,
     error::EngineError,
-    machine::{Exchanging, Prepared, StepMachine, prepared_as},
-    protocol::{At, Compile, Next, Prelude, PreludeKind, Side, first, unsupported},
+    machine::{Made, Prepared, StepMachine, prepared_as},
+    protocol::{At, Compile, Next, Side, first, unsupported},
     share::Share,
 };
+
+/// A step that is not prepared, since the server's share of its input is not known ahead.
+fn unprepared() -> Next {
+    Next::Made(Made::share(Share::Zero))
+}
 
 /// A machine as the next thing to do.
 fn next(machine: impl StepMachine + 'static) -> Result<Next, EngineError> {
@@ -46,6 +50,8 @@ impl Compile for Garbled {
 
 /// A garbled step without its number of images.
 struct Template {
+    /// Whether the server's share of the input is known ahead: else nothing is prepared.
+    ahead: bool,
     step: String,
     inputs: usize,
     outputs: usize,
@@ -59,6 +65,7 @@ impl Template {
             return Err(unsupported(place.name(), "it has no circuit"));
         };
         Ok(Self {
+            ahead: place.inputs_ahead(),
             step: place.name().to_owned(),
             inputs: place.input().len(),
             outputs: place.value().len(),
@@ -104,15 +111,21 @@ impl Side for GarbledClientSide {
     }
 
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        if !self.0.ahead {
+            return Ok(unprepared());
+        }
         let layout = self.0.layout(at.batch);
         next(PrepareClient::new(layout, at.connection.kept())?)
     }
 
     fn has_offline(&self) -> bool {
-        true
+        self.0.ahead
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        if !self.0.ahead {
+            return Ok(None);
+        }
         let prepared = PreparedClient::from_bytes(self.0.layout(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
@@ -145,6 +158,9 @@ impl Side for GarbledServerSide {
     }
 
     fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
+        if !self.0.ahead {
+            return Ok(unprepared());
+        }
         let layout = self.0.layout(at.batch);
         next(PrepareServer::new(
             layout,
@@ -154,10 +170,13 @@ impl Side for GarbledServerSide {
     }
 
     fn has_offline(&self) -> bool {
-        true
+        self.0.ahead
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        if !self.0.ahead {
+            return Ok(None);
+        }
         let prepared = PreparedServer::from_bytes(self.0.layout(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
@@ -168,7 +187,10 @@ pub(crate) struct Product;
 
 impl Compile for Product {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ProductClientSide(products(step))))
+        Ok(Box::new(ProductClientSide(
+            products(step),
+            step.place.inputs_ahead(),
+        )))
     }
 
     fn server(
@@ -177,7 +199,10 @@ impl Compile for Product {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ProductServerSide(products(step))))
+        Ok(Box::new(ProductServerSide(
+            products(step),
+            step.place.inputs_ahead(),
+        )))
     }
 }
 
@@ -206,7 +231,8 @@ impl Products {
     }
 }
 
-struct ProductClientSide(Products);
+/// The products, and whether the server's shares of the factors are known ahead.
+struct ProductClientSide(Products, bool);
 
 impl Side for ProductClientSide {
     fn rows(&self, _batch: usize) -> u64 {
@@ -233,21 +259,28 @@ impl Side for ProductClientSide {
     }
 
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        if !self.1 {
+            return Ok(unprepared());
+        }
         let products = self.0.for_batch(at.batch);
         next(PrepareProductClient::new(products, at.connection.kept())?)
     }
 
     fn has_offline(&self) -> bool {
-        true
+        self.1
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        if !self.1 {
+            return Ok(None);
+        }
         let prepared = PreparedProductClient::from_bytes(self.0.for_batch(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
 }
 
-struct ProductServerSide(Products);
+/// As [`ProductClientSide`].
+struct ProductServerSide(Products, bool);
 
 impl Side for ProductServerSide {
     fn rows(&self, _batch: usize) -> u64 {
@@ -271,6 +304,9 @@ impl Side for ProductServerSide {
     }
 
     fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
+        if !self.1 {
+            return Ok(unprepared());
+        }
         let products = self.0.for_batch(at.batch);
         let share = products.join(inputs)?;
         next(PrepareProductServer::new(
@@ -281,10 +317,13 @@ impl Side for ProductServerSide {
     }
 
     fn has_offline(&self) -> bool {
-        true
+        self.1
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        if !self.1 {
+            return Ok(None);
+        }
         let prepared = PreparedProductServer::from_bytes(self.0.for_batch(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
@@ -386,50 +425,4 @@ impl Side for OpenServerSide {
     ) -> Result<Next, EngineError> {
         next(OpenServer::new(self.0.for_batch(at.batch), first(inputs))?)
     }
-}
-
-/// The machine of a set-up on a connection that lacks one.
-type Start = fn(&Connection) -> Option<Exchanging>;
-
-/// The set-up of oblivious transfers, for every plan on shares.
-struct OtSetup(Start);
-
-impl Prelude for OtSetup {
-    fn kind(&self) -> PreludeKind {
-        PreludeKind::OtSetup
-    }
-
-    fn start(
-        &self,
-        connection: &Connection,
-        _batch: usize,
-    ) -> Result<Option<Exchanging>, EngineError> {
-        Ok((self.0)(connection))
-    }
-
-    fn is_offline(&self) -> bool {
-        true
-    }
-}
-
-fn setup(plan: &CheckedPlan, start: Start) -> Option<Box<dyn Prelude>> {
-    plan.trust.shares().then(|| Box::new(OtSetup(start)) as _)
-}
-
-/// The client's set-up of oblivious transfers, for plans on shares.
-pub(crate) fn client_setup(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    setup(plan, |connection| {
-        let ots: ClientOts = connection.kept();
-        let machine = || Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _;
-        (!ots.is_ready()).then(machine)
-    })
-}
-
-/// The server's.
-pub(crate) fn server_setup(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    setup(plan, |connection| {
-        let ots: ServerOts = connection.kept();
-        let machine = || Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _;
-        (!ots.is_ready()).then(machine)
-    })
 }

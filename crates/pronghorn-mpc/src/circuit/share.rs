@@ -120,7 +120,7 @@ impl Modulus {
     }
 
     /// The error for values that it does not hold.
-    pub(super) fn range_error(self, low: i64, high: i64) -> CircuitError {
+    pub(crate) fn range_error(self, low: i64, high: i64) -> CircuitError {
         let modulus = match self {
             Self::PowerOfTwo(modulus) => format!("2^{}", modulus.bits()),
             Self::Prime(modulus) => format!("the prime {}", modulus.value()),
@@ -141,7 +141,7 @@ impl Modulus {
 
     /// True if residues of this modulus, reduced by `other`, are residues of the integers they
     /// stood for.
-    pub(super) fn reduces_to(self, other: Self) -> bool {
+    pub(crate) fn reduces_to(self, other: Self) -> bool {
         match (self, other) {
             (Self::PowerOfTwo(from), Self::PowerOfTwo(to)) => to.bits() <= from.bits(),
             (from, to) => from == to,

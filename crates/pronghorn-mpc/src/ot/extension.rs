@@ -290,6 +290,11 @@ impl CotSender {
         *self.delta
     }
 
+    /// The name of the connection, which both parties have.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
+    }
+
     /// The hash that makes random strings of the blocks of this connection.
     pub fn hash(&self) -> &OtHash {
         &self.common.hash
@@ -298,11 +303,6 @@ impl CotSender {
     /// OTs made: the number of the next one.
     pub fn made(&self) -> u64 {
         self.common.made
-    }
-
-    /// A public hash of the set-up's name and both parties' nonces.
-    pub(crate) fn connection(&self) -> &[u8; 32] {
-        &self.common.connection
     }
 
     /// The mark of a failed check, shared by all connections of the set-up.
@@ -412,6 +412,11 @@ impl CotReceiver {
         }
     }
 
+    /// The name of the connection, which both parties have.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
+    }
+
     /// The hash that makes random strings of the blocks of this connection.
     pub fn hash(&self) -> &OtHash {
         &self.common.hash
@@ -420,11 +425,6 @@ impl CotReceiver {
     /// OTs made: the number of the next one.
     pub fn made(&self) -> u64 {
         self.common.made
-    }
-
-    /// A public hash of the set-up's name and both parties' nonces.
-    pub(crate) fn connection(&self) -> &[u8; 32] {
-        &self.common.connection
     }
 
     /// Bytes of the message that the next `count` OTs take.

@@ -7,6 +7,10 @@
 //! grows its trees of seeds from, each with one leaf missing (the puncturable PRF of Goldreich,
 //! Goldwasser and Micali). [`SetupSender`] and [`SetupReceiver`] are the machines.
 //!
+//! # The other direction
+//! Two parties with a connection make a set-up in the other direction without public-key
+//! cryptography ([`reversed`]): 256 OTs of the connection are its base OTs.
+//!
 //! # Connecting
 //! Each party sends the name of its set-up and a nonce that it has just drawn ([`ConnectSender`],
 //! [`ConnectReceiver`]). The keys of the connection's columns, and that of its hash, are derived
@@ -15,12 +19,14 @@
 //! Within a connection both parties count.
 
 mod connect;
+pub mod reversed;
 
 use pronghorn_ring::random::{Prg, Seed};
 use subtle::Choice;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 pub use connect::{ConnectReceiver, ConnectSender};
+pub use reversed::BaseSender;
 
 use super::{
     CotReceiver, CotSender,
@@ -121,6 +127,14 @@ impl OtParameters {
     }
 }
 
+impl OtParameters {
+    /// The width of least traffic, 16 bits an OT: for OTs whose messages are most of a protocol's.
+    pub const LEAST_TRAFFIC: Self = Self {
+        base: BaseOt::MlKem,
+        width: 8,
+    };
+}
+
 impl Default for OtParameters {
     /// ML-KEM, and the width that takes least time in all, work of both parties and traffic, where
     /// the network has about 1 Gbit/s and the CPU AVX-512 (narrower is better on faster networks,
@@ -217,6 +231,31 @@ impl SenderSetup {
             siblings: siblings.as_chunks().0.to_vec(),
             burnt: Burnt::default(),
         })
+    }
+
+    /// From the keys of the bits that `delta` does not have, and the sums that they unmask.
+    fn grow(
+        parameters: OtParameters,
+        name: [u8; 32],
+        delta: Block,
+        keys: &[Key],
+        sums: &[u8],
+    ) -> Self {
+        let (sums, _) = sums.as_chunks::<32>();
+        let (sums, _) = sums.as_chunks::<2>();
+        let mut siblings = vec![[0; 32]; Block::BITS];
+        for strip in strips(parameters.width()) {
+            let alpha = |level| bit_of(delta, strip.start + level);
+            let (keys, sums) = (&keys[strip.clone()], &sums[strip.clone()]);
+            puncture::siblings(alpha, keys, sums, &mut siblings[strip.clone()]);
+        }
+        Self {
+            width: parameters.width,
+            name,
+            delta,
+            siblings,
+            burnt: Burnt::default(),
+        }
     }
 
     fn sender(&self, connection: [u8; 32]) -> CotSender {
@@ -351,20 +390,9 @@ impl SetupSender {
     ) -> Result<SenderSetup, OtError> {
         let (answer, sums) = message.split_at(self.parameters.base.sender_bytes());
         let keys = base.finish(answer)?;
-        let sums: &[[Key; 2]] = bytemuck::cast_slice(sums);
-        let mut siblings = vec![[0; 32]; Block::BITS];
-        for strip in strips(self.parameters.width()) {
-            let alpha = |level| bit_of(*self.delta, strip.start + level);
-            let (keys, sums) = (&keys[strip.clone()], &sums[strip.clone()]);
-            puncture::siblings(alpha, keys, sums, &mut siblings[strip.clone()]);
-        }
-        Ok(SenderSetup {
-            width: self.parameters.width,
-            name: name_of(&self.session, sent, message),
-            delta: *self.delta,
-            siblings,
-            burnt: Burnt::default(),
-        })
+        let name = name_of(&self.session, sent, message);
+        let delta = *self.delta;
+        Ok(SenderSetup::grow(self.parameters, name, delta, &keys, sums))
     }
 }
 
@@ -470,17 +498,23 @@ impl SetupReceiver {
         let mut stream = self.prg.stream(0);
         let keys = base::respond(base, &self.session, keys, &mut stream, &mut answer)?;
 
-        let mut roots = vec![[0; 32]; Block::BITS.div_ceil(width.into())];
-        self.prg.stream(1).fill(roots.as_flattened_mut());
-        for (strip, root) in strips(width.into()).zip(&roots) {
-            for sums in puncture::masked_sums(root, &keys[strip]) {
-                answer.extend_from_slice(sums.as_flattened());
-            }
-        }
+        let roots = grow_roots(width, &self.prg, &keys, &mut answer);
         let name = name_of(&self.session, message, &answer);
         let setup = ReceiverSetup { width, name, roots };
         Ok(ReceiverState::Answering(setup, answer))
     }
+}
+
+/// The roots of new trees; appends their sums, masked by the keys.
+fn grow_roots(width: u8, prg: &Prg, keys: &[[Key; 2]], out: &mut Vec<u8>) -> Vec<Key> {
+    let mut roots = vec![[0; 32]; Block::BITS.div_ceil(width.into())];
+    prg.stream(1).fill(roots.as_flattened_mut());
+    for (strip, root) in strips(width.into()).zip(&roots) {
+        for sums in puncture::masked_sums(root, &keys[strip]) {
+            out.extend_from_slice(sums.as_flattened());
+        }
+    }
+    roots
 }
 
 impl Machine for SetupReceiver {

@@ -15,7 +15,7 @@ use super::{
     CotReceiver, CotSender, OtHash,
     error::{OtError, check_count, check_length},
 };
-use crate::{Block, aes::Aes128};
+use crate::{Block, aes::Aes128, circuit};
 
 /// OTs that are hashed at a time, so that the strings stay in the cache.
 const STEP: usize = 512;
@@ -295,6 +295,14 @@ impl<M: Modulus<u64>> Residue<M> {
     fn of(&self, block: Block) -> u64 {
         let [low, high] = words(block).map(|word| self.modulus.from_i64((word << 1 >> 1) as i64));
         self.modulus.add(low, self.modulus.mul(high, self.step))
+    }
+}
+
+/// The residue of a random block, within `2^-62` of uniform.
+pub(crate) fn residue(modulus: circuit::Modulus, block: Block) -> u64 {
+    match modulus {
+        circuit::Modulus::PowerOfTwo(modulus) => modulus.reduce(low_word(block)),
+        circuit::Modulus::Prime(modulus) => Residue::new(modulus).of(block),
     }
 }
 

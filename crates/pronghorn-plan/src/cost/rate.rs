@@ -25,6 +25,11 @@ pub const BUTTERFLY: f64 = 0.4e-9;
 pub const TABLE_BYTE: f64 = 1.3e-9;
 /// Seconds an oblivious transfer, both parties.
 pub const TRANSFER: f64 = 22e-9;
+/// The same of width 8, for lean steps.
+pub const LEAN_TRANSFER: f64 = 50e-9;
+/// Seconds of an oblivious transfer of a lean step beside the extension, both parties: its strings
+/// and its product.
+pub const LEAN_PRODUCT: f64 = 10e-9;
 /// Seconds of a correction of a product, both parties, beside its oblivious transfer.
 pub const CORRECTION: f64 = 6e-9;
 /// Seconds of a round trip of a step on shares: messages, wake-ups, memory made and wiped.

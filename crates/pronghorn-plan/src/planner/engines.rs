@@ -2,7 +2,7 @@
 
 use pronghorn_graph::fixed::{FixedGraph, FixedOp, Linear};
 
-use super::{BuildError, BuildOptions, Engine, shares};
+use super::{BuildError, BuildOptions, Engine, protocols, shares};
 use crate::{checked::CheckedPlan, objective::Objective, trust::TrustLevel};
 
 /// Another engine than the coefficient engine is taken where it costs at most this part of it:
@@ -16,17 +16,17 @@ pub(super) fn cheapest(
 ) -> Result<(CheckedPlan, Vec<Option<Linear>>), BuildError> {
     let plan = |engine| {
         let lowered = shares::lower(fixed, engine)?;
-        lowered.plan(fixed, TrustLevel::TwoParty, options.memory)
+        let planned = lowered.plan(fixed, TrustLevel::TwoParty, options.memory)?;
+        protocols::choose(planned, options)
     };
     if options.engine.is_some() {
         return plan(options.engine);
     }
-    let objective = options.objective.unwrap_or_default();
+    let goal = options.goal();
     let (mut best, mut weights) = plan(None)?;
-    for &engine in alternatives(objective) {
+    for &engine in alternatives(goal.objective) {
         if engine == Engine::Slot
-            && (!is_small(fixed)
-                || objective.bound_on_slots(&best, &weights) >= objective.of(&best))
+            && (!is_small(fixed) || goal.bound_on_slots(&best, &weights) >= goal.of(&best))
         {
             continue;
         }
@@ -34,7 +34,7 @@ pub(super) fn cheapest(
         let Ok((other, other_weights)) = plan(Some(engine)) else {
             continue;
         };
-        if objective.of(&other) < WORTHWHILE * objective.of(&best) {
+        if goal.of(&other) < WORTHWHILE * goal.of(&best) {
             (best, weights) = (other, other_weights);
         }
     }

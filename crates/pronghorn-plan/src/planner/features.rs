@@ -7,7 +7,7 @@ use pronghorn_graph::{
 };
 
 use super::{BuildError, BuildOptions, Built};
-use crate::objective::Objective;
+use crate::objective::Goal;
 
 /// Between two plans that reach the aim, scales of features must leave at most this part of the
 /// cost: they tell the client of the samples, and clamp each feature to a range of its own.
@@ -63,13 +63,13 @@ fn layers(graph: &Graph) -> usize {
 pub(super) fn better(
     on_one_scale: Result<Built, BuildError>,
     scaled: Result<Built, BuildError>,
-    objective: Objective,
+    goal: Goal,
 ) -> Result<Built, BuildError> {
     let reached = |built: &Result<Built, _>| built.as_ref().is_ok_and(|b| b.fidelity.is_reached());
     match (&on_one_scale, &scaled) {
         (Ok(plain), Ok(other)) if reached(&on_one_scale) && reached(&scaled) => {
-            let limit = WORTHWHILE * objective.of(&plain.plan);
-            match objective.of(&other.plan) < limit {
+            let limit = WORTHWHILE * goal.of(&plain.plan);
+            match goal.of(&other.plan) < limit {
                 true => scaled,
                 false => on_one_scale,
             }

@@ -186,12 +186,12 @@ impl Search<'_> {
 
     /// Whether an image of a full batch costs fewer bytes, and no more by the objective.
     fn costs_less(&self, plan: &CheckedPlan, other: &CheckedPlan) -> bool {
-        let objective = self.options.objective.unwrap_or_default();
+        let goal = self.options.goal();
         let bytes = |plan: &CheckedPlan| {
             let cost = cost::total(plan, plan.max_batch);
             (cost.bytes_up + cost.bytes_down) as f64 / plan.max_batch as f64
         };
-        bytes(plan) < bytes(other) && objective.of(plan) <= objective.of(other)
+        bytes(plan) < bytes(other) && goal.of(plan) <= goal.of(other)
     }
 
     /// The network of layers with so many times the errors that reach the aim.

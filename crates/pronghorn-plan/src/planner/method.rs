@@ -106,18 +106,23 @@ impl Lowered {
             finish: fixed.finish.clone(),
             max_batch: 1,
         };
-        let length = plan.to_bytes().len();
-        if length > MAX_BYTES {
-            return Err(BuildError::TooLong(PlanError::TooLong { length }));
-        }
-        let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
-        let most = cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
-            step: plan.steps[step].name.clone(),
-            needed,
-            allowed: memory,
-        })?;
-        Ok((plan.with_batch(most), self.weights))
+        Ok((batched(plan, memory)?, self.weights))
     }
+}
+
+/// The checked plan, with the most images that memory allows.
+pub(super) fn batched(plan: Plan, memory: u64) -> Result<CheckedPlan, BuildError> {
+    let length = plan.to_bytes().len();
+    if length > MAX_BYTES {
+        return Err(BuildError::TooLong(PlanError::TooLong { length }));
+    }
+    let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
+    let most = cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
+        step: plan.steps[step].name.clone(),
+        needed,
+        allowed: memory,
+    })?;
+    Ok(plan.with_batch(most))
 }
 
 /// Readers of each node, the result counted as one.

@@ -17,6 +17,7 @@ mod method;
 mod options;
 mod parameters;
 pub mod precision;
+mod protocols;
 mod ranges;
 mod samples;
 pub mod schedule;
@@ -84,7 +85,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         let on_one_scale = plan(&folded, (&samples, 1.0), methods);
         let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods);
         let built = built.and_then(|built| scaled.complete(built));
-        features::better(on_one_scale, built, options.objective.unwrap_or_default())
+        features::better(on_one_scale, built, options.goal())
     };
     let precise = best(methods.with_aim(TABLE_ERROR));
     match &precise {

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::schedule::Passes;
-use crate::{objective::Objective, trust::TrustLevel};
+use crate::{
+    objective::{Goal, Network, Objective},
+    trust::TrustLevel,
+};
 
 /// The linear engines, as a choice of the model's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,6 +49,18 @@ pub struct BuildOptions {
     /// Under `client-aided` [`Objective::Throughput`], or `Latency` where one image alone does not
     /// fit in `memory` in the batch engine, or takes more than 256 MiB.
     pub objective: Option<Objective>,
+    /// The network that latency is judged on.
+    pub network: Network,
+}
+
+impl BuildOptions {
+    /// What the plan is chosen for.
+    pub fn goal(&self) -> Goal {
+        Goal {
+            objective: self.objective.unwrap_or_default(),
+            network: self.network,
+        }
+    }
 }
 
 impl Default for BuildOptions {
@@ -61,6 +76,7 @@ impl Default for BuildOptions {
             passes: Passes::default(),
             engine: None,
             objective: None,
+            network: Network::default(),
         }
     }
 }

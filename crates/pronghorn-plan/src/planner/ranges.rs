@@ -8,6 +8,7 @@ use super::{
     BuildError,
     draft::{Draft, Op},
 };
+use crate::steps::activation::chain;
 
 /// The range of a value whose limits tell no more than its number of bits, with errors of guard
 /// bits and with `rounding` added.
@@ -63,7 +64,7 @@ pub(super) fn widen(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
 fn rounding_after(drafts: &[Draft<'_>], index: usize) -> i32 {
     let readers = drafts.iter().filter(|draft| draft.inputs.contains(&index));
     let rounding = readers.map(|draft| match &draft.op {
-        Op::Chain(chain) => chain.rounding(),
+        Op::Chain(chain) => chain::rounding(&chain.ops),
         Op::Layer(_) | Op::Ready(_) => 0,
     });
     rounding.max().unwrap_or(0)

@@ -25,7 +25,7 @@ use crate::{
     share_form::{self, Fault, LEAST_GUARD, LayerShares, MAX_BITS, ShareRules, Takes, share_forms},
     steps::{
         StepKind,
-        activation::garbled::{Garbled, Stage},
+        activation::{chain::Stage, garbled::Garbled},
         linear::slots::SlotLinear,
     },
 };

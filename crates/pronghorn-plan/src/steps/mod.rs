@@ -17,7 +17,7 @@ use pronghorn_graph::{features::FeatureScales, fixed::LocalOp};
 use serde::{Deserialize, Serialize};
 
 use self::{
-    activation::{garbled::Garbled, reveal::Reveal, square::Square},
+    activation::{garbled::Garbled, lean::Lean, reveal::Reveal, square::Square},
     encrypted::EncryptedPlan,
     input::Input,
     linear::{
@@ -63,6 +63,8 @@ pub enum StepKind {
     Product,
     /// The product of two values by the client, in the clear.
     ClearProduct,
+    /// Activations on shares, by products of bits.
+    Lean(Lean),
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -87,6 +89,7 @@ impl StepKind {
             Self::Features(scales) => scales,
             Self::Product => &Product,
             Self::ClearProduct => &ClearProduct,
+            Self::Lean(lean) => lean,
             #[cfg(feature = "toy-protocols")]
             Self::Toy(toy) => toy.as_step(),
         }

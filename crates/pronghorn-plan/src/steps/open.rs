@@ -16,7 +16,7 @@ use crate::{
     share_form::{ShareForm, ShareRules, Tolerates},
     step::{Compiled, Derived, Place, StepPlan},
     steps::activation::{
-        circuits::{Circuits, Output},
+        circuits::{Circuits, Output, groups},
         garbled,
     },
     trust::TrustLevel,
@@ -82,7 +82,8 @@ impl StepPlan for Open {
             bits: opened_bits(input, form),
         };
         let circuit = |_| circuit(input, form);
-        Circuits::new((None, &[0]), input, 0, output, circuit).map(Derived::from)
+        let groups = groups((None, &[0]), input, circuit)?;
+        Ok(Derived::from(Circuits::new(groups, 0, output)))
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {

@@ -73,6 +73,9 @@ impl StepPlan for Product {
             ),
             ..StepCost::default()
         };
+        if !step.place.inputs_ahead() {
+            return Cost::online(at_once.with_waits());
+        }
         let inputs: usize = factors(step, batch).sum();
         let online = StepCost {
             bytes_up: packed_len(inputs, bits) as u64,

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use pronghorn_graph::graph::{Graph, Tensor};
-use pronghorn_plan::{BuildOptions, Built, Engine, Step, StepKind, TrustLevel, WordSize, build};
+use pronghorn_plan::{
+    BuildOptions, Built, CheckedPlan, Engine, Step, StepKind, TrustLevel, WordSize, build,
+    steps::activation::{garbled::Garbled, lean::Lean},
+};
 
 /// Small deterministic numbers in (-1, 1).
 pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -385,6 +388,21 @@ pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built 
         ..options(TrustLevel::TwoParty)
     };
     plan(graph, options)
+}
+
+/// The same with a lean step in the place of each garbled one that can be.
+pub fn lean(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    let mut built = shared(graph, engine, bits);
+    for index in 0..built.plan.steps.len() {
+        let mut plan = built.plan.plan().clone();
+        if let StepKind::Garbled(Garbled { ops }) = &plan.steps[index].kind {
+            plan.steps[index].kind = StepKind::Lean(Lean { ops: ops.clone() });
+            if let Ok(plan) = CheckedPlan::new(plan) {
+                built.plan = plan;
+            }
+        }
+    }
+    built
 }
 
 /// All kinds of steps at once, client-aided.

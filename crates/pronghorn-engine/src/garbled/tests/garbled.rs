@@ -11,7 +11,7 @@ use crate::garbled::{GarbledClient, GarbledServer};
 fn both(
     layout: &Layout,
     shares: [Share; 2],
-    ots: &(ClientOts, ServerOts),
+    ots: &(ReceiverOts, SenderOts),
     limits: &Limits,
 ) -> Result<([Share; 2], Traffic), EngineError> {
     let [client, server] = shares;
@@ -29,7 +29,7 @@ fn check(
     inputs: usize,
     images: usize,
     limits: &Limits,
-    ots: &(ClientOts, ServerOts),
+    ots: &(ReceiverOts, SenderOts),
 ) {
     let layout = function.layout(windows, inputs, images);
     let random = &mut Random((inputs * 1000 + images) as u64);

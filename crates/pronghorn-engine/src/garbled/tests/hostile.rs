@@ -6,7 +6,7 @@ use crate::garbled::{GarbledClient, GarbledServer};
 struct Parties {
     client: Exchange<GarbledClient>,
     server: Exchange<GarbledServer>,
-    ots: (ClientOts, ServerOts),
+    ots: (ReceiverOts, SenderOts),
 }
 
 fn parties() -> Parties {

@@ -15,14 +15,12 @@ use pronghorn_mpc::{
     ot::{BaseOt, OtParameters, ReceiverSetup, SenderSetup},
 };
 
-use super::{
-    Circuits, ClientOts, Group, Indices, Layout, Output, ServerOts, SetupClient, SetupServer,
-    schedule::Limits,
-};
+use super::{Circuits, Group, Indices, Layout, Output, schedule::Limits};
 use crate::{
     error::EngineError,
     exchange::Exchange,
     machine::{Machine, StepMachine, Want},
+    ots::{ReceiverOts, SenderOts, SetupClient, SetupServer},
     share::{Batch, Share},
 };
 
@@ -174,9 +172,9 @@ pub fn step(
 }
 
 /// OTs of a new connection, of set-ups that all tests share.
-pub fn connection() -> (ClientOts, ServerOts) {
+pub fn connection() -> (ReceiverOts, SenderOts) {
     static SETUPS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
-        let (client, server) = (ClientOts::default(), ServerOts::default());
+        let (client, server) = (ReceiverOts::default(), SenderOts::default());
         let parameters = OtParameters::new(BaseOt::Ristretto, 5).unwrap();
         run(
             &mut SetupClient::new(parameters, client.clone()),
@@ -189,7 +187,7 @@ pub fn connection() -> (ClientOts, ServerOts) {
     // A copy each: a test that fails a check ends its own.
     let client_setup = Arc::new(ReceiverSetup::from_bytes(&SETUPS[0]).unwrap());
     let server_setup = Arc::new(SenderSetup::from_bytes(&SETUPS[1]).unwrap());
-    let (client, server) = (ClientOts::default(), ServerOts::default());
+    let (client, server) = (ReceiverOts::default(), SenderOts::default());
     run(
         &mut SetupClient::resume(client_setup, client.clone()),
         &mut SetupServer::resume(server_setup, server.clone()),
@@ -199,7 +197,7 @@ pub fn connection() -> (ClientOts, ServerOts) {
 }
 
 /// Chunks of a few pieces, windows of a few chunks.
-pub const SMALL: Limits = Limits {
+pub(super) const SMALL: Limits = Limits {
     piece: 1 << 13,
     tables: 60_000,
     labels: 40_000,
@@ -297,8 +295,8 @@ fn tables_list_the_messages() {
     use crate::exchange::tests::{assert_table, names};
     let ots = connection();
     let parameters = OtParameters::default();
-    let setup = SetupClient::new(parameters, ClientOts::default());
-    assert_table(include_str!("../setup.rs"), names(setup.messages()));
+    let setup = SetupClient::new(parameters, ReceiverOts::default());
+    assert_table(include_str!("../../ots/setup.rs"), names(setup.messages()));
     let layout = Arc::new(Function::RELU.layout(&single(5), 5, 1));
     let garbled = super::GarbledClient::new(layout.clone(), Share::Zero, ots.0.clone()).unwrap();
     assert_table(include_str!("../mod.rs"), names(garbled.messages()));

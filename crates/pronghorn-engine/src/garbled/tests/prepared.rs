@@ -12,7 +12,7 @@ type Prepared = (PreparedClient, PreparedServer);
 pub fn prepare(
     layout: &Arc<Layout>,
     share: &Share,
-    ots: &(ClientOts, ServerOts),
+    ots: &(ReceiverOts, SenderOts),
     limits: &Limits,
 ) -> (Prepared, Traffic) {
     let mut client = PrepareClient::with_limits(layout.clone(), ots.0.clone(), limits).unwrap();
@@ -306,7 +306,7 @@ fn squares_in_two_phases() {
 
 pub fn squares_ahead(
     squares: &Products,
-    ots: &(ClientOts, ServerOts),
+    ots: &(ReceiverOts, SenderOts),
 ) -> (PreparedProductClient, PreparedProductServer) {
     let mut client = PrepareProductClient::new(squares.clone(), ots.0.clone()).unwrap();
     let mut server =

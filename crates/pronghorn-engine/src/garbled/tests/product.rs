@@ -15,7 +15,7 @@ pub fn layout(elements: usize, images: usize, bits: u32) -> Products {
 fn both(
     squares: &Products,
     [client, server]: [Share; 2],
-    (client_ots, server_ots): &(ClientOts, ServerOts),
+    (client_ots, server_ots): &(ReceiverOts, SenderOts),
     limits: &Limits,
 ) -> Result<([Share; 2], Traffic), EngineError> {
     step(

@@ -12,10 +12,10 @@ fn machines(
 ) -> (
     Exchange<SetupClient>,
     Exchange<SetupServer>,
-    ClientOts,
-    ServerOts,
+    ReceiverOts,
+    SenderOts,
 ) {
-    let (client, server) = (ClientOts::default(), ServerOts::default());
+    let (client, server) = (ReceiverOts::default(), SenderOts::default());
     (
         SetupClient::new(parameters(base), client.clone()),
         SetupServer::new(parameters(base), server.clone()),
@@ -25,7 +25,7 @@ fn machines(
 }
 
 /// A step runs on these OTs.
-fn usable(client: &ClientOts, server: &ServerOts) {
+fn usable(client: &ReceiverOts, server: &SenderOts) {
     let layout = Function::RELU.layout(&single(5), 5, 1);
     let shares = Random(1).shares(&[3, -3, 0, 7, -9], 1, 20);
     let [client_share, server_share] = shares;
@@ -47,7 +47,7 @@ fn sets_up_and_resumes() {
         usable(&client_ots, &server_ots);
 
         let setups = (client_ots.setup().unwrap(), server_ots.setup().unwrap());
-        let (client_ots, server_ots) = (ClientOts::default(), ServerOts::default());
+        let (client_ots, server_ots) = (ReceiverOts::default(), SenderOts::default());
         let mut client = SetupClient::resume(setups.0, client_ots.clone());
         let mut server = SetupServer::resume(setups.1, server_ots.clone());
         let traffic = run(&mut client, &mut server).unwrap();
@@ -64,7 +64,7 @@ fn another_set_up_cannot_be_resumed() {
         run(&mut client, &mut server).unwrap();
         stored.push((client_ots.setup().unwrap(), server_ots.setup().unwrap()));
     }
-    let (client_ots, server_ots) = (ClientOts::default(), ServerOts::default());
+    let (client_ots, server_ots) = (ReceiverOts::default(), SenderOts::default());
     let mut client = SetupClient::resume(stored[0].0.clone(), client_ots.clone());
     let mut server = SetupServer::resume(stored[1].1.clone(), server_ots);
     let error = run(&mut client, &mut server).unwrap_err();
@@ -76,7 +76,7 @@ fn another_set_up_cannot_be_resumed() {
 fn parameters_must_agree() {
     let (mut client, ..) = machines(BaseOt::Ristretto);
     let other = OtParameters::new(BaseOt::Ristretto, 3).unwrap();
-    let mut server = SetupServer::new(other, ServerOts::default());
+    let mut server = SetupServer::new(other, SenderOts::default());
     let error = run(&mut client, &mut server).unwrap_err();
     assert!(error.to_string().contains("width"), "{error}");
 }
@@ -84,8 +84,9 @@ fn parameters_must_agree() {
 #[test]
 fn a_step_without_a_set_up_is_refused() {
     let layout = Function::RELU.layout(&single(5), 5, 1);
-    let mut client = GarbledClient::new(layout.clone(), Share::Zero, ClientOts::default()).unwrap();
-    let mut server = GarbledServer::new(layout, Share::Zero, ServerOts::default()).unwrap();
+    let mut client =
+        GarbledClient::new(layout.clone(), Share::Zero, ReceiverOts::default()).unwrap();
+    let mut server = GarbledServer::new(layout, Share::Zero, SenderOts::default()).unwrap();
     assert_eq!(server.max_incoming(), 0);
     for error in [
         client.send(&mut Vec::new()).unwrap_err(),

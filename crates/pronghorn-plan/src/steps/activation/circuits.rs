@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     sync::Arc,
 };
 
 use pronghorn_graph::{fixed::ValueSpec, geometry::Window, shape};
-use pronghorn_mpc::circuit::{Circuit, CircuitError};
+use pronghorn_mpc::circuit::Circuit;
 
 /// Most values in a window of a garbled pool.
 pub const MAX_WINDOW: usize = 1 << 10;
@@ -40,10 +41,10 @@ pub struct Circuits {
 /// Elements of the output that share a circuit. Windows at a border have fewer values than others,
 /// and channels may drop different numbers of bits, so a step may have several groups.
 #[derive(Clone)]
-pub struct Group {
+pub struct Group<C = Circuit> {
     /// One output. As many words of the garbler's (the server's shares) as of the evaluator's (the
     /// client's), word by word of the same width.
-    pub circuit: Arc<Circuit>,
+    pub circuit: Arc<C>,
     /// Elements of the output.
     pub elements: Indices,
     /// Elements of the input that go into each of these, in the order of the circuit's words,
@@ -102,56 +103,52 @@ struct Windows {
 }
 
 /// What a circuit is made for: the values of its windows, and the bits dropped.
-type Kind = (usize, u32);
+pub(crate) type Kind = (usize, u32);
+
+/// The elements of a value by what computes them: one for each size of `window`, or for single
+/// values, and each of `shifts`, one a channel or one for all. `make` makes one of them.
+///
+/// # Errors
+/// A window is empty or too large, or nothing computes one.
+pub(crate) fn groups<C, E: Display>(
+    (window, shifts): (Option<&Window>, &[u32]),
+    input: &ValueSpec,
+    make: impl Fn(Kind) -> Result<C, E>,
+) -> Result<Vec<Group<C>>, String> {
+    let make = |kind| make(kind).map(Arc::new).map_err(|error| error.to_string());
+    let same = shifts.iter().all(|shift| *shift == shifts[0]);
+    if let (None, true) = (window, same) {
+        return Ok(vec![Group {
+            circuit: make((1, shifts.first().copied().unwrap_or(0)))?,
+            elements: Indices::All(input.len()),
+            sources: Indices::All(input.len()),
+        }]);
+    }
+    let kinds = match window {
+        None => Some(singles(shifts, input.len())),
+        Some(window) => windows(window, shifts, input),
+    };
+    let kinds = kinds.ok_or_else(|| {
+        format!("its window is empty somewhere, or has more than {MAX_WINDOW} values")
+    })?;
+    let group = |(kind, windows): (Kind, Windows)| {
+        Ok(Group {
+            circuit: make(kind)?,
+            elements: windows.elements.into_iter().collect(),
+            sources: windows.sources.into_iter().collect(),
+        })
+    };
+    kinds.into_iter().map(group).collect()
+}
 
 impl Circuits {
-    /// The circuits for each size of `window`, or for single values, and each of `shifts`, one a
-    /// channel or one for all. `circuit` makes one of them.
-    ///
-    /// # Errors
-    /// A window is empty or too large, or there is no such circuit.
-    pub(crate) fn new(
-        (window, shifts): (Option<&Window>, &[u32]),
-        input: &ValueSpec,
-        offset: i64,
-        output: Output,
-        circuit: impl Fn(Kind) -> Result<Circuit, CircuitError>,
-    ) -> Result<Self, String> {
-        let make = |kind| {
-            circuit(kind)
-                .map(Arc::new)
-                .map_err(|error| error.to_string())
-        };
-        let same = shifts.iter().all(|shift| *shift == shifts[0]);
-        let groups = if let (None, true) = (window, same) {
-            vec![Group {
-                circuit: make((1, shifts.first().copied().unwrap_or(0)))?,
-                elements: Indices::All(input.len()),
-                sources: Indices::All(input.len()),
-            }]
-        } else {
-            let kinds = match window {
-                None => Some(singles(shifts, input.len())),
-                Some(window) => windows(window, shifts, input),
-            };
-            let kinds = kinds.ok_or_else(|| {
-                format!("its window is empty somewhere, or has more than {MAX_WINDOW} values")
-            })?;
-            let group = |(kind, windows): (Kind, Windows)| {
-                Ok(Group {
-                    circuit: make(kind)?,
-                    elements: windows.elements.into_iter().collect(),
-                    sources: windows.sources.into_iter().collect(),
-                })
-            };
-            let groups = kinds.into_iter().map(group);
-            groups.collect::<Result<_, String>>()?
-        };
-        Ok(Self {
+    /// These groups of circuits.
+    pub(crate) fn new(groups: Vec<Group>, offset: i64, output: Output) -> Self {
+        Self {
             groups,
             offset,
             output,
-        })
+        }
     }
 
     /// Bytes of tables, and bits of the client's shares, for a batch.

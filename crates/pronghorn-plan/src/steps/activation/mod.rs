@@ -1,7 +1,9 @@
 //! Activations: chains of non-linear functions, computed in one go.
 
+pub mod chain;
 pub(crate) mod circuits;
 pub mod garbled;
+pub mod lean;
 pub mod reveal;
 pub mod square;
 

@@ -53,6 +53,9 @@ impl StepPlan for Square {
             seconds: Seconds::transfers(ots as f64 * rate::TRANSFER),
             ..StepCost::default()
         };
+        if !step.place.inputs_ahead() {
+            return Cost::online(at_once.with_waits());
+        }
         let masked = packed_len(values, bits as u32) as u64;
         let online = StepCost {
             bytes_up: masked,

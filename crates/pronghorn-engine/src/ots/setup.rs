@@ -22,7 +22,7 @@ use pronghorn_mpc::{
 };
 use pronghorn_ring::random::Seed;
 
-use super::{ClientOts, ServerOts};
+use super::{ReceiverOts, SenderOts};
 use crate::{
     error::EngineError,
     exchange::{Exchange, Message, Messages, Party, Protocol, Turn},
@@ -77,7 +77,7 @@ fn session(client: &Nonce, server: &Nonce) -> [u8; 32] {
     session
 }
 
-fn ot(source: OtError) -> EngineError {
+pub(super) fn ot(source: OtError) -> EngineError {
     EngineError::Ot {
         step: STEP.to_owned(),
         source,
@@ -85,7 +85,7 @@ fn ot(source: OtError) -> EngineError {
 }
 
 /// What the message before left; a refused message leaves nothing.
-fn left<T>(place: &mut Option<T>) -> Result<T, EngineError> {
+pub(super) fn left<T>(place: &mut Option<T>) -> Result<T, EngineError> {
     place.take().ok_or(EngineError::OutOfTurn {
         state: "has failed at the set-up of oblivious transfers",
     })
@@ -95,7 +95,7 @@ fn left<T>(place: &mut Option<T>) -> Result<T, EngineError> {
 /// and some milliseconds of each party's work; to resume one takes 128 bytes.
 pub struct SetupClient {
     parameters: OtParameters,
-    ots: ClientOts,
+    ots: ReceiverOts,
     nonce: Nonce,
     receiver: Option<SetupReceiver>,
     setup: Option<Arc<ReceiverSetup>>,
@@ -105,19 +105,19 @@ pub struct SetupClient {
 
 impl SetupClient {
     /// Makes a new set-up; the server must do the same, with the same parameters. Fills `ots`.
-    pub fn new(parameters: OtParameters, ots: ClientOts) -> Exchange<Self> {
+    pub fn new(parameters: OtParameters, ots: ReceiverOts) -> Exchange<Self> {
         let messages = new_setup(&parameters);
         Exchange::new(messages, Self::with(parameters, None, ots))
     }
 
-    /// Resumes from one that was made with the same server ([`ClientOts::setup`]); the server must
+    /// Resumes from one that was made with the same server ([`ReceiverOts::setup`]); the server must
     /// do the same.
-    pub fn resume(setup: Arc<ReceiverSetup>, ots: ClientOts) -> Exchange<Self> {
+    pub fn resume(setup: Arc<ReceiverSetup>, ots: ReceiverOts) -> Exchange<Self> {
         let client = Self::with(OtParameters::default(), Some(setup), ots);
         Exchange::new(Messages::new(STEP).with_all(CONNECTION), client)
     }
 
-    fn with(parameters: OtParameters, setup: Option<Arc<ReceiverSetup>>, ots: ClientOts) -> Self {
+    fn with(parameters: OtParameters, setup: Option<Arc<ReceiverSetup>>, ots: ReceiverOts) -> Self {
         Self {
             parameters,
             ots,
@@ -185,7 +185,7 @@ impl Protocol for SetupClient {
 /// The server's half: the sender of OTs, whose `Delta` is drawn here.
 pub struct SetupServer {
     parameters: OtParameters,
-    ots: ServerOts,
+    ots: SenderOts,
     nonce: Nonce,
     sender: Option<SetupSender>,
     setup: Option<Arc<SenderSetup>>,
@@ -194,19 +194,19 @@ pub struct SetupServer {
 
 impl SetupServer {
     /// Makes a new set-up; see [`SetupClient::new`].
-    pub fn new(parameters: OtParameters, ots: ServerOts) -> Exchange<Self> {
+    pub fn new(parameters: OtParameters, ots: SenderOts) -> Exchange<Self> {
         let messages = new_setup(&parameters);
         Exchange::new(messages, Self::with(parameters, None, ots))
     }
 
-    /// Resumes from one that was made with the same client ([`ServerOts::setup`]). One value should
+    /// Resumes from one that was made with the same client ([`SenderOts::setup`]). One value should
     /// serve all connections with that client, so that a failed check on one of them ends all.
-    pub fn resume(setup: Arc<SenderSetup>, ots: ServerOts) -> Exchange<Self> {
+    pub fn resume(setup: Arc<SenderSetup>, ots: SenderOts) -> Exchange<Self> {
         let server = Self::with(OtParameters::default(), Some(setup), ots);
         Exchange::new(Messages::new(STEP).with_all(CONNECTION), server)
     }
 
-    fn with(parameters: OtParameters, setup: Option<Arc<SenderSetup>>, ots: ServerOts) -> Self {
+    fn with(parameters: OtParameters, setup: Option<Arc<SenderSetup>>, ots: SenderOts) -> Self {
         Self {
             parameters,
             ots,

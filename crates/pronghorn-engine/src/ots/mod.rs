@@ -1,11 +1,23 @@
-//! The oblivious transfers of a connection, which its steps share.
+//! The oblivious transfers (OTs) of a connection, which its steps share.
+//!
+//! The server is the sender, the client the receiver: [`SetupClient`] and [`SetupServer`] leave
+//! [`ReceiverOts`] and [`SenderOts`]. Plans with lean steps have OTs of their own, in both
+//! directions: [`LeanSetupClient`] and [`LeanSetupServer`] make these from the former, and leave
+//! [`Lean`] handles.
+
+mod prelude;
+mod reverse;
+mod setup;
 
 use std::sync::Arc;
 
+pub(crate) use prelude::{client_preludes, server_preludes};
 use pronghorn_mpc::{
     Block,
     ot::{CotReceiver, CotSender, OtError, ReceiverSetup, SenderSetup},
 };
+pub use reverse::{LeanSetupClient, LeanSetupServer};
+pub use setup::{SetupClient, SetupServer};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -13,15 +25,13 @@ use crate::{
     error::EngineError,
 };
 
-/// The client's OTs of a connection, made by [`SetupClient`](super::SetupClient): it is the
-/// receiver. Copies are the same OTs. Secret: no Debug.
+/// The OTs of a connection at their receiver. Copies are the same OTs. Secret: no Debug.
 #[derive(Clone, Default)]
-pub struct ClientOts(Kept<(Arc<ReceiverSetup>, CotReceiver)>);
+pub struct ReceiverOts(Kept<(Arc<ReceiverSetup>, CotReceiver)>);
 
-/// The server's OTs of a connection, made by [`SetupServer`](super::SetupServer): it is the sender.
-/// Copies are the same OTs. Secret: no Debug.
+/// The OTs of a connection at their sender. Copies are the same OTs. Secret: no Debug.
 #[derive(Clone, Default)]
-pub struct ServerOts(Kept<(Arc<SenderSetup>, CotSender)>);
+pub struct SenderOts(Kept<(Arc<SenderSetup>, CotSender)>);
 
 macro_rules! slot {
     ($ots:ty, $setup:ty, $extension:ty) => {
@@ -43,12 +53,12 @@ macro_rules! slot {
             }
 
             /// Keeps what a set-up made.
-            pub(super) fn fill(&self, setup: Arc<$setup>, extension: $extension) {
+            pub(crate) fn fill(&self, setup: Arc<$setup>, extension: $extension) {
                 self.0.put((setup, extension));
             }
 
-            /// Bytes of the client's message for so many OTs; 0 where there are none.
-            pub(super) fn message_bytes(&self, count: usize) -> usize {
+            /// Bytes of the receiver's message for so many OTs; 0 where there are none.
+            pub(crate) fn message_bytes(&self, count: usize) -> usize {
                 let bytes = self.0.with(|(_, extension)| extension.message_bytes(count));
                 bytes.unwrap_or(0)
             }
@@ -78,28 +88,39 @@ macro_rules! slot {
     };
 }
 
-slot!(ClientOts, ReceiverSetup, CotReceiver);
-slot!(ServerOts, SenderSetup, CotSender);
+/// OTs of lean steps, apart from those of garbled ones.
+#[derive(Clone, Default)]
+pub struct Lean<T>(pub T);
+
+slot!(ReceiverOts, ReceiverSetup, CotReceiver);
+slot!(SenderOts, SenderSetup, CotSender);
+
+impl ReceiverOts {
+    /// Forgets them: the peer failed a check of the other direction.
+    pub(crate) fn forget(&self) {
+        self.0.take();
+    }
+}
 
 impl Connection {
     /// The name of the set-up of oblivious transfers, which both parties have and no other set-up
     /// shares. `None` before there is one, and once it has failed a check: whatever was prepared
     /// with it must then be destroyed, since bits of `Delta` may be known.
     pub fn setup(&self) -> Option<[u8; 32]> {
-        let client = self.kept::<ClientOts>().name();
-        client.or_else(|| self.kept::<ServerOts>().name())
+        let client = self.kept::<ReceiverOts>().name();
+        client.or_else(|| self.kept::<SenderOts>().name())
     }
 }
 
 /// New OTs: the number of the first, and a block each.
-pub(super) type Ots = (u64, Zeroizing<Vec<Block>>);
+pub(crate) type Ots = (u64, Zeroizing<Vec<Block>>);
 
-impl ClientOts {
-    /// New OTs with these choices, a bit each in whole bytes; appends the message to the server.
+impl ReceiverOts {
+    /// New OTs with these choices, a bit each in whole bytes; appends the message to the sender.
     ///
     /// # Errors
     /// When there is no set-up, or it is used up.
-    pub(super) fn send(
+    pub(crate) fn send(
         &self,
         step: &str,
         choices: &[u8],
@@ -111,13 +132,13 @@ impl ClientOts {
     }
 }
 
-impl ServerOts {
-    /// `count` new OTs of the client's message.
+impl SenderOts {
+    /// `count` new OTs of the receiver's message.
     ///
     /// # Errors
     /// When there is no set-up, or the message is refused: one that fails the check destroys the
     /// set-up.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &self,
         step: &str,
         message: &[u8],

@@ -1,0 +1,376 @@
+//! One party's half of a lean step: random OTs, then levels in turn.
+
+use std::ops::Range;
+
+use pronghorn_mpc::lean::{self, Evaluation, LeanError};
+use pronghorn_plan::steps::activation::lean::Programs;
+use rayon::prelude::*;
+
+use super::{
+    ots::{Maker, Ots, Randoms},
+    prepared::PreparedLean,
+    work::{Layout, Work},
+};
+use crate::{
+    error::EngineError,
+    exchange::{Exchange, Message, Messages, Party, Protocol, StepProtocol, Turn},
+    garbled::prepared::{Name, damaged},
+    machine::Made,
+    share::Share,
+};
+
+pub(super) const SERVER_OTS: &str = "the server's oblivious transfers";
+pub(super) const CLIENT_OTS: &str = "the client's oblivious transfers";
+const PRODUCTS: &str = "the products of bits";
+
+/// The party that a list of messages names.
+fn named(party: lean::Party) -> Party {
+    match party {
+        lean::Party::Server => Party::Server,
+        lean::Party::Client => Party::Client,
+    }
+}
+
+/// The messages of the OTs that a party receives, one a part.
+pub(super) fn transfers(work: &Work, maker: &Maker, receiver: lean::Party) -> Vec<Message> {
+    let sender = receiver.peer();
+    let name = match receiver {
+        lean::Party::Server => SERVER_OTS,
+        lean::Party::Client => CLIENT_OTS,
+    };
+    let message = |part: &Range<usize>| {
+        let count = work.layout.programs.ots(&work.tiles[part.clone()], sender);
+        let bytes = maker.message_bytes(sender, count);
+        Message::new(named(receiver), name, bytes).open().rows(1)
+    };
+    work.parts.iter().map(message).collect()
+}
+
+/// Both parties' halves.
+pub struct LeanParty {
+    work: Work,
+    party: lean::Party,
+    /// Absent where the OTs are prepared.
+    maker: Option<Maker>,
+    /// In front of the first message of the levels, where the OTs are prepared.
+    name: Option<Name>,
+    share: Share,
+    randoms: Vec<Randoms>,
+    runs: Vec<Run>,
+    /// Messages of the first turn, which come before the client has chosen its OTs.
+    early: Vec<(Turn, Vec<u8>)>,
+}
+
+/// A tile under way.
+struct Run {
+    evaluation: Evaluation,
+    /// Levels that were made before their turn to be sent.
+    pending: Vec<u8>,
+}
+
+impl LeanParty {
+    fn at_once(
+        layout: Layout,
+        party: lean::Party,
+        share: Share,
+        ots: Ots,
+    ) -> Result<(Messages, Self), EngineError> {
+        let work = Work::new(layout)?;
+        work.check(&share)?;
+        let maker = Maker::new(ots, party)?;
+        let [server, client] = [lean::Party::Server, lean::Party::Client]
+            .map(|receiver| transfers(&work, &maker, receiver));
+        let messages = messages(&work, server, client, 0);
+        let randoms = work.tiles.iter().map(|_| Randoms::default()).collect();
+        Ok((
+            messages,
+            Self {
+                party,
+                maker: Some(maker),
+                name: None,
+                share,
+                randoms,
+                runs: Vec::new(),
+                early: Vec::new(),
+                work,
+            },
+        ))
+    }
+
+    fn online(prepared: PreparedLean, share: Share) -> Result<(Messages, Self), EngineError> {
+        let PreparedLean {
+            work,
+            party,
+            name,
+            randoms,
+        } = prepared;
+        work.check(&share)?;
+        let messages = messages(&work, Vec::new(), Vec::new(), size_of::<Name>());
+        let party = Self {
+            party,
+            maker: None,
+            name: Some(name),
+            share,
+            randoms,
+            runs: Vec::new(),
+            early: Vec::new(),
+            work,
+        };
+        Ok((messages, party))
+    }
+
+    /// Starts the tiles, once the OTs that this party receives are made.
+    fn start(&mut self) -> Result<(), EngineError> {
+        if !self.runs.is_empty() {
+            return Ok(());
+        }
+        let (work, share, party) = (&self.work, &self.share, self.party);
+        let start = |(tile, randoms): (&_, &mut Randoms)| {
+            let inputs = work.inputs(tile, share);
+            let inputs: Vec<&[u32]> = inputs.iter().map(|input| input.as_slice()).collect();
+            let program = work.layout.programs.program(tile).clone();
+            let received = randoms.received.take()?;
+            Some(Run {
+                evaluation: Evaluation::new(program, party, &inputs, received),
+                pending: Vec::new(),
+            })
+        };
+        let tiles = work.tiles.par_iter().zip(&mut self.randoms);
+        let runs: Option<Vec<Run>> = tiles.map(start).collect();
+        self.runs = runs.ok_or(EngineError::OutOfTurn {
+            state: "has no oblivious transfers for its step",
+        })?;
+        self.share = Share::Zero;
+        Ok(())
+    }
+
+    /// Hands the OTs that this party sends to its tiles, as far as they are made.
+    fn provide(&mut self) {
+        for (run, randoms) in self.runs.iter_mut().zip(&mut self.randoms) {
+            if let Some(sent) = randoms.sent.take() {
+                run.evaluation.provide(sent);
+            }
+        }
+    }
+
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        if turn.name != PRODUCTS {
+            let part = self.work.parts[turn.index].clone();
+            let maker = self.maker.as_mut().ok_or_else(|| turn.unknown())?;
+            let tiles = &self.work.tiles[part.clone()];
+            return maker.receive(&self.work, tiles, &mut self.randoms[part], out);
+        }
+        self.start()?;
+        self.provide();
+        for (turn, message) in std::mem::take(&mut self.early) {
+            self.take_products(turn, &message)?;
+        }
+        let (index, part) = self.place(turn);
+        if let (0, Some(name)) = (turn.index, self.name) {
+            out.extend_from_slice(&name);
+        }
+        let runs = &mut self.runs[part];
+        let made = runs
+            .par_iter_mut()
+            .try_for_each(|run| run.make_up_to(*Programs::levels(index).end()));
+        made.map_err(|source| self.error(source))?;
+        let (_, part) = self.place(turn);
+        for run in &mut self.runs[part] {
+            out.append(&mut run.pending);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        if turn.name != PRODUCTS {
+            let part = self.work.parts[turn.index].clone();
+            let maker = self.maker.as_mut().ok_or_else(|| turn.unknown())?;
+            let tiles = &self.work.tiles[part.clone()];
+            return maker.send(&self.work, tiles, &mut self.randoms[part], message);
+        }
+        if self.randoms.iter().any(Randoms::waits) && self.runs.is_empty() {
+            self.early.push((turn, message.to_vec()));
+            return Ok(());
+        }
+        self.start()?;
+        self.provide();
+        self.take_products(turn, message)
+    }
+
+    fn take_products(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let message = self.without_name(turn, message)?;
+        let (index, part) = self.place(turn);
+        let (work, mut rest) = (&self.work, message);
+        let pieces: Vec<&[u8]> = work.tiles[part.clone()]
+            .iter()
+            .map(|tile| {
+                let bytes = work.layout.programs.tile_bytes(tile, index);
+                let (piece, after) = rest.split_at(bytes);
+                rest = after;
+                piece
+            })
+            .collect();
+        let runs = self.runs[part].par_iter_mut().zip(pieces);
+        let taken = runs.try_for_each(|(run, piece)| {
+            run.take(Programs::levels(index), Programs::sender(index), piece)
+        });
+        taken.map_err(|source| self.error(source))
+    }
+
+    /// The message behind the name of what was prepared.
+    fn without_name<'a>(&self, turn: Turn, message: &'a [u8]) -> Result<&'a [u8], EngineError> {
+        let (0, Some(own)) = (turn.index, self.name) else {
+            return Ok(message);
+        };
+        match message.strip_prefix(&own) {
+            Some(rest) => Ok(rest),
+            None => {
+                let reason = "is not the one that the server uses";
+                Err(damaged(&self.work.layout.step, reason))
+            }
+        }
+    }
+
+    /// The turn of the levels, and the part, of a message.
+    fn place(&self, turn: Turn) -> (usize, Range<usize>) {
+        let parts = self.work.parts.len();
+        (
+            turn.index / parts,
+            self.work.parts[turn.index % parts].clone(),
+        )
+    }
+
+    fn error(&self, source: LeanError) -> EngineError {
+        let step = self.work.layout.step.clone();
+        EngineError::Lean { step, source }
+    }
+
+    fn made(mut self) -> Result<Made, EngineError> {
+        // A step without messages starts here.
+        self.start()?;
+        let mut output = self.work.output();
+        for (index, run) in self.runs.iter_mut().enumerate() {
+            let residues = run.evaluation.output();
+            let residues = residues.map_err(|source| EngineError::Lean {
+                step: self.work.layout.step.clone(),
+                source,
+            })?;
+            self.work
+                .scatter(&self.work.tiles[index], residues, &mut output);
+        }
+        Ok(Made::share(Share::Words(output)))
+    }
+}
+
+impl Run {
+    /// Makes levels up to this one, as far as the program has them.
+    fn make_up_to(&mut self, level: usize) -> Result<(), LeanError> {
+        while self.evaluation.made() <= level && !self.evaluation.is_done() {
+            self.evaluation.make(&mut self.pending)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the peer's part of some levels.
+    fn take(
+        &mut self,
+        levels: std::ops::RangeInclusive<usize>,
+        peer: lean::Party,
+        mut message: &[u8],
+    ) -> Result<(), LeanError> {
+        for level in levels {
+            if level >= self.evaluation.program().levels() {
+                break;
+            }
+            self.make_up_to(level)?;
+            let elements = self.evaluation.elements();
+            let bytes = self.evaluation.program().bytes(level, peer, elements);
+            let (now, later) = message.split_at(bytes);
+            self.evaluation.take(now)?;
+            message = later;
+        }
+        Ok(())
+    }
+}
+
+/// All messages: OTs of both parties, then the turns, the first of the server behind its OTs.
+fn messages(work: &Work, server: Vec<Message>, client: Vec<Message>, name: usize) -> Messages {
+    let programs = &work.layout.programs;
+    let turn = |turn: usize| {
+        work.parts.iter().enumerate().map(move |(index, part)| {
+            let tiles = work.tiles[part.clone()].iter();
+            let bytes: usize = tiles.map(|tile| programs.tile_bytes(tile, turn)).sum();
+            let name = match (turn, index) {
+                (0, 0) => name,
+                _ => 0,
+            };
+            Message::new(named(Programs::sender(turn)), PRODUCTS, name + bytes).rows(1)
+        })
+    };
+    let turns = programs.turns();
+    let messages = Messages::new(&work.layout.step).in_rows(work.layout.outputs);
+    if turns == 0 {
+        return messages;
+    }
+    messages
+        .with_all(server)
+        .with_all(turn(0))
+        .with_all(client)
+        .with_all((1..turns).flat_map(turn))
+}
+
+macro_rules! party {
+    ($name:ident, $party:ident, $doc:literal) => {
+        #[doc = $doc]
+        pub struct $name(LeanParty);
+
+        impl $name {
+            /// Runs a step with this party's share of its input.
+            ///
+            /// # Errors
+            /// The share is not of the shape, or the system gives no randomness.
+            pub fn new(
+                layout: Layout,
+                share: Share,
+                ots: Ots,
+            ) -> Result<Exchange<Self>, EngineError> {
+                let (messages, party) =
+                    LeanParty::at_once(layout, lean::Party::$party, share, ots)?;
+                Ok(Exchange::new(messages, Self(party)))
+            }
+
+            /// Uses up OTs that were prepared.
+            ///
+            /// # Errors
+            /// The share is not of the shape.
+            pub fn online(
+                prepared: PreparedLean,
+                share: Share,
+            ) -> Result<Exchange<Self>, EngineError> {
+                let (messages, party) = LeanParty::online(prepared, share)?;
+                Ok(Exchange::new(messages, Self(party)))
+            }
+        }
+
+        impl Protocol for $name {
+            const PARTY: Party = Party::$party;
+
+            fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+                self.0.make(turn, out)
+            }
+
+            fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+                self.0.take(turn, message)
+            }
+        }
+
+        impl StepProtocol for $name {
+            fn into_made(self) -> Result<Made, EngineError> {
+                self.0.made()
+            }
+        }
+    };
+}
+
+party!(LeanClient, Client, "The client's half.");
+party!(LeanServer, Server, "The server's half.");

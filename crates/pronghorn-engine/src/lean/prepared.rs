@@ -1,0 +1,203 @@
+//! Random OTs of a lean step, made before its inputs are known: they need none.
+
+use pronghorn_mpc::lean::{self, Received, Sent};
+use zeroize::Zeroizing;
+
+use super::{
+    ots::{Maker, Ots, Randoms},
+    party::{SERVER_OTS, transfers},
+    work::{Layout, Work},
+};
+use crate::{
+    error::EngineError,
+    exchange::{Exchange, Messages, Party, Protocol, StepProtocol, Turn},
+    garbled::prepared::{Name, at_end, damaged, read_header, write_header},
+    machine::{Made, PreparedStep},
+    share::Share,
+};
+
+/// The kinds of stored halves, behind those of garbled steps.
+const CLIENT: u8 = 7;
+const SERVER: u8 = 8;
+
+/// One party's OTs for a lean step. Used once. Wiped on drop; no Debug.
+pub struct PreparedLean {
+    pub(super) work: Work,
+    pub(super) party: lean::Party,
+    /// What both parties call it.
+    pub(super) name: Name,
+    pub(super) randoms: Vec<Randoms>,
+}
+
+impl PreparedLean {
+    fn kind(party: lean::Party) -> u8 {
+        match party {
+            lean::Party::Client => CLIENT,
+            lean::Party::Server => SERVER,
+        }
+    }
+
+    fn sizes(work: &Work) -> [usize; 2] {
+        [work.layout.outputs * work.layout.images, work.tiles.len()]
+    }
+
+    /// Reads what [`PreparedStep::to_bytes`] wrote, for the step that it was made for.
+    ///
+    /// # Errors
+    /// The bytes are nothing that was made for it.
+    pub fn from_bytes(
+        layout: Layout,
+        party: lean::Party,
+        bytes: &[u8],
+    ) -> Result<Self, EngineError> {
+        let work = Work::new(layout)?;
+        let step = &work.layout.step;
+        let (name, mut bytes) = read_header(step, Self::kind(party), Self::sizes(&work), bytes)?;
+        let mut randoms = Vec::with_capacity(work.tiles.len());
+        for tile in &work.tiles {
+            let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
+            let sent = Sent::read(program, party, count, &mut bytes);
+            let received = Received::read(program, party.peer(), count, &mut bytes);
+            if sent.is_none() || received.is_none() {
+                return Err(damaged(step, "is cut short, or not of this step"));
+            }
+            randoms.push(Randoms { sent, received });
+        }
+        at_end(step, bytes)?;
+        Ok(Self {
+            party,
+            name,
+            randoms,
+            work,
+        })
+    }
+}
+
+impl PreparedStep for PreparedLean {
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::new());
+        write_header(
+            Self::kind(self.party),
+            &self.name,
+            Self::sizes(&self.work),
+            &mut bytes,
+        );
+        for randoms in &self.randoms {
+            if let (Some(sent), Some(received)) = (&randoms.sent, &randoms.received) {
+                sent.write(&mut bytes);
+                received.write(&mut bytes);
+            }
+        }
+        bytes
+    }
+}
+
+/// Both parties' making of OTs ahead.
+struct Preparing {
+    prepared: PreparedLean,
+    maker: Maker,
+}
+
+impl Preparing {
+    fn new(layout: Layout, party: lean::Party, ots: Ots) -> Result<(Messages, Self), EngineError> {
+        let (work, maker) = (Work::new(layout)?, Maker::new(ots, party)?);
+        let [server, client] = [lean::Party::Server, lean::Party::Client]
+            .map(|receiver| transfers(&work, &maker, receiver));
+        let messages = Messages::new(&work.layout.step).in_rows(work.layout.outputs);
+        let randoms = work.tiles.iter().map(|_| Randoms::default()).collect();
+        let prepared = PreparedLean {
+            party,
+            name: Name::default(),
+            randoms,
+            work,
+        };
+        let messages = messages.with_all(server).with_all(client);
+        Ok((messages, Self { prepared, maker }))
+    }
+
+    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let (start, work) = (out.len(), &self.prepared.work);
+        let part = work.parts[turn.index].clone();
+        let randoms = &mut self.prepared.randoms[part.clone()];
+        self.maker.receive(work, &work.tiles[part], randoms, out)?;
+        self.name_by(turn, &out[start..]);
+        Ok(())
+    }
+
+    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        let work = &self.prepared.work;
+        let part = work.parts[turn.index].clone();
+        let randoms = &mut self.prepared.randoms[part.clone()];
+        self.maker.send(work, &work.tiles[part], randoms, message)?;
+        self.name_by(turn, message);
+        Ok(())
+    }
+
+    /// It is called by the end of the server's first message, which is as good as random.
+    fn name_by(&mut self, turn: Turn, message: &[u8]) {
+        if let (SERVER_OTS, 0, Some(name)) = (turn.name, turn.index, message.last_chunk()) {
+            self.prepared.name = *name;
+        }
+    }
+}
+
+macro_rules! preparing {
+    ($name:ident, $party:ident, $doc:literal) => {
+        #[doc = $doc]
+        pub struct $name(Preparing);
+
+        impl $name {
+            /// Prepares a step.
+            ///
+            /// # Errors
+            /// Its numbers are out of range, or the system gives no randomness.
+            pub fn new(layout: Layout, ots: Ots) -> Result<Exchange<Self>, EngineError> {
+                let (messages, preparing) = Preparing::new(layout, lean::Party::$party, ots)?;
+                Ok(Exchange::new(messages, Self(preparing)))
+            }
+        }
+
+        impl Exchange<$name> {
+            /// What was prepared.
+            ///
+            /// # Errors
+            /// The machine is not done.
+            pub fn into_prepared(self) -> Result<PreparedLean, EngineError> {
+                Ok(self.finish()?.0.prepared)
+            }
+        }
+
+        impl Protocol for $name {
+            const PARTY: Party = Party::$party;
+
+            fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+                self.0.make(turn, out)
+            }
+
+            fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+                self.0.take(turn, message)
+            }
+        }
+
+        impl StepProtocol for $name {
+            /// No share: the server's depends on the client's messages.
+            fn into_made(self) -> Result<Made, EngineError> {
+                Ok(Made {
+                    prepared: Some(Box::new(self.0.prepared)),
+                    ..Made::share(Share::Zero)
+                })
+            }
+        }
+    };
+}
+
+preparing!(
+    PrepareLeanClient,
+    Client,
+    "The client's half of a preparation."
+);
+preparing!(
+    PrepareLeanServer,
+    Server,
+    "The server's half of a preparation."
+);

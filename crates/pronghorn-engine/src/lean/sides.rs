@@ -1,0 +1,109 @@
+//! Both parties' sides of lean steps.
+
+use std::sync::Arc;
+
+use pronghorn_mpc::lean::Party;
+use pronghorn_plan::{Derived, Weights, step::Compiled, steps::activation::lean::Lean};
+
+use super::{
+    LeanClient, LeanServer, PrepareLeanClient, PrepareLeanServer, PreparedLean,
+    ots::Ots,
+    work::{Layout, Programs},
+};
+use crate::{
+    connection::Shelf,
+    error::EngineError,
+    machine::{Prepared, prepared_as},
+    protocol::{At, Compile, Next, Side, first, unsupported},
+    share::Share,
+};
+
+impl Compile for Lean {
+    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(LeanSide::new(step, Party::Client)?))
+    }
+
+    fn server(
+        &self,
+        step: &Compiled<'_>,
+        _weights: &Weights,
+        _shelf: &Shelf,
+    ) -> Result<Box<dyn Side>, EngineError> {
+        Ok(Box::new(LeanSide::new(step, Party::Server)?))
+    }
+}
+
+/// A party's side of a lean step, without the number of images.
+struct LeanSide {
+    party: Party,
+    step: String,
+    inputs: usize,
+    outputs: usize,
+    programs: Arc<Programs>,
+}
+
+impl LeanSide {
+    fn new(step: &Compiled<'_>, party: Party) -> Result<Self, EngineError> {
+        let place = &step.place;
+        let Derived::Lean(programs) = step.derived else {
+            return Err(unsupported(place.name(), "it has no program"));
+        };
+        Ok(Self {
+            party,
+            step: place.name().to_owned(),
+            inputs: place.input().len(),
+            outputs: place.value().len(),
+            programs: programs.clone(),
+        })
+    }
+
+    fn layout(&self, images: usize) -> Layout {
+        Layout {
+            step: self.step.clone(),
+            inputs: self.inputs,
+            outputs: self.outputs,
+            images,
+            programs: self.programs.clone(),
+        }
+    }
+}
+
+impl Side for LeanSide {
+    fn rows(&self, _batch: usize) -> u64 {
+        self.outputs as u64
+    }
+
+    fn online(
+        &self,
+        at: &At<'_>,
+        inputs: Vec<Share>,
+        prepared: Option<Prepared>,
+    ) -> Result<Next, EngineError> {
+        let share = first(inputs);
+        let prepared = prepared_as::<PreparedLean>(prepared);
+        let (layout, ots) = (self.layout(at.batch), Ots::of(at.connection));
+        Ok(Next::Machine(match (self.party, prepared) {
+            (Party::Client, Some(prepared)) => Box::new(LeanClient::online(prepared, share)?),
+            (Party::Server, Some(prepared)) => Box::new(LeanServer::online(prepared, share)?),
+            (Party::Client, None) => Box::new(LeanClient::new(layout, share, ots)?),
+            (Party::Server, None) => Box::new(LeanServer::new(layout, share, ots)?),
+        }))
+    }
+
+    fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        let (layout, ots) = (self.layout(at.batch), Ots::of(at.connection));
+        Ok(Next::Machine(match self.party {
+            Party::Client => Box::new(PrepareLeanClient::new(layout, ots)?),
+            Party::Server => Box::new(PrepareLeanServer::new(layout, ots)?),
+        }))
+    }
+
+    fn has_offline(&self) -> bool {
+        true
+    }
+
+    fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
+        let prepared = PreparedLean::from_bytes(self.layout(batch), self.party, bytes)?;
+        Ok(Some(Box::new(prepared)))
+    }
+}

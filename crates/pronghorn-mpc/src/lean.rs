@@ -1,0 +1,42 @@
+//! Activations on shares by few bits: comparisons, truncations and products of bits from random
+//! oblivious transfers, in place of garbled circuits.
+//!
+//! A [`Program`] says what is computed, in levels. Each party runs it as an [`Evaluation`] on a
+//! batch of elements, one message a level. A ReLU that drops 12 of 21 bits takes some 165 bits and
+//! 52 random OTs of an element, where a garbled circuit takes 8,800 bits.
+//!
+//! # Turns
+//! Both parties' messages of a level may be sent at once. They need not be: each party puts the end
+//! of one level and the start of the next in one message,
+//!
+//! > server 1, client 1 2, server 2 3, client 3 4, ...
+//!
+//! so that `L` levels take `L + 1` messages, and `L` half round trips where the first message rides
+//! with one before it.
+//!
+//! # Products
+//! `y w`, of a bit `y` at the one party and a residue `w` at the other, takes a random OT: `w_0`
+//! and `w_1` at the sender, `r` and `w_r` at the receiver. The sender sends `e = w - (w_1 - w_0)`,
+//! the receiver `f = y + r`, and shares of the product are
+//!
+//! > `f w - (1 - 2 f) w_0` and `(1 - 2 f) (r e + w_r)`.
+//!
+//! Products of shared bits open them behind the masks of a triple (Beaver, CRYPTO 1991), which two
+//! random OTs make, one in each direction.
+//!
+//! # Security
+//! Against semi-honest parties, and perfect given random OTs: whatever the values are, a party's
+//! view is uniform given its own coins, and its peer's output is the result minus its own. Tests
+//! show this for small widths by all coins of the peer. A malicious party can only change its own
+//! inputs and the results by sums of its choice.
+
+mod activation;
+mod evaluation;
+mod gadgets;
+mod program;
+mod randoms;
+
+pub use activation::{Input, input_width};
+pub use evaluation::{Evaluation, LeanError};
+pub use program::{Party, Program};
+pub use randoms::{LANE, Received, Sent, deal};

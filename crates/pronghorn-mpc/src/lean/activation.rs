@@ -1,0 +1,524 @@
+//! Activations as programs, as the fixed-point oracle defines them.
+//!
+//! Dropping `c` bits of `x = x_0 + x_1` takes one carry, that of the low bits: `floor(x / 2^c)` is
+//! `floor(x_0 / 2^c) + floor(x_1 / 2^c)` plus it. The sign takes the carry into the top bit. What
+//! the sign selects is multiplied as shares. Rounding is an offset of the server's share.
+
+use super::program::{Builder, Plane, Program, Word};
+use crate::circuit::{Activation, CircuitError, Modulus, Rectifier, signed_width};
+
+/// How the values of an activation are shared: `2^guard v + d` modulo `2^bits` with `|d| <= error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Bits of the modulus; 1 to 32.
+    pub bits: u32,
+    /// Bits below the unit. `2 error` times the factor of a leaky ReLU is below `2^guard`.
+    pub guard: u32,
+    /// Bound on the error.
+    pub error: u64,
+    /// The least value.
+    pub low: i64,
+    /// The largest value.
+    pub high: i64,
+}
+
+/// Most bits of a shared word.
+const MOST_BITS: u32 = 32;
+
+/// A word, and the integers that it stands for in two's complement.
+#[derive(Clone, Copy)]
+struct Value {
+    word: Word,
+    low: i64,
+    high: i64,
+}
+
+impl Program {
+    /// The program of an activation without a table, for shares modulo a power of two. It equals
+    /// [`Activation::apply`] on the values.
+    ///
+    /// With `k` bits of which `c` are dropped, `n = k - c` and `m` bits of the result, a ReLU takes
+    /// some `6.5 k + 2 n + m` bits and `2.5 k` OTs of an element, and `4 + log2(max(c, n) / 2)`
+    /// levels.
+    ///
+    /// # Errors
+    /// [`CircuitError::Range`] where a modulus does not hold the values, and
+    /// [`CircuitError::Parameter`] for a table, a window without values, or guard bits that do not
+    /// hold the error.
+    pub fn activation(
+        activation: &Activation<'_>,
+        input: Input,
+        output: Modulus,
+    ) -> Result<Self, CircuitError> {
+        check(activation, &input)?;
+        let mut builder = Builder::default();
+        let values = (0..activation.pool).map(|_| input.value(&mut builder, activation));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        let (largest, floored) = (pooled(&mut builder, &values)?, input.floored(activation));
+        let shift = activation.requantisation.map_or(0, |last| last.shift);
+        let value = match activation.rectifier {
+            Rectifier::None | Rectifier::Relu => largest,
+            Rectifier::Leaky { slope, shift: gain } => {
+                let scales = [1i64 << gain, slope.into()];
+                let half = rounding(shift) << input.guard;
+                leaky(&mut builder, largest, scales, half)?
+            }
+        };
+        let bounds = activation.bounds();
+        let drop = shift + input.guard - floored;
+        let word = clipped(&mut builder, value, drop, bounds, output)?;
+        Ok(builder.finish(word))
+    }
+}
+
+/// Bits that shares of values in `low..=high` need for [`Program::activation`], guard bits not
+/// counted: differences from the bounds of a clip and within a window must fit, too.
+pub fn input_width(activation: &Activation<'_>, low: i64, high: i64) -> u32 {
+    let shift = activation.requantisation.map_or(0, |last| last.shift);
+    let (factors, round) = match activation.rectifier {
+        Rectifier::Leaky { .. } => (true, 0),
+        _ => (false, rounding(shift)),
+    };
+    let (low, high) = (low.saturating_add(round), high.saturating_add(round));
+    let width = |ends: [i64; 2]| signed_width(ends[0].min(ends[1]), ends[0].max(ends[1]));
+    let pooled = match activation.pool {
+        0 | 1 => 1,
+        _ => width([low.saturating_sub(high), high.saturating_sub(low)]),
+    };
+    // A leaky ReLU brings its results to the width that the clip needs.
+    let clipped = match (factors, activation.bounds()) {
+        (true, _) => signed_width(low.saturating_sub(1), high),
+        (false, (least, most)) => {
+            let differences = |bound: i64| {
+                let bound = bound.saturating_mul(1 << shift);
+                width([low.saturating_sub(bound), high.saturating_sub(bound)])
+            };
+            match (low >> shift < least, high >> shift > most) {
+                (false, false) => 1,
+                (true, false) => differences(least),
+                (false, true) => differences(most).max(differences(most + 1)),
+                (true, true) => differences(least).max(differences(most + 1)),
+            }
+        }
+    };
+    width([low, high]).max(pooled).max(clipped)
+}
+
+/// What is added so that dropping `shift` bits rounds.
+fn rounding(shift: u32) -> i64 {
+    (1i64 << shift) >> 1
+}
+
+fn check(activation: &Activation<'_>, input: &Input) -> Result<(), CircuitError> {
+    let within = |name, value, low, high| match (low..=high).contains(&value) {
+        true => Ok(()),
+        false => Err(CircuitError::Parameter {
+            name,
+            value,
+            low,
+            high,
+        }),
+    };
+    within("values in a window", activation.pool as i64, 1, 1 << 10)?;
+    within("bits of a share", input.bits.into(), 1, MOST_BITS.into())?;
+    within("guard bits", input.guard.into(), 0, input.bits.into())?;
+    within("values in a table", activation.table.is_some().into(), 0, 0)?;
+    within("least value", input.low, i32::MIN.into(), input.high)?;
+    within("largest value", input.high, input.low, i32::MAX.into())?;
+    if let Some(last) = activation.requantisation {
+        within("shift", last.shift.into(), 0, 31)?;
+        within(
+            "lower bound",
+            last.low.into(),
+            i32::MIN.into(),
+            last.high.into(),
+        )?;
+    }
+    let factor = match activation.rectifier {
+        Rectifier::Leaky { slope, shift } => {
+            within("slope", slope.into(), 0, i32::MAX.into())?;
+            within("shift of the slope", shift.into(), 0, 30)?;
+            i64::from(slope).max(1 << shift)
+        }
+        _ => 1,
+    };
+    let reach = i64::try_from(input.error).unwrap_or(i64::MAX);
+    let reach = reach.saturating_mul(2).saturating_mul(factor);
+    within("the reach of errors", reach, 0, (1i64 << input.guard) - 1)
+}
+
+impl Activation<'_> {
+    /// The bounds of the result, with a ReLU's as a clip.
+    fn bounds(&self) -> (i64, i64) {
+        let (low, high) = match self.requantisation {
+            None => (i64::MIN, i64::MAX),
+            Some(last) => (last.low.into(), last.high.into()),
+        };
+        match self.rectifier {
+            Rectifier::Relu => (0.clamp(low, high), high),
+            Rectifier::None | Rectifier::Leaky { .. } => (low, high),
+        }
+    }
+}
+
+impl Input {
+    /// Guard bits that the parties drop alone: with `j` of them the sum of the floors is off by at
+    /// most one unit of the lowest bit left, so that `2 error + 2^j <= 2^guard` is enough. A leaky
+    /// ReLU multiplies errors, and keeps all.
+    fn floored(&self, activation: &Activation<'_>) -> u32 {
+        if let Rectifier::Leaky { .. } = activation.rectifier {
+            return 0;
+        }
+        let fits = |j: &u32| 2 * self.error + (1 << j) <= 1 << self.guard;
+        (1..self.guard).rev().find(fits).unwrap_or(0)
+    }
+
+    /// One input: without the guard bits that need no message, and with what makes the floor of the
+    /// rest the rounded value.
+    fn value(
+        &self,
+        builder: &mut Builder,
+        activation: &Activation<'_>,
+    ) -> Result<Value, CircuitError> {
+        let floored = self.floored(activation);
+        let shift = activation.requantisation.map_or(0, |last| last.shift);
+        let round = match activation.rectifier {
+            Rectifier::Leaky { .. } => 0,
+            _ => rounding(shift) << self.guard,
+        };
+        let offset = round + (1i64 << floored) - 1 + self.error as i64;
+        let modulus = Modulus::power_of_two(self.bits)?;
+        // With the offset, errors are within the unit.
+        let low = (self.low << self.guard) + round;
+        let high = ((self.high + 1) << self.guard) + round - 1;
+        if !modulus.holds(low, high) {
+            return Err(modulus.range_error(low, high));
+        }
+        let word = builder.input(modulus);
+        let word = builder.sum(&[(word, 1)], offset, modulus);
+        let word = match floored {
+            0 => word,
+            _ => builder.shift(word, floored, Modulus::power_of_two(self.bits - floored)?),
+        };
+        Ok(Value {
+            word,
+            low: low >> floored,
+            high: high >> floored,
+        })
+    }
+}
+
+impl Value {
+    /// The value plus a constant, in the fewest bits that hold it.
+    fn plus(self, builder: &mut Builder, constant: i64) -> Result<Self, CircuitError> {
+        self.linear(builder, 1, constant)
+    }
+
+    /// `sign * value + constant`, in the fewest bits that hold it.
+    fn linear(self, builder: &mut Builder, sign: i64, constant: i64) -> Result<Self, CircuitError> {
+        let ends = [self.low, self.high].map(|end| sign * end + constant);
+        let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        let modulus = builder.modulus(self.word);
+        let width = signed_width(low, high);
+        if width > modulus.bits() {
+            return Err(modulus.range_error(low, high));
+        }
+        let narrow = Modulus::power_of_two(width)?;
+        let word = builder.sum(&[(self.word, sign)], constant, narrow);
+        Ok(Self { word, low, high })
+    }
+
+    fn bits(&self, builder: &Builder) -> u32 {
+        builder.modulus(self.word).bits()
+    }
+}
+
+/// The largest of a window, by rounds of pairs.
+fn pooled(builder: &mut Builder, values: &[Value]) -> Result<Value, CircuitError> {
+    let (low, high) = (values[0].low, values[0].high);
+    let modulus = builder.modulus(values[0].word);
+    // Differences take a bit more than values.
+    if values.len() > 1 && !modulus.holds(low - high, high - low) {
+        return Err(modulus.range_error(low - high, high - low));
+    }
+    let narrow = Modulus::power_of_two(signed_width(low - high, high - low))?;
+    let mut words: Vec<Word> = values.iter().map(|value| value.word).collect();
+    if words.len() > 1 {
+        let narrowed = words
+            .iter()
+            .map(|&word| builder.sum(&[(word, 1)], 0, narrow));
+        words = narrowed.collect();
+    }
+    while words.len() > 1 {
+        let pairs = words.chunks(2);
+        words = pairs
+            .map(|pair| match *pair {
+                [x, y] => builder.maximum(x, y),
+                _ => pair[0],
+            })
+            .collect();
+    }
+    Ok(Value {
+        word: words[0],
+        low,
+        high,
+    })
+}
+
+/// `above max(x, 0) - below max(-x, 0) + offset`.
+fn leaky(
+    builder: &mut Builder,
+    value: Value,
+    [above, below]: [i64; 2],
+    offset: i64,
+) -> Result<Value, CircuitError> {
+    // One more below, so that -x fits, too.
+    let value = Value {
+        low: value.low - 1,
+        ..value
+    }
+    .plus(builder, 0)?;
+    let scaled = |x: i64| x.max(0) * above - (-x).max(0) * below + offset;
+    let (low, high) = (scaled(value.low), scaled(value.high));
+    // A bit more, for the differences from the bounds of a clip.
+    let width = signed_width(low, high).max(value.bits(builder)) + 1;
+    if width > MOST_BITS {
+        let modulus = Modulus::power_of_two(MOST_BITS)?;
+        return Err(modulus.range_error(low, high));
+    }
+    let wide = Modulus::power_of_two(width)?;
+    let bit = builder.is_positive_above(value.word, 0, None);
+    let positive = builder.multiplex(bit, value.word);
+    let modulus = builder.modulus(value.word);
+    let negative = builder.sum(&[(positive, 1), (value.word, -1)], 0, modulus);
+    let [positive, negative] = [positive, negative].map(|word| builder.extend(word, wide));
+    let word = builder.sum(&[(positive, above), (negative, -below)], offset, wide);
+    Ok(Value { word, low, high })
+}
+
+/// `clamp(floor(x / 2^drop), bounds)` in the output's modulus.
+fn clipped(
+    builder: &mut Builder,
+    value: Value,
+    drop: u32,
+    (least, most): (i64, i64),
+    output: Modulus,
+) -> Result<Word, CircuitError> {
+    let (low, high) = (value.low >> drop, value.high >> drop);
+    let held = (low.clamp(least, most), high.clamp(least, most));
+    if !output.holds(held.0, held.1) {
+        return Err(output.range_error(held.0, held.1));
+    }
+    if held.0 == held.1 {
+        return Ok(builder.sum(&[], held.0, output));
+    }
+    match (low < least, high > most) {
+        (false, false) => unclipped(builder, value, drop, output),
+        (true, false) => {
+            let above = value.plus(builder, -(least << drop))?;
+            from_below(builder, above, drop, (1, least), output)
+        }
+        (false, true) => {
+            // most - max(most - floor(x / 2^c), 0), and minus a floor is the floor of a ceiling.
+            let below = value.linear(builder, -1, (most << drop) + (1i64 << drop) - 1)?;
+            from_below(builder, below, drop, (-1, most), output)
+        }
+        (true, true) if (most - least + 1).count_ones() == 1 => {
+            within_power(builder, value, drop, (least, most), output)
+        }
+        (true, true) => within(builder, value, drop, (least, most), output),
+    }
+}
+
+/// `floor(x / 2^drop)`, a word modulo `2^bits` at most that of `x` without these bits.
+fn floor(
+    builder: &mut Builder,
+    word: Word,
+    drop: u32,
+    carry: Option<Plane>,
+    bits: u32,
+) -> Result<Word, CircuitError> {
+    let modulus = Modulus::power_of_two(bits)?;
+    let shifted = builder.shift(word, drop, modulus);
+    Ok(match carry {
+        None => shifted,
+        Some(carry) => {
+            let carry = builder.number_of(carry, modulus);
+            builder.sum(&[(shifted, 1), (carry, 1)], 0, modulus)
+        }
+    })
+}
+
+/// The carry into bit `drop`.
+fn low_carry(builder: &mut Builder, word: Word, drop: u32) -> Option<Plane> {
+    let carry = builder.carry(word, 0..drop, false);
+    carry.map(|carry| carry.generate)
+}
+
+/// `floor(x / 2^drop)`, which needs no clip.
+fn unclipped(
+    builder: &mut Builder,
+    value: Value,
+    drop: u32,
+    output: Modulus,
+) -> Result<Word, CircuitError> {
+    let low = value.low >> drop;
+    // From 0 on, so that the value has no sign.
+    let span = (value.high >> drop) - low;
+    let bits = value.bits(builder);
+    if bits <= drop {
+        let modulus = builder.modulus(value.word);
+        return Err(modulus.range_error(-1i64 << drop, (1i64 << drop) - 1));
+    }
+    if let (Modulus::PowerOfTwo(_), true) = (output, output.bits() <= bits - drop) {
+        let carry = low_carry(builder, value.word, drop);
+        return floor(builder, value.word, drop, carry, output.bits());
+    }
+    // A spare bit makes the wrap visible in the top bits.
+    let spare = signed_width(0, span);
+    if spare <= bits - drop {
+        let raised = builder.sum(
+            &[(value.word, 1)],
+            -(low << drop),
+            builder.modulus(value.word),
+        );
+        let carry = low_carry(builder, raised, drop);
+        let word = floor(builder, raised, drop, carry, spare)?;
+        let word = builder.extend(word, output);
+        return Ok(builder.sum(&[(word, 1)], low, output));
+    }
+    // Else the carry out of the word says whether the sum of shares wraps.
+    let bits = signed_width(value.low, value.high).max(drop + 1);
+    let modulus = Modulus::power_of_two(bits)?;
+    let raised = builder.sum(&[(value.word, 1)], 1i64 << (bits - 1), modulus);
+    let carry = low_carry(builder, raised, drop);
+    let upper = builder.carry(raised, drop..bits, carry.is_some());
+    let wraps = upper.map(|upper| upper.out(builder, carry));
+    let kept = bits - drop;
+    let shifted = builder.shift(raised, drop, output);
+    let mut terms = vec![(shifted, 1)];
+    if let Some(carry) = carry {
+        terms.push((builder.number_of(carry, output), 1));
+    }
+    if let Some(wraps) = wraps {
+        // Modulo 2^m the number of wraps counts modulo 2^(m-kept).
+        let counted = match output {
+            Modulus::PowerOfTwo(_) => Modulus::power_of_two(output.bits() - kept)?,
+            Modulus::Prime(_) => output,
+        };
+        terms.push((builder.number_of(wraps, counted), -(1i64 << kept)));
+    }
+    Ok(builder.sum(&terms, -(1i64 << (kept - 1)), output))
+}
+
+/// `sign * max(floor(x / 2^drop), 0) + offset`.
+fn from_below(
+    builder: &mut Builder,
+    value: Value,
+    drop: u32,
+    (sign, offset): (i64, i64),
+    output: Modulus,
+) -> Result<Word, CircuitError> {
+    let carry = low_carry(builder, value.word, drop);
+    let positive = builder.is_positive_above(value.word, drop, carry);
+    // The result has no sign: one bit more makes wraps visible.
+    let bits = signed_width(0, value.high >> drop);
+    let word = floor(builder, value.word, drop, carry, bits)?;
+    let word = builder.multiplex(positive, word);
+    let word = builder.extend(word, output);
+    Ok(builder.sum(&[(word, sign)], offset, output))
+}
+
+/// A clip to `2^b` values: inside where the bits above are 0.
+fn within_power(
+    builder: &mut Builder,
+    value: Value,
+    drop: u32,
+    (least, most): (i64, i64),
+    output: Modulus,
+) -> Result<Word, CircuitError> {
+    let value = value.plus(builder, -(least << drop))?;
+    let (word, bits) = (value.word, value.bits(builder));
+    let b = (most - least + 1).trailing_zeros();
+    let (first, top) = (drop + b, bits - 1);
+    let carry = low_carry(builder, word, drop);
+    let into = match builder.carry(word, drop..first, carry.is_some()) {
+        Some(middle) => Some(middle.out(builder, carry)),
+        None => carry,
+    };
+    // The bits from `first` on are 0 where, without a carry into them, one party's are minus the
+    // other's, and with one where all pass it on.
+    let upper = Modulus::power_of_two(bits - first)?;
+    let shifted = builder.shift(word, first, upper);
+    let opposite = builder.opposite(shifted);
+    let equal: Vec<Plane> = (0..bits - first)
+        .map(|bit| {
+            let differs = builder.bit(opposite, bit);
+            builder.not(differs)
+        })
+        .collect();
+    let without = builder.all(&equal);
+    let sign = builder.bit(word, top);
+    let (inside, positive) = match (builder.carry(word, first..top, true), into) {
+        (Some(carry), into) => {
+            let (generate, propagate) = (carry.generate, carry.propagate.unwrap_or(sign));
+            let passed = builder.and(propagate, &[sign])[0];
+            let change = builder.xor(&[without, passed]);
+            let (mut inside, mut negative) = (vec![without], vec![sign, generate]);
+            if let Some(into) = into {
+                let products = builder.and(into, &[change, propagate]);
+                inside.push(products[0]);
+                negative.push(products[1]);
+            }
+            let negative = builder.xor(&negative);
+            (builder.xor(&inside), builder.not(negative))
+        }
+        // One bit above, the sign: nothing is above the bounds.
+        (None, into) => {
+            let terms: Vec<Plane> = [sign].into_iter().chain(into).collect();
+            let negative = builder.xor(&terms);
+            let positive = builder.not(negative);
+            (positive, positive)
+        }
+    };
+    let above = builder.xor(&[positive, inside]);
+    let kept = floor(builder, word, drop, carry, b + 1)?;
+    let selected = select(builder, (inside, kept), (above, most - least))?;
+    let word = builder.extend(selected, output);
+    Ok(builder.sum(&[(word, 1)], least, output))
+}
+
+/// A clip to any bounds: two signs, with one carry of the low bits.
+fn within(
+    builder: &mut Builder,
+    value: Value,
+    drop: u32,
+    (least, most): (i64, i64),
+    output: Modulus,
+) -> Result<Word, CircuitError> {
+    let bounds = [least, most + 1];
+    let shifted = bounds.map(|bound| value.plus(builder, -(bound << drop)));
+    let [from, beyond] = shifted;
+    let (from, beyond) = (from?, beyond?);
+    let carry = low_carry(builder, from.word, drop);
+    let not_below = builder.is_positive_above(from.word, drop, carry);
+    let above = builder.is_positive_above(beyond.word, drop, carry);
+    let inside = builder.xor(&[not_below, above]);
+    let bits = signed_width(0, most - least);
+    let kept = floor(builder, from.word, drop, carry, bits)?;
+    let selected = select(builder, (inside, kept), (above, most - least))?;
+    let word = builder.extend(selected, output);
+    Ok(builder.sum(&[(word, 1)], least, output))
+}
+
+/// The word where the one bit is 1, and the constant where the other is.
+fn select(
+    builder: &mut Builder,
+    (inside, word): (Plane, Word),
+    (above, constant): (Plane, i64),
+) -> Result<Word, CircuitError> {
+    let modulus = builder.modulus(word);
+    let inside = builder.multiplex(inside, word);
+    let above = builder.number_of(above, modulus);
+    Ok(builder.sum(&[(inside, 1), (above, constant)], 0, modulus))
+}

@@ -1,0 +1,197 @@
+//! Parts of programs: carries, signs, conversions, multiplexers, maxima.
+//!
+//! The carry of a sum of two private numbers is a tree over generate and propagate bits (Goldreich,
+//! Micali and Wigderson, STOC 1987, on a carry-lookahead adder). Leaves are pairs of bits, whose
+//! generate and propagate take three products of private bits, at once.
+
+use std::ops::Range;
+
+use super::program::{Builder, Party, Plane, Word};
+use crate::circuit::Modulus;
+
+/// Whether a range of bits of a sum makes a carry, and whether it passes one on.
+#[derive(Clone, Copy)]
+pub(super) struct Carry {
+    pub generate: Plane,
+    /// Absent where nobody asks.
+    pub propagate: Option<Plane>,
+}
+
+impl Carry {
+    /// The carry out of this range, with the carry into it.
+    pub fn out(&self, builder: &mut Builder, into: Option<Plane>) -> Plane {
+        match (into, self.propagate) {
+            (Some(into), Some(propagate)) => {
+                let passed = builder.and(propagate, &[into]);
+                builder.xor(&[self.generate, passed[0]])
+            }
+            _ => self.generate,
+        }
+    }
+}
+
+impl Builder {
+    /// The carry out of a range of bits of the sum of the parties' residues; `None` of no bits.
+    pub fn carry(&mut self, word: Word, range: Range<u32>, propagate: bool) -> Option<Carry> {
+        let firsts = range.clone().step_by(2);
+        let mut nodes: Vec<Carry> = firsts
+            .map(|first| {
+                let propagate = propagate || first > range.start;
+                match first + 1 < range.end {
+                    true => self.pair(word, first, propagate),
+                    false => self.single(word, first),
+                }
+            })
+            .collect();
+        while nodes.len() > 1 {
+            let pairs = nodes.chunks(2).enumerate();
+            nodes = pairs
+                .map(|(place, pair)| match *pair {
+                    [low, high] => self.join(low, high, propagate || place > 0),
+                    _ => pair[0],
+                })
+                .collect();
+        }
+        nodes.pop()
+    }
+
+    /// One bit: the server is the receiver, whose bit chooses between 0 and the client's.
+    fn single(&mut self, word: Word, bit: u32) -> Carry {
+        let bit = self.bit(word, bit);
+        Carry {
+            generate: self.bits(Party::Server, bit, &[bit])[0],
+            propagate: Some(bit),
+        }
+    }
+
+    /// Two bits at once. With the bits `a1 a0` of the receiver and `b1 b0` of the sender,
+    /// `G = a1 b1 + a0 (b1 b0) + (a1 a0) b0` and `P = a1 a0 + b1 b0 + a0 b1 + a1 b0`: 8 bits and 3
+    /// OTs, or 6 bits without `P`.
+    fn pair(&mut self, word: Word, low: u32, propagate: bool) -> Carry {
+        let [low, high] = [low, low + 1].map(|bit| self.bit(word, bit));
+        let both = self.own_and([low, high]);
+        let receiver = Party::Server;
+        if !propagate {
+            let products = [(low, both), (high, high), (both, low)];
+            let products = products.map(|(choice, bit)| self.bits(receiver, choice, &[bit])[0]);
+            return Carry {
+                generate: self.xor(&products),
+                propagate: None,
+            };
+        }
+        let by_low = self.bits(receiver, low, &[both, high]);
+        let by_high = self.bits(receiver, high, &[high, low]);
+        let by_both = self.bits(receiver, both, &[low]);
+        Carry {
+            generate: self.xor(&[by_low[0], by_high[0], by_both[0]]),
+            propagate: Some(self.xor(&[both, by_low[1], by_high[1]])),
+        }
+    }
+
+    /// `(G, P) o (G', P') = (G + P G', P P')`.
+    fn join(&mut self, low: Carry, high: Carry, propagate: bool) -> Carry {
+        let Some(above) = high.propagate else {
+            return high;
+        };
+        let (generate, propagate) = match low.propagate {
+            Some(below) if propagate => {
+                let products = self.and(above, &[low.generate, below]);
+                (products[0], Some(products[1]))
+            }
+            _ => (self.and(above, &[low.generate])[0], None),
+        };
+        Carry {
+            generate: self.xor(&[high.generate, generate]),
+            propagate,
+        }
+    }
+
+    /// The sum of the parties' bits as numbers, one modulo `2^e` where `modulus` is.
+    pub fn number_of(&mut self, bit: Plane, modulus: Modulus) -> Word {
+        // c0 + c1 - 2 c0 c1; modulo 2 the sum alone.
+        let own = self.number(bit, None, modulus);
+        let Some(half) = halved(modulus) else {
+            return own;
+        };
+        let factor = self.number(bit, None, half);
+        let both = self.product(Party::Client, bit, factor);
+        self.sum(&[(own, 1), (both, -2)], 0, modulus)
+    }
+
+    /// A shared bit times a shared word, modulo its modulus. Two products, one level.
+    pub fn multiplex(&mut self, bit: Plane, word: Word) -> Word {
+        let own = self.pick(bit, word);
+        let signed = self.signed(bit, word);
+        let mixed = [Party::Client, Party::Server].map(|of| self.product(of, bit, signed));
+        let modulus = self.modulus(word);
+        self.sum(&[(own, 1), (mixed[0], 1), (mixed[1], 1)], 0, modulus)
+    }
+
+    /// Brings values of `0..2^(n-1)`, shared modulo `2^n`, to another modulus. Their sum of shares
+    /// passes `2^n` where either party's top bit is set.
+    pub fn extend(&mut self, word: Word, modulus: Modulus) -> Word {
+        let bits = self.modulus(word).bits();
+        if self.modulus(word).reduces_to(modulus) {
+            return self.sum(&[(word, 1)], 0, modulus);
+        }
+        // Modulo 2^m the number of wraps counts modulo 2^(m-n).
+        let counted = match modulus {
+            Modulus::PowerOfTwo(_) => Modulus::power_of_two(modulus.bits() - bits),
+            Modulus::Prime(_) => Ok(modulus),
+        };
+        let counted = counted.unwrap_or(modulus);
+        let top = self.bit(word, bits - 1);
+        let server = self.number(top, Some(Party::Server), counted);
+        // 1 - top at the server; the client's half is not used.
+        let rest = self.sum(&[(server, -1)], 1, counted);
+        let client = self.product(Party::Client, top, rest);
+        let weight = -(1i64 << bits);
+        self.sum(&[(word, 1), (server, weight), (client, weight)], 0, modulus)
+    }
+
+    /// Whether a signed value, shared modulo `2^k`, is at least 0; the carry into bit `low` is
+    /// given.
+    pub fn is_positive_above(&mut self, word: Word, low: u32, carry: Option<Plane>) -> Plane {
+        let top = self.modulus(word).bits() - 1;
+        let sign = self.bit(word, top);
+        let carry = match self.carry(word, low..top, carry.is_some()) {
+            Some(upper) => Some(upper.out(self, carry)),
+            None => carry,
+        };
+        let terms: Vec<Plane> = [sign].into_iter().chain(carry).collect();
+        let negative = self.xor(&terms);
+        self.not(negative)
+    }
+
+    /// The larger of two signed values whose difference fits the modulus `2^k`.
+    pub fn maximum(&mut self, x: Word, y: Word) -> Word {
+        let modulus = self.modulus(x);
+        let difference = self.sum(&[(x, 1), (y, -1)], 0, modulus);
+        let larger = self.is_positive_above(difference, 0, None);
+        let above = self.multiplex(larger, difference);
+        self.sum(&[(above, 1), (y, 1)], 0, modulus)
+    }
+
+    /// The product of all bits.
+    pub fn all(&mut self, bits: &[Plane]) -> Plane {
+        let mut bits = bits.to_vec();
+        while bits.len() > 1 {
+            bits = bits
+                .chunks(2)
+                .map(|pair| match *pair {
+                    [x, y] => self.and(x, &[y])[0],
+                    _ => pair[0],
+                })
+                .collect();
+        }
+        bits[0]
+    }
+}
+
+/// The modulus `m` of `2^m = 2 * half`; `None` for 2. A prime stays.
+fn halved(modulus: Modulus) -> Option<Modulus> {
+    match modulus {
+        Modulus::PowerOfTwo(_) => Modulus::power_of_two(modulus.bits() - 1).ok(),
+        Modulus::Prime(_) => Some(modulus),
+    }
+}

@@ -1,0 +1,478 @@
+//! Programs on shared bits and words: what both parties compute, level by level.
+//!
+//! A [`Plane`] is a bit of every element, the sum of the parties' bits. A [`Word`] is a number of
+//! every element, the sum of the parties' residues. Each party may also use its own half alone: a
+//! product of a bit at one party with bits, or a word, at the other.
+//!
+//! Local instructions cost nothing on the wire. Products take random OTs and one message of each
+//! party. The [`Builder`] puts each product in the earliest level that has its factors, so the
+//! number of levels is the depth.
+
+use crate::circuit::Modulus;
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// The model owner. Sends first.
+    Server,
+    /// The data owner.
+    Client,
+}
+
+impl Party {
+    /// The other.
+    pub fn peer(self) -> Self {
+        match self {
+            Self::Server => Self::Client,
+            Self::Client => Self::Server,
+        }
+    }
+}
+
+/// A shared bit of every element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plane(pub(super) u32);
+
+/// A shared residue of every element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word(pub(super) u32);
+
+/// An instruction without a message: each party applies it to its own halves.
+#[derive(Clone, Debug)]
+pub(super) enum Local {
+    /// A bit of the word's residue.
+    Bit { word: Word, bit: u32, out: Plane },
+    /// A sum of bits, and of 1.
+    Xor {
+        terms: Vec<Plane>,
+        one: bool,
+        out: Plane,
+    },
+    /// The product of a party's own two bits: not the product of the shared ones.
+    OwnAnd { factors: [Plane; 2], out: Plane },
+    /// `constant + sum of coefficient * word`, modulo the modulus of `out`.
+    Sum {
+        terms: Vec<(Word, i64)>,
+        constant: i64,
+        out: Word,
+    },
+    /// The residue without its lowest bits.
+    Shift { word: Word, by: u32, out: Word },
+    /// The residue at the client, and minus it at the server.
+    Opposite { word: Word, out: Word },
+    /// A party's own bit as a number; 0 at the other party where only one is named.
+    Number {
+        bit: Plane,
+        of: Option<Party>,
+        out: Word,
+    },
+    /// The residue where the party's own bit is 1, else 0.
+    Pick { bit: Plane, word: Word, out: Word },
+    /// The residue, negated where the party's own bit is 1.
+    Signed { bit: Plane, word: Word, out: Word },
+}
+
+/// An instruction with a message of each party.
+#[derive(Clone, Debug)]
+pub(super) enum Product {
+    /// The bit of the one party times each of the bits of the other. One OT, `1 + strings` bits.
+    Bits {
+        receiver: Party,
+        choice: Plane,
+        strings: Vec<Plane>,
+        out: Vec<Plane>,
+        ot: usize,
+    },
+    /// A shared bit times each of other shared bits. An OT in each direction, and `1 + rights` bits
+    /// from each party.
+    And {
+        left: Plane,
+        rights: Vec<Plane>,
+        out: Vec<Plane>,
+        /// By the party that is the OT's sender.
+        ots: [usize; 2],
+    },
+    /// The bit of the one party times the residue of the other. One OT, a residue and a bit.
+    Word {
+        receiver: Party,
+        choice: Plane,
+        word: Word,
+        out: Word,
+        ot: usize,
+    },
+}
+
+/// What is done before the parties' messages of a level, and what these are for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Level {
+    pub locals: Vec<Local>,
+    pub products: Vec<Product>,
+}
+
+/// The strings of an OT.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Strings {
+    /// So many bits, from plane `at` on.
+    Bits { count: usize, at: usize },
+    /// A residue, at word `at`.
+    Word { modulus: Modulus, at: usize },
+}
+
+/// The OTs of one direction, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ots {
+    pub strings: Vec<Strings>,
+    /// Planes of all strings.
+    pub planes: usize,
+    /// Words of all strings.
+    pub words: usize,
+}
+
+impl Ots {
+    fn bits(&mut self, count: usize) -> usize {
+        let at = self.planes;
+        self.planes += count;
+        self.push(Strings::Bits { count, at })
+    }
+
+    fn word(&mut self, modulus: Modulus) -> usize {
+        let at = self.words;
+        self.words += 1;
+        self.push(Strings::Word { modulus, at })
+    }
+
+    fn push(&mut self, strings: Strings) -> usize {
+        self.strings.push(strings);
+        self.strings.len() - 1
+    }
+}
+
+/// A program, the same for both parties.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(super) inputs: Vec<Word>,
+    pub(super) output: Word,
+    pub(super) planes: usize,
+    /// The modulus of each word.
+    pub(super) moduli: Vec<Modulus>,
+    /// The last one has no products.
+    pub(super) levels: Vec<Level>,
+    /// By the sender of the OTs.
+    pub(super) ots: [Ots; 2],
+}
+
+impl Program {
+    /// Shared words that it takes, each of every element.
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The modulus of an input.
+    pub fn input_modulus(&self, index: usize) -> Modulus {
+        self.moduli[self.inputs[index].0 as usize]
+    }
+
+    /// The modulus of the output.
+    pub fn output_modulus(&self) -> Modulus {
+        self.moduli[self.output.0 as usize]
+    }
+
+    /// Levels: messages one after the other, the first of the server. One more where the first
+    /// does not ride with a message before it.
+    pub fn levels(&self) -> usize {
+        self.levels.len() - 1
+    }
+
+    /// OTs of an element whose sender is `party`.
+    pub fn ots(&self, sender: Party) -> usize {
+        self.ots[sender as usize].strings.len()
+    }
+
+    /// Bits of each string of an OT of an element.
+    pub fn string_bits(&self, sender: Party, ot: usize) -> u32 {
+        match self.ots[sender as usize].strings[ot] {
+            Strings::Bits { count, .. } => count as u32,
+            Strings::Word { modulus, .. } => modulus.bits(),
+        }
+    }
+
+    /// Bits of an element that `party` sends in a level.
+    pub fn bits(&self, level: usize, party: Party) -> usize {
+        let bits = |product: &Product| {
+            let Sent { planes, word } = self.sent(product, party);
+            planes + word.map_or(0, |modulus| modulus.bits() as usize)
+        };
+        self.levels[level].products.iter().map(bits).sum()
+    }
+
+    /// Bits of an element that both parties send in all levels.
+    pub fn all_bits(&self) -> usize {
+        let level = |level| self.bits(level, Party::Server) + self.bits(level, Party::Client);
+        (0..self.levels()).map(level).sum()
+    }
+
+    /// What a party sends for a product.
+    pub(super) fn sent(&self, product: &Product, party: Party) -> Sent {
+        let planes = |planes| Sent { planes, word: None };
+        match product {
+            Product::Bits { receiver, .. } | Product::Word { receiver, .. }
+                if *receiver == party =>
+            {
+                planes(1)
+            }
+            Product::Bits { strings, .. } => planes(strings.len()),
+            Product::And { rights, .. } => planes(1 + rights.len()),
+            Product::Word { word, .. } => Sent {
+                planes: 0,
+                word: Some(self.moduli[word.0 as usize]),
+            },
+        }
+    }
+}
+
+/// A party's part of a product's messages, for one element.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    pub planes: usize,
+    pub word: Option<Modulus>,
+}
+
+/// Makes a program.
+#[derive(Default)]
+pub(super) struct Builder {
+    inputs: Vec<Word>,
+    /// The level from which each plane and word is known.
+    planes: Vec<usize>,
+    words: Vec<usize>,
+    moduli: Vec<Modulus>,
+    locals: Vec<(usize, Local)>,
+    products: Vec<(usize, Product)>,
+}
+
+/// The first level that products with the server as the sender of OTs can be in: in its first
+/// message the server has no OTs of the client's yet.
+const SERVER_SENDS: usize = 1;
+
+impl Builder {
+    fn plane(&mut self, level: usize) -> Plane {
+        self.planes.push(level);
+        Plane(self.planes.len() as u32 - 1)
+    }
+
+    fn word(&mut self, level: usize, modulus: Modulus) -> Word {
+        self.words.push(level);
+        self.moduli.push(modulus);
+        Word(self.words.len() as u32 - 1)
+    }
+
+    fn at(&self, planes: &[Plane], words: &[Word]) -> usize {
+        let planes = planes.iter().map(|plane| self.planes[plane.0 as usize]);
+        let words = words.iter().map(|word| self.words[word.0 as usize]);
+        planes.chain(words).max().unwrap_or(0)
+    }
+
+    /// The level from which a plane is known.
+    pub fn level(&self, plane: Plane) -> usize {
+        self.planes[plane.0 as usize]
+    }
+
+    pub fn modulus(&self, word: Word) -> Modulus {
+        self.moduli[word.0 as usize]
+    }
+
+    pub fn input(&mut self, modulus: Modulus) -> Word {
+        let word = self.word(0, modulus);
+        self.inputs.push(word);
+        word
+    }
+
+    pub fn bit(&mut self, word: Word, bit: u32) -> Plane {
+        let level = self.at(&[], &[word]);
+        let out = self.plane(level);
+        self.locals.push((level, Local::Bit { word, bit, out }));
+        out
+    }
+
+    /// The sum of bits.
+    pub fn xor(&mut self, terms: &[Plane]) -> Plane {
+        self.xor_with(terms, false)
+    }
+
+    pub fn not(&mut self, plane: Plane) -> Plane {
+        self.xor_with(&[plane], true)
+    }
+
+    fn xor_with(&mut self, terms: &[Plane], one: bool) -> Plane {
+        let level = self.at(terms, &[]);
+        let out = self.plane(level);
+        let terms = terms.to_vec();
+        self.locals.push((level, Local::Xor { terms, one, out }));
+        out
+    }
+
+    /// The product of each party's own bits.
+    pub fn own_and(&mut self, factors: [Plane; 2]) -> Plane {
+        let level = self.at(&factors, &[]);
+        let out = self.plane(level);
+        self.locals.push((level, Local::OwnAnd { factors, out }));
+        out
+    }
+
+    /// `constant + sum of coefficient * word` modulo `modulus`. A term modulo another number is
+    /// right where its coefficient makes it a multiple of the modulus.
+    pub fn sum(&mut self, terms: &[(Word, i64)], constant: i64, modulus: Modulus) -> Word {
+        let words: Vec<Word> = terms.iter().map(|(word, _)| *word).collect();
+        let level = self.at(&[], &words);
+        let out = self.word(level, modulus);
+        let terms = terms.to_vec();
+        self.locals.push((
+            level,
+            Local::Sum {
+                terms,
+                constant,
+                out,
+            },
+        ));
+        out
+    }
+
+    /// Each party's residue without its lowest bits, modulo `modulus`.
+    pub fn shift(&mut self, word: Word, by: u32, modulus: Modulus) -> Word {
+        let level = self.at(&[], &[word]);
+        let out = self.word(level, modulus);
+        self.locals.push((level, Local::Shift { word, by, out }));
+        out
+    }
+
+    /// The client's residue, and minus the server's.
+    pub fn opposite(&mut self, word: Word) -> Word {
+        let level = self.at(&[], &[word]);
+        let out = self.word(level, self.modulus(word));
+        self.locals.push((level, Local::Opposite { word, out }));
+        out
+    }
+
+    /// Each party's own bit as a number, or that of one party.
+    pub fn number(&mut self, bit: Plane, of: Option<Party>, modulus: Modulus) -> Word {
+        let level = self.level(bit);
+        let out = self.word(level, modulus);
+        self.locals.push((level, Local::Number { bit, of, out }));
+        out
+    }
+
+    /// Each party's residue where its own bit is 1, else 0.
+    pub fn pick(&mut self, bit: Plane, word: Word) -> Word {
+        let level = self.at(&[bit], &[word]);
+        let out = self.word(level, self.modulus(word));
+        self.locals.push((level, Local::Pick { bit, word, out }));
+        out
+    }
+
+    /// Each party's residue, negated where its own bit is 1.
+    pub fn signed(&mut self, bit: Plane, word: Word) -> Word {
+        let level = self.at(&[bit], &[word]);
+        let out = self.word(level, self.modulus(word));
+        self.locals.push((level, Local::Signed { bit, word, out }));
+        out
+    }
+
+    fn level_of_product(&self, receiver: Option<Party>, planes: &[Plane], words: &[Word]) -> usize {
+        let level = self.at(planes, words);
+        match receiver {
+            Some(Party::Server) => level,
+            Some(Party::Client) | None => level.max(SERVER_SENDS),
+        }
+    }
+
+    /// The receiver's own bit times each of the sender's own bits, shared.
+    pub fn bits(&mut self, receiver: Party, choice: Plane, strings: &[Plane]) -> Vec<Plane> {
+        let factors: Vec<Plane> = strings.iter().copied().chain([choice]).collect();
+        let level = self.level_of_product(Some(receiver), &factors, &[]);
+        let out: Vec<Plane> = strings.iter().map(|_| self.plane(level + 1)).collect();
+        let product = Product::Bits {
+            receiver,
+            choice,
+            strings: strings.to_vec(),
+            out: out.clone(),
+            ot: 0,
+        };
+        self.products.push((level, product));
+        out
+    }
+
+    /// A shared bit times each of other shared bits.
+    pub fn and(&mut self, left: Plane, rights: &[Plane]) -> Vec<Plane> {
+        let factors: Vec<Plane> = rights.iter().copied().chain([left]).collect();
+        let level = self.level_of_product(None, &factors, &[]);
+        let out: Vec<Plane> = rights.iter().map(|_| self.plane(level + 1)).collect();
+        let product = Product::And {
+            left,
+            rights: rights.to_vec(),
+            out: out.clone(),
+            ots: [0; 2],
+        };
+        self.products.push((level, product));
+        out
+    }
+
+    /// The receiver's own bit times the sender's own residue, shared.
+    pub fn product(&mut self, receiver: Party, choice: Plane, word: Word) -> Word {
+        let level = self.level_of_product(Some(receiver), &[choice], &[word]);
+        let out = self.word(level + 1, self.modulus(word));
+        let product = Product::Word {
+            receiver,
+            choice,
+            word,
+            out,
+            ot: 0,
+        };
+        self.products.push((level, product));
+        out
+    }
+
+    /// The program with this result.
+    pub fn finish(self, output: Word) -> Program {
+        let products = self.products.iter().map(|(level, _)| level + 1);
+        let depth = products.max().unwrap_or(0);
+        let mut levels = vec![Level::default(); depth + 1];
+        for (level, local) in self.locals {
+            levels[level].locals.push(local);
+        }
+        let mut ots = [Ots::default(), Ots::default()];
+        // OTs are numbered in the order of use.
+        let mut products = self.products;
+        products.sort_by_key(|(level, _)| *level);
+        for (level, mut product) in products {
+            match &mut product {
+                Product::Bits {
+                    receiver,
+                    strings,
+                    ot,
+                    ..
+                } => *ot = ots[receiver.peer() as usize].bits(strings.len()),
+                Product::And {
+                    rights, ots: both, ..
+                } => {
+                    for (ot, ots) in both.iter_mut().zip(&mut ots) {
+                        *ot = ots.bits(rights.len());
+                    }
+                }
+                Product::Word {
+                    receiver, word, ot, ..
+                } => {
+                    let modulus = self.moduli[word.0 as usize];
+                    *ot = ots[receiver.peer() as usize].word(modulus);
+                }
+            }
+            levels[level].products.push(product);
+        }
+        Program {
+            inputs: self.inputs,
+            output,
+            planes: self.planes.len(),
+            moduli: self.moduli,
+            levels,
+            ots,
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Programs against the oracle: all values of small widths, random ones of large widths.
+
+use pronghorn_mpc::{
+    circuit::{Activation, Modulus, Rectifier, signed_width},
+    lean::{Input, Program, input_width},
+};
+
+use crate::common::{Random, activation, check};
+
+const RELU: Rectifier = Rectifier::Relu;
+
+/// Each value with each error that it may have.
+fn all(input: &Input) -> Vec<Vec<(i64, i64)>> {
+    let error = input.error as i64;
+    let values = input.low..=input.high;
+    values
+        .flat_map(|value| (-error..=error).map(move |error| vec![(value, error)]))
+        .collect()
+}
+
+/// Shares of the fewest bits that the program takes, and as many more.
+fn input(
+    activation: &Activation<'_>,
+    (low, high): (i64, i64),
+    (guard, error): (u32, u64),
+    more: u32,
+) -> Input {
+    let margin = i64::from(error > 0);
+    Input {
+        bits: input_width(activation, low - margin, high + margin) + guard + more,
+        guard,
+        error,
+        low,
+        high,
+    }
+}
+
+/// The narrowest modulus of the results.
+fn output(activation: &Activation<'_>, input: &Input, more: u32) -> Modulus {
+    let ends = [input.low, input.high].map(|end| activation.apply(&vec![end; activation.pool]));
+    Modulus::power_of_two(signed_width(ends[0], ends[1]) + more).unwrap()
+}
+
+const GUARDS: [(u32, u64); 5] = [(0, 0), (2, 1), (3, 1), (3, 3), (4, 2)];
+
+#[test]
+fn small_activations_equal_the_oracle() {
+    let mut random = Random(1);
+    let bounds = [
+        (-3, 2),
+        (0, 3),
+        (-4, 3),
+        (1, 6),
+        (-9, -2),
+        (-1, 30),
+        (-40, 1),
+        (0, 0),
+    ];
+    for guard in GUARDS {
+        for (low, high) in [(-8, 7), (-5, 12), (0, 15), (-31, 3), (-1, 0)] {
+            for more in [0, 2] {
+                for shift in [0, 1, 2] {
+                    let requantisations = bounds.iter().map(|&(low, high)| (shift, low, high));
+                    for requantisation in requantisations.map(Some).chain([None]) {
+                        for rectifier in [Rectifier::None, RELU] {
+                            let activation = activation(1, rectifier, requantisation);
+                            let input = input(&activation, (low, high), guard, more);
+                            for wider in [0, 1, 5] {
+                                let output = output(&activation, &input, wider);
+                                check(&activation, input, output, &all(&input), &mut random);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn residues_modulo_a_prime_come_out() {
+    let mut random = Random(2);
+    let prime = Modulus::prime(257).unwrap();
+    for guard in GUARDS {
+        for requantisation in [None, Some((1, -4, 3)), Some((2, -3, 5)), Some((1, -90, 90))] {
+            for rectifier in [Rectifier::None, RELU] {
+                let activation = activation(1, rectifier, requantisation);
+                let input = input(&activation, (-40, 33), guard, 0);
+                check(&activation, input, prime, &all(&input), &mut random);
+            }
+        }
+    }
+}
+
+#[test]
+fn leaky_relus_equal_the_oracle() {
+    let mut random = Random(3);
+    for (slope, gain) in [(1, 3), (0, 0), (3, 2), (5, 1)] {
+        let rectifier = Rectifier::Leaky { slope, shift: gain };
+        let factor = u64::from(slope as u32).max(1 << gain);
+        for error in [0, 1] {
+            let guard = if error == 0 {
+                0
+            } else {
+                u64::BITS - (2 * factor).leading_zeros()
+            };
+            for requantisation in [
+                None,
+                Some((2, -9, 20)),
+                Some((3, -128, 127)),
+                Some((0, -8, 7)),
+            ] {
+                for more in [0, 3] {
+                    let activation = activation(1, rectifier, requantisation);
+                    let input = input(&activation, (-17, 21), (guard, error), more);
+                    for wider in [0, 4] {
+                        let output = output(&activation, &input, wider);
+                        check(&activation, input, output, &all(&input), &mut random);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pools_equal_the_oracle() {
+    let mut random = Random(4);
+    for guard in GUARDS {
+        for pool in [2, 3, 4, 9] {
+            for (rectifier, requantisation) in [
+                (Rectifier::None, None),
+                (RELU, None),
+                (RELU, Some((2, 0, 7))),
+                (Rectifier::None, Some((1, -16, 15))),
+                (Rectifier::Leaky { slope: 1, shift: 0 }, Some((1, -9, 5))),
+            ] {
+                let activation = activation(pool, rectifier, requantisation);
+                let input = input(&activation, (-50, 63), guard, 0);
+                let error = input.error as i64;
+                let value = |random: &mut Random| {
+                    let value = random.below(114) as i64 - 50;
+                    (value, random.below(2 * error as u64 + 1) as i64 - error)
+                };
+                let windows: Vec<Vec<(i64, i64)>> = (0..300)
+                    .map(|_| (0..pool).map(|_| value(&mut random)).collect())
+                    .collect();
+                let output = output(&activation, &input, 3);
+                check(&activation, input, output, &windows, &mut random);
+            }
+        }
+    }
+}
+
+#[test]
+fn large_activations_equal_the_oracle() {
+    let mut random = Random(5);
+    for (bits, shift, most) in [(20, 11, 255), (26, 13, 4095), (28, 20, 127), (14, 7, 255)] {
+        for rectifier in [Rectifier::None, RELU] {
+            let (low, high) = (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1);
+            let requantisation = Some((shift, -most - 1, most));
+            let activation = activation(1, rectifier, requantisation);
+            let input = Input {
+                bits: bits + 3,
+                guard: 2,
+                error: 1,
+                low,
+                high,
+            };
+            let mut values = vec![low, low + 1, -1, 0, 1, high - 1, high];
+            let edges = [
+                -(1i64 << shift),
+                -(1 << shift) / 2,
+                (1 << shift) / 2,
+                1 << shift,
+            ];
+            values.extend(edges.iter().flat_map(|edge| [edge - 1, *edge, edge + 1]));
+            values.extend((0..3000).map(|_| low + random.below(1 << bits) as i64));
+            let windows: Vec<Vec<(i64, i64)>> = values
+                .iter()
+                .map(|&value| vec![(value, random.below(3) as i64 - 1)])
+                .collect();
+            for output in [16, 24, 31].map(|bits| Modulus::power_of_two(bits).unwrap()) {
+                check(&activation, input, output, &windows, &mut random);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let output = Modulus::power_of_two(8).unwrap();
+    let input = Input {
+        bits: 8,
+        guard: 0,
+        error: 0,
+        low: -128,
+        high: 127,
+    };
+    let refused = |activation: &Activation<'_>, input: Input, output| {
+        Program::activation(activation, input, output)
+            .unwrap_err()
+            .to_string()
+    };
+    let relu = activation(1, RELU, None);
+    assert!(Program::activation(&relu, input, output).is_ok());
+    let wide = Input { high: 128, ..input };
+    assert!(refused(&relu, wide, output).contains("do not fit 2^8"));
+    let small = Modulus::power_of_two(7).unwrap();
+    assert!(refused(&relu, input, small).contains("do not fit 2^7"));
+    // Differences of these take 9 bits.
+    assert!(refused(&activation(2, RELU, None), input, output).contains("do not fit 2^8"));
+    assert!(refused(&activation(0, RELU, None), input, output).contains("window"));
+    let noisy = Input {
+        error: 1,
+        guard: 1,
+        ..input
+    };
+    assert!(refused(&relu, noisy, output).contains("the reach of errors is 2"));
+    let leaky = Rectifier::Leaky { slope: 1, shift: 2 };
+    let noisy = Input {
+        error: 1,
+        guard: 3,
+        low: -1,
+        high: 1,
+        bits: 8,
+    };
+    assert!(
+        refused(&activation(1, leaky, None), noisy, output).contains("the reach of errors is 8")
+    );
+    // All bits of the shares are dropped, and the sign cannot be told.
+    let dropped = activation(1, Rectifier::None, Some((9, -5, 5)));
+    let input = Input {
+        bits: 10,
+        low: -1,
+        high: 0,
+        ..input
+    };
+    assert!(Program::activation(&dropped, input, output).is_ok());
+}

@@ -1,0 +1,130 @@
+//! Both parties' runs side by side.
+
+use std::sync::Arc;
+
+use pronghorn_mpc::{
+    circuit::{Activation, Modulus, Rectifier, Requantisation},
+    lean::{Evaluation, Input, Party, Program, Received, Sent, deal},
+};
+
+/// A generator for tests (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn block(&mut self) -> u128 {
+        u128::from(self.next()) << 64 | u128::from(self.next())
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Both parties' residues of the result.
+pub fn run(
+    program: &Arc<Program>,
+    inputs: [&[Vec<u32>]; 2],
+    [
+        (sent_by_server, received_by_client),
+        (sent_by_client, received_by_server),
+    ]: [(Sent, Received); 2],
+) -> [Vec<u32>; 2] {
+    let slices = inputs.map(|inputs| inputs.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let mut server = Evaluation::new(
+        program.clone(),
+        Party::Server,
+        &slices[0],
+        received_by_server,
+    );
+    server.provide(sent_by_server);
+    let mut client = Evaluation::new(
+        program.clone(),
+        Party::Client,
+        &slices[1],
+        received_by_client,
+    );
+    client.provide(sent_by_client);
+    let elements = server.elements();
+    for level in 0..program.levels() {
+        let (mut down, mut up) = (Vec::new(), Vec::new());
+        server.make(&mut down).unwrap();
+        client.make(&mut up).unwrap();
+        assert_eq!(down.len(), program.bytes(level, Party::Server, elements));
+        assert_eq!(up.len(), program.bytes(level, Party::Client, elements));
+        server.take(&up).unwrap();
+        client.take(&down).unwrap();
+    }
+    [
+        server.output().unwrap().to_vec(),
+        client.output().unwrap().to_vec(),
+    ]
+}
+
+pub fn activation(
+    pool: usize,
+    rectifier: Rectifier,
+    requantisation: Option<(u32, i32, i32)>,
+) -> Activation<'static> {
+    Activation {
+        pool,
+        rectifier,
+        requantisation: requantisation.map(|(shift, low, high)| Requantisation {
+            shift,
+            low,
+            high,
+        }),
+        table: None,
+    }
+}
+
+/// Runs the activation on windows of values, each with an error, and compares it with the oracle.
+pub fn check(
+    activation: &Activation<'_>,
+    input: Input,
+    output: Modulus,
+    windows: &[Vec<(i64, i64)>],
+    random: &mut Random,
+) {
+    let program = Program::activation(activation, input, output)
+        .unwrap_or_else(|error| panic!("{activation:?} {input:?} {output:?}: {error}"));
+    let program = Arc::new(program);
+    let mask = u32::MAX >> (32 - input.bits);
+    let shares: Vec<[Vec<u32>; 2]> = (0..activation.pool)
+        .map(|place| {
+            let server: Vec<u32> = windows
+                .iter()
+                .map(|_| random.next() as u32 & mask)
+                .collect();
+            let client = windows.iter().zip(&server).map(|(window, share)| {
+                let (value, error) = window[place];
+                (((value << input.guard) + error) as u32).wrapping_sub(*share) & mask
+            });
+            let client = client.collect();
+            [server, client]
+        })
+        .collect();
+    let of = |party: usize| -> Vec<Vec<u32>> {
+        shares.iter().map(|shares| shares[party].clone()).collect()
+    };
+    let (server, client) = (of(0), of(1));
+    let dealt = deal(&program, windows.len(), || random.block());
+    let outputs = run(&program, [&server, &client], dealt);
+    for (element, window) in windows.iter().enumerate() {
+        let values: Vec<i64> = window.iter().map(|(value, _)| *value).collect();
+        let [x, y] = [0, 1].map(|party| outputs[party][element]);
+        let found = output.centre(output.add(x.into(), y.into()));
+        assert_eq!(
+            found,
+            activation.apply(&values),
+            "{activation:?} {input:?} {window:?}"
+        );
+    }
+}

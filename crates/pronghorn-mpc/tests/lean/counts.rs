@@ -1,0 +1,59 @@
+//! Bits, OTs and levels of an element, by formula.
+
+use pronghorn_mpc::{
+    circuit::{Modulus, Rectifier},
+    lean::{Input, Party, Program},
+};
+
+use crate::common::activation;
+
+/// A ReLU of exact shares modulo `2^k` that drops `c` bits, with `m` bits of the result.
+fn relu(k: u32, c: u32, m: u32) -> Program {
+    let half = (1i64 << c) >> 1;
+    let input = Input {
+        bits: k,
+        guard: 0,
+        error: 0,
+        low: -(1 << (k - 1)),
+        high: (1 << (k - 1)) - 1 - half,
+    };
+    let activation = activation(1, Rectifier::Relu, Some((c, 0, i32::MAX)));
+    Program::activation(&activation, input, Modulus::power_of_two(m).unwrap()).unwrap()
+}
+
+fn counts(program: &Program) -> (usize, usize, usize) {
+    let ots = program.ots(Party::Server) + program.ots(Party::Client);
+    (program.all_bits(), ots, program.levels())
+}
+
+#[test]
+fn relus_cost_what_the_design_says() {
+    for (k, c, m, expected) in [(22, 13, 20, (173, 55, 7)), (21, 12, 20, (165, 52, 7))] {
+        assert_eq!(counts(&relu(k, c, m)), expected, "k={k} c={c} m={m}");
+    }
+}
+
+#[test]
+fn a_guard_bit_is_dropped_without_a_message() {
+    let input = Input {
+        bits: 22,
+        guard: 2,
+        error: 1,
+        low: -(1 << 19) + 1,
+        high: (1 << 19) - 2 - (1 << 10),
+    };
+    let activation = activation(1, Rectifier::Relu, Some((11, 0, i32::MAX)));
+    let program = Program::activation(&activation, input, Modulus::power_of_two(20).unwrap());
+    assert_eq!(counts(&program.unwrap()), (165, 52, 7));
+}
+
+#[test]
+fn the_server_sends_no_strings_at_first() {
+    // Its first message has choices alone, a bit each: the client's OTs are not there yet.
+    for (k, c) in [(22, 13), (8, 0), (9, 7)] {
+        let program = relu(k, c, 16);
+        let [server, client] = [Party::Server, Party::Client].map(|party| program.bits(0, party));
+        let client_ots = program.ots(Party::Client);
+        assert!(server <= client_ots && client >= server);
+    }
+}
