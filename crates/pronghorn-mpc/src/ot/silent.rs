@@ -56,8 +56,8 @@
 //! extension's check catches.
 //!
 //! *Uses.* Base OTs go in raw, each once, and are never hashed. Random strings come from
-//! [`SilentSender::hash`] with the number of the OT as tweak. Its key is of this run alone, so that
-//! no tweak meets one of the extension under one key.
+//! [`SilentSender::hash`] with the number of the OT as tweak, as in [`transfer`](super::transfer).
+//! Its key is of this run alone, so that no tweak meets one of the extension under one key.
 //!
 //! # Cost
 //! The sender grows every tree three times, the receiver twice. An OT takes ten reads in a table of
@@ -130,6 +130,16 @@ pub use receiver::SilentReceiver;
 pub use sender::SilentSender;
 
 use super::OtError;
+use crate::Block;
+
+/// Appends the choices of the receiver's blocks to `out`, before the blocks are hashed: bits, the
+/// first in the lowest bit of the first byte.
+pub fn choices(t: &[Block], out: &mut Vec<u8>) {
+    out.extend(t.chunks(8).map(|t| {
+        let bits = t.iter().rev();
+        bits.fold(0, |byte, t| byte << 1 | u8::from(t.lsb()))
+    }));
+}
 
 const CORRECTIONS: &str = "the corrections of silent OT";
 const CHALLENGE: &str = "the challenge of silent OT";

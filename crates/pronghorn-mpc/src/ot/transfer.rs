@@ -1,8 +1,9 @@
 //! Uses of correlated OTs, each of them for one thing: random strings, chosen strings, products.
 //! And how OTs with random choices, made ahead, are put to use for choices that come later.
 //!
-//! All of these take the OTs from an extension: `first` is the number that [`CotSender::extend`] or
-//! [`CotReceiver::extend`] gave for the first block of the slice (plus the blocks before it, where
+//! All of these take the OTs from an extension or from silent OT: `first` is the number that
+//! [`CotSender::extend`], [`CotReceiver::extend`], [`SilentSender::take`] or
+//! [`SilentReceiver::take`] gave for the first block of the slice (plus the blocks before it, where
 //! a slice is used in pieces), and both parties use the same ranges in the same way. A block that
 //! went into one of these is used up: its string would be used twice.
 //!
@@ -12,10 +13,56 @@ use pronghorn_ring::{Modulus, bits};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{
-    CotReceiver, CotSender, OtHash,
+    CotReceiver, CotSender, OtHash, SilentReceiver, SilentSender,
     error::{OtError, check_count, check_length},
 };
 use crate::{Block, aes::Aes128, circuit};
+
+/// The party with `Delta`, as far as the transfers need it: of an extension or of silent OT.
+pub trait CorrelatedSender {
+    /// Checks that its OTs may be used.
+    ///
+    /// # Errors
+    /// [`OtError::Burnt`] otherwise.
+    fn check_usable(&self) -> Result<(), OtError>;
+
+    /// The correlation.
+    fn delta(&self) -> Block;
+
+    /// The hash that makes random strings of its blocks.
+    fn hash(&self) -> &OtHash;
+}
+
+/// The party with the choices, as far as the transfers need it.
+pub trait CorrelatedReceiver {
+    /// The hash that makes random strings of its blocks.
+    fn hash(&self) -> &OtHash;
+}
+
+/// The traits by the methods of these names.
+macro_rules! correlated {
+    ($Sender:ty, $Receiver:ty) => {
+        impl CorrelatedSender for $Sender {
+            fn check_usable(&self) -> Result<(), OtError> {
+                self.check_usable()
+            }
+            fn delta(&self) -> Block {
+                self.delta()
+            }
+            fn hash(&self) -> &OtHash {
+                self.hash()
+            }
+        }
+        impl CorrelatedReceiver for $Receiver {
+            fn hash(&self) -> &OtHash {
+                self.hash()
+            }
+        }
+    };
+}
+
+correlated!(CotSender, CotReceiver);
+correlated!(SilentSender, SilentReceiver);
 
 /// OTs that are hashed at a time, so that the strings stay in the cache.
 const STEP: usize = 512;
@@ -39,7 +86,7 @@ pub fn correct_choices(made: &[u8], wanted: &[u8], out: &mut Vec<u8>) -> Result<
 /// # Errors
 /// When the message has not a bit for each OT, in whole bytes, or the set-up is [`OtError::Burnt`].
 pub fn apply_corrections(
-    sender: &CotSender,
+    sender: &impl CorrelatedSender,
     message: &[u8],
     q: &mut [Block],
 ) -> Result<(), OtError> {
@@ -58,7 +105,7 @@ pub fn apply_corrections(
 /// # Errors
 /// Unless the slices are of one length, or when the set-up is [`OtError::Burnt`].
 pub fn send_random(
-    sender: &CotSender,
+    sender: &impl CorrelatedSender,
     first: u64,
     q: &mut [Block],
     ones: &mut [Block],
@@ -70,7 +117,7 @@ pub fn send_random(
 }
 
 /// Random OT, receiver: turns each `t` into the string of its choice.
-pub fn receive_random(receiver: &CotReceiver, first: u64, t: &mut [Block]) {
+pub fn receive_random(receiver: &impl CorrelatedReceiver, first: u64, t: &mut [Block]) {
     receiver.hash().hash(first, t);
 }
 
@@ -90,7 +137,7 @@ fn pads(hash: &OtHash, delta: Block, first: u64, zeros: &mut [Block], ones: &mut
 /// When `width` is not 1 to 64, the slices are not of one length, or the set-up is
 /// [`OtError::Burnt`].
 pub fn send_chosen(
-    sender: &CotSender,
+    sender: &impl CorrelatedSender,
     first: u64,
     q: &[Block],
     zeros: &[u64],
@@ -124,7 +171,7 @@ pub fn chosen_bytes(count: usize, width: u32) -> usize {
 /// # Errors
 /// When `width` is not 1 to 64, the slices do not go together, or the message is malformed.
 pub fn receive_chosen(
-    receiver: &CotReceiver,
+    receiver: &impl CorrelatedReceiver,
     first: u64,
     t: &[Block],
     choices: &[u8],
@@ -165,7 +212,7 @@ pub fn receive_chosen(
 /// # Errors
 /// When the slices do not go together, or the set-up is [`OtError::Burnt`].
 pub fn send_products<M: Modulus<u64>>(
-    sender: &CotSender,
+    sender: &impl CorrelatedSender,
     first: u64,
     q: &[Block],
     factors: &[u64],
@@ -239,7 +286,7 @@ pub fn product_bytes<M: Modulus<u64>>(count: usize, modulus: M) -> usize {
 /// # Errors
 /// When the slices do not go together, or the message is malformed.
 pub fn receive_products<M: Modulus<u64>>(
-    receiver: &CotReceiver,
+    receiver: &impl CorrelatedReceiver,
     first: u64,
     t: &[Block],
     choices: &[u8],
@@ -333,7 +380,7 @@ fn choice_mask(choices: &[u8], j: usize) -> u64 {
 
 /// Calls `each(j, string of choice 0, string of choice 1)` for every OT.
 fn for_pads_of_sender(
-    sender: &CotSender,
+    sender: &impl CorrelatedSender,
     first: u64,
     q: &[Block],
     mut each: impl FnMut(usize, Block, Block),
@@ -359,7 +406,7 @@ fn for_pads_of_sender(
 
 /// Calls `each(j, string of its choice)` for every OT.
 fn for_pads_of_receiver(
-    receiver: &CotReceiver,
+    receiver: &impl CorrelatedReceiver,
     first: u64,
     t: &[Block],
     mut each: impl FnMut(usize, Block),

@@ -6,7 +6,7 @@ mod twin;
 use super::*;
 use crate::{
     Block,
-    ot::{CotReceiver, CotSender, OtError, OtHash, extension::tests::pair},
+    ot::{CotReceiver, CotSender, OtError, OtHash, extension::tests::pair, transfer},
 };
 use pronghorn_ring::{SimdLevel, random::Seed};
 
@@ -233,6 +233,34 @@ fn hash_has_a_key_of_its_own() {
     .map(hash);
     assert!(distinct(all.to_vec()));
     assert!(hash(first.receiver.hash()) == all[0]);
+}
+
+/// Random and chosen OTs of a run, by the transfers.
+#[test]
+fn transfers_take_the_blocks() {
+    let mut run = Run::begin(TOYS);
+    run.round();
+    let first = run.sender.made();
+    let [mut q, mut t] = run.take(203);
+    let mut bits = Vec::new();
+    choices(&t, &mut bits);
+    assert_eq!(bits.len(), 26);
+    let choice = |j: usize| bits[j / 8] >> (j % 8) & 1 == 1;
+    assert!((0..203).all(|j| choice(j) == t[j].lsb()) && bits[25] >> 3 == 0);
+
+    let strings = [0u64, 1].map(|b| (0..203).map(|j| 2 * j + b).collect::<Vec<u64>>());
+    let (mut message, mut found) = (Vec::new(), vec![0; 203]);
+    let [zeros, ones] = &strings;
+    transfer::send_chosen(&run.sender, first, &q, zeros, ones, 9, &mut message).unwrap();
+    let receiver = &run.receiver;
+    transfer::receive_chosen(receiver, first, &t, &bits, 9, &message, &mut found).unwrap();
+    assert!((0..203).all(|j| found[j] == strings[usize::from(choice(j))][j]));
+
+    let mut other = vec![Block::ZERO; 203];
+    transfer::send_random(&run.sender, first, &mut q, &mut other).unwrap();
+    transfer::receive_random(&run.receiver, first, &mut t);
+    assert!((0..203).all(|j| t[j] == if choice(j) { other[j] } else { q[j] }));
+    assert!(distinct([q, other].concat()));
 }
 
 /// What goes over the wire, and the blocks, for one set of seeds: a change breaks peers.
