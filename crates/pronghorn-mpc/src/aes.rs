@@ -1,7 +1,7 @@
 //! AES-128 on batches of blocks.
 
 #[cfg(target_arch = "x86_64")]
-mod simd;
+pub(crate) mod simd;
 
 use aes::Aes128Enc;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit, array::typenum::U16};
@@ -53,6 +53,30 @@ impl Aes128 {
                 let blocks = bytemuck::cast_slice_mut(blocks);
                 cipher.encrypt_blocks(Array::cast_slice_from_core_mut(blocks));
             }
+        }
+    }
+
+    /// `out` = the encryptions of `first`, `first + 1` and so on, modulo 2^64.
+    #[inline]
+    pub fn encrypt_counters(&self, first: u64, out: &mut [Block]) {
+        match &self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Cipher::Vaes(cipher) => cipher.encrypt_counters(first, out),
+            Cipher::Other(_) => {
+                for (i, out) in (0..).zip(&mut *out) {
+                    *out = Block::from_u128(first.wrapping_add(i).into());
+                }
+                self.encrypt(out);
+            }
+        }
+    }
+
+    /// The cipher on vectors, where the CPU and the level of this value have it.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn vaes(&self) -> Option<&simd::Vaes> {
+        match &self.0 {
+            Cipher::Vaes(cipher) => Some(cipher),
+            Cipher::Other(_) => None,
         }
     }
 
@@ -130,6 +154,15 @@ mod tests {
                     cipher.encrypt_to(&input, inner);
                     assert!(*inner == *expected, "{level:?} {count}");
                     assert!(out[0] == Block::ONES && out[input.len() + 1] == Block::ONES);
+                    for first in [0, 7, u64::MAX - 20] {
+                        let counters = (0..count as u64).map(|i| first.wrapping_add(i));
+                        let mut expected: Vec<Block> =
+                            counters.map(|i| Block::from_u128(i.into())).collect();
+                        single.encrypt(&mut expected);
+                        let mut found = vec![Block::ONES; expected.len()];
+                        cipher.encrypt_counters(first, &mut found);
+                        assert!(found == expected, "{level:?} {first} {count}");
+                    }
                     let mut in_place = input.clone();
                     cipher.encrypt(&mut in_place);
                     assert!(in_place == expected);

@@ -5,6 +5,7 @@
 //!   SenderSetup, ReceiverSetup
 //! ConnectSender, ConnectReceiver    once a connection: fresh keys
 //!   CotSender, CotReceiver          extend: any number of correlated OTs, one message each time
+//!   SilentSender, SilentReceiver    millions of random correlated OTs at half a bit each
 //! transfer                          random strings, chosen strings, shares of products
 //! ```
 //!
@@ -57,6 +58,7 @@ pub mod extension;
 mod hash;
 mod puncture;
 pub mod setup;
+pub mod silent;
 mod simd;
 pub mod transfer;
 
@@ -68,3 +70,4 @@ pub use setup::{
     ConnectReceiver, ConnectSender, OtParameters, ReceiverSetup, SenderSetup, SetupReceiver,
     SetupSender,
 };
+pub use silent::{SilentReceiver, SilentSender};

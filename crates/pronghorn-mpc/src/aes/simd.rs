@@ -12,7 +12,7 @@ use zeroize::ZeroizeOnDrop;
 use crate::Block;
 
 /// Blocks of a vector.
-const LANES: usize = 4;
+pub(crate) const LANES: usize = 4;
 
 /// The round keys. A value exists only where the CPU has AES, VAES and AVX-512 F.
 #[derive(ZeroizeOnDrop)]
@@ -44,6 +44,68 @@ impl Vaes {
         // SAFETY: as above, and the slices are of one length.
         unsafe { encrypt(&self.keys, blocks.as_ptr(), out.as_mut_ptr(), out.len()) }
     }
+
+    /// `out` = the encryptions of `first`, `first + 1` and so on, modulo 2^64.
+    pub fn encrypt_counters(&self, first: u64, out: &mut [Block]) {
+        // SAFETY: a value of this type exists only where the CPU has the features.
+        unsafe { encrypt_counters(&self.keys(), first, out) }
+    }
+
+    /// The round keys in all places of vectors, for [`rounds`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+    pub(crate) fn keys(&self) -> [__m512i; 11] {
+        let wide = |key: &Block| _mm512_broadcast_i32x4(bytemuck::cast(*key));
+        let mut keys = [_mm512_setzero_si512(); 11];
+        for (wide_key, key) in keys.iter_mut().zip(&self.keys) {
+            *wide_key = wide(key);
+        }
+        keys
+    }
+}
+
+/// Vectors of counters.
+#[derive(Clone, Copy)]
+pub(crate) struct Counter(__m512i);
+
+impl Counter {
+    /// From `first` on, modulo 2^64.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+    pub fn new(first: u64) -> Self {
+        let numbers = _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0);
+        Self(_mm512_add_epi64(numbers, low(first)))
+    }
+
+    /// The next counters.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+    pub fn next<const COUNT: usize>(&mut self) -> [__m512i; COUNT] {
+        let mut x = [self.0; COUNT];
+        for x in &mut x {
+            *x = self.0;
+            self.0 = _mm512_add_epi64(self.0, low(LANES as u64));
+        }
+        x
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+fn encrypt_counters(keys: &[__m512i; 11], first: u64, out: &mut [Block]) {
+    let mut counter = Counter::new(first);
+    for out in out.chunks_mut(8 * LANES) {
+        let mut x = counter.next::<8>();
+        rounds(keys, &mut x);
+        let blocks: &[Block] = bytemuck::cast_slice(&x);
+        out.copy_from_slice(&blocks[..out.len()]);
+    }
+}
+
+/// The word in the lower half of every block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+fn low(word: u64) -> __m512i {
+    _mm512_maskz_set1_epi64(0x55, word as i64)
 }
 
 /// The key schedule (FIPS 197, section 5.2).
@@ -127,9 +189,10 @@ unsafe fn some(keys: &[__m512i; 11], from: *const Block, to: *mut Block, count: 
     unsafe { _mm512_mask_storeu_epi64(to.cast(), mask, x[0]) };
 }
 
+/// Encrypts vectors of blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-fn rounds<const COUNT: usize>(keys: &[__m512i; 11], x: &mut [__m512i; COUNT]) {
+pub(crate) fn rounds<const COUNT: usize>(keys: &[__m512i; 11], x: &mut [__m512i; COUNT]) {
     for x in &mut *x {
         *x = _mm512_xor_si512(*x, keys[0]);
     }

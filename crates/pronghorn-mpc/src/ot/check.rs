@@ -94,9 +94,14 @@ impl Check {
     }
 
     fn hash_one(&self, level: SimdLevel, column: &[Block]) -> Block {
-        let (lower, upper) = inner_product_with_public(level, column, &self.coefficients);
-        Block::from_u128(reduce(lower, upper))
+        linear_hash(level, column, &self.coefficients)
     }
+}
+
+/// `sum_j x[j] * y[j]` in GF(2^128), `y` public.
+pub(crate) fn linear_hash(level: SimdLevel, x: &[Block], y: &[Block]) -> Block {
+    let (lower, upper) = inner_product_with_public(level, x, y);
+    Block::from_u128(reduce(lower, upper))
 }
 
 /// The polynomial modulo `x^128 + x^7 + x^2 + x + 1`.

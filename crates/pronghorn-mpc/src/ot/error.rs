@@ -84,6 +84,20 @@ pub enum OtError {
          copies too, and make a new one"
     )]
     Burnt,
+    /// A round of silent OT whose sender failed the consistency check, or anything asked after it.
+    #[error(
+        "the sender of OTs failed the consistency check of silent OT: it deviates from the protocol, or the parties' \
+         set-ups differ; no OT of this direction may be used, close the connection"
+    )]
+    FalseCorrections,
+    /// More OTs than a round of silent OT has left.
+    #[error("{wanted} OTs are wanted, {left} are left in this round of silent OT; make a round")]
+    RoundSpent {
+        /// OTs wanted.
+        wanted: usize,
+        /// OTs left.
+        left: usize,
+    },
     /// The parties resume from different set-ups.
     #[error("the peer resumes from another set-up of OTs; make a new one")]
     OtherSetup,

@@ -305,6 +305,16 @@ impl CotSender {
         self.common.made
     }
 
+    /// A public hash of the set-up's name and both parties' nonces.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
+    }
+
+    /// The mark of a failed check, shared by all connections of the set-up.
+    pub(crate) fn burnt(&self) -> &Burnt {
+        &self.burnt
+    }
+
     /// Bytes of the message that the next `count` OTs take.
     pub fn message_bytes(&self, count: usize) -> usize {
         message_bytes(count, self.common.width)
@@ -422,6 +432,11 @@ impl CotReceiver {
         self.common.made
     }
 
+    /// A public hash of the set-up's name and both parties' nonces.
+    pub(crate) fn connection(&self) -> &[u8; 32] {
+        &self.common.connection
+    }
+
     /// Bytes of the message that the next `count` OTs take.
     pub fn message_bytes(&self, count: usize) -> usize {
         message_bytes(count, self.common.width)
@@ -493,4 +508,4 @@ impl CotReceiver {
 impl ZeroizeOnDrop for CotReceiver {}
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

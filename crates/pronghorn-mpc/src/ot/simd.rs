@@ -3,7 +3,7 @@
 
 mod lanes;
 #[cfg(target_arch = "x86_64")]
-mod x86;
+pub(super) mod x86;
 
 use bytemuck::Zeroable;
 use pronghorn_ring::SimdLevel;
@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 
 use super::extension::Chunk;
 use crate::Block;
-use lanes::{Lanes, Scalar};
+pub(super) use lanes::{Lanes, Scalar};
 
 /// Columns that [`transpose`] takes must be a multiple of this many blocks.
 pub const TILE: usize = 4;
@@ -50,6 +50,8 @@ macro_rules! at_every_level {
         }
     };
 }
+
+pub(super) use at_every_level;
 
 at_every_level! {
     /// Bit `c` of `rows[j]` = bit `j` of column `c`, for the 128 columns `columns[c * stride..]`. A

@@ -40,6 +40,12 @@ fn receiver(width: usize, leaves: &[Vec<Key>]) -> CotReceiver {
     CotReceiver::new(width, leaves, CONNECTION, seeds().stream(1))
 }
 
+/// Both parties of a connection, the same every time.
+pub(crate) fn pair(delta: Block, width: usize) -> (CotSender, CotReceiver) {
+    let leaves = leaves(width);
+    (sender(delta, width, &leaves), receiver(width, &leaves))
+}
+
 /// The columns by the formula, one bit at a time.
 #[test]
 fn blocks_are_those_of_the_definition() {

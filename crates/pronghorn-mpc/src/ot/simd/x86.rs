@@ -67,6 +67,26 @@ impl Lanes for Avx2 {
         intrinsic!(_mm256_srl_epi64(x, _mm_cvtsi32_si128(BY as i32)))
     }
     #[inline(always)]
+    fn add(self, x: __m256i, y: __m256i) -> __m256i {
+        intrinsic!(_mm256_add_epi64(x, y))
+    }
+    #[inline(always)]
+    fn equal(self, x: __m256i, y: __m256i) -> __m256i {
+        intrinsic!(_mm256_cmpeq_epi64(x, y))
+    }
+    #[inline(always)]
+    fn numbers(self) -> __m256i {
+        intrinsic!(_mm256_set_epi64x(1, 1, 0, 0))
+    }
+    #[inline(always)]
+    fn sigma(self, x: __m256i) -> __m256i {
+        // The words exchanged, and the new lower one added to the upper.
+        intrinsic!({
+            let exchanged = _mm256_shuffle_epi32::<0x4e>(x);
+            _mm256_xor_si256(exchanged, _mm256_bslli_epi128::<8>(exchanged))
+        })
+    }
+    #[inline(always)]
     fn scatter(self, low: __m256i, high: __m256i, out: &mut [Block], step: usize) {
         let even: [Block; 2] = bytemuck::cast(intrinsic!(_mm256_unpacklo_epi64(low, high)));
         let odd: [Block; 2] = bytemuck::cast(intrinsic!(_mm256_unpackhi_epi64(low, high)));
@@ -77,13 +97,13 @@ impl Lanes for Avx2 {
     }
 }
 
-/// Proof that the CPU has AVX-512 F.
+/// Proof that the CPU has AVX-512 F and DQ.
 #[derive(Clone, Copy)]
 pub struct Avx512(());
 
 impl Avx512 {
     /// # Safety
-    /// The CPU must have AVX-512 F.
+    /// The CPU must have AVX-512 F and DQ.
     #[inline(always)]
     pub unsafe fn new() -> Self {
         Self(())
@@ -126,6 +146,26 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn shift_down<const BY: u32>(self, x: __m512i) -> __m512i {
         intrinsic!(_mm512_srl_epi64(x, _mm_cvtsi32_si128(BY as i32)))
+    }
+    #[inline(always)]
+    fn add(self, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_add_epi64(x, y))
+    }
+    #[inline(always)]
+    fn equal(self, x: __m512i, y: __m512i) -> __m512i {
+        intrinsic!(_mm512_movm_epi64(_mm512_cmpeq_epi64_mask(x, y)))
+    }
+    #[inline(always)]
+    fn numbers(self) -> __m512i {
+        intrinsic!(_mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0))
+    }
+    #[inline(always)]
+    fn sigma(self, x: __m512i) -> __m512i {
+        // The words exchanged, and the new lower one added to the upper.
+        intrinsic!({
+            let exchanged = _mm512_shuffle_epi32::<0x4e>(x);
+            _mm512_xor_si512(exchanged, _mm512_bslli_epi128::<8>(exchanged))
+        })
     }
     #[inline(always)]
     fn scatter(self, low: __m512i, high: __m512i, out: &mut [Block], step: usize) {
