@@ -295,7 +295,7 @@ pub(super) fn input_bits(ops: &[ActivationOp], input: &Node<'_>) -> u32 {
     let (low, high) = input.range();
     let lean = Stage::of(ops).map_or(0, |stage| stage.lean_width(low, high));
     // Wider shares than a word's with guard bits are not worth it.
-    match lean + LEAST_GUARD + 1 <= MAX_BITS {
+    match lean + LEAST_GUARD < MAX_BITS {
         true => width.max(lean),
         false => width,
     }
