@@ -7,7 +7,7 @@ pub(super) mod x86;
 
 use bytemuck::Zeroable;
 use pronghorn_ring::SimdLevel;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::extension::Chunk;
 use crate::Block;
@@ -211,18 +211,57 @@ pub fn inner_product_with_public(level: SimdLevel, x: &[Block], y: &[Block]) -> 
     inner_product_portable(x, y)
 }
 
+/// Blocks from which on sums by digits of `y` cost less than bit by bit.
+const MANY: usize = 32;
+
 fn inner_product_portable(x: &[Block], y: &[Block]) -> (u128, u128) {
+    match x.len() {
+        0..MANY => inner_product_by_bits(x, y),
+        _ => inner_product_by_digits(x, y),
+    }
+}
+
+fn inner_product_by_bits(x: &[Block], y: &[Block]) -> (u128, u128) {
     let (mut lower, mut upper) = (0, 0);
     for (x, y) in x.iter().zip(y) {
         let (x, mut y) = (x.to_u128(), y.to_u128());
         while y != 0 {
             let shift = y.trailing_zeros();
-            lower ^= x << shift;
-            upper ^= (x >> 1) >> (127 - shift);
+            add_shifted(&mut lower, &mut upper, x, shift);
             y &= y - 1;
         }
     }
     (lower, upper)
+}
+
+/// Adds up the `x` that meet one digit of four bits at one place of `y`, and shifts each sum once.
+fn inner_product_by_digits(x: &[Block], y: &[Block]) -> (u128, u128) {
+    let mut sums = Zeroizing::new([[Block::ZERO; 16]; 32]);
+    for (x, y) in x.iter().zip(y) {
+        let y = y.to_u128();
+        for (place, sums) in sums.iter_mut().enumerate() {
+            sums[(y >> (4 * place)) as usize & 15] ^= *x;
+        }
+    }
+    let (mut lower, mut upper) = (0, 0);
+    for (place, sums) in sums.iter().enumerate() {
+        for bit in 0..4 {
+            let with_bit = (0..16).filter(|digit| digit >> bit & 1 == 1);
+            let sum = with_bit.fold(Block::ZERO, |sum, digit| sum ^ sums[digit]);
+            add_shifted(
+                &mut lower,
+                &mut upper,
+                sum.to_u128(),
+                4 * place as u32 + bit,
+            );
+        }
+    }
+    (lower, upper)
+}
+
+fn add_shifted(lower: &mut u128, upper: &mut u128, x: u128, shift: u32) {
+    *lower ^= x << shift;
+    *upper ^= (x >> 1) >> (127 - shift);
 }
 
 #[cfg(test)]
@@ -295,7 +334,7 @@ mod tests {
 
     #[test]
     fn products_are_the_reference_at_every_level() {
-        for count in [0, 1, 3, 4, 9] {
+        for count in [0, 1, 3, 4, 9, MANY, 50] {
             let (mut x, mut y) = (blocks(count), blocks(2 * count)[count..].to_vec());
             if count > 0 {
                 (x[0], y[0]) = (Block::ONES, Block::ONES);
