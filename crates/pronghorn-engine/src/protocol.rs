@@ -141,6 +141,8 @@ pub enum PreludeKind {
     OtSetup,
     /// The set-up of those of lean steps, in both directions.
     LeanOtSetup,
+    /// The set-up of silent oblivious transfers, for lean steps that use them.
+    SilentOtSetup,
     /// The publication of the coefficient engine ([`crate::coefficient::publication`]).
     Publication,
     /// The client's keys of the slot engine ([`crate::slots`]).

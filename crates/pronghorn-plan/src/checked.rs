@@ -12,6 +12,7 @@ use pronghorn_graph::{
     fixed::{Interval, ValueSpec},
 };
 use pronghorn_he::bfv::Parameters;
+use pronghorn_mpc::lean::Party;
 
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
@@ -201,6 +202,15 @@ impl CheckedPlan {
     /// What the protocol of step `index` holds while it runs, beyond shares.
     pub(crate) fn protocol_memory(&self, index: usize, batch: usize) -> Memory {
         self.protocol(index).memory(&self.compiled(index), batch)
+    }
+
+    /// Silent OTs of an image whose sender is this party, over all steps.
+    pub fn silent_ots(&self, sender: Party) -> u64 {
+        let of = |index| {
+            self.protocol(index)
+                .silent_ots(&self.compiled(index), sender)
+        };
+        (0..self.steps.len()).map(of).sum()
     }
 
     /// What a connection exchanges once, over all steps.

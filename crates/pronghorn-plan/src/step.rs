@@ -10,6 +10,7 @@ use pronghorn_graph::{
     fixed::{Interval, ValueSpec},
     shape::OperatorError,
 };
+use pronghorn_mpc::lean::Party;
 use pronghorn_slot::Packing;
 
 use crate::{
@@ -204,6 +205,11 @@ pub trait StepPlan: ShareRules {
     /// Bytes held while the step runs, beyond the shares that it reads and makes.
     fn memory(&self, _step: &Compiled<'_>, _batch: usize) -> StepMemory {
         StepMemory::default()
+    }
+
+    /// Silent OTs of an image whose sender is this party.
+    fn silent_ots(&self, _step: &Compiled<'_>, _sender: Party) -> u64 {
+        0
     }
 
     /// The step in words and numbers, for people.

@@ -1,10 +1,21 @@
-//! Random OTs of tiles, from those of the connection.
+//! Random OTs of tiles, from those of the connection: by the extension, or silent.
+//!
+//! The extension makes those of a part by a message of their receiver. Silent OTs are there
+//! already, or a round makes more: corrections, a challenge, an answer. Both parties count them, so
+//! both know how many rounds a step takes before it begins.
+
+use std::ops::Range;
 
 use pronghorn_mpc::{
     Block,
     lean::{Party, Received, Sent},
-    ot::transfer::{receive_random, send_random},
+    ot::{
+        OtError,
+        silent::{ANSWER_BYTES, CHALLENGE_BYTES, Chain, SilentReceiver, SilentSender},
+        transfer::{CorrelatedReceiver, CorrelatedSender, receive_random, send_random},
+    },
 };
+use pronghorn_plan::steps::activation::lean::Transfers;
 use pronghorn_ring::random::{Prg, Seed, Stream};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -13,24 +24,52 @@ use super::work::{Tile, Work};
 use crate::{
     connection::Connection,
     error::EngineError,
-    ots::{Lean, ReceiverOts, SenderOts},
+    exchange::{self, Message, Turn},
+    garbled::prepared::Name,
+    ots::{Lean, ReceiverOts, SenderOts, SilentReceives, SilentSends},
 };
 
-/// The OTs of a party, in both directions.
+pub(super) const SERVER_OTS: &str = "the server's oblivious transfers";
+const CLIENT_OTS: &str = "the client's oblivious transfers";
+const SERVER_CORRECTIONS: &str = "the server's corrections of silent transfers";
+const CLIENT_CORRECTIONS: &str = "the client's corrections of silent transfers";
+const SERVER_CHALLENGE: &str = "the server's challenge of silent transfers";
+const CLIENT_CHALLENGE: &str = "the client's challenge of silent transfers";
+const SERVER_ANSWER: &str = "the server's answer on silent transfers";
+const CLIENT_ANSWER: &str = "the client's answer on silent transfers";
+
+/// The OTs of a party, in both directions: those that it sends, and those that it receives.
 #[derive(Clone)]
-pub struct Ots {
-    /// Those that it sends.
-    pub sends: SenderOts,
-    /// Those that it receives.
-    pub receives: ReceiverOts,
+pub enum Ots {
+    /// By the extension.
+    Extension(SenderOts, ReceiverOts),
+    /// Silent.
+    Silent(SilentSends, SilentReceives),
 }
 
 impl Ots {
     /// Those of a connection.
-    pub fn of(connection: &Connection) -> Self {
-        Self {
-            sends: connection.kept::<Lean<SenderOts>>().0,
-            receives: connection.kept::<Lean<ReceiverOts>>().0,
+    pub fn of(connection: &Connection, transfers: Transfers) -> Self {
+        match transfers {
+            Transfers::Extension => Self::Extension(
+                connection.kept::<Lean<SenderOts>>().0,
+                connection.kept::<Lean<ReceiverOts>>().0,
+            ),
+            Transfers::Silent => Self::Silent(connection.kept(), connection.kept()),
+        }
+    }
+
+    /// Forgets all: the peer failed a check.
+    fn forget(&self) {
+        match self {
+            Self::Extension(sends, receives) => {
+                sends.forget();
+                receives.forget();
+            }
+            Self::Silent(sends, receives) => {
+                sends.forget();
+                receives.forget();
+            }
         }
     }
 }
@@ -49,14 +88,55 @@ impl Randoms {
     }
 }
 
-/// One party's making of random OTs, part after part.
-pub(super) struct Maker {
-    ots: Ots,
-    party: Party,
-    choices: Stream,
+/// The messages that make the OTs of a step.
+#[derive(Default)]
+pub(super) struct OtMessages {
+    /// Before the first turn of the levels.
+    pub before: Vec<Message>,
+    /// Right after it.
+    pub after: Vec<Message>,
 }
 
-impl Maker {
+/// One party's making of random OTs.
+pub(super) struct Supply {
+    ots: Ots,
+    party: Party,
+    /// The choices of the extension's OTs.
+    choices: Stream,
+    /// Of silent OTs: those that the party sends, and those that it receives.
+    filled: [Filled; 2],
+    /// The answer to the peer's challenge, until its turn.
+    answer: Vec<u8>,
+}
+
+/// How far silent OTs are handed to parts.
+#[derive(Default)]
+struct Filled {
+    part: usize,
+    /// Those of this part so far, and the number of the first.
+    blocks: Zeroizing<Vec<Block>>,
+    first: u64,
+}
+
+/// The party that a list of messages names.
+pub(super) fn named(party: Party) -> exchange::Party {
+    match party {
+        Party::Server => exchange::Party::Server,
+        Party::Client => exchange::Party::Client,
+    }
+}
+
+/// The rounds until so many OTs may be taken, where the next one is `next` and `left` are there.
+fn rounds(chain: Chain, next: u64, left: usize, count: usize) -> u64 {
+    let (mut left, mut rounds) = (left, 0);
+    while left < count {
+        left = left.saturating_add(chain.usable(next + rounds));
+        rounds += 1;
+    }
+    rounds
+}
+
+impl Supply {
     /// # Errors
     /// The system gives no randomness.
     pub fn new(ots: Ots, party: Party) -> Result<Self, EngineError> {
@@ -65,89 +145,358 @@ impl Maker {
             ots,
             party,
             choices: Prg::new(&seed, "pronghorn engine lean choices").stream(0),
+            filled: Default::default(),
+            answer: Vec::new(),
         })
     }
 
-    /// Most bytes of the message of a receiver for so many OTs that `sender` sends.
-    pub fn message_bytes(&self, sender: Party, count: usize) -> usize {
-        match sender == self.party {
-            true => self.ots.sends.message_bytes(count),
-            false => self.ots.receives.message_bytes(count),
+    /// The messages for all tiles of a step.
+    ///
+    /// # Errors
+    /// The connection has no OTs.
+    pub fn messages(&self, work: &Work) -> Result<OtMessages, EngineError> {
+        match &self.ots {
+            Ots::Extension(sends, receives) => {
+                let of = |receiver: Party, name| {
+                    let bytes = |count| match receiver == self.party {
+                        true => receives.message_bytes(count),
+                        false => sends.message_bytes(count),
+                    };
+                    let counts = work.parts.iter().map(|part| {
+                        work.layout
+                            .programs
+                            .ots(&work.tiles[part.clone()], receiver.peer())
+                    });
+                    let message = |count| {
+                        Message::new(named(receiver), name, bytes(count))
+                            .open()
+                            .rows(1)
+                    };
+                    counts.map(message).collect()
+                };
+                Ok(OtMessages {
+                    before: of(Party::Server, SERVER_OTS),
+                    after: of(Party::Client, CLIENT_OTS),
+                })
+            }
+            Ots::Silent(sends, receives) => {
+                let step = &work.layout.step;
+                let sent =
+                    sends.with(step, |ots| Ok((ots.chain(), ots.next_round(), ots.left())))?;
+                let received =
+                    receives.with(step, |ots| Ok((ots.chain(), ots.next_round(), ots.left())))?;
+                let plan = |sender: Party| {
+                    let (chain, next, left) = match sender == self.party {
+                        true => sent,
+                        false => received,
+                    };
+                    let count = work.layout.programs.ots(&work.tiles, sender);
+                    let rounds = rounds(chain, next, left, count);
+                    (0..rounds)
+                        .map(|round| chain.set(next + round).correction_bytes())
+                        .collect()
+                };
+                Ok(OtMessages {
+                    before: silent(plan(Party::Server), plan(Party::Client)),
+                    after: Vec::new(),
+                })
+            }
         }
     }
 
-    /// As the receiver: random OTs of these tiles; appends the message to the sender.
-    pub fn receive(
+    /// What both parties call the next OTs: no others of any connection have the name.
+    ///
+    /// # Errors
+    /// The connection has no OTs.
+    pub fn name(&self, work: &Work) -> Result<Name, EngineError> {
+        let step = &work.layout.step;
+        let [sent, received] = match &self.ots {
+            Ots::Extension(sends, receives) => [
+                sends.with(step, |ots| Ok((*ots.connection(), ots.made())))?,
+                receives.with(step, |ots| Ok((*ots.connection(), ots.made())))?,
+            ],
+            Ots::Silent(sends, receives) => [
+                sends.with(step, |ots| Ok((*ots.run(), ots.made())))?,
+                receives.with(step, |ots| Ok((*ots.run(), ots.made())))?,
+            ],
+        };
+        let directions = match self.party {
+            Party::Server => [sent, received],
+            Party::Client => [received, sent],
+        };
+        let mut hasher = blake3::Hasher::new_derive_key("pronghorn engine name of lean OTs");
+        for (name, number) in directions {
+            hasher.update(&name);
+            hasher.update(&number.to_le_bytes());
+        }
+        let mut name = Name::default();
+        hasher.finalize_xof().fill(&mut name);
+        Ok(name)
+    }
+
+    /// Writes one of the messages.
+    pub fn make(
         &mut self,
         work: &Work,
-        tiles: &[Tile],
         randoms: &mut [Randoms],
+        turn: Turn,
         out: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
-        let (programs, sender) = (&work.layout.programs, self.party.peer());
-        let count = programs.ots(tiles, sender);
+        self.hand_out(work, randoms)?;
+        let step = &work.layout.step;
+        match (&self.ots, turn.name) {
+            (Ots::Extension(..), SERVER_OTS | CLIENT_OTS) => {
+                return self.receive(work, randoms, turn, out);
+            }
+            (Ots::Silent(sends, _), SERVER_CORRECTIONS | CLIENT_CORRECTIONS) => {
+                sends.with(step, |ots| ots.round(out))?;
+            }
+            (Ots::Silent(_, receives), SERVER_CHALLENGE | CLIENT_CHALLENGE) => {
+                receives.with(step, |ots| ots.challenge(out))?;
+            }
+            (Ots::Silent(..), SERVER_ANSWER | CLIENT_ANSWER) => {
+                out.append(&mut self.answer);
+            }
+            _ => return Err(turn.unknown()),
+        }
+        self.hand_out(work, randoms)
+    }
+
+    /// Takes one of the peer's.
+    ///
+    /// # Errors
+    /// The message is refused: one that fails a check destroys the OTs of both directions.
+    pub fn take(
+        &mut self,
+        work: &Work,
+        randoms: &mut [Randoms],
+        turn: Turn,
+        message: &[u8],
+    ) -> Result<(), EngineError> {
+        self.hand_out(work, randoms)?;
+        let step = &work.layout.step;
+        let taken = match (&self.ots, turn.name) {
+            (Ots::Extension(..), SERVER_OTS | CLIENT_OTS) => {
+                self.send(work, randoms, turn, message)
+            }
+            (Ots::Silent(_, receives), SERVER_CORRECTIONS | CLIENT_CORRECTIONS) => {
+                receives.with(step, |ots| ots.take_round(message))
+            }
+            (Ots::Silent(sends, _), SERVER_CHALLENGE | CLIENT_CHALLENGE) => {
+                let mut answer = Vec::with_capacity(ANSWER_BYTES);
+                let done = sends.with(step, |ots| ots.answer(message, &mut answer));
+                self.answer = answer;
+                done
+            }
+            (Ots::Silent(_, receives), SERVER_ANSWER | CLIENT_ANSWER) => {
+                receives.with(step, |ots| ots.verify(message))
+            }
+            _ => return Err(turn.unknown()),
+        };
+        if let Err(EngineError::Ot { .. }) = &taken
+            && !self.is_ready()
+        {
+            self.ots.forget();
+        }
+        taken?;
+        self.hand_out(work, randoms)
+    }
+
+    /// Whether the OTs of both directions are there still.
+    fn is_ready(&self) -> bool {
+        match &self.ots {
+            Ots::Extension(sends, receives) => sends.is_ready() && receives.is_ready(),
+            Ots::Silent(sends, receives) => sends.is_ready() && receives.is_ready(),
+        }
+    }
+
+    /// As the receiver of the extension: random OTs of a part, and the message to their sender.
+    fn receive(
+        &mut self,
+        work: &Work,
+        randoms: &mut [Randoms],
+        turn: Turn,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EngineError> {
+        let Ots::Extension(_, receives) = &self.ots else {
+            return Err(turn.unknown());
+        };
+        let part = work.parts[turn.index].clone();
+        let (tiles, sender) = (&work.tiles[part.clone()], self.party.peer());
+        let count = work.layout.programs.ots(tiles, sender);
         let mut choices = Zeroizing::new(vec![0; count / 8]);
         self.choices.fill(&mut choices);
         let step = &work.layout.step;
-        let (first, mut blocks) = self.ots.receives.send(step, &choices, out)?;
-        self.ots.receives.with(step, |ots| {
-            let pieces = pieces(work, tiles, sender, &mut blocks);
-            let mut rest = choices.as_slice();
-            let choices: Vec<&[u8]> = (pieces.iter())
-                .map(|(_, blocks)| {
-                    let (piece, after) = rest.split_at(blocks.len() / 8);
-                    rest = after;
-                    piece
-                })
-                .collect();
-            (pieces.into_par_iter())
-                .zip(choices)
-                .zip(tiles)
-                .zip(randoms)
-                .for_each(|((((at, blocks), choices), tile), randoms)| {
-                    receive_random(ots, first + at as u64, blocks);
-                    let (program, count) = (programs.program(tile), tile.instances.len());
-                    let received = Received::from_blocks(program, sender, count, choices, blocks);
-                    randoms.received = Some(received);
-                });
+        let (first, mut blocks) = receives.send(step, &choices, out)?;
+        receives.with(step, |ots| {
+            let made = (first, &mut blocks[..]);
+            received(work, tiles, sender, ots, &choices, made, &mut randoms[part]);
             Ok(())
         })
     }
 
-    /// As the sender: random OTs of these tiles, by the receiver's message.
-    ///
-    /// # Errors
-    /// The message is refused: one that fails the check destroys the OTs of both directions.
-    pub fn send(
-        &mut self,
+    /// As the sender of the extension: random OTs of a part, by their receiver's message.
+    fn send(
+        &self,
         work: &Work,
-        tiles: &[Tile],
         randoms: &mut [Randoms],
+        turn: Turn,
         message: &[u8],
     ) -> Result<(), EngineError> {
-        let (programs, sender) = (&work.layout.programs, self.party);
-        let count = programs.ots(tiles, sender);
+        let Ots::Extension(sends, _) = &self.ots else {
+            return Err(turn.unknown());
+        };
+        let part = work.parts[turn.index].clone();
+        let tiles = &work.tiles[part.clone()];
+        let count = work.layout.programs.ots(tiles, self.party);
         let step = &work.layout.step;
-        let received = self.ots.sends.receive(step, message, count);
-        let (first, mut zeros) = received.inspect_err(|_| {
-            if !self.ots.sends.is_ready() {
-                self.ots.receives.forget();
-            }
-        })?;
-        self.ots.sends.with(step, |ots| {
-            let pieces = pieces(work, tiles, sender, &mut zeros);
-            (pieces.into_par_iter())
-                .zip(tiles)
-                .zip(randoms)
-                .try_for_each(|(((at, zeros), tile), randoms)| {
-                    let mut ones = Zeroizing::new(vec![Block::ZERO; zeros.len()]);
-                    send_random(ots, first + at as u64, zeros, &mut ones)?;
-                    let (program, count) = (programs.program(tile), tile.instances.len());
-                    randoms.sent = Some(Sent::from_blocks(program, sender, count, [zeros, &ones]));
-                    Ok(())
-                })
+        let (first, mut blocks) = sends.receive(step, message, count)?;
+        sends.with(step, |ots| {
+            let made = (first, &mut blocks[..]);
+            sent(work, tiles, self.party, ots, made, &mut randoms[part])
         })
     }
+
+    /// Hands silent OTs to the parts in order, as far as there are any.
+    pub fn hand_out(&mut self, work: &Work, randoms: &mut [Randoms]) -> Result<(), EngineError> {
+        let Ots::Silent(sends, receives) = &self.ots else {
+            return Ok(());
+        };
+        let (step, party) = (&work.layout.step, self.party);
+        let [of_sent, of_received] = &mut self.filled;
+        sends.with(step, |ots: &mut SilentSender| {
+            while let Some(part) = of_sent.part(work) {
+                let (made, left) = (ots.made(), ots.left());
+                ots.take(of_sent.more(work, party, made, left))?;
+                if !of_sent.is_full(work, party) {
+                    break;
+                }
+                let made = (of_sent.first, &mut of_sent.blocks[..]);
+                let tiles = &work.tiles[part.clone()];
+                sent(work, tiles, party, ots, made, &mut randoms[part])?;
+                of_sent.advance();
+            }
+            Ok(())
+        })?;
+        receives.with(step, |ots: &mut SilentReceiver| {
+            let sender = party.peer();
+            while let Some(part) = of_received.part(work) {
+                let (made, left) = (ots.made(), ots.left());
+                ots.take(of_received.more(work, sender, made, left))?;
+                if !of_received.is_full(work, sender) {
+                    break;
+                }
+                let choices = choices(&of_received.blocks);
+                let made = (of_received.first, &mut of_received.blocks[..]);
+                let tiles = &work.tiles[part.clone()];
+                received(work, tiles, sender, ots, &choices, made, &mut randoms[part]);
+                of_received.advance();
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The rounds of both directions side by side, with the bytes of their corrections: by the server
+/// and by the client as the OTs' sender.
+fn silent(server: Vec<usize>, client: Vec<usize>) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for round in 0..server.len().max(client.len()) {
+        let (server, client) = (server.get(round), client.get(round));
+        let down = |name, bytes| Message::server(name, bytes).rows(1);
+        let up = |name, bytes| Message::client(name, bytes).rows(1);
+        messages.extend(server.map(|&bytes| down(SERVER_CORRECTIONS, bytes)));
+        messages.extend(client.map(|&bytes| up(CLIENT_CORRECTIONS, bytes)));
+        messages.extend(server.map(|_| up(CLIENT_CHALLENGE, CHALLENGE_BYTES)));
+        messages.extend(client.map(|_| down(SERVER_CHALLENGE, CHALLENGE_BYTES)));
+        messages.extend(server.map(|_| down(SERVER_ANSWER, ANSWER_BYTES)));
+        messages.extend(client.map(|_| up(CLIENT_ANSWER, ANSWER_BYTES)));
+    }
+    messages
+}
+
+impl Filled {
+    /// The part that is being filled.
+    fn part(&self, work: &Work) -> Option<Range<usize>> {
+        work.parts.get(self.part).cloned()
+    }
+
+    fn count(&self, work: &Work, sender: Party) -> usize {
+        work.layout
+            .programs
+            .ots(&work.tiles[work.parts[self.part].clone()], sender)
+    }
+
+    /// Room for those that there are, and that the part still takes.
+    fn more(&mut self, work: &Work, sender: Party, made: u64, left: usize) -> &mut [Block] {
+        let have = self.blocks.len();
+        if have == 0 {
+            self.first = made;
+        }
+        let more = left.min(self.count(work, sender) - have);
+        self.blocks.resize(have + more, Block::ZERO);
+        &mut self.blocks[have..]
+    }
+
+    fn is_full(&self, work: &Work, sender: Party) -> bool {
+        self.blocks.len() == self.count(work, sender)
+    }
+
+    fn advance(&mut self) {
+        self.part += 1;
+        self.blocks = Zeroizing::default();
+    }
+}
+
+/// The choices of silent OTs, packed: bit 0 of each block.
+fn choices(blocks: &[Block]) -> Zeroizing<Vec<u8>> {
+    let (eights, _) = blocks.as_chunks::<8>();
+    let byte = |blocks: &[Block; 8]| {
+        let bits = blocks.iter().rev();
+        bits.fold(0, |byte, block| byte << 1 | u8::from(block.lsb()))
+    };
+    Zeroizing::new(eights.iter().map(byte).collect())
+}
+
+/// The strings of tiles at the sender, from blocks whose first has this number.
+fn sent(
+    work: &Work,
+    tiles: &[Tile],
+    sender: Party,
+    ots: &(impl CorrelatedSender + Sync),
+    (first, blocks): (u64, &mut [Block]),
+    randoms: &mut [Randoms],
+) -> Result<(), OtError> {
+    let pieces = pieces(work, tiles, sender, blocks);
+    let all = pieces.into_par_iter().zip(tiles).zip(randoms);
+    all.try_for_each(|(((at, zeros), tile), randoms)| {
+        let mut ones = Zeroizing::new(vec![Block::ZERO; zeros.len()]);
+        send_random(ots, first + at as u64, zeros, &mut ones)?;
+        let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
+        randoms.sent = Some(Sent::from_blocks(program, sender, count, [zeros, &ones]));
+        Ok(())
+    })
+}
+
+/// The strings of tiles at the receiver.
+fn received(
+    work: &Work,
+    tiles: &[Tile],
+    sender: Party,
+    ots: &(impl CorrelatedReceiver + Sync),
+    choices: &[u8],
+    (first, blocks): (u64, &mut [Block]),
+    randoms: &mut [Randoms],
+) {
+    let pieces = pieces(work, tiles, sender, blocks);
+    let all = pieces.into_par_iter().zip(tiles).zip(randoms);
+    all.for_each(|(((at, blocks), tile), randoms)| {
+        receive_random(ots, first + at as u64, blocks);
+        let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
+        let choices = &choices[at / 8..][..blocks.len() / 8];
+        let received = Received::from_blocks(program, sender, count, choices, blocks);
+        randoms.received = Some(received);
+    });
 }
 
 /// The blocks of each tile, with the number of blocks before them.

@@ -7,7 +7,7 @@ use pronghorn_plan::steps::activation::lean::Programs;
 use rayon::prelude::*;
 
 use super::{
-    ots::{Maker, Ots, Randoms},
+    ots::{OtMessages, Ots, Randoms, Supply, named},
     prepared::PreparedLean,
     work::{Layout, Work},
 };
@@ -19,39 +19,14 @@ use crate::{
     share::Share,
 };
 
-pub(super) const SERVER_OTS: &str = "the server's oblivious transfers";
-pub(super) const CLIENT_OTS: &str = "the client's oblivious transfers";
 const PRODUCTS: &str = "the products of bits";
-
-/// The party that a list of messages names.
-fn named(party: lean::Party) -> Party {
-    match party {
-        lean::Party::Server => Party::Server,
-        lean::Party::Client => Party::Client,
-    }
-}
-
-/// The messages of the OTs that a party receives, one a part.
-pub(super) fn transfers(work: &Work, maker: &Maker, receiver: lean::Party) -> Vec<Message> {
-    let sender = receiver.peer();
-    let name = match receiver {
-        lean::Party::Server => SERVER_OTS,
-        lean::Party::Client => CLIENT_OTS,
-    };
-    let message = |part: &Range<usize>| {
-        let count = work.layout.programs.ots(&work.tiles[part.clone()], sender);
-        let bytes = maker.message_bytes(sender, count);
-        Message::new(named(receiver), name, bytes).open().rows(1)
-    };
-    work.parts.iter().map(message).collect()
-}
 
 /// Both parties' halves.
 pub struct LeanParty {
     work: Work,
     party: lean::Party,
     /// Absent where the OTs are prepared.
-    maker: Option<Maker>,
+    supply: Option<Supply>,
     /// In front of the first message of the levels, where the OTs are prepared.
     name: Option<Name>,
     share: Share,
@@ -77,16 +52,14 @@ impl LeanParty {
     ) -> Result<(Messages, Self), EngineError> {
         let work = Work::new(layout)?;
         work.check(&share)?;
-        let maker = Maker::new(ots, party)?;
-        let [server, client] = [lean::Party::Server, lean::Party::Client]
-            .map(|receiver| transfers(&work, &maker, receiver));
-        let messages = messages(&work, server, client, 0);
+        let supply = Supply::new(ots, party)?;
+        let messages = messages(&work, supply.messages(&work)?, 0);
         let randoms = work.tiles.iter().map(|_| Randoms::default()).collect();
         Ok((
             messages,
             Self {
                 party,
-                maker: Some(maker),
+                supply: Some(supply),
                 name: None,
                 share,
                 randoms,
@@ -105,10 +78,10 @@ impl LeanParty {
             randoms,
         } = prepared;
         work.check(&share)?;
-        let messages = messages(&work, Vec::new(), Vec::new(), size_of::<Name>());
+        let messages = messages(&work, OtMessages::default(), size_of::<Name>());
         let party = Self {
             party,
-            maker: None,
+            supply: None,
             name: Some(name),
             share,
             randoms,
@@ -124,6 +97,7 @@ impl LeanParty {
         if !self.runs.is_empty() {
             return Ok(());
         }
+        self.hand_out()?;
         let (work, share, party) = (&self.work, &self.share, self.party);
         let start = |(tile, randoms): (&_, &mut Randoms)| {
             let inputs = work.inputs(tile, share);
@@ -144,6 +118,14 @@ impl LeanParty {
         Ok(())
     }
 
+    /// Takes silent OTs that are there already.
+    fn hand_out(&mut self) -> Result<(), EngineError> {
+        match &mut self.supply {
+            Some(supply) if self.runs.is_empty() => supply.hand_out(&self.work, &mut self.randoms),
+            _ => Ok(()),
+        }
+    }
+
     /// Hands the OTs that this party sends to its tiles, as far as they are made.
     fn provide(&mut self) {
         for (run, randoms) in self.runs.iter_mut().zip(&mut self.randoms) {
@@ -155,10 +137,8 @@ impl LeanParty {
 
     fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
         if turn.name != PRODUCTS {
-            let part = self.work.parts[turn.index].clone();
-            let maker = self.maker.as_mut().ok_or_else(|| turn.unknown())?;
-            let tiles = &self.work.tiles[part.clone()];
-            return maker.receive(&self.work, tiles, &mut self.randoms[part], out);
+            let supply = self.supply.as_mut().ok_or_else(|| turn.unknown())?;
+            return supply.make(&self.work, &mut self.randoms, turn, out);
         }
         self.start()?;
         self.provide();
@@ -183,11 +163,10 @@ impl LeanParty {
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         if turn.name != PRODUCTS {
-            let part = self.work.parts[turn.index].clone();
-            let maker = self.maker.as_mut().ok_or_else(|| turn.unknown())?;
-            let tiles = &self.work.tiles[part.clone()];
-            return maker.send(&self.work, tiles, &mut self.randoms[part], message);
+            let supply = self.supply.as_mut().ok_or_else(|| turn.unknown())?;
+            return supply.take(&self.work, &mut self.randoms, turn, message);
         }
+        self.hand_out()?;
         if self.randoms.iter().any(Randoms::waits) && self.runs.is_empty() {
             self.early.push((turn, message.to_vec()));
             return Ok(());
@@ -294,7 +273,7 @@ impl Run {
 }
 
 /// All messages: OTs of both parties, then the turns, the first of the server behind its OTs.
-fn messages(work: &Work, server: Vec<Message>, client: Vec<Message>, name: usize) -> Messages {
+fn messages(work: &Work, ots: OtMessages, name: usize) -> Messages {
     let programs = &work.layout.programs;
     let turn = |turn: usize| {
         work.parts.iter().enumerate().map(move |(index, part)| {
@@ -313,9 +292,9 @@ fn messages(work: &Work, server: Vec<Message>, client: Vec<Message>, name: usize
         return messages;
     }
     messages
-        .with_all(server)
+        .with_all(ots.before)
         .with_all(turn(0))
-        .with_all(client)
+        .with_all(ots.after)
         .with_all((1..turns).flat_map(turn))
 }
 

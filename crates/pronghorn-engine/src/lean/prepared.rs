@@ -4,8 +4,7 @@ use pronghorn_mpc::lean::{self, Received, Sent};
 use zeroize::Zeroizing;
 
 use super::{
-    ots::{Maker, Ots, Randoms},
-    party::{SERVER_OTS, transfers},
+    ots::{Ots, Randoms, Supply},
     work::{Layout, Work},
 };
 use crate::{
@@ -95,49 +94,40 @@ impl PreparedStep for PreparedLean {
 /// Both parties' making of OTs ahead.
 struct Preparing {
     prepared: PreparedLean,
-    maker: Maker,
+    supply: Supply,
 }
 
 impl Preparing {
     fn new(layout: Layout, party: lean::Party, ots: Ots) -> Result<(Messages, Self), EngineError> {
-        let (work, maker) = (Work::new(layout)?, Maker::new(ots, party)?);
-        let [server, client] = [lean::Party::Server, lean::Party::Client]
-            .map(|receiver| transfers(&work, &maker, receiver));
+        let (work, supply) = (Work::new(layout)?, Supply::new(ots, party)?);
+        let ots = supply.messages(&work)?;
         let messages = Messages::new(&work.layout.step).in_rows(work.layout.outputs);
         let randoms = work.tiles.iter().map(|_| Randoms::default()).collect();
         let prepared = PreparedLean {
             party,
-            name: Name::default(),
+            name: supply.name(&work)?,
             randoms,
             work,
         };
-        let messages = messages.with_all(server).with_all(client);
-        Ok((messages, Self { prepared, maker }))
+        let messages = messages.with_all(ots.before).with_all(ots.after);
+        Ok((messages, Self { prepared, supply }))
     }
 
     fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let (start, work) = (out.len(), &self.prepared.work);
-        let part = work.parts[turn.index].clone();
-        let randoms = &mut self.prepared.randoms[part.clone()];
-        self.maker.receive(work, &work.tiles[part], randoms, out)?;
-        self.name_by(turn, &out[start..]);
-        Ok(())
+        let PreparedLean { work, randoms, .. } = &mut self.prepared;
+        self.supply.make(work, randoms, turn, out)
     }
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
-        let work = &self.prepared.work;
-        let part = work.parts[turn.index].clone();
-        let randoms = &mut self.prepared.randoms[part.clone()];
-        self.maker.send(work, &work.tiles[part], randoms, message)?;
-        self.name_by(turn, message);
-        Ok(())
+        let PreparedLean { work, randoms, .. } = &mut self.prepared;
+        self.supply.take(work, randoms, turn, message)
     }
 
-    /// It is called by the end of the server's first message, which is as good as random.
-    fn name_by(&mut self, turn: Turn, message: &[u8]) {
-        if let (SERVER_OTS, 0, Some(name)) = (turn.name, turn.index, message.last_chunk()) {
-            self.prepared.name = *name;
-        }
+    /// What was prepared. Silent OTs may have been there without a message.
+    fn finish(mut self) -> Result<PreparedLean, EngineError> {
+        let PreparedLean { work, randoms, .. } = &mut self.prepared;
+        self.supply.hand_out(work, randoms)?;
+        Ok(self.prepared)
     }
 }
 
@@ -163,7 +153,7 @@ macro_rules! preparing {
             /// # Errors
             /// The machine is not done.
             pub fn into_prepared(self) -> Result<PreparedLean, EngineError> {
-                Ok(self.finish()?.0.prepared)
+                self.finish()?.0.finish()
             }
         }
 
@@ -183,7 +173,7 @@ macro_rules! preparing {
             /// No share: the server's depends on the client's messages.
             fn into_made(self) -> Result<Made, EngineError> {
                 Ok(Made {
-                    prepared: Some(Box::new(self.0.prepared)),
+                    prepared: Some(Box::new(self.0.finish()?)),
                     ..Made::share(Share::Zero)
                 })
             }

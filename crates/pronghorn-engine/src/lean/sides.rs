@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use pronghorn_mpc::lean::Party;
-use pronghorn_plan::{Derived, Weights, step::Compiled, steps::activation::lean::Lean};
+use pronghorn_plan::{
+    Derived, Weights,
+    step::Compiled,
+    steps::activation::lean::{Lean, Transfers},
+};
 
 use super::{
     LeanClient, LeanServer, PrepareLeanClient, PrepareLeanServer, PreparedLean,
@@ -20,7 +24,11 @@ use crate::{
 
 impl Compile for Lean {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(LeanSide::new(step, Party::Client)?))
+        Ok(Box::new(LeanSide::new(
+            step,
+            Party::Client,
+            self.transfers,
+        )?))
     }
 
     fn server(
@@ -29,13 +37,18 @@ impl Compile for Lean {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(LeanSide::new(step, Party::Server)?))
+        Ok(Box::new(LeanSide::new(
+            step,
+            Party::Server,
+            self.transfers,
+        )?))
     }
 }
 
 /// A party's side of a lean step, without the number of images.
 struct LeanSide {
     party: Party,
+    transfers: Transfers,
     step: String,
     inputs: usize,
     outputs: usize,
@@ -43,13 +56,14 @@ struct LeanSide {
 }
 
 impl LeanSide {
-    fn new(step: &Compiled<'_>, party: Party) -> Result<Self, EngineError> {
+    fn new(step: &Compiled<'_>, party: Party, transfers: Transfers) -> Result<Self, EngineError> {
         let place = &step.place;
         let Derived::Lean(programs) = step.derived else {
             return Err(unsupported(place.name(), "it has no program"));
         };
         Ok(Self {
             party,
+            transfers,
             step: place.name().to_owned(),
             inputs: place.input().len(),
             outputs: place.value().len(),
@@ -81,7 +95,10 @@ impl Side for LeanSide {
     ) -> Result<Next, EngineError> {
         let share = first(inputs);
         let prepared = prepared_as::<PreparedLean>(prepared);
-        let (layout, ots) = (self.layout(at.batch), Ots::of(at.connection));
+        let (layout, ots) = (
+            self.layout(at.batch),
+            Ots::of(at.connection, self.transfers),
+        );
         Ok(Next::Machine(match (self.party, prepared) {
             (Party::Client, Some(prepared)) => Box::new(LeanClient::online(prepared, share)?),
             (Party::Server, Some(prepared)) => Box::new(LeanServer::online(prepared, share)?),
@@ -91,7 +108,10 @@ impl Side for LeanSide {
     }
 
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
-        let (layout, ots) = (self.layout(at.batch), Ots::of(at.connection));
+        let (layout, ots) = (
+            self.layout(at.batch),
+            Ots::of(at.connection, self.transfers),
+        );
         Ok(Next::Machine(match self.party {
             Party::Client => Box::new(PrepareLeanClient::new(layout, ots)?),
             Party::Server => Box::new(PrepareLeanServer::new(layout, ots)?),

@@ -8,6 +8,7 @@
 mod prelude;
 mod reverse;
 mod setup;
+mod silent;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use pronghorn_mpc::{
 };
 pub use reverse::{LeanSetupClient, LeanSetupServer};
 pub use setup::{SetupClient, SetupServer};
+pub use silent::{Chains, SilentReceives, SilentSends, SilentSetupClient, SilentSetupServer};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -50,6 +52,11 @@ macro_rules! slot {
             /// The name of the set-up, which both parties have and no other set-up shares.
             pub(crate) fn name(&self) -> Option<[u8; 32]> {
                 self.setup().map(|setup| *setup.name())
+            }
+
+            /// Forgets them: the peer failed a check.
+            pub(crate) fn forget(&self) {
+                self.0.take();
             }
 
             /// Keeps what a set-up made.
@@ -94,13 +101,6 @@ pub struct Lean<T>(pub T);
 
 slot!(ReceiverOts, ReceiverSetup, CotReceiver);
 slot!(SenderOts, SenderSetup, CotSender);
-
-impl ReceiverOts {
-    /// Forgets them: the peer failed a check of the other direction.
-    pub(crate) fn forget(&self) {
-        self.0.take();
-    }
-}
 
 impl Connection {
     /// The name of the set-up of oblivious transfers, which both parties have and no other set-up

@@ -1,10 +1,11 @@
 //! The set-ups of OTs before the first step.
 
-use pronghorn_mpc::ot::OtParameters;
-use pronghorn_plan::{CheckedPlan, StepKind};
+use pronghorn_mpc::{lean::Party, ot::OtParameters};
+use pronghorn_plan::{CheckedPlan, Derived, steps::activation::lean};
 
 use super::{
-    Lean, LeanSetupClient, LeanSetupServer, ReceiverOts, SenderOts, SetupClient, SetupServer,
+    Chains, Lean, LeanSetupClient, LeanSetupServer, ReceiverOts, SenderOts, SetupClient,
+    SetupServer, SilentReceives, SilentSends, SilentSetupClient, SilentSetupServer,
 };
 use crate::{
     connection::Connection,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// The machine of a set-up on a connection that lacks one.
-type Start = fn(&Connection) -> Option<Exchanging>;
+type Start = Box<dyn Fn(&Connection) -> Option<Exchanging> + Send + Sync>;
 
 /// A set-up of OTs.
 struct OtSetup(PreludeKind, Start);
@@ -37,48 +38,90 @@ impl Prelude for OtSetup {
     }
 }
 
-type Preludes = [Option<Box<dyn Prelude>>; 2];
+type Preludes = [Option<Box<dyn Prelude>>; 3];
 
-fn preludes(plan: &CheckedPlan, [forward, lean]: [Start; 2]) -> Preludes {
-    let is_lean = plan
-        .steps
-        .iter()
-        .any(|step| matches!(step.kind, StepKind::Lean(_)));
+/// The set-ups that a plan needs, each of which rests on the one before it.
+fn preludes(
+    plan: &CheckedPlan,
+    forward: Start,
+    lean: Start,
+    silent: impl Fn(Chains) -> Start,
+) -> Preludes {
+    let derived = (0..plan.steps.len()).map(|index| plan.derived(index));
+    let is_lean = derived
+        .into_iter()
+        .any(|derived| matches!(derived, Derived::Lean(_)));
     let prelude = |kind, start| Box::new(OtSetup(kind, start)) as _;
     [
-        (plan.trust.shares()).then(|| prelude(PreludeKind::OtSetup, forward)),
+        plan.trust
+            .shares()
+            .then(|| prelude(PreludeKind::OtSetup, forward)),
         is_lean.then(|| prelude(PreludeKind::LeanOtSetup, lean)),
+        chains(plan).map(|chains| prelude(PreludeKind::SilentOtSetup, silent(chains))),
     ]
+}
+
+/// The chains of silent OT in a plan that has any.
+fn chains(plan: &CheckedPlan) -> Option<Chains> {
+    let [server, client] = [Party::Server, Party::Client].map(|party| plan.silent_ots(party));
+    (server + client > 0).then(|| Chains {
+        client: lean::chain(client),
+        server: lean::chain(server),
+    })
 }
 
 /// The client's set-ups, for plans on shares.
 pub(crate) fn client_preludes(plan: &CheckedPlan) -> Preludes {
-    let forward: Start = |connection| {
+    let forward = |connection: &Connection| -> Option<Exchanging> {
         let ots: ReceiverOts = connection.kept();
         let machine = || Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _;
         (!ots.is_ready()).then(machine)
     };
-    let lean: Start = |connection| {
-        let (ots, sends, receives): (ReceiverOts, Lean<SenderOts>, Lean<ReceiverOts>) =
-            (connection.kept(), connection.kept(), connection.kept());
+    let lean = |connection: &Connection| -> Option<Exchanging> {
+        let (ots, (sends, receives)) = (connection.kept(), base(connection));
         let is_ready = sends.0.is_ready() && receives.0.is_ready();
         (!is_ready).then(|| Box::new(LeanSetupClient::new(ots, sends, receives)) as _)
     };
-    preludes(plan, [forward, lean])
+    let silent = |chains: Chains| -> Start {
+        Box::new(move |connection| {
+            let (sends, receives) = silent_ots(connection)?;
+            let machine = SilentSetupClient::new(chains, base(connection), sends, receives);
+            Some(Box::new(machine))
+        })
+    };
+    preludes(plan, Box::new(forward), Box::new(lean), silent)
 }
 
 /// The server's.
 pub(crate) fn server_preludes(plan: &CheckedPlan) -> Preludes {
-    let forward: Start = |connection| {
+    let forward = |connection: &Connection| -> Option<Exchanging> {
         let ots: SenderOts = connection.kept();
         let machine = || Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _;
         (!ots.is_ready()).then(machine)
     };
-    let lean: Start = |connection| {
-        let (ots, sends, receives): (SenderOts, Lean<SenderOts>, Lean<ReceiverOts>) =
-            (connection.kept(), connection.kept(), connection.kept());
+    let lean = |connection: &Connection| -> Option<Exchanging> {
+        let (ots, (sends, receives)) = (connection.kept(), base(connection));
         let is_ready = sends.0.is_ready() && receives.0.is_ready();
         (!is_ready).then(|| Box::new(LeanSetupServer::new(ots, sends, receives)) as _)
     };
-    preludes(plan, [forward, lean])
+    let silent = |chains: Chains| -> Start {
+        Box::new(move |connection| {
+            let (sends, receives) = silent_ots(connection)?;
+            let machine = SilentSetupServer::new(chains, base(connection), sends, receives);
+            Some(Box::new(machine))
+        })
+    };
+    preludes(plan, Box::new(forward), Box::new(lean), silent)
+}
+
+/// The OTs of lean steps.
+fn base(connection: &Connection) -> (Lean<SenderOts>, Lean<ReceiverOts>) {
+    (connection.kept(), connection.kept())
+}
+
+/// The silent OTs of a connection that lacks some.
+fn silent_ots(connection: &Connection) -> Option<(SilentSends, SilentReceives)> {
+    let (sends, receives): (SilentSends, SilentReceives) = (connection.kept(), connection.kept());
+    let is_ready = sends.is_ready() && receives.is_ready();
+    (!is_ready).then_some((sends, receives))
 }

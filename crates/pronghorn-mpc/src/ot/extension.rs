@@ -291,7 +291,7 @@ impl CotSender {
     }
 
     /// The name of the connection, which both parties have.
-    pub(crate) fn connection(&self) -> &[u8; 32] {
+    pub fn connection(&self) -> &[u8; 32] {
         &self.common.connection
     }
 
@@ -413,7 +413,7 @@ impl CotReceiver {
     }
 
     /// The name of the connection, which both parties have.
-    pub(crate) fn connection(&self) -> &[u8; 32] {
+    pub fn connection(&self) -> &[u8; 32] {
         &self.common.connection
     }
 

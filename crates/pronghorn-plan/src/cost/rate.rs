@@ -27,6 +27,8 @@ pub const TABLE_BYTE: f64 = 1.3e-9;
 pub const TRANSFER: f64 = 22e-9;
 /// The same of width 8, for lean steps.
 pub const LEAN_TRANSFER: f64 = 50e-9;
+/// The same, silent.
+pub const SILENT_TRANSFER: f64 = 25e-9;
 /// Seconds of an oblivious transfer of a lean step beside the extension, both parties: its strings
 /// and its product.
 pub const LEAN_PRODUCT: f64 = 10e-9;

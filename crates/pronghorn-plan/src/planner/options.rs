@@ -51,6 +51,8 @@ pub struct BuildOptions {
     pub objective: Option<Objective>,
     /// The network that latency is judged on.
     pub network: Network,
+    /// Whether OTs may rest on learning parity with noise (LPN).
+    pub lpn: bool,
 }
 
 impl BuildOptions {
@@ -77,6 +79,7 @@ impl Default for BuildOptions {
             engine: None,
             objective: None,
             network: Network::default(),
+            lpn: true,
         }
     }
 }

@@ -1,16 +1,21 @@
 //! The protocol of each activation on shares: the one that costs least by the goal.
 
+use pronghorn_mpc::lean::Party;
+
 use super::{
     BuildError, BuildOptions,
     method::{Planned, batched},
 };
 use crate::{
     checked::CheckedPlan,
-    plan::Plan,
-    step::{Compiled, StepPlan},
+    plan::{Plan, Step},
+    step::{Compiled, Derived, StepPlan},
     steps::{
         StepKind,
-        activation::{garbled::Garbled, lean::Lean},
+        activation::{
+            garbled::Garbled,
+            lean::{Lean, Transfers},
+        },
     },
 };
 
@@ -19,47 +24,79 @@ pub(super) fn choose(
     (plan, weights): Planned,
     options: &BuildOptions,
 ) -> Result<Planned, BuildError> {
+    let transfers = transfers(&plan, options);
     let mut steps = plan.steps.clone();
     let mut changed = false;
     for (index, step) in steps.iter_mut().enumerate() {
-        if let StepKind::Garbled(garbled) = &step.kind
-            && let Some(lean) = cheaper(&plan, index, garbled, options)
+        if let Some((lean, derived)) = lean(&plan, index, step, transfers)
+            && is_cheaper(&plan, index, (&lean, &derived), options)
         {
             step.kind = StepKind::Lean(lean);
             changed = true;
         }
     }
-    match changed {
-        false => Ok((plan, weights)),
-        true => {
-            let changed = Plan {
-                steps,
-                max_batch: 1,
-                ..plan.plan().clone()
-            };
-            Ok((batched(changed, options.memory)?, weights))
-        }
+    if !changed {
+        return Ok((plan, weights));
     }
+    let changed = Plan {
+        steps,
+        max_batch: 1,
+        ..plan.plan().clone()
+    };
+    Ok((batched(changed, options.memory)?, weights))
 }
 
-/// The lean step in the place of a garbled one, if there is one and it costs less.
-fn cheaper(
+/// Where OTs come from, if all steps are lean that can be.
+fn transfers(plan: &CheckedPlan, options: &BuildOptions) -> Transfers {
+    if !options.lpn {
+        return Transfers::Extension;
+    }
+    let mut ots = [0; 2];
+    for (index, step) in plan.steps.iter().enumerate() {
+        if let Some((lean, derived)) = lean(plan, index, step, Transfers::Silent) {
+            let place = plan.place(index);
+            let step = Compiled {
+                place,
+                derived: &derived,
+            };
+            ots[0] += lean.silent_ots(&step, Party::Server);
+            ots[1] += lean.silent_ots(&step, Party::Client);
+        }
+    }
+    Transfers::cheaper(ots)
+}
+
+/// The lean step in the place of a garbled one, if there is one.
+fn lean(
     plan: &CheckedPlan,
     index: usize,
-    garbled: &Garbled,
-    options: &BuildOptions,
-) -> Option<Lean> {
-    let lean = Lean {
-        ops: garbled.ops.clone(),
+    step: &Step,
+    transfers: Transfers,
+) -> Option<(Lean, Derived)> {
+    let StepKind::Garbled(Garbled { ops }) = &step.kind else {
+        return None;
     };
-    let place = plan.place(index);
-    let derived = lean.compile(&place).ok()?;
+    let lean = Lean {
+        ops: ops.clone(),
+        transfers,
+    };
+    let derived = lean.compile(&plan.place(index)).ok()?;
+    Some((lean, derived))
+}
+
+/// Whether a lean step costs less than the garbled one.
+fn is_cheaper(
+    plan: &CheckedPlan,
+    index: usize,
+    (lean, derived): (&Lean, &Derived),
+    options: &BuildOptions,
+) -> bool {
     let step = Compiled {
-        place,
-        derived: &derived,
+        place: plan.place(index),
+        derived,
     };
     let goal = options.goal();
     let new = goal.of_step(|batch| lean.cost(&step, batch).at_once, plan.max_batch);
     let old = goal.of_step(|batch| plan.cost(index, batch).at_once, plan.max_batch);
-    (new < old).then_some(lean)
+    new < old
 }

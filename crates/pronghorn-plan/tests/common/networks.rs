@@ -396,7 +396,10 @@ pub fn lean(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
     for index in 0..built.plan.steps.len() {
         let mut plan = built.plan.plan().clone();
         if let StepKind::Garbled(Garbled { ops }) = &plan.steps[index].kind {
-            plan.steps[index].kind = StepKind::Lean(Lean { ops: ops.clone() });
+            plan.steps[index].kind = StepKind::Lean(Lean {
+                ops: ops.clone(),
+                transfers,
+            });
             if let Ok(plan) = CheckedPlan::new(plan) {
                 built.plan = plan;
             }

@@ -108,6 +108,11 @@ impl SilentReceiver {
         self.stream.set()
     }
 
+    /// The name of the run, which both parties have and no other run shares.
+    pub fn run(&self) -> &[u8; 32] {
+        &self.stream.context
+    }
+
     /// OTs taken from all rounds: the number of the next one.
     pub fn made(&self) -> u64 {
         self.stream.made()
@@ -123,7 +128,8 @@ impl SilentReceiver {
         self.chain().set(self.next_round()).correction_bytes()
     }
 
-    fn next_round(&self) -> u64 {
+    /// The number of the next round.
+    pub fn next_round(&self) -> u64 {
         self.stream.round() + u64::from(matches!(self.turn, Turn::Take))
     }
 

@@ -125,6 +125,11 @@ impl SilentSender {
         self.stream.set()
     }
 
+    /// The name of the run, which both parties have and no other run shares.
+    pub fn run(&self) -> &[u8; 32] {
+        &self.stream.context
+    }
+
     /// OTs taken from all rounds: the number of the next one.
     pub fn made(&self) -> u64 {
         self.stream.made()
@@ -137,10 +142,12 @@ impl SilentSender {
 
     /// Bytes of the message of the next [`SilentSender::round`].
     pub fn round_bytes(&self) -> usize {
-        let ahead = u64::from(self.turn == Turn::Take);
-        self.chain()
-            .set(self.stream.round() + ahead)
-            .correction_bytes()
+        self.chain().set(self.next_round()).correction_bytes()
+    }
+
+    /// The number of the next round.
+    pub fn next_round(&self) -> u64 {
+        self.stream.round() + u64::from(self.turn == Turn::Take)
     }
 
     /// Starts a round: appends its corrections to `out`, [`SilentSender::round_bytes`]. The OTs of

@@ -12,7 +12,10 @@ use pronghorn_graph::{
 };
 use pronghorn_mpc::{
     lean::{Input, Party, Program},
-    ot::{OtParameters, extension},
+    ot::{
+        OtParameters, extension,
+        silent::{Chain, LpnParameters},
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,21 +38,75 @@ use crate::{
 pub struct Lean {
     /// Applied in order, each to the result of the one before.
     pub ops: Vec<ActivationOp>,
+    /// Where random OTs come from.
+    pub transfers: Transfers,
+}
+
+/// Where the random OTs of a lean step come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transfers {
+    /// The extension, at 16 bits an OT. It assumes AES alone.
+    #[default]
+    Extension,
+    /// Silent OT, at half a bit, which assumes learning parity with noise (LPN), too.
+    Silent,
 }
 
 /// The OTs of lean steps.
 const TRANSFERS: OtParameters = OtParameters::LEAST_TRAFFIC;
 
-/// Bytes of so many OTs.
-fn ot_bytes(count: usize) -> u64 {
-    extension::message_bytes(count, TRANSFERS.width()) as u64
+/// Images that a choice of silent OT is made for: its set-up takes some hundred kB.
+const IMAGES: u64 = 16;
+
+impl Transfers {
+    /// Where OTs of so many an image, of either direction, take fewer bytes.
+    pub fn cheaper(ots: [u64; 2]) -> Self {
+        let width = TRANSFERS.width();
+        let bytes = |ots: u64| {
+            let ots = ots.saturating_mul(IMAGES);
+            let extension =
+                extension::message_bytes(usize::try_from(ots).unwrap_or(usize::MAX), width);
+            [extension as u64, chain(ots / IMAGES).bytes(ots, width)]
+        };
+        let [server, client] = ots.map(bytes);
+        match server[1] + client[1] < server[0] + client[0] {
+            true => Self::Silent,
+            false => Self::Extension,
+        }
+    }
+
+    /// Bytes of so many OTs, the first of a connection left out.
+    fn bytes(self, count: usize) -> u64 {
+        let set = LpnParameters::LARGE;
+        match self {
+            Self::Extension => extension::message_bytes(count, TRANSFERS.width()) as u64,
+            Self::Silent => {
+                let usable = set.outputs() - set.base();
+                (count as u64).saturating_mul(set.round_bytes() as u64) / usable as u64
+            }
+        }
+    }
+
+    /// Seconds of an OT, both parties.
+    fn rate(self) -> f64 {
+        match self {
+            Self::Extension => rate::LEAN_TRANSFER,
+            Self::Silent => rate::SILENT_TRANSFER,
+        }
+    }
+}
+
+/// The sets of silent OT for so many OTs an image.
+pub fn chain(ots: u64) -> Chain {
+    Chain::cheapest(ots.saturating_mul(IMAGES), TRANSFERS.width())
 }
 
 /// Elements of a tile: its planes and words stay in the cache.
 pub const TILE: usize = 1 << 12;
 
-/// Elements of a part, whose messages are one.
-const PART: usize = 1 << 16;
+/// OTs of a part in either direction, about: its messages of a turn are one.
+const PART: usize = 1 << 20;
 
 /// The programs of a lean step. Both parties have the same ones, from the plan.
 #[derive(Clone)]
@@ -96,16 +153,20 @@ impl Programs {
     /// The tiles of each part of a batch, whose messages of a turn are one.
     pub fn parts(&self, tiles: &[Tile]) -> Vec<Range<usize>> {
         let mut parts: Vec<Range<usize>> = Vec::new();
-        let mut elements = 0;
+        let mut held = [0; 2];
         for (index, tile) in tiles.iter().enumerate() {
+            let tile = std::slice::from_ref(tile);
+            let more = [Party::Server, Party::Client].map(|party| self.ots(tile, party));
             match parts.last_mut() {
-                Some(part) if elements + tile.instances.len() <= PART => part.end = index + 1,
+                Some(part) if (0..2).all(|way| held[way] + more[way] <= PART) => {
+                    part.end = index + 1;
+                    (0..2).for_each(|way| held[way] += more[way]);
+                }
                 _ => {
                     parts.push(index..index + 1);
-                    elements = 0;
+                    held = more;
                 }
             }
-            elements += tile.instances.len();
         }
         parts
     }
@@ -250,7 +311,7 @@ impl StepPlan for Lean {
             let ots = parts
                 .iter()
                 .map(|part| programs.ots(&tiles[part.clone()], sender));
-            ots.map(ot_bytes).sum()
+            ots.map(|count| self.transfers.bytes(count)).sum()
         };
         let sent = |party: Party| -> u64 {
             let turns = (0..programs.turns()).filter(|&turn| Programs::sender(turn) == party);
@@ -266,11 +327,15 @@ impl StepPlan for Lean {
             .map(|party| programs.ots(&tiles, party))
             .iter()
             .sum();
+        // The receiver of the extension sends, and the sender of silent OTs.
+        let uploads = match self.transfers {
+            Transfers::Extension => Party::Server,
+            Transfers::Silent => Party::Client,
+        };
         let offline = StepCost {
-            // The receiver of OTs sends.
-            bytes_up: transfers(Party::Server),
-            bytes_down: transfers(Party::Client),
-            seconds: Seconds::transfers(ots as f64 * rate::LEAN_TRANSFER),
+            bytes_up: transfers(uploads),
+            bytes_down: transfers(uploads.peer()),
+            seconds: Seconds::transfers(ots as f64 * self.transfers.rate()),
             ..StepCost::default()
         };
         let online = StepCost {
@@ -299,6 +364,15 @@ impl StepPlan for Lean {
             return StepMemory::default();
         };
         Memory::both(programs.memory(&programs.tiles(batch)))
+    }
+
+    fn silent_ots(&self, step: &Compiled<'_>, sender: Party) -> u64 {
+        match step.derived {
+            Derived::Lean(programs) if self.transfers == Transfers::Silent => {
+                programs.ots(&programs.tiles(1), sender) as u64
+            }
+            _ => 0,
+        }
     }
 
     fn describe(&self, step: &Compiled<'_>) -> Description {
