@@ -144,6 +144,7 @@ class Client:
 def passes() -> list[tuple[str, str]]:
     """The passes over an encrypted network, each with what it does."""
 
+def assumptions() -> list[tuple[str, str]]: ...
 def network(name: str) -> tuple[float, float]: ...
 def objectives() -> list[tuple[str, str]]:
     """What a plan can be chosen for, each with what it is."""

@@ -6,7 +6,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use common::{
     check, exchange, exchange_with, network,
-    networks::{Middle, around, lean, shared},
+    networks::{Middle, around, lean, lean_with, shared},
     numbers, tensors,
 };
 use pronghorn_engine::{
@@ -23,7 +23,7 @@ use pronghorn_plan::{
     BuildOptions, Built, CheckedPlan, Engine, Plan, Step, StepKind, TrustLevel, build, cost,
     plan::FORMAT,
     steps::{
-        activation::{garbled::Garbled, reveal::Reveal},
+        activation::{garbled::Garbled, lean::Transfers, reveal::Reveal},
         linear::coefficient::CoefficientLinear,
     },
 };
@@ -120,6 +120,17 @@ fn lean_steps_equal_the_oracle() {
         for batch in [1, 7] {
             check(&built, &numbers(162 * batch, 5), batch);
         }
+    }
+}
+
+/// With silent OTs, too, in one batch, in later ones and prepared.
+#[test]
+fn lean_steps_on_silent_ots_equal_the_oracle() {
+    let built = lean_with(&network(1), Engine::Coefficient, None, Transfers::Silent);
+    check(&built, &numbers(162 * 7, 5), 7);
+    let around = |middle| lean_with(&around(middle), Engine::Batch, None, Transfers::Silent);
+    for middle in [Middle::Residual, Middle::PaddedMaxPool] {
+        check_prepared(&around(middle));
     }
 }
 

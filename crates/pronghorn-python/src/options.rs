@@ -24,6 +24,7 @@ pub struct PlanOptions<'py> {
     engine: Option<String>,
     objective: Option<String>,
     network: Option<String>,
+    assume: Option<String>,
 }
 
 impl PlanOptions<'_> {
@@ -58,6 +59,9 @@ impl PlanOptions<'_> {
                 .network
                 .map_or(Ok(Network::default()), |name| name.parse())
                 .map_err(native)?,
+            lpn: self
+                .assume
+                .map_or(Ok(true), |name| named("assumption", &ASSUMPTIONS, &name))?,
         })
     }
 }
@@ -118,6 +122,18 @@ pub fn passes() -> Vec<(&'static str, &'static str)> {
 #[pyfunction]
 pub fn engines() -> Vec<(&'static str, &'static str)> {
     described(&ENGINES)
+}
+
+/// The assumptions that oblivious transfers may rest on.
+const ASSUMPTIONS: [Choice<bool>; 2] = [
+    ("lpn", "AES and learning parity with noise", true),
+    ("aes", "AES alone", false),
+];
+
+/// The name of each assumption, and what it is.
+#[pyfunction]
+pub fn assumptions() -> Vec<(&'static str, &'static str)> {
+    described(&ASSUMPTIONS)
 }
 
 /// The network that a name means, in seconds of a round trip and bits a second.

@@ -225,6 +225,7 @@ class Model(Shaped):
         without: Iterable[str] | None = None,
         engine: str | None = None,
         network: str | None = None,
+        assume: str | None = None,
     ) -> Plan:
         """Plans a secure run.
 
@@ -242,6 +243,8 @@ class Model(Shaped):
             network: the network that latency is judged on, under `two-party`: `loopback`, `lan` (1
                 Gbit/s and 1 ms, the default), `wan` (100 Mbit/s and 40 ms), or milliseconds of a
                 round trip and Mbit/s, as in `20,100`.
+            assume: what many oblivious transfers may rest on, under `two-party`: `lpn` (AES and
+                learning parity with noise, the default) or `aes` (AES alone, for more bytes).
 
         Raises:
             TrustLevelRequired: there is no such trust level; the error lists all and what each
@@ -249,8 +252,8 @@ class Model(Shaped):
             InputError: an option that makes no sense; the error names it.
             PlanError: no parameters fit.
         """
-        options = {"memory": memory, "without": without, "engine": engine, "network": network}
-        return Plan(self.compiled(trust, objective, **options))
+        options = {"memory": memory, "without": without, "engine": engine}
+        return Plan(self.compiled(trust, objective, network=network, assume=assume, **options))
 
     def compiled(self, trust: str | None = None, objective: str | None = None, **options: Any) -> _native.Compiled:
         """The core's form of a plan, with the server's half; made once for equal options.
@@ -280,6 +283,7 @@ class Model(Shaped):
         engine: str | None = None,
         objective: str | None = None,
         network: str | None = None,
+        assume: str | None = None,
         secure: bool = True,
         threads: int | None = None,
         progress: Progress | None = None,
@@ -302,6 +306,7 @@ class Model(Shaped):
             engine: the engine of linear layers, as in `plan`.
             objective: the quantity that the plan is chosen by, as in `plan`.
             network: the network that latency is judged on, as in `plan`.
+            assume: what oblivious transfers may rest on, as in `plan`.
             secure: whether to run the protocol. Without it the oracle is scored alone, in a part of
                 the time: a secure run gives the same.
             threads: threads to compute with; all cores by default.
@@ -316,7 +321,13 @@ class Model(Shaped):
         """
         model = self if samples is None else self.calibrated(samples, stacklevel=3)
         options = model._options.changed(
-            trust=trust, objective=objective, memory=memory, without=without, engine=engine, network=network
+            trust=trust,
+            objective=objective,
+            memory=memory,
+            without=without,
+            engine=engine,
+            network=network,
+            assume=assume,
         )
         cores = _check.threads(threads)
         for name, function in (("progress", progress), ("phase", phase)):

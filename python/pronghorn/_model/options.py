@@ -15,6 +15,7 @@ from pronghorn.errors import InputError
 
 PASSES = tuple(name for name, _ in _native.passes())
 ENGINES = tuple(name for name, _ in _native.engines())
+ASSUMPTIONS = tuple(name for name, _ in _native.assumptions())
 OBJECTIVES = tuple(name for name, _ in _native.objectives())
 
 PASSES_OF = "encrypted"
@@ -57,6 +58,9 @@ class PlanOptions:
     network: str | None = None
     """The network that latency is judged on: `loopback`, `lan`, `wan`, or milliseconds and Mbit/s."""
 
+    assume: str | None = None
+    """What oblivious transfers may rest on beside base OTs; None for the least traffic."""
+
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
         checked = {
@@ -69,6 +73,7 @@ class PlanOptions:
             "without": _passes(self.without),
             "engine": None if self.engine is None else _check.one_of("engine", self.engine, ENGINES),
             "objective": None if self.objective is None else _check.one_of("objective", self.objective, OBJECTIVES),
+            "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
             "network": None if self.network is None else _network(self.network),
         }
         for name, value in checked.items():
@@ -94,6 +99,8 @@ class PlanOptions:
             raise self._useless("objective", "plans can be chosen", *ENGINES_OF)
         if self.network is not None and self.trust != "two-party":
             raise self._useless("network", "a network is taken into account", "two-party")
+        if self.assume is not None and self.trust != "two-party":
+            raise self._useless("assume", "oblivious transfers are in use", "two-party")
         if self.input_bits is not None and self.trust == "encrypted":
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "

@@ -196,6 +196,15 @@ class ModelOptions:
         ),
     ] = None
 
+    assume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ASSUMPTION",
+            help="Assumption behind many oblivious transfers, under two-party (default: lpn): "
+            + _choices(_native.assumptions()),
+        ),
+    ] = None
+
     def of_plan(self, preparation: Preparation) -> PlanOptions:
         """The options as the planner takes them, without samples: for inputs in the range given, or
         where bytes end up.
@@ -221,6 +230,7 @@ class ModelOptions:
             engine=self.engine,
             objective=self.objective,
             network=self.network,
+            assume=self.assume,
         )
 
     def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:

@@ -11,7 +11,7 @@ use pronghorn_mpc::{
     lean::{Party, Received, Sent},
     ot::{
         OtError,
-        silent::{ANSWER_BYTES, CHALLENGE_BYTES, Chain, SilentReceiver, SilentSender},
+        silent::{self, ANSWER_BYTES, CHALLENGE_BYTES, Chain, SilentReceiver, SilentSender},
         transfer::{CorrelatedReceiver, CorrelatedSender, receive_random, send_random},
     },
 };
@@ -197,7 +197,7 @@ impl Supply {
                         .collect()
                 };
                 Ok(OtMessages {
-                    before: silent(plan(Party::Server), plan(Party::Client)),
+                    before: rounds_of(plan(Party::Server), plan(Party::Client)),
                     after: Vec::new(),
                 })
             }
@@ -367,7 +367,10 @@ impl Supply {
         sends.with(step, |ots: &mut SilentSender| {
             while let Some(part) = of_sent.part(work) {
                 let (made, left) = (ots.made(), ots.left());
-                ots.take(of_sent.more(work, party, made, left))?;
+                let more = of_sent.more(work, party, made, left);
+                if !more.is_empty() {
+                    ots.take(more)?;
+                }
                 if !of_sent.is_full(work, party) {
                     break;
                 }
@@ -382,11 +385,15 @@ impl Supply {
             let sender = party.peer();
             while let Some(part) = of_received.part(work) {
                 let (made, left) = (ots.made(), ots.left());
-                ots.take(of_received.more(work, sender, made, left))?;
+                let more = of_received.more(work, sender, made, left);
+                if !more.is_empty() {
+                    ots.take(more)?;
+                }
                 if !of_received.is_full(work, sender) {
                     break;
                 }
-                let choices = choices(&of_received.blocks);
+                let mut choices = Zeroizing::default();
+                silent::choices(&of_received.blocks, &mut choices);
                 let made = (of_received.first, &mut of_received.blocks[..]);
                 let tiles = &work.tiles[part.clone()];
                 received(work, tiles, sender, ots, &choices, made, &mut randoms[part]);
@@ -399,7 +406,7 @@ impl Supply {
 
 /// The rounds of both directions side by side, with the bytes of their corrections: by the server
 /// and by the client as the OTs' sender.
-fn silent(server: Vec<usize>, client: Vec<usize>) -> Vec<Message> {
+fn rounds_of(server: Vec<usize>, client: Vec<usize>) -> Vec<Message> {
     let mut messages = Vec::new();
     for round in 0..server.len().max(client.len()) {
         let (server, client) = (server.get(round), client.get(round));
@@ -446,16 +453,6 @@ impl Filled {
         self.part += 1;
         self.blocks = Zeroizing::default();
     }
-}
-
-/// The choices of silent OTs, packed: bit 0 of each block.
-fn choices(blocks: &[Block]) -> Zeroizing<Vec<u8>> {
-    let (eights, _) = blocks.as_chunks::<8>();
-    let byte = |blocks: &[Block; 8]| {
-        let bits = blocks.iter().rev();
-        bits.fold(0, |byte, block| byte << 1 | u8::from(block.lsb()))
-    };
-    Zeroizing::new(eights.iter().map(byte).collect())
 }
 
 /// The strings of tiles at the sender, from blocks whose first has this number.

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use pronghorn_mpc::{
     circuit::{Activation, Modulus, Rectifier, Requantisation},
     lean::{Input, LeanError, Party, Program},
+    ot::{OtError, silent::Chain},
 };
 use pronghorn_plan::steps::activation::garbled::Group;
 
@@ -17,7 +18,10 @@ use crate::{
     exchange::tests::{assert_table, names},
     garbled::tests::{Random, connection, opened, pooled, run, single, step},
     machine::{Machine, PreparedStep, StepMachine},
-    ots::{Lean, LeanSetupClient, LeanSetupServer, ReceiverOts, SenderOts},
+    ots::{
+        Chains, Lean, LeanSetupClient, LeanSetupServer, ReceiverOts, SenderOts, SilentReceives,
+        SilentSends, SilentSetupClient, SilentSetupServer,
+    },
     share::Share,
 };
 
@@ -98,10 +102,27 @@ fn lean_ots() -> [Ots; 2] {
         &mut LeanSetupServer::new(server, theirs.0.clone(), theirs.1.clone()),
     )
     .unwrap();
-    [ours, theirs].map(|(sends, receives)| Ots {
-        sends: sends.0,
-        receives: receives.0,
-    })
+    [ours, theirs].map(|(sends, receives)| Ots::Extension(sends.0, receives.0))
+}
+
+/// Silent OTs by the smallest sets.
+fn silent_ots() -> [Ots; 2] {
+    let chains = Chains {
+        client: Chain::cheapest(1000, 8),
+        server: Chain::cheapest(1000, 8),
+    };
+    let [client, server] = lean_ots().map(|ots| match ots {
+        Ots::Extension(sends, receives) => (Lean(sends), Lean(receives)),
+        Ots::Silent(..) => panic!("they are of the extension"),
+    });
+    let handles = || (SilentSends::default(), SilentReceives::default());
+    let (ours, theirs) = (handles(), handles());
+    run(
+        &mut SilentSetupClient::new(chains, client, ours.0.clone(), ours.1.clone()),
+        &mut SilentSetupServer::new(chains, server, theirs.0.clone(), theirs.1.clone()),
+    )
+    .unwrap();
+    [ours, theirs].map(|(sends, receives)| Ots::Silent(sends, receives))
 }
 
 /// Values with errors, and shares of them.
@@ -118,8 +139,19 @@ fn shared(random: &mut Random, count: usize, images: usize) -> (Vec<i64>, [Share
 /// Pools at borders have programs of several sizes and depths; images fill tiles and leave some.
 #[test]
 fn steps_equal_the_ideal_functionality() {
+    check_steps(&lean_ots(), true);
+}
+
+/// Steps that take what is left of a round, several rounds, and none.
+#[test]
+fn steps_on_silent_ots_equal_the_ideal_functionality() {
+    let ots = silent_ots();
+    check_steps(&ots, false);
+    check_steps(&ots, false);
+}
+
+fn check_steps(ots: &[Ots; 2], alternates: bool) {
     let mut random = Random(1);
-    let ots = lean_ots();
     for (windows, inputs) in [
         (single(5), 5),
         (single(70), 70),
@@ -137,7 +169,7 @@ fn steps_equal_the_ideal_functionality() {
             .unwrap();
             assert_eq!(opened(&shares[0], &shares[1], OUTPUT_BITS), expected);
             // Turns alternate: levels and one more, the first of the server.
-            assert_eq!(traffic.turns + 1, layout.programs.turns());
+            assert!(!alternates || traffic.turns + 1 == layout.programs.turns());
         }
     }
 }
@@ -167,15 +199,22 @@ fn prepare(layout: &Layout, ots: &[Ots; 2]) -> [PreparedLean; 2] {
 #[test]
 fn prepared_steps_equal_the_ideal_functionality() {
     let mut random = Random(2);
-    let (ots, windows, images) = (lean_ots(), pooled(6, 3), 40);
+    for ots in [lean_ots(), silent_ots()] {
+        check_prepared(&mut random, &ots);
+        check_prepared(&mut random, &ots);
+    }
+}
+
+fn check_prepared(random: &mut Random, ots: &[Ots; 2]) {
+    let (windows, images) = (pooled(6, 3), 40);
     let layout = layout(&windows, 36, images);
-    let prepared = prepare(&layout, &ots);
+    let prepared = prepare(&layout, ots);
     // By way of a store.
     let [client, server] =
         [(Party::Client, &prepared[0]), (Party::Server, &prepared[1])].map(|(party, prepared)| {
             PreparedLean::from_bytes(layout.clone(), party, &prepared.to_bytes()).unwrap()
         });
-    let (values, shares) = shared(&mut random, 36, images);
+    let (values, shares) = shared(random, 36, images);
     let [ours, theirs] = shares;
     let (shares, _) = step(
         LeanClient::online(client, ours).unwrap(),
@@ -217,6 +256,30 @@ fn halves_of_two_preparations_do_not_go_together() {
             .to_string()
             .contains("is not the one that the server uses")
     );
+}
+
+/// False corrections of silent OT end the OTs of both directions.
+#[test]
+fn false_corrections_are_found() {
+    for number in [0, 1] {
+        let ots = silent_ots();
+        let error = tamper(&ots, |index, message| {
+            if index == number {
+                // Of the last tree, behind its first level.
+                let end = message.len();
+                message[end - 5] ^= 1;
+            }
+        });
+        let Some(EngineError::Ot { source, .. }) = error else {
+            continue;
+        };
+        assert!(matches!(source, OtError::FalseCorrections));
+        let victim = &ots[number];
+        let Ots::Silent(sends, receives) = victim else {
+            panic!("they are silent");
+        };
+        assert!(!sends.is_ready() && !receives.is_ready());
+    }
 }
 
 /// Sends the messages of one party changed by `change`; the error of the other, if any.
@@ -271,7 +334,10 @@ fn flipped_bits_are_found_or_harmless() {
             }
         });
         assert!(matches!(error, Some(EngineError::Ot { .. })));
-        assert!(!ots[victim].sends.is_ready() && !ots[victim].receives.is_ready());
+        let Ots::Extension(sends, receives) = &ots[victim] else {
+            panic!("they are of the extension");
+        };
+        assert!(!sends.is_ready() && !receives.is_ready());
     }
 }
 

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{
     BuildOptions, Built, CheckedPlan, Engine, Step, StepKind, TrustLevel, WordSize, build,
-    steps::activation::{garbled::Garbled, lean::Lean},
+    steps::activation::{
+        garbled::Garbled,
+        lean::{Lean, Transfers},
+    },
 };
 
 /// Small deterministic numbers in (-1, 1).
@@ -390,8 +393,18 @@ pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built 
     plan(graph, options)
 }
 
-/// The same with a lean step in the place of each garbled one that can be.
+/// The same with a lean step in the place of each garbled one that can be, by the extension.
 pub fn lean(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    lean_with(graph, engine, bits, Transfers::Extension)
+}
+
+/// The same with OTs from anywhere.
+pub fn lean_with(
+    graph: &Graph,
+    engine: Engine,
+    bits: Option<(u32, u32)>,
+    transfers: Transfers,
+) -> Built {
     let mut built = shared(graph, engine, bits);
     for index in 0..built.plan.steps.len() {
         let mut plan = built.plan.plan().clone();
