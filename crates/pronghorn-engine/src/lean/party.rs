@@ -52,9 +52,13 @@ impl LeanParty {
     ) -> Result<(Messages, Self), EngineError> {
         let work = Work::new(layout)?;
         work.check(&share)?;
-        let supply = Supply::new(ots, party)?;
+        let mut supply = Supply::new(ots, party)?;
         let messages = messages(&work, supply.messages(&work)?, 0);
-        let randoms = work.tiles.iter().map(|_| Randoms::default()).collect();
+        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
+        // The server does so when it writes its first message. Meanwhile the client waits for it.
+        if party == lean::Party::Client {
+            supply.hand_out(&work, &mut randoms)?;
+        }
         Ok((
             messages,
             Self {

@@ -28,10 +28,10 @@ pub const TRANSFER: f64 = 22e-9;
 /// The same of width 8, for lean steps.
 pub const LEAN_TRANSFER: f64 = 50e-9;
 /// The same, silent.
-pub const SILENT_TRANSFER: f64 = 25e-9;
+pub const SILENT_TRANSFER: f64 = 40e-9;
 /// Seconds of an oblivious transfer of a lean step beside the extension, both parties: its strings
 /// and its product.
-pub const LEAN_PRODUCT: f64 = 10e-9;
+pub const LEAN_PRODUCT: f64 = 12e-9;
 /// Seconds of a correction of a product, both parties, beside its oblivious transfer.
 pub const CORRECTION: f64 = 6e-9;
 /// Seconds of a round trip of a step on shares: messages, wake-ups, memory made and wiped.
