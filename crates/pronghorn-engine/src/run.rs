@@ -20,6 +20,7 @@ use crate::{
     error::EngineError,
     half::Half,
     machine::{Exchanging, Machine, Made, Prepared, Progress, StepMachine, Want},
+    ots::is_failed_check,
     protocol::{At, Next, Prelude, PreludeKind, Sides},
     share::Share,
 };
@@ -212,6 +213,22 @@ impl Run {
         }
     }
 
+    /// One message, and all that needs no other. A failed check of OTs ends those of the connection.
+    fn go_on(
+        &mut self,
+        act: impl FnOnce(&mut dyn Machine<Error = EngineError>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let (step, started) = (self.current_step(), Instant::now());
+        let done = self.current_mut().and_then(act);
+        self.count(step, started);
+        let done = done.and_then(|()| self.advance());
+        done.inspect_err(|error| {
+            if is_failed_check(error) {
+                self.connection.forget_ots();
+            }
+        })
+    }
+
     /// This party's share of the result.
     pub fn result(&mut self) -> Option<Share> {
         self.shares[self.plan.output].take()
@@ -271,17 +288,11 @@ impl Machine for Run {
     }
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let (step, started) = (self.current_step(), Instant::now());
-        self.current_mut()?.send(out)?;
-        self.count(step, started);
-        self.advance()
+        self.go_on(|machine| machine.send(out))
     }
 
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let (step, started) = (self.current_step(), Instant::now());
-        self.current_mut()?.receive(message)?;
-        self.count(step, started);
-        self.advance()
+        self.go_on(|machine| machine.receive(message))
     }
 
     fn max_incoming(&self) -> usize {

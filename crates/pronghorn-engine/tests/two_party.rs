@@ -282,6 +282,31 @@ fn prepared_batches_equal_the_oracle() {
     check_prepared(&built(7, None));
 }
 
+/// A failed check of any OTs ends all of the connection, so that its prepared batches go, too.
+#[test]
+fn a_failed_check_ends_all_ots_of_a_connection() {
+    let built = lean(&network(1), Engine::Coefficient, None);
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let inputs = numbers(built.plan.input_len(), 9);
+    let keys = Keys::default();
+    let _ = prepared(&model, &keys);
+    assert!(keys.0.setup().is_some() && keys.1.setup().is_some());
+    let of_client = client_model(&built);
+    let mut client = ClientRun::with_prepared(of_client, &inputs, 1, &keys.0, None)
+        .expect("inputs fit the plan");
+    let mut server = ServerRun::with_prepared(&model, 1, &keys.1, None).expect("it fits");
+    // The longest message of a lean step is one of the server's OTs: the client finds the error.
+    let mut changed = false;
+    let error = exchange_with(&mut client, &mut server, |_, message| {
+        if !changed && message.len() > 2200 && message[..8].iter().skip(4).all(|byte| *byte == 0) {
+            message[30] ^= 1;
+            changed = true;
+        }
+    });
+    assert!(matches!(error, Err(EngineError::Ot { .. })), "{error:?}");
+    assert!(keys.0.setup().is_none() || keys.1.setup().is_none());
+}
+
 fn check_prepared(built: &Built) {
     let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
     let inputs = numbers(built.plan.input_len() * 3, 9);

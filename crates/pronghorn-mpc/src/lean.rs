@@ -27,8 +27,9 @@
 //! # Security
 //! Against semi-honest parties, and perfect given random OTs: whatever the values are, a party's
 //! view is uniform given its own coins, and its peer's output is the result minus its own. Tests
-//! show this for small widths by all coins of the peer. A malicious party can only change its own
-//! inputs and the results by sums of its choice.
+//! show this for small widths by all coins of the peer. A malicious party can add errors of its
+//! choice to any shared bit or word of the program: results then depend on secrets, as a ReLU whose
+//! sign is flipped. So its peer must not show it results, or what follows from them.
 
 mod activation;
 mod evaluation;

@@ -12,7 +12,7 @@ use pronghorn_graph::{
     fixed::{Interval, ValueSpec},
 };
 use pronghorn_he::bfv::Parameters;
-use pronghorn_mpc::lean::Party;
+use pronghorn_mpc::ot::silent::Chain;
 
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
@@ -105,6 +105,7 @@ impl CheckedPlan {
         }
         let forms = share_form::share_forms(&nodes(&plan));
         check_fields(&plan, &forms)?;
+        check_silent(&plan)?;
         if plan.trust.shares() {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
         }
@@ -204,13 +205,9 @@ impl CheckedPlan {
         self.protocol(index).memory(&self.compiled(index), batch)
     }
 
-    /// Silent OTs of an image whose sender is this party, over all steps.
-    pub fn silent_ots(&self, sender: Party) -> u64 {
-        let of = |index| {
-            self.protocol(index)
-                .silent_ots(&self.compiled(index), sender)
-        };
-        (0..self.steps.len()).map(of).sum()
+    /// The sets of silent OT of the plan, if it has any: those of its first such step.
+    pub fn silent(&self) -> Option<Chain> {
+        (0..self.steps.len()).find_map(|index| self.protocol(index).silent())
     }
 
     /// What a connection exchanges once, over all steps.
@@ -310,6 +307,21 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     if pooled > MAX_POOLED {
         let reason = format!("their pools take {pooled} values an image, more than {MAX_POOLED}");
         return field("steps", reason);
+    }
+    Ok(())
+}
+
+/// Silent OTs of a connection are of one kind.
+fn check_silent(plan: &Plan) -> Result<(), PlanError> {
+    let mut first = None;
+    for (index, step) in plan.steps.iter().enumerate() {
+        let Some(chain) = step.kind.as_step().silent() else {
+            continue;
+        };
+        if *first.get_or_insert(chain) != chain {
+            let reason = "its silent OTs are of another kind than those of a step before";
+            return Err(refusal(plan, index, reason.into()));
+        }
     }
     Ok(())
 }

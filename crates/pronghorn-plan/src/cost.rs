@@ -15,14 +15,23 @@ pub use limits::{
 };
 pub use seconds::{Seconds, Speed};
 
-use crate::checked::CheckedPlan;
+use pronghorn_mpc::ot::OtParameters;
+
+use crate::{checked::CheckedPlan, step::Derived};
 
 /// Bytes each way that a connection exchanges once to set up oblivious transfers.
 pub fn ot_setup(plan: &CheckedPlan) -> u64 {
-    match plan.trust.shares() {
-        true => 200_000,
-        false => 0,
+    if !plan.trust.shares() {
+        return 0;
     }
+    let is_lean = |index| matches!(plan.derived(index), Derived::Lean(_));
+    let lean = match (0..plan.steps.len()).any(is_lean) {
+        true => 12_000,
+        false => 0,
+    };
+    let width = OtParameters::LEAST_TRAFFIC.width();
+    let silent = plan.silent().map_or(0, |chain| chain.begin_bytes(width));
+    200_000 + lean + silent as u64
 }
 
 /// Bytes of the polynomials that the server publishes to a client, once for all connections.

@@ -133,7 +133,7 @@ impl Goal {
     }
 
     /// For one image, and for bytes that come once.
-    fn of_one(self, one: &StepCost, once: f64) -> f64 {
+    pub(crate) fn of_one(self, one: &StepCost, once: f64) -> f64 {
         match self.objective {
             Objective::Traffic => (one.bytes_up + one.bytes_down) as f64 + once,
             Objective::Latency | Objective::Throughput => {

@@ -10,7 +10,7 @@ use pronghorn_graph::{
     fixed::{Interval, ValueSpec},
     shape::OperatorError,
 };
-use pronghorn_mpc::lean::Party;
+use pronghorn_mpc::{lean::Party, ot::silent::Chain};
 use pronghorn_slot::Packing;
 
 use crate::{
@@ -207,8 +207,13 @@ pub trait StepPlan: ShareRules {
         StepMemory::default()
     }
 
-    /// Silent OTs of an image whose sender is this party.
-    fn silent_ots(&self, _step: &Compiled<'_>, _sender: Party) -> u64 {
+    /// The sets of silent OT that the step uses, if any.
+    fn silent(&self) -> Option<Chain> {
+        None
+    }
+
+    /// Random OTs of an image whose sender is this party.
+    fn random_ots(&self, _step: &Compiled<'_>, _sender: Party) -> u64 {
         0
     }
 

@@ -13,8 +13,9 @@
 //! # What is revealed
 //!
 //! To either party nothing: messages are masked by random OTs, each used once. This is against
-//! semi-honest parties. A malicious party can change results by sums of its choice, and is caught
-//! where it deviates in the OTs (their consistency check).
+//! semi-honest parties. A malicious party can add errors of its choice to any shared bit or word, so
+//! that results depend on secrets. It is caught where it deviates in the OTs (their consistency
+//! check).
 //!
 //! # Turns
 //!

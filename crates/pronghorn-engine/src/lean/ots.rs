@@ -4,8 +4,6 @@
 //! already, or a round makes more: corrections, a challenge, an answer. Both parties count them, so
 //! both know how many rounds a step takes before it begins.
 
-use std::ops::Range;
-
 use pronghorn_mpc::{
     Block,
     lean::{Party, Received, Sent},
@@ -55,20 +53,8 @@ impl Ots {
                 connection.kept::<Lean<SenderOts>>().0,
                 connection.kept::<Lean<ReceiverOts>>().0,
             ),
-            Transfers::Silent => Self::Silent(connection.kept(), connection.kept()),
-        }
-    }
-
-    /// Forgets all: the peer failed a check.
-    fn forget(&self) {
-        match self {
-            Self::Extension(sends, receives) => {
-                sends.forget();
-                receives.forget();
-            }
-            Self::Silent(sends, receives) => {
-                sends.forget();
-                receives.forget();
+            Transfers::Silent | Transfers::SilentLarge => {
+                Self::Silent(connection.kept(), connection.kept())
             }
         }
     }
@@ -82,6 +68,11 @@ pub(super) struct Randoms {
 }
 
 impl Randoms {
+    /// Of a program without products.
+    pub fn set_nothing(&mut self) {
+        self.received = Some(Received::nothing());
+    }
+
     /// Whether those that the party receives are not made yet.
     pub fn waits(&self) -> bool {
         self.received.is_none()
@@ -109,13 +100,18 @@ pub(super) struct Supply {
     answer: Vec<u8>,
 }
 
-/// How far silent OTs are handed to parts.
+/// How far silent OTs are handed to tiles. Tiles follow each other in buffers that stay in the
+/// cache, beside the tables of silent OT.
 #[derive(Default)]
 struct Filled {
-    part: usize,
-    /// Those of this part so far, and the number of the first.
+    tile: usize,
+    /// Those of this tile so far, and the number of the first.
     blocks: Zeroizing<Vec<Block>>,
+    have: usize,
     first: u64,
+    /// The strings of choice 1, or the choices.
+    ones: Zeroizing<Vec<Block>>,
+    choices: Zeroizing<Vec<u8>>,
 }
 
 /// The party that a list of messages names.
@@ -265,7 +261,8 @@ impl Supply {
     /// Takes one of the peer's.
     ///
     /// # Errors
-    /// The message is refused: one that fails a check destroys the OTs of both directions.
+    /// The message is refused: one that fails a check destroys the OTs of its direction, and the
+    /// run those of the connection.
     pub fn take(
         &mut self,
         work: &Work,
@@ -293,21 +290,8 @@ impl Supply {
             }
             _ => return Err(turn.unknown()),
         };
-        if let Err(EngineError::Ot { .. }) = &taken
-            && !self.is_ready()
-        {
-            self.ots.forget();
-        }
         taken?;
         self.hand_out(work, randoms)
-    }
-
-    /// Whether the OTs of both directions are there still.
-    fn is_ready(&self) -> bool {
-        match &self.ots {
-            Ots::Extension(sends, receives) => sends.is_ready() && receives.is_ready(),
-            Ots::Silent(sends, receives) => sends.is_ready() && receives.is_ready(),
-        }
     }
 
     /// As the receiver of the extension: random OTs of a part, and the message to their sender.
@@ -364,43 +348,23 @@ impl Supply {
         };
         let (step, party) = (&work.layout.step, self.party);
         let [of_sent, of_received] = &mut self.filled;
-        sends.with(step, |ots: &mut SilentSender| {
-            while let Some(part) = of_sent.part(work) {
-                let (made, left) = (ots.made(), ots.left());
-                let more = of_sent.more(work, party, made, left);
-                if !more.is_empty() {
-                    ots.take(more)?;
-                }
-                if !of_sent.is_full(work, party) {
-                    break;
-                }
-                let made = (of_sent.first, &mut of_sent.blocks[..]);
-                let tiles = &work.tiles[part.clone()];
-                sent(work, tiles, party, ots, made, &mut randoms[part])?;
-                of_sent.advance();
-            }
-            Ok(())
-        })?;
-        receives.with(step, |ots: &mut SilentReceiver| {
-            let sender = party.peer();
-            while let Some(part) = of_received.part(work) {
-                let (made, left) = (ots.made(), ots.left());
-                let more = of_received.more(work, sender, made, left);
-                if !more.is_empty() {
-                    ots.take(more)?;
-                }
-                if !of_received.is_full(work, sender) {
-                    break;
-                }
-                let mut choices = Zeroizing::default();
-                silent::choices(&of_received.blocks, &mut choices);
-                let made = (of_received.first, &mut of_received.blocks[..]);
-                let tiles = &work.tiles[part.clone()];
-                received(work, tiles, sender, ots, &choices, made, &mut randoms[part]);
-                of_received.advance();
-            }
-            Ok(())
-        })
+        let (mut made_sent, mut made_received) = (Vec::new(), Vec::new());
+        let firsts = (of_sent.tile, of_received.tile);
+        let (done_sent, done_received) = rayon::join(
+            || sends.with(step, |ots| of_sent.send(work, party, ots, &mut made_sent)),
+            || {
+                receives.with(step, |ots| {
+                    of_received.receive(work, party.peer(), ots, &mut made_received)
+                })
+            },
+        );
+        for (randoms, sent) in randoms[firsts.0..].iter_mut().zip(made_sent) {
+            randoms.sent = Some(sent);
+        }
+        for (randoms, received) in randoms[firsts.1..].iter_mut().zip(made_received) {
+            randoms.received = Some(received);
+        }
+        done_sent.and(done_received)
     }
 }
 
@@ -423,35 +387,83 @@ fn rounds_of(server: Vec<usize>, client: Vec<usize>) -> Vec<Message> {
 }
 
 impl Filled {
-    /// The part that is being filled.
-    fn part(&self, work: &Work) -> Option<Range<usize>> {
-        work.parts.get(self.part).cloned()
-    }
-
-    fn count(&self, work: &Work, sender: Party) -> usize {
-        work.layout
-            .programs
-            .ots(&work.tiles[work.parts[self.part].clone()], sender)
-    }
-
-    /// Room for those that there are, and that the part still takes.
-    fn more(&mut self, work: &Work, sender: Party, made: u64, left: usize) -> &mut [Block] {
-        let have = self.blocks.len();
-        if have == 0 {
+    /// Takes what there is for the tile; whether that is all of it.
+    fn fill(
+        &mut self,
+        work: &Work,
+        sender: Party,
+        (made, left): (u64, usize),
+        take: impl FnOnce(&mut [Block]) -> Result<u64, OtError>,
+    ) -> Result<bool, OtError> {
+        let Some(tile) = work.tiles.get(self.tile) else {
+            return Ok(false);
+        };
+        let count = work.layout.programs.ots(std::slice::from_ref(tile), sender);
+        make_room(&mut self.blocks, self.have, count);
+        if self.have == 0 {
             self.first = made;
         }
-        let more = left.min(self.count(work, sender) - have);
-        self.blocks.resize(have + more, Block::ZERO);
-        &mut self.blocks[have..]
-    }
-
-    fn is_full(&self, work: &Work, sender: Party) -> bool {
-        self.blocks.len() == self.count(work, sender)
+        let more = left.min(count - self.have);
+        if more > 0 {
+            take(&mut self.blocks[self.have..][..more])?;
+            self.have += more;
+        }
+        Ok(self.have == count)
     }
 
     fn advance(&mut self) {
-        self.part += 1;
-        self.blocks = Zeroizing::default();
+        self.tile += 1;
+        self.have = 0;
+    }
+
+    fn send(
+        &mut self,
+        work: &Work,
+        sender: Party,
+        ots: &mut SilentSender,
+        made: &mut Vec<Sent>,
+    ) -> Result<(), OtError> {
+        while self.fill(work, sender, (ots.made(), ots.left()), |q| ots.take(q))? {
+            make_room(&mut self.ones, 0, self.have);
+            let zeros = &mut self.blocks[..self.have];
+            let ones = &mut self.ones[..self.have];
+            send_random(ots, self.first, zeros, ones)?;
+            let tile = &work.tiles[self.tile];
+            let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
+            made.push(Sent::from_blocks(program, sender, count, [zeros, ones]));
+            self.advance();
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        work: &Work,
+        sender: Party,
+        ots: &mut SilentReceiver,
+        made: &mut Vec<Received>,
+    ) -> Result<(), OtError> {
+        while self.fill(work, sender, (ots.made(), ots.left()), |t| ots.take(t))? {
+            let blocks = &mut self.blocks[..self.have];
+            self.choices = Zeroizing::new(Vec::with_capacity(blocks.len() / 8));
+            silent::choices(blocks, &mut self.choices);
+            receive_random(ots, self.first, blocks);
+            let tile = &work.tiles[self.tile];
+            let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
+            let received = Received::from_blocks(program, sender, count, &self.choices, blocks);
+            made.push(received);
+            self.advance();
+        }
+        Ok(())
+    }
+}
+
+/// Makes a buffer at least so long. One that grew in place would leave a copy behind.
+fn make_room(buffer: &mut Zeroizing<Vec<Block>>, have: usize, count: usize) {
+    if buffer.len() < count {
+        let mut larger = Zeroizing::new(vec![Block::ZERO; count]);
+        larger[..have].copy_from_slice(&buffer[..have]);
+        *buffer = larger;
     }
 }
 

@@ -34,6 +34,8 @@ pub struct LeanParty {
     runs: Vec<Run>,
     /// Messages of the first turn, which come before the client has chosen its OTs.
     early: Vec<(Turn, Vec<u8>)>,
+    /// Whether a message was refused: some tiles may have taken a part of it.
+    failed: bool,
 }
 
 /// A tile under way.
@@ -52,9 +54,12 @@ impl LeanParty {
     ) -> Result<(Messages, Self), EngineError> {
         let work = Work::new(layout)?;
         work.check(&share)?;
+        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
+        if work.layout.programs.turns() == 0 {
+            return Ok(Self::silent(work, party, share, randoms));
+        }
         let mut supply = Supply::new(ots, party)?;
         let messages = messages(&work, supply.messages(&work)?, 0);
-        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
         // The server does so when it writes its first message. Meanwhile the client waits for it.
         if party == lean::Party::Client {
             supply.hand_out(&work, &mut randoms)?;
@@ -69,9 +74,33 @@ impl LeanParty {
                 randoms,
                 runs: Vec::new(),
                 early: Vec::new(),
+                failed: false,
                 work,
             },
         ))
+    }
+
+    /// A step without products, which takes no OTs.
+    fn silent(
+        work: Work,
+        party: lean::Party,
+        share: Share,
+        mut randoms: Vec<Randoms>,
+    ) -> (Messages, Self) {
+        randoms.iter_mut().for_each(Randoms::set_nothing);
+        let messages = messages(&work, OtMessages::default(), 0);
+        let party = Self {
+            party,
+            supply: None,
+            name: None,
+            share,
+            randoms,
+            runs: Vec::new(),
+            early: Vec::new(),
+            failed: false,
+            work,
+        };
+        (messages, party)
     }
 
     fn online(prepared: PreparedLean, share: Share) -> Result<(Messages, Self), EngineError> {
@@ -91,6 +120,7 @@ impl LeanParty {
             randoms,
             runs: Vec::new(),
             early: Vec::new(),
+            failed: false,
             work,
         };
         Ok((messages, party))
@@ -166,6 +196,17 @@ impl LeanParty {
     }
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+        if self.failed {
+            return Err(EngineError::OutOfTurn {
+                state: "has refused a message",
+            });
+        }
+        let taken = self.take_once(turn, message);
+        self.failed = taken.is_err();
+        taken
+    }
+
+    fn take_once(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         if turn.name != PRODUCTS {
             let supply = self.supply.as_mut().ok_or_else(|| turn.unknown())?;
             return supply.take(&self.work, &mut self.randoms, turn, message);

@@ -4,13 +4,13 @@ use pronghorn_mpc::lean::{self, Received, Sent};
 use zeroize::Zeroizing;
 
 use super::{
-    ots::{Ots, Randoms, Supply},
+    ots::{OtMessages, Ots, Randoms, Supply},
     work::{Layout, Work},
 };
 use crate::{
     error::EngineError,
     exchange::{Exchange, Messages, Party, Protocol, StepProtocol, Turn},
-    garbled::prepared::{Name, at_end, damaged, read_header, write_header},
+    garbled::prepared::{HEADER, Name, at_end, damaged, read_header, write_header},
     machine::{Made, PreparedStep},
     share::Share,
 };
@@ -29,6 +29,18 @@ pub struct PreparedLean {
 }
 
 impl PreparedLean {
+    /// Bytes of the stored half.
+    fn size(&self) -> usize {
+        let tiles = self.work.tiles.iter().map(|tile| {
+            let (program, count) = (
+                self.work.layout.programs.program(tile),
+                tile.instances.len(),
+            );
+            program.stored_bytes(self.party, count)
+        });
+        HEADER + tiles.sum::<usize>()
+    }
+
     fn kind(party: lean::Party) -> u8 {
         match party {
             lean::Party::Client => CLIENT,
@@ -74,7 +86,8 @@ impl PreparedLean {
 
 impl PreparedStep for PreparedLean {
     fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut bytes = Zeroizing::new(Vec::new());
+        // All at once: a vector that grows leaves copies behind.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(self.size()));
         write_header(
             Self::kind(self.party),
             &self.name,
@@ -100,9 +113,15 @@ struct Preparing {
 impl Preparing {
     fn new(layout: Layout, party: lean::Party, ots: Ots) -> Result<(Messages, Self), EngineError> {
         let (work, supply) = (Work::new(layout)?, Supply::new(ots, party)?);
-        let ots = supply.messages(&work)?;
+        let ots = match work.layout.programs.turns() {
+            0 => OtMessages::default(),
+            _ => supply.messages(&work)?,
+        };
         let messages = Messages::new(&work.layout.step).in_rows(work.layout.outputs);
-        let randoms = work.tiles.iter().map(|_| Randoms::default()).collect();
+        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
+        if work.layout.programs.turns() == 0 {
+            randoms.iter_mut().for_each(Randoms::set_nothing);
+        }
         let prepared = PreparedLean {
             party,
             name: supply.name(&work)?,
@@ -126,7 +145,9 @@ impl Preparing {
     /// What was prepared. Silent OTs may have been there without a message.
     fn finish(mut self) -> Result<PreparedLean, EngineError> {
         let PreparedLean { work, randoms, .. } = &mut self.prepared;
-        self.supply.hand_out(work, randoms)?;
+        if work.layout.programs.turns() > 0 {
+            self.supply.hand_out(work, randoms)?;
+        }
         Ok(self.prepared)
     }
 }

@@ -19,7 +19,7 @@ use pronghorn_mpc::{
 };
 pub use reverse::{LeanSetupClient, LeanSetupServer};
 pub use setup::{SetupClient, SetupServer};
-pub use silent::{Chains, SilentReceives, SilentSends, SilentSetupClient, SilentSetupServer};
+pub use silent::{SilentReceives, SilentSends, SilentSetupClient, SilentSetupServer};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -102,7 +102,29 @@ pub struct Lean<T>(pub T);
 slot!(ReceiverOts, ReceiverSetup, CotReceiver);
 slot!(SenderOts, SenderSetup, CotSender);
 
+/// Whether a failed check of OTs ended a step: bits of a `Delta` may be known.
+pub(crate) fn is_failed_check(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Ot {
+            source: OtError::Inconsistent | OtError::FalseCorrections | OtError::Burnt,
+            ..
+        }
+    )
+}
+
 impl Connection {
+    /// Forgets the OTs of all kinds and directions: a check of one of them failed. The connection
+    /// then has no [`setup`](Self::setup), so that stores destroy what was prepared with it.
+    pub(crate) fn forget_ots(&self) {
+        self.kept::<ReceiverOts>().forget();
+        self.kept::<SenderOts>().forget();
+        self.kept::<Lean<ReceiverOts>>().0.forget();
+        self.kept::<Lean<SenderOts>>().0.forget();
+        self.kept::<SilentReceives>().forget();
+        self.kept::<SilentSends>().forget();
+    }
+
     /// The name of the set-up of oblivious transfers, which both parties have and no other set-up
     /// shares. `None` before there is one, and once it has failed a check: whatever was prepared
     /// with it must then be destroyed, since bits of `Delta` may be known.

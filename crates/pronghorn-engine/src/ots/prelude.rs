@@ -1,11 +1,11 @@
 //! The set-ups of OTs before the first step.
 
-use pronghorn_mpc::{lean::Party, ot::OtParameters};
-use pronghorn_plan::{CheckedPlan, Derived, steps::activation::lean};
+use pronghorn_mpc::ot::{OtParameters, silent::Chain};
+use pronghorn_plan::{CheckedPlan, Derived};
 
 use super::{
-    Chains, Lean, LeanSetupClient, LeanSetupServer, ReceiverOts, SenderOts, SetupClient,
-    SetupServer, SilentReceives, SilentSends, SilentSetupClient, SilentSetupServer,
+    Lean, LeanSetupClient, LeanSetupServer, ReceiverOts, SenderOts, SetupClient, SetupServer,
+    SilentReceives, SilentSends, SilentSetupClient, SilentSetupServer,
 };
 use crate::{
     connection::Connection,
@@ -45,7 +45,7 @@ fn preludes(
     plan: &CheckedPlan,
     forward: Start,
     lean: Start,
-    silent: impl Fn(Chains) -> Start,
+    silent: impl Fn(Chain) -> Start,
 ) -> Preludes {
     let derived = (0..plan.steps.len()).map(|index| plan.derived(index));
     let is_lean = derived
@@ -57,17 +57,9 @@ fn preludes(
             .shares()
             .then(|| prelude(PreludeKind::OtSetup, forward)),
         is_lean.then(|| prelude(PreludeKind::LeanOtSetup, lean)),
-        chains(plan).map(|chains| prelude(PreludeKind::SilentOtSetup, silent(chains))),
+        plan.silent()
+            .map(|chain| prelude(PreludeKind::SilentOtSetup, silent(chain))),
     ]
-}
-
-/// The chains of silent OT in a plan that has any.
-fn chains(plan: &CheckedPlan) -> Option<Chains> {
-    let [server, client] = [Party::Server, Party::Client].map(|party| plan.silent_ots(party));
-    (server + client > 0).then(|| Chains {
-        client: lean::chain(client),
-        server: lean::chain(server),
-    })
 }
 
 /// The client's set-ups, for plans on shares.
@@ -82,10 +74,10 @@ pub(crate) fn client_preludes(plan: &CheckedPlan) -> Preludes {
         let is_ready = sends.0.is_ready() && receives.0.is_ready();
         (!is_ready).then(|| Box::new(LeanSetupClient::new(ots, sends, receives)) as _)
     };
-    let silent = |chains: Chains| -> Start {
+    let silent = |chain: Chain| -> Start {
         Box::new(move |connection| {
             let (sends, receives) = silent_ots(connection)?;
-            let machine = SilentSetupClient::new(chains, base(connection), sends, receives);
+            let machine = SilentSetupClient::new(chain, base(connection), sends, receives);
             Some(Box::new(machine))
         })
     };
@@ -104,10 +96,10 @@ pub(crate) fn server_preludes(plan: &CheckedPlan) -> Preludes {
         let is_ready = sends.0.is_ready() && receives.0.is_ready();
         (!is_ready).then(|| Box::new(LeanSetupServer::new(ots, sends, receives)) as _)
     };
-    let silent = |chains: Chains| -> Start {
+    let silent = |chain: Chain| -> Start {
         Box::new(move |connection| {
             let (sends, receives) = silent_ots(connection)?;
-            let machine = SilentSetupServer::new(chains, base(connection), sends, receives);
+            let machine = SilentSetupServer::new(chain, base(connection), sends, receives);
             Some(Box::new(machine))
         })
     };

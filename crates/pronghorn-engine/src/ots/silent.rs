@@ -5,7 +5,7 @@
 //! | the server's base of silent transfers | server | those of the chain's first set |
 //! | the client's base of silent transfers | client | those of the chain's first set |
 //!
-//! The chains follow from the plan. What comes after are rounds, whenever OTs run out
+//! The chain follows from the plan. What comes after are rounds, whenever OTs run out
 //! ([`crate::lean`]). The messages reveal nothing ([`pronghorn_mpc::ot::silent`]).
 
 use pronghorn_mpc::ot::{
@@ -75,28 +75,17 @@ macro_rules! handle {
 handle!(SilentSends, SilentSender);
 handle!(SilentReceives, SilentReceiver);
 
-/// The chains of both directions, by the OTs' sender: the client, the server.
-#[derive(Clone, Copy)]
-pub struct Chains {
-    /// Of the OTs that the client sends.
-    pub client: Chain,
-    /// Of those that the server sends.
-    pub server: Chain,
-}
-
 /// The messages: a receiver of OTs sends their base.
-fn messages(chains: Chains) -> Messages {
-    let width = OtParameters::LEAST_TRAFFIC.width();
-    let [server, client] = [chains.client, chains.server].map(|chain| chain.begin_bytes(width));
+fn messages(chain: Chain) -> Messages {
+    let bytes = chain.begin_bytes(OtParameters::LEAST_TRAFFIC.width());
     Messages::new(STEP)
-        .with(Message::server(SERVER_BASE, server).rows(1))
-        .with(Message::client(CLIENT_BASE, client).rows(1))
+        .with(Message::server(SERVER_BASE, bytes).rows(1))
+        .with(Message::client(CLIENT_BASE, bytes).rows(1))
 }
 
 /// Both parties' halves.
 struct SilentSetup {
-    /// The chain of the OTs that the party sends, and of those that it receives.
-    chains: [Chain; 2],
+    chain: Chain,
     base: (Lean<SenderOts>, Lean<ReceiverOts>),
     sends: SilentSends,
     receives: SilentReceives,
@@ -106,7 +95,7 @@ impl SilentSetup {
     /// As the receiver.
     fn make(&self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let seed = Seed::from_os()?;
-        let begin = |ots: &mut CotReceiver| SilentReceiver::begin(self.chains[1], ots, &seed, out);
+        let begin = |ots: &mut CotReceiver| SilentReceiver::begin(self.chain, ots, &seed, out);
         self.receives.0.put(self.base.1.0.with(STEP, begin)?);
         Ok(())
     }
@@ -114,34 +103,32 @@ impl SilentSetup {
     /// As the sender.
     fn take(&self, message: &[u8]) -> Result<(), EngineError> {
         let seed = Seed::from_os()?;
-        let begin = |ots: &mut CotSender| SilentSender::begin(self.chains[0], ots, &seed, message);
-        let sender = self.base.0.0.with(STEP, begin);
-        let sender = sender.inspect_err(|_| self.base.1.0.forget())?;
-        self.sends.0.put(sender);
+        let begin = |ots: &mut CotSender| SilentSender::begin(self.chain, ots, &seed, message);
+        self.sends.0.put(self.base.0.0.with(STEP, begin)?);
         Ok(())
     }
 }
 
 macro_rules! party {
-    ($name:ident, $party:ident, $make:ident, $take:ident, $chains:expr, $doc:literal) => {
+    ($name:ident, $party:ident, $make:ident, $take:ident, $doc:literal) => {
         #[doc = $doc]
         pub struct $name(SilentSetup);
 
         impl $name {
             /// Fills both handles by the OTs of the lean set-up, which must be there by then.
             pub fn new(
-                chains: Chains,
+                chain: Chain,
                 base: (Lean<SenderOts>, Lean<ReceiverOts>),
                 sends: SilentSends,
                 receives: SilentReceives,
             ) -> Exchange<Self> {
                 let party = Self(SilentSetup {
-                    chains: $chains(chains),
+                    chain,
                     base,
                     sends,
                     receives,
                 });
-                Exchange::new(messages(chains), party)
+                Exchange::new(messages(chain), party)
             }
         }
 
@@ -170,7 +157,6 @@ party!(
     Client,
     CLIENT_BASE,
     SERVER_BASE,
-    |chains: Chains| [chains.client, chains.server],
     "The client's half."
 );
 party!(
@@ -178,6 +164,5 @@ party!(
     Server,
     SERVER_BASE,
     CLIENT_BASE,
-    |chains: Chains| [chains.server, chains.client],
     "The server's half."
 );

@@ -50,7 +50,7 @@ impl Program {
         input: Input,
         output: Modulus,
     ) -> Result<Self, CircuitError> {
-        check(activation, &input)?;
+        check(activation, &input, output)?;
         let mut builder = Builder::default();
         let values = (0..activation.pool).map(|_| input.value(&mut builder, activation));
         let values = values.collect::<Result<Vec<_>, _>>()?;
@@ -109,7 +109,7 @@ fn rounding(shift: u32) -> i64 {
     (1i64 << shift) >> 1
 }
 
-fn check(activation: &Activation<'_>, input: &Input) -> Result<(), CircuitError> {
+fn check(activation: &Activation<'_>, input: &Input, output: Modulus) -> Result<(), CircuitError> {
     let within = |name, value, low, high| match (low..=high).contains(&value) {
         true => Ok(()),
         false => Err(CircuitError::Parameter {
@@ -121,6 +121,12 @@ fn check(activation: &Activation<'_>, input: &Input) -> Result<(), CircuitError>
     };
     within("values in a window", activation.pool as i64, 1, 1 << 10)?;
     within("bits of a share", input.bits.into(), 1, MOST_BITS.into())?;
+    within(
+        "bits of the result",
+        output.bits().into(),
+        1,
+        MOST_BITS.into(),
+    )?;
     within("guard bits", input.guard.into(), 0, input.bits.into())?;
     within("values in a table", activation.table.is_some().into(), 0, 0)?;
     within("least value", input.low, i32::MIN.into(), input.high)?;

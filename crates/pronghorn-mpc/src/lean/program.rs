@@ -118,6 +118,9 @@ pub(super) enum Strings {
     Word { modulus: Modulus, at: usize },
 }
 
+/// Most bits of a string in planes.
+const MOST_STRINGS: usize = 8;
+
 /// The OTs of one direction, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ots {
@@ -130,6 +133,11 @@ pub(super) struct Ots {
 
 impl Ots {
     fn bits(&mut self, count: usize) -> usize {
+        // Strings come from the lowest byte of a block: further ones would not be masked.
+        assert!(
+            count <= MOST_STRINGS,
+            "an OT has at most {MOST_STRINGS} bits"
+        );
         let at = self.planes;
         self.planes += count;
         self.push(Strings::Bits { count, at })

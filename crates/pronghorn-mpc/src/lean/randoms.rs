@@ -21,6 +21,14 @@ impl Program {
     pub fn batch_ots(&self, sender: Party, elements: usize) -> usize {
         self.ots(sender) * lanes(elements) * LANE
     }
+
+    /// Bytes that [`Sent::write`] and [`Received::write`] of a party take together.
+    pub fn stored_bytes(&self, party: Party, elements: usize) -> usize {
+        let [sent, received] = [party, party.peer()].map(|sender| &self.ots[sender as usize]);
+        2 * Planes::bytes(sent, elements)
+            + Planes::bytes(received, elements)
+            + 8 * received.strings.len() * lanes(elements)
+    }
 }
 
 /// The sender's strings: for each OT that of choice 0, and what that of choice 1 has beyond it.
@@ -53,7 +61,7 @@ impl Planes {
             bits: vec![0; ots.planes * lanes],
             words: vec![0; ots.words * elements],
         };
-        for (strings, blocks) in ots.strings.iter().zip(blocks.chunks(lanes * LANE)) {
+        for (strings, blocks) in ots.strings.iter().zip(blocks.chunks((lanes * LANE).max(1))) {
             match *strings {
                 Strings::Bits { count, at } => {
                     let bits = &mut planes.bits[at * lanes..][..count * lanes];
@@ -129,6 +137,17 @@ impl Sent {
 }
 
 impl Received {
+    /// Of a program without products.
+    pub fn nothing() -> Self {
+        Self {
+            choices: Vec::new(),
+            strings: Planes {
+                bits: Vec::new(),
+                words: Vec::new(),
+            },
+        }
+    }
+
     /// From the choices, packed, lowest bit first, and the strings that they chose, hashed.
     ///
     /// # Panics
@@ -171,14 +190,22 @@ impl Planes {
             .0
             .iter()
             .map(|word| u32::from_le_bytes(*word));
-        let words: Vec<u32> = words.collect();
+        let planes = Self {
+            bits,
+            words: words.collect(),
+        };
         let moduli = ots.strings.iter().filter_map(Strings::modulus);
-        let mut residues = moduli.zip(words.chunks(elements.max(1)));
+        let mut residues = moduli.zip(planes.words.chunks(elements.max(1)));
         let valid = residues.all(|(modulus, words)| {
             let most = modulus.neg(1);
             words.iter().all(|&word| u64::from(word) <= most)
         });
-        valid.then_some(Self { bits, words })
+        valid.then_some(planes)
+    }
+
+    /// Bytes that [`write`](Self::write) takes.
+    fn bytes(ots: &Ots, elements: usize) -> usize {
+        8 * ots.planes * lanes(elements) + 4 * ots.words * elements
     }
 }
 
@@ -228,7 +255,9 @@ impl Received {
     ) -> Option<Self> {
         let ots = &program.ots[sender as usize];
         let choices = read_lanes(ots.strings.len() * lanes(elements), bytes)?;
+        let mut choices = Zeroizing::new(choices);
         let strings = Planes::read(ots, elements, bytes)?;
+        let choices = std::mem::take(&mut *choices);
         Some(Self { choices, strings })
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use pronghorn_mpc::{
     Block,
-    circuit::{Modulus, Rectifier},
+    circuit::{Activation, Modulus, Rectifier},
     lean::{Evaluation, Input, LANE, Party, Program, Received, Sent},
 };
 
@@ -41,11 +41,17 @@ impl Coins {
     }
 }
 
-fn evaluation(program: &Arc<Program>, party: Party, input: u32, coins: &[Coins; 2]) -> Evaluation {
+fn evaluation(
+    program: &Arc<Program>,
+    party: Party,
+    inputs: &[u32],
+    coins: &[Coins; 2],
+) -> Evaluation {
     let own = coins[party as usize].sent(program, party);
     let peer = party.peer();
     let received = coins[peer as usize].received(program, peer);
-    let mut evaluation = Evaluation::new(program.clone(), party, &[&[input]], received);
+    let inputs: Vec<&[u32]> = inputs.iter().map(std::slice::from_ref).collect();
+    let mut evaluation = Evaluation::new(program.clone(), party, &inputs, received);
     evaluation.provide(own);
     evaluation
 }
@@ -54,7 +60,7 @@ fn evaluation(program: &Arc<Program>, party: Party, input: u32, coins: &[Coins; 
 fn view(
     program: &Arc<Program>,
     party: Party,
-    inputs: [u32; 2],
+    inputs: [&[u32]; 2],
     coins: &[Coins; 2],
 ) -> (Vec<u8>, [u32; 2]) {
     let mut parties = [Party::Server, Party::Client]
@@ -83,86 +89,125 @@ fn widths(program: &Program, sender: Party) -> Vec<u32> {
         .collect()
 }
 
-/// Counts how often each view comes, over all coins that the party does not know.
-fn assert_uniform(program: Program, party: Party, values: &[i64], seed: u64) {
-    let program = Arc::new(program);
-    let mut random = Random(seed);
-    let bits = program.input_modulus(0).bits();
+/// Most bits of coins that are enumerated.
+const MOST_UNKNOWN: u32 = 18;
+
+/// Counts how often each view comes, over all coins that the party does not know; `None` where
+/// these are too many.
+fn check_uniform(
+    activation: &Activation<'_>,
+    (input, output): (Input, u32),
+    party: Party,
+    random: &mut Random,
+) -> Option<()> {
+    let modulus = Modulus::power_of_two(output).unwrap();
+    let program = Arc::new(Program::activation(activation, input, modulus).unwrap());
     let widths = [Party::Server, Party::Client].map(|sender| widths(&program, sender));
+    let peer = party.peer();
     // Unknown: the string not chosen of each OT received, the choice of each OT sent.
     let unknown: u32 =
-        widths[party.peer() as usize].iter().sum::<u32>() + widths[party as usize].len() as u32;
-    assert!(unknown <= 20, "{unknown} unknown bits");
-    for &value in values {
-        let own = random.below(1 << bits) as u32;
-        let peer = (value as u32).wrapping_sub(own) & (u32::MAX >> (32 - bits));
+        widths[peer as usize].iter().sum::<u32>() + widths[party as usize].len() as u32;
+    if unknown > MOST_UNKNOWN {
+        return None;
+    }
+    for value in [input.low, -1, 0, input.high] {
+        let values: Vec<i64> = (0..activation.pool as i64)
+            .map(|place| (value + place).min(input.high))
+            .collect();
+        let own: Vec<u32> = (values.iter())
+            .map(|_| random.below(1 << input.bits) as u32)
+            .collect();
+        let mask = u32::MAX >> (32 - input.bits);
+        let others: Vec<u32> = (values.iter().zip(&own))
+            .map(|(&value, own)| (value as u32).wrapping_sub(*own) & mask)
+            .collect();
+        let inputs = match party {
+            Party::Server => [&own[..], &others[..]],
+            Party::Client => [&others[..], &own[..]],
+        };
         let mut coins = [Coins::default(), Coins::default()];
         for (coins, widths) in coins.iter_mut().zip(&widths) {
             let ots = widths.iter().map(|&width| {
                 let string = |random: &mut Random| random.below(1 << width);
-                [string(&mut random), string(&mut random), random.below(2)]
+                [string(random), string(random), random.below(2)]
             });
             coins.ots = ots.collect();
         }
-        let inputs = match party {
-            Party::Server => [own, peer],
-            Party::Client => [peer, own],
-        };
         let mut seen: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-        for guess in 0..1u64 << unknown {
-            let mut guess = guess;
+        for mut guess in 0..1u64 << unknown {
             let mut take = |width: u32| {
                 let taken = guess & ((1 << width) - 1);
                 guess >>= width;
                 taken
             };
-            let mut coins = coins.clone();
-            for (ot, &width) in coins[party.peer() as usize]
-                .ots
-                .iter_mut()
-                .zip(&widths[party.peer() as usize])
-            {
+            let received = coins[peer as usize].ots.iter_mut();
+            for (ot, &width) in received.zip(&widths[peer as usize]) {
                 ot[1 - ot[2] as usize] = take(width);
             }
             for ot in &mut coins[party as usize].ots {
                 ot[2] = take(1);
             }
             let (view, outputs) = view(&program, party, inputs, &coins);
-            let modulus = program.output_modulus();
             let sum = modulus.centre(modulus.add(outputs[0].into(), outputs[1].into()));
-            assert_eq!(sum, value.max(0));
+            assert_eq!(sum, activation.apply(&values));
             *seen.entry(view).or_default() += 1;
         }
         let counts: Vec<u64> = seen.values().copied().collect();
         assert!(
             counts.iter().all(|count| *count == counts[0]),
-            "{party:?} {value}"
+            "{activation:?} {party:?} {value}"
         );
         // As many views as the messages have bits: none is impossible.
         let message: usize = (0..program.levels())
-            .map(|level| program.bits(level, party.peer()))
+            .map(|level| program.bits(level, peer))
             .sum();
         assert_eq!(counts.len(), 1 << message);
     }
+    Some(())
 }
 
-fn relu(bits: u32, output: Modulus) -> Program {
-    let input = Input {
+/// Signs by single bits, by pairs and by both; dropped bits; clips; a maximum. Some are too large
+/// for one of the parties.
+#[test]
+fn views_are_uniform() {
+    let whole = |bits: u32| Input {
         bits,
         guard: 0,
         error: 0,
         low: -(1 << (bits - 1)),
         high: (1 << (bits - 1)) - 1,
     };
-    Program::activation(&activation(1, Rectifier::Relu, None), input, output).unwrap()
-}
-
-#[test]
-fn views_of_a_relu_are_uniform() {
-    for (bits, output) in [(2, 2), (2, 3)] {
-        let output = Modulus::power_of_two(output).unwrap();
+    let narrow = |bits: u32, low, high| Input {
+        low,
+        high,
+        ..whole(bits)
+    };
+    let relu = Rectifier::Relu;
+    let cases = [
+        (activation(1, relu, None), (whole(2), 2)),
+        (activation(1, relu, None), (whole(2), 3)),
+        (activation(1, relu, None), (whole(3), 3)),
+        (activation(1, relu, None), (whole(4), 3)),
+        (activation(1, relu, Some((0, 0, 1))), (whole(4), 2)),
+        (activation(1, relu, Some((1, 0, 1))), (narrow(3, -4, 2), 2)),
+        (
+            activation(1, Rectifier::None, Some((1, -2, 1))),
+            (narrow(3, -4, 2), 2),
+        ),
+        (
+            activation(1, Rectifier::None, Some((0, -1, 0))),
+            (narrow(3, -2, 2), 2),
+        ),
+        (activation(1, relu, Some((0, 0, 1))), (whole(3), 2)),
+        (activation(2, Rectifier::None, None), (narrow(2, -1, 0), 2)),
+        (activation(2, Rectifier::None, None), (narrow(3, -2, 1), 2)),
+    ];
+    let mut random = Random(7);
+    let mut checked = 0;
+    for (activation, shape) in cases {
         for party in [Party::Server, Party::Client] {
-            assert_uniform(relu(bits, output), party, &[-2, -1, 0, 1], 7);
+            checked += check_uniform(&activation, shape, party, &mut random).map_or(0, |()| 1);
         }
     }
+    assert_eq!(checked, 18);
 }

@@ -27,8 +27,10 @@ pub const TABLE_BYTE: f64 = 1.3e-9;
 pub const TRANSFER: f64 = 22e-9;
 /// The same of width 8, for lean steps.
 pub const LEAN_TRANSFER: f64 = 50e-9;
-/// The same, silent.
-pub const SILENT_TRANSFER: f64 = 40e-9;
+/// The same, silent, with tables that the cache holds.
+pub const SILENT_TRANSFER: f64 = 30e-9;
+/// The same with large tables.
+pub const SILENT_LARGE_TRANSFER: f64 = 45e-9;
 /// Seconds of an oblivious transfer of a lean step beside the extension, both parties: its strings
 /// and its product.
 pub const LEAN_PRODUCT: f64 = 12e-9;

@@ -59,11 +59,11 @@ fn transfers(plan: &CheckedPlan, options: &BuildOptions) -> Transfers {
                 place,
                 derived: &derived,
             };
-            ots[0] += lean.silent_ots(&step, Party::Server);
-            ots[1] += lean.silent_ots(&step, Party::Client);
+            ots[0] += lean.random_ots(&step, Party::Server);
+            ots[1] += lean.random_ots(&step, Party::Client);
         }
     }
-    Transfers::cheaper(ots)
+    Transfers::best(ots, options.goal())
 }
 
 /// The lean step in the place of a garbled one, if there is one.

@@ -114,6 +114,11 @@ impl Chain {
         ]
     };
 
+    /// By [`LpnParameters::MEDIUM`]: tables of 2 MiB.
+    pub const MEDIUM: Self = Self::ALL[1];
+    /// By [`LpnParameters::LARGE`]: tables of 8 MiB, and the least traffic for many OTs.
+    pub const LARGE: Self = Self::ALL[2];
+
     /// # Panics
     /// Where a set does not make the base of the next one, at compile time for a constant.
     pub(super) const fn new(sets: &'static [LpnParameters]) -> Self {

@@ -11,11 +11,8 @@ use pronghorn_graph::{
     shape::OperatorError,
 };
 use pronghorn_mpc::{
-    lean::{Input, Party, Program},
-    ot::{
-        OtParameters, extension,
-        silent::{Chain, LpnParameters},
-    },
+    lean::{Input, LANE, Party, Program},
+    ot::{OtParameters, extension, silent::Chain},
 };
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +24,7 @@ use super::{
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, StepMemory, rate},
     description::Description,
+    objective::Goal,
     share_form::{Node, Readers, ShareForm, ShareRules, Takes, Tolerates},
     step::{Compiled, Derived, Place, StepPlan},
     trust::TrustLevel,
@@ -49,43 +47,81 @@ pub enum Transfers {
     /// The extension, at 16 bits an OT. It assumes AES alone.
     #[default]
     Extension,
-    /// Silent OT, at half a bit, which assumes learning parity with noise (LPN), too.
+    /// Silent OT at 1.5 bits, which assumes learning parity with noise (LPN), too: tables of 2 MiB,
+    /// which most caches hold.
     Silent,
+    /// Silent OT at 0.4 bits, with tables of 8 MiB: the least traffic.
+    SilentLarge,
 }
 
 /// The OTs of lean steps.
 const TRANSFERS: OtParameters = OtParameters::LEAST_TRAFFIC;
 
-/// Images that a choice of silent OT is made for: its set-up takes some hundred kB.
+/// Images that OTs are chosen for: a set-up of silent OT takes some hundred kB.
 const IMAGES: u64 = 16;
 
 impl Transfers {
-    /// Where OTs of so many an image, of either direction, take fewer bytes.
-    pub fn cheaper(ots: [u64; 2]) -> Self {
-        let width = TRANSFERS.width();
-        let bytes = |ots: u64| {
-            let ots = ots.saturating_mul(IMAGES);
-            let extension =
-                extension::message_bytes(usize::try_from(ots).unwrap_or(usize::MAX), width);
-            [extension as u64, chain(ots / IMAGES).bytes(ots, width)]
+    const ALL: [Self; 3] = [Self::Extension, Self::Silent, Self::SilentLarge];
+
+    /// The best by the goal for so many OTs an image, in each direction.
+    pub(crate) fn best(ots: [u64; 2], goal: Goal) -> Self {
+        let cost = |transfers: &Self| {
+            let ots = ots.map(|ots| ots.saturating_mul(IMAGES));
+            let bytes: u64 = ots.iter().map(|&ots| transfers.all_bytes(ots)).sum();
+            let seconds = (ots[0] + ots[1]) as f64 * transfers.rate();
+            goal.of_one(
+                &StepCost {
+                    bytes_up: bytes,
+                    seconds: Seconds::transfers(seconds),
+                    ..StepCost::default()
+                },
+                0.0,
+            )
         };
-        let [server, client] = ots.map(bytes);
-        match server[1] + client[1] < server[0] + client[0] {
-            true => Self::Silent,
-            false => Self::Extension,
+        let all = Self::ALL.into_iter();
+        let best = all.min_by(|one, other| cost(one).total_cmp(&cost(other)));
+        best.unwrap_or_default()
+    }
+
+    /// The sets of silent OT; `None` for the extension.
+    pub fn chain(self) -> Option<Chain> {
+        match self {
+            Self::Extension => None,
+            Self::Silent => Some(Chain::MEDIUM),
+            Self::SilentLarge => Some(Chain::LARGE),
+        }
+    }
+
+    /// Bytes of so many OTs of a connection.
+    fn all_bytes(self, count: u64) -> u64 {
+        let width = TRANSFERS.width();
+        match self.chain() {
+            Some(chain) => chain.bytes(count, width),
+            None => {
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                extension::message_bytes(count, width) as u64
+            }
         }
     }
 
     /// Bytes of so many OTs, the first of a connection left out.
     fn bytes(self, count: usize) -> u64 {
-        let set = LpnParameters::LARGE;
-        match self {
-            Self::Extension => extension::message_bytes(count, TRANSFERS.width()) as u64,
-            Self::Silent => {
-                let usable = set.outputs() - set.base();
-                (count as u64).saturating_mul(set.round_bytes() as u64) / usable as u64
+        match self.chain() {
+            Some(chain) => {
+                let round = chain.sets().len() as u64;
+                let bytes = (count as u64).saturating_mul(chain.set(round).round_bytes() as u64);
+                bytes / chain.usable(round) as u64
             }
+            None => extension::message_bytes(count, TRANSFERS.width()) as u64,
         }
+    }
+
+    /// Bytes that a connection holds for silent OTs: tables of both directions, twice while a round
+    /// ends.
+    fn state(self) -> u64 {
+        let last = |chain: Chain| chain.set(chain.sets().len() as u64);
+        let table = |chain| 16 * last(chain).base() as u64;
+        self.chain().map_or(0, |chain| 4 * table(chain))
     }
 
     /// Seconds of an OT, both parties.
@@ -93,20 +129,19 @@ impl Transfers {
         match self {
             Self::Extension => rate::LEAN_TRANSFER,
             Self::Silent => rate::SILENT_TRANSFER,
+            Self::SilentLarge => rate::SILENT_LARGE_TRANSFER,
         }
     }
 }
 
-/// The sets of silent OT for so many OTs an image.
-pub fn chain(ots: u64) -> Chain {
-    Chain::cheapest(ots.saturating_mul(IMAGES), TRANSFERS.width())
-}
-
-/// Elements of a tile: its planes and words stay in the cache.
-pub const TILE: usize = 1 << 12;
+/// Most elements of a tile: its planes, words and OTs stay in the cache.
+const TILE: usize = 1 << 10;
 
 /// OTs of a part in either direction, about: its messages of a turn are one.
 const PART: usize = 1 << 20;
+
+/// Parts whose messages are counted one by one.
+const PARTS_COUNTED: usize = 64;
 
 /// The programs of a lean step. Both parties have the same ones, from the plan.
 #[derive(Clone)]
@@ -139,15 +174,31 @@ impl Programs {
     /// The tiles of a batch.
     pub fn tiles(&self, images: usize) -> Vec<Tile> {
         let of_group = |(group, made): (usize, &Group<Program>)| {
-            let count = made.elements.len() * images;
-            let firsts = (0..count).step_by(TILE);
+            let (count, size) = (made.elements.len() * images, tile_size(&made.circuit));
+            let firsts = (0..count).step_by(size);
             firsts.map(move |first| Tile {
                 group,
-                instances: first..count.min(first + TILE),
+                instances: first..count.min(first + size),
             })
         };
         let groups = self.groups.iter().enumerate();
         groups.flat_map(of_group).collect()
+    }
+
+    /// The sum over all tiles of a batch, by program and elements.
+    fn sum(&self, images: usize, of: impl Fn(&Program, usize) -> u64) -> u64 {
+        let of_group = |made: &Group<Program>| {
+            let (count, size) = (made.elements.len() * images, tile_size(&made.circuit));
+            let full = (count / size) as u64;
+            let rest = match count % size {
+                0 => 0,
+                rest => of(&made.circuit, rest),
+            };
+            full.saturating_mul(of(&made.circuit, size))
+                .saturating_add(rest)
+        };
+        let groups = self.groups.iter().map(of_group);
+        groups.fold(0, u64::saturating_add)
     }
 
     /// The tiles of each part of a batch, whose messages of a turn are one.
@@ -200,12 +251,7 @@ impl Programs {
 
     /// Bytes of a tile in the message of a turn.
     pub fn tile_bytes(&self, tile: &Tile, turn: usize) -> usize {
-        let program = self.program(tile);
-        let levels = Self::levels(turn).filter(|&level| level < program.levels());
-        let count = tile.instances.len();
-        levels
-            .map(|level| program.bytes(level, Self::sender(turn), count))
-            .sum()
+        turn_bytes(self.program(tile), turn, tile.instances.len()) as usize
     }
 
     /// Random OTs of tiles whose sender is `party`.
@@ -214,10 +260,42 @@ impl Programs {
         tiles.iter().map(of).sum()
     }
 
-    fn memory(&self, tiles: &[Tile]) -> u64 {
-        let of = |tile: &Tile| self.program(tile).memory(tile.instances.len()) as u64;
-        tiles.iter().map(of).sum()
+    /// Bytes that a party holds for a batch: values and strings of all tiles, and the blocks of a
+    /// part.
+    fn memory(&self, images: usize) -> u64 {
+        let tiles = self.sum(images, |program, count| program.memory(count) as u64);
+        let of_tile = |made: &Group<Program>| {
+            let size = tile_size(&made.circuit).min(made.elements.len() * images);
+            let parties = [Party::Server, Party::Client];
+            let ots = parties.map(|party| made.circuit.batch_ots(party, size));
+            ots[0].max(ots[1])
+        };
+        let largest = self.groups.iter().map(of_tile).max().unwrap_or(0);
+        let all = [Party::Server, Party::Client].map(|party| self.all_ots(images, party));
+        let part = (largest.max(PART) as u64).min(all[0].max(all[1]));
+        // Strings of both choices, and the message.
+        tiles.saturating_add(part.saturating_mul(3 * 16))
     }
+
+    /// Random OTs of a batch whose sender is `party`.
+    fn all_ots(&self, images: usize, party: Party) -> u64 {
+        self.sum(images, |program, count| {
+            program.batch_ots(party, count) as u64
+        })
+    }
+}
+
+/// Bytes of so many elements in the message of a turn.
+fn turn_bytes(program: &Program, turn: usize, count: usize) -> u64 {
+    let levels = Programs::levels(turn).filter(|&level| level < program.levels());
+    let bytes = |level| program.bytes(level, Programs::sender(turn), count) as u64;
+    levels.map(bytes).sum()
+}
+
+/// Elements of a tile: as many as have OTs for a part, in whole words of a plane.
+fn tile_size(program: &Program) -> usize {
+    let ots = program.ots(Party::Server).max(program.ots(Party::Client));
+    (PART / ots.max(1)).clamp(LANE, TILE) / LANE * LANE
 }
 
 impl From<Programs> for Derived {
@@ -305,32 +383,34 @@ impl StepPlan for Lean {
         let Derived::Lean(programs) = step.derived else {
             return Cost::default();
         };
-        let tiles = programs.tiles(batch);
-        let parts = programs.parts(&tiles);
+        let parties = [Party::Server, Party::Client];
         let transfers = |sender: Party| -> u64 {
-            let ots = parts
-                .iter()
-                .map(|part| programs.ots(&tiles[part.clone()], sender));
+            let all = programs.all_ots(batch, sender);
+            // Messages of parts have a header each, which counts in small batches alone.
+            if all > (PARTS_COUNTED * PART) as u64 {
+                return self
+                    .transfers
+                    .bytes(usize::try_from(all).unwrap_or(usize::MAX));
+            }
+            let tiles = programs.tiles(batch);
+            let parts = programs.parts(&tiles).into_iter();
+            let ots = parts.map(|part| programs.ots(&tiles[part], sender));
             ots.map(|count| self.transfers.bytes(count)).sum()
         };
         let sent = |party: Party| -> u64 {
             let turns = (0..programs.turns()).filter(|&turn| Programs::sender(turn) == party);
-            let bytes = |turn| {
-                tiles
-                    .iter()
-                    .map(move |tile| programs.tile_bytes(tile, turn) as u64)
-            };
-            turns.flat_map(bytes).sum()
+            let bytes =
+                |turn| programs.sum(batch, |program, count| turn_bytes(program, turn, count));
+            turns.map(bytes).sum()
         };
-        let parties = [Party::Server, Party::Client];
-        let ots: usize = parties
-            .map(|party| programs.ots(&tiles, party))
+        let ots: u64 = parties
+            .map(|party| programs.all_ots(batch, party))
             .iter()
             .sum();
         // The receiver of the extension sends, and the sender of silent OTs.
-        let uploads = match self.transfers {
-            Transfers::Extension => Party::Server,
-            Transfers::Silent => Party::Client,
+        let uploads = match self.transfers.chain() {
+            None => Party::Server,
+            Some(_) => Party::Client,
         };
         let offline = StepCost {
             bytes_up: transfers(uploads),
@@ -347,7 +427,7 @@ impl StepPlan for Lean {
             ..StepCost::default()
         }
         .with_waits();
-        let kept = Memory::both(programs.memory(&tiles));
+        let kept = Memory::both(programs.memory(batch));
         Cost {
             at_once: offline.plus(online),
             offline: StepCost {
@@ -363,14 +443,20 @@ impl StepPlan for Lean {
         let Derived::Lean(programs) = step.derived else {
             return StepMemory::default();
         };
-        Memory::both(programs.memory(&programs.tiles(batch)))
+        Memory::both(
+            programs
+                .memory(batch)
+                .saturating_add(self.transfers.state()),
+        )
     }
 
-    fn silent_ots(&self, step: &Compiled<'_>, sender: Party) -> u64 {
+    fn silent(&self) -> Option<Chain> {
+        self.transfers.chain()
+    }
+
+    fn random_ots(&self, step: &Compiled<'_>, sender: Party) -> u64 {
         match step.derived {
-            Derived::Lean(programs) if self.transfers == Transfers::Silent => {
-                programs.ots(&programs.tiles(1), sender) as u64
-            }
+            Derived::Lean(programs) => programs.all_ots(1, sender),
             _ => 0,
         }
     }
