@@ -139,7 +139,8 @@ def _check_network(found: list[dict[str, Any]], case: str, paper: str) -> None:
     predicted = {record["metric"]: record["ratio"] for record in rows if "beside the plan's" in record["metric"]}
     for metric in ("traffic at once", "once a client and model"):
         if f"{metric}, beside the plan's" in predicted:
-            assert predicted[f"{metric}, beside the plan's"] == pytest.approx(1, abs=0.01)
+            # Silent OTs come in rounds of many, for some images and not for others.
+            assert predicted[f"{metric}, beside the plan's"] == pytest.approx(1, abs=0.05)
     assert predicted["traffic at once, beside the plan's"] > 0
     assert predicted["time at once, beside the plan's"] > 0
     if "loopback" in case:

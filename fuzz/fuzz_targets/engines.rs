@@ -1,4 +1,5 @@
-//! Whole runs of small networks in the coefficient and the slot engine, and of one with a product,
+//! Whole runs of small networks in the coefficient and the slot engine, of one with a product, and
+//! of lean steps by both kinds of OTs,
 //! one message of which a hostile peer has changed: an error, or a run that goes on.
 #![no_main]
 
@@ -9,15 +10,16 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_fuzz::{Splice, edited, gated, small_in};
-use pronghorn_plan::{Built, Engine};
+use pronghorn_fuzz::{Splice, edited, gated, lean, small_in};
+use pronghorn_plan::{Built, Engine, steps::activation::lean::Transfers};
 
 /// Messages of a run, at most.
 const MESSAGES: usize = 256;
 
-static MODELS: LazyLock<[ServerModel; 3]> = LazyLock::new(|| {
+static MODELS: LazyLock<[ServerModel; 5]> = LazyLock::new(|| {
     let [coefficients, slots] = [Engine::Coefficient, Engine::Slot].map(small_in);
-    [coefficients, slots, gated()].map(model)
+    let [bits, silent] = [Transfers::Extension, Transfers::Silent].map(lean);
+    [coefficients, slots, gated(), bits, silent].map(model)
 });
 
 static INPUT: [f32; 2] = [0.1, 0.9];

@@ -9,11 +9,13 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, built, edited, gated, polynomial, shared};
-use pronghorn_plan::{CheckedPlan, Plan, cost};
+use pronghorn_fuzz::{Splice, built, edited, gated, lean, polynomial, shared};
+use pronghorn_plan::{CheckedPlan, Plan, cost, steps::activation::lean::Transfers};
 
-static GOOD: LazyLock<[Vec<u8>; 4]> =
-    LazyLock::new(|| [built(), polynomial(), shared(), gated()].map(|built| built.plan.to_bytes()));
+static GOOD: LazyLock<[Vec<u8>; 5]> = LazyLock::new(|| {
+    let lean = lean(Transfers::Silent);
+    [built(), polynomial(), shared(), gated(), lean].map(|built| built.plan.to_bytes())
+});
 
 /// Values of all steps together up to which a plan is run.
 const SMALL: usize = 5_000;

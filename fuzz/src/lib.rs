@@ -5,7 +5,13 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use pronghorn_graph::graph::{Graph, Tensor};
-use pronghorn_plan::{BuildOptions, Built, Engine, TrustLevel, build};
+use pronghorn_plan::{
+    BuildOptions, Built, CheckedPlan, Engine, StepKind, TrustLevel, build,
+    steps::activation::{
+        garbled::Garbled,
+        lean::{Lean, Transfers},
+    },
+};
 
 /// A network with most kinds of steps, as JSON.
 pub const NETWORK: &str = r#"{"name":"tiny","output":12,"nodes":[
@@ -64,6 +70,20 @@ pub fn small_in(engine: Engine) -> Built {
         engine: Some(engine),
         ..BuildOptions::default()
     })
+}
+
+/// The small network with a lean step in the place of each garbled one that can be.
+pub fn lean(transfers: Transfers) -> Built {
+    let mut built = small_in(Engine::Coefficient);
+    for index in 0..built.plan.steps.len() {
+        let mut plan = built.plan.plan().clone();
+        if let StepKind::Garbled(Garbled { ops }) = &plan.steps[index].kind {
+            let ops = ops.clone();
+            plan.steps[index].kind = StepKind::Lean(Lean { ops, transfers });
+            built.plan = CheckedPlan::new(plan).unwrap_or(built.plan);
+        }
+    }
+    built
 }
 
 fn small_with(options: &BuildOptions) -> Built {

@@ -187,7 +187,7 @@ fn views_are_uniform() {
         (activation(1, relu, None), (whole(2), 2)),
         (activation(1, relu, None), (whole(2), 3)),
         (activation(1, relu, None), (whole(3), 3)),
-        (activation(1, relu, None), (whole(4), 3)),
+        (activation(1, relu, None), (whole(4), 4)),
         (activation(1, relu, Some((0, 0, 1))), (whole(4), 2)),
         (activation(1, relu, Some((1, 0, 1))), (narrow(3, -4, 2), 2)),
         (
@@ -209,5 +209,5 @@ fn views_are_uniform() {
             checked += check_uniform(&activation, shape, party, &mut random).map_or(0, |()| 1);
         }
     }
-    assert_eq!(checked, 18);
+    assert_eq!(checked, 21);
 }
