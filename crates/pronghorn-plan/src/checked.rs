@@ -205,6 +205,12 @@ impl CheckedPlan {
         self.protocol(index).memory(&self.compiled(index), batch)
     }
 
+    /// Whether the plan has lean steps.
+    pub fn is_lean(&self) -> bool {
+        let mut derived = self.0.derived.iter();
+        derived.any(|derived| matches!(derived, Derived::Lean(_)))
+    }
+
     /// The sets of silent OT of the plan, if it has any: those of its first such step.
     pub fn silent(&self) -> Option<Chain> {
         (0..self.steps.len()).find_map(|index| self.protocol(index).silent())

@@ -17,15 +17,14 @@ pub use seconds::{Seconds, Speed};
 
 use pronghorn_mpc::ot::OtParameters;
 
-use crate::{checked::CheckedPlan, step::Derived};
+use crate::checked::CheckedPlan;
 
 /// Bytes each way that a connection exchanges once to set up oblivious transfers.
 pub fn ot_setup(plan: &CheckedPlan) -> u64 {
     if !plan.trust.shares() {
         return 0;
     }
-    let is_lean = |index| matches!(plan.derived(index), Derived::Lean(_));
-    let lean = match (0..plan.steps.len()).any(is_lean) {
+    let lean = match plan.is_lean() {
         true => 12_000,
         false => 0,
     };

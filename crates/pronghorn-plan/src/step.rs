@@ -19,7 +19,7 @@ use crate::{
     rlwe::Rlwe,
     share_form::{Node, ShareForm, ShareRules},
     steps::{
-        activation::{circuits::Circuits, lean::Programs},
+        activation::{circuits::Circuits, programs::Programs},
         linear::{layout::Layout, slot_keys::SlotScheme},
     },
     trust::TrustLevel,

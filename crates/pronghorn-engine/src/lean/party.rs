@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pronghorn_mpc::lean::{self, Evaluation, LeanError};
-use pronghorn_plan::steps::activation::lean::Programs;
+use pronghorn_plan::steps::activation::programs::Programs;
 use rayon::prelude::*;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-pub use pronghorn_plan::steps::activation::lean::{Programs, Tile};
+pub use pronghorn_plan::steps::activation::programs::{Programs, Tile};
 use zeroize::Zeroizing;
 
 use crate::{

@@ -1,7 +1,7 @@
 //! The set-ups of OTs before the first step.
 
 use pronghorn_mpc::ot::{OtParameters, silent::Chain};
-use pronghorn_plan::{CheckedPlan, Derived};
+use pronghorn_plan::CheckedPlan;
 
 use super::{
     Lean, LeanSetupClient, LeanSetupServer, ReceiverOts, SenderOts, SetupClient, SetupServer,
@@ -47,16 +47,13 @@ fn preludes(
     lean: Start,
     silent: impl Fn(Chain) -> Start,
 ) -> Preludes {
-    let derived = (0..plan.steps.len()).map(|index| plan.derived(index));
-    let is_lean = derived
-        .into_iter()
-        .any(|derived| matches!(derived, Derived::Lean(_)));
     let prelude = |kind, start| Box::new(OtSetup(kind, start)) as _;
     [
         plan.trust
             .shares()
             .then(|| prelude(PreludeKind::OtSetup, forward)),
-        is_lean.then(|| prelude(PreludeKind::LeanOtSetup, lean)),
+        plan.is_lean()
+            .then(|| prelude(PreludeKind::LeanOtSetup, lean)),
         plan.silent()
             .map(|chain| prelude(PreludeKind::SilentOtSetup, silent(chain))),
     ]

@@ -8,6 +8,8 @@ use super::{
 };
 use crate::{
     checked::CheckedPlan,
+    cost::{Seconds, StepCost},
+    objective::Goal,
     plan::{Plan, Step},
     step::{Compiled, Derived, StepPlan},
     steps::{
@@ -63,7 +65,28 @@ fn transfers(plan: &CheckedPlan, options: &BuildOptions) -> Transfers {
             ots[1] += lean.random_ots(&step, Party::Client);
         }
     }
-    Transfers::best(ots, options.goal())
+    best(ots, options.goal())
+}
+
+/// Images that OTs are chosen for: a set-up of silent OT takes some hundred kB.
+const IMAGES: u64 = 16;
+
+/// The best source of so many OTs an image, in each direction.
+fn best(ots: [u64; 2], goal: Goal) -> Transfers {
+    let cost = |transfers: &Transfers| {
+        let ots = ots.map(|ots| ots.saturating_mul(IMAGES));
+        let bytes_up = ots.iter().map(|&ots| transfers.all_bytes(ots)).sum();
+        let seconds = Seconds::transfers((ots[0] + ots[1]) as f64 * transfers.rate());
+        let one = StepCost {
+            bytes_up,
+            seconds,
+            ..StepCost::default()
+        };
+        goal.of_one(&one, 0.0)
+    };
+    let all = Transfers::ALL.into_iter();
+    let best = all.min_by(|one, other| cost(one).total_cmp(&cost(other)));
+    best.unwrap_or_default()
 }
 
 /// The lean step in the place of a garbled one, if there is one.

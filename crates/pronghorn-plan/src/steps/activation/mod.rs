@@ -4,6 +4,7 @@ pub mod chain;
 pub(crate) mod circuits;
 pub mod garbled;
 pub mod lean;
+pub mod programs;
 pub mod reveal;
 pub mod square;
 
