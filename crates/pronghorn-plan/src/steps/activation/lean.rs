@@ -279,9 +279,9 @@ impl StepPlan for Lean {
     }
 
     fn describe(&self, step: &Compiled<'_>) -> Description {
-        let text = format!("{} by products of bits", names(&self.ops));
+        let names = names(&self.ops);
         let Derived::Lean(programs) = step.derived else {
-            return Description::of(text);
+            return Description::of(format!("lean: {names}"));
         };
         let parties = [Party::Server, Party::Client];
         let of = |group: &Group<Program>| {
@@ -289,8 +289,12 @@ impl StepPlan for Lean {
             (group.circuit.all_bits(), ots)
         };
         let most = programs.groups.iter().map(of).max().unwrap_or_default();
+        let source = match self.transfers.chain() {
+            None => "extended",
+            Some(_) => "silent",
+        };
         Description::of(format!(
-            "{text}: {} bits and {} OTs an element, {} messages",
+            "lean, {} bits and {} {source} OTs a value, {} messages: {names}",
             most.0,
             most.1,
             programs.turns()
