@@ -1,9 +1,10 @@
 //! Prepared batches: what of a batch on shares can be done before its inputs are known.
 //!
 //! The server's shares of linear steps and circuits do not depend on the client's data. So circuits
-//! are garbled and squares are set up offline. Lean steps get their OTs. Shares behind a lean step do
-//! depend on it: circuits and products that read them before a linear step are not prepared. Online there are linear steps, a bit for each bit of a client's share, and 16
-//! bytes back.
+//! are garbled and squares are set up offline. Lean steps get their OTs. Shares behind a lean step
+//! do depend on that data: circuits and products that read them before a linear step are not
+//! prepared. Online there are linear steps, a bit for each bit of a client's share, and 16 bytes
+//! back.
 //!
 //! A prepared batch is a [`ClientPrepared`] and a [`ServerPrepared`]. Each is used up by one run,
 //! on this connection or another. As bytes they can be stored, and then the store hands each out

@@ -23,11 +23,6 @@ use crate::{
     share::Share,
 };
 
-/// A step that is not prepared, since the server's share of its input is not known ahead.
-fn unprepared() -> Next {
-    Next::Made(Made::share(Share::Zero))
-}
-
 /// A machine as the next thing to do.
 fn next(machine: impl StepMachine + 'static) -> Result<Next, EngineError> {
     Ok(Next::Machine(Box::new(machine)))
@@ -35,7 +30,10 @@ fn next(machine: impl StepMachine + 'static) -> Result<Next, EngineError> {
 
 impl Compile for Garbled {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(GarbledClientSide(Template::new(step)?)))
+        Ok(prepared_ahead(
+            step,
+            GarbledClientSide(Template::new(step)?),
+        ))
     }
 
     fn server(
@@ -44,14 +42,15 @@ impl Compile for Garbled {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(GarbledServerSide(Template::new(step)?)))
+        Ok(prepared_ahead(
+            step,
+            GarbledServerSide(Template::new(step)?),
+        ))
     }
 }
 
 /// A garbled step without its number of images.
 struct Template {
-    /// Whether the server's share of the input is known ahead: else nothing is prepared.
-    ahead: bool,
     step: String,
     inputs: usize,
     outputs: usize,
@@ -65,7 +64,6 @@ impl Template {
             return Err(unsupported(place.name(), "it has no circuit"));
         };
         Ok(Self {
-            ahead: place.inputs_ahead(),
             step: place.name().to_owned(),
             inputs: place.input().len(),
             outputs: place.value().len(),
@@ -111,21 +109,15 @@ impl Side for GarbledClientSide {
     }
 
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
-        if !self.0.ahead {
-            return Ok(unprepared());
-        }
         let layout = self.0.layout(at.batch);
         next(PrepareClient::new(layout, at.connection.kept())?)
     }
 
     fn has_offline(&self) -> bool {
-        self.0.ahead
+        true
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
-        if !self.0.ahead {
-            return Ok(None);
-        }
         let prepared = PreparedClient::from_bytes(self.0.layout(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
@@ -158,9 +150,6 @@ impl Side for GarbledServerSide {
     }
 
     fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
-        if !self.0.ahead {
-            return Ok(unprepared());
-        }
         let layout = self.0.layout(at.batch);
         next(PrepareServer::new(
             layout,
@@ -170,13 +159,10 @@ impl Side for GarbledServerSide {
     }
 
     fn has_offline(&self) -> bool {
-        self.0.ahead
+        true
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
-        if !self.0.ahead {
-            return Ok(None);
-        }
         let prepared = PreparedServer::from_bytes(self.0.layout(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
@@ -187,10 +173,7 @@ pub(crate) struct Product;
 
 impl Compile for Product {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ProductClientSide(
-            products(step),
-            step.place.inputs_ahead(),
-        )))
+        Ok(prepared_ahead(step, ProductClientSide(products(step))))
     }
 
     fn server(
@@ -199,10 +182,7 @@ impl Compile for Product {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ProductServerSide(
-            products(step),
-            step.place.inputs_ahead(),
-        )))
+        Ok(prepared_ahead(step, ProductServerSide(products(step))))
     }
 }
 
@@ -231,8 +211,7 @@ impl Products {
     }
 }
 
-/// The products, and whether the server's shares of the factors are known ahead.
-struct ProductClientSide(Products, bool);
+struct ProductClientSide(Products);
 
 impl Side for ProductClientSide {
     fn rows(&self, _batch: usize) -> u64 {
@@ -259,28 +238,21 @@ impl Side for ProductClientSide {
     }
 
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
-        if !self.1 {
-            return Ok(unprepared());
-        }
         let products = self.0.for_batch(at.batch);
         next(PrepareProductClient::new(products, at.connection.kept())?)
     }
 
     fn has_offline(&self) -> bool {
-        self.1
+        true
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
-        if !self.1 {
-            return Ok(None);
-        }
         let prepared = PreparedProductClient::from_bytes(self.0.for_batch(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
 }
 
-/// As [`ProductClientSide`].
-struct ProductServerSide(Products, bool);
+struct ProductServerSide(Products);
 
 impl Side for ProductServerSide {
     fn rows(&self, _batch: usize) -> u64 {
@@ -304,9 +276,6 @@ impl Side for ProductServerSide {
     }
 
     fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
-        if !self.1 {
-            return Ok(unprepared());
-        }
         let products = self.0.for_batch(at.batch);
         let share = products.join(inputs)?;
         next(PrepareProductServer::new(
@@ -317,13 +286,10 @@ impl Side for ProductServerSide {
     }
 
     fn has_offline(&self) -> bool {
-        self.1
+        true
     }
 
     fn read_prepared(&self, batch: usize, bytes: &[u8]) -> Result<Option<Prepared>, EngineError> {
-        if !self.1 {
-            return Ok(None);
-        }
         let prepared = PreparedProductServer::from_bytes(self.0.for_batch(batch), bytes)?;
         Ok(Some(Box::new(prepared)))
     }
@@ -353,7 +319,15 @@ impl Compile for Open {
     }
 }
 
-/// A side without its offline part: the result is opened at once.
+/// The side, without its offline part where the server's shares of the inputs are not known ahead.
+fn prepared_ahead(step: &Compiled<'_>, side: impl Side + 'static) -> Box<dyn Side> {
+    match step.place.inputs_ahead() {
+        true => Box::new(side),
+        false => Box::new(OnlineOnly(side)),
+    }
+}
+
+/// A side without its offline part.
 struct OnlineOnly<S>(S);
 
 impl<S: Side> Side for OnlineOnly<S> {
@@ -368,6 +342,11 @@ impl<S: Side> Side for OnlineOnly<S> {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         self.0.online(at, inputs, None)
+    }
+
+    /// Nothing is known of the value.
+    fn offline(&self, _at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
+        Ok(Next::Made(Made::share(Share::Zero)))
     }
 }
 

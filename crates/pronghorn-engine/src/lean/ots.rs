@@ -427,10 +427,8 @@ impl Filled {
             make_room(&mut self.ones, 0, self.have);
             let zeros = &mut self.blocks[..self.have];
             let ones = &mut self.ones[..self.have];
-            send_random(ots, self.first, zeros, ones)?;
             let tile = &work.tiles[self.tile];
-            let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-            made.push(Sent::from_blocks(program, sender, count, [zeros, ones]));
+            made.push(sent_of(work, tile, sender, ots, self.first, [zeros, ones])?);
             self.advance();
         }
         Ok(())
@@ -447,11 +445,15 @@ impl Filled {
             let blocks = &mut self.blocks[..self.have];
             self.choices = Zeroizing::new(Vec::with_capacity(blocks.len() / 8));
             silent::choices(blocks, &mut self.choices);
-            receive_random(ots, self.first, blocks);
-            let tile = &work.tiles[self.tile];
-            let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-            let received = Received::from_blocks(program, sender, count, &self.choices, blocks);
-            made.push(received);
+            let (tile, choices) = (&work.tiles[self.tile], &self.choices);
+            made.push(received_of(
+                work,
+                tile,
+                sender,
+                ots,
+                choices,
+                (self.first, blocks),
+            ));
             self.advance();
         }
         Ok(())
@@ -467,6 +469,34 @@ fn make_room(buffer: &mut Zeroizing<Vec<Block>>, have: usize, count: usize) {
     }
 }
 
+/// The strings of a tile at the sender, from blocks whose first has this number.
+fn sent_of(
+    work: &Work,
+    tile: &Tile,
+    sender: Party,
+    ots: &impl CorrelatedSender,
+    first: u64,
+    [zeros, ones]: [&mut [Block]; 2],
+) -> Result<Sent, OtError> {
+    send_random(ots, first, zeros, ones)?;
+    let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
+    Ok(Sent::from_blocks(program, sender, count, [zeros, ones]))
+}
+
+/// The strings of a tile at the receiver.
+fn received_of(
+    work: &Work,
+    tile: &Tile,
+    sender: Party,
+    ots: &impl CorrelatedReceiver,
+    choices: &[u8],
+    (first, blocks): (u64, &mut [Block]),
+) -> Received {
+    receive_random(ots, first, blocks);
+    let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
+    Received::from_blocks(program, sender, count, choices, blocks)
+}
+
 /// The strings of tiles at the sender, from blocks whose first has this number.
 fn sent(
     work: &Work,
@@ -480,9 +510,8 @@ fn sent(
     let all = pieces.into_par_iter().zip(tiles).zip(randoms);
     all.try_for_each(|(((at, zeros), tile), randoms)| {
         let mut ones = Zeroizing::new(vec![Block::ZERO; zeros.len()]);
-        send_random(ots, first + at as u64, zeros, &mut ones)?;
-        let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-        randoms.sent = Some(Sent::from_blocks(program, sender, count, [zeros, &ones]));
+        let first = first + at as u64;
+        randoms.sent = Some(sent_of(work, tile, sender, ots, first, [zeros, &mut ones])?);
         Ok(())
     })
 }
@@ -500,11 +529,9 @@ fn received(
     let pieces = pieces(work, tiles, sender, blocks);
     let all = pieces.into_par_iter().zip(tiles).zip(randoms);
     all.for_each(|(((at, blocks), tile), randoms)| {
-        receive_random(ots, first + at as u64, blocks);
-        let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
         let choices = &choices[at / 8..][..blocks.len() / 8];
-        let received = Received::from_blocks(program, sender, count, choices, blocks);
-        randoms.received = Some(received);
+        let made = (first + at as u64, blocks);
+        randoms.received = Some(received_of(work, tile, sender, ots, choices, made));
     });
 }
 

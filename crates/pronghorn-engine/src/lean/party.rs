@@ -25,7 +25,7 @@ const PRODUCTS: &str = "the products of bits";
 pub struct LeanParty {
     work: Work,
     party: lean::Party,
-    /// Absent where the OTs are prepared.
+    /// Absent where the OTs are prepared, or none are needed.
     supply: Option<Supply>,
     /// In front of the first message of the levels, where the OTs are prepared.
     name: Option<Name>,
@@ -56,7 +56,10 @@ impl LeanParty {
         work.check(&share)?;
         let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
         if work.layout.programs.turns() == 0 {
-            return Ok(Self::silent(work, party, share, randoms));
+            // Without products a step takes no OTs.
+            randoms.iter_mut().for_each(Randoms::set_nothing);
+            let messages = messages(&work, OtMessages::default(), 0);
+            return Ok((messages, Self::new(work, party, share, randoms, None, None)));
         }
         let mut supply = Supply::new(ots, party)?;
         let messages = messages(&work, supply.messages(&work)?, 0);
@@ -66,41 +69,8 @@ impl LeanParty {
         }
         Ok((
             messages,
-            Self {
-                party,
-                supply: Some(supply),
-                name: None,
-                share,
-                randoms,
-                runs: Vec::new(),
-                early: Vec::new(),
-                failed: false,
-                work,
-            },
+            Self::new(work, party, share, randoms, Some(supply), None),
         ))
-    }
-
-    /// A step without products, which takes no OTs.
-    fn silent(
-        work: Work,
-        party: lean::Party,
-        share: Share,
-        mut randoms: Vec<Randoms>,
-    ) -> (Messages, Self) {
-        randoms.iter_mut().for_each(Randoms::set_nothing);
-        let messages = messages(&work, OtMessages::default(), 0);
-        let party = Self {
-            party,
-            supply: None,
-            name: None,
-            share,
-            randoms,
-            runs: Vec::new(),
-            early: Vec::new(),
-            failed: false,
-            work,
-        };
-        (messages, party)
     }
 
     fn online(prepared: PreparedLean, share: Share) -> Result<(Messages, Self), EngineError> {
@@ -112,18 +82,29 @@ impl LeanParty {
         } = prepared;
         work.check(&share)?;
         let messages = messages(&work, OtMessages::default(), size_of::<Name>());
-        let party = Self {
+        let party = Self::new(work, party, share, randoms, None, Some(name));
+        Ok((messages, party))
+    }
+
+    fn new(
+        work: Work,
+        party: lean::Party,
+        share: Share,
+        randoms: Vec<Randoms>,
+        supply: Option<Supply>,
+        name: Option<Name>,
+    ) -> Self {
+        Self {
+            work,
             party,
-            supply: None,
-            name: Some(name),
+            supply,
+            name,
             share,
             randoms,
             runs: Vec::new(),
             early: Vec::new(),
             failed: false,
-            work,
-        };
-        Ok((messages, party))
+        }
     }
 
     /// Starts the tiles, once the OTs that this party receives are made.
@@ -183,12 +164,10 @@ impl LeanParty {
         if let (0, Some(name)) = (turn.index, self.name) {
             out.extend_from_slice(&name);
         }
-        let runs = &mut self.runs[part];
-        let made = runs
+        let made = self.runs[part.clone()]
             .par_iter_mut()
             .try_for_each(|run| run.make_up_to(*Programs::levels(index).end()));
         made.map_err(|source| self.error(source))?;
-        let (_, part) = self.place(turn);
         for run in &mut self.runs[part] {
             out.append(&mut run.pending);
         }
@@ -212,7 +191,7 @@ impl LeanParty {
             return supply.take(&self.work, &mut self.randoms, turn, message);
         }
         self.hand_out()?;
-        if self.randoms.iter().any(Randoms::waits) && self.runs.is_empty() {
+        if self.runs.is_empty() && self.randoms.iter().any(Randoms::waits) {
             self.early.push((turn, message.to_vec()));
             return Ok(());
         }
@@ -273,14 +252,11 @@ impl LeanParty {
         // A step without messages starts here.
         self.start()?;
         let mut output = self.work.output();
-        for (index, run) in self.runs.iter_mut().enumerate() {
+        let mut runs = std::mem::take(&mut self.runs);
+        for (tile, run) in self.work.tiles.iter().zip(&mut runs) {
             let residues = run.evaluation.output();
-            let residues = residues.map_err(|source| EngineError::Lean {
-                step: self.work.layout.step.clone(),
-                source,
-            })?;
-            self.work
-                .scatter(&self.work.tiles[index], residues, &mut output);
+            let residues = residues.map_err(|source| self.error(source))?;
+            self.work.scatter(tile, residues, &mut output);
         }
         Ok(Made::share(Share::Words(output)))
     }

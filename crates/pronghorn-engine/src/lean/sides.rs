@@ -1,7 +1,5 @@
 //! Both parties' sides of lean steps.
 
-use std::sync::Arc;
-
 use pronghorn_mpc::lean::Party;
 use pronghorn_plan::{
     Derived, Weights,
@@ -10,9 +8,8 @@ use pronghorn_plan::{
 };
 
 use super::{
-    LeanClient, LeanServer, PrepareLeanClient, PrepareLeanServer, PreparedLean,
-    ots::Ots,
-    work::{Layout, Programs},
+    LeanClient, LeanServer, PrepareLeanClient, PrepareLeanServer, PreparedLean, ots::Ots,
+    work::Layout,
 };
 use crate::{
     connection::Shelf,
@@ -45,14 +42,12 @@ impl Compile for Lean {
     }
 }
 
-/// A party's side of a lean step, without the number of images.
+/// A party's side of a lean step.
 struct LeanSide {
     party: Party,
     transfers: Transfers,
-    step: String,
-    inputs: usize,
-    outputs: usize,
-    programs: Arc<Programs>,
+    /// Of one image.
+    layout: Layout,
 }
 
 impl LeanSide {
@@ -61,30 +56,31 @@ impl LeanSide {
         let Derived::Lean(programs) = step.derived else {
             return Err(unsupported(place.name(), "it has no program"));
         };
-        Ok(Self {
-            party,
-            transfers,
+        let layout = Layout {
             step: place.name().to_owned(),
             inputs: place.input().len(),
             outputs: place.value().len(),
+            images: 1,
             programs: programs.clone(),
+        };
+        Ok(Self {
+            party,
+            transfers,
+            layout,
         })
     }
 
     fn layout(&self, images: usize) -> Layout {
         Layout {
-            step: self.step.clone(),
-            inputs: self.inputs,
-            outputs: self.outputs,
             images,
-            programs: self.programs.clone(),
+            ..self.layout.clone()
         }
     }
 }
 
 impl Side for LeanSide {
     fn rows(&self, _batch: usize) -> u64 {
-        self.outputs as u64
+        self.layout.outputs as u64
     }
 
     fn online(

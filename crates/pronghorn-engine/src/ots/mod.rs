@@ -79,20 +79,29 @@ macro_rules! slot {
                 step: &str,
                 act: impl FnOnce(&mut $extension) -> Result<T, OtError>,
             ) -> Result<T, EngineError> {
-                let done = self.0.with(|(_, extension)| act(extension));
                 let state = "has no oblivious transfers: set them up first";
-                done.ok_or(EngineError::OutOfTurn { state })?
-                    .map_err(|source| {
-                        // A failed check destroys them, and the set-up they came from.
-                        if matches!(source, OtError::Inconsistent | OtError::Burnt) {
-                            self.0.take();
-                        }
-                        let step = step.to_owned();
-                        EngineError::Ot { step, source }
-                    })
+                use_kept(&self.0, (step, state), |(_, extension)| act(extension))
             }
         }
     };
+}
+
+/// Something done with kept OTs, in a step of this name; `state` says that there are none. A failed
+/// check destroys them, and the set-up they came from.
+fn use_kept<T, U>(
+    kept: &Kept<T>,
+    (step, state): (&str, &'static str),
+    act: impl FnOnce(&mut T) -> Result<U, OtError>,
+) -> Result<U, EngineError> {
+    let done = kept.with(act).ok_or(EngineError::OutOfTurn { state })?;
+    done.map_err(|source| {
+        let step = step.to_owned();
+        let error = EngineError::Ot { step, source };
+        if is_failed_check(&error) {
+            kept.take();
+        }
+        error
+    })
 }
 
 /// OTs of lean steps, apart from those of garbled ones.

@@ -14,7 +14,7 @@ use pronghorn_mpc::ot::{
 };
 use pronghorn_ring::random::Seed;
 
-use super::{Lean, ReceiverOts, SenderOts};
+use super::{Lean, ReceiverOts, SenderOts, use_kept};
 use crate::{
     connection::Kept,
     error::EngineError,
@@ -58,15 +58,7 @@ macro_rules! handle {
                 act: impl FnOnce(&mut $inner) -> Result<T, OtError>,
             ) -> Result<T, EngineError> {
                 let state = "has no silent oblivious transfers: set them up first";
-                let done = self.0.with(act);
-                done.ok_or(EngineError::OutOfTurn { state })?
-                    .map_err(|source| {
-                        if matches!(source, OtError::FalseCorrections | OtError::Burnt) {
-                            self.0.take();
-                        }
-                        let step = step.to_owned();
-                        EngineError::Ot { step, source }
-                    })
+                use_kept(&self.0, (step, state), act)
             }
         }
     };

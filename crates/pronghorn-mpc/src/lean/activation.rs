@@ -4,7 +4,10 @@
 //! `floor(x_0 / 2^c) + floor(x_1 / 2^c)` plus it. The sign takes the carry into the top bit. What
 //! the sign selects is multiplied as shares. Rounding is an offset of the server's share.
 
-use super::program::{Builder, Plane, Program, Word};
+use super::{
+    gadgets::modulus_of_wraps,
+    program::{Builder, Plane, Program, Word},
+};
 use crate::circuit::{Activation, CircuitError, Modulus, Rectifier, signed_width};
 
 /// How the values of an activation are shared: `2^guard v + d` modulo `2^bits` with `|d| <= error`.
@@ -407,11 +410,7 @@ fn unclipped(
         terms.push((builder.number_of(carry, output), 1));
     }
     if let Some(wraps) = wraps {
-        // Modulo 2^m the number of wraps counts modulo 2^(m-kept).
-        let counted = match output {
-            Modulus::PowerOfTwo(_) => Modulus::power_of_two(output.bits() - kept)?,
-            Modulus::Prime(_) => output,
-        };
+        let counted = modulus_of_wraps(output, kept);
         terms.push((builder.number_of(wraps, counted), -(1i64 << kept)));
     }
     Ok(builder.sum(&terms, -(1i64 << (kept - 1)), output))
@@ -489,9 +488,13 @@ fn within_power(
     };
     let above = builder.xor(&[positive, inside]);
     let kept = floor(builder, word, drop, carry, b + 1)?;
-    let selected = select(builder, (inside, kept), (above, most - least))?;
-    let word = builder.extend(selected, output);
-    Ok(builder.sum(&[(word, 1)], least, output))
+    Ok(select(
+        builder,
+        (inside, kept),
+        above,
+        (least, most),
+        output,
+    ))
 }
 
 /// A clip to any bounds: two signs, with one carry of the low bits.
@@ -512,19 +515,27 @@ fn within(
     let inside = builder.xor(&[not_below, above]);
     let bits = signed_width(0, most - least);
     let kept = floor(builder, from.word, drop, carry, bits)?;
-    let selected = select(builder, (inside, kept), (above, most - least))?;
-    let word = builder.extend(selected, output);
-    Ok(builder.sum(&[(word, 1)], least, output))
+    Ok(select(
+        builder,
+        (inside, kept),
+        above,
+        (least, most),
+        output,
+    ))
 }
 
-/// The word where the one bit is 1, and the constant where the other is.
+/// The word above `least` where the one bit is 1, `most` where the other is, else `least`.
 fn select(
     builder: &mut Builder,
     (inside, word): (Plane, Word),
-    (above, constant): (Plane, i64),
-) -> Result<Word, CircuitError> {
+    above: Plane,
+    (least, most): (i64, i64),
+    output: Modulus,
+) -> Word {
     let modulus = builder.modulus(word);
     let inside = builder.multiplex(inside, word);
     let above = builder.number_of(above, modulus);
-    Ok(builder.sum(&[(inside, 1), (above, constant)], 0, modulus))
+    let selected = builder.sum(&[(inside, 1), (above, most - least)], 0, modulus);
+    let word = builder.extend(selected, output);
+    builder.sum(&[(word, 1)], least, output)
 }

@@ -285,11 +285,11 @@ impl Evaluation {
             } => self.sum(terms, if server { constant } else { 0 }, out),
             Local::Shift { word, by, out } => {
                 let modulus = self.modulus(out);
-                self.map(word, out, |word, _| reduced(modulus, u64::from(word) >> by));
+                self.map(word, out, |word| reduced(modulus, u64::from(word) >> by));
             }
             Local::Opposite { word, out } => {
                 let modulus = self.modulus(out);
-                let negate = |word: u32, _| match server {
+                let negate = |word: u32| match server {
                     true => modulus.neg(word.into()) as u32,
                     false => word,
                 };
@@ -322,11 +322,11 @@ impl Evaluation {
         }
     }
 
-    fn map(&mut self, word: Word, out: Word, each: impl Fn(u32, u64) -> u32) {
+    fn map(&mut self, word: Word, out: Word, each: impl Fn(u32) -> u32) {
         let range = self.word_range(word);
         self.set_word(out, |words, _, out| {
             for (out, &word) in out.iter_mut().zip(&words[range.clone()]) {
-                *out = each(word, 0);
+                *out = each(word);
             }
         });
     }

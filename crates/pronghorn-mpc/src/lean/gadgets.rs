@@ -134,12 +134,7 @@ impl Builder {
         if self.modulus(word).reduces_to(modulus) {
             return self.sum(&[(word, 1)], 0, modulus);
         }
-        // Modulo 2^m the number of wraps counts modulo 2^(m-n).
-        let counted = match modulus {
-            Modulus::PowerOfTwo(_) => Modulus::power_of_two(modulus.bits() - bits),
-            Modulus::Prime(_) => Ok(modulus),
-        };
-        let counted = counted.unwrap_or(modulus);
+        let counted = modulus_of_wraps(modulus, bits);
         let top = self.bit(word, bits - 1);
         let server = self.number(top, Some(Party::Server), counted);
         // 1 - top at the server; the client's half is not used.
@@ -186,6 +181,15 @@ impl Builder {
         }
         bits[0]
     }
+}
+
+/// The modulus that wraps beyond `2^bits` count by: `2^(m - bits)` for results modulo `2^m`.
+pub(super) fn modulus_of_wraps(output: Modulus, bits: u32) -> Modulus {
+    let counted = match output {
+        Modulus::PowerOfTwo(_) => Modulus::power_of_two(output.bits() - bits),
+        Modulus::Prime(_) => Ok(output),
+    };
+    counted.unwrap_or(output)
 }
 
 /// The modulus `m` of `2^m = 2 * half`; `None` for 2. A prime stays.

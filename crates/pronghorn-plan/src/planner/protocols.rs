@@ -26,15 +26,19 @@ pub(super) fn choose(
     (plan, weights): Planned,
     options: &BuildOptions,
 ) -> Result<Planned, BuildError> {
-    let transfers = transfers(&plan, options);
+    let mut candidates: Vec<Option<Candidate>> = (plan.steps.iter().enumerate())
+        .map(|(index, step)| candidate(&plan, index, step))
+        .collect();
+    let transfers = transfers(&plan, &candidates, options);
     let mut steps = plan.steps.clone();
     let mut changed = false;
-    for (index, step) in steps.iter_mut().enumerate() {
-        if let Some((lean, derived)) = lean(&plan, index, step, transfers)
-            && is_cheaper(&plan, index, (&lean, &derived), options)
-        {
-            step.kind = StepKind::Lean(lean);
-            changed = true;
+    for (index, (step, candidate)) in steps.iter_mut().zip(&mut candidates).enumerate() {
+        if let Some((mut lean, derived)) = candidate.take() {
+            lean.transfers = transfers;
+            if is_cheaper(&plan, index, (&lean, &derived), options) {
+                step.kind = StepKind::Lean(lean);
+                changed = true;
+            }
         }
     }
     if !changed {
@@ -48,19 +52,23 @@ pub(super) fn choose(
     Ok((batched(changed, options.memory)?, weights))
 }
 
+/// A lean step in the place of a garbled one, and what it derives.
+type Candidate = (Lean, Derived);
+
 /// Where OTs come from, if all steps are lean that can be.
-fn transfers(plan: &CheckedPlan, options: &BuildOptions) -> Transfers {
+fn transfers(
+    plan: &CheckedPlan,
+    candidates: &[Option<Candidate>],
+    options: &BuildOptions,
+) -> Transfers {
     if !options.lpn {
         return Transfers::Extension;
     }
     let mut ots = [0; 2];
-    for (index, step) in plan.steps.iter().enumerate() {
-        if let Some((lean, derived)) = lean(plan, index, step, Transfers::Silent) {
+    for (index, candidate) in candidates.iter().enumerate() {
+        if let Some((lean, derived)) = candidate {
             let place = plan.place(index);
-            let step = Compiled {
-                place,
-                derived: &derived,
-            };
+            let step = Compiled { place, derived };
             ots[0] += lean.random_ots(&step, Party::Server);
             ots[1] += lean.random_ots(&step, Party::Client);
         }
@@ -90,18 +98,13 @@ fn best(ots: [u64; 2], goal: Goal) -> Transfers {
 }
 
 /// The lean step in the place of a garbled one, if there is one.
-fn lean(
-    plan: &CheckedPlan,
-    index: usize,
-    step: &Step,
-    transfers: Transfers,
-) -> Option<(Lean, Derived)> {
+fn candidate(plan: &CheckedPlan, index: usize, step: &Step) -> Option<Candidate> {
     let StepKind::Garbled(Garbled { ops }) = &step.kind else {
         return None;
     };
     let lean = Lean {
         ops: ops.clone(),
-        transfers,
+        transfers: Transfers::default(),
     };
     let derived = lean.compile(&plan.place(index)).ok()?;
     Some((lean, derived))

@@ -1,7 +1,8 @@
 //! Activations on shares, in garbled circuits: the server garbles, the client evaluates.
 //!
-//! A chain of functions becomes one [`Stage`](super::chain::Stage), and that a circuit for each size of window. The
-//! client's share goes in by oblivious transfer, a label a bit. Neither party learns anything.
+//! A chain of functions becomes one [`Stage`](super::chain::Stage), and that a circuit for each
+//! size of window. The client's share goes in by oblivious transfer, a label a bit. Neither party
+//! learns anything.
 
 use pronghorn_graph::{
     fixed::{ActivationOp, Interval, ValueSpec},

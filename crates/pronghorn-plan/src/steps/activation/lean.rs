@@ -14,8 +14,6 @@ use pronghorn_mpc::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use super::programs::Tile;
-
 use super::{
     chain::{self, Stage},
     circuits::Group,
@@ -86,14 +84,14 @@ impl Transfers {
     }
 
     /// Bytes of so many OTs, the first of a connection left out.
-    fn bytes(self, count: usize) -> u64 {
+    fn bytes(self, count: u64) -> u64 {
         match self.chain() {
             Some(chain) => {
                 let round = chain.sets().len() as u64;
-                let bytes = (count as u64).saturating_mul(chain.set(round).round_bytes() as u64);
+                let bytes = count.saturating_mul(chain.set(round).round_bytes() as u64);
                 bytes / chain.usable(round) as u64
             }
-            None => extension::message_bytes(count, TRANSFERS.width()) as u64,
+            None => self.all_bytes(count),
         }
     }
 
@@ -205,14 +203,12 @@ impl StepPlan for Lean {
             let all = programs.all_ots(batch, sender);
             // Messages of parts have a header each, which counts in small batches alone.
             if all > (PARTS_COUNTED * PART) as u64 {
-                return self
-                    .transfers
-                    .bytes(usize::try_from(all).unwrap_or(usize::MAX));
+                return self.transfers.bytes(all);
             }
             let tiles = programs.tiles(batch);
             let parts = programs.parts(&tiles).into_iter();
             let ots = parts.map(|part| programs.ots(&tiles[part], sender));
-            ots.map(|count| self.transfers.bytes(count)).sum()
+            ots.map(|count| self.transfers.bytes(count as u64)).sum()
         };
         let sent = |party: Party| -> u64 {
             let turns = (0..programs.turns()).filter(|&turn| Programs::sender(turn) == party);
