@@ -89,6 +89,7 @@ cases! {
     step_on_the_input: shared(&pooled_input(), Engine::Batch, None), AHEAD;
     // Squares take shares modulo a power of two, layers on slots shares modulo a prime.
     slot_square: shared(&around(Middle::Square), Engine::Slot, None), AHEAD;
+    slot_lean_residual: lean(&around(Middle::Residual), Engine::Slot, None), AHEAD;
     slot_product: shared(&around(Middle::Gate), Engine::Slot, None), AHEAD;
     slot_residual: shared(&around(Middle::Residual), Engine::Slot, None), AHEAD;
 

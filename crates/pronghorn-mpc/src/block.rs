@@ -75,6 +75,13 @@ impl Block {
         let (upper, lower) = ((x >> 64) as u64, x as u64);
         Self::from_u128(((upper ^ lower) as u128) << 64 | upper as u128)
     }
+
+    /// Times `x` in GF(2^128), modulo `x^128 + x^7 + x^2 + x + 1`; without a branch.
+    #[inline(always)]
+    pub const fn doubled(self) -> Self {
+        let x = self.to_u128();
+        Self::from_u128(x << 1 ^ (x >> 127).wrapping_neg() & 0x87)
+    }
 }
 
 impl Zeroize for Block {
@@ -152,5 +159,11 @@ mod tests {
         // sigma^2.
         assert!(x.sigma().sigma().sigma() == x);
         assert!(x.sigma() ^ x == x.sigma().sigma());
+    }
+
+    #[test]
+    fn doubling_reduces_modulo_the_polynomial() {
+        assert!(Block::from_u128(5).doubled() == Block::from_u128(10));
+        assert!(Block::from_u128(1 << 127 | 1).doubled() == Block::from_u128(0x87 ^ 2));
     }
 }

@@ -2,12 +2,12 @@
 //! oblivious transfers, in place of garbled circuits.
 //!
 //! A [`Program`] says what is computed, in levels. Each party runs it as an [`Evaluation`] on a
-//! batch of elements, one message a level. A ReLU that drops 12 of 21 bits takes some 165 bits and
-//! 52 random OTs of an element, where a garbled circuit takes 8,800 bits.
+//! batch of elements, one message a level. A ReLU that drops 12 of 21 bits takes some 174 bits and
+//! 36 random OTs of an element, where a garbled circuit takes 8,800 bits.
 //!
 //! # Turns
-//! Both parties' messages of a level may be sent at once. They need not be: each party puts the end
-//! of one level and the start of the next in one message,
+//! The parties take turns to speak first in a level. So each party puts the end of one level and the
+//! start of the next in one message,
 //!
 //! > server 1, client 1 2, server 2 3, client 3 4, ...
 //!
@@ -20,6 +20,13 @@
 //! the receiver `f = y + r`, and shares of the product are
 //!
 //! > `f w - (1 - 2 f) w_0` and `(1 - 2 f) (r e + w_r)`.
+//!
+//! The carries of a few bits of a sum, a leaf, take a random OT of several strings: `W_v` at the
+//! sender for each choice `v` of `w` bits, `r` and `W_r` at the receiver. The receiver speaks first
+//! and sends `f = y + r` (bitwise), `y` being its bits. For each `v` the sender has the carry `T_v`
+//! of its own bits and `v + f`. It keeps the share `T_0 + W_0` and sends `T_v + W_v + T_0 + W_0`
+//! for `v` from 1 on, from which the receiver has `T_r + T_0 + W_0`, the carry of `y` and a share.
+//! Three bits take 17 bits of messages with both of their carries, or 10 with one, and 3 OTs.
 //!
 //! Products of shared bits open them behind the masks of a triple (Beaver, CRYPTO 1991), which two
 //! random OTs make, one in each direction.
@@ -40,4 +47,4 @@ mod randoms;
 pub use activation::{Input, input_width};
 pub use evaluation::{Evaluation, LeanError};
 pub use program::{Party, Program};
-pub use randoms::{LANE, Received, Sent, deal};
+pub use randoms::{Dealer, LANE, Received, Sent, deal};

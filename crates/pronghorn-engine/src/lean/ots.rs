@@ -10,7 +10,7 @@ use pronghorn_mpc::{
     ot::{
         OtError,
         silent::{self, ANSWER_BYTES, CHALLENGE_BYTES, Chain, SilentReceiver, SilentSender},
-        transfer::{CorrelatedReceiver, CorrelatedSender, receive_random, send_random},
+        transfer::{CorrelatedReceiver, CorrelatedSender},
     },
 };
 use pronghorn_plan::steps::activation::lean::Transfers;
@@ -109,8 +109,6 @@ struct Filled {
     blocks: Zeroizing<Vec<Block>>,
     have: usize,
     first: u64,
-    /// The strings of choice 1, or the choices.
-    ones: Zeroizing<Vec<Block>>,
     choices: Zeroizing<Vec<u8>>,
 }
 
@@ -311,9 +309,9 @@ impl Supply {
         let mut choices = Zeroizing::new(vec![0; count / 8]);
         self.choices.fill(&mut choices);
         let step = &work.layout.step;
-        let (first, mut blocks) = receives.send(step, &choices, out)?;
+        let (first, blocks) = receives.send(step, &choices, out)?;
         receives.with(step, |ots| {
-            let made = (first, &mut blocks[..]);
+            let made = (first, &blocks[..]);
             received(work, tiles, sender, ots, &choices, made, &mut randoms[part]);
             Ok(())
         })
@@ -334,9 +332,9 @@ impl Supply {
         let tiles = &work.tiles[part.clone()];
         let count = work.layout.programs.ots(tiles, self.party);
         let step = &work.layout.step;
-        let (first, mut blocks) = sends.receive(step, message, count)?;
+        let (first, blocks) = sends.receive(step, message, count)?;
         sends.with(step, |ots| {
-            let made = (first, &mut blocks[..]);
+            let made = (first, &blocks[..]);
             sent(work, tiles, self.party, ots, made, &mut randoms[part])
         })
     }
@@ -424,11 +422,8 @@ impl Filled {
         made: &mut Vec<Sent>,
     ) -> Result<(), OtError> {
         while self.fill(work, sender, (ots.made(), ots.left()), |q| ots.take(q))? {
-            make_room(&mut self.ones, 0, self.have);
-            let zeros = &mut self.blocks[..self.have];
-            let ones = &mut self.ones[..self.have];
-            let tile = &work.tiles[self.tile];
-            made.push(sent_of(work, tile, sender, ots, self.first, [zeros, ones])?);
+            let (tile, blocks) = (&work.tiles[self.tile], &self.blocks[..self.have]);
+            made.push(sent_of(work, tile, sender, ots, (self.first, blocks))?);
             self.advance();
         }
         Ok(())
@@ -442,18 +437,12 @@ impl Filled {
         made: &mut Vec<Received>,
     ) -> Result<(), OtError> {
         while self.fill(work, sender, (ots.made(), ots.left()), |t| ots.take(t))? {
-            let blocks = &mut self.blocks[..self.have];
+            let blocks = &self.blocks[..self.have];
             self.choices = Zeroizing::new(Vec::with_capacity(blocks.len() / 8));
             silent::choices(blocks, &mut self.choices);
             let (tile, choices) = (&work.tiles[self.tile], &self.choices);
-            made.push(received_of(
-                work,
-                tile,
-                sender,
-                ots,
-                choices,
-                (self.first, blocks),
-            ));
+            let correlated = (self.first, &choices[..], blocks);
+            made.push(received_of(work, tile, sender, ots, correlated));
             self.advance();
         }
         Ok(())
@@ -475,26 +464,22 @@ fn sent_of(
     tile: &Tile,
     sender: Party,
     ots: &impl CorrelatedSender,
-    first: u64,
-    [zeros, ones]: [&mut [Block]; 2],
+    blocks: (u64, &[Block]),
 ) -> Result<Sent, OtError> {
-    send_random(ots, first, zeros, ones)?;
     let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-    Ok(Sent::from_blocks(program, sender, count, [zeros, ones]))
+    Sent::of(program, sender, count, ots, blocks)
 }
 
-/// The strings of a tile at the receiver.
+/// The strings of a tile at the receiver, from choices and blocks whose first has this number.
 fn received_of(
     work: &Work,
     tile: &Tile,
     sender: Party,
     ots: &impl CorrelatedReceiver,
-    choices: &[u8],
-    (first, blocks): (u64, &mut [Block]),
+    blocks: (u64, &[u8], &[Block]),
 ) -> Received {
-    receive_random(ots, first, blocks);
     let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-    Received::from_blocks(program, sender, count, choices, blocks)
+    Received::of(program, sender, count, ots, blocks)
 }
 
 /// The strings of tiles at the sender, from blocks whose first has this number.
@@ -503,15 +488,14 @@ fn sent(
     tiles: &[Tile],
     sender: Party,
     ots: &(impl CorrelatedSender + Sync),
-    (first, blocks): (u64, &mut [Block]),
+    (first, blocks): (u64, &[Block]),
     randoms: &mut [Randoms],
 ) -> Result<(), OtError> {
     let pieces = pieces(work, tiles, sender, blocks);
     let all = pieces.into_par_iter().zip(tiles).zip(randoms);
-    all.try_for_each(|(((at, zeros), tile), randoms)| {
-        let mut ones = Zeroizing::new(vec![Block::ZERO; zeros.len()]);
+    all.try_for_each(|(((at, blocks), tile), randoms)| {
         let first = first + at as u64;
-        randoms.sent = Some(sent_of(work, tile, sender, ots, first, [zeros, &mut ones])?);
+        randoms.sent = Some(sent_of(work, tile, sender, ots, (first, blocks))?);
         Ok(())
     })
 }
@@ -523,15 +507,15 @@ fn received(
     sender: Party,
     ots: &(impl CorrelatedReceiver + Sync),
     choices: &[u8],
-    (first, blocks): (u64, &mut [Block]),
+    (first, blocks): (u64, &[Block]),
     randoms: &mut [Randoms],
 ) {
     let pieces = pieces(work, tiles, sender, blocks);
     let all = pieces.into_par_iter().zip(tiles).zip(randoms);
     all.for_each(|(((at, blocks), tile), randoms)| {
         let choices = &choices[at / 8..][..blocks.len() / 8];
-        let made = (first + at as u64, blocks);
-        randoms.received = Some(received_of(work, tile, sender, ots, choices, made));
+        let made = (first + at as u64, choices, blocks);
+        randoms.received = Some(received_of(work, tile, sender, ots, made));
     });
 }
 
@@ -540,12 +524,12 @@ fn pieces<'a>(
     work: &Work,
     tiles: &[Tile],
     sender: Party,
-    blocks: &'a mut [Block],
-) -> Vec<(usize, &'a mut [Block])> {
+    blocks: &'a [Block],
+) -> Vec<(usize, &'a [Block])> {
     let (mut rest, mut at) = (blocks, 0);
     let piece = |tile: &Tile| {
         let count = work.layout.programs.ots(std::slice::from_ref(tile), sender);
-        let (piece, after) = std::mem::take(&mut rest).split_at_mut(count);
+        let (piece, after) = rest.split_at(count);
         rest = after;
         at += count;
         (at - count, piece)

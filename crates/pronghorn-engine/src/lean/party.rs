@@ -41,8 +41,8 @@ pub struct LeanParty {
 /// A tile under way.
 struct Run {
     evaluation: Evaluation,
-    /// Levels that were made before their turn to be sent.
-    pending: Vec<u8>,
+    /// Its part of the turn's message.
+    made: Vec<u8>,
 }
 
 impl LeanParty {
@@ -121,7 +121,7 @@ impl LeanParty {
             let received = randoms.received.take()?;
             Some(Run {
                 evaluation: Evaluation::new(program, party, &inputs, received),
-                pending: Vec::new(),
+                made: Vec::new(),
             })
         };
         let tiles = work.tiles.par_iter().zip(&mut self.randoms);
@@ -169,7 +169,7 @@ impl LeanParty {
             .try_for_each(|run| run.make_up_to(*Programs::levels(index).end()));
         made.map_err(|source| self.error(source))?;
         for run in &mut self.runs[part] {
-            out.append(&mut run.pending);
+            out.append(&mut run.made);
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Run {
     /// Makes levels up to this one, as far as the program has them.
     fn make_up_to(&mut self, level: usize) -> Result<(), LeanError> {
         while self.evaluation.made() <= level && !self.evaluation.is_done() {
-            self.evaluation.make(&mut self.pending)?;
+            self.evaluation.make(&mut self.made)?;
         }
         Ok(())
     }
@@ -282,7 +282,6 @@ impl Run {
             if level >= self.evaluation.program().levels() {
                 break;
             }
-            self.make_up_to(level)?;
             let elements = self.evaluation.elements();
             let bytes = self.evaluation.program().bytes(level, peer, elements);
             let (now, later) = message.split_at(bytes);

@@ -94,10 +94,14 @@ impl PreparedStep for PreparedLean {
             Self::sizes(&self.work),
             &mut bytes,
         );
-        for randoms in &self.randoms {
+        for (tile, randoms) in self.work.tiles.iter().zip(&self.randoms) {
+            let (program, count) = (
+                self.work.layout.programs.program(tile),
+                tile.instances.len(),
+            );
             if let (Some(sent), Some(received)) = (&randoms.sent, &randoms.received) {
-                sent.write(&mut bytes);
-                received.write(&mut bytes);
+                sent.write(program, self.party, count, &mut bytes);
+                received.write(program, self.party.peer(), count, &mut bytes);
             }
         }
         bytes

@@ -27,6 +27,7 @@ use crate::{
 
 const INPUT: Input = Input {
     bits: 18,
+    prime: None,
     guard: 2,
     error: 1,
     low: -4000,
@@ -186,6 +187,7 @@ fn steps_without_levels_send_nothing() {
         };
         let input = Input {
             bits: 4,
+            prime: None,
             guard: 0,
             error: 0,
             low: 0,

@@ -82,7 +82,7 @@ impl Work {
     }
 
     /// Puts a party's residues of a tile where they belong.
-    pub fn scatter(&self, tile: &Tile, residues: &[u32], output: &mut Batch) {
+    pub fn scatter(&self, tile: &Tile, residues: &[u64], output: &mut Batch) {
         let (images, group) = (self.layout.images, &self.layout.programs.groups[tile.group]);
         let words = output.words_mut();
         for (instance, &residue) in tile.instances.clone().zip(residues) {

@@ -6,15 +6,18 @@
 
 use super::{
     gadgets::modulus_of_wraps,
-    program::{Builder, Plane, Program, Word},
+    program::{Builder, Party, Plane, Program, Word},
 };
 use crate::circuit::{Activation, CircuitError, Modulus, Rectifier, signed_width};
 
-/// How the values of an activation are shared: `2^guard v + d` modulo `2^bits` with `|d| <= error`.
+/// How the values of an activation are shared: `2^guard v + d` modulo `2^bits` with `|d| <= error`,
+/// or `v` modulo a prime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Bits of the modulus; 1 to 32.
     pub bits: u32,
+    /// The modulus, where it is a prime. Values are exact then.
+    pub prime: Option<u64>,
     /// Bits below the unit. `2 error` times the factor of a leaky ReLU is below `2^guard`.
     pub guard: u32,
     /// Bound on the error.
@@ -25,8 +28,11 @@ pub struct Input {
     pub high: i64,
 }
 
-/// Most bits of a shared word.
+/// Most bits of a share that comes in or goes out.
 const MOST_BITS: u32 = 32;
+
+/// Most bits of a word in between.
+const MOST_WIDE: u32 = 62;
 
 /// A word, and the integers that it stands for in two's complement.
 #[derive(Clone, Copy)]
@@ -37,12 +43,15 @@ struct Value {
 }
 
 impl Program {
-    /// The program of an activation without a table, for shares modulo a power of two. It equals
-    /// [`Activation::apply`] on the values.
+    /// The program of an activation without a table. It equals [`Activation::apply`] on the values.
     ///
     /// With `k` bits of which `c` are dropped, `n = k - c` and `m` bits of the result, a ReLU takes
-    /// some `6.5 k + 2 n + m` bits and `2.5 k` OTs of an element, and `4 + log2(max(c, n) / 2)`
-    /// levels.
+    /// some `7 k + 2 n + m` bits and `1.7 k` OTs of an element, and `4 + log2(max(c, n) / 3)`
+    /// levels. Shares modulo a prime of `k` bits come to a power of two first, for some `8 k` bits
+    /// and `1.7 k` OTs.
+    ///
+    /// The largest of a window may be found before bits are dropped or after, with one result: the
+    /// program is the one of the two that takes less.
     ///
     /// # Errors
     /// [`CircuitError::Range`] where a modulus does not hold the values, and
@@ -54,10 +63,28 @@ impl Program {
         output: Modulus,
     ) -> Result<Self, CircuitError> {
         check(activation, &input, output)?;
+        let late = Self::pooled_first(activation, input, output)?;
+        let early = Self::cut_first(activation, input, output)?;
+        let weight = |program: &Self| {
+            let ots = [Party::Server, Party::Client].map(|sender| program.ots(sender));
+            program.all_bits() + BITS_OF_OT * (ots[0] + ots[1])
+        };
+        Ok(match early {
+            Some(early) if weight(&early) < weight(&late) => early,
+            _ => late,
+        })
+    }
+
+    /// The largest of a window, then the function of it.
+    fn pooled_first(
+        activation: &Activation<'_>,
+        input: Input,
+        output: Modulus,
+    ) -> Result<Self, CircuitError> {
         let mut builder = Builder::default();
         let values = (0..activation.pool).map(|_| input.value(&mut builder, activation));
         let values = values.collect::<Result<Vec<_>, _>>()?;
-        let (largest, floored) = (pooled(&mut builder, &values)?, input.floored(activation));
+        let (largest, drop) = (pooled(&mut builder, &values)?, input.dropped(activation));
         let shift = activation.requantisation.map_or(0, |last| last.shift);
         let value = match activation.rectifier {
             Rectifier::None | Rectifier::Relu => largest,
@@ -68,11 +95,43 @@ impl Program {
             }
         };
         let bounds = activation.bounds();
-        let drop = shift + input.guard - floored;
         let word = clipped(&mut builder, value, drop, bounds, output)?;
         Ok(builder.finish(word))
     }
+
+    /// Each value of a window without the bits that are dropped, then the largest, then the bounds;
+    /// `None` where that is no gain, or shares have not the bits for it.
+    fn cut_first(
+        activation: &Activation<'_>,
+        input: Input,
+        output: Modulus,
+    ) -> Result<Option<Self>, CircuitError> {
+        let drop = input.dropped(activation);
+        let leaky = matches!(activation.rectifier, Rectifier::Leaky { .. });
+        if activation.pool == 1 || drop == 0 || leaky {
+            return Ok(None);
+        }
+        let mut builder = Builder::default();
+        let mut values = Vec::with_capacity(activation.pool);
+        for _ in 0..activation.pool {
+            let value = input.value(&mut builder, activation)?;
+            let (low, high) = (value.low >> drop, value.high >> drop);
+            let bits = signed_width(low - high, high - low + 1);
+            if bits + drop > value.bits(&builder) {
+                return Ok(None);
+            }
+            let carry = low_carry(&mut builder, value.word, drop);
+            let word = floor(&mut builder, value.word, drop, carry, bits)?;
+            values.push(Value { word, low, high });
+        }
+        let largest = pooled(&mut builder, &values)?;
+        let word = clipped(&mut builder, largest, 0, activation.bounds(), output)?;
+        Ok(Some(builder.finish(word)))
+    }
 }
+
+/// What an OT counts beside a bit of a message, where programs are compared.
+const BITS_OF_OT: usize = 2;
 
 /// Bits that shares of values in `low..=high` need for [`Program::activation`], guard bits not
 /// counted: differences from the bounds of a clip and within a window must fit, too.
@@ -124,6 +183,12 @@ fn check(activation: &Activation<'_>, input: &Input, output: Modulus) -> Result<
     };
     within("values in a window", activation.pool as i64, 1, 1 << 10)?;
     within("bits of a share", input.bits.into(), 1, MOST_BITS.into())?;
+    if let Some(prime) = input.prime {
+        let prime = i64::try_from(prime).unwrap_or(i64::MAX);
+        within("the prime of shares", prime, 3, i64::from(u32::MAX))?;
+        within("guard bits modulo a prime", input.guard.into(), 0, 0)?;
+        within("the error modulo a prime", input.error as i64, 0, 0)?;
+    }
     within(
         "bits of the result",
         output.bits().into(),
@@ -171,6 +236,20 @@ impl Activation<'_> {
 }
 
 impl Input {
+    /// Bits that are dropped in the end, without those that the parties drop alone.
+    fn dropped(&self, activation: &Activation<'_>) -> u32 {
+        let shift = activation.requantisation.map_or(0, |last| last.shift);
+        shift + self.guard - self.floored(activation)
+    }
+
+    /// The modulus of the shares.
+    fn modulus(&self) -> Result<Modulus, CircuitError> {
+        Ok(match self.prime {
+            Some(prime) => Modulus::prime(prime)?,
+            None => Modulus::power_of_two(self.bits)?,
+        })
+    }
+
     /// Guard bits that the parties drop alone: with `j` of them the sum of the floors is off by at
     /// most one unit of the lowest bit left, so that `2 error + 2^j <= 2^guard` is enough. A leaky
     /// ReLU multiplies errors, and keeps all.
@@ -196,18 +275,29 @@ impl Input {
             _ => rounding(shift) << self.guard,
         };
         let offset = round + (1i64 << floored) - 1 + self.error as i64;
-        let modulus = Modulus::power_of_two(self.bits)?;
+        let word = builder.input(self.modulus()?);
+        let (word, modulus) = match self.prime {
+            None => (word, self.modulus()?),
+            Some(_) => {
+                let bits = input_width(activation, self.low, self.high);
+                let modulus = Modulus::power_of_two(bits)?;
+                (builder.lift(word, (self.low, self.high), modulus)?, modulus)
+            }
+        };
         // With the offset, errors are within the unit.
         let low = (self.low << self.guard) + round;
         let high = ((self.high + 1) << self.guard) + round - 1;
         if !modulus.holds(low, high) {
             return Err(modulus.range_error(low, high));
         }
-        let word = builder.input(modulus);
         let word = builder.sum(&[(word, 1)], offset, modulus);
         let word = match floored {
             0 => word,
-            _ => builder.shift(word, floored, Modulus::power_of_two(self.bits - floored)?),
+            _ => builder.shift(
+                word,
+                floored,
+                Modulus::power_of_two(modulus.bits() - floored)?,
+            ),
         };
         Ok(Value {
             word,
@@ -287,12 +377,15 @@ fn leaky(
         ..value
     }
     .plus(builder, 0)?;
-    let scaled = |x: i64| x.max(0) * above - (-x).max(0) * below + offset;
+    let scaled = |x: i64| {
+        let factor = if x > 0 { above } else { below };
+        x.saturating_mul(factor).saturating_add(offset)
+    };
     let (low, high) = (scaled(value.low), scaled(value.high));
     // A bit more, for the differences from the bounds of a clip.
     let width = signed_width(low, high).max(value.bits(builder)) + 1;
-    if width > MOST_BITS {
-        let modulus = Modulus::power_of_two(MOST_BITS)?;
+    if width > MOST_WIDE {
+        let modulus = Modulus::power_of_two(MOST_WIDE)?;
         return Err(modulus.range_error(low, high));
     }
     let wide = Modulus::power_of_two(width)?;

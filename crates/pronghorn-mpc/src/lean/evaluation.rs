@@ -7,7 +7,7 @@ use thiserror::Error;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::{
-    program::{Local, Party, Plane, Product, Program, Strings, Word},
+    program::{Local, MOST_WIDTH, Ot, Ots, Party, Plane, Product, Program, Strings, Word},
     randoms::{LANE, Received, Sent, lanes},
 };
 use crate::circuit::Modulus;
@@ -54,28 +54,41 @@ impl Program {
     pub fn memory(&self, elements: usize) -> usize {
         let lanes = 8 * lanes(elements);
         let [server, client] = &self.ots;
-        // A direction's strings twice at the sender, once with the choices at the receiver.
-        let planes = self.planes
-            + 2 * server.planes.max(client.planes)
-            + server.planes.min(client.planes)
-            + server.strings.len().max(client.strings.len());
-        let words = self.moduli.len() + 3 * server.words.max(client.words);
-        planes * lanes + words * 4 * elements
+        let held = |sent: &Ots, received: &Ots| {
+            let planes = sent.sent_planes + received.received_planes + received.single;
+            planes * lanes + (2 * sent.words + received.words) * 8 * elements
+        };
+        let strings = held(server, client).max(held(client, server));
+        let replies = (0..self.levels()).map(|level| self.replies(level)).max();
+        let planes = self.planes + replies.unwrap_or(0);
+        strings + planes * lanes + self.moduli.len() * 8 * elements
+    }
+
+    /// Planes of the strings of the leaves of a level.
+    fn replies(&self, level: usize) -> usize {
+        let leaf = |product: &Product| match product {
+            Product::Leaf { bits, out, .. } => ((1 << bits.len()) - 1) * out.len(),
+            _ => 0,
+        };
+        self.levels[level].products.iter().map(leaf).sum()
     }
 }
 
-/// One party's run. Levels alternate: [`make`](Self::make) a level, then [`take`](Self::take) the
-/// peer's part of it. Wiped on drop; no Debug.
+/// One party's run, level by level. The [first](Party::first_of) to speak in a level
+/// [makes](Self::make) its part of it, then [takes](Self::take) the peer's. The other takes first.
+/// Wiped on drop; no Debug.
 pub struct Evaluation {
     program: Arc<Program>,
     party: Party,
     elements: usize,
     lanes: usize,
     planes: Zeroizing<Vec<u64>>,
-    words: Zeroizing<Vec<u32>>,
+    words: Zeroizing<Vec<u64>>,
     /// Absent at a server that has not heard of the client's OTs yet.
     sent: Option<Sent>,
     received: Received,
+    /// The strings of a level's leaves, masked, until they are sent.
+    replies: Vec<u64>,
     made: usize,
     taken: usize,
 }
@@ -107,6 +120,7 @@ impl Evaluation {
             lanes,
             sent: None,
             received,
+            replies: Vec::new(),
             made: 0,
             taken: 0,
         }
@@ -140,32 +154,40 @@ impl Evaluation {
     /// Appends this party's part of the next level.
     ///
     /// # Errors
-    /// All levels are made, or the peer's part of the last is missing.
+    /// All levels are made, or a part of the peer's is missing.
     pub fn make(&mut self, out: &mut Vec<u8>) -> Result<(), LeanError> {
         let level = self.made;
-        let needs_sent = level > 0 || self.party == Party::Client;
-        let ready = self.sent.is_some() || !needs_sent;
-        if level != self.taken || level >= self.program.levels() || !ready {
+        let first = Party::first_of(level) == self.party;
+        let taken = level + usize::from(!first);
+        if self.taken != taken || !self.is_ready(level) {
             return Err(LeanError::OutOfTurn { level });
         }
         let program = self.program.clone();
-        self.locals(&program.levels[level].locals);
-        let sizes = self.program.bytes(level, self.party, self.elements);
-        out.reserve(sizes);
-        for product in &program.levels[level].products {
-            self.send(product, out);
+        if first {
+            self.locals(&program.levels[level].locals);
         }
+        out.reserve(self.program.bytes(level, self.party, self.elements));
+        let mut replies = std::mem::take(&mut self.replies);
+        let mut rest = &replies[..];
+        for product in &program.levels[level].products {
+            self.send(product, &mut rest, out);
+        }
+        replies.clear();
+        self.replies = replies;
         self.made += 1;
         Ok(())
     }
 
-    /// Takes the peer's part of a level that this party has made.
+    /// Takes the peer's part of a level.
     ///
     /// # Errors
-    /// The part is of another length, or holds a number that is no residue.
+    /// This party is first and has not made its part, the peer's part is of another length, or it
+    /// holds a number that is no residue.
     pub fn take(&mut self, message: &[u8]) -> Result<(), LeanError> {
         let level = self.taken;
-        if level >= self.made {
+        let first = Party::first_of(level) == self.party;
+        let made = level + usize::from(first);
+        if self.made != made || !self.is_ready(level) {
             return Err(LeanError::OutOfTurn { level });
         }
         let expected = self.program.bytes(level, self.party.peer(), self.elements);
@@ -177,32 +199,36 @@ impl Evaluation {
             });
         }
         let program = self.program.clone();
+        if !first {
+            self.locals(&program.levels[level].locals);
+        }
         let mut rest = message;
         for product in &program.levels[level].products {
             self.receive(product, &mut rest)
                 .ok_or(LeanError::Residue { level })?;
         }
         self.taken += 1;
-        if self.taken == program.levels() {
-            self.locals(&program.levels[self.taken].locals);
-        }
         Ok(())
+    }
+
+    /// Whether there is such a level, and the OTs that this party sends in it.
+    fn is_ready(&self, level: usize) -> bool {
+        let needs_sent = level > 0 || self.party == Party::Client;
+        level < self.program.levels() && (self.sent.is_some() || !needs_sent)
     }
 
     /// This party's residues of the result.
     ///
     /// # Errors
     /// Levels are missing.
-    pub fn output(&mut self) -> Result<&[u32], LeanError> {
-        let level = self.taken;
+    pub fn output(&mut self) -> Result<&[u64], LeanError> {
+        let level = self.taken.min(self.made);
         if level != self.program.levels() {
             return Err(LeanError::OutOfTurn { level });
         }
-        if level == 0 {
-            let program = self.program.clone();
-            self.locals(&program.levels[0].locals);
-        }
-        Ok(self.word(self.program.output))
+        let program = self.program.clone();
+        self.locals(&program.levels[level].locals);
+        Ok(self.word(program.output))
     }
 
     fn plane_range(&self, plane: Plane) -> Range<usize> {
@@ -219,7 +245,7 @@ impl Evaluation {
         first..first + self.elements
     }
 
-    fn word(&self, word: Word) -> &[u32] {
+    fn word(&self, word: Word) -> &[u64] {
         &self.words[self.word_range(word)]
     }
 
@@ -235,7 +261,7 @@ impl Evaluation {
     }
 
     /// Writes a word, which comes behind those that it is made of.
-    fn set_word(&mut self, out: Word, each: impl Fn(&[u32], &[u64], &mut [u32])) {
+    fn set_word(&mut self, out: Word, each: impl Fn(&[u64], &[u64], &mut [u64])) {
         let range = self.word_range(out);
         let (before, after) = self.words.split_at_mut(range.start);
         each(before, &self.planes, &mut after[..self.elements]);
@@ -256,7 +282,7 @@ impl Evaluation {
                 let words = &self.words[words];
                 for (lane, words) in self.planes[range].iter_mut().zip(words.chunks(LANE)) {
                     let bits = words.iter().rev();
-                    *lane = bits.fold(0, |lane, word| lane << 1 | u64::from(word >> bit & 1));
+                    *lane = bits.fold(0, |lane, word| lane << 1 | word >> bit & 1);
                 }
             }
             Local::Xor {
@@ -272,12 +298,6 @@ impl Evaluation {
                         .for_each(|(out, term)| *out ^= term);
                 }
             }),
-            Local::OwnAnd { factors, out } => self.set_plane(out, |planes, out| {
-                let [x, y] = factors.map(|factor| &planes[factor.0 as usize * lanes..][..lanes]);
-                for (out, (x, y)) in out.iter_mut().zip(x.iter().zip(y)) {
-                    *out = x & y;
-                }
-            }),
             Local::Sum {
                 ref terms,
                 constant,
@@ -285,12 +305,12 @@ impl Evaluation {
             } => self.sum(terms, if server { constant } else { 0 }, out),
             Local::Shift { word, by, out } => {
                 let modulus = self.modulus(out);
-                self.map(word, out, |word| reduced(modulus, u64::from(word) >> by));
+                self.map(word, out, |word| reduced(modulus, word >> by));
             }
             Local::Opposite { word, out } => {
                 let modulus = self.modulus(out);
-                let negate = |word: u32| match server {
-                    true => modulus.neg(word.into()) as u32,
+                let negate = |word: u64| match server {
+                    true => modulus.neg(word),
                     false => word,
                 };
                 self.map(word, out, negate);
@@ -300,29 +320,22 @@ impl Evaluation {
                 self.set_word(out, |_, planes, out| {
                     let plane = &planes[bit.0 as usize * lanes..][..lanes];
                     for (element, out) in out.iter_mut().enumerate() {
-                        *out = if counts {
-                            bit_of(plane, element) as u32
-                        } else {
-                            0
-                        };
+                        *out = if counts { bit_of(plane, element) } else { 0 };
                     }
                 });
             }
             Local::Pick { bit, word, out } => {
-                let picked = |word: u32, bit: u64| word & (bit as u32).wrapping_neg();
+                let picked = |word: u64, bit: u64| word & bit.wrapping_neg();
                 self.map_with(bit, word, out, picked);
             }
             Local::Signed { bit, word, out } => {
                 let modulus = self.modulus(out);
-                self.map_with(bit, word, out, |word, bit| {
-                    let mask = (bit as u32).wrapping_neg();
-                    word ^ (word ^ modulus.neg(word.into()) as u32) & mask
-                });
+                self.map_with(bit, word, out, |word, bit| negated(modulus, word, bit));
             }
         }
     }
 
-    fn map(&mut self, word: Word, out: Word, each: impl Fn(u32) -> u32) {
+    fn map(&mut self, word: Word, out: Word, each: impl Fn(u64) -> u64) {
         let range = self.word_range(word);
         self.set_word(out, |words, _, out| {
             for (out, &word) in out.iter_mut().zip(&words[range.clone()]) {
@@ -331,7 +344,7 @@ impl Evaluation {
         });
     }
 
-    fn map_with(&mut self, bit: Plane, word: Word, out: Word, each: impl Fn(u32, u64) -> u32) {
+    fn map_with(&mut self, bit: Plane, word: Word, out: Word, each: impl Fn(u64, u64) -> u64) {
         let (range, bits) = (self.word_range(word), self.plane_range(bit));
         self.set_word(out, |words, planes, out| {
             let plane = &planes[bits.clone()];
@@ -345,7 +358,7 @@ impl Evaluation {
         let (modulus, elements) = (self.modulus(out), self.elements);
         let constant = modulus.from_i64(constant);
         self.set_word(out, |words, _, out| {
-            out.fill(constant as u32);
+            out.fill(constant);
             for &(term, coefficient) in terms {
                 let term = &words[term.0 as usize * elements..][..elements];
                 let coefficient = modulus.from_i64(coefficient);
@@ -356,59 +369,80 @@ impl Evaluation {
         });
     }
 
-    /// The strings of an OT that this party sends or receives.
-    fn strings(&self, sender: Party, ot: usize) -> Strings {
-        self.program.ots[sender as usize].strings[ot]
+    /// An OT whose sender is `sender`.
+    fn ot(&self, sender: Party, ot: usize) -> Ot {
+        self.program.ots[sender as usize].all[ot]
     }
 
-    /// The strings of the OTs that this party sends, from a place on: what a choice of 1 adds, and
-    /// those of choice 0.
-    fn sent_planes(&self, at: usize) -> [&[u64]; 2] {
+    /// The plane of the choices of an OT, for its lowest bit.
+    fn choices(&self, sender: Party, ot: usize) -> &[u64] {
+        let first = self.ot(sender, ot).first;
+        &self.received.choices[first * self.lanes..][..self.lanes]
+    }
+
+    /// The strings of both choices of an OT that this party sends, one plane after the other.
+    fn sent_planes(&self, ot: usize) -> [&[u64]; 2] {
+        let (Strings::Bits { count, sent, .. }, Some(planes)) =
+            (self.ot(self.party, ot).strings, &self.sent)
+        else {
+            return [&[]; 2];
+        };
+        let of = |choice| &planes.strings.bits[(sent + choice * count) * self.lanes..];
+        [of(0), of(1)]
+    }
+
+    /// The strings of an OT that this party receives.
+    fn received_planes(&self, ot: usize) -> &[u64] {
+        match self.ot(self.party.peer(), ot).strings {
+            Strings::Bits { received, .. } => &self.received.strings.bits[received * self.lanes..],
+            Strings::Word { .. } => &[],
+        }
+    }
+
+    /// The residues of both choices of an OT that this party sends.
+    fn sent_words(&self, at: usize) -> [&[u64]; 2] {
+        let words = self.program.ots[self.party as usize].words;
         self.sent.as_ref().map_or([&[]; 2], |sent| {
-            [&sent.differences, &sent.zeros].map(|planes| &planes.bits[at * self.lanes..])
+            [at, words + at].map(|at| &sent.strings.words[at * self.elements..][..self.elements])
         })
     }
 
-    /// The same for residues.
-    fn sent_words(&self, at: usize) -> [&[u32]; 2] {
-        self.sent.as_ref().map_or([&[]; 2], |sent| {
-            [&sent.differences, &sent.zeros].map(|planes| &planes.words[at * self.elements..])
-        })
-    }
-
-    fn choices(&self, ot: usize) -> &[u64] {
-        &self.received.choices[ot * self.lanes..][..self.lanes]
-    }
-
-    fn send(&self, product: &Product, out: &mut Vec<u8>) {
+    fn send(&self, product: &Product, replies: &mut &[u64], out: &mut Vec<u8>) {
         let (party, lanes, elements) = (self.party, self.lanes, self.elements);
         match *product {
-            Product::Bits {
+            Product::Leaf {
                 receiver,
-                choice,
+                ref bits,
                 ot,
                 ..
+            } if receiver == party => {
+                let choices = &self.choices_of(ot)[..bits.len() * lanes];
+                for (&bit, choices) in bits.iter().zip(choices.chunks(lanes)) {
+                    let masked = self.plane(bit).iter().zip(choices);
+                    write_plane(masked.map(|(y, r)| y ^ r), elements, out);
+                }
             }
-            | Product::Word {
+            Product::Leaf {
+                ref bits,
+                out: ref carries,
+                ..
+            } => {
+                let strings = ((1 << bits.len()) - 1) * carries.len();
+                let (now, later) = replies.split_at(strings * lanes);
+                *replies = later;
+                for plane in now.chunks(lanes) {
+                    write_plane(plane.iter().copied(), elements, out);
+                }
+            }
+            Product::Word {
                 receiver,
                 choice,
                 ot,
                 ..
             } if receiver == party => {
-                let masked = self.plane(choice).iter().zip(self.choices(ot));
+                let choices = self.choices(party.peer(), ot);
+                let masked = self.plane(choice).iter().zip(choices);
                 write_plane(masked.map(|(y, r)| y ^ r), elements, out);
-            }
-            Product::Bits {
-                ref strings, ot, ..
-            } => {
-                let Strings::Bits { at, .. } = self.strings(party, ot) else {
-                    return;
-                };
-                let differences = self.sent_planes(at)[0].chunks(lanes);
-                for (&string, difference) in strings.iter().zip(differences) {
-                    let masked = self.plane(string).iter().zip(difference);
-                    write_plane(masked.map(|(w, u)| w ^ u), elements, out);
-                }
             }
             Product::And {
                 left,
@@ -416,46 +450,49 @@ impl Evaluation {
                 ots,
                 ..
             } => {
-                let masked = self
-                    .plane(left)
-                    .iter()
-                    .zip(self.choices(ots[party.peer() as usize]));
+                let choices = self.choices(party.peer(), ots[party.peer() as usize]);
+                let masked = self.plane(left).iter().zip(choices);
                 write_plane(masked.map(|(x, a)| x ^ a), elements, out);
-                let Strings::Bits { at, .. } = self.strings(party, ots[party as usize]) else {
-                    return;
-                };
-                let masks = self.sent_planes(at)[0].chunks(lanes);
-                for (&right, mask) in rights.iter().zip(masks) {
-                    let masked = self.plane(right).iter().zip(mask);
-                    write_plane(masked.map(|(y, b)| y ^ b), elements, out);
+                let [zeros, ones] = self.sent_planes(ots[party as usize]);
+                let masks = zeros.chunks(lanes).zip(ones.chunks(lanes));
+                for (&right, (zeros, ones)) in rights.iter().zip(masks) {
+                    let masked = self.plane(right).iter().zip(zeros.iter().zip(ones));
+                    let masked = masked.map(|(y, (zero, one))| y ^ zero ^ one);
+                    write_plane(masked, elements, out);
                 }
             }
             Product::Word { word, ot, .. } => {
-                let Strings::Word { modulus, at } = self.strings(party, ot) else {
+                let Strings::Word { modulus, at } = self.ot(party, ot).strings else {
                     return;
                 };
-                let [differences, _] = self.sent_words(at);
-                let masked = self.word(word).iter().zip(differences);
-                let masked = masked.map(|(&w, &u)| modulus.sub(w.into(), u.into()) as u32);
-                let masked: Zeroizing<Vec<u32>> = Zeroizing::new(masked.collect());
+                let [zeros, ones] = self.sent_words(at);
+                let masked = self.word(word).iter().zip(zeros.iter().zip(ones));
+                let masked =
+                    masked.map(|(&w, (&zero, &one))| modulus.sub(w, modulus.sub(one, zero)));
+                let masked: Zeroizing<Vec<u64>> = Zeroizing::new(masked.collect());
                 bits::pack(&masked, modulus.bits(), out);
             }
         }
+    }
+
+    /// The planes of all bits of choice of an OT that this party receives, and what follows.
+    fn choices_of(&self, ot: usize) -> &[u64] {
+        let first = self.ot(self.party.peer(), ot).first;
+        &self.received.choices[first * self.lanes..]
     }
 
     /// Completes a product with the peer's part of its messages; `None` where that holds a number
     /// that is no residue.
     fn receive(&mut self, product: &Product, rest: &mut &[u8]) -> Option<()> {
         match *product {
-            Product::Bits {
+            Product::Leaf {
                 receiver,
-                ref strings,
+                ref bits,
                 ref out,
                 ot,
-                ..
             } => match receiver == self.party {
-                true => self.receive_bits(ot, out, rest),
-                false => self.sent_bits(ot, strings, out, rest),
+                true => self.receive_leaf(bits.len(), ot, out, rest),
+                false => self.send_leaf(bits, ot, out, rest),
             },
             Product::And {
                 left,
@@ -477,40 +514,59 @@ impl Evaluation {
         Some(())
     }
 
-    /// The receiver's share of `y w` is `r e + w_r`.
-    fn receive_bits(&mut self, ot: usize, out: &[Plane], rest: &mut &[u8]) {
-        let (lanes, elements) = (self.lanes, self.elements);
-        let Strings::Bits { at, .. } = self.strings(self.party.peer(), ot) else {
-            return;
-        };
-        for (index, &out) in out.iter().enumerate() {
-            let corrections = read_plane(rest, elements);
-            let range = self.plane_range(out);
-            let strings = &self.received.strings.bits[(at + index) * lanes..];
-            let choices = &self.received.choices[ot * lanes..];
-            let planes = self.planes[range].iter_mut().zip(corrections);
-            for (((out, e), w), r) in planes.zip(strings).zip(choices) {
-                *out = r & e ^ w;
+    /// The receiver's share is the string sent for its choice `r`, unmasked; that of choice 0 is
+    /// the mask itself.
+    fn receive_leaf(&mut self, width: usize, ot: usize, out: &[Plane], rest: &mut &[u8]) {
+        let (lanes, elements, count) = (self.lanes, self.elements, out.len());
+        let mut sums = Zeroizing::new(self.received_planes(ot)[..count * lanes].to_vec());
+        let choices = &self.choices_of(ot)[..width * lanes];
+        for choice in 1..1 << width {
+            for sums in sums.chunks_mut(lanes) {
+                for (lane, string) in read_plane(rest, elements).enumerate() {
+                    sums[lane] ^= string & is_value(choices, (lanes, lane), choice);
+                }
             }
+        }
+        for (&out, sums) in out.iter().zip(sums.chunks(lanes)) {
+            let range = self.plane_range(out);
+            self.planes[range].copy_from_slice(sums);
         }
     }
 
-    /// The sender's is `f w + w_0`.
-    fn sent_bits(&mut self, ot: usize, strings: &[Plane], out: &[Plane], rest: &mut &[u8]) {
-        let lanes = self.lanes;
-        let Strings::Bits { at, .. } = self.strings(self.party, ot) else {
+    /// With the receiver's `f = y + r`, the string for its choice `v` is the table's entry of
+    /// `v + f`, masked. The sender's share is such that the string for choice 0 is 0.
+    fn send_leaf(&mut self, bits: &[Plane], ot: usize, out: &[Plane], rest: &mut &[u8]) {
+        let (lanes, width, count) = (self.lanes, bits.len(), out.len());
+        let Strings::Bits { sent, .. } = self.ot(self.party, ot).strings else {
             return;
         };
-        let flips: Vec<u64> = read_plane(rest, self.elements).collect();
-        for (index, (&string, &out)) in strings.iter().zip(out).enumerate() {
-            let range = self.plane_range(out);
-            let from = self.plane_range(string);
-            let Some(sent) = &self.sent else { return };
-            let zeros = &sent.zeros.bits[(at + index) * lanes..];
-            let (before, after) = self.planes.split_at_mut(range.start);
-            let own = before[from].iter().zip(&flips).zip(zeros);
-            for (out, ((w, f), zero)) in after[..lanes].iter_mut().zip(own) {
-                *out = f & w ^ zero;
+        let mut flips = [0; MOST_WIDTH].map(|_| Vec::new());
+        for flips in &mut flips[..width] {
+            flips.extend(read_plane(rest, self.elements));
+        }
+        let first = self.replies.len();
+        self.replies
+            .resize(first + ((1 << width) - 1) * count * lanes, 0);
+        let Some(planes) = &self.sent else { return };
+        let masks = &planes.strings.bits[sent * lanes..];
+        for lane in 0..lanes {
+            let mut own = [0; MOST_WIDTH];
+            let mut f = [0; MOST_WIDTH];
+            for (bit, &plane) in bits.iter().enumerate() {
+                own[bit] = self.planes[plane.0 as usize * lanes + lane];
+                f[bit] = flips[bit][lane];
+            }
+            for (part, entries) in carries(&own[..width], &f[..width])[..count]
+                .iter()
+                .enumerate()
+            {
+                let share = entries[0] ^ masks[part * lanes + lane];
+                self.planes[out[part].0 as usize * lanes + lane] = share;
+                for choice in 1..1 << width {
+                    let mask = masks[(choice * count + part) * lanes + lane];
+                    let reply = first + ((choice - 1) * count + part) * lanes + lane;
+                    self.replies[reply] = entries[choice] ^ mask ^ share;
+                }
             }
         }
     }
@@ -527,12 +583,7 @@ impl Evaluation {
     ) {
         let (lanes, elements, party) = (self.lanes, self.elements, self.party);
         let (own, theirs) = (ots[party as usize], ots[party.peer() as usize]);
-        let (Strings::Bits { at, .. }, Strings::Bits { at: from, .. }) =
-            (self.strings(party, own), self.strings(party.peer(), theirs))
-        else {
-            return;
-        };
-        let masks = Zeroizing::new(self.choices(theirs).to_vec());
+        let masks = Zeroizing::new(self.choices(party.peer(), theirs).to_vec());
         let opened: Vec<u64> = read_plane(rest, elements)
             .zip(self.plane(left))
             .zip(masks.iter())
@@ -540,24 +591,24 @@ impl Evaluation {
             .collect();
         for (index, (&right, &out)) in rights.iter().zip(out).enumerate() {
             let peer = read_plane(rest, elements);
-            let (range, right) = (self.plane_range(out), self.plane_range(right));
-            let (before, after) = self.planes.split_at_mut(range.start);
-            let Some(sent) = &self.sent else { return };
-            let differences = &sent.differences.bits[(at + index) * lanes..];
-            let zeros = &sent.zeros.bits[(at + index) * lanes..];
-            let strings = &self.received.strings.bits[(from + index) * lanes..];
-            let both = peer.zip(&before[right]).zip(&opened).zip(masks.iter());
-            let ots = differences.iter().zip(zeros).zip(strings);
-            for (out, ((((peer, y), x), a), ((b, zero), string))) in
-                after[..lanes].iter_mut().zip(both.zip(ots))
+            let mut made = Zeroizing::new(vec![0; lanes]);
+            let [zeros, ones] = self.sent_planes(own).map(|planes| &planes[index * lanes..]);
+            let strings = &self.received_planes(theirs)[index * lanes..];
+            let both = peer.zip(self.plane(right)).zip(&opened).zip(masks.iter());
+            let ots = ones.iter().zip(zeros).zip(strings);
+            for (made, ((((peer, y), x), a), ((one, zero), string))) in
+                made.iter_mut().zip(both.zip(ots))
             {
+                let b = one ^ zero;
                 let opened = peer ^ y ^ b;
                 let open = match party {
                     Party::Server => x & opened,
                     Party::Client => 0,
                 };
-                *out = open ^ x & b ^ opened & a ^ a & b ^ zero ^ string;
+                *made = open ^ x & b ^ opened & a ^ a & b ^ zero ^ string;
             }
+            let range = self.plane_range(out);
+            self.planes[range].copy_from_slice(&made);
         }
     }
 
@@ -570,28 +621,28 @@ impl Evaluation {
         rest: &mut &[u8],
     ) -> Option<()> {
         let (lanes, elements) = (self.lanes, self.elements);
-        let Strings::Word { modulus, at } = self.strings(self.party.peer(), ot) else {
+        let Strings::Word { modulus, at } = self.ot(self.party.peer(), ot).strings else {
             return None;
         };
         let (packed, after) = rest.split_at(bits::packed_len(elements, modulus.bits()));
         *rest = after;
-        let mut corrections = vec![0u32; elements];
+        let mut corrections = vec![0u64; elements];
         bits::unpack(packed, modulus.bits(), &mut corrections).ok()?;
-        let most = modulus.neg(1) as u32;
+        let most = modulus.neg(1);
         if corrections.iter().any(|&word| word > most) {
             return None;
         }
         let (range, bits) = (self.word_range(out), self.plane_range(choice));
         let plane = &self.planes[bits];
-        let choices = &self.received.choices[ot * lanes..];
+        let first = self.ot(self.party.peer(), ot).first;
+        let choices = &self.received.choices[first * lanes..];
         let strings = &self.received.strings.words[at * elements..];
         let shares = self.words[range].iter_mut().zip(corrections).zip(strings);
         for (element, ((out, correction), &string)) in shares.enumerate() {
             let r = bit_of(choices, element);
             let f = bit_of(plane, element) ^ r;
-            let chosen = correction & (r as u32).wrapping_neg();
-            let share = modulus.add(chosen.into(), string.into());
-            *out = negated(modulus, share, f) as u32;
+            let share = modulus.add(correction & r.wrapping_neg(), string);
+            *out = negated(modulus, share, f);
         }
         Some(())
     }
@@ -599,47 +650,77 @@ impl Evaluation {
     /// `f w - (1 - 2 f) w_0` for the sender.
     fn sent_word(&mut self, word: Word, ot: usize, out: Word, rest: &mut &[u8]) {
         let elements = self.elements;
-        let Strings::Word { modulus, at } = self.strings(self.party, ot) else {
+        let Strings::Word { modulus, at } = self.ot(self.party, ot).strings else {
             return;
         };
         let flips: Vec<u64> = read_plane(rest, elements).collect();
         let (range, from) = (self.word_range(out), self.word_range(word));
         let Some(sent) = &self.sent else { return };
         let (before, after) = self.words.split_at_mut(range.start);
-        let zeros = &sent.zeros.words[at * elements..];
+        let zeros = &sent.strings.words[at * elements..];
         let own = before[from].iter().zip(zeros).enumerate();
         for (out, (element, (&word, &zero))) in after[..elements].iter_mut().zip(own) {
             let f = bit_of(&flips, element);
-            let word = u64::from(word) & f.wrapping_neg();
-            let zero = negated(modulus, zero.into(), f);
-            *out = modulus.sub(word, zero) as u32;
+            *out = modulus.sub(word & f.wrapping_neg(), negated(modulus, zero, f));
         }
     }
 }
 
-/// Its fields wipe themselves.
+/// Its fields wipe themselves; replies are masked.
 impl ZeroizeOnDrop for Evaluation {}
 
-fn reduced(modulus: Modulus, word: u64) -> u32 {
+/// All ones where the bits of a lane, a plane each, are those of `value`.
+#[inline]
+fn is_value(planes: &[u64], (lanes, lane): (usize, usize), value: usize) -> u64 {
+    let bits = planes.chunks(lanes).enumerate();
+    bits.fold(u64::MAX, |all, (bit, plane)| {
+        let wanted = ((value >> bit & 1) as u64).wrapping_neg();
+        all & !(plane[lane] ^ wanted)
+    })
+}
+
+/// By each `v`: whether the own number and `v + flips` (bitwise) make a carry, and whether they
+/// pass one on.
+#[inline]
+fn carries(own: &[u64], flips: &[u64]) -> [[u64; 1 << MOST_WIDTH]; 2] {
+    let count = 1usize << own.len();
+    let [mut generate, mut propagate] = [[0; 1 << MOST_WIDTH]; 2];
+    let mut sum = 0;
+    for value in 0..count {
+        // The carry of `value` is that of `value - 1`, and where that one passes.
+        generate[value] = sum;
+        propagate[value] = is_value(own, (1, 0), count - 1 - value);
+        sum ^= propagate[value];
+    }
+    for (bit, flips) in flips.iter().enumerate() {
+        for value in (0..count).filter(|value| value >> bit & 1 == 0) {
+            for table in [&mut generate, &mut propagate] {
+                let swapped = (table[value] ^ table[value | 1 << bit]) & flips;
+                table[value] ^= swapped;
+                table[value | 1 << bit] ^= swapped;
+            }
+        }
+    }
+    [generate, propagate]
+}
+
+fn reduced(modulus: Modulus, word: u64) -> u64 {
     match modulus {
-        Modulus::PowerOfTwo(modulus) => modulus.reduce(word) as u32,
-        Modulus::Prime(_) => modulus.from_i64(word as i64) as u32,
+        Modulus::PowerOfTwo(modulus) => modulus.reduce(word),
+        Modulus::Prime(_) => modulus.from_i64(word as i64),
     }
 }
 
 /// `term * coefficient + sum`.
 #[inline]
-fn times_plus(modulus: Modulus, term: u32, coefficient: u64, sum: u32) -> u32 {
+fn times_plus(modulus: Modulus, term: u64, coefficient: u64, sum: u64) -> u64 {
     match modulus {
         Modulus::PowerOfTwo(modulus) => {
-            let sum = u64::from(term)
-                .wrapping_mul(coefficient)
-                .wrapping_add(sum.into());
-            modulus.reduce(sum) as u32
+            modulus.reduce(term.wrapping_mul(coefficient).wrapping_add(sum))
         }
         Modulus::Prime(_) => {
-            let term = modulus.from_i64(term.into());
-            modulus.add(modulus.mul(term, coefficient), sum.into()) as u32
+            let term = modulus.from_i64(term as i64);
+            modulus.add(modulus.mul(term, coefficient), sum)
         }
     }
 }
@@ -674,4 +755,28 @@ fn read_plane<'a>(rest: &mut &'a [u8], elements: usize) -> impl Iterator<Item = 
         bytes[..chunk.len()].copy_from_slice(chunk);
         u64::from_le_bytes(bytes)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_leaves_are_carries_of_sums() {
+        for width in 1..=MOST_WIDTH {
+            let bits = |value: usize| -> Vec<u64> {
+                let bit = |bit| ((value >> bit & 1) as u64).wrapping_neg();
+                (0..width).map(bit).collect()
+            };
+            let values = 1 << width;
+            for (own, flips) in (0..values).flat_map(|x| (0..values).map(move |y| (x, y))) {
+                let [generate, propagate] = carries(&bits(own), &bits(flips));
+                for value in 0..values {
+                    let sum = own + (value ^ flips);
+                    assert_eq!(generate[value] != 0, sum >= values, "{own} {flips} {value}");
+                    assert_eq!(propagate[value] != 0, sum == values - 1);
+                }
+            }
+        }
+    }
 }

@@ -1,13 +1,14 @@
 //! Parts of programs: carries, signs, conversions, multiplexers, maxima.
 //!
 //! The carry of a sum of two private numbers is a tree over generate and propagate bits (Goldreich,
-//! Micali and Wigderson, STOC 1987, on a carry-lookahead adder). Leaves are pairs of bits, whose
-//! generate and propagate take three products of private bits, at once.
+//! Micali and Wigderson, STOC 1987, on a carry-lookahead adder). Leaves are three bits: their
+//! generate and propagate bits are a table of 8 strings, of which an OT hands over one (Rathee and
+//! others, "CrypTFlow2", CCS 2020, section 3.1, on leaves of four).
 
 use std::ops::Range;
 
 use super::program::{Builder, Party, Plane, Word};
-use crate::circuit::Modulus;
+use crate::circuit::{CircuitError, Modulus};
 
 /// Whether a range of bits of a sum makes a carry, and whether it passes one on.
 #[derive(Clone, Copy)]
@@ -33,16 +34,12 @@ impl Carry {
 impl Builder {
     /// The carry out of a range of bits of the sum of the parties' residues; `None` of no bits.
     pub fn carry(&mut self, word: Word, range: Range<u32>, propagate: bool) -> Option<Carry> {
-        let firsts = range.clone().step_by(2);
-        let mut nodes: Vec<Carry> = firsts
-            .map(|first| {
-                let propagate = propagate || first > range.start;
-                match first + 1 < range.end {
-                    true => self.pair(word, first, propagate),
-                    false => self.single(word, first),
-                }
-            })
-            .collect();
+        let mut first = range.start;
+        let mut nodes = Vec::new();
+        for width in leaf_widths(range.len(), propagate) {
+            nodes.push(self.leaf_of(word, first, width, propagate || first > range.start));
+            first += width;
+        }
         while nodes.len() > 1 {
             let pairs = nodes.chunks(2).enumerate();
             nodes = pairs
@@ -55,36 +52,19 @@ impl Builder {
         nodes.pop()
     }
 
-    /// One bit: the server is the receiver, whose bit chooses between 0 and the client's.
-    fn single(&mut self, word: Word, bit: u32) -> Carry {
-        let bit = self.bit(word, bit);
+    /// A few bits. A single one passes a carry on where the sum of the parties' bits is 1, which
+    /// needs no message.
+    fn leaf_of(&mut self, word: Word, first: u32, width: u32, propagate: bool) -> Carry {
+        let bits: Vec<Plane> = (first..first + width)
+            .map(|bit| self.bit(word, bit))
+            .collect();
+        let out = self.leaf(&bits, propagate && width > 1);
         Carry {
-            generate: self.bits(Party::Server, bit, &[bit])[0],
-            propagate: Some(bit),
-        }
-    }
-
-    /// Two bits at once. With the bits `a1 a0` of the receiver and `b1 b0` of the sender,
-    /// `G = a1 b1 + a0 (b1 b0) + (a1 a0) b0` and `P = a1 a0 + b1 b0 + a0 b1 + a1 b0`: 8 bits and 3
-    /// OTs, or 6 bits without `P`.
-    fn pair(&mut self, word: Word, low: u32, propagate: bool) -> Carry {
-        let [low, high] = [low, low + 1].map(|bit| self.bit(word, bit));
-        let both = self.own_and([low, high]);
-        let receiver = Party::Server;
-        if !propagate {
-            let products = [(low, both), (high, high), (both, low)];
-            let products = products.map(|(choice, bit)| self.bits(receiver, choice, &[bit])[0]);
-            return Carry {
-                generate: self.xor(&products),
-                propagate: None,
-            };
-        }
-        let by_low = self.bits(receiver, low, &[both, high]);
-        let by_high = self.bits(receiver, high, &[high, low]);
-        let by_both = self.bits(receiver, both, &[low]);
-        Carry {
-            generate: self.xor(&[by_low[0], by_high[0], by_both[0]]),
-            propagate: Some(self.xor(&[both, by_low[1], by_high[1]])),
+            generate: out[0],
+            propagate: match width {
+                1 => Some(bits[0]),
+                _ => out.get(1).copied(),
+            },
         }
     }
 
@@ -144,6 +124,33 @@ impl Builder {
         self.sum(&[(word, 1), (server, weight), (client, weight)], 0, modulus)
     }
 
+    /// Brings values of `low..=high`, shared modulo a prime `t`, to `2^e`. The residues of the value
+    /// from 0 on sum up to it, or to `t` more: then `2^l - t` more has a carry out of `l` bits.
+    ///
+    /// # Errors
+    /// [`CircuitError::Range`] where the prime does not hold the values.
+    pub fn lift(
+        &mut self,
+        word: Word,
+        (low, high): (i64, i64),
+        modulus: Modulus,
+    ) -> Result<Word, CircuitError> {
+        let prime = self.modulus(word);
+        let t = prime.neg(1) as i64 + 1;
+        if high - low >= t {
+            return Err(prime.range_error(low, high));
+        }
+        let raised = self.sum(&[(word, 1)], -low, prime);
+        let bits = prime.bits();
+        let binary = Modulus::power_of_two(bits)?;
+        let beyond = self.sum(&[(raised, 1)], (1i64 << bits) - t, binary);
+        let mut terms = vec![(raised, 1)];
+        if let Some(wraps) = self.carry(beyond, 0..bits, false) {
+            terms.push((self.number_of(wraps.generate, modulus), -t));
+        }
+        Ok(self.sum(&terms, low, modulus))
+    }
+
     /// Whether a signed value, shared modulo `2^k`, is at least 0; the carry into bit `low` is
     /// given.
     pub fn is_positive_above(&mut self, word: Word, low: u32, carry: Option<Plane>) -> Plane {
@@ -181,6 +188,29 @@ impl Builder {
         }
         bits[0]
     }
+}
+
+/// The bits of each leaf, from the lowest: three, or two where that is enough. The lowest takes four
+/// where that spares a leaf, if nobody asks whether it passes a carry on: then it has half the
+/// strings' bits.
+fn leaf_widths(bits: usize, propagate: bool) -> Vec<u32> {
+    let widest = if !propagate && bits % 3 == 1 && bits > 1 {
+        4
+    } else {
+        3.min(bits)
+    };
+    let (mut widths, mut rest) = (Vec::new(), bits);
+    let mut leaves = bits.saturating_sub(widest).div_ceil(3);
+    if widest > 0 {
+        widths.push(widest as u32);
+        rest -= widest;
+    }
+    while rest > 0 {
+        let width = rest.div_ceil(leaves);
+        widths.push(width as u32);
+        (rest, leaves) = (rest - width, leaves - 1);
+    }
+    widths
 }
 
 /// The modulus that wraps beyond `2^bits` count by: `2^(m - bits)` for results modulo `2^m`.

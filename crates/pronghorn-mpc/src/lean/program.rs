@@ -27,6 +27,14 @@ impl Party {
             Self::Client => Self::Server,
         }
     }
+
+    /// The party whose message of a level comes first.
+    pub fn first_of(level: usize) -> Self {
+        match level % 2 {
+            0 => Self::Server,
+            _ => Self::Client,
+        }
+    }
 }
 
 /// A shared bit of every element.
@@ -48,8 +56,6 @@ pub(super) enum Local {
         one: bool,
         out: Plane,
     },
-    /// The product of a party's own two bits: not the product of the shared ones.
-    OwnAnd { factors: [Plane; 2], out: Plane },
     /// `constant + sum of coefficient * word`, modulo the modulus of `out`.
     Sum {
         terms: Vec<(Word, i64)>,
@@ -75,11 +81,14 @@ pub(super) enum Local {
 /// An instruction with a message of each party.
 #[derive(Clone, Debug)]
 pub(super) enum Product {
-    /// The bit of the one party times each of the bits of the other. One OT, `1 + strings` bits.
-    Bits {
+    /// The carry out of a few bits of the sum of the parties' residues, and whether they pass one
+    /// on. An OT of `2^width` strings; the receiver sends `width` bits, then the sender one or two
+    /// for each string but one.
+    Leaf {
         receiver: Party,
-        choice: Plane,
-        strings: Vec<Plane>,
+        /// Each party's own, lowest first.
+        bits: Vec<Plane>,
+        /// Whether there is a carry, and where asked for whether one passes.
         out: Vec<Plane>,
         ot: usize,
     },
@@ -109,49 +118,82 @@ pub(super) struct Level {
     pub products: Vec<Product>,
 }
 
+/// A random OT: the receiver has one string, of a random choice, the sender those of all choices.
+/// OTs of several bits of choice are made of as many OTs of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ot {
+    /// Bits of the choice.
+    pub width: u32,
+    /// The number of its first OT of one bit.
+    pub first: usize,
+    pub strings: Strings,
+}
+
 /// The strings of an OT.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Strings {
-    /// So many bits, from plane `at` on.
-    Bits { count: usize, at: usize },
-    /// A residue, at word `at`.
+    /// So many bits each: from plane `received` on at the receiver, and from `sent` on at the
+    /// sender, string by string.
+    Bits {
+        count: usize,
+        sent: usize,
+        received: usize,
+    },
+    /// A residue, at word `at` of each string's words.
     Word { modulus: Modulus, at: usize },
 }
 
 /// Most bits of a string in planes.
 const MOST_STRINGS: usize = 8;
 
+/// Most bits of a choice.
+pub(super) const MOST_WIDTH: usize = 4;
+
 /// The OTs of one direction, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ots {
-    pub strings: Vec<Strings>,
-    /// Planes of all strings.
-    pub planes: usize,
-    /// Words of all strings.
+    pub all: Vec<Ot>,
+    /// OTs of one bit that these take.
+    pub single: usize,
+    /// Planes of all strings, at the sender and at the receiver.
+    pub sent_planes: usize,
+    pub received_planes: usize,
+    /// Words of strings of one choice.
     pub words: usize,
 }
 
 impl Ots {
-    fn bits(&mut self, count: usize) -> usize {
+    fn bits(&mut self, width: usize, count: usize) -> usize {
         // Strings come from the lowest byte of a block: further ones would not be masked.
         assert!(
-            count <= MOST_STRINGS,
-            "an OT has at most {MOST_STRINGS} bits"
+            count <= MOST_STRINGS && width <= MOST_WIDTH,
+            "an OT has at most {MOST_STRINGS} bits for {MOST_WIDTH} of choice"
         );
-        let at = self.planes;
-        self.planes += count;
-        self.push(Strings::Bits { count, at })
+        let (sent, received) = (self.sent_planes, self.received_planes);
+        self.sent_planes += count << width;
+        self.received_planes += count;
+        let strings = Strings::Bits {
+            count,
+            sent,
+            received,
+        };
+        self.push(width, strings)
     }
 
     fn word(&mut self, modulus: Modulus) -> usize {
         let at = self.words;
         self.words += 1;
-        self.push(Strings::Word { modulus, at })
+        self.push(1, Strings::Word { modulus, at })
     }
 
-    fn push(&mut self, strings: Strings) -> usize {
-        self.strings.push(strings);
-        self.strings.len() - 1
+    fn push(&mut self, width: usize, strings: Strings) -> usize {
+        self.all.push(Ot {
+            width: width as u32,
+            first: self.single,
+            strings,
+        });
+        self.single += width;
+        self.all.len() - 1
     }
 }
 
@@ -191,17 +233,20 @@ impl Program {
         self.levels.len() - 1
     }
 
-    /// OTs of an element whose sender is `party`.
+    /// OTs of one bit of choice, of an element, whose sender is `party`.
     pub fn ots(&self, sender: Party) -> usize {
-        self.ots[sender as usize].strings.len()
+        self.ots[sender as usize].single
     }
 
-    /// Bits of each string of an OT of an element.
-    pub fn string_bits(&self, sender: Party, ot: usize) -> u32 {
-        match self.ots[sender as usize].strings[ot] {
-            Strings::Bits { count, .. } => count as u32,
-            Strings::Word { modulus, .. } => modulus.bits(),
-        }
+    /// The bits of choice, and those of each string, of all OTs of an element.
+    pub fn ot_widths(&self, sender: Party) -> impl Iterator<Item = (u32, u32)> {
+        self.ots[sender as usize].all.iter().map(|ot| {
+            let bits = match ot.strings {
+                Strings::Bits { count, .. } => count as u32,
+                Strings::Word { modulus, .. } => modulus.bits(),
+            };
+            (ot.width, bits)
+        })
     }
 
     /// Bits of an element that `party` sends in a level.
@@ -223,12 +268,9 @@ impl Program {
     pub(super) fn sent(&self, product: &Product, party: Party) -> Sent {
         let planes = |planes| Sent { planes, word: None };
         match product {
-            Product::Bits { receiver, .. } | Product::Word { receiver, .. }
-                if *receiver == party =>
-            {
-                planes(1)
-            }
-            Product::Bits { strings, .. } => planes(strings.len()),
+            Product::Leaf { receiver, bits, .. } if *receiver == party => planes(bits.len()),
+            Product::Leaf { bits, out, .. } => planes(((1 << bits.len()) - 1) * out.len()),
+            Product::Word { receiver, .. } if *receiver == party => planes(1),
             Product::And { rights, .. } => planes(1 + rights.len()),
             Product::Word { word, .. } => Sent {
                 planes: 0,
@@ -318,14 +360,6 @@ impl Builder {
         out
     }
 
-    /// The product of each party's own bits.
-    pub fn own_and(&mut self, factors: [Plane; 2]) -> Plane {
-        let level = self.at(&factors, &[]);
-        let out = self.plane(level);
-        self.locals.push((level, Local::OwnAnd { factors, out }));
-        out
-    }
-
     /// `constant + sum of coefficient * word` modulo `modulus`. A term modulo another number is
     /// right where its coefficient makes it a multiple of the modulus.
     pub fn sum(&mut self, terms: &[(Word, i64)], constant: i64, modulus: Modulus) -> Word {
@@ -392,15 +426,16 @@ impl Builder {
         }
     }
 
-    /// The receiver's own bit times each of the sender's own bits, shared.
-    pub fn bits(&mut self, receiver: Party, choice: Plane, strings: &[Plane]) -> Vec<Plane> {
-        let factors: Vec<Plane> = strings.iter().copied().chain([choice]).collect();
-        let level = self.level_of_product(Some(receiver), &factors, &[]);
-        let out: Vec<Plane> = strings.iter().map(|_| self.plane(level + 1)).collect();
-        let product = Product::Bits {
-            receiver,
-            choice,
-            strings: strings.to_vec(),
+    /// The carry out of a few bits of a sum, lowest first, and where asked for whether they pass one
+    /// on. The receiver speaks first.
+    pub fn leaf(&mut self, bits: &[Plane], propagate: bool) -> Vec<Plane> {
+        let level = self.at(bits, &[]);
+        let out: Vec<Plane> = (0..1 + usize::from(propagate))
+            .map(|_| self.plane(level + 1))
+            .collect();
+        let product = Product::Leaf {
+            receiver: Party::first_of(level),
+            bits: bits.to_vec(),
             out: out.clone(),
             ot: 0,
         };
@@ -452,17 +487,17 @@ impl Builder {
         products.sort_by_key(|(level, _)| *level);
         for (level, mut product) in products {
             match &mut product {
-                Product::Bits {
+                Product::Leaf {
                     receiver,
-                    strings,
+                    bits,
+                    out,
                     ot,
-                    ..
-                } => *ot = ots[receiver.peer() as usize].bits(strings.len()),
+                } => *ot = ots[receiver.peer() as usize].bits(bits.len(), out.len()),
                 Product::And {
                     rights, ots: both, ..
                 } => {
                     for (ot, ots) in both.iter_mut().zip(&mut ots) {
-                        *ot = ots.bits(rights.len());
+                        *ot = ots.bits(1, rights.len());
                     }
                 }
                 Product::Word {

@@ -1,15 +1,27 @@
 //! Random OTs of a program: each is used once, for one product of 64 elements at a time.
 //!
 //! OT `i` of element `e` of a batch is number `64 lanes i + e`: a function of the product and the
-//! element, the same for any number of threads.
+//! element, the same for any number of threads. An OT of several bits of choice takes as many
+//! numbers, and its strings have the first.
 
+use pronghorn_ring::bits;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::program::{Ots, Party, Program, Strings};
-use crate::{Block, circuit::Modulus, ot::transfer::residue};
+use super::program::{MOST_WIDTH, Ot, Ots, Party, Program, Strings};
+use crate::{
+    Block,
+    circuit::Modulus,
+    ot::{
+        OtError,
+        transfer::{CorrelatedReceiver, CorrelatedSender, residue},
+    },
+};
 
 /// Elements in a word of a plane.
 pub const LANE: usize = u64::BITS as usize;
+
+/// Strings that are made at a time, so that they stay in the cache.
+const STEP: usize = LANE << MOST_WIDTH;
 
 /// Words of a plane of so many elements.
 pub(super) fn lanes(elements: usize) -> usize {
@@ -25,63 +37,175 @@ impl Program {
     /// Bytes that [`Sent::write`] and [`Received::write`] of a party take together.
     pub fn stored_bytes(&self, party: Party, elements: usize) -> usize {
         let [sent, received] = [party, party.peer()].map(|sender| &self.ots[sender as usize]);
-        2 * Planes::bytes(sent, elements)
-            + Planes::bytes(received, elements)
-            + 8 * received.strings.len() * lanes(elements)
+        Planes::bytes(Side::Sender, sent, elements)
+            + Planes::bytes(Side::Receiver, received, elements)
+            + 8 * received.single * lanes(elements)
     }
 }
 
-/// The sender's strings: for each OT that of choice 0, and what that of choice 1 has beyond it.
-/// Wiped on drop; no Debug.
+/// The sender's strings, of all choices. Wiped on drop; no Debug.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Sent {
-    pub(super) zeros: Planes,
-    pub(super) differences: Planes,
+    pub(super) strings: Planes,
 }
 
-/// The receiver's choices, and the strings that they chose. Wiped on drop; no Debug.
+/// The receiver's choices, a plane for each bit, and the strings that they chose. Wiped on drop; no
+/// Debug.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Received {
     pub(super) choices: Vec<u64>,
     pub(super) strings: Planes,
 }
 
-/// The strings of all OTs of a direction, in planes of bits and in residues.
+/// The strings of all OTs of a direction, in planes of bits and in residues: at the sender a plane
+/// or a word for each choice.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Planes {
     pub bits: Vec<u64>,
-    pub words: Vec<u32>,
+    pub words: Vec<u64>,
+}
+
+/// Who has the strings.
+#[derive(Clone, Copy)]
+enum Side {
+    Sender,
+    Receiver,
+}
+
+impl Side {
+    fn planes(self, ots: &Ots) -> usize {
+        match self {
+            Self::Sender => ots.sent_planes,
+            Self::Receiver => ots.received_planes,
+        }
+    }
+
+    fn words(self, ots: &Ots) -> usize {
+        match self {
+            Self::Sender => 2 * ots.words,
+            Self::Receiver => ots.words,
+        }
+    }
+
+    /// The modulus of each word.
+    fn moduli(self, ots: &Ots) -> impl Iterator<Item = Modulus> + '_ {
+        let times = match self {
+            Self::Sender => 2,
+            Self::Receiver => 1,
+        };
+        (0..times).flat_map(|_| ots.all.iter().filter_map(|ot| ot.strings.modulus()))
+    }
+
+    /// Strings of an OT.
+    fn strings(self, ot: &Ot) -> usize {
+        match self {
+            Self::Sender => 1 << ot.width,
+            Self::Receiver => 1,
+        }
+    }
+}
+
+/// Some OTs of one product: those of some lanes of the batch.
+struct Piece<'a> {
+    ot: &'a Ot,
+    /// Lanes of a batch.
+    lanes: usize,
+    /// The first of these lanes.
+    lane: usize,
+}
+
+impl Piece<'_> {
+    /// Where the correlated blocks of a bit of the choice are.
+    fn blocks<'a>(&self, bit: u32, blocks: &'a [Block]) -> &'a [Block] {
+        let row = (self.ot.first + bit as usize) * self.lanes;
+        &blocks[(row + self.lane) * LANE..]
+    }
+
+    /// The sum of the blocks of all bits, each times its power of `x`, into `out`.
+    fn combined(&self, blocks: &[Block], out: &mut [Block]) {
+        let highest = self.ot.width - 1;
+        let count = out.len();
+        out.copy_from_slice(&self.blocks(highest, blocks)[..count]);
+        for bit in (0..highest).rev() {
+            for (out, &block) in out.iter_mut().zip(self.blocks(bit, blocks)) {
+                *out = out.doubled() ^ block;
+            }
+        }
+    }
+
+    /// The number of the first OT.
+    fn number(&self, first: u64) -> u64 {
+        first + ((self.ot.first * self.lanes + self.lane) * LANE) as u64
+    }
 }
 
 impl Planes {
-    /// From a block an OT, hashed.
-    fn from_blocks(ots: &Ots, elements: usize, blocks: &[Block]) -> Self {
+    /// `fill` writes strings of a piece, one choice after the other, of as many elements each.
+    fn made(
+        side: Side,
+        ots: &Ots,
+        elements: usize,
+        mut fill: impl FnMut(&Piece, &mut [Block]),
+    ) -> Self {
         let lanes = lanes(elements);
         let mut planes = Self {
-            bits: vec![0; ots.planes * lanes],
-            words: vec![0; ots.words * elements],
+            bits: vec![0; side.planes(ots) * lanes],
+            words: vec![0; side.words(ots) * elements],
         };
-        for (strings, blocks) in ots.strings.iter().zip(blocks.chunks((lanes * LANE).max(1))) {
-            match *strings {
-                Strings::Bits { count, at } => {
-                    let bits = &mut planes.bits[at * lanes..][..count * lanes];
-                    low_bits(blocks, bits, lanes);
-                }
-                Strings::Word { modulus, at } => {
-                    let words = &mut planes.words[at * elements..][..elements];
-                    for (word, &block) in words.iter_mut().zip(blocks) {
-                        *word = residue(modulus, block) as u32;
-                    }
+        let mut strings = Zeroizing::new([Block::ZERO; STEP]);
+        for ot in &ots.all {
+            let choices = side.strings(ot);
+            let step = STEP / LANE / choices;
+            for lane in (0..lanes).step_by(step) {
+                let piece = Piece { ot, lanes, lane };
+                let count = step.min(lanes - lane) * LANE;
+                let strings = &mut strings[..choices * count];
+                fill(&piece, strings);
+                for (choice, strings) in strings.chunks(count).enumerate() {
+                    planes.put(side, (ots, &piece), elements, choice, strings);
                 }
             }
         }
         planes
     }
+
+    /// Puts the strings of a choice where they belong.
+    fn put(
+        &mut self,
+        side: Side,
+        (ots, piece): (&Ots, &Piece),
+        elements: usize,
+        choice: usize,
+        strings: &[Block],
+    ) {
+        let lanes = piece.lanes;
+        match (piece.ot.strings, side) {
+            (Strings::Bits { count, sent, .. }, Side::Sender) => {
+                let planes = &mut self.bits[(sent + choice * count) * lanes..][..count * lanes];
+                low_bits(strings, planes, (lanes, piece.lane));
+            }
+            (
+                Strings::Bits {
+                    count, received, ..
+                },
+                Side::Receiver,
+            ) => {
+                let planes = &mut self.bits[received * lanes..][..count * lanes];
+                low_bits(strings, planes, (lanes, piece.lane));
+            }
+            (Strings::Word { modulus, at }, _) => {
+                let words = &mut self.words[(choice * ots.words + at) * elements..][..elements];
+                for (word, &block) in words[piece.lane * LANE..].iter_mut().zip(strings) {
+                    *word = residue(modulus, block);
+                }
+            }
+        }
+    }
 }
 
-/// The lowest bits of blocks, in planes of `lanes` words.
-fn low_bits(blocks: &[Block], planes: &mut [u64], lanes: usize) {
-    for (lane, blocks) in blocks.chunks_exact(LANE).enumerate() {
+/// The lowest bits of blocks, into planes of `lanes` words, from word `first` on.
+fn low_bits(blocks: &[Block], planes: &mut [u64], (lanes, first): (usize, usize)) {
+    for (lane, blocks) in (first..).zip(blocks.chunks_exact(LANE)) {
         for (group, blocks) in blocks.chunks_exact(8).enumerate() {
             let bytes: [u8; 8] = std::array::from_fn(|i| blocks[i].to_bytes()[0]);
             let bits = transposed(u64::from_le_bytes(bytes)).to_le_bytes();
@@ -106,33 +230,43 @@ fn transposed(mut x: u64) -> u64 {
 }
 
 impl Sent {
-    /// From the strings of both choices, hashed, one block an OT.
+    /// From correlated blocks, one an OT of one bit; the first of them has number `first`.
+    ///
+    /// # Errors
+    /// [`OtError::Burnt`] where a check of the sender failed.
     ///
     /// # Panics
-    /// Unless there are [`Program::batch_ots`] of each.
-    pub fn from_blocks(
+    /// Unless there are [`Program::batch_ots`] of them.
+    pub fn of(
         program: &Program,
-        sender: Party,
+        party: Party,
         elements: usize,
-        [zeros, ones]: [&[Block]; 2],
-    ) -> Self {
-        let ots = &program.ots[sender as usize];
-        for blocks in [zeros, ones] {
-            assert_eq!(blocks.len(), program.batch_ots(sender, elements));
+        sender: &impl CorrelatedSender,
+        (first, blocks): (u64, &[Block]),
+    ) -> Result<Self, OtError> {
+        sender.check_usable()?;
+        assert_eq!(blocks.len(), program.batch_ots(party, elements));
+        let mut multiples = Zeroizing::new([Block::ZERO; 1 << MOST_WIDTH]);
+        for choice in 1..multiples.len() {
+            let odd = sender.delta().masked(choice & 1 == 1);
+            multiples[choice] = multiples[choice / 2].doubled() ^ odd;
         }
-        let zeros = Planes::from_blocks(ots, elements, zeros);
-        let mut differences = Planes::from_blocks(ots, elements, ones);
-        for (one, zero) in differences.bits.iter_mut().zip(&zeros.bits) {
-            *one ^= zero;
-        }
-        let moduli = ots.strings.iter().filter_map(Strings::modulus);
-        let words = differences.words.chunks_mut(elements.max(1));
-        for ((modulus, ones), zeros) in moduli.zip(words).zip(zeros.words.chunks(elements.max(1))) {
-            for (one, &zero) in ones.iter_mut().zip(zeros) {
-                *one = modulus.sub((*one).into(), zero.into()) as u32;
+        let fill = |piece: &Piece, strings: &mut [Block]| {
+            let width = piece.ot.width;
+            let count = strings.len() >> width;
+            let (zeros, others) = strings.split_at_mut(count);
+            piece.combined(blocks, zeros);
+            for (multiple, others) in multiples[1..].iter().zip(others.chunks_mut(count)) {
+                for (other, &zero) in others.iter_mut().zip(&*zeros) {
+                    *other = zero ^ *multiple;
+                }
             }
-        }
-        Self { zeros, differences }
+            let number = piece.number(first);
+            sender.hash().hash_strings(width, number, count, strings);
+        };
+        let ots = &program.ots[party as usize];
+        let strings = Planes::made(Side::Sender, ots, elements, fill);
+        Ok(Self { strings })
     }
 }
 
@@ -148,64 +282,78 @@ impl Received {
         }
     }
 
-    /// From the choices, packed, lowest bit first, and the strings that they chose, hashed.
+    /// From the choices, packed, lowest bit first, and correlated blocks, one an OT of one bit; the
+    /// first of them has number `first`.
     ///
     /// # Panics
     /// Unless there are [`Program::batch_ots`] of both.
-    pub fn from_blocks(
+    pub fn of(
         program: &Program,
         sender: Party,
         elements: usize,
-        choices: &[u8],
-        blocks: &[Block],
+        receiver: &impl CorrelatedReceiver,
+        (first, choices, blocks): (u64, &[u8], &[Block]),
     ) -> Self {
         let count = program.batch_ots(sender, elements);
         assert_eq!((8 * choices.len(), blocks.len()), (count, count));
-        let (choices, _) = choices.as_chunks();
-        let choices = choices.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        let fill = |piece: &Piece, strings: &mut [Block]| {
+            let (width, count) = (piece.ot.width, strings.len());
+            piece.combined(blocks, strings);
+            let number = piece.number(first);
+            receiver.hash().hash_strings(width, number, count, strings);
+        };
+        let ots = &program.ots[sender as usize];
         Self {
-            choices: choices.collect(),
-            strings: Planes::from_blocks(&program.ots[sender as usize], elements, blocks),
+            choices: packed_lanes(choices),
+            strings: Planes::made(Side::Receiver, ots, elements, fill),
         }
     }
 }
 
+fn packed_lanes(choices: &[u8]) -> Vec<u64> {
+    let (lanes, _) = choices.as_chunks();
+    lanes
+        .iter()
+        .map(|bytes| u64::from_le_bytes(*bytes))
+        .collect()
+}
+
 impl Planes {
-    fn write(&self, out: &mut Vec<u8>) {
+    fn write(&self, side: Side, ots: &Ots, elements: usize, out: &mut Vec<u8>) {
         self.bits
             .iter()
             .for_each(|lane| out.extend_from_slice(&lane.to_le_bytes()));
-        self.words
-            .iter()
-            .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        let words = self.words.chunks(elements.max(1));
+        for (modulus, words) in side.moduli(ots).zip(words) {
+            bits::pack(words, modulus.bits(), out);
+        }
     }
 
-    /// Takes the planes of these OTs off the front; `None` where there are too few bytes.
-    fn read(ots: &Ots, elements: usize, bytes: &mut &[u8]) -> Option<Self> {
-        let bits = read_lanes(ots.planes * lanes(elements), bytes)?;
-        let (words, rest) = bytes.split_at_checked(4 * ots.words * elements)?;
-        *bytes = rest;
-        let words = words
-            .as_chunks()
-            .0
-            .iter()
-            .map(|word| u32::from_le_bytes(*word));
-        let planes = Self {
-            bits,
-            words: words.collect(),
+    /// Takes the planes of these OTs off the front; `None` where the bytes are not that.
+    fn read(side: Side, ots: &Ots, elements: usize, bytes: &mut &[u8]) -> Option<Self> {
+        let mut planes = Self {
+            bits: read_lanes(side.planes(ots) * lanes(elements), bytes)?,
+            words: vec![0; side.words(ots) * elements],
         };
-        let moduli = ots.strings.iter().filter_map(Strings::modulus);
-        let mut residues = moduli.zip(planes.words.chunks(elements.max(1)));
-        let valid = residues.all(|(modulus, words)| {
+        let words = planes.words.chunks_mut(elements.max(1));
+        for (modulus, words) in side.moduli(ots).zip(words) {
+            let packed = bits::packed_len(elements, modulus.bits());
+            let (packed, rest) = bytes.split_at_checked(packed)?;
+            *bytes = rest;
+            bits::unpack(packed, modulus.bits(), words).ok()?;
             let most = modulus.neg(1);
-            words.iter().all(|&word| u64::from(word) <= most)
-        });
-        valid.then_some(planes)
+            if words.iter().any(|&word| word > most) {
+                return None;
+            }
+        }
+        Some(planes)
     }
 
     /// Bytes that [`write`](Self::write) takes.
-    fn bytes(ots: &Ots, elements: usize) -> usize {
-        8 * ots.planes * lanes(elements) + 4 * ots.words * elements
+    fn bytes(side: Side, ots: &Ots, elements: usize) -> usize {
+        let words = side.moduli(ots);
+        let words = words.map(|modulus| bits::packed_len(elements, modulus.bits()));
+        8 * side.planes(ots) * lanes(elements) + words.sum::<usize>()
     }
 }
 
@@ -218,9 +366,9 @@ fn read_lanes(count: usize, bytes: &mut &[u8]) -> Option<Vec<u64>> {
 
 impl Sent {
     /// Appends all of it, for a store that hands it out once.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        self.zeros.write(out);
-        self.differences.write(out);
+    pub fn write(&self, program: &Program, sender: Party, elements: usize, out: &mut Vec<u8>) {
+        let ots = &program.ots[sender as usize];
+        self.strings.write(Side::Sender, ots, elements, out);
     }
 
     /// Takes what [`write`](Self::write) wrote off the front; `None` where it is not that.
@@ -231,19 +379,19 @@ impl Sent {
         bytes: &mut &[u8],
     ) -> Option<Self> {
         let ots = &program.ots[sender as usize];
-        let zeros = Planes::read(ots, elements, bytes)?;
-        let differences = Planes::read(ots, elements, bytes)?;
-        Some(Self { zeros, differences })
+        let strings = Planes::read(Side::Sender, ots, elements, bytes)?;
+        Some(Self { strings })
     }
 }
 
 impl Received {
     /// Appends all of it, for a store that hands it out once.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, program: &Program, sender: Party, elements: usize, out: &mut Vec<u8>) {
         self.choices
             .iter()
             .for_each(|lane| out.extend_from_slice(&lane.to_le_bytes()));
-        self.strings.write(out);
+        let ots = &program.ots[sender as usize];
+        self.strings.write(Side::Receiver, ots, elements, out);
     }
 
     /// Takes what [`write`](Self::write) wrote off the front; `None` where it is not that.
@@ -254,9 +402,9 @@ impl Received {
         bytes: &mut &[u8],
     ) -> Option<Self> {
         let ots = &program.ots[sender as usize];
-        let choices = read_lanes(ots.strings.len() * lanes(elements), bytes)?;
+        let choices = read_lanes(ots.single * lanes(elements), bytes)?;
         let mut choices = Zeroizing::new(choices);
-        let strings = Planes::read(ots, elements, bytes)?;
+        let strings = Planes::read(Side::Receiver, ots, elements, bytes)?;
         let choices = std::mem::take(&mut *choices);
         Some(Self { choices, strings })
     }
@@ -264,11 +412,71 @@ impl Received {
 
 impl Strings {
     /// The modulus of a residue.
-    pub fn modulus(&self) -> Option<Modulus> {
+    fn modulus(&self) -> Option<Modulus> {
         match *self {
             Self::Bits { .. } => None,
             Self::Word { modulus, .. } => Some(modulus),
         }
+    }
+}
+
+/// Random strings and choices of a direction, as a trusted party deals them: for tests and
+/// measurements.
+pub struct Dealer<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// The sender of the OTs.
+    pub sender: Party,
+    /// Elements of the batch.
+    pub elements: usize,
+}
+
+impl Dealer<'_> {
+    /// What both parties get, where `string(ot, choice, element)` and `choice(ot, element)` are the
+    /// coins of the OTs of [`Program::ot_widths`]. Elements are those of whole lanes.
+    pub fn deal(
+        &self,
+        string: impl Fn(usize, usize, usize) -> Block,
+        choice: impl Fn(usize, usize) -> usize,
+    ) -> (Sent, Received) {
+        let ots = &self.program.ots[self.sender as usize];
+        let index = |ot: &Ot| {
+            let same = ots.all.iter().position(|other| other.first == ot.first);
+            same.unwrap_or_default()
+        };
+        let fill = |piece: &Piece, strings: &mut [Block]| {
+            let (ot, count) = (index(piece.ot), strings.len() >> piece.ot.width);
+            for (chosen, strings) in strings.chunks_mut(count).enumerate() {
+                for (string_of, element) in strings.iter_mut().zip(piece.lane * LANE..) {
+                    *string_of = string(ot, chosen, element);
+                }
+            }
+        };
+        let sent = Planes::made(Side::Sender, ots, self.elements, fill);
+        let fill = |piece: &Piece, strings: &mut [Block]| {
+            let ot = index(piece.ot);
+            for (string_of, element) in strings.iter_mut().zip(piece.lane * LANE..) {
+                *string_of = string(ot, choice(ot, element), element);
+            }
+        };
+        let received = Planes::made(Side::Receiver, ots, self.elements, fill);
+        let lanes = lanes(self.elements);
+        let mut choices = vec![0; ots.single * lanes];
+        for (index, ot) in ots.all.iter().enumerate() {
+            for element in 0..lanes * LANE {
+                let choice = choice(index, element) as u64;
+                for bit in 0..ot.width as usize {
+                    let lane = (ot.first + bit) * lanes + element / LANE;
+                    choices[lane] |= (choice >> bit & 1) << (element % LANE);
+                }
+            }
+        }
+        let sent = Sent { strings: sent };
+        let received = Received {
+            choices,
+            strings: received,
+        };
+        (sent, received)
     }
 }
 
@@ -280,27 +488,26 @@ pub fn deal(
     elements: usize,
     mut random: impl FnMut() -> u128,
 ) -> [(Sent, Received); 2] {
-    let mut direction = |sender: Party| {
-        let count = program.batch_ots(sender, elements);
-        let mut blocks = || -> Zeroizing<Vec<Block>> {
+    [Party::Server, Party::Client].map(|sender| {
+        let ots = program.ot_widths(sender).count();
+        let count = lanes(elements) * LANE;
+        let mut blocks = |count: usize| -> Zeroizing<Vec<Block>> {
             let blocks = (0..count).map(|_| Block::from_u128(random()));
             Zeroizing::new(blocks.collect())
         };
-        let (zeros, ones, choices) = (blocks(), blocks(), blocks());
-        let chosen: Vec<Block> = (0..count)
-            .map(|ot| match choices[ot].lsb() {
-                false => zeros[ot],
-                true => ones[ot],
-            })
-            .collect();
-        let bit = |byte: usize, bit: usize| u8::from(choices[8 * byte + bit].lsb()) << bit;
-        let bytes: Vec<u8> = (0..count / 8)
-            .map(|byte| (0..8).fold(0, |sum, place| sum | bit(byte, place)))
-            .collect();
-        (
-            Sent::from_blocks(program, sender, elements, [&zeros, &ones]),
-            Received::from_blocks(program, sender, elements, &bytes, &chosen),
+        let (strings, choices) = (blocks((ots * count) << MOST_WIDTH), blocks(ots * count));
+        let widths: Vec<u32> = program.ot_widths(sender).map(|(width, _)| width).collect();
+        let dealer = Dealer {
+            program,
+            sender,
+            elements,
+        };
+        dealer.deal(
+            |ot, choice, element| strings[(ot * count + element) << MOST_WIDTH | choice],
+            |ot, element| {
+                let choice = choices[ot * count + element].to_bytes()[0];
+                usize::from(choice) & ((1 << widths[ot]) - 1)
+            },
         )
-    };
-    [direction(Party::Server), direction(Party::Client)]
+    })
 }

@@ -7,7 +7,7 @@ use crate::{
     aes::{Aes128, BATCH},
 };
 
-/// OTs hashed under one AES key.
+/// OTs of two strings hashed under one AES key; of `2^w` strings `2^w` times fewer.
 const REKEY: u64 = 512;
 
 /// A tweakable correlation-robust hash of blocks: `H(x, i) = E(E(x) + i) + E(x)`, `i` the number of
@@ -32,6 +32,13 @@ const REKEY: u64 = 512;
 /// evaluations for `Delta`. (Keys of two connections overlap by chance alone; then `512` is the sum
 /// of what both hash under one key.)
 ///
+/// # OTs of several strings
+/// The `2^w` strings of an OT with `w` bits of choice are `H(q + c Delta, i)`, `c` all polynomials
+/// of `w` bits in GF(2^128): the form of SoftSpokenOT (Roy, CRYPTO 2022, section 5). Their keys are
+/// `K + w 2^120 + floor(i 2^w / 512)`. The receiver lacks `2^w - 1` strings an OT, fewer than 512
+/// under a key, so the bound holds with `n` counting strings: each `c Delta` has the probabilities
+/// of `Delta`, and for one `i` the `x + c Delta` differ.
+///
 /// Proof, by H-coefficients: show the adversary `Delta` and all `a_j = E(x_j + Delta)` at the end
 /// (in the random world, `a_j` drawn without replacement). Unless one of the following happens, the
 /// real world explains what it saw with at least the probability that the random one does. Under
@@ -53,26 +60,41 @@ impl OtHash {
 
     /// Replaces `blocks[j]` by `H(blocks[j], first + j)`, `first` being the number of the first OT.
     /// Two AES calls a block.
-    pub fn hash(&self, first: u64, mut blocks: &mut [Block]) {
+    pub fn hash(&self, first: u64, blocks: &mut [Block]) {
+        let count = blocks.len();
+        self.hash_strings(1, first, count, blocks);
+    }
+
+    /// The same for OTs of `2^width` strings: `blocks` has those of `count` OTs, for one choice
+    /// after the other.
+    pub(crate) fn hash_strings(&self, width: u32, first: u64, count: usize, blocks: &mut [Block]) {
+        let (period, domain) = match width {
+            0 | 1 => (REKEY, 0),
+            _ => (REKEY >> width, u128::from(width) << 120),
+        };
         let mut inner = [Block::ZERO; BATCH];
-        let mut tweak = first;
-        while !blocks.is_empty() {
-            let under_key = (REKEY - tweak % REKEY).min(blocks.len() as u64);
-            let (now, later) = blocks.split_at_mut(under_key as usize);
-            let cipher = Aes128::new(Block::from_u128(self.key ^ u128::from(tweak / REKEY)));
-            for batch in now.chunks_mut(BATCH) {
-                let inner = &mut inner[..batch.len()];
-                cipher.encrypt_to(batch, inner);
-                for (batch, inner) in batch.iter_mut().zip(&*inner) {
-                    *batch = *inner ^ Block::from_u128(u128::from(tweak));
-                    tweak += 1;
-                }
-                cipher.encrypt(batch);
-                for (batch, inner) in batch.iter_mut().zip(inner) {
-                    *batch ^= *inner;
+        let mut done = 0;
+        while done < count {
+            let tweak = first + done as u64;
+            let under_key = (period - tweak % period).min((count - done) as u64) as usize;
+            let key = self.key ^ domain ^ u128::from(tweak / period);
+            let cipher = Aes128::new(Block::from_u128(key));
+            for row in blocks.chunks_mut(count) {
+                let mut tweak = tweak;
+                for batch in row[done..][..under_key].chunks_mut(BATCH) {
+                    let inner = &mut inner[..batch.len()];
+                    cipher.encrypt_to(batch, inner);
+                    for (batch, inner) in batch.iter_mut().zip(&*inner) {
+                        *batch = *inner ^ Block::from_u128(u128::from(tweak));
+                        tweak += 1;
+                    }
+                    cipher.encrypt(batch);
+                    for (batch, inner) in batch.iter_mut().zip(inner) {
+                        *batch ^= *inner;
+                    }
                 }
             }
-            blocks = later;
+            done += under_key;
         }
         inner.zeroize();
     }
@@ -103,6 +125,35 @@ mod tests {
             OtHash::new(key).hash(first, &mut blocks);
             for (j, &block) in (0..).zip(&blocks) {
                 assert!(block == reference(key, first + j, input(j)));
+            }
+        }
+    }
+
+    #[test]
+    fn several_strings_have_keys_of_their_own() {
+        let key = Block::from_u128(0x0f1e_2d3c << 90);
+        let input = |row: u64, j: u64| Block::from_u128(u128::from(row) << 80 | u128::from(j));
+        for (width, first, count) in [(2, 100, 70), (3, 63, 64), (4, 1000, 33)] {
+            let rows = 1 << width;
+            let mut blocks: Vec<Block> = (0..rows)
+                .flat_map(|row| (0..count).map(move |j| input(row, j)))
+                .collect();
+            OtHash::new(key).hash_strings(width, first, count as usize, &mut blocks);
+            let mut found = blocks.iter();
+            for row in 0..rows {
+                for j in 0..count {
+                    let tweak = first + j;
+                    let under = (tweak << width) / 512;
+                    let under = key.to_u128() ^ u128::from(width) << 120 ^ u128::from(under);
+                    let encrypt = |x: Block| {
+                        let mut x = [x];
+                        Aes128::new(Block::from_u128(under)).encrypt(&mut x);
+                        x[0]
+                    };
+                    let inner = encrypt(input(row, j));
+                    let expected = encrypt(inner ^ Block::from_u128(tweak.into())) ^ inner;
+                    assert!(*found.next().unwrap() == expected, "{width} {row} {j}");
+                }
             }
         }
     }

@@ -28,6 +28,7 @@ fn input(
     let margin = i64::from(error > 0);
     Input {
         bits: input_width(activation, low - margin, high + margin) + guard + more,
+        prime: None,
         guard,
         error,
         low,
@@ -93,6 +94,46 @@ fn residues_modulo_a_prime_come_out() {
 }
 
 #[test]
+fn shares_modulo_a_prime_equal_the_oracle() {
+    let mut random = Random(6);
+    // The least and the largest prime that hold the values, and one of the slot engine.
+    for (prime, (low, high)) in [(73, (-40, 32)), (257, (-40, 33)), (65_537, (-900, 1100))] {
+        let bits = u64::BITS - u64::leading_zeros(prime);
+        for requantisation in [
+            None,
+            Some((1, -4, 3)),
+            Some((2, -3, 5)),
+            Some((1, -2000, 9)),
+        ] {
+            for (rectifier, pool) in [(Rectifier::None, 1), (RELU, 1), (RELU, 4)] {
+                let activation = activation(pool, rectifier, requantisation);
+                let input = Input {
+                    bits,
+                    prime: Some(prime),
+                    guard: 0,
+                    error: 0,
+                    low,
+                    high,
+                };
+                let windows: Vec<Vec<(i64, i64)>> = (low..=high)
+                    .map(|value| {
+                        let place = |place: i64| ((value + 7 * place).min(high), 0);
+                        (0..pool as i64).map(place).collect()
+                    })
+                    .collect();
+                for output in [
+                    output(&activation, &input, 0),
+                    output(&activation, &input, 4),
+                    Modulus::prime(4_294_967_291).unwrap(),
+                ] {
+                    check(&activation, input, output, &windows, &mut random);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn leaky_relus_equal_the_oracle() {
     let mut random = Random(3);
     for (slope, gain) in [(1, 3), (0, 0), (3, 2), (5, 1)] {
@@ -121,6 +162,23 @@ fn leaky_relus_equal_the_oracle() {
             }
         }
     }
+}
+
+#[test]
+fn slopes_of_many_bits_take_wide_words() {
+    let mut random = Random(8);
+    let (low, high) = (-(1i64 << 25), (1i64 << 25) - 1);
+    let rectifier = Rectifier::Leaky {
+        slope: 205,
+        shift: 11,
+    };
+    let activation = activation(1, rectifier, Some((14, -2048, 2047)));
+    let input = input(&activation, (low, high), (0, 0), 0);
+    let values = (0..3000).map(|_| low + random.below(1 << 26) as i64);
+    let ends = [low, low + 1, -1, 0, 1, high];
+    let windows: Vec<Vec<(i64, i64)>> = values.chain(ends).map(|x| vec![(x, 0)]).collect();
+    let output = output(&activation, &input, 0);
+    check(&activation, input, output, &windows, &mut random);
 }
 
 #[test]
@@ -162,6 +220,7 @@ fn large_activations_equal_the_oracle() {
             let activation = activation(1, rectifier, requantisation);
             let input = Input {
                 bits: bits + 3,
+                prime: None,
                 guard: 2,
                 error: 1,
                 low,
@@ -192,6 +251,7 @@ fn what_does_not_fit_is_refused() {
     let output = Modulus::power_of_two(8).unwrap();
     let input = Input {
         bits: 8,
+        prime: None,
         guard: 0,
         error: 0,
         low: -128,
@@ -221,6 +281,7 @@ fn what_does_not_fit_is_refused() {
     let noisy = Input {
         error: 1,
         guard: 3,
+        prime: None,
         low: -1,
         high: 1,
         bits: 8,
@@ -232,6 +293,7 @@ fn what_does_not_fit_is_refused() {
     let dropped = activation(1, Rectifier::None, Some((9, -5, 5)));
     let input = Input {
         bits: 10,
+        prime: None,
         low: -1,
         high: 0,
         ..input

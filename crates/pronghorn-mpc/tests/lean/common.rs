@@ -36,7 +36,7 @@ pub fn run(
         (sent_by_server, received_by_client),
         (sent_by_client, received_by_server),
     ]: [(Sent, Received); 2],
-) -> [Vec<u32>; 2] {
+) -> [Vec<u64>; 2] {
     let slices = inputs.map(|inputs| inputs.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let mut server = Evaluation::new(
         program.clone(),
@@ -52,20 +52,31 @@ pub fn run(
         received_by_client,
     );
     client.provide(sent_by_client);
-    let elements = server.elements();
-    for level in 0..program.levels() {
-        let (mut down, mut up) = (Vec::new(), Vec::new());
-        server.make(&mut down).unwrap();
-        client.make(&mut up).unwrap();
-        assert_eq!(down.len(), program.bytes(level, Party::Server, elements));
-        assert_eq!(up.len(), program.bytes(level, Party::Client, elements));
-        server.take(&up).unwrap();
-        client.take(&down).unwrap();
+    let mut parties = [server, client];
+    while !parties.iter().all(Evaluation::is_done) {
+        level(&mut parties);
     }
+    let [mut server, mut client] = parties;
     [
         server.output().unwrap().to_vec(),
         client.output().unwrap().to_vec(),
     ]
+}
+
+/// Runs a level: the messages of both parties.
+pub fn level(parties: &mut [Evaluation; 2]) -> [Vec<u8>; 2] {
+    let level = parties[0].made();
+    let first = Party::first_of(level);
+    let mut messages = [Vec::new(), Vec::new()];
+    for speaker in [first, first.peer()] {
+        let message = &mut messages[speaker as usize];
+        let speaks = &mut parties[speaker as usize];
+        speaks.make(message).unwrap();
+        let bytes = speaks.program().bytes(level, speaker, speaks.elements());
+        assert_eq!(message.len(), bytes);
+        parties[speaker.peer() as usize].take(message).unwrap();
+    }
+    messages
 }
 
 pub fn activation(
@@ -96,16 +107,20 @@ pub fn check(
     let program = Program::activation(activation, input, output)
         .unwrap_or_else(|error| panic!("{activation:?} {input:?} {output:?}: {error}"));
     let program = Arc::new(program);
-    let mask = u32::MAX >> (32 - input.bits);
+    let modulus = match input.prime {
+        Some(prime) => Modulus::prime(prime).unwrap(),
+        None => Modulus::power_of_two(input.bits).unwrap(),
+    };
     let shares: Vec<[Vec<u32>; 2]> = (0..activation.pool)
         .map(|place| {
             let server: Vec<u32> = windows
                 .iter()
-                .map(|_| random.next() as u32 & mask)
+                .map(|_| (random.below(modulus.neg(1) + 1)) as u32)
                 .collect();
             let client = windows.iter().zip(&server).map(|(window, share)| {
                 let (value, error) = window[place];
-                (((value << input.guard) + error) as u32).wrapping_sub(*share) & mask
+                let value = modulus.from_i64((value << input.guard) + error);
+                modulus.sub(value, (*share).into()) as u32
             });
             let client = client.collect();
             [server, client]
@@ -120,7 +135,7 @@ pub fn check(
     for (element, window) in windows.iter().enumerate() {
         let values: Vec<i64> = window.iter().map(|(value, _)| *value).collect();
         let [x, y] = [0, 1].map(|party| outputs[party][element]);
-        let found = output.centre(output.add(x.into(), y.into()));
+        let found = output.centre(output.add(x, y));
         assert_eq!(
             found,
             activation.apply(&values),

@@ -12,6 +12,7 @@ fn relu(k: u32, c: u32, m: u32) -> Program {
     let half = (1i64 << c) >> 1;
     let input = Input {
         bits: k,
+        prime: None,
         guard: 0,
         error: 0,
         low: -(1 << (k - 1)),
@@ -28,7 +29,7 @@ fn counts(program: &Program) -> (usize, usize, usize) {
 
 #[test]
 fn relus_cost_what_the_design_says() {
-    for (k, c, m, expected) in [(22, 13, 20, (173, 55, 7)), (21, 12, 20, (165, 52, 7))] {
+    for (k, c, m, expected) in [(22, 13, 20, (183, 37, 6)), (21, 12, 20, (174, 36, 6))] {
         assert_eq!(counts(&relu(k, c, m)), expected, "k={k} c={c} m={m}");
     }
 }
@@ -37,6 +38,7 @@ fn relus_cost_what_the_design_says() {
 fn a_guard_bit_is_dropped_without_a_message() {
     let input = Input {
         bits: 22,
+        prime: None,
         guard: 2,
         error: 1,
         low: -(1 << 19) + 1,
@@ -44,7 +46,7 @@ fn a_guard_bit_is_dropped_without_a_message() {
     };
     let activation = activation(1, Rectifier::Relu, Some((11, 0, i32::MAX)));
     let program = Program::activation(&activation, input, Modulus::power_of_two(20).unwrap());
-    assert_eq!(counts(&program.unwrap()), (165, 52, 7));
+    assert_eq!(counts(&program.unwrap()), (174, 36, 6));
 }
 
 #[test]
@@ -56,4 +58,24 @@ fn the_server_sends_no_strings_at_first() {
         let client_ots = program.ots(Party::Client);
         assert!(server <= client_ots && client >= server);
     }
+}
+
+#[test]
+fn pools_cut_first_where_that_takes_less() {
+    let of = |pool, drop: u32| {
+        let input = Input {
+            bits: 22,
+            prime: None,
+            guard: 0,
+            error: 0,
+            low: -(1 << 20),
+            high: (1i64 << 20) - 1 - (1i64 << drop),
+        };
+        let activation = activation(pool, Rectifier::Relu, Some((drop, 0, i32::MAX)));
+        let output = Modulus::power_of_two(21).unwrap();
+        counts(&Program::activation(&activation, input, output).unwrap())
+    };
+    // Bits, OTs and levels; the maxima of 21 bits, or cuts and maxima of 9 bits and fewer.
+    let pools = [(4, 1), (4, 13), (9, 13)].map(|(pool, drop)| of(pool, drop));
+    assert_eq!(pools, [(771, 143, 17), (737, 141, 16), (1677, 316, 26)]);
 }

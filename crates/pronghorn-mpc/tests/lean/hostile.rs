@@ -12,6 +12,7 @@ use crate::common::{Random, activation};
 fn program(output: Modulus) -> Arc<Program> {
     let input = Input {
         bits: 9,
+        prime: None,
         guard: 0,
         error: 0,
         low: -200,
@@ -35,15 +36,7 @@ fn wrong_lengths_are_refused() {
     let program = program(Modulus::power_of_two(8).unwrap());
     for elements in [1, 8, 70] {
         let mut server = server(&program, elements);
-        assert_eq!(server.take(&[]), Err(LeanError::OutOfTurn { level: 0 }));
-        for level in 0..program.levels() {
-            assert!(server.output().is_err());
-            server.make(&mut Vec::new()).unwrap();
-            assert_eq!(
-                server.make(&mut Vec::new()),
-                Err(LeanError::OutOfTurn { level: level + 1 })
-            );
-            let expected = program.bytes(level, Party::Client, elements);
+        let refused = |server: &mut Evaluation, level, expected| {
             for found in [0, expected - 1, expected + 1] {
                 let length = LeanError::Length {
                     level,
@@ -52,7 +45,28 @@ fn wrong_lengths_are_refused() {
                 };
                 assert_eq!(server.take(&vec![0; found]), Err(length));
             }
-            server.take(&vec![0; expected]).unwrap();
+        };
+        let make = |server: &mut Evaluation| server.make(&mut Vec::new());
+        for level in 0..program.levels() {
+            assert!(server.output().is_err());
+            let (turn, next) = (
+                Err(LeanError::OutOfTurn { level }),
+                Err(LeanError::OutOfTurn { level: level + 1 }),
+            );
+            let expected = program.bytes(level, Party::Client, elements);
+            if Party::first_of(level) == Party::Server {
+                assert_eq!(server.take(&vec![0; expected]), turn);
+                make(&mut server).unwrap();
+                assert_eq!(make(&mut server), next);
+                refused(&mut server, level, expected);
+                server.take(&vec![0; expected]).unwrap();
+            } else {
+                assert_eq!(make(&mut server), turn);
+                refused(&mut server, level, expected);
+                server.take(&vec![0; expected]).unwrap();
+                assert_eq!(server.take(&vec![0; expected]), next);
+                make(&mut server).unwrap();
+            }
         }
         assert!(server.output().is_ok());
         let level = program.levels();
@@ -68,9 +82,15 @@ fn numbers_beyond_a_prime_are_refused() {
     let program = program(Modulus::prime(257).unwrap());
     let mut server = server(&program, 3);
     let refused = (0..program.levels()).any(|level| {
-        server.make(&mut Vec::new()).unwrap();
+        if Party::first_of(level) == Party::Server {
+            server.make(&mut Vec::new()).unwrap();
+        }
         let expected = program.bytes(level, Party::Client, 3);
-        server.take(&vec![0xff; expected]) == Err(LeanError::Residue { level })
+        let refused = server.take(&vec![0xff; expected]) == Err(LeanError::Residue { level });
+        if Party::first_of(level) == Party::Client && !refused {
+            server.make(&mut Vec::new()).unwrap();
+        }
+        refused
     });
     assert!(refused);
 }

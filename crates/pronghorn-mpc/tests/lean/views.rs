@@ -5,39 +5,36 @@ use std::{collections::BTreeMap, sync::Arc};
 use pronghorn_mpc::{
     Block,
     circuit::{Activation, Modulus, Rectifier},
-    lean::{Evaluation, Input, LANE, Party, Program, Received, Sent},
+    lean::{Dealer, Evaluation, Input, Party, Program, Received, Sent},
 };
 
-use crate::common::{Random, activation};
+use crate::common::{Random, activation, level};
 
-/// The strings of each OT of an element, as bits of its random OTs.
+/// The coins of each OT of an element.
 #[derive(Clone, Default)]
 struct Coins {
-    /// By OT: the strings of both choices, and the choice.
-    ots: Vec<[u64; 3]>,
+    ots: Vec<Coin>,
+}
+
+/// The strings of all choices, and the choice.
+#[derive(Clone)]
+struct Coin {
+    strings: Vec<u64>,
+    choice: usize,
 }
 
 impl Coins {
-    fn sent(&self, program: &Program, sender: Party) -> Sent {
-        let blocks = |choice: usize| self.blocks(|ot| ot[choice]);
-        Sent::from_blocks(program, sender, 1, [&blocks(0), &blocks(1)])
-    }
-
-    fn received(&self, program: &Program, sender: Party) -> Received {
-        let blocks = self.blocks(|ot| ot[ot[2] as usize]);
-        let choices: Vec<u8> = (self.ots.iter())
-            .flat_map(|ot| [ot[2] as u8, 0, 0, 0, 0, 0, 0, 0])
-            .collect();
-        Received::from_blocks(program, sender, 1, &choices, &blocks)
-    }
-
-    /// A lane an OT, whose first block is the one that is used.
-    fn blocks(&self, of: impl Fn(&[u64; 3]) -> u64) -> Vec<Block> {
-        let mut blocks = vec![Block::ZERO; self.ots.len() * LANE];
-        for (ot, block) in self.ots.iter().zip(blocks.iter_mut().step_by(LANE)) {
-            *block = Block::from_u128(of(ot).into());
-        }
-        blocks
+    /// What both parties get of them; only the first element of the lane is used.
+    fn dealt(&self, program: &Program, sender: Party) -> (Sent, Received) {
+        let dealer = Dealer {
+            program,
+            sender,
+            elements: 1,
+        };
+        dealer.deal(
+            |ot, choice, _| Block::from_u128(self.ots[ot].strings[choice].into()),
+            |ot, _| self.ots[ot].choice,
+        )
     }
 }
 
@@ -47,9 +44,9 @@ fn evaluation(
     inputs: &[u32],
     coins: &[Coins; 2],
 ) -> Evaluation {
-    let own = coins[party as usize].sent(program, party);
+    let (own, _) = coins[party as usize].dealt(program, party);
     let peer = party.peer();
-    let received = coins[peer as usize].received(program, peer);
+    let (_, received) = coins[peer as usize].dealt(program, peer);
     let inputs: Vec<&[u32]> = inputs.iter().map(std::slice::from_ref).collect();
     let mut evaluation = Evaluation::new(program.clone(), party, &inputs, received);
     evaluation.provide(own);
@@ -62,31 +59,18 @@ fn view(
     party: Party,
     inputs: [&[u32]; 2],
     coins: &[Coins; 2],
-) -> (Vec<u8>, [u32; 2]) {
+) -> (Vec<u8>, [u64; 2]) {
     let mut parties = [Party::Server, Party::Client]
         .map(|party| evaluation(program, party, inputs[party as usize], coins));
     let mut view = Vec::new();
     for _ in 0..program.levels() {
-        let messages = parties.each_mut().map(|party| {
-            let mut message = Vec::new();
-            party.make(&mut message).unwrap();
-            message
-        });
+        let messages = level(&mut parties);
         view.extend_from_slice(&messages[party.peer() as usize]);
-        parties[0].take(&messages[1]).unwrap();
-        parties[1].take(&messages[0]).unwrap();
     }
     (
         view,
         parties.each_mut().map(|party| party.output().unwrap()[0]),
     )
-}
-
-/// The bits of the strings of each OT.
-fn widths(program: &Program, sender: Party) -> Vec<u32> {
-    (0..program.ots(sender))
-        .map(|ot| program.string_bits(sender, ot))
-        .collect()
 }
 
 /// Most bits of coins that are enumerated.
@@ -102,11 +86,16 @@ fn check_uniform(
 ) -> Option<()> {
     let modulus = Modulus::power_of_two(output).unwrap();
     let program = Arc::new(Program::activation(activation, input, modulus).unwrap());
-    let widths = [Party::Server, Party::Client].map(|sender| widths(&program, sender));
+    let widths: [Vec<(u32, u32)>; 2] =
+        [Party::Server, Party::Client].map(|sender| program.ot_widths(sender).collect());
     let peer = party.peer();
-    // Unknown: the string not chosen of each OT received, the choice of each OT sent.
-    let unknown: u32 =
-        widths[peer as usize].iter().sum::<u32>() + widths[party as usize].len() as u32;
+    // Unknown: the strings not chosen of each OT received, the choice of each OT sent.
+    let strings = widths[peer as usize].iter();
+    let choices = widths[party as usize].iter().map(|(width, _)| width);
+    let unknown: u32 = strings
+        .map(|(width, bits)| ((1 << width) - 1) * bits)
+        .chain(choices.copied())
+        .sum();
     if unknown > MOST_UNKNOWN {
         return None;
     }
@@ -127,9 +116,9 @@ fn check_uniform(
         };
         let mut coins = [Coins::default(), Coins::default()];
         for (coins, widths) in coins.iter_mut().zip(&widths) {
-            let ots = widths.iter().map(|&width| {
-                let string = |random: &mut Random| random.below(1 << width);
-                [string(random), string(random), random.below(2)]
+            let ots = widths.iter().map(|&(width, bits)| Coin {
+                strings: (0..1 << width).map(|_| random.below(1 << bits)).collect(),
+                choice: random.below(1 << width) as usize,
             });
             coins.ots = ots.collect();
         }
@@ -141,14 +130,18 @@ fn check_uniform(
                 taken
             };
             let received = coins[peer as usize].ots.iter_mut();
-            for (ot, &width) in received.zip(&widths[peer as usize]) {
-                ot[1 - ot[2] as usize] = take(width);
+            for (ot, &(_, bits)) in received.zip(&widths[peer as usize]) {
+                let strings = ot.strings.iter_mut().enumerate();
+                for (_, string) in strings.filter(|(choice, _)| *choice != ot.choice) {
+                    *string = take(bits);
+                }
             }
-            for ot in &mut coins[party as usize].ots {
-                ot[2] = take(1);
+            let sent = coins[party as usize].ots.iter_mut();
+            for (ot, &(width, _)) in sent.zip(&widths[party as usize]) {
+                ot.choice = take(width) as usize;
             }
             let (view, outputs) = view(&program, party, inputs, &coins);
-            let sum = modulus.centre(modulus.add(outputs[0].into(), outputs[1].into()));
+            let sum = modulus.centre(modulus.add(outputs[0], outputs[1]));
             assert_eq!(sum, activation.apply(&values));
             *seen.entry(view).or_default() += 1;
         }
@@ -166,12 +159,13 @@ fn check_uniform(
     Some(())
 }
 
-/// Signs by single bits, by pairs and by both; dropped bits; clips; a maximum. Some are too large
+/// Signs by leaves of one to three bits, and joined ones; dropped bits; clips; a maximum. Some are too large
 /// for one of the parties.
 #[test]
 fn views_are_uniform() {
     let whole = |bits: u32| Input {
         bits,
+        prime: None,
         guard: 0,
         error: 0,
         low: -(1 << (bits - 1)),

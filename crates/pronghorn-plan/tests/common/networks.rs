@@ -406,6 +406,7 @@ pub fn lean_with(
     transfers: Transfers,
 ) -> Built {
     let mut built = shared(graph, engine, bits);
+    let mut lean = 0;
     for index in 0..built.plan.steps.len() {
         let mut plan = built.plan.plan().clone();
         if let StepKind::Garbled(Garbled { ops }) = &plan.steps[index].kind {
@@ -415,9 +416,11 @@ pub fn lean_with(
             });
             if let Ok(plan) = CheckedPlan::new(plan) {
                 built.plan = plan;
+                lean += 1;
             }
         }
     }
+    assert!(lean > 0, "no step is lean");
     built
 }
 

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, StepMemory, rate},
     description::Description,
-    share_form::{Node, Readers, ShareForm, ShareRules, Takes, Tolerates},
+    share_form::{Node, Readers, ShareForm, ShareRules, Tolerates},
     step::{Compiled, Derived, Place, StepPlan},
     trust::TrustLevel,
 };
@@ -123,6 +123,7 @@ impl From<Programs> for Derived {
 fn input((value, form): (&ValueSpec, &ShareForm)) -> Input {
     Input {
         bits: form.bits,
+        prime: form.prime,
         guard: form.guard,
         error: form.error,
         low: value.low.into(),
@@ -140,9 +141,6 @@ impl Stage {
         from: (&ValueSpec, &ShareForm),
         output: &ShareForm,
     ) -> Result<Programs, String> {
-        if from.1.prime.is_some() {
-            return Err("its input is shared modulo a prime: it takes a garbled circuit".into());
-        }
         let modulus = output.modulus().map_err(|error| error.to_string())?;
         let program = |kind| Program::activation(&self.activation(kind), input(from), modulus);
         self.groups(from.0, program).map(Programs::new)
@@ -152,10 +150,6 @@ impl Stage {
 impl ShareRules for Lean {
     fn makes_residues(&self, inputs: bool, readers: Readers) -> bool {
         chain::makes_residues(&self.ops, inputs, readers)
-    }
-
-    fn takes(&self) -> Takes {
-        Takes::PowerOfTwo
     }
 
     fn tolerates(&self) -> Tolerates {

@@ -110,10 +110,7 @@ impl Programs {
 
     /// The sender of a turn.
     pub fn sender(turn: usize) -> Party {
-        match turn % 2 {
-            0 => Party::Server,
-            _ => Party::Client,
-        }
+        Party::first_of(turn)
     }
 
     /// The levels whose messages a turn has; programs may have fewer.
