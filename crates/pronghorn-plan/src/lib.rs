@@ -12,6 +12,7 @@ pub mod objective;
 pub mod plan;
 pub mod planner;
 pub mod rlwe;
+pub mod runner_up;
 pub mod share_form;
 pub mod slot_form;
 pub mod step;

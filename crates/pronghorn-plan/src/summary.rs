@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::{
     checked::CheckedPlan,
     cost::{self, Speed, StepCost},
+    runner_up::RunnerUp,
 };
 
 /// Everything about a plan that follows from it and that its text says.
@@ -74,6 +75,17 @@ pub struct Step {
     pub multiply_adds: u64,
     /// Bytes of memory while it runs.
     pub memory: Memory,
+    /// The protocol that it could have instead; absent where there is none.
+    pub runner_up: Option<Other>,
+}
+
+/// A protocol that a step does not have.
+#[derive(Clone, Debug, Serialize)]
+pub struct Other {
+    /// Its name.
+    pub protocol: &'static str,
+    /// Nothing prepared.
+    pub at_once: Cost,
 }
 
 /// The cost of one batch.
@@ -195,6 +207,10 @@ impl Step {
             online: of(cost.online),
             multiply_adds: cost.at_once.multiply_adds,
             memory: cost::step(plan, index, images).memory.into(),
+            runner_up: RunnerUp::of(plan, index).map(|other| Other {
+                protocol: other.name(),
+                at_once: of(other.cost(plan, index, images)),
+            }),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::{
     checked::CheckedPlan,
-    cost::{self, Speed},
+    cost::{self, Speed, StepCost},
     description::cut,
+    runner_up::RunnerUp,
     slot_form::slot_form,
 };
 
@@ -36,7 +37,7 @@ impl fmt::Display for Timed<'_> {
         head(f, plan)?;
         steps(f, plan)?;
         if f.alternate() {
-            details(f, plan)?;
+            details(f, plan, speed)?;
         }
         writeln!(f)?;
         totals(f, plan, speed)
@@ -121,7 +122,7 @@ fn fit<const COLUMNS: usize>(rows: &mut [[String; COLUMNS]]) {
     }
 }
 
-fn details(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+fn details(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan, speed: &Speed) -> fmt::Result {
     writeln!(f)?;
     writeln!(f, "details:")?;
     for (index, step) in plan.steps.iter().enumerate() {
@@ -149,6 +150,17 @@ fn details(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
         }
         if !description.parameters.is_empty() {
             phrases(f, &description.parameters)?;
+        }
+        if let Some(other) = RunnerUp::of(plan, index) {
+            let (own, cost) = (cost::step(plan, index, 1), other.cost(plan, index, 1));
+            let phrase = |cost: StepCost| {
+                let bytes = size((cost.bytes_up + cost.bytes_down) as f64);
+                let cpu = seconds(cost.seconds.at(speed));
+                let trips = if cost.rounds == 1 { "trip" } else { "trips" };
+                format!("{bytes}, {} round {trips} and {cpu} s", cost.rounds)
+            };
+            writeln!(f, "    takes {}", phrase(own))?;
+            writeln!(f, "    {} would take {}", other.name(), phrase(cost))?;
         }
     }
     Ok(())

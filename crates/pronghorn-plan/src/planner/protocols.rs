@@ -10,15 +10,10 @@ use crate::{
     checked::CheckedPlan,
     cost::{Seconds, StepCost},
     objective::Goal,
-    plan::{Plan, Step},
-    step::{Compiled, Derived, StepPlan},
-    steps::{
-        StepKind,
-        activation::{
-            garbled::Garbled,
-            lean::{Lean, Transfers},
-        },
-    },
+    plan::Plan,
+    runner_up::RunnerUp,
+    step::StepPlan,
+    steps::activation::lean::Transfers,
 };
 
 /// The plan with lean steps in the place of circuits where they cost less.
@@ -26,19 +21,17 @@ pub(super) fn choose(
     (plan, weights): Planned,
     options: &BuildOptions,
 ) -> Result<Planned, BuildError> {
-    let mut candidates: Vec<Option<Candidate>> = (plan.steps.iter().enumerate())
-        .map(|(index, step)| candidate(&plan, index, step))
+    let candidates: Vec<Option<RunnerUp>> = (0..plan.steps.len())
+        .map(|index| RunnerUp::of(&plan, index).filter(|other| other.lean().is_some()))
         .collect();
     let transfers = transfers(&plan, &candidates, options);
     let mut steps = plan.steps.clone();
     let mut changed = false;
-    for (index, (step, candidate)) in steps.iter_mut().zip(&mut candidates).enumerate() {
-        if let Some((mut lean, derived)) = candidate.take() {
-            lean.transfers = transfers;
-            if is_cheaper(&plan, index, (&lean, &derived), options) {
-                step.kind = StepKind::Lean(lean);
-                changed = true;
-            }
+    for (index, (step, candidate)) in steps.iter_mut().zip(candidates).enumerate() {
+        let candidate = candidate.map(|lean| lean.with(transfers));
+        if let Some(lean) = candidate.filter(|lean| is_cheaper(&plan, index, lean, options)) {
+            step.kind = lean.into_kind();
+            changed = true;
         }
     }
     if !changed {
@@ -52,13 +45,10 @@ pub(super) fn choose(
     Ok((batched(changed, options.memory)?, weights))
 }
 
-/// A lean step in the place of a garbled one, and what it derives.
-type Candidate = (Lean, Derived);
-
 /// Where OTs come from, if all steps are lean that can be.
 fn transfers(
     plan: &CheckedPlan,
-    candidates: &[Option<Candidate>],
+    candidates: &[Option<RunnerUp>],
     options: &BuildOptions,
 ) -> Transfers {
     if !options.lpn {
@@ -66,9 +56,11 @@ fn transfers(
     }
     let mut ots = [0; 2];
     for (index, candidate) in candidates.iter().enumerate() {
-        if let Some((lean, derived)) = candidate {
-            let place = plan.place(index);
-            let step = Compiled { place, derived };
+        let lean = candidate
+            .as_ref()
+            .and_then(|other| Some((other, other.lean()?)));
+        if let Some((candidate, lean)) = lean {
+            let step = candidate.compiled(plan, index);
             ots[0] += lean.random_ots(&step, Party::Server);
             ots[1] += lean.random_ots(&step, Party::Client);
         }
@@ -97,32 +89,10 @@ fn best(ots: [u64; 2], goal: Goal) -> Transfers {
     best.unwrap_or_default()
 }
 
-/// The lean step in the place of a garbled one, if there is one.
-fn candidate(plan: &CheckedPlan, index: usize, step: &Step) -> Option<Candidate> {
-    let StepKind::Garbled(Garbled { ops }) = &step.kind else {
-        return None;
-    };
-    let lean = Lean {
-        ops: ops.clone(),
-        transfers: Transfers::default(),
-    };
-    let derived = lean.compile(&plan.place(index)).ok()?;
-    Some((lean, derived))
-}
-
-/// Whether a lean step costs less than the garbled one.
-fn is_cheaper(
-    plan: &CheckedPlan,
-    index: usize,
-    (lean, derived): (&Lean, &Derived),
-    options: &BuildOptions,
-) -> bool {
-    let step = Compiled {
-        place: plan.place(index),
-        derived,
-    };
+/// Whether a step costs less by its runner-up.
+fn is_cheaper(plan: &CheckedPlan, index: usize, other: &RunnerUp, options: &BuildOptions) -> bool {
     let goal = options.goal();
-    let new = goal.of_step(|batch| lean.cost(&step, batch).at_once, plan.max_batch);
+    let new = goal.of_step(|batch| other.cost(plan, index, batch), plan.max_batch);
     let old = goal.of_step(|batch| plan.cost(index, batch).at_once, plan.max_batch);
     new < old
 }

@@ -1,0 +1,83 @@
+//! The protocol that an activation could have instead of its own.
+//!
+//! A chain of functions on shares is a garbled circuit or a lean program, with one result. Each is
+//! the other's runner-up, where it is possible at all.
+
+use crate::{
+    checked::CheckedPlan,
+    cost::StepCost,
+    step::{Compiled, Derived},
+    steps::{
+        StepKind,
+        activation::{
+            garbled::Garbled,
+            lean::{Lean, Transfers},
+        },
+    },
+};
+
+/// A protocol that could take the place of a step's.
+pub struct RunnerUp {
+    kind: StepKind,
+    derived: Derived,
+}
+
+impl RunnerUp {
+    /// The other protocol of step `index`, with silent OTs where it is lean; `None` where there is
+    /// no other. Takes as long as compiling a step of that kind.
+    pub fn of(plan: &CheckedPlan, index: usize) -> Option<Self> {
+        let kind = match &plan.steps[index].kind {
+            StepKind::Garbled(Garbled { ops }) => StepKind::Lean(Lean {
+                ops: ops.clone(),
+                transfers: Transfers::Silent,
+            }),
+            StepKind::Lean(Lean { ops, .. }) => StepKind::Garbled(Garbled { ops: ops.clone() }),
+            _ => return None,
+        };
+        let derived = kind.as_step().compile(&plan.place(index)).ok()?;
+        Some(Self { kind, derived })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            StepKind::Lean(_) => "a lean program",
+            _ => "a garbled circuit",
+        }
+    }
+
+    /// The cost of the step by this protocol, nothing prepared.
+    pub fn cost(&self, plan: &CheckedPlan, index: usize, batch: usize) -> StepCost {
+        let step = self.compiled(plan, index);
+        self.kind.as_step().cost(&step, batch).at_once
+    }
+
+    /// The step with this protocol.
+    pub(crate) fn compiled<'a>(&'a self, plan: &'a CheckedPlan, index: usize) -> Compiled<'a> {
+        Compiled {
+            place: plan.place(index),
+            derived: &self.derived,
+        }
+    }
+
+    /// The lean step that this is, if it is one.
+    pub(crate) fn lean(&self) -> Option<&Lean> {
+        match &self.kind {
+            StepKind::Lean(lean) => Some(lean),
+            _ => None,
+        }
+    }
+
+    /// This protocol with OTs from there, where it is lean.
+    pub(crate) fn with(mut self, transfers: Transfers) -> Self {
+        if let StepKind::Lean(lean) = &mut self.kind {
+            lean.transfers = transfers;
+        }
+        self
+    }
+
+    /// What a step of this protocol is.
+    pub(crate) fn into_kind(self) -> StepKind {
+        self.kind
+    }
+}
