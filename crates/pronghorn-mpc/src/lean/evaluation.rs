@@ -39,6 +39,18 @@ pub enum LeanError {
     },
 }
 
+impl LeanError {
+    /// The error of a program that so many levels of others come before.
+    pub(super) fn after(mut self, levels: usize) -> Self {
+        match &mut self {
+            Self::Length { level, .. } | Self::Residue { level } | Self::OutOfTurn { level } => {
+                *level += levels;
+            }
+        }
+        self
+    }
+}
+
 impl Program {
     /// Bytes that `party` sends in a level, for a batch of so many elements.
     pub fn bytes(&self, level: usize, party: Party, elements: usize) -> usize {
@@ -132,6 +144,11 @@ impl Evaluation {
         self.made == self.program.levels()
     }
 
+    /// Whether the peer's parts of all levels are taken.
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken == self.program.levels()
+    }
+
     /// Levels made so far: the next one to make.
     pub fn made(&self) -> usize {
         self.made
@@ -194,6 +211,14 @@ impl Evaluation {
     /// # Errors
     /// Levels are missing.
     pub fn output(&mut self) -> Result<&[u32], LeanError> {
+        Ok(self.outputs()?.swap_remove(0))
+    }
+
+    /// This party's residues of all results.
+    ///
+    /// # Errors
+    /// Levels are missing.
+    pub(super) fn outputs(&mut self) -> Result<Vec<&[u32]>, LeanError> {
         let level = self.taken;
         if level != self.program.levels() {
             return Err(LeanError::OutOfTurn { level });
@@ -202,7 +227,8 @@ impl Evaluation {
             let program = self.program.clone();
             self.locals(&program.levels[0].locals);
         }
-        Ok(self.word(self.program.output))
+        let outputs = self.program.outputs.iter();
+        Ok(outputs.map(|&word| self.word(word)).collect())
     }
 
     fn plane_range(&self, plane: Plane) -> Range<usize> {

@@ -159,7 +159,8 @@ impl Ots {
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(super) inputs: Vec<Word>,
-    pub(super) output: Word,
+    /// The result, and where a program has several, the others.
+    pub(super) outputs: Vec<Word>,
     pub(super) planes: usize,
     /// The modulus of each word.
     pub(super) moduli: Vec<Modulus>,
@@ -182,7 +183,7 @@ impl Program {
 
     /// The modulus of the output.
     pub fn output_modulus(&self) -> Modulus {
-        self.moduli[self.output.0 as usize]
+        self.moduli[self.outputs[0].0 as usize]
     }
 
     /// Levels: messages one after the other, the first of the server. One more where the first
@@ -255,6 +256,8 @@ pub(super) struct Builder {
     moduli: Vec<Modulus>,
     locals: Vec<(usize, Local)>,
     products: Vec<(usize, Product)>,
+    /// Whether the server has the client's OTs at the start.
+    later: bool,
 }
 
 /// The first level that products with the server as the sender of OTs can be in: in its first
@@ -262,6 +265,14 @@ pub(super) struct Builder {
 const SERVER_SENDS: usize = 1;
 
 impl Builder {
+    /// For a program that follows another of a cascade: the server has the client's OTs already.
+    pub fn later() -> Self {
+        Self {
+            later: true,
+            ..Self::default()
+        }
+    }
+
     fn plane(&mut self, level: usize) -> Plane {
         self.planes.push(level);
         Plane(self.planes.len() as u32 - 1)
@@ -388,6 +399,7 @@ impl Builder {
         let level = self.at(planes, words);
         match receiver {
             Some(Party::Server) => level,
+            Some(Party::Client) | None if self.later => level,
             Some(Party::Client) | None => level.max(SERVER_SENDS),
         }
     }
@@ -440,6 +452,11 @@ impl Builder {
 
     /// The program with this result.
     pub fn finish(self, output: Word) -> Program {
+        self.finish_all(vec![output])
+    }
+
+    /// The program with these results, one or more.
+    pub fn finish_all(self, outputs: Vec<Word>) -> Program {
         let products = self.products.iter().map(|(level, _)| level + 1);
         let depth = products.max().unwrap_or(0);
         let mut levels = vec![Level::default(); depth + 1];
@@ -476,7 +493,7 @@ impl Builder {
         }
         Program {
             inputs: self.inputs,
-            output,
+            outputs,
             planes: self.planes.len(),
             moduli: self.moduli,
             levels,
