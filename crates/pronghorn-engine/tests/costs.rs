@@ -5,8 +5,8 @@ mod common;
 use common::{
     network,
     networks::{
-        self, Middle, aided, aided_coefficient, around, deep, dense, has_words, lean, options,
-        plan, pooled_input, shared, wide,
+        self, Middle, aided, aided_coefficient, around, class, deep, dense, has_words, lean,
+        options, plan, pooled_input, shared, ties, wide,
     },
     transcript::{
         self,
@@ -14,7 +14,10 @@ use common::{
         Message, Party, Record,
     },
 };
-use pronghorn_plan::{Built, CheckedPlan, Derived, Engine, StepKind, TrustLevel, WordSize, cost};
+use pronghorn_plan::{
+    Built, CheckedPlan, Derived, Engine, StepKind, TrustLevel, WordSize, cost,
+    steps::activation::lean::Transfers,
+};
 
 /// Images of each batch here: with an even number, the networks' squares need no padding to whole
 /// bytes, which costs leave out.
@@ -49,6 +52,10 @@ fn on_shares() -> Vec<(String, Built)> {
             }
         }
         add("one layer", shared(&dense(None), engine, None));
+        for (classes, at_once) in [(5, 2), (9, 4)] {
+            let built = class(&ties(classes), engine, at_once, Transfers::Extension);
+            add("a class", built);
+        }
         add(
             "a layer and a relu",
             shared(&dense(Some("relu")), engine, None),

@@ -6,7 +6,7 @@
 
 use pronghorn_mpc::{
     Block,
-    lean::{Party, Received, Sent},
+    lean::{Cascade, CascadeReceived, CascadeSent, Party},
     ot::{
         OtError,
         silent::{self, ANSWER_BYTES, CHALLENGE_BYTES, Chain, SilentReceiver, SilentSender},
@@ -63,14 +63,14 @@ impl Ots {
 /// The OTs of a tile, as far as they are made.
 #[derive(Default)]
 pub(super) struct Randoms {
-    pub sent: Option<Sent>,
-    pub received: Option<Received>,
+    pub sent: Option<CascadeSent>,
+    pub received: Option<CascadeReceived>,
 }
 
 impl Randoms {
     /// Of a program without products.
-    pub fn set_nothing(&mut self) {
-        self.received = Some(Received::nothing());
+    pub fn set_nothing(&mut self, program: &Cascade) {
+        self.received = Some(CascadeReceived::nothing(program));
     }
 
     /// Whether those that the party receives are not made yet.
@@ -421,7 +421,7 @@ impl Filled {
         work: &Work,
         sender: Party,
         ots: &mut SilentSender,
-        made: &mut Vec<Sent>,
+        made: &mut Vec<CascadeSent>,
     ) -> Result<(), OtError> {
         while self.fill(work, sender, (ots.made(), ots.left()), |q| ots.take(q))? {
             make_room(&mut self.ones, 0, self.have);
@@ -439,7 +439,7 @@ impl Filled {
         work: &Work,
         sender: Party,
         ots: &mut SilentReceiver,
-        made: &mut Vec<Received>,
+        made: &mut Vec<CascadeReceived>,
     ) -> Result<(), OtError> {
         while self.fill(work, sender, (ots.made(), ots.left()), |t| ots.take(t))? {
             let blocks = &mut self.blocks[..self.have];
@@ -477,10 +477,15 @@ fn sent_of(
     ots: &impl CorrelatedSender,
     first: u64,
     [zeros, ones]: [&mut [Block]; 2],
-) -> Result<Sent, OtError> {
+) -> Result<CascadeSent, OtError> {
     send_random(ots, first, zeros, ones)?;
     let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-    Ok(Sent::from_blocks(program, sender, count, [zeros, ones]))
+    Ok(CascadeSent::from_blocks(
+        program,
+        sender,
+        count,
+        [zeros, ones],
+    ))
 }
 
 /// The strings of a tile at the receiver.
@@ -491,10 +496,10 @@ fn received_of(
     ots: &impl CorrelatedReceiver,
     choices: &[u8],
     (first, blocks): (u64, &mut [Block]),
-) -> Received {
+) -> CascadeReceived {
     receive_random(ots, first, blocks);
     let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-    Received::from_blocks(program, sender, count, choices, blocks)
+    CascadeReceived::from_blocks(program, sender, count, choices, blocks)
 }
 
 /// The strings of tiles at the sender, from blocks whose first has this number.

@@ -2,9 +2,11 @@
 
 use std::{ops::Range, sync::Arc};
 
+use pronghorn_mpc::lean::LeanError;
 pub use pronghorn_plan::steps::activation::programs::{Programs, Tile};
 use zeroize::Zeroizing;
 
+use super::ots::Randoms;
 use crate::{
     error::EngineError,
     garbled::check_shape,
@@ -61,6 +63,19 @@ impl Work {
             ..
         } = &self.layout;
         check_shape(step, share, *inputs, *images).map(|_| ())
+    }
+
+    /// The OTs of tiles without products: none.
+    pub fn set_nothing(&self, randoms: &mut [Randoms]) {
+        for (tile, randoms) in self.tiles.iter().zip(randoms) {
+            randoms.set_nothing(self.layout.programs.program(tile));
+        }
+    }
+
+    /// The step's error.
+    pub fn error(&self, source: LeanError) -> EngineError {
+        let step = self.layout.step.clone();
+        EngineError::Lean { step, source }
     }
 
     /// A party's words of a tile, by word, then by instance.

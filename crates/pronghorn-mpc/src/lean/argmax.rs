@@ -140,7 +140,7 @@ impl Values {
         // A sum of floors is off by at most one unit.
         let spread = |dropped: u32| match dropped {
             0 => 2 * error,
-            _ => (2 * error >> dropped) + 1,
+            _ => ((2 * error) >> dropped) + 1,
         };
         let fits = |dropped: &u32| 2 * spread(*dropped) < 1 << (input.guard - dropped);
         let floored = (0..=input.guard).rev().find(fits).unwrap_or(0);

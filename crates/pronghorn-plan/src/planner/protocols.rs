@@ -18,10 +18,12 @@ use crate::{
             garbled::Garbled,
             lean::{Lean, Transfers},
         },
+        argmax::ArgMax,
     },
 };
 
-/// The plan with lean steps in the place of circuits where they cost less.
+/// The plan with lean steps in the place of circuits where they cost less, and with the rounds of
+/// comparisons that cost least.
 pub(super) fn choose(
     (plan, weights): Planned,
     options: &BuildOptions,
@@ -40,6 +42,10 @@ pub(super) fn choose(
                 changed = true;
             }
         }
+        if let StepKind::ArgMax(_) = step.kind {
+            step.kind = StepKind::ArgMax(argmax(&plan, index, transfers, options));
+            changed = true;
+        }
     }
     if !changed {
         return Ok((plan, weights));
@@ -50,6 +56,29 @@ pub(super) fn choose(
         ..plan.plan().clone()
     };
     Ok((batched(changed, options.memory)?, weights))
+}
+
+/// The comparisons of step `index` that cost least.
+fn argmax(
+    plan: &CheckedPlan,
+    index: usize,
+    transfers: Transfers,
+    options: &BuildOptions,
+) -> ArgMax {
+    let place = plan.place(index);
+    let cost = |at_once: u32| {
+        let argmax = ArgMax { at_once, transfers };
+        let derived = argmax.compile(&place).ok()?;
+        let step = Compiled {
+            place,
+            derived: &derived,
+        };
+        let of_batch = |batch| argmax.cost(&step, batch).at_once;
+        Some((options.goal().of_step(of_batch, plan.max_batch), argmax))
+    };
+    let choices = ArgMax::choices(place.input().len()).filter_map(cost);
+    let best = choices.min_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.map_or_else(ArgMax::default, |(_, argmax)| argmax)
 }
 
 /// A lean step in the place of a garbled one, and what it derives.
@@ -65,12 +94,17 @@ fn transfers(
         return Transfers::Extension;
     }
     let mut ots = [0; 2];
+    let mut count = |protocol: &dyn StepPlan, step: &Compiled<'_>| {
+        ots[0] += protocol.random_ots(step, Party::Server);
+        ots[1] += protocol.random_ots(step, Party::Client);
+    };
     for (index, candidate) in candidates.iter().enumerate() {
-        if let Some((lean, derived)) = candidate {
-            let place = plan.place(index);
-            let step = Compiled { place, derived };
-            ots[0] += lean.random_ots(&step, Party::Server);
-            ots[1] += lean.random_ots(&step, Party::Client);
+        match candidate {
+            Some((lean, derived)) => {
+                let place = plan.place(index);
+                count(lean, &Compiled { place, derived });
+            }
+            None => count(plan.steps[index].kind.as_step(), &plan.compiled(index)),
         }
     }
     best(ots, options.goal())
