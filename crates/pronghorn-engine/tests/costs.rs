@@ -157,12 +157,8 @@ fn first_batches_send_what_comes_once() {
         let plan = &built.plan;
         let records = transcript::record(&name, &built, &[Batch(IMAGES), Batch(IMAGES)]);
         let [first, later] = [sent(&records[0]), sent(&records[1])];
-        let is_lean = plan
-            .steps
-            .iter()
-            .any(|step| matches!(step.kind, StepKind::Lean(_)));
         let more = [0, 1].map(|way| {
-            let lean = if is_lean { LEAN_SET_UP[way] } else { 0 };
+            let lean = if plan.is_lean() { LEAN_SET_UP[way] } else { 0 };
             first[way] - later[way] - SET_UP[way] - lean
         });
         let seeds = plan.linear_steps().count() * cost::SEED_BYTES;
