@@ -107,6 +107,11 @@ impl StepPlan for ArgMax {
         Ok(())
     }
 
+    /// A bound on the comparisons to compile, and the values.
+    fn circuit_values(&self, place: &Place<'_>) -> Result<[usize; 2], String> {
+        Ok([MOST_AT_ONCE, place.input().len()])
+    }
+
     fn compile(&self, place: &Place<'_>) -> Result<Derived, String> {
         let (value, form) = (place.input(), place.input_form());
         if form.prime.is_some() {
