@@ -48,29 +48,36 @@ def test_a_client_has_classes_and_no_values() -> None:
     classes = np.argmax(plain.run_float(images), axis=1)
     assert np.array_equal(loaded.run_float(images)[:, 0], classes)
     plan = loaded.plan()
-    assert LEARNS in str(plan) and "argmax of 4" in str(plan)
+    assert LEARNS in str(plan)
+    assert "argmax of 4" in str(plan)
     assert json.loads(plan.to_json())["learns"]["client"] in LEARNS
     with pronghorn.serve(loaded, "127.0.0.1:0") as server, pronghorn.connect(server.address) as client:
         found = client.classify(images)
         assert client.output_shape == (1,)
-    assert found.outputs.shape == (60, 1) and found.probabilities is None
+    assert found.outputs.shape == (60, 1)
+    assert found.probabilities is None
     assert np.array_equal(found.classes, loaded.classes(found.outputs))
     assert np.mean(found.classes == classes) > 0.9
     report = loaded.verify(images, classes)
-    assert report.ok and report.are_indices and report.accuracy_float == 1.0
+    assert report.ok
+    assert report.are_indices
+    assert report.accuracy_float == 1.0
     assert report.argmax_agreement == report.accuracy_secure == np.mean(found.classes == classes)
-    assert "values behind the classes" in str(report) and "differences" not in str(report)
+    assert "values behind the classes" in str(report)
+    assert "differences" not in str(report)
 
 
 def test_models_that_end_in_argmax_open_no_values() -> None:
     loaded = load(CLASS)
-    assert finish(loaded) == ["class"] and LEARNS in str(loaded.plan())
+    assert finish(loaded) == ["class"]
+    assert LEARNS in str(loaded.plan())
     assert finish(load(CLASS, opening="class")) == ["class"]
     values = load(CLASS, opening="values")
     assert finish(values) == finish(loaded, "client-aided") == ["softmax", "arg_max"]
     for each in (loaded, values):
         report = each.verify(inputs(50))
-        assert report.ok and report.argmax_agreement > 0.9
+        assert report.ok
+        assert report.argmax_agreement > 0.9
     assert "client learns its output and the values that it is taken from" in str(values.plan())
 
 
@@ -81,7 +88,8 @@ def test_one_output_is_yes_or_no(nodes: list) -> None:
     logits = load(LOGITS, 1).run_float(images)
     assert np.array_equal(loaded.run_float(images), logits > 0)
     report = loaded.verify(images, np.int64(logits[:, 0] > 0))
-    assert report.ok and 0.9 < report.accuracy_secure
+    assert report.ok
+    assert report.accuracy_secure > 0.9
     assert set(np.unique(loaded.run_float(images))) == {0, 1}
 
 
@@ -122,6 +130,8 @@ def test_commands(tmp_path: Path) -> None:
         ask = ("predict", str(images), "--server", server.address, "--names", str(tmp_path / "names"))
         text = run(*ask)
         assert all(re.search(rf"x\.npz\[{index}\]: (cat|dog|bird)\n", text) for index in range(5))
-        assert "accuracy" in text and " %)" not in text
+        assert "accuracy" in text
+        assert " %)" not in text
         found = json.loads(run(*ask, "--json"))
-        assert set(found["results"][0]) == {"input", "class", "name"} and len(found["classes"]) == 5
+        assert set(found["results"][0]) == {"input", "class", "name"}
+        assert len(found["classes"]) == 5
