@@ -6,7 +6,7 @@
 
 use pronghorn_mpc::{
     Block,
-    lean::{Cascade, CascadeReceived, CascadeSent, Party},
+    lean::{CascadeReceived, CascadeSent, Party},
     ot::{
         OtError,
         silent::{self, ANSWER_BYTES, CHALLENGE_BYTES, Chain, SilentReceiver, SilentSender},
@@ -68,9 +68,17 @@ pub(super) struct Randoms {
 }
 
 impl Randoms {
-    /// Of a program without products.
-    pub fn set_nothing(&mut self, program: &Cascade) {
-        self.received = Some(CascadeReceived::nothing(program));
+    /// Those of each tile of a step: to be made, or none where there are no products.
+    pub fn of(work: &Work) -> Vec<Self> {
+        let programs = &work.layout.programs;
+        let tile = |tile: &Tile| match programs.turns() {
+            0 => Self {
+                sent: None,
+                received: Some(CascadeReceived::nothing(programs.program(tile))),
+            },
+            _ => Self::default(),
+        };
+        work.tiles.iter().map(tile).collect()
     }
 
     /// Whether those that the party receives are not made yet.

@@ -54,10 +54,9 @@ impl LeanParty {
     ) -> Result<(Messages, Self), EngineError> {
         let work = Work::new(layout)?;
         work.check(&share)?;
-        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
+        let mut randoms = Randoms::of(&work);
         if work.layout.programs.turns() == 0 {
             // Without products a step takes no OTs.
-            work.set_nothing(&mut randoms);
             let messages = messages(&work, OtMessages::default(), 0);
             return Ok((messages, Self::new(work, party, share, randoms, None, None)));
         }

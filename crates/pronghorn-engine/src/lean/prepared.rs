@@ -118,14 +118,10 @@ impl Preparing {
             _ => supply.messages(&work)?,
         };
         let messages = Messages::new(&work.layout.step).in_rows(work.layout.outputs);
-        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
-        if work.layout.programs.turns() == 0 {
-            work.set_nothing(&mut randoms);
-        }
         let prepared = PreparedLean {
             party,
             name: supply.name(&work)?,
-            randoms,
+            randoms: Randoms::of(&work),
             work,
         };
         let messages = messages.with_all(ots.before).with_all(ots.after);

@@ -6,7 +6,6 @@ use pronghorn_mpc::lean::LeanError;
 pub use pronghorn_plan::steps::activation::programs::{Programs, Tile};
 use zeroize::Zeroizing;
 
-use super::ots::Randoms;
 use crate::{
     error::EngineError,
     garbled::check_shape,
@@ -63,13 +62,6 @@ impl Work {
             ..
         } = &self.layout;
         check_shape(step, share, *inputs, *images).map(|_| ())
-    }
-
-    /// The OTs of tiles without products: none.
-    pub fn set_nothing(&self, randoms: &mut [Randoms]) {
-        for (tile, randoms) in self.tiles.iter().zip(randoms) {
-            randoms.set_nothing(self.layout.programs.program(tile));
-        }
     }
 
     /// The step's error.
