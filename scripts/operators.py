@@ -21,7 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pronghorn
 from pronghorn.errors import PlanError
-from pronghorn.onnx import FINISH, import_onnx
+from pronghorn.onnx import import_onnx
+from pronghorn.onnx.lowering import FINISH
 from pronghorn.onnx.registry import OPERATORS
 
 LEVELS = ("two-party", "client-aided", "encrypted")
@@ -225,7 +226,8 @@ HEAD = f"""# Operators
 `scripts/operators.py` makes this page from the code, and a test compares the two. It imports each operator in a small
 network and plans it at each [trust level](trust-and-security.md). "Becomes" has the operators of Pronghorn's graph
 (`crates/pronghorn-graph/src/graph.rs`). {", ".join(f"`{kind}`" for kind in FINISH)} are computed by the client on the
-result. A yes holds for the example: an attribute may be refused, and a large network may find no parameters.
+result, but `arg_max` under `two-party` by both parties on shares. A yes holds for the example: an attribute may be
+refused, and a large network may find no parameters.
 [The guide](guide.md#what-it-runs) says which attributes are supported.
 """
 

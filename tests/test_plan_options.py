@@ -82,6 +82,7 @@ def test_each_option_reaches_the_core() -> None:
         "error": 0.4,
         "engine": "batch",
         "objective": "throughput",
+        "opening": "class",
     }
     usual = load_with(MODEL, PlanOptions()).plan().hash
     for name, value in two_party.items():
@@ -96,6 +97,6 @@ def test_public_calls_keep_their_keywords() -> None:
     calls = {pronghorn.Model.plan, pronghorn.Model.verify, pronghorn.serve}
     for call in calls:
         assert {"trust", "objective", "memory", "without", "engine"} <= set(inspect.signature(call).parameters)
-    assert {"samples", "input_range", "weight_bits", "input_bits", "error"} <= set(
+    assert {"samples", "input_range", "weight_bits", "input_bits", "error", "opening"} <= set(
         inspect.signature(pronghorn.load).parameters
     )

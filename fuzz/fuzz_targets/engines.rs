@@ -10,16 +10,16 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_fuzz::{Splice, edited, gated, lean, small_in};
+use pronghorn_fuzz::{Splice, class, edited, gated, lean, small_in};
 use pronghorn_plan::{Built, Engine, steps::activation::lean::Transfers};
 
 /// Messages of a run, at most.
 const MESSAGES: usize = 256;
 
-static MODELS: LazyLock<[ServerModel; 5]> = LazyLock::new(|| {
+static MODELS: LazyLock<[ServerModel; 6]> = LazyLock::new(|| {
     let [coefficients, slots] = [Engine::Coefficient, Engine::Slot].map(small_in);
     let [bits, silent] = [Transfers::Extension, Transfers::Silent].map(lean);
-    [coefficients, slots, gated(), bits, silent].map(model)
+    [coefficients, slots, gated(), bits, silent, class()].map(model)
 });
 
 static INPUT: [f32; 2] = [0.1, 0.9];

@@ -9,12 +9,12 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, built, edited, gated, lean, polynomial, shared};
+use pronghorn_fuzz::{Splice, built, class, edited, gated, lean, polynomial, shared};
 use pronghorn_plan::{CheckedPlan, Plan, cost, steps::activation::lean::Transfers};
 
-static GOOD: LazyLock<[Vec<u8>; 5]> = LazyLock::new(|| {
+static GOOD: LazyLock<[Vec<u8>; 6]> = LazyLock::new(|| {
     let lean = lean(Transfers::Silent);
-    [built(), polynomial(), shared(), gated(), lean].map(|built| built.plan.to_bytes())
+    [built(), polynomial(), shared(), gated(), lean, class()].map(|built| built.plan.to_bytes())
 });
 
 /// Values of all steps together up to which a plan is run.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{
-    BuildOptions, Built, CheckedPlan, Engine, StepKind, TrustLevel, build,
+    BuildOptions, Built, CheckedPlan, Engine, Opening, StepKind, TrustLevel, build,
     steps::activation::{
         garbled::Garbled,
         lean::{Lean, Transfers},
@@ -68,6 +68,17 @@ pub fn small_in(engine: Engine) -> Built {
     small_with(&BuildOptions {
         trust: Some(TrustLevel::TwoParty),
         engine: Some(engine),
+        ..BuildOptions::default()
+    })
+}
+
+/// The small network whose client learns a class alone.
+pub fn class() -> Built {
+    small_with(&BuildOptions {
+        trust: Some(TrustLevel::TwoParty),
+        engine: Some(Engine::Coefficient),
+        opening: Some(Opening::Class),
+        lpn: false,
         ..BuildOptions::default()
     })
 }

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _native
+from pronghorn._outputs import Predictions
 from pronghorn.onnx import ImportedModel
 
 Floats = npt.NDArray[np.float32]
@@ -41,7 +42,15 @@ def run_float(
         # Not installed, or it cannot run this model (an operator set newer than itself, say).
         return native.run_float(inputs, progress), "pronghorn"
     outputs = _batches(run, first, inputs, progress or (lambda done, total: None))
+    if imported.takes_class:
+        outputs = _classes(outputs, imported.finish)
     return np.ascontiguousarray(outputs.reshape(shape), np.float32), "onnxruntime"
+
+
+def _classes(outputs: npt.NDArray[Any], finish: list[str]) -> npt.NDArray[Any]:
+    classes = Predictions.of(np.asarray(outputs, np.float32), finish, "classes").classes
+    assert classes is not None
+    return classes
 
 
 def _session(reference: bytes) -> Run:

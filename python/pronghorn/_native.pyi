@@ -31,6 +31,8 @@ class Model:
     def output_shape(self) -> list[int]: ...
     def run_float(self, inputs: NDArray[np.float32], progress: Progress | None = None) -> NDArray[np.float32]:
         """The plain float evaluator: `(images, *input_shape)` to `(images, *output_shape)`."""
+    def with_class(self) -> Model:
+        """The model whose result is the class: the index of the largest output."""
     def compile(self, options: PlanOptions) -> Compiled:
         """Chooses fixed point, parameters and steps."""
 
@@ -143,6 +145,9 @@ class Client:
 
 def passes() -> list[tuple[str, str]]:
     """The passes over an encrypted network, each with what it does."""
+
+def openings() -> list[tuple[str, str]]:
+    """What clients can learn in the end, each with what it is."""
 
 def assumptions() -> list[tuple[str, str]]: ...
 def network(name: str) -> tuple[float, float]: ...

@@ -16,6 +16,9 @@ from pronghorn.errors import InputError
 Floats = npt.NDArray[np.float32]
 Classes = npt.NDArray[np.int64]
 
+INDICES = {"arg_max", "class"}
+"""Ends of a model or a plan whose result is the index of a class."""
+
 KINDS = ("classes", "labels", "values")
 
 
@@ -32,7 +35,8 @@ def kind_of(
     * `values`: all else: one number, or a map.
 
     Args:
-        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`.
+        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`; or `class`, for the index of a class that it
+            is told.
         shape: of one image's output.
         asked: what the user says, which wins: a regression with several results looks like a
             classifier.
@@ -45,7 +49,7 @@ def kind_of(
     if asked is not None:
         return _check.one_of("outputs", asked, KINDS)
     count = math.prod(shape)
-    if "arg_max" in finish or "softmax" in finish:
+    if (INDICES | {"softmax"}) & set(finish):
         return "classes"
     if "sigmoid" in finish:
         return "classes" if count == 1 else "labels"
@@ -68,7 +72,7 @@ class Predictions:
     """The class of each image; None unless `kind` is `classes`."""
     probabilities: Floats | None
     """`(images, classes)`, each row adding up to 1, or `(images, labels)`, each from 0 to 1. None
-    for values, and for a model that ends in ArgMax. A softmax over logits where the model itself
+    for values, and where the result is a class alone. A softmax over logits where the model itself
     has none: as good as its calibration."""
 
     @classmethod
@@ -79,7 +83,7 @@ class Predictions:
             return cls(outputs, kind, None, None)
         if kind == "labels":
             return cls(outputs, kind, None, flat if "sigmoid" in finish else _sigmoid(flat))
-        if "arg_max" in finish:
+        if INDICES & set(finish):
             return cls(outputs, kind, flat[:, 0].astype(np.int64), None)
         if flat.shape[1] == 1 and "softmax" not in finish:
             logistic = "sigmoid" in finish

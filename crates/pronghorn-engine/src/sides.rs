@@ -31,6 +31,7 @@ fn of(kind: &StepKind) -> &dyn Compile {
         StepKind::ClearCoefficient(clear) => clear,
         StepKind::ClearProduct => &ClearProduct,
         StepKind::Lean(lean) => lean,
+        StepKind::ArgMax(argmax) => argmax,
         #[cfg(feature = "toy-protocols")]
         StepKind::Toy(toy) => crate::toy::of(toy),
     }

@@ -5,8 +5,8 @@ mod common;
 use common::{
     network,
     networks::{
-        self, Middle, aided, aided_coefficient, around, deep, dense, has_words, lean, options,
-        plan, pooled_input, shared, wide,
+        self, Middle, aided, aided_coefficient, around, class, deep, dense, has_words, lean,
+        options, plan, pooled_input, shared, ties, wide,
     },
     transcript::{
         self,
@@ -14,7 +14,10 @@ use common::{
         Message, Party, Record,
     },
 };
-use pronghorn_plan::{Built, CheckedPlan, Derived, Engine, StepKind, TrustLevel, WordSize, cost};
+use pronghorn_plan::{
+    Built, CheckedPlan, Derived, Engine, StepKind, TrustLevel, WordSize, cost,
+    steps::activation::lean::Transfers,
+};
 
 /// Images of each batch here: with an even number, the networks' squares need no padding to whole
 /// bytes, which costs leave out.
@@ -49,6 +52,10 @@ fn on_shares() -> Vec<(String, Built)> {
             }
         }
         add("one layer", shared(&dense(None), engine, None));
+        for (classes, at_once) in [(5, 2), (9, 4)] {
+            let built = class(&ties(classes), engine, at_once, Transfers::Extension);
+            add("a class", built);
+        }
         add(
             "a layer and a relu",
             shared(&dense(Some("relu")), engine, None),
@@ -150,12 +157,8 @@ fn first_batches_send_what_comes_once() {
         let plan = &built.plan;
         let records = transcript::record(&name, &built, &[Batch(IMAGES), Batch(IMAGES)]);
         let [first, later] = [sent(&records[0]), sent(&records[1])];
-        let is_lean = plan
-            .steps
-            .iter()
-            .any(|step| matches!(step.kind, StepKind::Lean(_)));
         let more = [0, 1].map(|way| {
-            let lean = if is_lean { LEAN_SET_UP[way] } else { 0 };
+            let lean = if plan.is_lean() { LEAN_SET_UP[way] } else { 0 };
             first[way] - later[way] - SET_UP[way] - lean
         });
         let seeds = plan.linear_steps().count() * cost::SEED_BYTES;

@@ -9,15 +9,18 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use common::{
     network,
     networks::{
-        Middle, aided, aided_coefficient, around, deep, dense, has_words, lean, options, parts,
-        plan, pooled_input, shared, wide,
+        Middle, aided, aided_coefficient, around, class, deep, dense, has_words, lean, options,
+        parts, plan, pooled_input, shared, ties, wide,
     },
     transcript::{
         self,
         Act::{self, Batch, Online, Prepare, Reconnect},
     },
 };
-use pronghorn_plan::{BuildOptions, Engine, TrustLevel, WordSize, planner::schedule::Passes};
+use pronghorn_plan::{
+    BuildOptions, Engine, TrustLevel, WordSize, planner::schedule::Passes,
+    steps::activation::lean::Transfers,
+};
 use pronghorn_ring::SimdLevel;
 
 /// Several batches on one connection, then one whose offline part comes first.
@@ -86,6 +89,9 @@ cases! {
     step_lean_padded_max_pool: lean(&around(Middle::PaddedMaxPool), Engine::Coefficient, None), AHEAD;
     step_lean_residual: lean(&around(Middle::Residual), Engine::Coefficient, None), AHEAD;
     two_party_lean: lean(&network(1), Engine::Coefficient, None), TWO_PARTY;
+    step_argmax: class(&ties(5), Engine::Coefficient, 2, Transfers::Extension), TWO_PARTY;
+    step_argmax_at_once: class(&ties(5), Engine::Coefficient, 5, Transfers::Extension), AHEAD;
+    step_argmax_on_slots: class(&ties(5), Engine::Slot, 3, Transfers::Extension), AHEAD;
     step_on_the_input: shared(&pooled_input(), Engine::Batch, None), AHEAD;
     // Squares take shares modulo a power of two, layers on slots shares modulo a prime.
     slot_square: shared(&around(Middle::Square), Engine::Slot, None), AHEAD;

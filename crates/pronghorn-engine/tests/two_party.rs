@@ -6,7 +6,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use common::{
     check, exchange, exchange_with, network,
-    networks::{Middle, around, lean, lean_with, shared},
+    networks::{Middle, around, class, lean, lean_with, shared, ties},
     numbers, tensors,
 };
 use pronghorn_engine::{
@@ -141,6 +141,13 @@ fn prepared_lean_steps_equal_the_oracle() {
         for middle in [Middle::Residual, Middle::Gate, Middle::PaddedMaxPool] {
             check_prepared(&lean(&around(middle), engine, None));
         }
+    }
+}
+
+#[test]
+fn prepared_classes_equal_the_oracle() {
+    for transfers in Transfers::ALL {
+        check_prepared(&class(&ties(5), Engine::Coefficient, 3, transfers));
     }
 }
 

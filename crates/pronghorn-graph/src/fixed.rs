@@ -3,6 +3,7 @@
 //! A value `v` with `fraction_bits = f` stands for the real number `v / 2^f`. Scales are powers
 //! of two so that every activation protocol can truncate by dropping bits.
 
+mod argmax;
 mod bounds;
 mod display;
 mod product;
@@ -12,6 +13,7 @@ mod validate;
 
 use serde::{Deserialize, Serialize};
 
+pub use argmax::bounds as argmax_bounds;
 pub use bounds::Interval;
 pub use display::least_and_most;
 pub use product::bounds as product_bounds;
@@ -44,6 +46,33 @@ impl FixedGraph {
         &self.nodes[self.output].value
     }
 
+    /// Whether the client's last operation is the index of the largest value.
+    pub fn ends_in_argmax(&self) -> bool {
+        let argmaxes = self.finish.iter().filter(|&&op| op == Finish::ArgMax);
+        self.finish.last() == Some(&Finish::ArgMax) && argmaxes.count() == 1
+    }
+
+    /// The network that computes this index itself, from the result's integers. The operations
+    /// before it leave the order of values.
+    #[must_use]
+    pub fn with_class(mut self) -> Self {
+        let classes = self.result().len();
+        self.nodes.push(FixedNode {
+            name: "class".into(),
+            op: FixedOp::ArgMax,
+            inputs: vec![self.output],
+            value: ValueSpec {
+                shape: vec![1],
+                fraction_bits: 0,
+                low: 0,
+                high: i32::try_from(classes).unwrap_or(i32::MAX) - 1,
+            },
+        });
+        self.output = self.nodes.len() - 1;
+        self.finish = vec![Finish::Class];
+        self
+    }
+
     /// Multiplications by weights that one image takes.
     pub fn multiply_adds(&self) -> u64 {
         let of = |node: &FixedNode| match &node.op {
@@ -64,6 +93,8 @@ pub enum Finish {
     ArgMax,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
+    /// Nothing: the value is the index of a class already ([`FixedOp::ArgMax`]).
+    Class,
 }
 
 /// One integer operator with the range it is proven to stay in.
@@ -118,6 +149,9 @@ pub enum FixedOp {
     /// `inputs[0] * inputs[1]`, either broadcast along dimensions where it has size 1. Fraction
     /// bits add up.
     Product,
+    /// The index of the largest of all values, the smallest of equal ones: a value of shape `[1]`
+    /// without fraction bits.
+    ArgMax,
 }
 
 /// A convolution with integer weights and bias (the bias at the output's scale).

@@ -3,6 +3,7 @@
 //! Serialised as JSON by `python/pronghorn/onnx`; weights travel beside it, by name.
 //! Shapes never hold the batch dimension: a `(N, 1, 28, 28)` ONNX input is `[1, 28, 28]` here.
 
+mod class;
 mod infer;
 mod validate;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use class::ClassError;
 pub use validate::GraphError;
 
 use crate::{function::Function, geometry::Window};

@@ -245,6 +245,12 @@ impl<'a> Evaluator<'a> {
                     |(l, r): (usize, usize)| i64::from(inputs[0][l]) * i64::from(inputs[1][r]);
                 left.zip(right).map(product).collect()
             }
+            FixedOp::ArgMax => {
+                let values = inputs[0];
+                let larger =
+                    |best: usize, i: usize| if values[i] > values[best] { i } else { best };
+                vec![(0..values.len()).fold(0, larger) as i64]
+            }
         }
     }
 

@@ -31,6 +31,10 @@
 //! Products of shared bits open them behind the masks of a triple (Beaver, CRYPTO 1991), which two
 //! random OTs make, one in each direction.
 //!
+//! # Cascades
+//! A [`Cascade`] runs programs one after the other, each on a batch of its own size, as the rounds of
+//! [`Cascade::argmax`] have fewer and fewer values.
+//!
 //! # Security
 //! Against semi-honest parties, and perfect given random OTs: whatever the values are, a party's
 //! view is uniform given its own coins, and its peer's output is the result minus its own. Tests
@@ -39,12 +43,16 @@
 //! sign is flipped. So its peer must not show it results, or what follows from them.
 
 mod activation;
+mod argmax;
+mod cascade;
 mod evaluation;
 mod gadgets;
 mod program;
 mod randoms;
 
 pub use activation::{Input, input_width};
+pub use argmax::{MOST_AT_ONCE, MOST_CLASSES, argmax_width};
+pub use cascade::{Cascade, CascadeReceived, CascadeRun, CascadeSent, deal_cascade};
 pub use evaluation::{Evaluation, LeanError};
 pub use program::{Party, Program};
 pub use randoms::{Dealer, LANE, Received, Sent, deal};

@@ -9,7 +9,7 @@ use std::{ops::Deref, sync::Arc};
 
 use pronghorn_graph::{
     features::FeatureScales,
-    fixed::{Interval, ValueSpec},
+    fixed::{Finish, Interval, ValueSpec},
 };
 use pronghorn_he::bfv::Parameters;
 use pronghorn_mpc::ot::silent::Chain;
@@ -106,6 +106,7 @@ impl CheckedPlan {
         let forms = share_form::share_forms(&nodes(&plan));
         check_fields(&plan, &forms)?;
         check_silent(&plan)?;
+        check_class(&plan)?;
         if plan.trust.shares() {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
         }
@@ -330,6 +331,23 @@ fn check_silent(plan: &Plan) -> Result<(), PlanError> {
         }
     }
     Ok(())
+}
+
+/// A result that is called a class is the opened index of the largest value, and nothing else.
+fn check_class(plan: &Plan) -> Result<(), PlanError> {
+    if !plan.finish.contains(&Finish::Class) {
+        return Ok(());
+    }
+    let output = &plan.steps[plan.output];
+    let is_class = |input: &usize| plan.steps[*input].kind.as_step().makes_class();
+    let opens = output.kind.as_step().opens();
+    match plan.finish.len() == 1 && opens && output.inputs.iter().all(is_class) {
+        true => Ok(()),
+        false => Err(PlanError::Field {
+            field: "finish",
+            reason: "its result is no opened class".into(),
+        }),
+    }
 }
 
 /// Elements of a step's value, of a shape not yet checked.

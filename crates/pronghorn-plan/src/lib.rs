@@ -24,7 +24,8 @@ pub mod trust;
 pub use checked::CheckedPlan;
 pub use plan::{Plan, PlanError, Step};
 pub use planner::{
-    BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Weights, build,
+    BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Opening, Weights,
+    build,
 };
 pub use rlwe::{Rlwe, ShareBits, WordSize};
 pub use step::Derived;

@@ -205,6 +205,15 @@ impl Plan {
         }
     }
 
+    /// The client's knowledge after a run, in words.
+    pub fn client_learns(&self) -> String {
+        self.trust.client_learns_with(match self.finish.last() {
+            Some(Finish::Class) => "the class of its input alone",
+            Some(Finish::ArgMax) => "its output and the values that it is taken from",
+            _ => "its output",
+        })
+    }
+
     /// Elements of one image's result after [`Plan::finish`].
     pub fn output_len(&self) -> usize {
         self.output_shape().iter().product()

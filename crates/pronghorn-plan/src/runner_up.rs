@@ -60,12 +60,14 @@ impl RunnerUp {
         }
     }
 
-    /// The lean step that this is, if it is one.
-    pub(crate) fn lean(&self) -> Option<&Lean> {
-        match &self.kind {
-            StepKind::Lean(lean) => Some(lean),
-            _ => None,
-        }
+    /// Whether it is lean.
+    pub(crate) fn is_lean(&self) -> bool {
+        matches!(self.kind, StepKind::Lean(_))
+    }
+
+    /// The protocol.
+    pub(crate) fn kind(&self) -> &StepKind {
+        &self.kind
     }
 
     /// This protocol with OTs from there, where it is lean.

@@ -212,6 +212,11 @@ pub trait StepPlan: ShareRules {
         None
     }
 
+    /// Whether the value is the index of a class, and the step that opens it tells no more.
+    fn makes_class(&self) -> bool {
+        false
+    }
+
     /// Random OTs of an image whose sender is this party.
     fn random_ots(&self, _step: &Compiled<'_>, _sender: Party) -> u64 {
         0

@@ -25,7 +25,7 @@ pub struct Learns {
     /// Of the server.
     pub server: &'static str,
     /// Of the client.
-    pub client: &'static str,
+    pub client: String,
 }
 
 /// The costs of a plan.
@@ -137,7 +137,7 @@ impl Summary {
             plan_hash: plan.hash_hex(),
             learns: Learns {
                 server: plan.trust.server_learns(),
-                client: plan.trust.client_learns(),
+                client: plan.client_learns(),
             },
             cost: Costs::of(plan, speed),
         }

@@ -54,7 +54,7 @@ fn head(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
     writeln!(f, "hash {hash}")?;
     writeln!(f, "trust level {}:", plan.trust)?;
     writeln!(f, "  server learns {}", plan.trust.server_learns())?;
-    writeln!(f, "  client learns {}", plan.trust.client_learns())?;
+    writeln!(f, "  client learns {}", plan.client_learns())?;
     writeln!(f, "batches of up to {} images", plan.max_batch)?;
     writeln!(f)
 }

@@ -59,15 +59,21 @@ impl TrustLevel {
     }
 
     /// The client's knowledge after a run.
-    pub fn client_learns(self) -> &'static str {
-        match self {
-            Self::TwoParty => "its output, shapes and ranges of the layers",
-            Self::Encrypted => "its output (polynomial activations only)",
+    pub fn client_learns(self) -> String {
+        self.client_learns_with("its output")
+    }
+
+    /// The client's knowledge after a run whose result it is told in these words.
+    pub(crate) fn client_learns_with(self, output: &str) -> String {
+        let more = match self {
+            Self::TwoParty => ", shapes and ranges of the layers",
+            Self::Encrypted => " (polynomial activations only)",
             Self::ClientAided => {
-                "its output AND EVERY WEIGHT of the model: for secret data, not for secret models"
+                " AND EVERY WEIGHT of the model: for secret data, not for secret models"
             }
-            Self::MultiKey => "its output, if both parties consent",
-        }
+            Self::MultiKey => ", if both parties consent",
+        };
+        format!("{output}{more}")
     }
 
     /// In one line, the knowledge of each party.

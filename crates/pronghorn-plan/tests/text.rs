@@ -9,9 +9,11 @@ use std::{env, fs, path::PathBuf};
 
 use common::networks::{
     Middle, aided, aided_coefficient, around, deep, dense, network, options, plan as planned,
-    shared,
+    shared, ties,
 };
-use pronghorn_plan::{Built, CheckedPlan, Engine, Plan, TrustLevel, cost, summary::Summary};
+use pronghorn_plan::{
+    BuildOptions, Built, CheckedPlan, Engine, Opening, Plan, TrustLevel, cost, summary::Summary,
+};
 
 /// Most columns of the short form.
 const COLUMNS: usize = 120;
@@ -81,6 +83,39 @@ fn two_party_slot() {
         "two_party_slot",
         &shared(&around(Middle::Square), Engine::Slot, None),
     );
+}
+
+#[test]
+fn two_party_class() {
+    let options = BuildOptions {
+        opening: Some(Opening::Class),
+        engine: Some(Engine::Coefficient),
+        ..options(TrustLevel::TwoParty)
+    };
+    let built = planned(&ties(9), options);
+    compare("two_party_class", &built);
+    let learns = "client learns the class of its input alone, shapes and ranges of the layers";
+    assert!(built.text(false).contains(learns));
+    assert!(format!("client learns {}", Summary::of(&built.plan).learns.client) == learns);
+}
+
+/// Where the client takes the class itself, it learns the values, and the text says so.
+#[test]
+fn values_behind_a_class_are_told() {
+    for (trust, opening) in [
+        (TrustLevel::TwoParty, Some(Opening::Values)),
+        (TrustLevel::ClientAided, Some(Opening::Class)),
+        (TrustLevel::Encrypted, None),
+    ] {
+        let graph = ties(4).with_class().expect("a row of values");
+        let options = BuildOptions {
+            opening,
+            ..options(trust)
+        };
+        let text = planned(&graph, options).text(false);
+        let learns = "client learns its output and the values that it is taken from";
+        assert!(text.contains(learns), "{text}");
+    }
 }
 
 #[test]

@@ -96,6 +96,14 @@ impl Model {
         array::array(py, result, images, &self.output_shape())
     }
 
+    /// The model whose result is the class.
+    fn with_class(&self) -> PyResult<Self> {
+        let graph = self.graph.with_class().map_err(native)?;
+        Ok(Self {
+            graph: Arc::new(graph),
+        })
+    }
+
     fn compile(&self, py: Python<'_>, options: PlanOptions<'_>) -> PyResult<Compiled> {
         let options = options.read(&self.input_shape())?;
         let graph = self.graph.clone();

@@ -2,7 +2,7 @@
 
 use numpy::PyReadonlyArrayDyn;
 use pronghorn_plan::{
-    BuildOptions, Engine,
+    BuildOptions, Engine, Opening,
     objective::{Network, Objective},
     planner::schedule::Passes,
 };
@@ -25,6 +25,7 @@ pub struct PlanOptions<'py> {
     objective: Option<String>,
     network: Option<String>,
     assume: Option<String>,
+    opening: Option<String>,
 }
 
 impl PlanOptions<'_> {
@@ -62,6 +63,10 @@ impl PlanOptions<'_> {
             lpn: self
                 .assume
                 .map_or(Ok(true), |name| named("assumption", &ASSUMPTIONS, &name))?,
+            opening: self
+                .opening
+                .map(|name| named("opening", &OPENINGS, &name))
+                .transpose()?,
         })
     }
 }
@@ -129,6 +134,22 @@ const ASSUMPTIONS: [Choice<bool>; 2] = [
     ("lpn", "AES and learning parity with noise", true),
     ("aes", "AES alone", false),
 ];
+
+/// The results that clients can learn.
+const OPENINGS: [Choice<Opening>; 2] = [
+    (
+        "class",
+        "the index of the largest output, and under two-party nothing else",
+        Opening::Class,
+    ),
+    ("values", "all outputs", Opening::Values),
+];
+
+/// The name of each opening, and what it is.
+#[pyfunction]
+pub fn openings() -> Vec<(&'static str, &'static str)> {
+    described(&OPENINGS)
+}
 
 /// The name of each assumption, and what it is.
 #[pyfunction]

@@ -15,7 +15,7 @@ use std::{
 use common::*;
 use pronghorn_engine::ServerModel;
 use pronghorn_graph::oracle;
-use pronghorn_plan::{TrustLevel, cost};
+use pronghorn_plan::{BuildOptions, Opening, TrustLevel, cost};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, FrameError, ImagesDone, Limits, Server, SessionError,
     in_process, in_process_watched,
@@ -86,6 +86,44 @@ fn encrypted_predictions_share_the_keys_of_a_connection() {
         sent.push(found.stats.bytes_sent);
     }
     assert!(sent[0] > sent[1], "{sent:?}");
+}
+
+/// The client has the class of each image, and no values: the server's share of the index is all
+/// that it receives after the last layer's answer.
+#[test]
+fn classes_alone_are_opened() {
+    let options = BuildOptions {
+        trust: Some(TrustLevel::TwoParty),
+        opening: Some(Opening::Class),
+        ..BuildOptions::default()
+    };
+    let built = built_with("relu", options);
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let running =
+        Running::start(Server::bind("127.0.0.1:0", model, patient()).expect("a free port"));
+    let options = ConnectOptions {
+        trust: Some(TrustLevel::TwoParty),
+        ..self::options()
+    };
+    let mut client =
+        Client::connect(&running.address().to_string(), options).expect("a good client");
+    let inputs = numbers(INPUTS * 20);
+    let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
+    let wanted = built.oracle(&integers, 20).expect("whole images");
+    for _ in 0..2 {
+        let found = client.predict(&inputs, 20, &mut |_| {});
+        let found = found.expect("it is served").outputs;
+        let classes: Vec<i32> = found.iter().map(|class| *class as i32).collect();
+        assert_eq!(classes, wanted);
+    }
+    assert!(wanted.iter().all(|class| (0..3).contains(class)));
+    client.prepare(20, |_| {}).expect("it is prepared");
+    let found = client.predict(&inputs, 20, &mut |_| {}).expect("served");
+    assert_eq!(found.stats.prepared_batches, 1);
+    assert_eq!(
+        found.outputs,
+        wanted.iter().map(|&class| class as f32).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
@@ -33,7 +32,7 @@ from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn.errors import InputError, PlanError, UnsupportedModelError
-from pronghorn.onnx import FINISH, ImportedModel, Output, ShapeOption, Source, import_onnx
+from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
 
 def load(
@@ -46,6 +45,7 @@ def load(
     weight_bits: int | None = None,
     input_bits: int | None = None,
     error: float | None = None,
+    opening: str | None = None,
 ) -> Model:
     """Loads an ONNX model.
 
@@ -64,13 +64,17 @@ def load(
         error: the error of results to aim at, as a part of the outputs' spread about their means on
             the samples, 0.0001 to 2. 0.05 by default, 0.02 under `two-party`, and 0.01 for tables whose features
             differ by powers of two. Less costs larger moduli; `verify` measures it.
+        opening: what clients learn of a classifier: `class` (the index of the largest output, and under `two-party`
+            nothing else; not for `encrypted`) or `values` (all outputs). By default `class` for models that end in
+            ArgMax, as far as the trust level can, and else `values`.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: something in the model cannot be run; the error names it.
         InputError: samples or options do not fit the model.
     """
-    options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error).changed(input_range=input_range)
+    options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error, opening=opening)
+    options = options.changed(input_range=input_range)
     bare = load_with(model, options, shape=shape, output=output)
     if input_range is None and bare.takes_integers:
         bare = bare.changed(input_range=BYTES)
@@ -91,6 +95,10 @@ def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None,
     except _native.NativeError as error:
         advice = "change the model there, or end it before (--output NAME, output=NAME)"
         raise UnsupportedModelError(str(error), advice) from error
+    if options.opening == "class":
+        imported = imported.with_class()
+        with native_errors(InputError):
+            native = native.with_class()
     return Model(imported, native, options)
 
 
@@ -115,10 +123,8 @@ class Model(Shaped):
 
     @property
     def finish(self) -> list[str]:
-        """The operators that the client computes last, such as `softmax`."""
-        kinds = [node["op"]["kind"] for node in json.loads(self._imported.graph_json)["nodes"]]
-        # Such operators stand at the end of the graph only.
-        return [kind for kind in kinds if kind in FINISH]
+        """The operators that end the model, such as `softmax`."""
+        return [*self._imported.finish, *(["arg_max"] if self._imported.takes_class else [])]
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ from pronghorn.errors import InputError
 
 PASSES = tuple(name for name, _ in _native.passes())
 ENGINES = tuple(name for name, _ in _native.engines())
+OPENINGS = tuple(name for name, _ in _native.openings())
 ASSUMPTIONS = tuple(name for name, _ in _native.assumptions())
 OBJECTIVES = tuple(name for name, _ in _native.objectives())
 
@@ -58,6 +59,9 @@ class PlanOptions:
     network: str | None = None
     """The network that latency is judged on: `loopback`, `lan`, `wan`, or milliseconds and Mbit/s."""
 
+    opening: str | None = None
+    """What clients learn: the `class`, or the `values`; None for the class of a model that ends in ArgMax."""
+
     assume: str | None = None
     """What oblivious transfers may rest on beside base OTs; None for the least traffic."""
 
@@ -73,6 +77,7 @@ class PlanOptions:
             "without": _passes(self.without),
             "engine": None if self.engine is None else _check.one_of("engine", self.engine, ENGINES),
             "objective": None if self.objective is None else _check.one_of("objective", self.objective, OBJECTIVES),
+            "opening": None if self.opening is None else _check.one_of("opening", self.opening, OPENINGS),
             "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
             "network": None if self.network is None else _network(self.network),
         }

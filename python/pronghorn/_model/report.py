@@ -41,6 +41,8 @@ class Report:
     before a Softmax or the like."""
     outputs: str
     """The kind of the outputs: `classes`, `labels` or `values`."""
+    are_indices: bool
+    """Whether the outputs are indices of classes: differences are those of indices, and no errors of values."""
     argmax_agreement: float | None
     """The share of images to which the secure run and the float model give the same class, or the
     same labels; None where outputs are values."""
@@ -113,10 +115,10 @@ class Report:
             alike = "classify alike" if self.outputs == "classes" else "give the same labels"
             found = "oracle" if self.stats is None else "secure run"
             yield f"{found} and float model {alike}: {100 * self.argmax_agreement:.2f} %"
-        yield (
-            f"differences to the float model: {self.relative_error:.2g} of its outputs' spread "
-            f"({self.expected_error:.2g} expected), RMSE {self.rmse:.4g}, largest {self.max_abs_difference:.4g}"
-        )
+        if self.are_indices:
+            yield f"expected error of the values behind the classes: {self.expected_error:.2g} of their spread"
+        else:
+            yield self._differences()
         if self.outputs == "values":
             yield f"R2 against the float model: {1 - self.relative_error**2:.4f}"
         if self.stats is None:
@@ -124,6 +126,12 @@ class Report:
         within = f" beyond the {self.tolerance:.4g} that the plan allows" if self.tolerance else ""
         verdict = "" if self.ok else " - A BUG"
         yield f"disagreements with the fixed-point oracle{within}: {self.disagreements}{verdict}"
+
+    def _differences(self) -> str:
+        return (
+            f"differences to the float model: {self.relative_error:.2g} of its outputs' spread "
+            f"({self.expected_error:.2g} expected), RMSE {self.rmse:.4g}, largest {self.max_abs_difference:.4g}"
+        )
 
     def _costs(self) -> Iterator[str]:
         if self.stats is None:

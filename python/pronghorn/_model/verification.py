@@ -18,7 +18,7 @@ from pronghorn._model.expected import ExpectedError
 from pronghorn._model.regression import Regression
 from pronghorn._model.report import Report, StepSeconds
 from pronghorn._model.stats import Stats
-from pronghorn._outputs import Classes, Predictions
+from pronghorn._outputs import INDICES, Classes, Predictions
 from pronghorn.errors import RunError
 from pronghorn.onnx import ImportedModel
 
@@ -102,6 +102,7 @@ class Verification:
             disagreements=None if runs.costs is None else disagreements(runs.integers, runs.oracle, tolerance),
             tolerance=tolerance * _result_unit(self.compiled.plan_json()),
             outputs=self.kind,
+            are_indices=bool(INDICES & set(self.finish)),
             argmax_agreement=_agreement(secure, floating),
             max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),
             relative_error=relative_error(runs.secure, runs.floating),

@@ -196,6 +196,14 @@ class ModelOptions:
         ),
     ] = None
 
+    opening: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RESULT",
+            help="Result that clients learn (default: class for a model that ends in ArgMax, else values): "
+            + _choices(_native.openings()),
+        ),
+    ] = None
     assume: Annotated[
         str | None,
         typer.Option(
@@ -230,6 +238,7 @@ class ModelOptions:
             engine=self.engine,
             objective=self.objective,
             network=self.network,
+            opening=self.opening,
             assume=self.assume,
         )
 

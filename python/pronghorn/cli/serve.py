@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 import pronghorn
-from pronghorn import _native, _trust
+from pronghorn import _native
 from pronghorn._model import Model
 from pronghorn._network import Server
 from pronghorn.cli.console import say
@@ -98,11 +98,12 @@ def serve(
         loaded = model_options.calibrated(model, options, data, labels, preparation)
         bar.phase("planning")
         server = _bind(loaded, listen, limits)
-    say(escape(f"{options.trust}: {_trust.REVEALS[options.trust]}"))
+    plan = loaded.plan()
+    learns = plan.summary()["learns"]
+    say(escape(f"{options.trust}: server learns {learns['server']}; client learns {learns['client']}"))
     try:
         print(f"listening on {server.address}", flush=True)
         say(f"plan {server.plan_hash}")
-        plan = loaded.plan()
         say(escape(f"plan: {plan.expected_error}"))
         say(escape(f"plan: {plan.prediction}"))
         server.run()

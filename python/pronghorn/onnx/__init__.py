@@ -2,7 +2,6 @@
 
 from pronghorn.onnx.importer import ImportedModel, Output, import_onnx
 from pronghorn.onnx.input_shape import ShapeOption
-from pronghorn.onnx.lowering import FINISH
 from pronghorn.onnx.reading import Source
 
-__all__ = ["FINISH", "ImportedModel", "Output", "ShapeOption", "Source", "import_onnx"]
+__all__ = ["ImportedModel", "Output", "ShapeOption", "Source", "import_onnx"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import join_inputs, join_outputs
-from pronghorn.onnx.lowering import MAX_ELEMENTS, Lowering
+from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
 from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
@@ -58,6 +58,28 @@ class ImportedModel:
     reference: bytes
     """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime;
     the batch size is free where the model's was."""
+    takes_class: bool = False
+    """Whether the result is the class that the output tells, and not the output itself."""
+
+    @property
+    def finish(self) -> list[str]:
+        """The operators that end the model, such as `softmax`."""
+        kinds = [node["op"]["kind"] for node in json.loads(self.graph_json)["nodes"]]
+        # Such operators stand at the end of the graph only.
+        return [kind for kind in kinds if kind in FINISH]
+
+    def with_class(self) -> ImportedModel:
+        """The model whose result is the class.
+
+        Raises:
+            InputError: there are several outputs.
+        """
+        if len(self.outputs) > 1:
+            raise InputError(
+                f"the model has {len(self.outputs)} outputs, and a class is one of the values of one output: choose it "
+                "(--output NAME, output=NAME), or open all values (--opening values, opening='values')"
+            )
+        return replace(self, takes_class="arg_max" not in self.finish)
 
 
 def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = None) -> ImportedModel:

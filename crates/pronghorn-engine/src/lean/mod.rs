@@ -1,4 +1,4 @@
-//! Activations on shares by products of bits.
+//! Activations on shares by products of bits, and the index of the largest value.
 //!
 //! Both parties run the programs of [`pronghorn_mpc::lean`] on tiles of elements, in lockstep. Parts
 //! of some tiles have a message of each turn. The random OTs of both directions come first, of a

@@ -6,7 +6,7 @@
 
 use pronghorn_mpc::{
     Block,
-    lean::{Party, Received, Sent},
+    lean::{CascadeReceived, CascadeSent, Party},
     ot::{
         OtError,
         silent::{self, ANSWER_BYTES, CHALLENGE_BYTES, Chain, SilentReceiver, SilentSender},
@@ -63,14 +63,22 @@ impl Ots {
 /// The OTs of a tile, as far as they are made.
 #[derive(Default)]
 pub(super) struct Randoms {
-    pub sent: Option<Sent>,
-    pub received: Option<Received>,
+    pub sent: Option<CascadeSent>,
+    pub received: Option<CascadeReceived>,
 }
 
 impl Randoms {
-    /// Of a program without products.
-    pub fn set_nothing(&mut self) {
-        self.received = Some(Received::nothing());
+    /// Those of each tile of a step: to be made, or none where there are no products.
+    pub fn of(work: &Work) -> Vec<Self> {
+        let programs = &work.layout.programs;
+        let tile = |tile: &Tile| match programs.turns() {
+            0 => Self {
+                sent: None,
+                received: Some(CascadeReceived::nothing(programs.program(tile))),
+            },
+            _ => Self::default(),
+        };
+        work.tiles.iter().map(tile).collect()
     }
 
     /// Whether those that the party receives are not made yet.
@@ -419,7 +427,7 @@ impl Filled {
         work: &Work,
         sender: Party,
         ots: &mut SilentSender,
-        made: &mut Vec<Sent>,
+        made: &mut Vec<CascadeSent>,
     ) -> Result<(), OtError> {
         while self.fill(work, sender, (ots.made(), ots.left()), |q| ots.take(q))? {
             let (tile, blocks) = (&work.tiles[self.tile], &self.blocks[..self.have]);
@@ -434,7 +442,7 @@ impl Filled {
         work: &Work,
         sender: Party,
         ots: &mut SilentReceiver,
-        made: &mut Vec<Received>,
+        made: &mut Vec<CascadeReceived>,
     ) -> Result<(), OtError> {
         while self.fill(work, sender, (ots.made(), ots.left()), |t| ots.take(t))? {
             let blocks = &self.blocks[..self.have];
@@ -465,9 +473,9 @@ fn sent_of(
     sender: Party,
     ots: &impl CorrelatedSender,
     blocks: (u64, &[Block]),
-) -> Result<Sent, OtError> {
+) -> Result<CascadeSent, OtError> {
     let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-    Sent::of(program, sender, count, ots, blocks)
+    CascadeSent::of(program, sender, count, ots, blocks)
 }
 
 /// The strings of a tile at the receiver, from choices and blocks whose first has this number.
@@ -477,9 +485,9 @@ fn received_of(
     sender: Party,
     ots: &impl CorrelatedReceiver,
     blocks: (u64, &[u8], &[Block]),
-) -> Received {
+) -> CascadeReceived {
     let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-    Received::of(program, sender, count, ots, blocks)
+    CascadeReceived::of(program, sender, count, ots, blocks)
 }
 
 /// The strings of tiles at the sender, from blocks whose first has this number.

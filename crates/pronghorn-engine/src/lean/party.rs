@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pronghorn_mpc::lean::{self, Evaluation, LeanError};
+use pronghorn_mpc::lean::{self, CascadeRun, LeanError};
 use pronghorn_plan::steps::activation::programs::Programs;
 use rayon::prelude::*;
 
@@ -40,7 +40,7 @@ pub struct LeanParty {
 
 /// A tile under way.
 struct Run {
-    evaluation: Evaluation,
+    evaluation: CascadeRun,
     /// Its part of the turn's message.
     made: Vec<u8>,
 }
@@ -54,10 +54,9 @@ impl LeanParty {
     ) -> Result<(Messages, Self), EngineError> {
         let work = Work::new(layout)?;
         work.check(&share)?;
-        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
+        let mut randoms = Randoms::of(&work);
         if work.layout.programs.turns() == 0 {
             // Without products a step takes no OTs.
-            randoms.iter_mut().for_each(Randoms::set_nothing);
             let messages = messages(&work, OtMessages::default(), 0);
             return Ok((messages, Self::new(work, party, share, randoms, None, None)));
         }
@@ -115,20 +114,18 @@ impl LeanParty {
         self.hand_out()?;
         let (work, share, party) = (&self.work, &self.share, self.party);
         let start = |(tile, randoms): (&_, &mut Randoms)| {
-            let inputs = work.inputs(tile, share);
-            let inputs: Vec<&[u32]> = inputs.iter().map(|input| input.as_slice()).collect();
-            let program = work.layout.programs.program(tile).clone();
-            let received = randoms.received.take()?;
-            Some(Run {
-                evaluation: Evaluation::new(program, party, &inputs, received),
+            let received = randoms.received.take().ok_or(EngineError::OutOfTurn {
+                state: "has no oblivious transfers for its step",
+            })?;
+            let (program, inputs) = (work.layout.programs.program(tile), work.inputs(tile, share));
+            let run = CascadeRun::new(program.clone(), party, inputs, received);
+            Ok(Run {
+                evaluation: run.map_err(|source| work.error(source))?,
                 made: Vec::new(),
             })
         };
         let tiles = work.tiles.par_iter().zip(&mut self.randoms);
-        let runs: Option<Vec<Run>> = tiles.map(start).collect();
-        self.runs = runs.ok_or(EngineError::OutOfTurn {
-            state: "has no oblivious transfers for its step",
-        })?;
+        self.runs = tiles.map(start).collect::<Result<_, EngineError>>()?;
         self.share = Share::Zero;
         Ok(())
     }
@@ -167,7 +164,7 @@ impl LeanParty {
         let made = self.runs[part.clone()]
             .par_iter_mut()
             .try_for_each(|run| run.make_up_to(*Programs::levels(index).end()));
-        made.map_err(|source| self.error(source))?;
+        made.map_err(|source| self.work.error(source))?;
         for run in &mut self.runs[part] {
             out.append(&mut run.made);
         }
@@ -217,7 +214,7 @@ impl LeanParty {
         let taken = runs.try_for_each(|(run, piece)| {
             run.take(Programs::levels(index), Programs::sender(index), piece)
         });
-        taken.map_err(|source| self.error(source))
+        taken.map_err(|source| self.work.error(source))
     }
 
     /// The message behind the name of what was prepared.
@@ -243,11 +240,6 @@ impl LeanParty {
         )
     }
 
-    fn error(&self, source: LeanError) -> EngineError {
-        let step = self.work.layout.step.clone();
-        EngineError::Lean { step, source }
-    }
-
     fn made(mut self) -> Result<Made, EngineError> {
         // A step without messages starts here.
         self.start()?;
@@ -255,7 +247,7 @@ impl LeanParty {
         let mut runs = std::mem::take(&mut self.runs);
         for (tile, run) in self.work.tiles.iter().zip(&mut runs) {
             let residues = run.evaluation.output();
-            let residues = residues.map_err(|source| self.error(source))?;
+            let residues = residues.map_err(|source| self.work.error(source))?;
             self.work.scatter(tile, residues, &mut output);
         }
         Ok(Made::share(Share::Words(output)))
@@ -279,11 +271,11 @@ impl Run {
         mut message: &[u8],
     ) -> Result<(), LeanError> {
         for level in levels {
-            if level >= self.evaluation.program().levels() {
+            if level >= self.evaluation.cascade().levels() {
                 break;
             }
-            let elements = self.evaluation.elements();
-            let bytes = self.evaluation.program().bytes(level, peer, elements);
+            let instances = self.evaluation.instances();
+            let bytes = self.evaluation.cascade().bytes(level, peer, instances);
             let (now, later) = message.split_at(bytes);
             self.evaluation.take(now)?;
             message = later;

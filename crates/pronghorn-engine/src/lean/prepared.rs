@@ -1,6 +1,6 @@
 //! Random OTs of a lean step, made before its inputs are known: they need none.
 
-use pronghorn_mpc::lean::{self, Received, Sent};
+use pronghorn_mpc::lean::{self, CascadeReceived, CascadeSent};
 use zeroize::Zeroizing;
 
 use super::{
@@ -67,8 +67,8 @@ impl PreparedLean {
         let mut randoms = Vec::with_capacity(work.tiles.len());
         for tile in &work.tiles {
             let (program, count) = (work.layout.programs.program(tile), tile.instances.len());
-            let sent = Sent::read(program, party, count, &mut bytes);
-            let received = Received::read(program, party.peer(), count, &mut bytes);
+            let sent = CascadeSent::read(program, party, count, &mut bytes);
+            let received = CascadeReceived::read(program, party.peer(), count, &mut bytes);
             if sent.is_none() || received.is_none() {
                 return Err(damaged(step, "is cut short, or not of this step"));
             }
@@ -122,14 +122,10 @@ impl Preparing {
             _ => supply.messages(&work)?,
         };
         let messages = Messages::new(&work.layout.step).in_rows(work.layout.outputs);
-        let mut randoms: Vec<Randoms> = work.tiles.iter().map(|_| Randoms::default()).collect();
-        if work.layout.programs.turns() == 0 {
-            randoms.iter_mut().for_each(Randoms::set_nothing);
-        }
         let prepared = PreparedLean {
             party,
             name: supply.name(&work)?,
-            randoms,
+            randoms: Randoms::of(&work),
             work,
         };
         let messages = messages.with_all(ots.before).with_all(ots.after);

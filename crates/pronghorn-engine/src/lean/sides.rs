@@ -1,10 +1,13 @@
-//! Both parties' sides of lean steps.
+//! Both parties' sides of lean steps: activations, and the index of the largest value.
 
 use pronghorn_mpc::lean::Party;
 use pronghorn_plan::{
     Derived, Weights,
     step::Compiled,
-    steps::activation::lean::{Lean, Transfers},
+    steps::{
+        activation::lean::{Lean, Transfers},
+        argmax::ArgMax,
+    },
 };
 
 use super::{
@@ -19,28 +22,29 @@ use crate::{
     share::Share,
 };
 
-impl Compile for Lean {
-    fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(LeanSide::new(
-            step,
-            Party::Client,
-            self.transfers,
-        )?))
-    }
+macro_rules! compile {
+    ($step:ty) => {
+        impl Compile for $step {
+            fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
+                let side = LeanSide::new(step, Party::Client, self.transfers)?;
+                Ok(Box::new(side))
+            }
 
-    fn server(
-        &self,
-        step: &Compiled<'_>,
-        _weights: &Weights,
-        _shelf: &Shelf,
-    ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(LeanSide::new(
-            step,
-            Party::Server,
-            self.transfers,
-        )?))
-    }
+            fn server(
+                &self,
+                step: &Compiled<'_>,
+                _weights: &Weights,
+                _shelf: &Shelf,
+            ) -> Result<Box<dyn Side>, EngineError> {
+                let side = LeanSide::new(step, Party::Server, self.transfers)?;
+                Ok(Box::new(side))
+            }
+        }
+    };
 }
+
+compile!(Lean);
+compile!(ArgMax);
 
 /// A party's side of a lean step.
 struct LeanSide {

@@ -62,7 +62,11 @@ fn layout(windows: &[Vec<usize>], inputs: usize, images: usize) -> Layout {
             ..ACTIVATION
         };
         Group {
-            circuit: Arc::new(Program::activation(&activation, INPUT, output).unwrap()),
+            circuit: Arc::new(
+                Program::activation(&activation, INPUT, output)
+                    .unwrap()
+                    .into(),
+            ),
             sources: elements
                 .iter()
                 .flat_map(|&each| windows[each].clone())
@@ -198,7 +202,7 @@ fn steps_without_levels_send_nothing() {
         assert_eq!(program.levels(), 0);
         let mut layout = layout(&single(3), 3, 1);
         layout.programs = Arc::new(Programs::new(vec![Group {
-            circuit: Arc::new(program),
+            circuit: Arc::new(program.into()),
             elements: (0..3).collect(),
             sources: (0..3).collect(),
         }]));

@@ -2,6 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use pronghorn_mpc::lean::LeanError;
 pub use pronghorn_plan::steps::activation::programs::{Programs, Tile};
 use zeroize::Zeroizing;
 
@@ -61,6 +62,12 @@ impl Work {
             ..
         } = &self.layout;
         check_shape(step, share, *inputs, *images).map(|_| ())
+    }
+
+    /// The step's error.
+    pub fn error(&self, source: LeanError) -> EngineError {
+        let step = self.layout.step.clone();
+        EngineError::Lean { step, source }
     }
 
     /// A party's words of a tile, by word, then by instance.

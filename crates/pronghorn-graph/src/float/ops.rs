@@ -111,6 +111,7 @@ pub fn finish(op: Finish, x: &[f32]) -> Vec<f32> {
             let larger = |best: usize, i: usize| if x[i] > x[best] { i } else { best };
             vec![(0..x.len()).fold(0, larger) as f32]
         }
+        Finish::Class => x.to_vec(),
         Finish::Sigmoid => x.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
     }
 }

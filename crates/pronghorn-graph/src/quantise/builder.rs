@@ -14,7 +14,7 @@ use super::{
 use crate::{
     fixed::{
         ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec,
-        product_bounds,
+        argmax_bounds, product_bounds,
     },
     float::Profile,
     geometry::Window,
@@ -577,6 +577,7 @@ impl<'a> Builder<'a> {
             FixedOp::Local(op) => op.bounds(&inputs, shape),
             FixedOp::Activation(op) => op.bounds(inputs[0], shape),
             FixedOp::Product => product_bounds(&inputs, shape),
+            FixedOp::ArgMax => argmax_bounds(&inputs, shape),
         }
         .map_err(|source| self.operator_error(source))
     }

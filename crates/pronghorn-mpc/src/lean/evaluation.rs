@@ -39,6 +39,18 @@ pub enum LeanError {
     },
 }
 
+impl LeanError {
+    /// The error of a program that so many levels of others come before.
+    pub(super) fn after(mut self, levels: usize) -> Self {
+        match &mut self {
+            Self::Length { level, .. } | Self::Residue { level } | Self::OutOfTurn { level } => {
+                *level += levels;
+            }
+        }
+        self
+    }
+}
+
 impl Program {
     /// Bytes that `party` sends in a level, for a batch of so many elements.
     pub fn bytes(&self, level: usize, party: Party, elements: usize) -> usize {
@@ -146,6 +158,11 @@ impl Evaluation {
         self.made == self.program.levels()
     }
 
+    /// Whether both parties' parts of all levels are there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_done() && self.taken == self.program.levels()
+    }
+
     /// Levels made so far: the next one to make.
     pub fn made(&self) -> usize {
         self.made
@@ -157,7 +174,7 @@ impl Evaluation {
     /// All levels are made, or a part of the peer's is missing.
     pub fn make(&mut self, out: &mut Vec<u8>) -> Result<(), LeanError> {
         let level = self.made;
-        let first = Party::first_of(level) == self.party;
+        let first = self.program.speaks_first(level) == self.party;
         let taken = level + usize::from(!first);
         if self.taken != taken || !self.is_ready(level) {
             return Err(LeanError::OutOfTurn { level });
@@ -185,7 +202,7 @@ impl Evaluation {
     /// holds a number that is no residue.
     pub fn take(&mut self, message: &[u8]) -> Result<(), LeanError> {
         let level = self.taken;
-        let first = Party::first_of(level) == self.party;
+        let first = self.program.speaks_first(level) == self.party;
         let made = level + usize::from(first);
         if self.made != made || !self.is_ready(level) {
             return Err(LeanError::OutOfTurn { level });
@@ -222,13 +239,22 @@ impl Evaluation {
     /// # Errors
     /// Levels are missing.
     pub fn output(&mut self) -> Result<&[u64], LeanError> {
+        Ok(self.outputs()?.swap_remove(0))
+    }
+
+    /// This party's residues of all results.
+    ///
+    /// # Errors
+    /// Levels are missing.
+    pub(super) fn outputs(&mut self) -> Result<Vec<&[u64]>, LeanError> {
         let level = self.taken.min(self.made);
         if level != self.program.levels() {
             return Err(LeanError::OutOfTurn { level });
         }
         let program = self.program.clone();
         self.locals(&program.levels[level].locals);
-        Ok(self.word(program.output))
+        let outputs = program.outputs.iter();
+        Ok(outputs.map(|&word| self.word(word)).collect())
     }
 
     fn plane_range(&self, plane: Plane) -> Range<usize> {

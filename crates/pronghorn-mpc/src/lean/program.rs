@@ -201,7 +201,10 @@ impl Ots {
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(super) inputs: Vec<Word>,
-    pub(super) output: Word,
+    /// The result, and where a program has several, the others.
+    pub(super) outputs: Vec<Word>,
+    /// Levels of a cascade before it.
+    start: usize,
     pub(super) planes: usize,
     /// The modulus of each word.
     pub(super) moduli: Vec<Modulus>,
@@ -224,13 +227,18 @@ impl Program {
 
     /// The modulus of the output.
     pub fn output_modulus(&self) -> Modulus {
-        self.moduli[self.output.0 as usize]
+        self.moduli[self.outputs[0].0 as usize]
     }
 
     /// Levels: messages one after the other, the first of the server. One more where the first
     /// does not ride with a message before it.
     pub fn levels(&self) -> usize {
         self.levels.len() - 1
+    }
+
+    /// The party that speaks first in a level.
+    pub fn speaks_first(&self, level: usize) -> Party {
+        Party::first_of(self.start + level)
     }
 
     /// OTs of one bit of choice, of an element, whose sender is `party`.
@@ -297,6 +305,8 @@ pub(super) struct Builder {
     moduli: Vec<Modulus>,
     locals: Vec<(usize, Local)>,
     products: Vec<(usize, Product)>,
+    /// Levels of a cascade before it.
+    start: usize,
 }
 
 /// The first level that products with the server as the sender of OTs can be in: in its first
@@ -304,6 +314,15 @@ pub(super) struct Builder {
 const SERVER_SENDS: usize = 1;
 
 impl Builder {
+    /// For a program that follows so many levels of a cascade. Behind the first the server has the
+    /// client's OTs.
+    pub fn behind(start: usize) -> Self {
+        Self {
+            start,
+            ..Self::default()
+        }
+    }
+
     fn plane(&mut self, level: usize) -> Plane {
         self.planes.push(level);
         Plane(self.planes.len() as u32 - 1)
@@ -422,6 +441,7 @@ impl Builder {
         let level = self.at(planes, words);
         match receiver {
             Some(Party::Server) => level,
+            Some(Party::Client) | None if self.start > 0 => level,
             Some(Party::Client) | None => level.max(SERVER_SENDS),
         }
     }
@@ -434,7 +454,7 @@ impl Builder {
             .map(|_| self.plane(level + 1))
             .collect();
         let product = Product::Leaf {
-            receiver: Party::first_of(level),
+            receiver: Party::first_of(self.start + level),
             bits: bits.to_vec(),
             out: out.clone(),
             ot: 0,
@@ -475,6 +495,11 @@ impl Builder {
 
     /// The program with this result.
     pub fn finish(self, output: Word) -> Program {
+        self.finish_all(vec![output])
+    }
+
+    /// The program with these results, one or more.
+    pub fn finish_all(self, outputs: Vec<Word>) -> Program {
         let products = self.products.iter().map(|(level, _)| level + 1);
         let depth = products.max().unwrap_or(0);
         let mut levels = vec![Level::default(); depth + 1];
@@ -511,7 +536,8 @@ impl Builder {
         }
         Program {
             inputs: self.inputs,
-            output,
+            outputs,
+            start: self.start,
             planes: self.planes.len(),
             moduli: self.moduli,
             levels,

@@ -76,5 +76,11 @@ fn kind(
             ops: vec![op.clone()],
         }),
         FixedOp::Product => StepKind::ClearProduct,
+        FixedOp::ArgMax => {
+            return Err(BuildError::Layer {
+                layer: node.name.clone(),
+                reason: "the client takes the index of the largest value itself".into(),
+            });
+        }
     })
 }

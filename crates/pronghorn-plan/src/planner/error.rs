@@ -1,7 +1,8 @@
 //! Why there is no plan.
 
 use pronghorn_graph::{
-    float::FloatError, oracle::OracleError, polynomial::PolynomialError, quantise::QuantiseError,
+    float::FloatError, graph::ClassError, oracle::OracleError, polynomial::PolynomialError,
+    quantise::QuantiseError,
 };
 use thiserror::Error;
 
@@ -43,6 +44,19 @@ pub enum BuildError {
         expected: usize,
         /// Shape of one input.
         shape: Vec<usize>,
+    },
+    /// The result is no class.
+    #[error(transparent)]
+    Class(#[from] ClassError),
+    /// The trust level opens values alone.
+    #[error(
+        "no class is computed at trust level {trust}, since comparisons are no polynomials, and the client would learn \
+         all values: use --trust two-party (trust='two-party'), or open the values with --opening values \
+         (opening='values')"
+    )]
+    NoClass {
+        /// The trust level.
+        trust: TrustLevel,
     },
     /// The engine is of other trust levels.
     #[error(

@@ -9,7 +9,7 @@ use pronghorn_graph::{
 };
 
 use super::{
-    BuildError, BuildOptions, Built, Fidelity, Weights,
+    BuildError, BuildOptions, Built, Fidelity, Opening, Weights,
     method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
     tolerance::Tolerances,
@@ -217,7 +217,13 @@ impl Search<'_> {
             &quantise_options,
             source.corrected,
         )?;
+        // The error is that of the values, also where these are not opened.
         let fidelity = fidelity(&fixed, source, self.aim)?;
+        let opens_class = method.class && self.options.opening != Some(Opening::Values);
+        let fixed = match opens_class && fixed.ends_in_argmax() {
+            true => fixed.with_class(),
+            false => fixed,
+        };
         Ok((fixed, fidelity))
     }
 

@@ -27,6 +27,10 @@ pub(super) struct Method {
     pub circuits: bool,
     /// Whether the bits of answers are what costs most.
     pub narrow: bool,
+    /// Whether a party can compare values: both on shares, or the client by itself.
+    pub comparisons: bool,
+    /// Whether a class is computed before the opening.
+    pub class: bool,
     /// The plan, from the network and samples.
     pub build: fn(&Source<'_>, &Self, &BuildOptions) -> Result<Built, BuildError>,
     /// Steps and parameters, from a fixed-point network.

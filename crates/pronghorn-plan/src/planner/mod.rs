@@ -29,7 +29,7 @@ use pronghorn_graph::{float, graph::Graph, passes};
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
 pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
-pub use options::{BuildOptions, Engine, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR};
+pub use options::{BuildOptions, Engine, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR};
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
@@ -72,7 +72,14 @@ fn bytes_alone(built: &Built) -> u64 {
 /// The trust level is not in this version, the model leaves its ranges, or it does not fit in
 /// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
-    let methods = method_of(trust::require(options.trust)?, options)?;
+    let trust = trust::require(options.trust)?;
+    let methods = method_of(trust, options)?;
+    let class = match (options.opening, methods.first.comparisons) {
+        (Some(Opening::Class), true) => Some(graph.with_class()?),
+        (Some(Opening::Class), false) => return Err(BuildError::NoClass { trust }),
+        _ => None,
+    };
+    let graph = class.as_ref().unwrap_or(graph);
     let (samples, margin) = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
     let folded = passes::run(graph);
     let plan = |graph: &Graph, samples: (&[f32], f32), methods: Methods| {
@@ -149,6 +156,8 @@ const CLEAR: Method = Method {
     fidelity_work: FIDELITY_WORK,
     circuits: false,
     narrow: false,
+    comparisons: true,
+    class: false,
     build: fixed_point::build,
     lower: |fixed, options| {
         let lowered = clear::lower(fixed, parameters::clear)?;
@@ -170,6 +179,7 @@ const TWO_PARTY: Method = Method {
     aim: SHARES_ERROR,
     circuits: true,
     narrow: true,
+    class: true,
     lower: engines::cheapest,
     ..CLEAR
 };
@@ -177,6 +187,7 @@ const TWO_PARTY: Method = Method {
 const ENCRYPTED: Method = Method {
     // Judged once for each size of weights that is tried, in double precision.
     fidelity_work: FIDELITY_WORK / 10,
+    comparisons: false,
     build: encrypted::build,
     ..CLEAR
 };

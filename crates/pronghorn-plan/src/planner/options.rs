@@ -20,6 +20,15 @@ pub enum Engine {
     Slot,
 }
 
+/// What the client learns in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Opening {
+    /// The index of the largest value, and under `two-party` no value.
+    Class,
+    /// The values.
+    Values,
+}
+
 /// What the model's owner decides; no Debug, samples may be secret.
 #[derive(Clone)]
 pub struct BuildOptions {
@@ -53,6 +62,9 @@ pub struct BuildOptions {
     pub network: Network,
     /// Whether OTs may rest on learning parity with noise (LPN).
     pub lpn: bool,
+    /// What the client learns in the end. None: the class alone of a network that ends in ArgMax,
+    /// where the trust level can, and else the values.
+    pub opening: Option<Opening>,
 }
 
 impl BuildOptions {
@@ -80,6 +92,7 @@ impl Default for BuildOptions {
             objective: None,
             network: Network::default(),
             lpn: true,
+            opening: None,
         }
     }
 }

@@ -12,17 +12,18 @@ use crate::{
     objective::Goal,
     plan::Plan,
     runner_up::RunnerUp,
-    step::StepPlan,
-    steps::activation::lean::Transfers,
+    step::{Compiled, StepPlan},
+    steps::{StepKind, activation::lean::Transfers, argmax::ArgMax},
 };
 
-/// The plan with lean steps in the place of circuits where they cost less.
+/// The plan with lean steps in the place of circuits where they cost less, and with the rounds of
+/// comparisons that cost least.
 pub(super) fn choose(
     (plan, weights): Planned,
     options: &BuildOptions,
 ) -> Result<Planned, BuildError> {
     let candidates: Vec<Option<RunnerUp>> = (0..plan.steps.len())
-        .map(|index| RunnerUp::of(&plan, index).filter(|other| other.lean().is_some()))
+        .map(|index| RunnerUp::of(&plan, index).filter(RunnerUp::is_lean))
         .collect();
     let transfers = transfers(&plan, &candidates, options);
     let mut steps = plan.steps.clone();
@@ -31,6 +32,10 @@ pub(super) fn choose(
         let candidate = candidate.map(|lean| lean.with(transfers));
         if let Some(lean) = candidate.filter(|lean| is_cheaper(&plan, index, lean, options)) {
             step.kind = lean.into_kind();
+            changed = true;
+        }
+        if let StepKind::ArgMax(_) = step.kind {
+            step.kind = StepKind::ArgMax(argmax(&plan, index, transfers, options));
             changed = true;
         }
     }
@@ -45,6 +50,29 @@ pub(super) fn choose(
     Ok((batched(changed, options.memory)?, weights))
 }
 
+/// The comparisons of step `index` that cost least.
+fn argmax(
+    plan: &CheckedPlan,
+    index: usize,
+    transfers: Transfers,
+    options: &BuildOptions,
+) -> ArgMax {
+    let place = plan.place(index);
+    let cost = |at_once: u32| {
+        let argmax = ArgMax { at_once, transfers };
+        let derived = argmax.compile(&place).ok()?;
+        let step = Compiled {
+            place,
+            derived: &derived,
+        };
+        let of_batch = |batch| argmax.cost(&step, batch).at_once;
+        Some((options.goal().of_step(of_batch, plan.max_batch), argmax))
+    };
+    let choices = ArgMax::choices(place.input().len()).filter_map(cost);
+    let best = choices.min_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.map_or_else(ArgMax::default, |(_, argmax)| argmax)
+}
+
 /// Where OTs come from, if all steps are lean that can be.
 fn transfers(
     plan: &CheckedPlan,
@@ -55,14 +83,14 @@ fn transfers(
         return Transfers::Extension;
     }
     let mut ots = [0; 2];
+    let mut count = |protocol: &dyn StepPlan, step: &Compiled<'_>| {
+        ots[0] += protocol.random_ots(step, Party::Server);
+        ots[1] += protocol.random_ots(step, Party::Client);
+    };
     for (index, candidate) in candidates.iter().enumerate() {
-        let lean = candidate
-            .as_ref()
-            .and_then(|other| Some((other, other.lean()?)));
-        if let Some((candidate, lean)) = lean {
-            let step = candidate.compiled(plan, index);
-            ots[0] += lean.random_ots(&step, Party::Server);
-            ots[1] += lean.random_ots(&step, Party::Client);
+        match candidate {
+            Some(lean) => count(lean.kind().as_step(), &lean.compiled(plan, index)),
+            None => count(plan.steps[index].kind.as_step(), &plan.compiled(index)),
         }
     }
     best(ots, options.goal())

@@ -26,6 +26,7 @@ use crate::{
     steps::{
         StepKind,
         activation::{chain::Stage, garbled::Garbled},
+        argmax::ArgMax,
         linear::slots::SlotLinear,
     },
 };
@@ -155,6 +156,7 @@ impl<'a> Drafts<'a> {
                 inputs[0] = self.exact(inputs[0]);
                 Op::Ready(StepKind::Square)
             }
+            FixedOp::ArgMax => Op::Ready(StepKind::ArgMax(ArgMax::default())),
             FixedOp::Product => {
                 for input in &mut inputs {
                     *input = self.exact(*input);

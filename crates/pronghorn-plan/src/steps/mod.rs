@@ -5,6 +5,7 @@
 //! goes through the trait [`StepPlan`]. No protocol names `StepKind`.
 
 pub mod activation;
+pub mod argmax;
 pub mod encrypted;
 pub mod input;
 pub mod linear;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     activation::{garbled::Garbled, lean::Lean, reveal::Reveal, square::Square},
+    argmax::ArgMax,
     encrypted::EncryptedPlan,
     input::Input,
     linear::{
@@ -65,6 +67,8 @@ pub enum StepKind {
     ClearProduct,
     /// Activations on shares, by products of bits.
     Lean(Lean),
+    /// The index of the largest value on shares, by products of bits.
+    ArgMax(ArgMax),
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -90,6 +94,7 @@ impl StepKind {
             Self::Product => &Product,
             Self::ClearProduct => &ClearProduct,
             Self::Lean(lean) => lean,
+            Self::ArgMax(argmax) => argmax,
             #[cfg(feature = "toy-protocols")]
             Self::Toy(toy) => toy.as_step(),
         }

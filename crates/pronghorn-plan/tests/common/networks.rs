@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{
-    BuildOptions, Built, CheckedPlan, Engine, Step, StepKind, TrustLevel, WordSize, build,
-    steps::activation::{
-        garbled::Garbled,
-        lean::{Lean, Transfers},
+    BuildOptions, Built, CheckedPlan, Engine, Opening, Step, StepKind, TrustLevel, WordSize, build,
+    steps::{
+        activation::{
+            garbled::Garbled,
+            lean::{Lean, Transfers},
+        },
+        argmax::ArgMax,
     },
 };
 
@@ -422,6 +425,49 @@ pub fn lean_with(
     }
     assert!(lean > 0, "no step is lean");
     built
+}
+
+/// A network on shares whose client learns the class alone, of values compared in rounds of pairs
+/// until these many are left.
+pub fn class(graph: &Graph, engine: Engine, at_once: u32, transfers: Transfers) -> Built {
+    let options = BuildOptions {
+        engine: Some(engine),
+        opening: Some(Opening::Class),
+        ..options(TrustLevel::TwoParty)
+    };
+    let mut built = plan(graph, options);
+    let mut plan = built.plan.plan().clone();
+    let step = plan.output - 1;
+    assert!(matches!(plan.steps[step].kind, StepKind::ArgMax(_)));
+    plan.steps[step].kind = StepKind::ArgMax(ArgMax { at_once, transfers });
+    built.plan = CheckedPlan::new(plan).expect("any number is compared at once");
+    built
+}
+
+/// A dense layer of 6 values to 4, of which each comes several times: `classes` in all.
+pub fn ties(classes: usize) -> Graph {
+    let layer = r#""kind":"dense","weight":"dense.w","bias":"dense.b""#;
+    let places: Vec<String> = (0..classes)
+        .map(|class| (class * 7 % 4).to_string())
+        .collect();
+    let take = format!(r#""kind":"take","axis":0,"indices":[{}]"#, places.join(","));
+    let nodes = [
+        node("x", r#""kind":"input""#, "", "6"),
+        node("dense", layer, "0", "4"),
+        node("take", &take, "1", &classes.to_string()),
+    ];
+    graph(&nodes, &[("dense.w", &[4, 6]), ("dense.b", &[4])])
+}
+
+/// A dense layer of 6 values to one, and a sigmoid: yes or no.
+pub fn yes_or_no() -> Graph {
+    let layer = r#""kind":"dense","weight":"dense.w","bias":"dense.b""#;
+    let nodes = [
+        node("x", r#""kind":"input""#, "", "6"),
+        node("dense", layer, "0", "1"),
+        node("p", r#""kind":"sigmoid""#, "1", "1"),
+    ];
+    graph(&nodes, &[("dense.w", &[1, 6]), ("dense.b", &[1])])
 }
 
 /// All kinds of steps at once, client-aided.

@@ -170,6 +170,18 @@ pub fn built_for(trust: TrustLevel, activation: &str) -> Built {
 }
 
 pub fn built_in(trust: TrustLevel, activation: &str, engine: Option<Engine>) -> Built {
+    built_with(
+        activation,
+        BuildOptions {
+            trust: Some(trust),
+            engine,
+            ..BuildOptions::default()
+        },
+    )
+}
+
+/// The same with other options.
+pub fn built_with(activation: &str, options: BuildOptions) -> Built {
     let json = r#"{"name":"tiny","output":3,"nodes":[
         {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[6]},
         {"name":"fc1","op":{"kind":"dense","weight":"w1","bias":"b1"},"inputs":[0],"shape":[5]},
@@ -198,16 +210,7 @@ pub fn built_in(trust: TrustLevel, activation: &str, engine: Option<Engine>) -> 
     .into();
     let graph = Graph::from_json(json, tensors).expect("the tiny network is valid");
     let samples = Some(numbers(INPUTS * 50));
-    build(
-        &graph,
-        &BuildOptions {
-            trust: Some(trust),
-            samples,
-            engine,
-            ..BuildOptions::default()
-        },
-    )
-    .expect("the tiny network has a plan")
+    build(&graph, &BuildOptions { samples, ..options }).expect("the tiny network has a plan")
 }
 
 pub fn model() -> Arc<ServerModel> {

@@ -9,14 +9,13 @@ use pronghorn_graph::{
     shape::OperatorError,
 };
 use pronghorn_mpc::{
-    lean::{Input, Party, Program},
+    lean::{Cascade, Input, Party, Program},
     ot::{OtParameters, extension, silent::Chain},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     chain::{self, Stage},
-    circuits::Group,
     names, pooled,
     programs::{PART, Programs, turn_bytes},
 };
@@ -103,6 +102,75 @@ impl Transfers {
         self.chain().map_or(0, |chain| 4 * table(chain))
     }
 
+    /// In a word, for people.
+    pub(crate) fn source(self) -> &'static str {
+        match self.chain() {
+            None => "extended",
+            Some(_) => "silent",
+        }
+    }
+
+    /// The cost of programs for a batch, with their OTs.
+    pub(crate) fn cost(self, programs: &Programs, batch: usize) -> Cost {
+        let parties = [Party::Server, Party::Client];
+        let transfers = |sender: Party| -> u64 {
+            let all = programs.all_ots(batch, sender);
+            // Messages of parts have a header each, which counts in small batches alone.
+            if all > (PARTS_COUNTED * PART) as u64 {
+                return self.bytes(all);
+            }
+            let tiles = programs.tiles(batch);
+            let parts = programs.parts(&tiles).into_iter();
+            let ots = parts.map(|part| programs.ots(&tiles[part], sender));
+            ots.map(|count| self.bytes(count as u64)).sum()
+        };
+        let sent = |party: Party| -> u64 {
+            let turns = (0..programs.turns()).filter(|&turn| Programs::sender(turn) == party);
+            let bytes =
+                |turn| programs.sum(batch, |program, count| turn_bytes(program, turn, count));
+            turns.map(bytes).sum()
+        };
+        let ots: u64 = parties
+            .map(|party| programs.all_ots(batch, party))
+            .iter()
+            .sum();
+        // The receiver of the extension sends, and the sender of silent OTs.
+        let uploads = match self.chain() {
+            None => Party::Server,
+            Some(_) => Party::Client,
+        };
+        let offline = StepCost {
+            bytes_up: transfers(uploads),
+            bytes_down: transfers(uploads.peer()),
+            seconds: Seconds::transfers(ots as f64 * self.rate()),
+            ..StepCost::default()
+        };
+        let online = StepCost {
+            bytes_up: sent(Party::Client),
+            bytes_down: sent(Party::Server),
+            // The first message rides with one before it, and the client's last with the next.
+            rounds: (programs.turns().saturating_sub(1) / 2) as u32,
+            seconds: Seconds::transfers(ots as f64 * rate::LEAN_PRODUCT),
+            ..StepCost::default()
+        }
+        .with_waits();
+        let kept = Memory::both(programs.memory(batch));
+        Cost {
+            at_once: offline.plus(online),
+            offline: StepCost {
+                rounds: 1,
+                memory: kept,
+                ..offline
+            },
+            online,
+        }
+    }
+
+    /// Bytes that programs hold for a batch, with their OTs.
+    pub(crate) fn memory(self, programs: &Programs, batch: usize) -> StepMemory {
+        Memory::both(programs.memory(batch).saturating_add(self.state()))
+    }
+
     /// Seconds of an OT, both parties.
     pub(crate) fn rate(self) -> f64 {
         match self {
@@ -120,7 +188,7 @@ impl From<Programs> for Derived {
 }
 
 /// The input of programs.
-fn input((value, form): (&ValueSpec, &ShareForm)) -> Input {
+pub(crate) fn input((value, form): (&ValueSpec, &ShareForm)) -> Input {
     Input {
         bits: form.bits,
         prime: form.prime,
@@ -142,7 +210,10 @@ impl Stage {
         output: &ShareForm,
     ) -> Result<Programs, String> {
         let modulus = output.modulus().map_err(|error| error.to_string())?;
-        let program = |kind| Program::activation(&self.activation(kind), input(from), modulus);
+        let program = |kind| {
+            let program = Program::activation(&self.activation(kind), input(from), modulus);
+            program.map(Cascade::from)
+        };
         self.groups(from.0, program).map(Programs::new)
     }
 }
@@ -192,69 +263,14 @@ impl StepPlan for Lean {
         let Derived::Lean(programs) = step.derived else {
             return Cost::default();
         };
-        let parties = [Party::Server, Party::Client];
-        let transfers = |sender: Party| -> u64 {
-            let all = programs.all_ots(batch, sender);
-            // Messages of parts have a header each, which counts in small batches alone.
-            if all > (PARTS_COUNTED * PART) as u64 {
-                return self.transfers.bytes(all);
-            }
-            let tiles = programs.tiles(batch);
-            let parts = programs.parts(&tiles).into_iter();
-            let ots = parts.map(|part| programs.ots(&tiles[part], sender));
-            ots.map(|count| self.transfers.bytes(count as u64)).sum()
-        };
-        let sent = |party: Party| -> u64 {
-            let turns = (0..programs.turns()).filter(|&turn| Programs::sender(turn) == party);
-            let bytes =
-                |turn| programs.sum(batch, |program, count| turn_bytes(program, turn, count));
-            turns.map(bytes).sum()
-        };
-        let ots: u64 = parties
-            .map(|party| programs.all_ots(batch, party))
-            .iter()
-            .sum();
-        // The receiver of the extension sends, and the sender of silent OTs.
-        let uploads = match self.transfers.chain() {
-            None => Party::Server,
-            Some(_) => Party::Client,
-        };
-        let offline = StepCost {
-            bytes_up: transfers(uploads),
-            bytes_down: transfers(uploads.peer()),
-            seconds: Seconds::transfers(ots as f64 * self.transfers.rate()),
-            ..StepCost::default()
-        };
-        let online = StepCost {
-            bytes_up: sent(Party::Client),
-            bytes_down: sent(Party::Server),
-            // The first message rides with one before it, and the client's last with the next.
-            rounds: (programs.turns().saturating_sub(1) / 2) as u32,
-            seconds: Seconds::transfers(ots as f64 * rate::LEAN_PRODUCT),
-            ..StepCost::default()
-        }
-        .with_waits();
-        let kept = Memory::both(programs.memory(batch));
-        Cost {
-            at_once: offline.plus(online),
-            offline: StepCost {
-                rounds: 1,
-                memory: kept,
-                ..offline
-            },
-            online,
-        }
+        self.transfers.cost(programs, batch)
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
         let Derived::Lean(programs) = step.derived else {
             return StepMemory::default();
         };
-        Memory::both(
-            programs
-                .memory(batch)
-                .saturating_add(self.transfers.state()),
-        )
+        self.transfers.memory(programs, batch)
     }
 
     fn silent(&self) -> Option<Chain> {
@@ -273,20 +289,9 @@ impl StepPlan for Lean {
         let Derived::Lean(programs) = step.derived else {
             return Description::of(format!("lean: {names}"));
         };
-        let parties = [Party::Server, Party::Client];
-        let of = |group: &Group<Program>| {
-            let ots: usize = parties.map(|party| group.circuit.ots(party)).iter().sum();
-            (group.circuit.all_bits(), ots)
-        };
-        let most = programs.groups.iter().map(of).max().unwrap_or_default();
-        let source = match self.transfers.chain() {
-            None => "extended",
-            Some(_) => "silent",
-        };
+        let ([bits, ots], source) = (programs.most(), self.transfers.source());
         Description::of(format!(
-            "lean, {} bits and {} {source} OTs a value, {} messages: {names}",
-            most.0,
-            most.1,
+            "lean, {bits} bits and {ots} {source} OTs a value, {} messages: {names}",
             programs.turns()
         ))
     }

@@ -1,11 +1,11 @@
-//! The programs of a lean step: tiles, turns, and their bytes.
+//! The programs of lean steps: tiles, turns, and their bytes.
 
 use std::{
     ops::{Range, RangeInclusive},
     sync::Arc,
 };
 
-use pronghorn_mpc::lean::{LANE, Party, Program};
+use pronghorn_mpc::lean::{Cascade, LANE, Party};
 
 use super::circuits::Group;
 
@@ -19,7 +19,7 @@ pub(super) const PART: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Programs {
     /// The elements of the output by program: each of them is in one group, once.
-    pub groups: Vec<Group<Program>>,
+    pub groups: Vec<Group<Cascade>>,
     /// Levels of the deepest program.
     levels: usize,
 }
@@ -35,7 +35,7 @@ pub struct Tile {
 
 impl Programs {
     /// These groups of programs.
-    pub fn new(groups: Vec<Group<Program>>) -> Self {
+    pub fn new(groups: Vec<Group<Cascade>>) -> Self {
         let levels = groups.iter().map(|group| group.circuit.levels());
         Self {
             levels: levels.max().unwrap_or(0),
@@ -45,7 +45,7 @@ impl Programs {
 
     /// The tiles of a batch.
     pub fn tiles(&self, images: usize) -> Vec<Tile> {
-        let of_group = |(group, made): (usize, &Group<Program>)| {
+        let of_group = |(group, made): (usize, &Group<Cascade>)| {
             let (count, size) = (made.elements.len() * images, tile_size(&made.circuit));
             let firsts = (0..count).step_by(size);
             firsts.map(move |first| Tile {
@@ -58,8 +58,8 @@ impl Programs {
     }
 
     /// The sum over all tiles of a batch, by program and elements.
-    pub(super) fn sum(&self, images: usize, of: impl Fn(&Program, usize) -> u64) -> u64 {
-        let of_group = |made: &Group<Program>| {
+    pub(super) fn sum(&self, images: usize, of: impl Fn(&Cascade, usize) -> u64) -> u64 {
+        let of_group = |made: &Group<Cascade>| {
             let (count, size) = (made.elements.len() * images, tile_size(&made.circuit));
             let full = (count / size) as u64;
             let rest = match count % size {
@@ -95,7 +95,7 @@ impl Programs {
     }
 
     /// The program of a tile.
-    pub fn program(&self, tile: &Tile) -> &Arc<Program> {
+    pub fn program(&self, tile: &Tile) -> &Arc<Cascade> {
         &self.groups[tile.group].circuit
     }
 
@@ -129,11 +129,21 @@ impl Programs {
         tiles.iter().map(of).sum()
     }
 
+    /// Bits and OTs of an element of the output, the most of all programs.
+    pub(crate) fn most(&self) -> [usize; 2] {
+        let of = |group: &Group<Cascade>| {
+            let program = &group.circuit;
+            let ots = [Party::Server, Party::Client].map(|party| program.ots(party));
+            [program.all_bits(), ots.iter().sum()]
+        };
+        self.groups.iter().map(of).max().unwrap_or_default()
+    }
+
     /// Bytes that a party holds for a batch: values and strings of all tiles, and the blocks of a
     /// part.
     pub(super) fn memory(&self, images: usize) -> u64 {
         let tiles = self.sum(images, |program, count| program.memory(count) as u64);
-        let of_tile = |made: &Group<Program>| {
+        let of_tile = |made: &Group<Cascade>| {
             let size = tile_size(&made.circuit).min(made.elements.len() * images);
             let parties = [Party::Server, Party::Client];
             let ots = parties.map(|party| made.circuit.batch_ots(party, size));
@@ -147,7 +157,7 @@ impl Programs {
     }
 
     /// Random OTs of a batch whose sender is `party`.
-    pub(super) fn all_ots(&self, images: usize, party: Party) -> u64 {
+    pub(crate) fn all_ots(&self, images: usize, party: Party) -> u64 {
         self.sum(images, |program, count| {
             program.batch_ots(party, count) as u64
         })
@@ -155,14 +165,15 @@ impl Programs {
 }
 
 /// Bytes of so many elements in the message of a turn.
-pub(super) fn turn_bytes(program: &Program, turn: usize, count: usize) -> u64 {
+pub(super) fn turn_bytes(program: &Cascade, turn: usize, count: usize) -> u64 {
     let levels = Programs::levels(turn).filter(|&level| level < program.levels());
     let bytes = |level| program.bytes(level, Programs::sender(turn), count) as u64;
     levels.map(bytes).sum()
 }
 
-/// Elements of a tile: as many as have OTs for a part, in whole words of a plane.
-fn tile_size(program: &Program) -> usize {
+/// Elements of a tile: as many as have OTs for a part, in whole words of the widest plane.
+fn tile_size(program: &Cascade) -> usize {
     let ots = program.ots(Party::Server).max(program.ots(Party::Client));
-    (PART / ots.max(1)).clamp(LANE, TILE) / LANE * LANE
+    let least = LANE.div_ceil(program.width());
+    (PART / ots.max(1)).clamp(least, TILE) / least * least
 }
