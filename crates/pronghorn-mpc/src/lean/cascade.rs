@@ -177,7 +177,12 @@ impl Cascade {
     pub fn memory(&self, instances: usize) -> usize {
         let programs = self.stages.iter();
         let programs = programs.map(|stage| stage.program.memory(stage.width * instances));
-        programs.sum::<usize>() + 4 * self.words() * instances
+        // The words of one stage are its program's.
+        let words = match self.stages.len() {
+            1 => 0,
+            _ => self.words(),
+        };
+        programs.sum::<usize>() + 4 * words * instances
     }
 
     /// Bytes that [`CascadeSent::write`] and [`CascadeReceived::write`] of a party take together.
@@ -393,6 +398,7 @@ impl CascadeRun {
             received,
         };
         run.advance()?;
+        run.forget();
         Ok(run)
     }
 
@@ -445,7 +451,9 @@ impl CascadeRun {
     pub fn take(&mut self, message: &[u8]) -> Result<(), LeanError> {
         let taken = self.evaluation.take(message);
         taken.map_err(|error| error.after(self.before))?;
-        self.advance()
+        self.advance()?;
+        self.forget();
+        Ok(())
     }
 
     /// Begins stages as long as the one under way has no more levels.
@@ -463,6 +471,13 @@ impl CascadeRun {
             }
         }
         Ok(())
+    }
+
+    /// Wipes words that no stage reads any more.
+    fn forget(&mut self) {
+        if self.stage + 1 == self.cascade.stages.len() {
+            self.words.clear();
+        }
     }
 
     /// Keeps the results of the stage under way.

@@ -1,6 +1,7 @@
 //! Each reason to refuse a plan: one field of an honest plan is changed, and reading it fails with
 //! that reason. The word that names the reason is in each case's last argument.
 
+mod class;
 #[path = "../common/mod.rs"]
 mod common;
 mod linear;
@@ -10,10 +11,7 @@ use std::sync::LazyLock;
 use common::{
     batch, clear, clear_coefficient, coefficient, encrypted, find, in_a_circuit, is_activation,
     is_reshape,
-    networks::{
-        Middle, aided_coefficient, around, class, deep, dense, options, plan as planned, shared,
-        ties,
-    },
+    networks::{Middle, aided_coefficient, around, deep, dense, options, plan as planned, shared},
     ops, plan_of, refusal, slots, step, value, window,
 };
 use pronghorn_graph::{
@@ -27,10 +25,8 @@ use pronghorn_plan::{
     steps::{
         activation::{
             garbled::{Garbled, MAX_WINDOW},
-            lean::Transfers,
             reveal::Reveal,
         },
-        argmax::ArgMax,
         linear::{
             clear::{ClearLinear, Part},
             coefficient::CoefficientLinear,
@@ -89,12 +85,6 @@ static TAKES: LazyLock<Plan> =
 static SLOTS: LazyLock<Plan> =
     LazyLock::new(|| of(shared(&around(Middle::Relu), Engine::Slot, None)));
 
-/// A class of nine on shares.
-static CLASS: LazyLock<Plan> = LazyLock::new(|| {
-    let transfers = Transfers::Extension;
-    of(class(&ties(9), Engine::Coefficient, 2, transfers))
-});
-
 /// A network on ciphertexts.
 static ENCRYPTED: LazyLock<Plan> =
     LazyLock::new(|| of(planned(&deep(2), options(TrustLevel::Encrypted))));
@@ -143,46 +133,6 @@ fn plans_in_memory_are_checked_alike() {
         assert!(refused.is_some());
         assert_eq!(refused, refusal(&plan));
     }
-}
-
-#[test]
-fn classes() {
-    fn argmax(plan: &mut Plan) -> &mut ArgMax {
-        let step = plan.output - 1;
-        match &mut plan.steps[step].kind {
-            StepKind::ArgMax(argmax) => argmax,
-            _ => panic!("the class is computed before it is opened"),
-        }
-    }
-    for at_once in [0, 1, 65, u32::MAX] {
-        refuses(&CLASS, "compared at once", |plan| {
-            argmax(plan).at_once = at_once;
-        });
-    }
-    refuses(&CLASS, "outside its range", |plan| {
-        let step = plan.output - 1;
-        plan.steps[step].value.high -= 1;
-    });
-    refuses(&CLASS, "fraction bits", |plan| {
-        let step = plan.output - 1;
-        plan.steps[step].value.fraction_bits = 1;
-    });
-    refuses(&CLASS, "declared as [2]", |plan| {
-        let step = plan.output - 1;
-        plan.steps[step].value.shape = vec![2];
-    });
-    // Nobody calls values a class, nor a class anything else.
-    refuses(&SHARES, "no opened class", |plan| {
-        plan.finish = vec![Finish::Class];
-    });
-    refuses(&CLASS, "no opened class", |plan| {
-        plan.finish.push(Finish::Softmax);
-    });
-    refuses(&CLASS, "more than", |plan| {
-        let step = plan.output - 1;
-        let class = plan.steps[step].clone();
-        plan.steps.extend(vec![class; 70]);
-    });
 }
 
 #[test]
