@@ -10,6 +10,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pronghorn import _processes
+from pronghorn._model import Floats
 from pronghorn.errors import InputError
+from pronghorn.onnx import ImportedModel
 from pronghorn_bench import party
 from pronghorn_bench.cases import Case, Choice
 from pronghorn_bench.networks import Image, Images, Memory, name_of, ours
@@ -83,12 +86,12 @@ def _theirs(
     spu: Spu, case: Case, network: Network | None, client_cores: Sequence[int], server_cores: Sequence[int]
 ) -> Iterator[_Theirs]:
     """Both parties. Each reaches the other through a relay of its own: each listens for the other's messages."""
-    imported = case.model._imported
+    graph, tensors = folded(case.model._imported)
     images, weights = (case.samples.with_name(f"spu_{owner}.npz") for owner in ("client", "server"))
-    tensors: dict[str, Any] = {f"weights/{name}": tensor for name, tensor in imported.tensors.items()}
+    named: dict[str, Any] = {f"weights/{name}": tensor for name, tensor in tensors.items()}
     np.savez(images, images=case.images)
-    np.savez(weights, **tensors)
-    shapes = {"": (1, *case.images.shape[1:]), **{name: each.shape for name, each in imported.tensors.items()}}
+    np.savez(weights, **named)
+    shapes = {"": (1, *case.images.shape[1:]), **{name: tensor.shape for name, tensor in tensors.items()}}
     own = [_free_address() for _ in range(2)]
     with ExitStack() as stack:
         relays = [stack.enter_context(shaped(address, network)) for address in own]
@@ -97,7 +100,7 @@ def _theirs(
             settings: dict[str, Any] = {
                 "rank": rank,
                 "addresses": [own[each] if each == rank else relays[each] for each in range(2)],
-                "graph": json.loads(imported.graph_json),
+                "graph": graph,
                 "shapes": shapes,
                 "values": str(values),
             }
@@ -105,6 +108,37 @@ def _theirs(
         for each in parties:
             each.answer()
         yield _Theirs(*parties)
+
+
+def folded(imported: ImportedModel) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """The network and its tensors, with factors and summands of channels (BatchNormalization) in the layers before."""
+    graph, tensors = json.loads(imported.graph_json), dict(imported.tensors)
+    nodes = graph["nodes"]
+    uses = Counter(index for node in nodes for index in node["inputs"])
+    for node in nodes:
+        if node["op"]["kind"] != "affine" or uses[node["inputs"][0]] > 1:
+            continue
+        layer = nodes[node["inputs"][0]]["op"]
+        if layer["kind"] in ("conv", "dense"):
+            _fold(node, layer, tensors)
+    used = {name for node in nodes for name in node["op"].values() if isinstance(name, str)}
+    return graph, {name: tensor for name, tensor in tensors.items() if name in used}
+
+
+def _fold(node: dict[str, Any], layer: dict[str, Any], tensors: dict[str, Floats]) -> None:
+    """Gives a layer new weights, where they can have what the node does; the node keeps the shape alone."""
+    weight = tensors[layer["weight"]]
+
+    def each(name: str | None, absent: float) -> Floats:
+        return np.full(1, absent, np.float32) if name is None else tensors[name].ravel()
+
+    factors, summands, bias = each(node["op"]["mul"], 1), each(node["op"]["add"], 0), each(layer["bias"], 0)
+    if max(factors.size, summands.size) > len(weight):
+        return
+    tensors[f"{node['name']}.folded weight"] = weight * factors.reshape(-1, *[1] * (weight.ndim - 1))
+    tensors[f"{node['name']}.folded bias"] = np.broadcast_to(bias * factors + summands, len(weight)).copy()
+    layer.update(weight=f"{node['name']}.folded weight", bias=f"{node['name']}.folded bias")
+    node["op"] = {"kind": "reshape"}
 
 
 def _free_address() -> str:

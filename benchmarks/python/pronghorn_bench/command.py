@@ -95,7 +95,12 @@ class Chosen:
         typer.Option(metavar="NAME", help=f"Only this peer: {', '.join(peers.NAMES)}; may be given again."),
     ] = None
     spu: Annotated[
-        Path | None, typer.Option(metavar="PYTHON", help="The Python interpreter of an environment that has SPU.")
+        Path | None,
+        typer.Option(
+            metavar="PYTHON",
+            envvar="PRONGHORN_SPU_PYTHON",
+            help="The Python interpreter of an environment that has SPU.",
+        ),
     ] = None
 
     def choice(self, files: tuple[File, ...], quick: bool) -> Choice:
@@ -168,7 +173,7 @@ def _check(suite: str, files: Files, chosen: Chosen, insecure: bool) -> None:
         "--model and --data are": (files.model, takes_files),
         "--mean and --std are": (files.mean or files.std, CHOOSING),
         "--only, --network and --images are": (chosen.only or chosen.network or chosen.images, CHOOSING),
-        "--peer and --spu are": (chosen.peer or chosen.spu, (peers.SUITE,)),
+        "--peer is": (chosen.peer, (peers.SUITE,)),
         "--insecure-paper-parameters is": (insecure, tuple(INSECURE)),
     }
     for names, (given, suites) in options.items():

@@ -69,7 +69,7 @@ def _padding(window: dict[str, Any]) -> list[tuple[int, int]]:
 def _biased(found: Any, op: dict[str, Any], tensors: Values) -> Any:
     if op["bias"] is None:
         return found
-    return found + tensors[op["bias"]].reshape(1, -1, *[1] * (found.ndim - 2))
+    return found + _by_channel(tensors[op["bias"]], found)
 
 
 def _conv(node: dict[str, Any], inputs: list[Any], tensors: Values) -> Any:
@@ -112,6 +112,19 @@ def _average_pool(node: dict[str, Any], inputs: list[Any], tensors: Values) -> A
     return _pool(node, inputs[0], 0.0, lax.add) * float(1 / np.prod(node["op"]["window"]["kernel"]))
 
 
+def _affine(node: dict[str, Any], inputs: list[Any], tensors: Values) -> Any:
+    found = inputs[0]
+    factor, summand = (node["op"][name] for name in ("mul", "add"))
+    if factor is not None:
+        found = found * _by_channel(tensors[factor], found)
+    return found if summand is None else found + _by_channel(tensors[summand], found)
+
+
+def _by_channel(tensor: Any, value: Any) -> Any:
+    """One number, one a channel or one an element of an image, in the shape that numpy spreads over the value."""
+    return tensor.reshape(1, -1, *[1] * (value.ndim - 2)) if tensor.ndim < 2 else tensor[None]
+
+
 def _relu(node: dict[str, Any], inputs: list[Any], tensors: Values) -> Any:
     import jax.numpy as jnp
 
@@ -123,6 +136,7 @@ _OPERATORS: dict[str, Callable[[dict[str, Any], list[Any], Values], Any]] = {
     "conv": _conv,
     "dense": _dense,
     "relu": _relu,
+    "affine": _affine,
     "add": lambda node, inputs, tensors: inputs[0] + inputs[1],
     "max_pool": _max_pool,
     "average_pool": _average_pool,
