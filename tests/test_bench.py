@@ -438,12 +438,12 @@ def test_more_images_are_run_while_there_is_time(monkeypatch: pytest.MonkeyPatch
 
 def test_an_image_costs_what_later_ones_cost() -> None:
     outputs = np.zeros(2, np.float32)
-    each = [
-        networks.Image(seconds, size, outputs) for seconds, size in ((9.0, 8e6), (1.0, 1e6), (2.0, 4e6), (6.0, 1e6))
-    ]
+    costs = ((9.0, 8e6, 20.0), (1.0, 1e6, 23.0), (2.0, 4e6, 25.0), (6.0, 1e6, 26.0))
+    each = [networks.Image(seconds, size, outputs, processor) for seconds, size, processor in costs]
     found = networks.Images(each)
     assert (found.seconds, found.least_seconds, found.once_seconds) == (2, 1, 7)
     assert (found.megabytes, found.once_megabytes) == (2, 6)
+    assert found.processor_seconds == 2
     assert networks.Images(each[1:2] + each).once_megabytes == 0
 
 

@@ -24,7 +24,7 @@ from pronghorn.errors import InputError
 from pronghorn.onnx import ImportedModel
 from pronghorn_bench import party
 from pronghorn_bench.cases import Case, Choice
-from pronghorn_bench.networks import Image, Images, Memory, name_of, ours
+from pronghorn_bench.networks import PROCESSOR, Image, Images, Memory, name_of, ours
 from pronghorn_bench.records import Report, Sheet, security_bits
 from pronghorn_bench.shaper import Network, shaped
 
@@ -78,7 +78,7 @@ class _Theirs:
         server, client = (each.answer() for each in self._parties)
         self.memory = Memory(client["peak_memory_bytes"], server["peak_memory_bytes"])
         self.messages = client["messages"] + server["messages"]
-        return Image.of(client)
+        return Image.of(client, server["processor_seconds"])
 
 
 @contextmanager
@@ -179,6 +179,7 @@ def _run(spu: Spu, case: Case, network: Network | None, choice: Choice, report: 
     sheet = Sheet(report, "peers", case_name, parameters, security_bits(pronghorn.plan.details()))
     sheet.add("an image, least", mine.least_seconds, "s", [(its.least_seconds, source)], headline=1)
     sheet.add("an image, median", mine.seconds, "s", [(its.seconds, source)])
+    sheet.add(PROCESSOR, mine.processor_seconds, "s", [(its.processor_seconds, source)], headline=1)
     sheet.add("an image", mine.megabytes, "MB", [(its.megabytes, source)], headline=1)
     sheet.add("once", mine.once_seconds, "s", [(its.once_seconds, source)])
     sheet.add("once", mine.once_megabytes, "MB", [(its.once_megabytes, source)], headline=1)

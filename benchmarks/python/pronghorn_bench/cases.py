@@ -94,7 +94,7 @@ def _case(
 
 MOST_IMAGES = 11
 """Of a network, where no number is asked for."""
-PACE_SECONDS = 15.0
+PACE_SECONDS = 10.0
 """After the first image and a second one, others begin within this time only."""
 Make = Callable[[int], AbstractContextManager[Case]]
 """Makes a case of at most so many images."""

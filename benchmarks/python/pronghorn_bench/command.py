@@ -87,7 +87,7 @@ class Chosen:
     images: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=2, help="Images, one after the other (default: as many as 15 seconds allow, at least 2)."
+            metavar="N", min=2, help="Images, one after the other (default: as many as 10 seconds allow, at least 2)."
         ),
     ] = None
     peer: Annotated[

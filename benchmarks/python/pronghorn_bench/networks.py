@@ -21,6 +21,8 @@ from pronghorn_bench.shaper import Network, shaped
 SUITE = "networks"
 TRUST = "two-party"
 TIMEOUT = 600.0
+PROCESSOR = "an image, processors of both"
+"""Work beside does not count in it; waiting does not either."""
 
 
 class Image(NamedTuple):
@@ -30,11 +32,15 @@ class Image(NamedTuple):
     bytes: float
     """Both ways."""
     outputs: Floats
+    processor_seconds: float
+    """Of both parties, since they started."""
 
     @classmethod
-    def of(cls, answer: dict[str, Any]) -> Image:
-        """Of a client's answer."""
-        return cls(answer["seconds"], answer["sent"] + answer["received"], np.asarray(answer["outputs"], np.float32))
+    def of(cls, answer: dict[str, Any], server_seconds: float) -> Image:
+        """Of a client's answer, and the processor time of the server until now."""
+        outputs = np.asarray(answer["outputs"], np.float32)
+        both = answer["processor_seconds"] + server_seconds
+        return cls(answer["seconds"], answer["sent"] + answer["received"], outputs, both)
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,11 @@ class Images:
     def least_seconds(self) -> float:
         """The least of later images."""
         return min(image.seconds for image in self.each[1:])
+
+    @property
+    def processor_seconds(self) -> float:
+        """Of both parties: the mean of later images."""
+        return (self.each[-1].processor_seconds - self.each[0].processor_seconds) / (len(self.each) - 1)
 
     @property
     def megabytes(self) -> float:
@@ -103,7 +114,7 @@ class Ours:
         self._client.ask(number)
         answer = self._client.answer()
         self._client_memory = answer["peak_memory_bytes"]
-        return Image.of(answer)
+        return Image.of(answer, self._server.processor_seconds() or 0.0)
 
     def wrong(self, images: Images) -> int:
         """Of the first images, how many have outputs that differ from the oracle's in any bit."""
@@ -177,6 +188,7 @@ def _run(case: Case, network: Network | None, choice: Choice, report: Report) ->
     seconds = [(predicted.seconds_through(network), ON_ONE_CORE)]
     sheet.add("an image, median", images.seconds, "s", seconds, headline=1)
     sheet.add("an image, least", images.least_seconds, "s", seconds)
+    sheet.add(PROCESSOR, images.processor_seconds, "s", [(predicted.seconds, SOURCE)])
     sheet.add("an image", images.megabytes, "MB", [(predicted.bytes / 1e6, SOURCE)], headline=1)
     sheet.add("once", images.once_seconds, "s")
     once = f"{SOURCE}, publications and keys alone"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def main() -> None:
                     "seconds": stats.seconds,
                     "sent": stats.bytes_sent,
                     "received": stats.bytes_received,
+                    "processor_seconds": process_time(),
                     "peak_memory_bytes": _native.peak_memory_bytes(),
                     "outputs": np.asarray(outputs, np.float64).ravel().tolist(),
                 }

@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import IO, Any
 
 import numpy as np
@@ -187,6 +187,7 @@ class Party:
             "sent": sent + opened * (not is_client),
             "received": received + opened * is_client,
             "messages": messages,
+            "processor_seconds": process_time(),
             "peak_memory_bytes": _peak_memory_bytes(),
             "outputs": outputs,
         }
