@@ -9,30 +9,39 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from typer.testing import CliRunner
 
 from pronghorn import _benchmarks, _native
+from pronghorn._processes import available_cores
 from pronghorn.cli import app
+from pronghorn.errors import InputError, RunError
 from pronghorn_bench import (
     SUITES,
     Report,
     Sheet,
     _core,
+    beside_spu,
+    cases,
     chains,
     core_counts,
     gazelle_networks,
     minionn,
+    networks,
     ngraph_he2,
     packing,
+    party,
     peers,
+    predicted,
     rotation_free,
     shaper,
     tables,
     timing,
     vectors,
 )
+from pronghorn_bench.cases import BUILT_IN, Choice, File, cifar10
 from pronghorn_bench.records import MORE_IS_BETTER, RIVALS, ratio
 
 FIELDS = {
@@ -96,6 +105,7 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
         "cryptonets-relu",
         "cryptonets-square",
         "gazelle",
+        "networks",
         "ngraph-he2",
         "ntt",
         "peers",
@@ -381,9 +391,87 @@ def test_peers(tmp_path: Path) -> None:
 def test_absent_peers_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(peers, "load_peer", lambda: None)
     monkeypatch.setattr(peers, "load_tenseal", lambda: None)
+    monkeypatch.setattr(beside_spu, "find", lambda python: None)
     result = CliRunner().invoke(app, ["bench", "peers", "--quick"])
     assert result.exit_code == 2
     assert "pip install seal-python tenseal" in result.output
+    assert "pip install spu==" in result.output
+    # What is asked for is not left out silently.
+    monkeypatch.setattr(peers, "load_tenseal", lambda: vectors)
+    with pytest.raises(InputError, match="not installed: seal"):
+        peers.Installed.find(["seal", "tenseal"], None)
+    assert peers.Installed.find(["tenseal"], None) == peers.Installed(None, vectors, None)
+
+
+def test_networks(tmp_path: Path) -> None:
+    found = records("networks", tmp_path)
+    assert all(record["security_bits"] >= 128 for record in found)
+    assert {record["case"].rpartition(",")[0] for record in found} == {"C, loopback"}
+    values = {(record["metric"], record["unit"]): record for record in found}
+    assert values["not the oracle's, of 2", "images"]["value"] == 0
+    assert values["classes as the float network's, of 2", "share"]["value"] == 1
+    assert values["an image", "MB"]["ratio"] == pytest.approx(1, abs=0.05)
+    # With what comes once are base OTs, which the plan does not count among the publications and keys.
+    assert values["once", "MB"]["value"] > values["once", "MB"]["reference"]["value"] > 0
+    assert min(values[f"peak memory, {party}", "MB"]["value"] for party in ("client", "server")) > 1
+
+
+def test_networks_are_chosen_by_name() -> None:
+    file = File(Path("folder/mine.onnx"), Path("mine.npz"))
+    assert [each.args[0] for each in Choice().makes()] == list(BUILT_IN)
+    assert [each.args for each in Choice(files=(file,)).makes()] == [("mine", file)]
+    assert [each.args[0] for each in Choice(files=(file,), only=("mine", "D")).makes()] == ["mine", "D"]
+    with pytest.raises(InputError, match=r"there are C, D, CIFAR-10$"):
+        Choice(only=("mine",)).makes()
+    assert set(predicted.PLANNED_FOR) == set(Choice().networks)
+
+
+def test_more_images_are_run_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cifar10("CIFAR-10", 5) as case:
+        assert len(case.images) == 5
+        assert list(Choice(images=5).numbers(case)) == [0, 1, 2, 3, 4]
+        times = iter([100.0, 100 + cases.PACE_SECONDS, 101 + cases.PACE_SECONDS])
+        monkeypatch.setattr(cases, "monotonic", lambda: next(times))
+        # The clock begins after the first, with which keys come.
+        assert list(Choice().numbers(case)) == [0, 1, 2]
+
+
+def test_an_image_costs_what_later_ones_cost() -> None:
+    outputs = np.zeros(2, np.float32)
+    costs = ((9.0, 8e6, 20.0), (1.0, 1e6, 23.0), (2.0, 4e6, 25.0), (6.0, 1e6, 26.0))
+    each = [networks.Image(seconds, size, outputs, processor) for seconds, size, processor in costs]
+    found = networks.Images(each)
+    assert (found.seconds, found.least_seconds, found.once_seconds) == (2, 1, 7)
+    assert (found.megabytes, found.once_megabytes) == (2, 6)
+    assert found.processor_seconds == 2
+    assert networks.Images(each[1:2] + each).once_megabytes == 0
+
+
+def test_messages_take_time_in_a_plan_s_prediction() -> None:
+    made = predicted.Predicted(seconds=2, up=1e6, down=3e6, once=0, rounds=5)
+    assert made.bytes == 4e6
+    assert made.seconds_through(None) == 2
+    assert made.seconds_through(shaper.WAN) == pytest.approx(2 + 0.32 + 0.2)
+
+
+def test_a_party_that_ends_says_why() -> None:
+    settings = {"server": "127.0.0.1:1", "trust": "two-party", "plan_hash": None, "images": "nothing.npy"}
+    with (
+        party.started("one_by_one.py", settings, available_cores()) as process,
+        pytest.raises(RunError, match=r"nothing\.npy"),
+    ):
+        process.answer()
+
+
+def test_options_of_other_suites_are_refused() -> None:
+    for options in (["ntt", "--only", "C"], ["networks", "--peer", "spu"], ["two-party", "--mean", "1"]):
+        result = CliRunner().invoke(app, ["bench", *options])
+        assert result.exit_code == 2
+        assert f"not for {options[0]}" in result.output
+    for options in (["--only", "Z"], ["--network", "moon"]):
+        result = CliRunner().invoke(app, ["bench", "networks", *options])
+        assert result.exit_code == 2
+        assert f"'{options[1]}'; there are" in result.output
 
 
 def test_rows_say_how_figures_compare() -> None:

@@ -71,6 +71,21 @@ def test_the_relay_passes_on_every_byte_both_ways_and_the_end() -> None:
     assert got == sent[::-1]
 
 
+def test_the_relay_outlives_a_target_that_does_not_listen_yet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        target = probe.getsockname()
+    with shaper.shaped(f"{target[0]}:{target[1]}", LAN) as address:
+        host, port = address.rsplit(":", 1)
+        with socket.create_connection((host, int(port))) as client:
+            assert read_all(client) == b""
+        with socket.create_server(target) as listener, socket.create_connection((host, int(port))) as client:
+            server, _ = listener.accept()
+            with server:
+                client.sendall(b"later")
+                client.shutdown(socket.SHUT_WR)
+                assert read_all(server) == b"later"
+
+
 def test_no_network_is_the_address_itself() -> None:
     with shaper.shaped("127.0.0.1:1", None) as address:
         assert address == "127.0.0.1:1"

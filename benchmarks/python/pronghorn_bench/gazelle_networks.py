@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import median
@@ -14,14 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
 from pronghorn import _network, _processes
-from pronghorn._data import Preprocessing, load_images
-from pronghorn._demo import example
-from pronghorn._model import Floats, Model, Plan, Stats, load
+from pronghorn._model import Floats, Stats
 from pronghorn.errors import RunError
-from pronghorn_bench import minionn
+from pronghorn_bench import cases
+from pronghorn_bench.cases import Case
+from pronghorn_bench.predicted import ON_ONE_CORE, PLANNED_FOR, SOURCE, Predicted
 from pronghorn_bench.records import RIVALS, Reference, Report, Sheet, cores, security_bits
 from pronghorn_bench.shaper import LAN, WAN, Network, shaped
 
@@ -29,11 +27,8 @@ SUITE = "gazelle"
 PAPER = "Gazelle (Juvekar, Vaikuntanathan, Chandrakasan, USENIX Security 2018)"
 TRUST = "two-party"
 ENGINES = ("coefficient", "slot")
-SAMPLES = 256
 IMAGES, QUICK_IMAGES = 1000, 8
 """For accuracy."""
-MADE_UP = 32
-"""Images for the network whose weights are made up too, and as many that calibrate it."""
 TIMEOUT = 600.0
 
 
@@ -137,21 +132,6 @@ QUICK_ROWS = ("C",)
 """Networks of a quick run."""
 
 
-PLANNED_FOR = {None: "loopback", LAN: "lan", WAN: "wan"}
-"""The planner's name for each network."""
-
-
-class _Case(NamedTuple):
-    """A row's model with what it is run on."""
-
-    row: Row
-    path: Path
-    model: Model
-    images: Floats
-    labels: npt.NDArray[np.int64] | None
-    samples: Path
-
-
 def bench_gazelle_networks(report: Report, quick: bool) -> None:
     """All rows, engines and networks; raises where an output is not the oracle's."""
     for row in ROWS:
@@ -159,25 +139,13 @@ def bench_gazelle_networks(report: Report, quick: bool) -> None:
             continue
         with _case(row, QUICK_IMAGES if quick else IMAGES) as case:
             for engine in ENGINES:
-                _bench(case, engine, report, quick)
+                _bench(row, case, engine, report, quick)
 
 
-@contextmanager
-def _case(row: Row, most: int) -> Iterator[_Case]:
-    """The last images calibrate, the first are run."""
-    with tempfile.TemporaryDirectory(prefix="pronghorn-") as folder:
-        samples = Path(folder) / "samples.npy"
-        if row.model is None:
-            path = Path(folder) / "minionn_cifar10.onnx"
-            onnx.save(minionn.cifar10_network(), path)
-            made = np.random.default_rng(2).random((2 * MADE_UP, *minionn.SHAPE), dtype=np.float32)
-            images, labels, typical = made[:QUICK_IMAGES], None, made[-MADE_UP:]
-        else:
-            path = example(row.model)
-            found = load_images(example("t10k-images-idx3-ubyte.gz"), load(path).input_shape, Preprocessing())
-            images, labels, typical = found.images[:most], found.labels, found.images[-SAMPLES:]
-        np.save(samples, typical)
-        yield _Case(row, path, load(path).calibrated(typical), images, labels, samples)
+def _case(row: Row, most: int) -> AbstractContextManager[Case]:
+    if row.model is None:
+        return cases.cifar10(row.network, QUICK_IMAGES)
+    return cases.mnist(row.network, row.model, most)
 
 
 @dataclass(frozen=True)
@@ -223,10 +191,10 @@ class _Found(NamedTuple):
     """Beyond that, the first image of a client."""
 
 
-def _bench(case: _Case, engine: str, report: Report, quick: bool) -> None:
+def _bench(row: Row, case: Case, engine: str, report: Report, quick: bool) -> None:
     """On each network, with the plan for it."""
     loopback: dict[str, _Found] = {}
-    for network, images in _networks(case.row, quick):
+    for network, images in _networks(row, quick):
         run = _Run(case, engine, PLANNED_FOR[network])
         options = ["--data", str(case.samples), "--engine", engine, "--idle-timeout", str(TIMEOUT)]
         options += ["--network", PLANNED_FOR[network]]
@@ -239,12 +207,12 @@ def _bench(case: _Case, engine: str, report: Report, quick: bool) -> None:
                 with shaped(server.address, network) as address:
                     found = run.measure(address, images, server.processor_seconds)
             name = "loopback" if network is None else str(network)
-            title = f"table {case.row.table}, {case.row.network}, {engine}, {name}"
+            title = f"table {row.table}, {row.network}, {engine}, {name}"
             parameters = {"model": case.path.name, "images": images, "plan_hash": run.plan.hash}
             described = f"{title}, {cores(len(_processes.available_cores()))}"
             sheet = Sheet(report, SUITE, described, parameters, security_bits(run.plan.details()))
-            _report(sheet, case.row, found, network is not None)
-            _compare(sheet, _Predicted.of(run.plan), found, network, beside)
+            _report(sheet, row, found, network is not None)
+            _compare(sheet, Predicted.of(run.plan), found, network, beside)
             if network is None and case.labels is not None:
                 run.accuracy(server.address, case.labels, sheet)
 
@@ -261,7 +229,7 @@ def _networks(row: Row, quick: bool) -> list[tuple[Network | None, int]]:
 class _Run:
     """The client, in this process; checks every output."""
 
-    def __init__(self, case: _Case, engine: str, network: str) -> None:
+    def __init__(self, case: Case, engine: str, network: str) -> None:
         self._case = case
         self.plan = case.model.plan(TRUST, engine=engine, network=network)
         compiled = case.model.compiled(TRUST, engine=engine, network=network)
@@ -345,52 +313,25 @@ def _report(sheet: Sheet, row: Row, found: _Found, is_shaped: bool) -> None:
     sheet.add("once a client and model", found.client.megabytes, "MB")
 
 
-class _Predicted(NamedTuple):
-    """What the plan says of an image."""
-
-    seconds: float
-    """On one core, both parties added, in a batch."""
-    up: float
-    """Bytes of an image alone."""
-    down: float
-    once: float
-    """Bytes."""
-    rounds: int
-
-    @classmethod
-    def of(cls, plan: Plan) -> _Predicted:
-        """Of a plan; seconds are those of an image of its largest batch."""
-        cost = json.loads(plan.to_json())["cost"]
-        alone, batch, once = cost["one_image"], cost["full_batch"], cost["once"]
-        kept = once["client_publication_down"] + once["client_keys_up"]
-        return cls(batch["seconds"] / batch["images"], alone["bytes_up"], alone["bytes_down"], kept, alone["rounds"])
-
-
-def _compare(
-    sheet: Sheet, predicted: _Predicted, found: _Found, network: Network | None, beside: _Found | None
-) -> None:
+def _compare(sheet: Sheet, predicted: Predicted, found: _Found, network: Network | None, beside: _Found | None) -> None:
     """What was measured, beside what the plan says of an image whose phases run at once."""
-    plan = "predicted by the plan"
     costs = found.at_once
-    both = predicted.up + predicted.down
-    sheet.add("traffic at once, beside the plan's", costs.sent + costs.received, "bytes", [(both, plan)])
-    seconds = predicted.seconds
-    if network is not None:
-        seconds += network.transfer_seconds(both) + predicted.rounds * network.round_trip
-    sheet.add("time at once, beside the plan's", costs.seconds, "s", [(seconds, f"{plan}, on one core")])
+    sheet.add("traffic at once, beside the plan's", costs.sent + costs.received, "bytes", [(predicted.bytes, SOURCE)])
+    seconds = predicted.seconds_through(network)
+    sheet.add("time at once, beside the plan's", costs.seconds, "s", [(seconds, ON_ONE_CORE)])
     if network is None:
         sheet.add(
             "once a client and model, beside the plan's",
             1e6 * found.client.megabytes,
             "bytes",
-            [(predicted.once, plan)],
+            [(predicted.once, SOURCE)],
         )
         if found.processor_seconds is not None:
             own = "processor time at once, beside the plan's"
-            sheet.add(own, found.processor_seconds, "s", [(predicted.seconds, f"{plan}, on one core")])
+            sheet.add(own, found.processor_seconds, "s", [(predicted.seconds, ON_ONE_CORE)])
         return
     transfer = network.transfer_seconds(costs.sent + costs.received)
     # Where bytes take longer than the delay, computing goes on behind them.
     if beside is not None and transfer < predicted.rounds * network.round_trip:
         trips = max(0.0, (costs.seconds - beside.at_once.seconds - transfer) / network.round_trip)
-        sheet.add("round trips that the delay at once makes", trips, "round trips", [(predicted.rounds, plan)])
+        sheet.add("round trips that the delay at once makes", trips, "round trips", [(predicted.rounds, SOURCE)])

@@ -1,10 +1,14 @@
-"""`pronghorn bench peers`: the same operations by other libraries of CKKS, in the same process and in turn."""
+"""`pronghorn bench peers`: the same work by other libraries, in the same run and in turn.
+
+Operations of CKKS by SEAL and TenSEAL in the same process; whole networks by SPU (`beside_spu`).
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +18,8 @@ import numpy as np
 
 from pronghorn import _processes
 from pronghorn.errors import InputError
-from pronghorn_bench import _core, chains, timing, vectors
+from pronghorn_bench import _core, beside_spu, chains, timing, vectors
+from pronghorn_bench.cases import Choice
 from pronghorn_bench.records import Report, Sheet
 from pronghorn_bench.tutorial import bench_tutorial
 from pronghorn_bench.vectors import DEGREES, Vectors, load_tenseal
@@ -56,18 +61,54 @@ def load_peer() -> ModuleType | None:
     return seal if hasattr(seal, "CKKSEncoder") else None
 
 
-def bench_peers(report: Report, quick: bool) -> None:
-    """One core: a peer with each of `chains.WIDE`; Pronghorn with the same primes, and as many bits in 32-bit words.
+SUITE = "peers"
+SEAL, SPU = "seal", "spu"
+NAMES = (SEAL, TENSEAL, SPU)
+"""Of all peers."""
 
-    Besides, TenSEAL's tutorial network.
-    """
-    seal, tenseal = load_peer(), load_tenseal()
-    missing = [name for name, found in ((PACKAGE, seal), (TENSEAL, tenseal)) if found is None]
-    how = f"not installed: {', '.join(missing)}; to run it beside Pronghorn: pip install {' '.join(missing)}"
-    if seal is None and tenseal is None:
-        raise InputError(how)
-    if missing:
-        print(how, file=sys.stderr)
+
+@dataclass(frozen=True)
+class Installed:
+    """The peers that are here."""
+
+    seal: ModuleType | None
+    tenseal: ModuleType | None
+    spu: beside_spu.Spu | None
+
+    @classmethod
+    def find(cls, wanted: Sequence[str], spu: Path | None) -> Installed:
+        """Those of `wanted` that are installed; none wanted: all. `spu`: the Python interpreter of SPU's environment.
+
+        Raises:
+            InputError: one that is wanted is missing, or all are; it says how to get it.
+        """
+        asked = wanted or NAMES
+        found = cls(
+            load_peer() if SEAL in asked else None,
+            load_tenseal() if TENSEAL in asked else None,
+            beside_spu.find(spu) if SPU in asked else None,
+        )
+        missing = [name for name in asked if getattr(found, name) is None]
+        if missing:
+            packages = [PACKAGE if name == SEAL else name for name in missing if name != SPU]
+            ways = [f"pip install {' '.join(packages)}"] * bool(packages)
+            ways += [f"SPU in an environment of its own: {beside_spu.INSTALL}"] * (SPU in missing)
+            how = f"not installed: {', '.join(missing)}; to run it beside Pronghorn: {'; '.join(ways)}"
+            if wanted or len(missing) == len(asked):
+                raise InputError(how)
+            print(how, file=sys.stderr)
+        return found
+
+
+def bench_peers(report: Report, quick: bool) -> None:
+    """All peers that are installed."""
+    run_peers(Installed.find((), None), Choice.default(quick), report, quick)
+
+
+def run_peers(installed: Installed, choice: Choice, report: Report, quick: bool) -> None:
+    """Beside SEAL and TenSEAL on one core, with each of `chains.WIDE`: Pronghorn with the same primes, and as many bits
+    in 32-bit words; and TenSEAL's tutorial network. Beside SPU whole networks."""
+    seal, tenseal, spu = installed.seal, installed.tenseal, installed.spu
     with _processes.pinned(_processes.available_cores()[:1]):
         if seal is not None:
             for degree in sorted(chains.WIDE)[: 1 if quick else None]:
@@ -76,6 +117,8 @@ def bench_peers(report: Report, quick: bool) -> None:
             for degree in DEGREES[: 1 if quick else None]:
                 _beside_tenseal(_Ours(report, degree, vectors.CALLED, quick), tenseal)
             bench_tutorial(report, tenseal, quick)
+    if spu is not None:
+        beside_spu.bench_beside_spu(spu, choice, report)
 
 
 class _Ours:
@@ -88,7 +131,7 @@ class _Ours:
         self._sheets = [
             Sheet(
                 report,
-                "peers",
+                SUITE,
                 f"{chain}, {chains.secure(made)}",
                 {**chains.described(chain, made, timing.described(quick)), "peer": called},
                 made.security_bits,

@@ -109,10 +109,14 @@ class _Direction:
 
 
 def relay(listener: socket.socket, target: tuple[str, int], network: Network) -> None:
-    """Passes every connection on to the target; does not return."""
+    """Passes every connection on to the target; does not return. Where the target does not listen yet, it hangs up."""
     while True:
         client, _ = listener.accept()
-        server = socket.create_connection(target)
+        try:
+            server = socket.create_connection(target)
+        except OSError:
+            client.close()
+            continue
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for source, sink in ((client, server), (server, client)):

@@ -4,48 +4,36 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from pronghorn import _processes
-from pronghorn._data import Preprocessing, load_images
+from pronghorn._data import load_images
 from pronghorn._demo import example
 from pronghorn._model import Floats, Model, load
 from pronghorn.errors import InputError, RunError
+from pronghorn_bench.cases import MNIST_IMAGES, SAMPLES, File
 from pronghorn_bench.records import Report, Sheet, cores, security_bits
 
 TRUST = "two-party"
 IMAGES = 100
 QUICK_IMAGES = 8
-SAMPLES = 256
-
-
-class Network(NamedTuple):
-    """A model and inputs with labels, of which the first are run and the last calibrate it.
-
-    Bytes are divided by 255.
-    """
-
-    model: Path
-    data: Path
 
 
 def bench_two_party(report: Report, quick: bool) -> None:
     """CryptoNets with ReLU, of the repository."""
-    network = Network(example("cryptonets_relu.onnx"), example("t10k-images-idx3-ubyte.gz"))
-    bench_networks([network], report, quick)
+    bench_files([File(example("cryptonets_relu.onnx"), example(MNIST_IMAGES))], report, quick)
 
 
-def bench_networks(networks: list[Network], report: Report, quick: bool) -> None:
-    """Each network on its first images, in one batch: prepared ahead, then at once."""
-    for network in networks:
-        _bench_network(network, QUICK_IMAGES if quick else IMAGES, report)
+def bench_files(files: list[File], report: Report, quick: bool) -> None:
+    """Each network on its first images, in one batch: prepared ahead, then at once. The last calibrate it."""
+    for file in files:
+        _bench_file(file, QUICK_IMAGES if quick else IMAGES, report)
 
 
-def _bench_network(network: Network, most: int, report: Report) -> None:
+def _bench_file(network: File, most: int, report: Report) -> None:
     bare = load(network.model)
-    found = load_images(network.data, bare.input_shape, Preprocessing())
+    found = load_images(network.data, bare.input_shape, network.preprocessing)
     images, labels = found.images[:most], found.labels
     if labels is None:
         raise InputError(f"{network.data} has no labels, which accuracy is measured with")

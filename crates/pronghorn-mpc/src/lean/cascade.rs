@@ -398,7 +398,6 @@ impl CascadeRun {
             received,
         };
         run.advance()?;
-        run.forget();
         Ok(run)
     }
 
@@ -451,9 +450,7 @@ impl CascadeRun {
     pub fn take(&mut self, message: &[u8]) -> Result<(), LeanError> {
         let taken = self.evaluation.take(message);
         taken.map_err(|error| error.after(self.before))?;
-        self.advance()?;
-        self.forget();
-        Ok(())
+        self.advance()
     }
 
     /// Begins stages as long as the one under way has no more levels.
@@ -470,6 +467,7 @@ impl CascadeRun {
                 self.evaluation.provide(sent);
             }
         }
+        self.forget();
         Ok(())
     }
 
