@@ -14,6 +14,7 @@
 //!   homomorphic encryption from homomorphic gadget decomposition" (ePrint 2022/347).
 //! * [`Ciphertext`]: CKKS, with scales. Messages and plaintexts are those of
 //!   [`ckks`](crate::ckks).
+//! * [`bfv`]: exact integers, with a product of their own.
 //! * [`Rule`], [`Decryptor`], [`merge`]: distributed decryption that tells the result alone.
 //! * [`wire`]: bytes, with their sizes. Noise bounds are methods of [`Common`].
 //!
@@ -23,10 +24,11 @@
 //! pseudorandom as long as the seed of `a` is nobody's choice. The keys from `s^2` and for rotations
 //! assume circular security, as with one key, and so do `d_0` and `d_2`, which encrypt `r` under `s`
 //! and `s` under `r`. Parameters are checked against the table of ePrint 2024/463 where
-//! [`ckks::Parameters`](crate::ckks::Parameters) are made. Parties are semi-honest.
+//! [`ckks::Parameters`](crate::ckks::Parameters) and [`bfv::Parameters`](crate::bfv::Parameters) are made. Parties are semi-honest.
 
 #[cfg(test)]
 mod attacks;
+pub mod bfv;
 mod ckks;
 mod common;
 mod decryption;

@@ -1,12 +1,20 @@
 //! Products and their relinearisation.
 
-use pronghorn_ring::{Prime, SimdLevel, Word, rns::CHUNK, vector};
+use pronghorn_ring::{
+    Prime, SimdLevel, Word,
+    rns::{CHUNK, RnsBasis},
+    vector,
+};
 
 use super::{
     Common, Extended, KeyRing, MultiKeyError, Party, PublicKeys,
     gadget::{Factor, Quotients, Sums, Use, key_limb},
 };
-use crate::rns::{Parameters, digits::Digits, pool::Buffer, simd};
+use crate::rns::{
+    digits::Digits,
+    pool::{Buffer, Pool},
+    simd,
+};
 
 /// The algorithm that brings a product back to one polynomial a party.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +68,9 @@ impl<W: Word> Extended<W> {
         let mut out = self.room(parties.len(), dropped)?;
         match relinearisation {
             Relinearisation::Quadratic => {
-                let tensor = Tensor::new(self.common().ring(), self, other, &parties, false);
+                let ring = self.common().ring();
+                let operands = [self, other].map(Operand::of);
+                let tensor = Tensor::new(ring.pool(), ring.basis(), operands, &parties, false);
                 quadratic(
                     self.common(),
                     self.limbs(),
@@ -90,48 +100,60 @@ impl<W: Word> Extended<W> {
     }
 }
 
+/// A factor of a product: `[poly][limb][N]`, a polynomial and one for each party.
+#[derive(Clone, Copy)]
+pub(super) struct Operand<'a, W> {
+    pub parties: &'a [Party],
+    pub words: &'a [W],
+}
+
+impl<'a, W: Word> Operand<'a, W> {
+    fn of(x: &'a Extended<W>) -> Self {
+        Self {
+            parties: x.parties(),
+            words: x.data(),
+        }
+    }
+
+    fn poly(&self, index: usize) -> &'a [W] {
+        let words = self.words.len() / (self.parties.len() + 1);
+        &self.words[index * words..][..words]
+    }
+}
+
 impl<'a, W: Word> Tensor<'a, W> {
-    /// The product of `x` and `y` under the keys of `parties`; without pairs where `only_low`.
+    /// The product of `x` and `y`, polynomials on the first primes of `basis`, under the keys of
+    /// `parties`; without pairs where `only_low`.
     pub fn new(
-        ring: &'a Parameters<W>,
-        x: &Extended<W>,
-        y: &Extended<W>,
+        pool: &'a Pool<W>,
+        basis: &RnsBasis<W>,
+        [x, y]: [Operand<'_, W>; 2],
         parties: &[Party],
         only_low: bool,
     ) -> Self {
-        let (low_terms, pairs, high_terms) = terms(x, y, parties);
-        let words = x.limbs() * ring.n();
+        let (low_terms, mut pairs, mut high_terms) = terms(x.parties, y.parties, parties);
+        if only_low {
+            (pairs, high_terms) = (Vec::new(), Vec::new());
+        }
+        let (words, square) = (x.poly(0).len(), std::ptr::eq(x.words, y.words));
         let multiply = |terms: &[Terms]| {
-            let mut out = ring.pool().take(terms.len() * words);
-            for (limb, start) in places(ring, x.limbs()) {
-                let q = ring.basis().prime(limb);
-                let place = limb * ring.n() + start;
-                let length = CHUNK.min(ring.n() - start);
+            let mut out = pool.take(terms.len() * words);
+            let length = CHUNK.min(basis.n());
+            for start in (0..words).step_by(length) {
+                let q = basis.prime(start / basis.n());
                 for (poly, terms) in terms.iter().enumerate() {
-                    let out = &mut out[poly * words + place..][..length];
-                    let xs = terms.iter().map(|&(i, _)| &x.poly(i)[place..][..length]);
-                    let ys = terms.iter().map(|&(_, j)| &y.poly(j)[place..][..length]);
+                    let out = &mut out[poly * words + start..][..length];
+                    let xs = terms.iter().map(|&(i, _)| &x.poly(i)[start..][..length]);
+                    let ys = terms.iter().map(|&(_, j)| &y.poly(j)[start..][..length]);
                     let (xs, ys): (Vec<_>, Vec<_>) = (xs.collect(), ys.collect());
-                    sum_of_products(q, terms, std::ptr::eq(x, y), &xs, &ys, out);
+                    sum_of_products(q, terms, square, &xs, &ys, out);
                 }
             }
             out
         };
-        let low = multiply(&low_terms);
-        let (pairs, high_terms) = if only_low {
-            (Vec::new(), Vec::new())
-        } else {
-            (pairs, high_terms)
-        };
-        let high = multiply(&high_terms);
+        let (low, high) = (multiply(&low_terms), multiply(&high_terms));
         Self { low, pairs, high }
     }
-}
-
-/// Runs of words that several polynomials have in the first cache at once.
-fn places<W: Word>(ring: &Parameters<W>, limbs: usize) -> impl Iterator<Item = (usize, usize)> {
-    let n = ring.n();
-    (0..limbs).flat_map(move |limb| (0..n).step_by(CHUNK).map(move |start| (limb, start)))
 }
 
 /// `out = sum x y`; of a square, `x_i x_j + x_j x_i` with one product.
@@ -156,12 +178,12 @@ fn sum_of_products<W: Word>(
 
 /// The polynomials of `x` and `y` that meet: for `c_00` and each `c_0i`; the pairs of parties there
 /// are; and for each of them.
-fn terms<W: Word>(
-    x: &Extended<W>,
-    y: &Extended<W>,
+fn terms(
+    x: &[Party],
+    y: &[Party],
     parties: &[Party],
 ) -> (Vec<Terms>, Vec<(usize, usize)>, Vec<Terms>) {
-    let place = |x: &Extended<W>, party: &Party| x.parties().binary_search(party).ok();
+    let place = |x: &[Party], party: &Party| x.binary_search(party).ok();
     // Polynomial 0 is everyone's.
     let of_x: Vec<_> = parties.iter().map(|party| place(x, party)).collect();
     let of_y: Vec<_> = parties.iter().map(|party| place(y, party)).collect();
@@ -306,7 +328,8 @@ fn linear<W: Word>(
     };
     sums.divide(add, &quotients, &mut inner);
     let factors = inner_factors(keys, &firsts, &inner, words);
-    let low = Tensor::new(ring, x, y, parties, true).low;
+    let operands = [x, y].map(Operand::of);
+    let low = Tensor::new(ring.pool(), ring.basis(), operands, parties, true).low;
     finish(limbs, dropped, &factors, sums, &low, out);
     Ok(())
 }

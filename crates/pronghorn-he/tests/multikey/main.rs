@@ -1,5 +1,6 @@
 //! Multi-key encryption against plain arithmetic, for 1, 2, 4 and 8 parties, in both words.
 
+mod bfv;
 mod decryption;
 mod operations;
 mod refusals;
