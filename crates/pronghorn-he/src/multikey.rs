@@ -36,6 +36,7 @@ mod error;
 mod extended;
 mod gadget;
 mod keys;
+mod lift;
 mod noise;
 mod product;
 #[cfg(test)]

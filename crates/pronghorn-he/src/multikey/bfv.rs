@@ -11,12 +11,13 @@ use std::sync::Arc;
 use pronghorn_ring::{
     Word,
     random::Stream,
-    rns::{self as ring_rns, Conversion, Division, RnsBasis, RnsError},
+    rns::{self as ring_rns, Division, RnsBasis, RnsError},
     vector,
 };
 
 use super::{
     Common, Contribution, Extended, KeyRing, MultiKeyError, Partial, Party, PublicKeys, SecretKey,
+    lift::Lift,
     merge,
     product::{Operand, Tensor, quadratic},
 };
@@ -37,9 +38,9 @@ struct Tables<W: Word> {
     /// The primes of ciphertexts, then more.
     wide: RnsBasis<W>,
     /// From the primes of ciphertexts to the others, division by them, and back.
-    up: Conversion<W>,
+    up: Lift<W>,
     division: Division<W>,
-    back: Conversion<W>,
+    back: Lift<W>,
 }
 
 impl<W: Word> Setting<W> {
@@ -69,13 +70,13 @@ impl<W: Word> Setting<W> {
         more.truncate(enough.unwrap_or(count));
         let primes = [&taken[..limbs], &more].concat();
         let wide = RnsBasis::new(n, &primes).map_err(parameters_error)?;
-        let (own, others): (Vec<_>, Vec<_>) = (0..primes.len()).partition(|&limb| limb < limbs);
+        let own: Vec<usize> = (0..limbs).collect();
         Ok(Self(Arc::new(Tables {
             parameters: parameters.clone(),
             common,
-            up: Conversion::new(&wide, &own),
+            up: Lift::new(&wide, 0..limbs, limbs..primes.len()),
             division: Division::new(&wide, &own),
-            back: Conversion::new(&wide, &others),
+            back: Lift::new(&wide, limbs..primes.len(), 0..limbs),
             wide,
         })))
     }
@@ -187,15 +188,14 @@ impl<W: Word> Setting<W> {
         let (limbs, all) = (ring.limbs(), wide.limbs());
         let mut out = ring.pool().take((x.parties().len() + 1) * all * n);
         let mut digits = ring.pool().take(limbs * n);
-        let mut room = ring.pool().take(n);
         for (index, out) in out.chunks_exact_mut(all * n).enumerate() {
             let (own, others) = out.split_at_mut(limbs * n);
             own.copy_from_slice(x.poly(index));
             digits.copy_from_slice(own);
             wide.inverse(&mut digits);
-            up.digits(&mut digits, &mut room);
+            up.convert(wide, &mut digits, others);
             for (limb, out) in (limbs..).zip(others.chunks_exact_mut(n)) {
-                up.apply_forward(wide, limb, &digits, out, &mut room);
+                wide.ntt(limb).forward(out);
             }
         }
         out
@@ -214,7 +214,7 @@ impl<W: Word> Setting<W> {
         let (ring, n) = (self.common().ring(), wide.n());
         let (limbs, all) = (ring.limbs(), wide.limbs());
         let mut out = ring.pool().take(x.len() / all * limbs);
-        let (mut left, mut room) = (ring.pool().take(n), ring.pool().take(n));
+        let mut quotient = ring.pool().take((all - limbs) * n);
         for (x, out) in x
             .chunks_exact_mut(all * n)
             .zip(out.chunks_exact_mut(limbs * n))
@@ -225,16 +225,13 @@ impl<W: Word> Setting<W> {
                 vector::mul_scalar_assign(q, x, W::from_u64(parameters.t() % q.value()));
             }
             let (own, others) = x.split_at_mut(limbs * n);
-            up.digits(own, &mut room);
-            for (limb, x) in (limbs..).zip(others.chunks_exact_mut(n)) {
-                up.apply(wide, limb, own, &mut left, &mut room);
-                division.finish(wide, limb, x, None, &mut left);
-                x.copy_from_slice(&left);
+            up.convert(wide, own, &mut quotient);
+            let remainders = quotient.chunks_exact_mut(n).zip(others.chunks_exact(n));
+            for (limb, (remainder, x)) in (limbs..).zip(remainders) {
+                division.finish(wide, limb, x, None, remainder);
             }
-            back.digits(others, &mut room);
-            for (limb, out) in out.chunks_exact_mut(n).enumerate() {
-                back.apply_forward(wide, limb, others, out, &mut room);
-            }
+            back.convert(wide, &mut quotient, out);
+            wide.forward(out);
         }
         out
     }
