@@ -107,7 +107,7 @@ impl Scene {
 }
 
 fn secret(common: &Common<u64>, seed: u8) -> SecretKey<u64> {
-    SecretKey::generate(common, Seed::from_bytes([seed; 32]))
+    SecretKey::generate(common, &Seed::from_bytes([seed; 32]))
 }
 
 /// arXiv 2506.20101: the evaluator adds the fresh `c_0` of a party to that party's partial

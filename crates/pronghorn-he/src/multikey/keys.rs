@@ -7,6 +7,7 @@ use pronghorn_ring::{
     random::{Prg, RandomError, Seed},
     vector,
 };
+use zeroize::Zeroize;
 
 use super::{Common, MultiKeyError, Party, common::Reference};
 use crate::{
@@ -88,8 +89,12 @@ const ERRORS: &str = "pronghorn 2026 multi-key errors";
 
 impl<W: Word> SecretKey<W> {
     /// The secrets that follow from `seed`, which the party takes fresh from the system, and keeps.
-    pub fn generate(common: &Common<W>, seed: Seed) -> Self {
+    ///
+    /// They follow from the common reference string too: one secret with one error under two `a`
+    /// would be an equation without noise.
+    pub fn generate(common: &Common<W>, seed: &Seed) -> Self {
         let ring = common.ring();
+        let seed = of_reference(seed, common);
         let key = rns::SecretKey::generate(ring, &derived(&seed, "pronghorn 2026 multi-key s"));
         let errors = &mut Prg::new(&seed, ERRORS).stream(Errors::Encryption as u64);
         let uniform = uniform_generator(common.seed());
@@ -213,6 +218,17 @@ fn masked_secret<W: Word>(
     wipe(&mut minus);
     negate(&mut d2);
     d2
+}
+
+/// A party's seed for one common reference string.
+fn of_reference<W: Word>(seed: &Seed, common: &Common<W>) -> Seed {
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 multi-key secrets");
+    hasher.update(common.id()).update(seed.as_bytes());
+    let mut hash = hasher.finalize();
+    let own = Seed::from_bytes(*hash.as_bytes());
+    hash.zeroize();
+    hasher.zeroize();
+    own
 }
 
 /// A seed for one purpose.

@@ -163,7 +163,7 @@ fn uniform(common: &Common<u64>, keys: &[&PublicKeys<u64>], stream: u64) -> Exte
 fn both_relinearisations_are_their_formulas() {
     let reference = Reference::new();
     let (common, q, all) = (&reference.common, reference.q, reference.q * reference.p);
-    let secrets = [1, 2, 3].map(|seed| SecretKey::generate(common, Seed::from_bytes([seed; 32])));
+    let secrets = [1, 2, 3].map(|seed| SecretKey::generate(common, &Seed::from_bytes([seed; 32])));
     let mut ring = KeyRing::new(common);
     let choice = Choice {
         linear: true,
@@ -244,7 +244,7 @@ fn both_relinearisations_are_their_formulas() {
 fn the_phase_is_its_formula() {
     let reference = Reference::new();
     let common = &reference.common;
-    let secrets = [5, 6].map(|seed| SecretKey::generate(common, Seed::from_bytes([seed; 32])));
+    let secrets = [5, 6].map(|seed| SecretKey::generate(common, &Seed::from_bytes([seed; 32])));
     let keys = secrets
         .each_ref()
         .map(|secret| secret.public_keys(Choice::default()).expect("randomness"));
@@ -270,7 +270,7 @@ fn the_phase_is_its_formula() {
 fn keys_have_small_errors() {
     let reference = Reference::new();
     let common = &reference.common;
-    let secret = SecretKey::generate(common, Seed::from_bytes([8; 32]));
+    let secret = SecretKey::generate(common, &Seed::from_bytes([8; 32]));
     let choice = Choice {
         linear: true,
         ..Choice::default()
@@ -344,16 +344,27 @@ fn modular_inverse(x: i128, modulus: i128) -> i128 {
     t.rem_euclid(modulus)
 }
 
+/// One seed under two references is two secrets: with one secret and one error their keys would be
+/// an equation without noise.
+#[test]
+fn references_have_secrets_of_their_own() {
+    let common = Reference::new().common;
+    let other = Common::new(common.ring(), [10; 32]).expect("special primes");
+    let seed = Seed::from_bytes([8; 32]);
+    let secrets = [&common, &other].map(|common| SecretKey::generate(common, &seed));
+    assert!(secrets[0].secret().words != secrets[1].secret().words);
+}
+
 /// Two keys of one seed are one key, so that no second error under one `a` gets out.
 #[test]
 fn keys_follow_from_their_seed() {
     let common = Reference::new().common;
     let keys = [0, 1].map(|_| {
-        let secret = SecretKey::generate(&common, Seed::from_bytes([8; 32]));
+        let secret = SecretKey::generate(&common, &Seed::from_bytes([8; 32]));
         secret.public_keys(Choice::default()).expect("randomness")
     });
     assert!(keys[0].party() == keys[1].party());
     assert!(keys[0].b == keys[1].b && keys[0].d0 == keys[1].d0 && keys[0].d2 == keys[1].d2);
-    let other = SecretKey::generate(&common, Seed::from_bytes([9; 32]));
+    let other = SecretKey::generate(&common, &Seed::from_bytes([9; 32]));
     assert!(other.party() != keys[0].party());
 }

@@ -29,7 +29,7 @@ impl<W: Word> Scene<W> {
         let setting = Setting::new(&parameters.expect("a chain"), [5; 32]).expect("primes");
         let seed = |i: usize| Seed::from_bytes([i as u8 + 1; 32]);
         let secrets: Vec<_> = (0..count)
-            .map(|i| SecretKey::generate(setting.common(), seed(i)))
+            .map(|i| SecretKey::generate(setting.common(), &seed(i)))
             .collect();
         let mut keys = KeyRing::new(setting.common());
         let choice = Choice {
@@ -189,7 +189,7 @@ fn exact_results_come_out_of_the_flood() {
         let mut parties: Vec<_> = (0..count)
             .map(|i| {
                 let seed = Seed::from_bytes([i as u8 + 1; 32]);
-                let secret = SecretKey::generate(scene.setting.common(), seed);
+                let secret = SecretKey::generate(scene.setting.common(), &seed);
                 Decryptor::new(secret, &rule).expect("one reference")
             })
             .collect();

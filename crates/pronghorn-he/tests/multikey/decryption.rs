@@ -90,7 +90,7 @@ fn decryptor(setup: &Setup<u64>, rule: &Rule<u64>, i: usize) -> Decryptor<u64> {
 
 /// The same secret from its seed.
 fn again(setup: &Setup<u64>, i: usize) -> SecretKey<u64> {
-    SecretKey::generate(&setup.common, Seed::from_bytes([i as u8 + 1; 32]))
+    SecretKey::generate(&setup.common, &Seed::from_bytes([i as u8 + 1; 32]))
 }
 
 #[test]

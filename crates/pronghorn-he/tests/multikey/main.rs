@@ -34,7 +34,7 @@ impl<W: Word> Setup<W> {
         let ring = Parameters::insecure_paper_parameters(n, primes, special).expect("a chain");
         let common = Common::new(&ring, [7; 32]).expect("special primes");
         let seed = |i: usize| Seed::from_bytes([i as u8 + 1; 32]);
-        let secret = |i: usize| SecretKey::generate(&common, seed(i));
+        let secret = |i: usize| SecretKey::generate(&common, &seed(i));
         let secrets: Vec<_> = (0..parties).map(secret).collect();
         let mut keys = KeyRing::new(&common);
         let choice = Choice {

@@ -28,7 +28,7 @@ fn other_references_are_refused() {
     let refused = x.rotate_many(&[1], &other.keys);
     assert!(refused.is_err());
     let reseeded = Common::new(one.common.ring(), [8; 32]).expect("special primes");
-    let secret = SecretKey::generate(&reseeded, Seed::from_bytes([1; 32]));
+    let secret = SecretKey::generate(&reseeded, &Seed::from_bytes([1; 32]));
     let keys = secret.public_keys(Choice::default()).expect("randomness");
     assert!(matches!(one.keys.insert(keys), Err(MultiKeyError::Common)));
 }

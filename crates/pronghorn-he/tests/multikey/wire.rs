@@ -145,7 +145,7 @@ fn decryptions_come_back() {
         results: 8,
     };
     let rule = Rule::new(&setup.common, limits).expect("room");
-    let secret = SecretKey::generate(&setup.common, Seed::from_bytes([1; 32]));
+    let secret = SecretKey::generate(&setup.common, &Seed::from_bytes([1; 32]));
     let mut party = Decryptor::new(secret, &rule).expect("one reference");
     let contribution = party.contribute(result.extended(), &setup.keys);
     let contribution = contribution.expect("allowed");
