@@ -1,6 +1,6 @@
 //! Distributed decryption that tells the result and nothing else.
 //!
-//! In three rounds, each party for itself:
+//! In three rounds:
 //! 1. [`Decryptor::contribute`]: each party makes a fresh encryption of zero under the keys of all
 //!    parties of a result.
 //! 2. [`Decryptor::decrypt`]: each party adds all contributions to the result, checks that its own
@@ -16,17 +16,20 @@
 //!   others' secrets. [`Rule::new`] takes `B` so large that the sum over all results of a key is
 //!   below `2^-LAMBDA`.
 //! * **Inputs**, where a result is a sum of fresh ciphertexts: its `c_i` is that of a party's input,
-//!   so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input (ePrint's
-//!   security definition does not cover it; arXiv 2506.20101). The contributions change every
-//!   `c_i` by a mask `a v + e` of which only the sum over all parties is known. A party's own
-//!   contribution suffices for it, so each party makes one, and checks that it is used.
+//!   so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input (arXiv
+//!   2506.20101). A flood does not stop that. The contributions change every
+//!   `c_i` by a mask `a v + e`, and every share by `b_i v`, of which only the sum over all parties is
+//!   known. A party's own contribution suffices for it if the others' are encryptions of zero, so
+//!   each party makes one, and checks that it is used.
 //! * **Averaging**: two partial decryptions of one result have independent floods. The [`Ledger`]
 //!   refuses a second one, also after a restart. A related result (with a known difference) is
 //!   another one: the budget of results counts it.
 //!
-//! Parties are semi-honest. A party that publishes a wrong partial decryption spoils the result, and
-//! nobody notices. An evaluator that asks for something else than it should gets that decrypted: the
-//! parties must know what they decrypt.
+//! Parties are semi-honest. Who chooses a contribution after seeing the others' can make it no
+//! encryption of zero, and cancel them: then inputs are open again. Commitments to all
+//! contributions before any is shown would stop that; there are none yet. A party that publishes a
+//! wrong partial decryption spoils the result, and nobody notices. An evaluator that asks for
+//! something else than it should gets that decrypted: the parties must know what they decrypt.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
