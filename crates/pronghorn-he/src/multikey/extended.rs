@@ -291,6 +291,9 @@ impl<W: Word> Extended<W> {
         keys: &KeyRing<W>,
     ) -> Result<Vec<Self>, MultiKeyError> {
         self.common.same(keys.common())?;
+        if galois.is_empty() {
+            return Ok(Vec::new());
+        }
         let (ring, n, polys) = (
             self.common.ring(),
             self.common.ring().n(),

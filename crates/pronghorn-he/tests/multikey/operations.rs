@@ -69,6 +69,12 @@ fn every_operation<W: Word>(n: usize, bits: &[u32], special: &[u32], scale_bits:
             let what = format!("{count} parties, rotation by {steps}");
             setup.check(turned, &rotated(&x_values, steps), noise, &what);
         }
+        assert!(
+            x.rotate_many(&[], &setup.keys)
+                .is_ok_and(|none| none.is_empty())
+        );
+        let still = x.rotate_many(&[0], &setup.keys).expect("no key");
+        assert!(still[0].extended().data() == x.extended().data());
         let conjugate = x.conjugate(&setup.keys).expect("all keys");
         let mut values = x_values.clone();
         values.im.iter_mut().for_each(|x| *x = -*x);
