@@ -105,6 +105,7 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
         "cryptonets-relu",
         "cryptonets-square",
         "gazelle",
+        "multikey",
         "networks",
         "ngraph-he2",
         "ntt",
@@ -357,6 +358,27 @@ def test_ntt(tmp_path: Path) -> None:
                 assert beside.get(chains.SEAL_HEXL) == (pytest.approx(3.4 * more) if bits <= 50 else None)
     for operation in ("relinearise", "rotate", "rescale"):
         assert chains.SEAL_HEXL in sources(found, "32-bit words, 128 bits secure", operation)
+
+
+def test_multikey(tmp_path: Path) -> None:
+    found = records("multikey", tmp_path)
+    paper, goal = "Chen, Dai, Kim, Song (ePrint 2019/524), Table 2", "goal: 10 times as fast as that"
+    for parties, bfv, ckks, rotation in ((1, 8, 4, 3), (2, 20, 22, 7), (4, 44, 67, 14), (8, 116, 229, 28)):
+        case = f"^table 2, {parties} part"
+        for metric, expected in (
+            ("CKKS product and relinearisation", ckks),
+            ("BFV product and relinearisation", bfv),
+            ("CKKS rotation", rotation),
+        ):
+            assert sources(found, case, metric) == {paper: expected, goal: expected / 10}
+        assert sources(found, case, "linear against quadratic, product") == {}
+    sizes = sources(found, "^table 1", "evaluation keys")
+    assert sizes == {"Chen, Dai, Kim, Song (ePrint 2019/524), Table 1": 2.25 * 2**20}
+    for record in found:
+        assert record["security_bits"] >= 128
+        assert record["parameters"]["log2 of all primes"] < 214
+        assert record["parameters"].get("BFV product is right", True)
+        assert record["parameters"].get("largest error of a CKKS product", 0) < 0.01
 
 
 def test_words(tmp_path: Path) -> None:

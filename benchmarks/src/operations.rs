@@ -3,12 +3,12 @@
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pronghorn_bench::{
     ckks::{self, OPERATIONS},
-    ntt,
+    multikey, ntt,
     slot::{self, SLOT_OPERATIONS},
 };
 use pronghorn_bindings::native;
 use pronghorn_ring::SimdLevel;
-use pyo3::prelude::*;
+use pyo3::{prelude::*, types::PyDict};
 
 use crate::bits;
 
@@ -212,5 +212,74 @@ impl SlotBench {
             known.ok_or_else(|| native(format!("there is no operation {operation:?} here")))?;
         py.detach(|| self.0.seconds(*timed, iterations))
             .map_err(native)
+    }
+}
+
+/// Multi-key encryption with parameters made for a measurement; protects nothing.
+#[pyclass(frozen)]
+pub struct MultiKeyBench(Box<dyn multikey::MultiKeyBench>);
+
+#[pymethods]
+impl MultiKeyBench {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        word_bits: u32,
+        degree: usize,
+        bits: Vec<u32>,
+        special_bits: Vec<u32>,
+        parties: usize,
+    ) -> PyResult<Self> {
+        let made = py.detach(|| multikey::new(word_bits, degree, &bits, &special_bits, parties));
+        made.map(Self).map_err(native)
+    }
+
+    #[getter]
+    fn log_moduli(&self) -> [f64; 2] {
+        self.0.log_moduli()
+    }
+
+    #[getter]
+    fn digits(&self) -> usize {
+        self.0.digits()
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (sizes, found) = (self.0.sizes(), PyDict::new(py));
+        found.set_item("public_key", sizes.public_key)?;
+        found.set_item("evaluation_keys", sizes.evaluation_keys)?;
+        found.set_item("linear_keys", sizes.linear_keys)?;
+        found.set_item("rotation_key", sizes.rotation_key)?;
+        found.set_item("seeded", sizes.seeded)?;
+        found.set_item("ciphertext", sizes.ciphertext)?;
+        Ok(found)
+    }
+
+    fn seconds(
+        &self,
+        py: Python<'_>,
+        operation: &str,
+        parties: usize,
+        dropped: usize,
+        iterations: usize,
+    ) -> PyResult<f64> {
+        let known = multikey::OPERATIONS
+            .iter()
+            .find(|(name, _)| *name == operation);
+        let (_, timed) = known
+            .ok_or_else(|| multikey::MultiKeyBenchError::Operation(operation.to_owned()))
+            .map_err(native)?;
+        py.detach(|| self.0.seconds(*timed, parties, dropped, iterations))
+            .map_err(native)
+    }
+
+    fn check(&self, py: Python<'_>, parties: usize) -> PyResult<(f64, bool)> {
+        py.detach(|| self.0.check(parties)).map_err(native)
     }
 }

@@ -8,6 +8,7 @@ from pronghorn_bench.activations import bench_activations
 from pronghorn_bench.batch import bench_batch
 from pronghorn_bench.cryptonets import bench_cryptonets_relu
 from pronghorn_bench.gazelle import bench_gazelle
+from pronghorn_bench.multikey import bench_multikey
 from pronghorn_bench.networks import bench_networks
 from pronghorn_bench.ngraph_he2 import bench_ngraph_he2
 from pronghorn_bench.ntt import bench_ntt
@@ -24,6 +25,7 @@ SUITES: dict[str, Callable[[Report, bool], None]] = {
     "cryptonets-relu": bench_cryptonets_relu,
     "cryptonets-square": bench_cryptonets_square,
     "gazelle": bench_gazelle,
+    "multikey": bench_multikey,
     "networks": bench_networks,
     "ngraph-he2": bench_ngraph_he2,
     "ntt": bench_ntt,

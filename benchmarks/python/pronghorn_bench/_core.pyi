@@ -45,6 +45,26 @@ class CkksBench:
     def ntt(self, words: NDArray[np.uint64], inverse: bool) -> NDArray[np.uint64]:
         """The transform of a polynomial `[limb][degree]`, or its inverse."""
 
+class MultiKeyBench:
+    """Multi-key CKKS and BFV with the largest primes of these sizes and made-up values and keys; protects nothing."""
+    def __init__(self, word_bits: int, degree: int, bits: list[int], special_bits: list[int], parties: int) -> None: ...
+    @property
+    def log_moduli(self) -> tuple[float, float]:
+        """Bits of the modulus of ciphertexts, and with the special primes."""
+    @property
+    def digits(self) -> int:
+        """Digits of a key switch."""
+    @property
+    def security_bits(self) -> int | None:
+        """By the table of ePrint 2024/463."""
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of public_key, evaluation_keys, linear_keys, rotation_key, seeded and ciphertext, of one party."""
+    def seconds(self, operation: str, parties: int, dropped: int, iterations: int) -> float:
+        """Seconds of one operation under the keys of so many parties, on ciphertexts without the last limbs."""
+    def check(self, parties: int) -> tuple[float, bool]:
+        """The largest error of a slot of a CKKS product of values up to 1, and whether a BFV product is right."""
+
 class NttBench:
     """The transform of one limb, with the largest prime of this size."""
     def __init__(self, word_bits: int, degree: int, bits: int) -> None: ...

@@ -8,6 +8,7 @@ pub mod activations;
 pub mod ckks;
 pub mod cryptonets;
 mod kernels;
+pub mod multikey;
 pub mod ntt;
 pub mod parties;
 pub mod rotation_free;

@@ -1,5 +1,6 @@
 //! BFV on an RNS: exact arithmetic modulo a prime `t` on vectors of `N` slots, under encryption;
-//! sums, products with plaintexts and rotations, no products of ciphertexts.
+//! sums, products with plaintexts and rotations. Products of ciphertexts are in
+//! [`multikey::bfv`](crate::multikey::bfv), also for one key.
 //!
 //! The packed additively homomorphic encryption of Gazelle (Juvekar, Vaikuntanathan, Chandrakasan,
 //! USENIX Security 2018, section III), as Fan and Vercauteren's scheme (ePrint 2012/144) with

@@ -26,6 +26,7 @@ mod parameters;
 pub mod wire;
 
 pub use ciphertext::Ciphertext;
+pub(crate) use ciphertext::same_scale;
 pub use encode::{Message, Plaintext, Scalar, Slots};
 pub use error::CkksError;
 pub use keys::SeededCiphertext;

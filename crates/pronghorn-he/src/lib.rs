@@ -8,10 +8,12 @@
 //!   stand on.
 //! * [`ckks`]: approximate numbers in slots; sums, products, rotations.
 //! * [`bfv`]: integers modulo a prime in slots; sums, products with plaintexts, rotations.
+//! * [`multikey`]: ciphertexts under the keys of several parties, on the same ring.
 //! * [`noise`]: bounds for [`rlwe`] and [`shares`]; each of the other schemes has its own.
 
 pub mod bfv;
 pub mod ckks;
+pub mod multikey;
 pub mod noise;
 pub mod rlwe;
 pub mod rns;

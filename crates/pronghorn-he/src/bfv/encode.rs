@@ -113,7 +113,7 @@ impl<W: Word> Plaintext<W> {
     }
 
     /// `(Q mod t) m mod t`, which [`scaled`](Self::scaled) reads.
-    pub(super) fn lifted(&self) -> Vec<W> {
+    pub(crate) fn lifted(&self) -> Vec<W> {
         let mut lifted = self.coefficients.clone();
         let t = self.parameters.plain().modulus();
         vector::mul_scalar_assign(t, &mut lifted, self.parameters.lifting());
@@ -122,7 +122,7 @@ impl<W: Word> Plaintext<W> {
 
     /// `round(Q m / t)` modulo the prime of a limb, in coefficients.
     /// `t round(Q m / t) = Q m - [Q m]_t` with the centred remainder, and `Q` is zero.
-    pub(super) fn scaled(parameters: &Parameters<W>, limb: usize, lifted: &[W], out: &mut [W]) {
+    pub(crate) fn scaled(parameters: &Parameters<W>, limb: usize, lifted: &[W], out: &mut [W]) {
         let q = parameters.ring().basis().prime(limb);
         vector::reduce_from(q, parameters.plain().modulus(), lifted, out);
         vector::mul_scalar_assign(q, out, parameters.minus_inverse(limb));
@@ -147,7 +147,7 @@ impl<W: Word> Multiplier<W> {
     }
 
     /// The limbs of ciphertexts.
-    pub(super) fn chain(&self) -> &[W] {
+    pub(crate) fn chain(&self) -> &[W] {
         &self.words[..self.parameters.limbs() * self.parameters.n()]
     }
 }

@@ -350,7 +350,7 @@ impl<W: Word> SecretKey<W> {
     /// When the answer is of other parameters.
     pub fn decrypt_answer(&self, answer: &Answer<W>) -> Result<Vec<i32>, BfvError> {
         let mut digits = self.answer_digits(answer)?;
-        let plain = self.unscale(&digits);
+        let plain = self.parameters().unscale(&digits);
         wipe(&mut digits);
         self.parameters().decode(&plain)
     }
@@ -361,7 +361,9 @@ impl<W: Word> SecretKey<W> {
     /// # Errors
     /// When the answer is of other parameters.
     pub fn answer_noise(&self, answer: &Answer<W>) -> Result<Vec<f64>, BfvError> {
-        Ok(self.noise_of_digits(&self.answer_digits(answer)?))
+        Ok(self
+            .parameters()
+            .noise_of_digits(&self.answer_digits(answer)?))
     }
 
     fn answer_digits(&self, answer: &Answer<W>) -> Result<Vec<W>, BfvError> {
@@ -385,7 +387,7 @@ impl<W: Word> SecretKey<W> {
             basis.ntt(limb).inverse(phase);
             vector::add_assign(basis.prime(limb), phase, b);
         }
-        self.scale(&mut phase);
+        self.parameters().scale(&mut phase);
         Ok(phase)
     }
 }

@@ -79,7 +79,7 @@ impl<W: Word> SecretKey<W> {
     /// When the ciphertext is of other parameters.
     pub fn decrypt(&self, ciphertext: &Ciphertext<W>) -> Result<Plaintext<W>, BfvError> {
         let mut digits = self.digits(ciphertext)?;
-        let plain = self.unscale(&digits);
+        let plain = self.parameters.unscale(&digits);
         wipe(&mut digits);
         Ok(plain)
     }
@@ -113,7 +113,7 @@ impl<W: Word> SecretKey<W> {
     /// When the ciphertext is of other parameters.
     pub fn noise(&self, ciphertext: &Ciphertext<W>) -> Result<Vec<f64>, BfvError> {
         let mut digits = self.digits(ciphertext)?;
-        let noise = self.noise_of_digits(&digits);
+        let noise = self.parameters.noise_of_digits(&digits);
         wipe(&mut digits);
         Ok(noise)
     }
@@ -126,34 +126,35 @@ impl<W: Word> SecretKey<W> {
         self.key
             .decrypt_words(limbs, ciphertext.words(), &mut phase);
         parameters.ring().basis().inverse(&mut phase);
-        self.scale(&mut phase);
+        self.parameters.scale(&mut phase);
         Ok(phase)
     }
 
+    pub(super) fn inner(&self) -> &rns::SecretKey<W> {
+        &self.key
+    }
+}
+
+impl<W: Word> Parameters<W> {
     /// From a phase `x` (`[limb][N]`, coefficients) to `t x` modulo the product of these limbs,
     /// centred, in mixed radix: that is `t` times the noise, as `t x = Q m + t e`.
-    pub(super) fn scale(&self, phase: &mut [W]) {
-        let (parameters, n) = (&self.parameters, self.parameters.n());
-        for (q, phase) in parameters
-            .ring()
-            .basis()
-            .primes()
-            .zip(phase.chunks_exact_mut(n))
-        {
-            vector::mul_scalar_assign(q, phase, W::from_u64(parameters.t() % q.value()));
+    pub(crate) fn scale(&self, phase: &mut [W]) {
+        let n = self.n();
+        for (q, phase) in self.ring().basis().primes().zip(phase.chunks_exact_mut(n)) {
+            vector::mul_scalar_assign(q, phase, W::from_u64(self.t() % q.value()));
         }
         let mut room = vec![W::default(); n];
-        parameters.ring().radix().digits(phase, &mut room);
+        self.ring().radix().digits(phase, &mut room);
         wipe(&mut room);
     }
 
     /// `round(t x / Q) = (t x - [t x]_Q) / Q`, which modulo `t` is `- [t x]_Q / Q`: exact.
-    pub(super) fn unscale(&self, digits: &[W]) -> Plaintext<W> {
-        let (parameters, n) = (&self.parameters, self.parameters.n());
-        let (t, limbs) = (parameters.plain().modulus(), digits.len() / n);
+    pub(crate) fn unscale(&self, digits: &[W]) -> Plaintext<W> {
+        let n = self.n();
+        let (t, limbs) = (self.plain().modulus(), digits.len() / n);
         let (mut sum, mut room) = (vec![W::default(); n], vec![W::default(); n]);
-        let scaling = parameters.scaling(limbs);
-        for ((q, digit), &weight) in parameters
+        let scaling = self.scaling(limbs);
+        for ((q, digit), &weight) in self
             .ring()
             .basis()
             .primes()
@@ -164,19 +165,15 @@ impl<W: Word> SecretKey<W> {
             vector::mul_scalar_add_assign(t, &mut sum, &room, weight);
         }
         wipe(&mut room);
-        Plaintext::new(parameters, sum)
+        Plaintext::new(self, sum)
     }
 
-    pub(super) fn noise_of_digits(&self, digits: &[W]) -> Vec<f64> {
-        let mut noise = vec![0.0; self.parameters.n()];
-        self.parameters.ring().radix().to_f64(digits, &mut noise);
-        let t = self.parameters.t() as f64;
+    pub(crate) fn noise_of_digits(&self, digits: &[W]) -> Vec<f64> {
+        let mut noise = vec![0.0; self.n()];
+        self.ring().radix().to_f64(digits, &mut noise);
+        let t = self.t() as f64;
         noise.iter_mut().for_each(|x| *x /= t);
         noise
-    }
-
-    pub(super) fn inner(&self) -> &rns::SecretKey<W> {
-        &self.key
     }
 }
 

@@ -237,6 +237,7 @@ impl<W: Word> Parameters<W> {
         let scheme = Scheme {
             hash: hash::<W>(n, primes, special, digit_bits, t),
             digit_bits,
+            single_limbs: false,
             insecure,
         };
         let ring = rns::Parameters::of_scheme(n, primes, special, &scheme)?;

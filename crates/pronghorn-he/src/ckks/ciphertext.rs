@@ -351,7 +351,7 @@ impl<W: Word> Ciphertext<W> {
     }
 }
 
-fn same_scale(left: f64, right: f64) -> Result<(), CkksError> {
+pub(crate) fn same_scale(left: f64, right: f64) -> Result<(), CkksError> {
     if (left - right).abs() <= left.max(right) * SCALE_TOLERANCE {
         Ok(())
     } else {

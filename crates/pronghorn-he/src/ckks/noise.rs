@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Variance of a rounding to the nearest integer.
-const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
+pub(crate) const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
 /// The largest product of two normal slots against the largest normal slot of its power, squared:
 /// for complex normal `x`, `y` of power 1, `Pr[|x y| > t] = 2 t K_1(2 t)`, which is `2^-64` at
 /// 23.4, against `exp(-t^2)` at 6.66.
@@ -49,7 +49,7 @@ pub struct Noise {
 
 impl Noise {
     /// The same at all slots, for independent coefficients of this variance.
-    fn flat(n: usize, variance: f64) -> Self {
+    pub(crate) fn flat(n: usize, variance: f64) -> Self {
         let power = n as f64 * variance;
         Self {
             mean: power,
@@ -124,16 +124,21 @@ impl Noise {
         self.times(1.0 / divisor) + rounding
     }
 
-    /// The noise of switching `switched` polynomials to `s` together: `digits` are `log2` of the
-    /// digits' moduli, `log_special` of the special primes' product. An error a digit, divided by
-    /// the special primes, and one rounding.
-    pub fn of_key_switch(n: usize, switched: usize, digits: &[f64], log_special: f64) -> Self {
+    /// An error times each digit of a polynomial, divided by the special primes, and nothing else.
+    pub(crate) fn of_digits(n: usize, digits: &[f64], log_special: f64) -> Self {
         let error = Self::flat(n, ERROR_VARIANCE);
         let digit = |log: &f64| {
             let digit = Self::flat(n, (2.0 * (log - log_special)).exp2() * ROUNDING_VARIANCE);
             digit.unknown_product(error)
         };
-        let errors = digits.iter().map(digit).fold(Self::default(), Self::add);
+        digits.iter().map(digit).fold(Self::default(), Self::add)
+    }
+
+    /// The noise of switching `switched` polynomials to `s` together: `digits` are `log2` of the
+    /// digits' moduli, `log_special` of the special primes' product. An error a digit, divided by
+    /// the special primes, and one rounding.
+    pub fn of_key_switch(n: usize, switched: usize, digits: &[f64], log_special: f64) -> Self {
+        let errors = Self::of_digits(n, digits, log_special);
         errors.times((switched as f64).sqrt()).rescale(n, 2, 1.0)
     }
 
@@ -155,7 +160,7 @@ impl Noise {
 
     /// The product of independent noises, neither of which is known: what grows is the tail at a
     /// slot.
-    fn unknown_product(self, other: Self) -> Self {
+    pub(crate) fn unknown_product(self, other: Self) -> Self {
         Self {
             mean: self.mean * other.mean,
             peak: self.peak * other.peak * PRODUCT_TAIL,
@@ -163,7 +168,7 @@ impl Noise {
     }
 
     /// Of `sum_(i < powers) e_i s^i` for independent noises like this one.
-    fn times_secret_powers(self, n: usize, powers: usize) -> Self {
+    pub(crate) fn times_secret_powers(self, n: usize, powers: usize) -> Self {
         let (mut mean, mut peak) = (0.0, 0.0);
         // The mean of |s|^(2i) over normal slots is i! times that of |s|^2 to the power i.
         let (mut moment, mut most) = (1.0, 1.0);

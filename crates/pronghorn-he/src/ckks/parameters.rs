@@ -53,6 +53,7 @@ fn scheme<W: Word>(n: usize, primes: &[u64], special: &[u64], insecure: bool) ->
     Scheme {
         hash: hash::<W>(n, primes, special),
         digit_bits: None,
+        single_limbs: false,
         insecure,
     }
 }

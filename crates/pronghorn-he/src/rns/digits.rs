@@ -64,14 +64,22 @@ impl<'a, W: Word> Digits<'a, W> {
     /// `[poly][digit]`, of `N` words each. `raised` has room for all of them, `room` for one. In
     /// its own limbs a digit of whole limbs is the polynomial itself.
     pub fn raise<'b>(&'b self, limb: usize, raised: &'b mut [W], room: &mut [W]) -> Vec<&'b [W]> {
+        let words = self.count() * self.parameters.n();
+        let polys = raised.chunks_exact_mut(words).enumerate();
+        let digits = polys.map(|(poly, raised)| self.raise_one(poly, limb, raised, &mut *room));
+        digits.flatten().collect()
+    }
+
+    /// [`raise`](Self::raise) of one of the polynomials.
+    pub fn raise_one<'b>(
+        &'b self,
+        poly: usize,
+        limb: usize,
+        raised: &'b mut [W],
+        room: &mut [W],
+    ) -> Vec<&'b [W]> {
         let n = self.parameters.n();
-        let pieces = self.pieces().iter().enumerate();
-        let parts = (0..self.polys.len()).flat_map(|poly| {
-            pieces
-                .clone()
-                .map(move |(digit, piece)| (poly, digit, piece))
-        });
-        let raise = |((poly, digit, piece), out): ((usize, usize, &Piece), &'b mut [W])| {
+        let raise = |((digit, piece), out): ((usize, &Piece), &'b mut [W])| {
             let words = self.limbs * n;
             let end = piece.limbs.end.min(self.limbs);
             let from = &self.coefficients[poly * words..][piece.limbs.start * n..end * n];
@@ -85,7 +93,8 @@ impl<'a, W: Word> Digits<'a, W> {
             }
             &*out
         };
-        parts.zip(raised.chunks_exact_mut(n)).map(raise).collect()
+        let pieces = self.pieces().iter().enumerate();
+        pieces.zip(raised.chunks_exact_mut(n)).map(raise).collect()
     }
 
     /// A digit that is smaller than a limb, in the NTT domain.

@@ -204,10 +204,18 @@ impl<W: Word> EvaluationKeys<W> {
         }
     }
 
-    pub(super) fn power(&self, power: usize) -> Result<&SwitchingKey<W>, RingError> {
+    pub(crate) fn power(&self, power: usize) -> Result<&SwitchingKey<W>, RingError> {
         self.powers
             .get(power - 2)
             .ok_or(RingError::NoPowerKey { power })
+    }
+
+    /// The key from `s^2`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(crate) fn square(&self) -> &SwitchingKey<W> {
+        &self.powers[0]
     }
 
     /// Nothing for a rotation that moves nothing.
@@ -244,27 +252,15 @@ impl<W: Word> SwitchingKey<W> {
         uniform: &Prg,
         errors: &mut Stream,
     ) -> Self {
-        let (parameters, n) = (&secret.parameters, secret.parameters.n());
-        let basis = parameters.basis();
-        let mut b = Vec::with_capacity(parameters.pieces().len() * basis.limbs() * n);
-        for (digit, piece) in parameters.pieces().iter().enumerate() {
-            let mut part = encrypt_zero(
-                secret,
-                0..basis.limbs(),
-                uniform,
-                purpose.number(digit),
-                errors,
-            );
-            for limb in piece.limbs.clone() {
-                let q = basis.prime(limb);
-                let power = q.pow(W::from_u64(2), piece.shift.into());
-                let factor = q.mul(special_product(parameters, limb), power);
-                let place = limb * n..(limb + 1) * n;
-                vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], factor);
-            }
-            b.append(&mut part);
-        }
+        let parameters = &secret.parameters;
+        let number = |digit| purpose.number(digit);
+        let b = encrypt_gadget(secret, parameters, Some(old), uniform, number, errors);
         Self::from_b(parameters, purpose, uniform, b)
+    }
+
+    /// Both polynomials of all digits, `[digit][limb][N]` each.
+    pub(crate) fn halves(&self) -> [&[W]; 2] {
+        [&self.b, &self.a]
     }
 
     /// Of its half that is not random.
@@ -302,6 +298,35 @@ impl<W: Word> SwitchingKey<W> {
         let q = parameters.basis().prime(limb);
         vector::inner_product_pair(q, digits, [&b, &a], sums);
     }
+}
+
+/// `b = e - a s` for each digit of a gadget, `[digit][limb][N]`, plus `P` times `old` in the limbs
+/// of the digit; `number(digit)` says which `a`. The gadget may be another than the secret's, on
+/// one basis.
+pub(crate) fn encrypt_gadget<W: Word>(
+    secret: &Secret<W>,
+    gadget: &Parameters<W>,
+    old: Option<&[W]>,
+    uniform: &Prg,
+    number: impl Fn(usize) -> u64,
+    errors: &mut Stream,
+) -> Vec<W> {
+    let (basis, n) = (gadget.basis(), gadget.n());
+    let mut b = Vec::with_capacity(gadget.pieces().len() * basis.limbs() * n);
+    for (digit, piece) in gadget.pieces().iter().enumerate() {
+        let mut part = encrypt_zero(secret, 0..basis.limbs(), uniform, number(digit), errors);
+        if let Some(old) = old {
+            for limb in piece.limbs.clone() {
+                let q = basis.prime(limb);
+                let power = q.pow(W::from_u64(2), piece.shift.into());
+                let factor = q.mul(special_product(gadget, limb), power);
+                let place = limb * n..(limb + 1) * n;
+                vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], factor);
+            }
+        }
+        b.append(&mut part);
+    }
+    b
 }
 
 /// The product of the special primes modulo the prime of a limb.

@@ -81,6 +81,9 @@ pub(crate) struct Scheme {
     pub hash: [u8; 32],
     /// Key switching takes each limb in signed digits of this many bits, without special primes.
     pub digit_bits: Option<u32>,
+    /// Digits of a key switch with special primes have one limb each, however large these primes
+    /// are.
+    pub single_limbs: bool,
     /// True if parameters below 128 bits are accepted.
     pub insecure: bool,
 }
@@ -138,7 +141,7 @@ impl<W: Word> Parameters<W> {
                 .map(|_| OnceLock::new())
                 .collect()
         };
-        let digits = digits(&basis, limbs);
+        let digits = digits(&basis, limbs, scheme.single_limbs);
         Ok(Self(Arc::new(Tables {
             security,
             hash: scheme.hash,
@@ -155,6 +158,21 @@ impl<W: Word> Parameters<W> {
             limbs,
             basis,
         })))
+    }
+
+    /// The same ring with another gadget: digits of one limb each.
+    pub(crate) fn with_single_limbs(&self) -> Result<Self, ParameterError> {
+        let primes: Vec<u64> = self.basis().primes().map(|q| q.value()).collect();
+        let (chain, special) = primes.split_at(self.limbs());
+        let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 single limbs");
+        hasher.update(self.hash());
+        let scheme = Scheme {
+            hash: *hasher.finalize().as_bytes(),
+            digit_bits: None,
+            single_limbs: true,
+            insecure: self.security().is_none(),
+        };
+        Self::of_scheme(self.n(), chain, special, &scheme)
     }
 
     /// Coefficients of a polynomial.
@@ -280,11 +298,15 @@ impl<W: Word> Parameters<W> {
 }
 
 /// Greedily as many limbs a digit as stay below the product of the special primes, within a bit.
-fn digits<W: Word>(basis: &RnsBasis<W>, limbs: usize) -> Vec<Digit<W>> {
+fn digits<W: Word>(basis: &RnsBasis<W>, limbs: usize, single_limbs: bool) -> Vec<Digit<W>> {
     if limbs == basis.limbs() {
         return Vec::new();
     }
-    let most = basis.log2_product(limbs..basis.limbs()) + 1.0;
+    let most = if single_limbs {
+        0.0
+    } else {
+        basis.log2_product(limbs..basis.limbs()) + 1.0
+    };
     let mut digits = Vec::new();
     let mut start = 0;
     while start < limbs {

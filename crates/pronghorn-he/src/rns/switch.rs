@@ -136,26 +136,34 @@ impl<W: Word> Switch<'_, W> {
                     let digits = &digits[place * sources.len() * n..][..sources.len() * n];
                     let out = &mut out[(place * kept + limb) * n..][..n];
                     division.remainder(basis, limb, digits, out, &mut room);
-                    self.finish(limb, sums, self.low.get(poly).copied(), out);
+                    let low = self.low.get(poly).map(|low| &low[limb * n..][..n]);
+                    finish(parameters, self.limbs, self.dropped, limb, sums, low, out);
                 }
             }
         }
     }
+}
 
-    /// `out = (sums - out) / (P q_(l-k) ... q_(l-1)) + low / (q_(l-k) ... q_(l-1))` in one limb of
-    /// a polynomial, `out` being what is left of the sums modulo the divisor.
-    fn finish(&self, limb: usize, sums: &[W], low: Option<&[W]>, out: &mut [W]) {
-        let (parameters, n) = (self.parameters, self.parameters.n());
-        let basis = parameters.basis();
-        let division = parameters.leaving(self.limbs, self.dropped);
-        let low = low.map(|low| &low[limb * n..][..n]);
-        if self.dropped == 0 {
-            return division.finish(basis, limb, sums, low, out);
-        }
-        division.finish(basis, limb, sums, None, out);
-        if let Some(low) = low {
-            let rescaling = parameters.rescaling(self.limbs, self.dropped);
-            vector::mul_scalar_add_assign(basis.prime(limb), out, low, rescaling.inverse(limb));
-        }
+/// `out = (sums - out) / (P q_(l-k) ... q_(l-1)) + low / (q_(l-k) ... q_(l-1))` in one limb of a
+/// polynomial, `out` being what is left of the sums modulo the divisor, `l = limbs` and
+/// `k = dropped`.
+pub(crate) fn finish<W: Word>(
+    parameters: &Parameters<W>,
+    limbs: usize,
+    dropped: usize,
+    limb: usize,
+    sums: &[W],
+    low: Option<&[W]>,
+    out: &mut [W],
+) {
+    let basis = parameters.basis();
+    let division = parameters.leaving(limbs, dropped);
+    if dropped == 0 {
+        return division.finish(basis, limb, sums, low, out);
+    }
+    division.finish(basis, limb, sums, None, out);
+    if let Some(low) = low {
+        let inverse = parameters.rescaling(limbs, dropped).inverse(limb);
+        vector::mul_scalar_add_assign(basis.prime(limb), out, low, inverse);
     }
 }

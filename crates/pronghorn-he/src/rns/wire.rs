@@ -228,8 +228,13 @@ impl<W: Word> EvaluationKeys<W> {
 
 /// Version, kind and parameters.
 pub(crate) fn header<W: Word>(parameters: &Parameters<W>, kind: u8, out: &mut Vec<u8>) {
+    header_of(parameters.hash(), kind, out);
+}
+
+/// Version, kind and a hash of what both parties agree on.
+pub(crate) fn header_of(hash: &[u8; 32], kind: u8, out: &mut Vec<u8>) {
     out.extend([VERSION, kind]);
-    out.extend(parameters.hash());
+    out.extend(hash);
 }
 
 /// What is left of an object's bytes.
@@ -244,6 +249,15 @@ impl<'a> Reader<'a> {
         expected: u8,
         bytes: &'a [u8],
     ) -> Result<Self, WireError> {
+        Self::with_hash(parameters.hash(), expected, bytes)
+    }
+
+    /// Checks what [`header_of`] writes.
+    pub(crate) fn with_hash(
+        hash: &[u8; 32],
+        expected: u8,
+        bytes: &'a [u8],
+    ) -> Result<Self, WireError> {
         let mut reader = Self { rest: bytes };
         let [found] = reader.array("the version")?;
         if found != VERSION {
@@ -253,7 +267,7 @@ impl<'a> Reader<'a> {
         if found != expected {
             return Err(WireError::Kind { found, expected });
         }
-        if reader.array::<32>("the hash of the parameters")? != *parameters.hash() {
+        if reader.array::<32>("the hash of the parameters")? != *hash {
             return Err(WireError::Parameters);
         }
         Ok(reader)
@@ -288,6 +302,51 @@ impl<'a> Reader<'a> {
             low,
             high,
         })
+    }
+
+    /// The next so many bytes.
+    pub(crate) fn bytes(
+        &mut self,
+        field: &'static str,
+        expected: usize,
+    ) -> Result<&'a [u8], WireError> {
+        let found = self.rest.len();
+        let (bytes, rest) = self
+            .rest
+            .split_at_checked(expected)
+            .ok_or(WireError::Length {
+                field,
+                expected,
+                found,
+            })?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    /// The next polynomials.
+    pub(crate) fn next_polys<W: Word>(
+        &mut self,
+        parameters: &Parameters<W>,
+        polys: usize,
+        limbs: usize,
+    ) -> Result<Vec<W>, WireError> {
+        let length = packed_len(parameters, limbs).saturating_mul(polys);
+        let bytes = self.bytes("the polynomials", length)?;
+        let mut data = vec![W::default(); polys * limbs * parameters.n()];
+        unpack(parameters, limbs, bytes, &mut data)?;
+        Ok(data)
+    }
+
+    /// Refuses bytes that are left.
+    pub(crate) fn end(self) -> Result<(), WireError> {
+        match self.rest.len() {
+            0 => Ok(()),
+            found => Err(WireError::Length {
+                field: "the end of the object",
+                expected: 0,
+                found,
+            }),
+        }
     }
 
     /// What was not read.

@@ -11,7 +11,7 @@ use super::{Parameters, secret::Secret, uniform::expand_limb};
 use crate::wipe::wipe;
 
 /// `b = e - a s` in these limbs, `[limb][N]`, for the `a` of `number`.
-pub(super) fn encrypt_zero<W: Word>(
+pub(crate) fn encrypt_zero<W: Word>(
     secret: &Secret<W>,
     limbs: std::ops::Range<usize>,
     uniform: &Prg,
@@ -35,7 +35,7 @@ pub(super) fn encrypt_zero<W: Word>(
 }
 
 /// Room for small polynomials and their residues; wiped on drop.
-pub(super) struct Scratch<W: Word> {
+pub(crate) struct Scratch<W: Word> {
     small: Vec<i8>,
     pub first: Vec<W>,
     pub second: Vec<W>,

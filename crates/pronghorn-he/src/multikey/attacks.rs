@@ -1,0 +1,183 @@
+//! The known attacks on distributed decryption: each works on bare partial decryptions, and fails
+//! on what [`Decryptor`] gives.
+
+use pronghorn_ring::{
+    random::{Prg, Seed},
+    rns,
+};
+
+use super::{
+    Choice, Ciphertext, Common, Decryptor, KeyRing, Limits, Party, Rule, SecretKey,
+    decryption::share,
+};
+use crate::ckks::{Parameters, Plaintext};
+
+const N: usize = 1024;
+const LIMBS: usize = 3;
+const SCALE: f64 = (1u64 << 30) as f64;
+
+/// Two parties that each encrypted a value, whose sum they open. The evaluator sees all but the
+/// secrets.
+struct Scene {
+    common: Common<u64>,
+    seeds: [u8; 2],
+    keys: KeyRing<u64>,
+    inputs: [Ciphertext<u64>; 2],
+    values: [f64; 2],
+    sum: Ciphertext<u64>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let primes = rns::primes(N, &[50, 50, 50, 50]).expect("primes");
+        let ring = Parameters::insecure_paper_parameters(N, &primes[..LIMBS], &primes[LIMBS..]);
+        let ring = ring.expect("a chain");
+        let common = Common::new(&ring, [1; 32]).expect("a special prime");
+        let (seeds, values) = ([11, 12], [0.75, -0.5]);
+        let mut keys = KeyRing::new(&common);
+        let mut random = Prg::new(&Seed::from_bytes([5; 32]), "pronghorn test attacks").stream(0);
+        let inputs = [0, 1].map(|i| {
+            let secret = secret(&common, seeds[i]);
+            let public = secret.public_keys(Choice::default()).expect("randomness");
+            let message = ring.message(&vec![values[i]; N / 2], &[], SCALE, LIMBS);
+            let input = public.encrypt(&message.expect("it fits"), &mut random);
+            keys.insert(public).expect("one reference");
+            input.expect("one parameter set")
+        });
+        let sum = inputs[0].add(&inputs[1]).expect("one scale");
+        Self {
+            common,
+            seeds,
+            keys,
+            inputs,
+            values,
+            sum,
+        }
+    }
+
+    fn secret(&self, i: usize) -> SecretKey<u64> {
+        secret(&self.common, self.seeds[i])
+    }
+
+    fn party(&self, i: usize) -> Party {
+        self.secret(i).party()
+    }
+
+    fn decryptor(&self, i: usize) -> Decryptor<u64> {
+        let limits = Limits {
+            limbs: LIMBS,
+            parties: 2,
+            log_message: 32.0,
+            log_noise: 12.0,
+            results: 1024,
+        };
+        let rule = Rule::new(&self.common, limits).expect("room");
+        Decryptor::new(self.secret(i), &rule).expect("one reference")
+    }
+
+    /// The partial decryptions that the parties give, as words.
+    fn protected(&self) -> [Vec<u64>; 2] {
+        let mut parties = [0, 1].map(|i| self.decryptor(i));
+        let result = self.sum.extended();
+        let contributions = parties
+            .each_mut()
+            .map(|party| party.contribute(result, &self.keys).expect("allowed"));
+        parties.each_mut().map(|party| {
+            let given = party.decrypt(result, &contributions, |_| Ok(()));
+            given.expect("allowed").share
+        })
+    }
+
+    /// Bare `c_i s_i`.
+    fn bare(&self) -> [Vec<u64>; 2] {
+        [0, 1].map(|i| {
+            let part = self.sum.extended().part(self.party(i)).expect("a party");
+            share(&self.secret(i), part, None)
+        })
+    }
+
+    /// The first slot of the phase that two polynomials add up to.
+    fn read(&self, x: &[u64], y: &[u64]) -> f64 {
+        let ring = self.common.ring();
+        let mut sum = x.to_vec();
+        crate::rns::slices::add_assign(ring, LIMBS, &mut sum, y);
+        let plain = Plaintext::new(ring, sum, SCALE);
+        ring.decode(&plain).expect("one parameter set").re[0]
+    }
+}
+
+fn secret(common: &Common<u64>, seed: u8) -> SecretKey<u64> {
+    SecretKey::generate(common, &Seed::from_bytes([seed; 32]))
+}
+
+/// arXiv 2506.20101: the evaluator adds the fresh `c_0` of a party to that party's partial
+/// decryption of a sum.
+#[test]
+fn fresh_inputs_are_read_from_bare_shares_only() {
+    let scene = Scene::new();
+    let (bare, protected) = (scene.bare(), scene.protected());
+    for i in 0..2 {
+        let own = scene.inputs[i].extended().poly(0);
+        let found = scene.read(own, &bare[i]);
+        assert!((found - scene.values[i]).abs() < 1e-4, "{found}");
+        let found = scene.read(own, &protected[i]);
+        assert!((found - scene.values[i]).abs() > 1e3, "{found}");
+    }
+}
+
+/// A flood alone does not stop it: only the contributions do.
+#[test]
+fn floods_alone_do_not_hide_inputs() {
+    let scene = Scene::new();
+    let random = &mut Prg::new(&Seed::from_bytes([6; 32]), "pronghorn test attacks").stream(1);
+    let basis = scene.common.ring().basis();
+    let flood = pronghorn_ring::rns::Integers::uniform(basis, 24, N, random);
+    let part = scene.sum.extended().part(scene.party(0)).expect("a party");
+    let flooded = share(&scene.secret(0), part, Some(&flood));
+    let found = scene.read(scene.inputs[0].extended().poly(0), &flooded);
+    assert!((found - scene.values[0]).abs() < 1.0, "{found}");
+}
+
+/// Li and Micciancio: `c_i s_i` divided by `c_i`, value by value of the transform, is the secret.
+#[test]
+fn secrets_are_read_from_bare_shares_only() {
+    let scene = Scene::new();
+    let (bare, protected) = (scene.bare(), scene.protected());
+    let ring = scene.common.ring();
+    let q = ring.basis().prime(0);
+    for i in 0..2 {
+        let secret = scene.secret(i);
+        let part = scene.sum.extended().part(secret.party()).expect("a party");
+        let quotient = |share: &[u64]| -> Vec<u64> {
+            let pairs = share[..N].iter().zip(&part[..N]);
+            pairs
+                .map(|(&share, &part)| q.mul(share, q.inverse(part).unwrap_or_default()))
+                .collect()
+        };
+        let known = &secret.secret().words[..N];
+        assert!(quotient(&bare[i]) == known);
+        let found = quotient(&protected[i]);
+        let same = found.iter().zip(known).filter(|(x, y)| x == y).count();
+        assert!(same < 3, "{same}");
+    }
+}
+
+/// The noise of a sum, known to no one, is read from bare shares and drowned in protected ones.
+#[test]
+fn the_noise_is_flooded() {
+    let scene = Scene::new();
+    let secrets = [scene.secret(0), scene.secret(1)];
+    let exact = scene
+        .sum
+        .extended()
+        .phase(&secrets.each_ref())
+        .expect("all");
+    let mut read = scene.sum.extended().poly(0).to_vec();
+    for share in scene.bare() {
+        crate::rns::slices::add_assign(scene.common.ring(), LIMBS, &mut read, &share);
+    }
+    assert!(read == exact);
+    // Floods of 2^(12 + 10 + 39 + 10), and a bit for the contributions' noise.
+    let log_flood = scene.decryptor(0).rule.log_flood();
+    assert!((71..=76).contains(&log_flood), "{log_flood}");
+}
