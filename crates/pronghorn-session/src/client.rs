@@ -24,6 +24,7 @@ use pronghorn_engine::{
 use pronghorn_plan::{CheckedPlan, TrustLevel, cost};
 
 use crate::{
+    channel::ClientChannel,
     drive::drive,
     error::SessionError,
     frame::{Kind, MAX_HANDSHAKE},
@@ -40,6 +41,8 @@ pub struct ConnectOptions {
     pub trust: Option<TrustLevel>,
     /// The hash of the plan, where the user knows it; any other plan is refused.
     pub expected_plan_hash: Option<[u8; 32]>,
+    /// How the connection is protected.
+    pub channel: ClientChannel,
     /// A plan the client already holds; it is not sent again if the server still serves it.
     pub plan: Option<CheckedPlan>,
     /// Bytes the client's values may take; batches are made small enough, and a plan with which not
@@ -69,6 +72,7 @@ impl Default for ConnectOptions {
         Self {
             trust: None,
             expected_plan_hash: None,
+            channel: ClientChannel::default(),
             plan: None,
             max_memory: 8 << 30,
             store: None,
@@ -90,6 +94,8 @@ pub struct Client {
     link: Link,
     model: Arc<ClientModel>,
     plan_hash: [u8; 32],
+    /// The plan's name on this channel.
+    plan_name: [u8; 32],
     max_batch: usize,
     max_memory: u64,
     images_left: Option<u64>,
@@ -320,7 +326,7 @@ impl Client {
         self.guarded(|client| {
             let images = client.images(batch)?;
             let prepare = Prepare {
-                plan_hash: client.plan_hash,
+                plan_hash: client.plan_name,
                 batch: images,
                 name,
             };
@@ -426,7 +432,7 @@ impl Client {
     ) -> Result<Option<ClientPrepared>, SessionError> {
         let (name, half) = half.unzip();
         let begin = Begin {
-            plan_hash: self.plan_hash,
+            plan_hash: self.plan_name,
             batch: self.images(batch)?,
             prepared: name,
         };

@@ -24,6 +24,8 @@ impl ErrorCode {
             Self::Cancelled => "cancelled",
             Self::Damaged => "damaged",
             Self::Idle => "idle",
+            Self::Channel => "channel",
+            Self::Unauthorised => "unauthorised",
             Self::Other(_) => "other",
         }
     }

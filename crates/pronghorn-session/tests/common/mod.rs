@@ -1,7 +1,9 @@
 //! A server on a thread, a tiny real model, mock machines, and a hand-made client.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod line;
 pub mod relay;
+pub mod tls;
 
 use std::{
     collections::BTreeMap,
@@ -88,10 +90,11 @@ impl Running {
     }
 
     pub fn mock(limits: Limits) -> Self {
-        Self::start(
-            Server::bind_service("127.0.0.1:0", Box::new(Mock { plan: mock_plan() }), limits)
-                .unwrap(),
-        )
+        Self::start(Server::bind_service("127.0.0.1:0", Box::new(Mock::default()), limits).unwrap())
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -262,6 +265,12 @@ pub const LARGE: usize = 4 << 20;
 
 pub struct Mock {
     plan: CheckedPlan,
+}
+
+impl Default for Mock {
+    fn default() -> Self {
+        Self { plan: mock_plan() }
+    }
 }
 
 impl Service for Mock {
