@@ -146,7 +146,8 @@ impl Client {
     /// # Errors
     /// When the inputs do not fit the plan (the session goes on), or the session fails, is
     /// cancelled, or has fewer images left (it is then over: the server's log says that it was
-    /// refused).
+    /// refused). Where a check of decrypted values fails, all batches are run to their end, nothing
+    /// of it goes over the line, and the session goes on. To predict again at once would tell of it.
     pub fn predict(
         &mut self,
         inputs: &[f32],
@@ -168,7 +169,7 @@ impl Client {
             return Err(SessionError::ClientMemory { needed, allowed });
         }
         let mut outputs = Vec::with_capacity(images * self.plan().output_len());
-        let (mut done, mut unkept) = (0, None);
+        let (mut done, mut unkept, mut doubt) = (0, None, None);
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
             let found = self.awake(|client| {
@@ -176,10 +177,17 @@ impl Client {
                     on_progress(ImagesDone::within(now, done, batch, images));
                 })
             })?;
-            outputs.extend(found);
+            match found {
+                Ok(found) => outputs.extend(found),
+                // The server must not see that the other batches are not wanted any more.
+                Err(error) => doubt = doubt.or(Some(error)),
+            }
             done += batch;
             // Results are good whatever the store says.
             unkept = self.keep_values().err();
+        }
+        if let Some(doubt) = doubt {
+            return Err(doubt.into());
         }
         stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
@@ -190,14 +198,15 @@ impl Client {
         })
     }
 
-    /// Predicts a batch of `batch` of the `images` images.
+    /// Predicts a batch of `batch` of the `images` images. The inner error is of a check of decrypted
+    /// values, of which the server has seen nothing.
     fn predict_batch(
         &mut self,
         inputs: &[f32],
         [batch, images]: [usize; 2],
         stats: &mut Stats,
         on_progress: &mut dyn FnMut(Progress),
-    ) -> Result<Vec<f32>, SessionError> {
+    ) -> Result<Result<Vec<f32>, EngineError>, SessionError> {
         let inputs = ClientInputs::new(self.model.clone(), inputs, batch)?;
         let (half, damaged) = self.take_prepared(batch)?;
         stats.lost_preparations += damaged;
@@ -218,7 +227,7 @@ impl Client {
         stats.prepared_batches += u64::from(used);
         stats.clamped_inputs += run.clamped_inputs();
         stats.clamped_activations += run.clamped_activations();
-        Ok(run.finish()?)
+        Ok(run.finish())
     }
 
     /// What can be checked before anything is sent.
