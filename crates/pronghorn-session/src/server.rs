@@ -21,7 +21,7 @@ use pronghorn_engine::{
     Connection, Connections, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared,
     ServerRun,
 };
-use pronghorn_plan::CheckedPlan;
+use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_ring::random::Seed;
 
 use self::admission::{Addresses, Partings};
@@ -36,6 +36,7 @@ use crate::{
         Bounds, Store,
         file::Party,
         kept::{SERVER_SECRET, secret},
+        spent::Spent,
     },
     text,
     transport::{Ends, Timeouts, Transport},
@@ -162,6 +163,7 @@ pub struct Server {
     memory: Memory,
     images: ImageQuota,
     store: Store<ServerPrepared>,
+    is_stored: bool,
     connections: Connections,
     stopping: Arc<AtomicBool>,
     next_session: AtomicU64,
@@ -237,6 +239,7 @@ impl Server {
             memory: Memory::new(memory),
             images: ImageQuota::new(limits.max_images_per_client),
             store,
+            is_stored: false,
             connections: Connections::default(),
             limits,
             stopping: Arc::default(),
@@ -254,15 +257,17 @@ impl Server {
         self
     }
 
-    /// Keeps its halves of prepared batches in a directory, for later runs of the server, and the
-    /// secret of what it publishes; in memory otherwise. Several servers may share one.
+    /// Keeps its halves of prepared batches in a directory, for later runs of the server, the secret
+    /// of what it publishes, and the images that named clients have asked for; in memory otherwise. Several servers may share one.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system refuses, or others may enter the directory.
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
         let plan_hash = self.service.plan().hash();
         self.store = Store::open(directory, plan_hash, self.store.bounds())?;
         self.service.keep_secret(&secret(directory, SERVER_SECRET)?);
+        self.images = self.images.with_record(Spent::open(directory)?);
+        self.is_stored = true;
         Ok(self)
     }
 
@@ -282,6 +287,9 @@ impl Server {
         let Some(listener) = lock(&self.listener).take() else {
             return;
         };
+        if let Some(warning) = self.warning() {
+            self.log(&format!("warning: {warning}"));
+        }
         thread::scope(|scope| {
             let parting = thread::Builder::new().name("pronghorn refusals".into());
             let seen_off = || self.partings.see_off(&self.stopping);
@@ -313,6 +321,30 @@ impl Server {
                 self.cut_sessions(Shutdown::Both);
             }
         });
+    }
+
+    /// What the model's owner should know of the limits on its clients, if anything.
+    fn warning(&self) -> Option<&'static str> {
+        let hides = matches!(
+            self.service.plan().trust,
+            TrustLevel::TwoParty | TrustLevel::Encrypted
+        );
+        let knows_clients = self.acceptor.as_ref().is_some_and(Acceptor::knows_clients);
+        match self.limits.max_images_per_client {
+            _ if !hides => None,
+            None => Some(
+                "clients may ask without limit, and enough answers give the model away: set a limit for each client \
+                 (--max-images N)",
+            ),
+            Some(_) if !knows_clients => Some(
+                "images are counted by address, and a client may have many: let clients show a certificate or a token \
+                 (--tls)",
+            ),
+            Some(_) if !self.is_stored => {
+                Some("the count of images ends with this process: keep it (--store DIR)")
+            }
+            Some(_) => None,
+        }
     }
 
     /// Makes [`Server::run`] return, for good: no new clients, and running sessions end at their

@@ -20,8 +20,8 @@ use crate::{
     link::Link,
     lock::lock,
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
-    quota::{Share, Taken, network},
-    store::{Name, Owner},
+    quota::{Identity, Share, Taken},
+    store::Name,
     text::counted,
     transport::{Ends, Transport},
 };
@@ -42,13 +42,19 @@ impl Server {
         greeting: Taken<'_>,
     ) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        let left = self.images.left(client.ip());
-        let granted = left.map_or_else(String::new, |left| {
-            format!(", has {} left", counted(left, "image", "images"))
-        });
+        let granted = self.granted(&Identity::new(client.ip(), None));
         self.log(&format!("client {id} ({client}) connected{granted}"));
         if let Err(error) = self.registered_session(id, stream, client, greeting) {
             self.log(&format!("client {id} ({client}) failed: {error}"));
+        }
+    }
+
+    /// The images that a client has left, for the log.
+    fn granted(&self, client: &Identity) -> String {
+        match self.images.left(client) {
+            Ok(Some(left)) => format!(", has {} left", counted(left, "image", "images")),
+            Ok(None) => String::new(),
+            Err(error) => format!(": {error}"),
         }
     }
 
@@ -72,8 +78,10 @@ impl Server {
         let mut place = None;
         let session = AssertUnwindSafe(|| {
             let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
-            place = Some(self.greet(&mut link, (id, client), &admission, limit, greeting)?);
-            self.session(&mut link, client.ip(), &admission, &mut record)
+            let (own, identity) =
+                self.greet(&mut link, (id, client), &admission, limit, greeting)?;
+            place = Some(own);
+            self.session(&mut link, (client.ip(), identity), &admission, &mut record)
         });
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
         let told = outcome
@@ -127,7 +135,7 @@ impl Server {
     fn session(
         &self,
         link: &mut Link,
-        client: IpAddr,
+        (client, identity): (IpAddr, Identity),
         admission: &Admission,
         record: &mut Record,
     ) -> Result<(), SessionError> {
@@ -135,6 +143,7 @@ impl Server {
         let mut connection = Connection {
             server: self,
             client,
+            identity,
             plan_name: bound_plan(admission.binding(), &self.plan_hash),
             is_bound: admission.binding().is_some(),
             keys: self
@@ -177,7 +186,7 @@ impl Server {
         admission: &Admission,
         limit: Duration,
         greeting: Taken<'_>,
-    ) -> Result<Taken<'a>, SessionError> {
+    ) -> Result<(Taken<'a>, Identity), SessionError> {
         let mut payload = Vec::new();
         let started = Instant::now();
         let hello = (Kind::ClientHello, MAX_HANDSHAKE);
@@ -196,8 +205,10 @@ impl Server {
             }
             _ => None,
         };
-        if let Some(name) = admission.client(proof.as_deref())? {
-            self.log(&format!("client {id} ({client}) is {name}"));
+        let identity = Identity::new(client.ip(), admission.client(proof.as_deref())?);
+        if let Identity::Named(name) = &identity {
+            let granted = self.granted(&identity);
+            self.log(&format!("client {id} ({client}) is {name}{granted}"));
         }
         let hello = ClientHello::decode(&payload)?;
         let offered = self.service.plan().trust;
@@ -225,12 +236,12 @@ impl Server {
             plan_hash: self.plan_hash,
             plan_length: self.plan_bytes.len() as u32,
             max_batch: self.max_batch as u32,
-            images_left: self.images.left(client.ip()),
+            images_left: self.images.left(&identity)?,
             prepared_batches: self.limits.max_prepared.try_into().unwrap_or(u32::MAX),
             store: self.store.id(),
         };
         link.send(Kind::ServerHello, hello.encode())?;
-        Ok(place)
+        Ok((place, identity))
     }
 
     /// The images of a batch that may begin.
@@ -274,6 +285,7 @@ impl Server {
 struct Connection<'a> {
     server: &'a Server,
     client: IpAddr,
+    identity: Identity,
     /// The plan's name on this channel.
     plan_name: [u8; 32],
     is_bound: bool,
@@ -309,7 +321,7 @@ impl Connection<'_> {
         let batch = self.checked(begin.plan_hash, begin.batch)?;
         server
             .images
-            .spend(self.client, plan.charged(batch) as u64)?;
+            .spend(&self.identity, plan.charged(batch) as u64)?;
         let (run, both) = (cost::memory(plan, batch).server, memory_to_use(plan, batch));
         // Where memory does not do for it the batch runs without.
         let named = begin.prepared.filter(|_| both <= server.memory.total());
@@ -353,7 +365,7 @@ impl Connection<'_> {
         Done::receive(link)?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
-        let owner = owner(self.client);
+        let owner = self.identity.owner();
         server
             .store
             .put(asked.name, owner, most, needed, prepared)?;
@@ -361,7 +373,7 @@ impl Connection<'_> {
     }
 
     fn done(&self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
-        let images_left = self.server.images.left(self.client);
+        let images_left = self.server.images.left(&self.identity)?;
         link.send(Kind::Done, message::encode(&Done { batch, images_left }))
     }
 }
@@ -378,14 +390,6 @@ impl Drop for Connection<'_> {
                 "prepared batches whose oblivious transfers failed a check are not destroyed: {error}"
             ));
         }
-    }
-}
-
-/// Whom a client's prepared batches count for: its network.
-fn owner(client: IpAddr) -> Owner {
-    match network(client) {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
     }
 }
 

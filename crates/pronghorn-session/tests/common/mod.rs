@@ -7,7 +7,9 @@ pub mod tls;
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::{SocketAddr, TcpStream},
+    path::Path,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -59,6 +61,14 @@ pub fn options() -> ConnectOptions {
         timeout: Duration::from_secs(100),
         ..ConnectOptions::default()
     }
+}
+
+/// A new directory that only this user may enter, as stores must be.
+pub fn private_directory(path: &Path) {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path).expect("there is room");
 }
 
 /// A running server; stops when dropped.
