@@ -140,7 +140,7 @@ fn verifier(files: &ServerTls) -> Result<Arc<dyn ClientCertVerifier>, ChannelErr
         builder = builder.allow_unauthenticated();
     }
     let wrong = |error| content(path, format!("cannot check clients: {error}"));
-    Ok(builder.build().map_err(wrong)?)
+    builder.build().map_err(wrong)
 }
 
 /// A server's TLS, with what its files said last.
