@@ -225,12 +225,13 @@ impl ChannelError {
     }
 }
 
-/// A name as the certificate's reader prints it, without the kind around it.
+/// A name as the certificate's reader prints it, such as `DnsName("localhost")` or
+/// `IpAddress(127.0.0.1)`, without the kind around it.
 fn bare(name: &str) -> String {
     let inner = name
-        .split_once("(\"")
-        .and_then(|(_, rest)| rest.strip_suffix("\")"));
-    inner.unwrap_or(name).to_owned()
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"').to_owned()
 }
 
 fn is_about_certificate(alert: AlertDescription) -> bool {

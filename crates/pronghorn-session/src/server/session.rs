@@ -42,7 +42,11 @@ impl Server {
         greeting: Taken<'_>,
     ) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        let granted = self.granted(&Identity::new(client.ip(), None));
+        // Of one that is to say who it is there is nothing to tell yet.
+        let granted = match &self.acceptor {
+            Some(acceptor) if acceptor.knows_clients() => String::new(),
+            _ => self.granted(&Identity::new(client.ip(), None)),
+        };
         self.log(&format!("client {id} ({client}) connected{granted}"));
         if let Err(error) = self.registered_session(id, stream, client, greeting) {
             self.log(&format!("client {id} ({client}) failed: {error}"));

@@ -223,9 +223,9 @@ fn opened_words_outside_their_range_are_in_doubt() {
     let (low, high) = (-3, 5);
     let layout = revealed(builder.finish(), 1, 20, Output::Signed { bits, low, high });
     for (value, fine) in [(-3, true), (5, true), (-4, false), (6, false), (499, false)] {
-        let mut values = vec![0; 20];
+        let mut values = vec![0; 100];
         values[7] = value;
-        let shares = Random(3).shares(&values, 1, 10);
+        let shares = Random(3).shares(&values, 5, 10);
         match both(&layout, shares, &connection(), &SMALL) {
             Ok(_) => assert!(fine, "{value}"),
             Err(EngineError::Opened { index, .. }) => assert!(!fine && index == 7, "{value}"),
