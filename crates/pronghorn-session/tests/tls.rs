@@ -492,8 +492,7 @@ fn a_client_can_be_cancelled_and_a_server_stopped_under_tls() {
     running.stop();
     let error = waiting
         .predict(&numbers(INPUTS), 1, &mut |_| {})
-        .err()
-        .expect("it is gone");
+        .expect_err("it is gone");
     assert!(error.is_retryable(), "{error:?}");
 }
 
