@@ -102,6 +102,7 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
     assert set(SUITES) == {
         "activations",
         "batch",
+        "channels",
         "cryptonets-relu",
         "cryptonets-square",
         "gazelle",
@@ -225,6 +226,13 @@ def test_two_party(tmp_path: Path) -> None:
     # What is published comes once a connection: about a megabyte for a network of this size.
     first, later = (f"one image alone, {which}, received an image" for which in ("first of a connection", "later"))
     assert values[first] - 5e5 > values[later]
+
+
+def test_channels(tmp_path: Path) -> None:
+    found = records("channels", tmp_path)
+    assert {record["unit"] for record in found} == {"images/s", "ms"}
+    # Each figure of TLS is beside plain TCP's of the same run.
+    assert all("plain TCP" in record["reference"]["source"] and record["value"] > 0 for record in found)
 
 
 def test_rotation_free(tmp_path: Path) -> None:

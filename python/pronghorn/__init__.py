@@ -20,6 +20,7 @@ _interrupt.end_quietly_while_importing()
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
 from pronghorn._network import Client, Server, connect, serve  # noqa: E402
 from pronghorn._outputs import Predictions  # noqa: E402
+from pronghorn._tls import ClientTls, ServerTls, make_keys  # noqa: E402
 from pronghorn._trust import trust_levels  # noqa: E402
 from pronghorn.errors import (  # noqa: E402
     InputError,
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Client",
+    "ClientTls",
     "InputError",
     "InputWarning",
     "Model",
@@ -53,6 +55,7 @@ __all__ = [
     "Report",
     "RunError",
     "Server",
+    "ServerTls",
     "Stats",
     "StoreWarning",
     "TrafficWarning",
@@ -60,6 +63,7 @@ __all__ = [
     "UnsupportedModelError",
     "connect",
     "load",
+    "make_keys",
     "serve",
     "trust_levels",
 ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pronghorn._machine import Speed
 from pronghorn._model.options import PlanOptions
+from pronghorn._tls import ClientTls, ServerTls
 
 Progress = Callable[[float, int], None]
 
@@ -92,9 +93,14 @@ class Server:
         hello_timeout: float = 5.0,
         keep_alive: float | None = None,
         max_connections_per_address: int | None = None,
+        tls: Path | ServerTls | None = None,
+        insecure_plain_tcp: bool = False,
     ) -> None: ...
     @property
     def address(self) -> str: ...
+    @property
+    def fingerprint(self) -> str | None:
+        """The SHA-256 of its certificate; None on plain TCP."""
     def run(self) -> None:
         """Serves until stopped or interrupted."""
     def start(self) -> None:
@@ -112,6 +118,10 @@ class Client:
         timeout: float,
         threads: int | None,
         store: Path | None,
+        *,
+        tls: Path | ClientTls | None = None,
+        token: str | Path | None = None,
+        insecure_plain_tcp: bool = False,
     ) -> None: ...
     @property
     def plan_hash(self) -> str: ...
@@ -171,3 +181,6 @@ def trust_levels() -> str:
 
 def available_trust_levels() -> list[tuple[str, str]]:
     """The levels of this version, each with what it reveals."""
+
+def make_keys(directory: Path, hosts: list[str], clients: list[str], tokens: list[str], days: int) -> list[Path]:
+    """Makes a CA, certificates and tokens; the directories for the server and each client."""

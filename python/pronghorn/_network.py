@@ -1,4 +1,4 @@
-"""Serving a model and asking one over TCP."""
+"""Serving a model and asking one, over TLS or plain TCP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +18,12 @@ from pronghorn import _check, _native
 from pronghorn._inputs import Range, as_inputs, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, kind_of
+from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn._trust import require
 from pronghorn.errors import InputError, PrepareWarning, RunError, StoreWarning
 
 Floats = npt.NDArray[np.float32]
+Tls = TypeVar("Tls", ServerTls, ClientTls)
 
 
 def serve(
@@ -44,6 +48,8 @@ def serve(
     hello_timeout: float = 5.0,
     keep_alive: float | None = None,
     max_connections_per_address: int | None = None,
+    tls: PathOption | ServerTls | None = None,
+    insecure_plain_tcp: bool = False,
 ) -> Server:
     """Binds a server of `model`; `with` or `run` starts it.
 
@@ -52,7 +58,8 @@ def serve(
         listen: host and port; port 0 takes a free one.
         trust: the trust level; `two-party` where none is named.
         max_clients: most sessions at once.
-        max_images_per_client: most images one client address may ask for.
+        max_images_per_client: most images one client may ask for: by its certificate or token, and with `store` over
+            restarts; a client that shows neither is an address, and counts until the server stops.
         idle_timeout: seconds that a client may be silent within a prediction.
         threads: threads to compute with; all cores where not given.
         memory: most bytes to use.
@@ -70,11 +77,14 @@ def serve(
             connects again by itself, and what was prepared is kept.
         max_connections_per_address: most connections of one IPv4 address or IPv6 /64 network; where not given half of
             `max_clients`, at least 2, and any number from this machine.
+        tls: `DIR/server` of `pronghorn keys DIR`, or a `ServerTls`; plain TCP on loopback where not given.
+        insecure_plain_tcp: plain TCP on other addresses too. Whoever is on the network can then change results, read
+            inputs bit by bit, and pose as either party.
 
     Raises:
         TrustLevelRequired: there is no such trust level.
         InputError: an argument that makes no sense.
-        RunError: the address cannot be bound.
+        RunError: the address cannot be bound, or a file of the channel cannot be used.
     """
     if not isinstance(model, Model):
         raise InputError(f"model is {model!r}: give what pronghorn.load returns")
@@ -97,7 +107,14 @@ def serve(
     )
     with native_errors(RunError):
         native = _native.Server(
-            compiled, listen, *arguments, hello_timeout=hello, keep_alive=rest, max_connections_per_address=own
+            compiled,
+            listen,
+            *arguments,
+            hello_timeout=hello,
+            keep_alive=rest,
+            max_connections_per_address=own,
+            tls=_paths(tls),
+            insecure_plain_tcp=bool(insecure_plain_tcp),
         )
     return Server(native, compiled.plan_hash)
 
@@ -117,6 +134,11 @@ class Server:
     def address(self) -> str:
         """Host and port it listens on."""
         return self._native.address
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The SHA-256 of its certificate, which clients may pin; None on plain TCP."""
+        return self._native.fingerprint
 
     @property
     def plan_hash(self) -> str:
@@ -159,6 +181,9 @@ def connect(
     threads: int | None = None,
     prepare: int = 0,
     store: str | os.PathLike[str] | None = None,
+    tls: PathOption | ClientTls | None = None,
+    token: str | os.PathLike[str] | None = None,
+    insecure_plain_tcp: bool = False,
 ) -> Client:
     """Connects to a server.
 
@@ -174,6 +199,11 @@ def connect(
         prepare: batches to keep prepared in the background, of the last prediction's size: see `Client.keep_prepared`.
         store: a directory to keep this client's halves of them in, for later connections; in memory where none is
             named. They are secrets: see SECURITY.md.
+        tls: `DIR/clients/NAME` of `pronghorn keys DIR`, or a `ClientTls`. Where not given, TLS with the system's CAs,
+            and plain TCP on loopback.
+        token: a token, or the path (`pathlib.Path`) of a file that holds one. It means TLS.
+        insecure_plain_tcp: plain TCP to any address. Whoever is on the network can then change results, read inputs bit
+            by bit, and pose as the server.
 
     Raises:
         TrustLevelRequired: there is no such trust level.
@@ -187,10 +217,26 @@ def connect(
     limit, cores = _check.seconds("timeout", timeout), _check.threads(threads)
     kept, directory = _check.whole("prepare", prepare, 0), _check.directory("store", store)
     with native_errors(RunError):
-        client = Client(_native.Client(address, level, plan_hash, limit, cores, directory))
+        native = _native.Client(
+            address,
+            level,
+            plan_hash,
+            limit,
+            cores,
+            directory,
+            tls=_paths(tls),
+            token=token_of(token),
+            insecure_plain_tcp=bool(insecure_plain_tcp),
+        )
+    client = Client(native)
     if kept > 0:
         client.keep_prepared(kept)
     return client
+
+
+def _paths(tls: PathOption | Tls | None) -> Path | Tls | None:
+    """A directory as a path; files as they are."""
+    return Path(tls) if isinstance(tls, str | os.PathLike) else tls
 
 
 def _check_hash(plan_hash: str) -> None:

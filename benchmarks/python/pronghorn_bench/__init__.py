@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pronghorn_bench.activations import bench_activations
 from pronghorn_bench.batch import bench_batch
+from pronghorn_bench.channels import bench_channels
 from pronghorn_bench.cryptonets import bench_cryptonets_relu
 from pronghorn_bench.gazelle import bench_gazelle
 from pronghorn_bench.multikey import bench_multikey
@@ -22,6 +23,7 @@ from pronghorn_bench.words import bench_words
 SUITES: dict[str, Callable[[Report, bool], None]] = {
     "activations": bench_activations,
     "batch": bench_batch,
+    "channels": bench_channels,
     "cryptonets-relu": bench_cryptonets_relu,
     "cryptonets-square": bench_cryptonets_square,
     "gazelle": bench_gazelle,

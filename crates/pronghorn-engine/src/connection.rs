@@ -33,6 +33,8 @@ pub struct Connection {
     own: Shelf,
     /// A server's state of all its connections.
     shared: Shelf,
+    /// What only the two ends of its channel have.
+    binding: Option<[u8; 32]>,
 }
 
 /// A server's state of all its connections. Clones are the same. Secret: no Debug.
@@ -45,11 +47,24 @@ impl Connections {
         Connection {
             own: Shelf::default(),
             shared: self.0.clone(),
+            binding: None,
         }
     }
 }
 
 impl Connection {
+    /// The same over a channel that both ends name so and no other channel shares, such as a TLS
+    /// exporter. It goes into the nonces of oblivious transfers: those of two channels do not fit.
+    #[must_use]
+    pub fn bound_to(self, binding: Option<[u8; 32]>) -> Self {
+        Self { binding, ..self }
+    }
+
+    /// What only the two ends of its channel have; none without protection.
+    pub(crate) fn binding(&self) -> Option<[u8; 32]> {
+        self.binding
+    }
+
     /// The connection's value of type `T`.
     pub(crate) fn kept<T: Clone + Default + Send + 'static>(&self) -> T {
         self.own.at(0)

@@ -27,6 +27,9 @@ pub struct Made {
     pub prepared: Option<Prepared>,
     /// Values that were beyond the range of the plan, and were brought to its border.
     pub saturated: u64,
+    /// A check of decrypted values that failed. The peer must not see that it did, since the values
+    /// may be the client's secret: the batch goes on with values within their range.
+    pub doubt: Option<EngineError>,
 }
 
 impl Made {
@@ -36,7 +39,13 @@ impl Made {
             share,
             prepared: None,
             saturated: 0,
+            doubt: None,
         }
+    }
+
+    /// The same with a failed check, where one did fail.
+    pub fn doubting(self, doubt: Option<EngineError>) -> Self {
+        Self { doubt, ..self }
     }
 }
 

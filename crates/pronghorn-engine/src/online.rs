@@ -132,12 +132,16 @@ impl ClientRun {
     /// The result as integers at the scale of the plan's result, `[image][element]`.
     ///
     /// # Errors
-    /// The batch is not over.
+    /// The batch is not over, or a check of decrypted values has failed. The server has seen nothing
+    /// of that, and must not: keep sending what would be sent otherwise.
     pub fn finish_integers(mut self) -> Result<Vec<i32>, EngineError> {
         if self.run.want() != Want::Done {
             return Err(EngineError::OutOfTurn {
                 state: "is not over",
             });
+        }
+        if let Some(doubt) = self.run.doubt.take() {
+            return Err(doubt);
         }
         match self.run.result() {
             Some(Share::Words(words)) => Ok(words.to_images().to_vec()),
@@ -150,7 +154,7 @@ impl ClientRun {
     /// The result as users read it, after softmax and the like, `[image][element]`.
     ///
     /// # Errors
-    /// The batch is not over.
+    /// As [`ClientRun::finish_integers`].
     pub fn finish(self) -> Result<Vec<f32>, EngineError> {
         let (plan, batch) = (self.run.plan.clone(), self.run.batch);
         let integers = self.finish_integers()?;

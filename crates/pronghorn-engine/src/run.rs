@@ -63,6 +63,8 @@ pub(crate) struct Run {
     machine: Option<Box<dyn StepMachine>>,
     /// Values so far that were brought to the border of their range.
     pub saturated: AtomicU64,
+    /// The first check of decrypted values that failed, kept from the peer.
+    pub doubt: Option<EngineError>,
     rows_before: u64,
     rows: u64,
     /// Seconds that this party has computed for each step so far; preludes count as step 0.
@@ -101,6 +103,7 @@ impl Run {
             step: 1,
             machine: None,
             saturated: AtomicU64::new(0),
+            doubt: None,
             rows_before: 0,
             step_seconds: vec![0.0; task.plan.steps.len()],
         };
@@ -175,6 +178,7 @@ impl Run {
 
     fn keep(&mut self, made: Made) {
         self.saturated.fetch_add(made.saturated, Ordering::Relaxed);
+        self.doubt = self.doubt.take().or(made.doubt);
         if self.last_reader[self.step] > self.step {
             self.shares[self.step] = Some(made.share);
         }

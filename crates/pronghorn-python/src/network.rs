@@ -19,6 +19,7 @@ use crate::{
     machine,
     model::Compiled,
     native,
+    tls::{ClientTls, ServerTls, TokenSource, client_channel, server_channel},
     watch::{Callback, Watch, waited, watched},
 };
 
@@ -46,7 +47,7 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None))]
+    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         compiled: &Compiled,
@@ -62,6 +63,8 @@ impl Server {
         hello_timeout: f64,
         keep_alive: Option<f64>,
         max_connections_per_address: Option<usize>,
+        tls: Option<ServerTls>,
+        insecure_plain_tcp: bool,
     ) -> PyResult<Self> {
         fork::check()?;
         machine::limit_threads(threads)?;
@@ -76,8 +79,9 @@ impl Server {
             max_connections_per_address,
             ..Limits::default()
         };
-        let mut server =
-            session::Server::bind(listen, compiled.server(), limits).map_err(advised)?;
+        let channel = server_channel(tls, insecure_plain_tcp)?;
+        let server = session::Server::bind_over(listen, compiled.server(), limits, channel);
+        let mut server = server.map_err(advised)?;
         if let Some(directory) = store {
             server = server.with_store(&directory).map_err(advised)?;
         }
@@ -101,6 +105,12 @@ impl Server {
     #[getter]
     fn address(&self) -> String {
         self.server.local_addr().to_string()
+    }
+
+    /// The SHA-256 of its certificate; none on plain TCP.
+    #[getter]
+    fn fingerprint(&self) -> Option<String> {
+        self.server.fingerprint()
     }
 
     /// Serves until stopped or interrupted.
@@ -171,7 +181,8 @@ impl Drop for Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store))]
+    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, tls=None, token=None, insecure_plain_tcp=false))]
+    #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
         address: &str,
@@ -180,19 +191,26 @@ impl Client {
         timeout: f64,
         threads: Option<usize>,
         store: Option<PathBuf>,
+        tls: Option<ClientTls>,
+        token: Option<TokenSource>,
+        insecure_plain_tcp: bool,
     ) -> PyResult<Self> {
         machine::limit_threads(threads)?;
+        let channel = client_channel(tls, token, insecure_plain_tcp)?;
         let trust = trust
             .map(str::parse::<TrustLevel>)
             .transpose()
             .map_err(native)?;
-        let expected_plan_hash = expected_plan_hash.map(parse_hash).transpose()?;
+        let expected_plan_hash = expected_plan_hash
+            .map(|digits| parse_hash("a plan hash", digits))
+            .transpose()?;
         let timeout = seconds(timeout)?;
         let watch = Arc::<Watch>::default();
         let defaults = ConnectOptions::default();
         let options = ConnectOptions {
             trust,
             expected_plan_hash,
+            channel,
             timeout,
             store,
             connect_timeout: timeout.min(defaults.connect_timeout),
@@ -376,7 +394,7 @@ fn stats_dict<'py>(
 }
 
 /// A session's error with what a client's user can do about it.
-fn advised(error: SessionError) -> PyErr {
+pub fn advised(error: SessionError) -> PyErr {
     coded(in_words(&error), error.reason(), error.is_retryable())
 }
 
@@ -393,13 +411,9 @@ fn seconds(value: f64) -> PyResult<Duration> {
         .map_err(|_| native(format!("a timeout of {value} seconds makes no sense")))
 }
 
-/// 64 hexadecimal digits.
-fn parse_hash(text: &str) -> PyResult<[u8; 32]> {
-    let wrong = || {
-        native(format!(
-            "a plan hash has 64 hexadecimal digits, not {text:?}"
-        ))
-    };
+/// 64 hexadecimal digits, which stand for `what`.
+pub fn parse_hash(what: &str, text: &str) -> PyResult<[u8; 32]> {
+    let wrong = || native(format!("{what} has 64 hexadecimal digits, not {text:?}"));
     let mut hash = [0u8; 32];
     if text.len() != 64 || !text.is_ascii() {
         return Err(wrong());

@@ -24,6 +24,7 @@ use pronghorn_engine::{
 use pronghorn_plan::{CheckedPlan, TrustLevel, cost};
 
 use crate::{
+    channel::ClientChannel,
     drive::drive,
     error::SessionError,
     frame::{Kind, MAX_HANDSHAKE},
@@ -40,6 +41,8 @@ pub struct ConnectOptions {
     pub trust: Option<TrustLevel>,
     /// The hash of the plan, where the user knows it; any other plan is refused.
     pub expected_plan_hash: Option<[u8; 32]>,
+    /// How the connection is protected.
+    pub channel: ClientChannel,
     /// A plan the client already holds; it is not sent again if the server still serves it.
     pub plan: Option<CheckedPlan>,
     /// Bytes the client's values may take; batches are made small enough, and a plan with which not
@@ -69,6 +72,7 @@ impl Default for ConnectOptions {
         Self {
             trust: None,
             expected_plan_hash: None,
+            channel: ClientChannel::default(),
             plan: None,
             max_memory: 8 << 30,
             store: None,
@@ -90,6 +94,8 @@ pub struct Client {
     link: Link,
     model: Arc<ClientModel>,
     plan_hash: [u8; 32],
+    /// The plan's name on this channel.
+    plan_name: [u8; 32],
     max_batch: usize,
     max_memory: u64,
     images_left: Option<u64>,
@@ -140,7 +146,8 @@ impl Client {
     /// # Errors
     /// When the inputs do not fit the plan (the session goes on), or the session fails, is
     /// cancelled, or has fewer images left (it is then over: the server's log says that it was
-    /// refused).
+    /// refused). Where a check of decrypted values fails, all batches are run to their end, nothing
+    /// of it goes over the line, and the session goes on. To predict again at once would tell of it.
     pub fn predict(
         &mut self,
         inputs: &[f32],
@@ -162,7 +169,7 @@ impl Client {
             return Err(SessionError::ClientMemory { needed, allowed });
         }
         let mut outputs = Vec::with_capacity(images * self.plan().output_len());
-        let (mut done, mut unkept) = (0, None);
+        let (mut done, mut unkept, mut doubt) = (0, None, None);
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
             let found = self.awake(|client| {
@@ -170,10 +177,17 @@ impl Client {
                     on_progress(ImagesDone::within(now, done, batch, images));
                 })
             })?;
-            outputs.extend(found);
+            match found {
+                Ok(found) => outputs.extend(found),
+                // The server must not see that the other batches are not wanted any more.
+                Err(error) => doubt = doubt.or(Some(error)),
+            }
             done += batch;
             // Results are good whatever the store says.
             unkept = self.keep_values().err();
+        }
+        if let Some(doubt) = doubt {
+            return Err(doubt.into());
         }
         stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
@@ -184,14 +198,15 @@ impl Client {
         })
     }
 
-    /// Predicts a batch of `batch` of the `images` images.
+    /// Predicts a batch of `batch` of the `images` images. The inner error is of a check of decrypted
+    /// values, of which the server has seen nothing.
     fn predict_batch(
         &mut self,
         inputs: &[f32],
         [batch, images]: [usize; 2],
         stats: &mut Stats,
         on_progress: &mut dyn FnMut(Progress),
-    ) -> Result<Vec<f32>, SessionError> {
+    ) -> Result<Result<Vec<f32>, EngineError>, SessionError> {
         let inputs = ClientInputs::new(self.model.clone(), inputs, batch)?;
         let (half, damaged) = self.take_prepared(batch)?;
         stats.lost_preparations += damaged;
@@ -212,7 +227,7 @@ impl Client {
         stats.prepared_batches += u64::from(used);
         stats.clamped_inputs += run.clamped_inputs();
         stats.clamped_activations += run.clamped_activations();
-        Ok(run.finish()?)
+        Ok(run.finish())
     }
 
     /// What can be checked before anything is sent.
@@ -320,7 +335,7 @@ impl Client {
         self.guarded(|client| {
             let images = client.images(batch)?;
             let prepare = Prepare {
-                plan_hash: client.plan_hash,
+                plan_hash: client.plan_name,
                 batch: images,
                 name,
             };
@@ -426,7 +441,7 @@ impl Client {
     ) -> Result<Option<ClientPrepared>, SessionError> {
         let (name, half) = half.unzip();
         let begin = Begin {
-            plan_hash: self.plan_hash,
+            plan_hash: self.plan_name,
             batch: self.images(batch)?,
             prepared: name,
         };

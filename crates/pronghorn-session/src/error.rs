@@ -7,6 +7,7 @@ use pronghorn_plan::{PlanError, TrustLevel, trust::TrustError};
 use thiserror::Error;
 
 use crate::{
+    channel::ChannelError,
     frame::{FrameError, Kind},
     store::StoreError,
     text::hex,
@@ -108,7 +109,10 @@ pub enum SessionError {
     Damaged,
     /// A frame could not be read or written.
     #[error(transparent)]
-    Frame(#[from] FrameError),
+    Frame(FrameError),
+    /// The channel is not made, or ends.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
     /// No images, or more than the server takes at once.
     #[error("a batch of {found} images was asked for; this server takes 1 to {most} at once")]
     Batch {
@@ -238,6 +242,19 @@ pub enum SessionError {
     Bug,
 }
 
+/// A channel's error comes out of the stream as one of its operations'.
+impl From<FrameError> for SessionError {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::Io(error) => match error.downcast::<ChannelError>() {
+                Ok(error) => Self::Channel(error),
+                Err(error) => Self::Frame(FrameError::Io(error)),
+            },
+            other => Self::Frame(other),
+        }
+    }
+}
+
 /// What to do about a peer whose messages make no sense.
 const SAME_VERSION: &str = "use the same version of pronghorn on both sides; where that is so already, tell the server's owner";
 
@@ -283,12 +300,16 @@ pub enum ErrorCode {
     Damaged,
     /// 13: the client rested for too long between two batches.
     Idle,
+    /// 14: the parties have no protected channel, or not one.
+    Channel,
+    /// 15: the client has not shown who it is.
+    Unauthorised,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 13] = [
+    const KNOWN: [Self; 15] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -302,6 +323,8 @@ impl ErrorCode {
         Self::Cancelled,
         Self::Damaged,
         Self::Idle,
+        Self::Channel,
+        Self::Unauthorised,
     ];
 
     /// The number on the wire.
@@ -320,6 +343,8 @@ impl ErrorCode {
             Self::Cancelled => 11,
             Self::Damaged => 12,
             Self::Idle => 13,
+            Self::Channel => 14,
+            Self::Unauthorised => 15,
             Self::Other(code) => code,
         }
     }
@@ -364,7 +389,10 @@ impl ErrorCode {
             Self::Engine => "the client's side of the computation failed",
             Self::Cancelled => "the client's user cancelled",
             Self::Damaged => "the connection damaged what the server sent",
-            Self::Internal | Self::Stopping | Self::Idle | Self::Other(_) => "the client failed",
+            Self::Channel => "the client and the server have no common channel",
+            Self::Internal | Self::Stopping | Self::Idle | Self::Unauthorised | Self::Other(_) => {
+                "the client failed"
+            }
         }
     }
 }
@@ -392,6 +420,8 @@ impl SessionError {
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
             Self::Idle => ErrorCode::Idle,
+            Self::Channel(error) if error.is_about_client() => ErrorCode::Unauthorised,
+            Self::Channel(_) => ErrorCode::Channel,
             Self::Cancelled => ErrorCode::Cancelled,
             Self::Peer { code, .. } => *code,
             Self::Address { .. }
@@ -434,6 +464,9 @@ impl SessionError {
 
     /// Whether the peer is still there to be told.
     pub(crate) fn is_worth_telling(&self) -> bool {
+        if let Self::Channel(error) = self {
+            return error.is_worth_telling();
+        }
         !matches!(
             self,
             Self::Peer { .. }

@@ -43,10 +43,12 @@ pub enum Kind {
     Prepare = 10,
     /// The server says whether it has the preparation that a `Begin` names.
     Begun = 11,
+    /// The client proves that it has a token, before its hello.
+    Token = 12,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::ClientHello,
         Self::ServerHello,
         Self::PlanRequest,
@@ -58,6 +60,7 @@ impl Kind {
         Self::Bye,
         Self::Prepare,
         Self::Begun,
+        Self::Token,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -323,7 +326,7 @@ mod tests {
     #[test]
     fn unknown_and_unexpected_kinds_are_refused() {
         let mut payload = Vec::new();
-        for kind in (0..=u8::MAX).filter(|kind| !(1..=11).contains(kind)) {
+        for kind in (0..=u8::MAX).filter(|kind| !(1..=12).contains(kind)) {
             assert!(
                 matches!(read(&frame(0, kind, &[]), &mut payload), Err(FrameError::UnknownKind { kind: k }) if k == kind)
             );

@@ -1,9 +1,9 @@
 //! Sessions: handshake, framing, limits, client and server.
 //!
 //! Protocol code lives in `pronghorn-engine` as state machines without I/O; this crate moves their
-//! messages over a [`Transport`] (TCP in this version, in plain text), bounds everything a peer
-//! sends before allocating for it, and turns every failure into a [`SessionError`] that ends one
-//! session only.
+//! messages over a [`Transport`] (plain TCP on this machine, TLS 1.3 beyond it), bounds everything a
+//! peer sends before allocating for it, and turns every failure into a [`SessionError`] that ends
+//! one session only.
 //!
 //! # The protocol, version 1
 //!
@@ -28,12 +28,14 @@
 //! | 9 | `Bye` | client | empty | 0 |
 //! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
 //! | 11 | `Begun` | server | postcard: whether the batch uses the preparation (0 or 1) | 64 KiB |
+//! | 12 | `Token` | client | the proof of a token (32 bytes) | 32 |
 //!
 //! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places
 //! that no version moves, so that any two versions can tell each other apart.
 //!
 //! ```text
 //! client                                server
+//! Token        (on TLS, if it has one) ->
 //! ClientHello                     ->
 //!                                 <-    ServerHello
 //! PlanRequest  (unless it has it) ->
@@ -55,6 +57,14 @@
 //! with its own, the client once it has compared the server's. A prediction leaves nothing with the
 //! server, so there the client alone compares, before it returns outputs or keeps what the server
 //! published, and no message is added.
+//!
+//! # The channel
+//!
+//! On TLS both parties derive 32 bytes from the connection ([`ClientChannel`], [`ServerChannel`]),
+//! which only its two ends have. They are hashed into the plan hash of `Begin` and `Prepare`, the
+//! nonces of oblivious transfers and the transcript. A relay that opens one channel and makes
+//! another is noticed at `Begin`. One that forges the plan's name and the transcript, which have no
+//! secret, makes oblivious transfers that do not fit. The frames are those of plain TCP otherwise.
 //!
 //! # Damage on the way
 //!
@@ -81,9 +91,9 @@
 //!
 //! # What is revealed
 //!
-//! To the server: the client's address, the number of images, timing; a preparation that is used on
-//! another connection than it was made on tells that both are the same client's. To who listens on
-//! the line: also the plan. Errors a client sends name only a category, never what its machine met,
+//! To the server: the client's address and its name, the number of images, timing; a preparation
+//! that is used on another connection than it was made on tells that both are the same client's. To
+//! who listens on the line: on plain TCP also the plan, on TLS lengths, times and addresses. Errors a client sends name only a category, never what its machine met,
 //! because that may depend on decrypted values; that it failed, was cancelled or wanted too many
 //! images is visible. What the messages themselves reveal is the engine's matter.
 //!
@@ -97,6 +107,7 @@
 //!
 //! [`Machine::max_incoming`]: pronghorn_engine::Machine::max_incoming
 
+mod channel;
 mod client;
 mod drive;
 mod error;
@@ -116,6 +127,10 @@ pub mod transcript;
 mod transport;
 mod writer;
 
+pub use channel::{
+    ChannelError, ClientChannel, ClientTls, KeyRequest, ServerChannel, ServerTls, Token, Trusted,
+    fingerprint, make_keys,
+};
 pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats};
 pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    channel::Binding,
     error::SessionError,
     frame::{self, Accept, FrameError, HEADER_BYTES, Kind},
     message::ErrorMessage,
@@ -61,11 +62,12 @@ impl Traffic {
 }
 
 impl Link {
-    /// Takes over a connection; `ends` make the next send or receive fail, and end the waiting of
+    /// Takes over a connection on a channel with this binding; `ends` make the next send or receive fail, and end the waiting of
     /// one under way.
     pub(crate) fn new(
         party: Party,
         transport: Box<dyn Transport>,
+        binding: Option<&Binding>,
         timeouts: Timeouts,
         ends: Ends,
     ) -> Result<Self, SessionError> {
@@ -78,12 +80,13 @@ impl Link {
                 })
         };
         let (control, writing) = (handle()?, handle()?);
+        let sent = Way::on_channel(party, binding);
         Ok(Self {
             frames: 0,
             sent: 0,
-            received: Way::new(party.peer()),
+            received: Way::on_channel(party.peer(), binding),
             unread: None,
-            writer: Some(Writer::start(party, writing, timeouts, ends.clone())?),
+            writer: Some(Writer::start(sent, writing, timeouts, ends.clone())?),
             reader: BufReader::with_capacity(BUFFER, Timed::new(transport, ends.clone())),
             control,
             timeouts,
@@ -322,7 +325,11 @@ impl Link {
             Err(error) => error,
         };
         match self.receive_within(LINGER, &[], &mut Vec::new()) {
-            Err(said @ (SessionError::Peer { .. } | SessionError::Stopping)) => said,
+            Err(
+                said @ (SessionError::Peer { .. }
+                | SessionError::Stopping
+                | SessionError::Channel(_)),
+            ) => said,
             _ => failure,
         }
     }
@@ -351,7 +358,8 @@ mod tests {
             idle: limit,
             message: limit,
         };
-        Link::new(party, Box::new(stream), timeouts, Ends::default()).expect("handles are left")
+        Link::new(party, Box::new(stream), None, timeouts, Ends::default())
+            .expect("handles are left")
     }
 
     /// Both ends of a connection.

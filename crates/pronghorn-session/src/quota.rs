@@ -10,10 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{error::SessionError, lock::lock};
+use crate::{
+    error::SessionError,
+    lock::lock,
+    store::{Owner, spent::Spent},
+};
 
-/// Addresses whose images are counted; further ones are refused.
-const MAX_ADDRESSES: usize = 1 << 16;
+/// Clients whose images are counted in memory; further ones are refused.
+const MAX_CLIENTS: usize = 1 << 16;
 
 /// An amount that sessions take from and give back to.
 pub(crate) struct Pool {
@@ -199,10 +203,42 @@ impl Drop for Share<'_> {
     }
 }
 
+/// Whom a server counts images and prepared batches for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    /// A client that nobody vouches for: an IPv4 address or an IPv6 /64.
+    Network(IpAddr),
+    /// The name in a client's certificate or token.
+    Named(String),
+}
+
+const NAME: &str = "pronghorn 2026 name of a client";
+
+impl Identity {
+    /// Of a client at an address, with its name where it has shown one.
+    pub(crate) fn new(client: IpAddr, name: Option<String>) -> Self {
+        name.map_or_else(|| Self::Network(network(client)), Self::Named)
+    }
+
+    /// What stands for it in stores. Names and addresses do not meet: a name's is a hash.
+    pub(crate) fn owner(&self) -> Owner {
+        match self {
+            Self::Network(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
+            Self::Network(IpAddr::V6(address)) => address.octets(),
+            Self::Named(name) => {
+                let hash = blake3::derive_key(NAME, name.as_bytes());
+                *hash.first_chunk().expect("a hash has more bytes")
+            }
+        }
+    }
+}
+
 /// Images each client has asked for.
 pub(crate) struct ImageQuota {
     most: Option<u64>,
-    used: Mutex<HashMap<IpAddr, u64>>,
+    used: Mutex<HashMap<Owner, u64>>,
+    /// Where those of named clients outlive the process.
+    record: Option<Spent>,
 }
 
 impl ImageQuota {
@@ -210,32 +246,64 @@ impl ImageQuota {
         Self {
             most,
             used: Mutex::default(),
+            record: None,
         }
+    }
+
+    /// Keeps those of named clients in a record.
+    pub(crate) fn with_record(self, record: Spent) -> Self {
+        let record = Some(record);
+        Self { record, ..self }
+    }
+
+    /// Where images of this client are counted over restarts.
+    fn record_of(&self, client: &Identity) -> Option<&Spent> {
+        let is_named = matches!(client, Identity::Named(_));
+        self.record.as_ref().filter(|_| is_named)
     }
 
     /// Images the client has left, where they are limited.
-    pub(crate) fn left(&self, client: IpAddr) -> Option<u64> {
-        let most = self.most?;
-        let used = lock(&self.used);
-        match used.get(&network(client)) {
-            Some(&images) => Some(most - images),
-            None if used.len() < MAX_ADDRESSES => Some(most),
-            None => Some(0),
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) fn left(&self, client: &Identity) -> Result<Option<u64>, SessionError> {
+        let Some(most) = self.most else {
+            return Ok(None);
+        };
+        let owner = client.owner();
+        if let Some(record) = self.record_of(client) {
+            return Ok(Some(most.saturating_sub(record.of(&owner)?)));
         }
+        let used = lock(&self.used);
+        Ok(Some(match used.get(&owner) {
+            Some(&images) => most.saturating_sub(images),
+            None if used.len() < MAX_CLIENTS => most,
+            None => 0,
+        }))
     }
 
     /// Counts a batch, if the client has as many images left.
-    pub(crate) fn spend(&self, client: IpAddr, asked: u64) -> Result<(), SessionError> {
+    pub(crate) fn spend(&self, client: &Identity, asked: u64) -> Result<(), SessionError> {
         let Some(most) = self.most else { return Ok(()) };
-        let mut used = lock(&self.used);
-        let network = network(client);
-        let full = used.len() >= MAX_ADDRESSES && !used.contains_key(&network);
-        let before = used.get(&network).copied().unwrap_or(0);
-        let left = if full { 0 } else { most - before };
-        if asked > left {
-            return Err(SessionError::Quota { asked, left });
+        let owner = client.owner();
+        let check = |before: u64| {
+            let left = most.saturating_sub(before);
+            match asked <= left {
+                true => Ok(()),
+                false => Err(SessionError::Quota { asked, left }),
+            }
+        };
+        if let Some(record) = self.record_of(client) {
+            return record.spend(&owner, asked, check);
         }
-        used.insert(network, before + asked);
+        let mut used = lock(&self.used);
+        let is_full = used.len() >= MAX_CLIENTS && !used.contains_key(&owner);
+        let before = match is_full {
+            true => most,
+            false => used.get(&owner).copied().unwrap_or(0),
+        };
+        check(before)?;
+        used.insert(owner, before + asked);
         Ok(())
     }
 }
@@ -321,20 +389,73 @@ mod tests {
         assert_eq!(*lock(&order), [(other, 7), (greedy, 4)]);
     }
 
+    fn at(address: &str) -> Identity {
+        Identity::new(address.parse().expect("it is an address"), None)
+    }
+
+    fn named(name: &str) -> Identity {
+        Identity::Named(name.into())
+    }
+
     #[test]
     fn images_count_by_network() {
         let quota = ImageQuota::new(Some(5));
-        let [v4, same, other]: [IpAddr; 3] =
-            ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
-        quota.spend(v4, 3).expect("five left");
+        let [v4, same, other] = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"].map(at);
+        quota.spend(&v4, 3).expect("five left");
         assert!(matches!(
-            quota.spend(same, 3),
+            quota.spend(&same, 3),
             Err(SessionError::Quota { asked: 3, left: 2 })
         ));
-        assert_eq!((quota.left(same), quota.left(other)), (Some(2), Some(5)));
-        let [a, b]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::ffff:2"].map(|a| a.parse().unwrap());
-        quota.spend(a, 5).expect("five left");
-        assert_eq!(quota.left(b), Some(0));
-        assert_eq!(ImageQuota::new(None).left(a), None);
+        let left = |client| quota.left(client).expect("nothing is read");
+        assert_eq!((left(&same), left(&other)), (Some(2), Some(5)));
+        let [a, b] = ["2001:db8::1", "2001:db8::ffff:2"].map(at);
+        quota.spend(&a, 5).expect("five left");
+        assert_eq!(left(&b), Some(0));
+        let unlimited = ImageQuota::new(None);
+        assert_eq!(unlimited.left(&a).expect("nothing is read"), None);
+    }
+
+    #[test]
+    fn images_of_names_count_over_restarts_and_addresses() {
+        let path = std::env::temp_dir().join(format!("pronghorn-spent-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        let open = |most| {
+            let record = Spent::open(&path).expect("it is ours");
+            ImageQuota::new(Some(most)).with_record(record)
+        };
+        fn left(quota: &ImageQuota, client: &Identity) -> u64 {
+            quota
+                .left(client)
+                .expect("it is ours")
+                .expect("it is limited")
+        }
+        let first = open(10);
+        first.spend(&named("alice"), 4).expect("ten left");
+        first.spend(&at("10.0.0.1"), 9).expect("ten left");
+        // Another process at the same time.
+        let second = open(10);
+        second.spend(&named("alice"), 4).expect("six left");
+        second.spend(&named("bob"), 1).expect("ten left");
+        assert!(matches!(
+            first.spend(&named("alice"), 3),
+            Err(SessionError::Quota { asked: 3, left: 2 })
+        ));
+        drop((first, second));
+        // A record that was cut within its last entry.
+        let file = path.join("server").join("spent");
+        let length = std::fs::metadata(&file).expect("it is there").len();
+        let cut = std::fs::OpenOptions::new().write(true).open(&file);
+        cut.and_then(|file| file.set_len(length - 5))
+            .expect("it is ours");
+        let third = open(10);
+        assert_eq!(left(&third, &named("alice")), 2);
+        third.spend(&named("bob"), 2).expect("some are left");
+        third.spend(&named("carol"), 3).expect("ten left");
+        let fourth = open(10);
+        assert_eq!(left(&fourth, &named("carol")), 7);
+        assert_eq!(left(&fourth, &at("10.0.0.1")), 10);
+        // A limit below what was spent leaves nothing.
+        assert_eq!(left(&open(5), &named("alice")), 0);
+        std::fs::remove_dir_all(path).expect("it is ours");
     }
 }

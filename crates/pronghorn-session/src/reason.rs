@@ -24,6 +24,8 @@ impl ErrorCode {
             Self::Cancelled => "cancelled",
             Self::Damaged => "damaged",
             Self::Idle => "idle",
+            Self::Channel => "channel",
+            Self::Unauthorised => "unauthorised",
             Self::Other(_) => "other",
         }
     }
@@ -40,7 +42,9 @@ impl SessionError {
                 "closed"
             }
             Self::Over | Self::AnotherServer => "over",
-            Self::Store(StoreError::Disk { .. } | StoreError::File { .. }) => "store",
+            Self::Store(
+                StoreError::Disk { .. } | StoreError::Open { .. } | StoreError::File { .. },
+            ) => "store",
             other => other.code().name(),
         }
     }
@@ -64,9 +68,9 @@ impl SessionError {
     /// its log.
     pub(crate) fn told_to_client(&self) -> String {
         match self {
-            Self::Store(StoreError::Disk { .. } | StoreError::File { .. }) => {
-                "the server cannot use its store".into()
-            }
+            Self::Store(
+                StoreError::Disk { .. } | StoreError::Open { .. } | StoreError::File { .. },
+            ) => "the server cannot use its store".into(),
             Self::System { .. } => "the server is short of threads or handles".into(),
             other => other.to_string(),
         }

@@ -21,11 +21,12 @@ use pronghorn_engine::{
     Connection, Connections, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared,
     ServerRun,
 };
-use pronghorn_plan::CheckedPlan;
+use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_ring::random::Seed;
 
 use self::admission::{Addresses, Partings};
 use crate::{
+    channel::{Acceptor, Binding, ChannelError, ServerChannel},
     error::SessionError,
     limits::{Limits, within_limits},
     link::Link,
@@ -35,6 +36,7 @@ use crate::{
         Bounds, Store,
         file::Party,
         kept::{SERVER_SECRET, secret},
+        spent::Spent,
     },
     text,
     transport::{Ends, Timeouts, Transport},
@@ -140,13 +142,15 @@ impl Service for ModelService {
 
 type Log = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A server of one plan over TCP.
+/// A server of one plan over TCP, or over TLS on it.
 ///
 /// A failing session ends alone: with an `Error` frame to its client and a line in the log.
 pub struct Server {
     /// Taken by [`Server::run`], which closes it.
     listener: Mutex<Option<TcpListener>>,
     address: SocketAddr,
+    /// None: plain TCP.
+    acceptor: Option<Acceptor>,
     service: Box<dyn Service>,
     plan_bytes: Vec<u8>,
     plan_hash: [u8; 32],
@@ -159,6 +163,7 @@ pub struct Server {
     memory: Memory,
     images: ImageQuota,
     store: Store<ServerPrepared>,
+    is_stored: bool,
     connections: Connections,
     stopping: Arc<AtomicBool>,
     next_session: AtomicU64,
@@ -168,16 +173,29 @@ pub struct Server {
 
 impl Server {
     /// Listens on `address` (`HOST:PORT`, `:PORT` for all interfaces, port 0 for any) for clients
-    /// of `model`.
+    /// of `model`, over plain TCP and for this machine alone.
     ///
     /// # Errors
-    /// When the address is wrong or taken, or the limits let nothing through.
+    /// When the address is wrong, taken or beyond loopback, or the limits let nothing through.
     pub fn bind(
         address: &str,
         model: Arc<ServerModel>,
         limits: Limits,
     ) -> Result<Self, SessionError> {
-        Self::bind_service(address, Box::new(ModelService(model)), limits)
+        Self::bind_over(address, model, limits, ServerChannel::default())
+    }
+
+    /// The same with a channel.
+    ///
+    /// # Errors
+    /// As [`Server::bind`], or the files of the channel cannot be used.
+    pub fn bind_over(
+        address: &str,
+        model: Arc<ServerModel>,
+        limits: Limits,
+        channel: ServerChannel,
+    ) -> Result<Self, SessionError> {
+        Self::bind_service_over(address, Box::new(ModelService(model)), limits, channel)
     }
 
     /// The same for any [`Service`].
@@ -189,12 +207,27 @@ impl Server {
         service: Box<dyn Service>,
         limits: Limits,
     ) -> Result<Self, SessionError> {
+        Self::bind_service_over(address, service, limits, ServerChannel::default())
+    }
+
+    /// The same for any [`Service`] with a channel.
+    ///
+    /// # Errors
+    /// As [`Server::bind_over`].
+    pub fn bind_service_over(
+        address: &str,
+        service: Box<dyn Service>,
+        limits: Limits,
+        channel: ServerChannel,
+    ) -> Result<Self, SessionError> {
         let (max_batch, memory) = within_limits(service.plan(), &limits)?;
         let store = Store::in_memory(service.plan().hash(), bounds(&limits))?;
         let (listener, local) = listen(address)?;
+        let acceptor = acceptor(channel, local)?;
         Ok(Self {
             listener: Mutex::new(Some(listener)),
             address: local,
+            acceptor,
             plan_bytes: service.plan().to_bytes(),
             plan_hash: service.plan().hash(),
             service,
@@ -206,6 +239,7 @@ impl Server {
             memory: Memory::new(memory),
             images: ImageQuota::new(limits.max_images_per_client),
             store,
+            is_stored: false,
             connections: Connections::default(),
             limits,
             stopping: Arc::default(),
@@ -223,16 +257,23 @@ impl Server {
         self
     }
 
-    /// Keeps its halves of prepared batches in a directory, for later runs of the server, and the
-    /// secret of what it publishes; in memory otherwise. Several servers may share one.
+    /// Keeps its halves of prepared batches in a directory, for later runs of the server, the secret
+    /// of what it publishes, and the images that named clients have asked for; in memory otherwise. Several servers may share one.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system refuses, or others may enter the directory.
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
         let plan_hash = self.service.plan().hash();
         self.store = Store::open(directory, plan_hash, self.store.bounds())?;
         self.service.keep_secret(&secret(directory, SERVER_SECRET)?);
+        self.images = self.images.with_record(Spent::open(directory)?);
+        self.is_stored = true;
         Ok(self)
+    }
+
+    /// The SHA-256 of its certificate, in hexadecimal, which clients may pin; none on plain TCP.
+    pub fn fingerprint(&self) -> Option<String> {
+        self.acceptor.as_ref().map(Acceptor::fingerprint)
     }
 
     /// The address it listens on.
@@ -246,6 +287,9 @@ impl Server {
         let Some(listener) = lock(&self.listener).take() else {
             return;
         };
+        if let Some(warning) = self.warning() {
+            self.log(&format!("warning: {warning}"));
+        }
         thread::scope(|scope| {
             let parting = thread::Builder::new().name("pronghorn refusals".into());
             let seen_off = || self.partings.see_off(&self.stopping);
@@ -277,6 +321,30 @@ impl Server {
                 self.cut_sessions(Shutdown::Both);
             }
         });
+    }
+
+    /// What the model's owner should know of the limits on its clients, if anything.
+    fn warning(&self) -> Option<&'static str> {
+        let hides = matches!(
+            self.service.plan().trust,
+            TrustLevel::TwoParty | TrustLevel::Encrypted
+        );
+        let knows_clients = self.acceptor.as_ref().is_some_and(Acceptor::knows_clients);
+        match self.limits.max_images_per_client {
+            _ if !hides => None,
+            None => Some(
+                "clients may ask without limit, and enough answers give the model away: set a limit for each client \
+                 (--max-images N)",
+            ),
+            Some(_) if !knows_clients => Some(
+                "images are counted by address, and a client may have many: let clients show a certificate or a token \
+                 (--tls)",
+            ),
+            Some(_) if !self.is_stored => {
+                Some("the count of images ends with this process: keep it (--store DIR)")
+            }
+            Some(_) => None,
+        }
     }
 
     /// Makes [`Server::run`] return, for good: no new clients, and running sessions end at their
@@ -339,14 +407,23 @@ impl Server {
         self.partings.refuse(stream, error);
     }
 
-    fn link(&self, stream: TcpStream) -> Result<Link, SessionError> {
+    /// What ends a session's waiting.
+    fn ends(&self) -> Ends {
+        let contended = self.limits.contended_timeout;
+        Ends::sharing(self.stopping.clone(), self.memory.waiting(), contended)
+    }
+
+    fn link(
+        &self,
+        transport: Box<dyn Transport>,
+        binding: Option<&Binding>,
+        ends: Ends,
+    ) -> Result<Link, SessionError> {
         let timeouts = Timeouts {
             idle: self.limits.idle_timeout,
             message: self.limits.message_timeout,
         };
-        let contended = self.limits.contended_timeout;
-        let ends = Ends::sharing(self.stopping.clone(), self.memory.waiting(), contended);
-        Link::new(Party::Server, Box::new(stream), timeouts, ends)
+        Link::new(Party::Server, transport, binding, timeouts, ends)
     }
 }
 
@@ -384,6 +461,18 @@ fn listen(address: &str) -> Result<(TcpListener, SocketAddr), SessionError> {
             source,
         },
     })
+}
+
+/// The TLS of a channel, which plain TCP beyond this machine must be asked for not to have.
+fn acceptor(channel: ServerChannel, local: SocketAddr) -> Result<Option<Acceptor>, ChannelError> {
+    match channel {
+        ServerChannel::Tls(files) => Acceptor::new(files).map(Some),
+        ServerChannel::Loopback if !local.ip().to_canonical().is_loopback() => {
+            let address = local.to_string();
+            Err(ChannelError::PlainListen { address })
+        }
+        ServerChannel::Loopback | ServerChannel::InsecurePlainTcp => Ok(None),
+    }
 }
 
 /// An address under which this machine reaches its own listener.

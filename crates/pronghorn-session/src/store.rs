@@ -35,6 +35,7 @@ mod half;
 mod index;
 pub(crate) mod kept;
 mod name;
+pub(crate) mod spent;
 #[cfg(test)]
 mod tests;
 
@@ -48,7 +49,7 @@ use std::{
 
 use self::{
     directory::{CLAIMED, Directory, LOCK, READY, file_of, id, name_of, sweep},
-    disk::{Disk, Real},
+    disk::{Disk, Real, check_private},
     file::{Expected, FileError, HEADER_BYTES, Header, Party},
     index::{Entry, Index, Kept},
 };
@@ -90,9 +91,11 @@ impl<H: Half> Store<H> {
     /// Several processes may have it open.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system refuses, or others may enter the directory.
     pub fn open(directory: &Path, plan_hash: [u8; 32], bounds: Bounds) -> Result<Self, StoreError> {
-        Self::open_on(Box::new(Real), directory, plan_hash, bounds)
+        let store = Self::open_on(Box::new(Real), directory, plan_hash, bounds)?;
+        check_private(directory)?;
+        Ok(store)
     }
 
     fn open_on(

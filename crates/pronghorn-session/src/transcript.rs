@@ -14,7 +14,7 @@
 
 use twox_hash::XxHash3_128;
 
-use crate::{error::SessionError, frame::Kind, store::file::Party};
+use crate::{channel::Binding, error::SessionError, frame::Kind, store::file::Party};
 
 /// Bytes of the digest that ends a sealed message.
 pub const DIGEST_BYTES: usize = 32;
@@ -41,6 +41,15 @@ impl Way {
         let mut hasher = blake3::Hasher::new_derive_key(WAY);
         hasher.update(&[sender as u8]);
         Self { sender, hasher }
+    }
+
+    /// None yet on a channel, whose binding comes first.
+    pub(crate) fn on_channel(sender: Party, binding: Option<&Binding>) -> Self {
+        let mut way = Self::new(sender);
+        if let Some(binding) = binding {
+            way.hasher.update(binding.as_bytes());
+        }
+        way
     }
 
     /// Adds the frame before which both parties have sent `place` others.

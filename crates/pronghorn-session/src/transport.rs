@@ -1,4 +1,4 @@
-//! What a session runs over: TCP now, TLS later, anything in tests.
+//! What a session runs over: TCP, TLS over it, anything in tests.
 
 use std::{
     io::{self, Read, Write},
@@ -35,6 +35,9 @@ pub(crate) fn with_length(timeout: Duration, length: usize) -> Duration {
 const TICK: Duration = Duration::from_millis(50);
 
 /// A connected byte stream whose two directions can be used from two threads.
+///
+/// A `read` or `write` may fail with `Interrupted`: bytes moved on the line, and no whole record
+/// has come or gone yet. It is then called again.
 pub trait Transport: Read + Write + Send {
     /// A second handle on the same stream.
     ///
@@ -185,13 +188,14 @@ impl Timed {
         &mut self,
         mut attempt: impl FnMut(&mut dyn Transport, Duration) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let moved = Instant::now();
+        let mut moved = Instant::now();
         let mut contended: Option<Instant> = None;
         loop {
             let patience = self.patience(moved)?;
             match attempt(self.transport.as_mut(), patience) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => moved = Instant::now(),
                 Err(error) if is_pause(&error) => {}
-                moved => return moved,
+                done => return done,
             }
             if self.ends.is_stopping() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
@@ -209,7 +213,7 @@ impl Timed {
 fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
     )
 }
 
@@ -231,6 +235,10 @@ impl Write for Timed {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.transport.flush()
+        let flushed = self.insist(|transport, patience| {
+            transport.set_write_timeout(patience)?;
+            transport.flush().map(|()| 0)
+        });
+        flushed.map(drop)
     }
 }

@@ -19,7 +19,6 @@ use crate::{
     frame::{self, FrameError, Kind},
     lock::lock,
     message::ErrorMessage,
-    store::file::Party,
     transcript::{Digest, Way},
     transport::{BUFFER, Ends, Timed, Timeouts, Transport, with_length},
 };
@@ -53,10 +52,10 @@ struct SentFrames {
 }
 
 impl Sent {
-    fn new(sender: Party) -> Self {
+    fn new(way: Way) -> Self {
         Self {
             state: Mutex::new(SentFrames {
-                way: Way::new(sender),
+                way,
                 count: 0,
                 ended: false,
             }),
@@ -122,14 +121,14 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn start(
-        party: Party,
+        way: Way,
         transport: Box<dyn Transport>,
         timeouts: Timeouts,
         ends: Ends,
     ) -> Result<Self, SessionError> {
         let (queue, jobs) = sync_channel(QUEUE);
         let (give_back, used) = channel();
-        let sent = Arc::new(Sent::new(party));
+        let sent = Arc::new(Sent::new(way));
         let thread = thread::Builder::new()
             .name("pronghorn writer".into())
             .spawn({
@@ -190,7 +189,7 @@ impl Writer {
         self.thread
             .join()
             .map_err(|_| SessionError::Bug)?
-            .map_err(SessionError::Frame)
+            .map_err(SessionError::from)
     }
 }
 

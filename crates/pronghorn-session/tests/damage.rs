@@ -35,7 +35,7 @@ impl Scratch {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let own = NEXT.fetch_add(1, Ordering::SeqCst);
         let path = std::env::temp_dir().join(format!("pronghorn-damage-{}-{own}", process::id()));
-        fs::create_dir_all(&path).expect("there is room");
+        private_directory(&path);
         Self(path)
     }
 }

@@ -16,7 +16,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("pronghorn-kept-{name}-{}", process::id()));
-        fs::create_dir_all(&path).expect("there is room");
+        private_directory(&path);
         Self(path)
     }
 

@@ -17,8 +17,8 @@ use pronghorn_engine::ServerModel;
 use pronghorn_graph::oracle;
 use pronghorn_plan::{BuildOptions, Opening, TrustLevel, cost};
 use pronghorn_session::{
-    Client, ConnectOptions, ErrorCode, FrameError, ImagesDone, Limits, Server, SessionError,
-    in_process, in_process_watched,
+    Client, ConnectOptions, ErrorCode, FrameError, ImagesDone, Limits, Server, ServerChannel,
+    SessionError, in_process, in_process_watched,
 };
 
 #[test]
@@ -505,8 +505,9 @@ fn addresses_are_checked() {
 
 #[test]
 fn any_interface_can_be_listened_on() {
-    let mut running =
-        Running::start(Server::bind(":0", model(), patient()).expect("a port is free"));
+    let channel = ServerChannel::InsecurePlainTcp;
+    let server = Server::bind_over(":0", model(), patient(), channel);
+    let mut running = Running::start(server.expect("a port is free"));
     let address = format!("127.0.0.1:{}", running.address().port());
     predicts(Client::connect(&address, options()).expect("a good client"));
     running.stop();

@@ -20,6 +20,7 @@ from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._security import security_bits
+from pronghorn.cli.channel import ClientChannel
 from pronghorn.cli.inputs import Labels, check_range, classes_only, label_column, labels_of, read_names
 from pronghorn.cli.options import (
     ExitWithStdin,
@@ -57,7 +58,7 @@ class Connection:
     ] = 60.0
     threads: ThreadsOption = None
 
-    def open(self) -> Client:
+    def open(self, channel: ClientChannel) -> Client:
         """The client of a new connection."""
         return pronghorn.connect(
             self.server,
@@ -66,6 +67,9 @@ class Connection:
             timeout=self.timeout,
             threads=self.threads,
             store=self.store,
+            tls=channel.options(),
+            token=channel.token,
+            insecure_plain_tcp=channel.insecure_plain_tcp,
         )
 
 
@@ -120,6 +124,7 @@ def predict(
     ],
     *,
     connection: Connection,
+    channel: ClientChannel,
     wanted: Wanted,
     preparation: Preparation,
     prepare: Annotated[
@@ -148,7 +153,7 @@ def predict(
         end_with_stdin()
     output = None if wanted.out is None else OutputFile(wanted.out)
     names = read_names(wanted.names)
-    with connection.open() as client, progress_bar() as bar:
+    with connection.open(channel) as client, progress_bar() as bar:
         plan = json.loads(client.plan_json())
         batch = _read(inputs, client, plan["finish"], wanted, preparation)
         if output is not None:

@@ -14,6 +14,7 @@ import pronghorn
 from pronghorn import _native
 from pronghorn._model import Model
 from pronghorn._network import Server
+from pronghorn.cli.channel import ServerChannel
 from pronghorn.cli.console import say
 from pronghorn.cli.options import (
     DataOption,
@@ -84,6 +85,7 @@ def serve(
     labels: LabelColumnOption = None,
     model_options: ModelOptions,
     preparation: Preparation,
+    channel: ServerChannel,
     limits: Limits,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,
@@ -97,12 +99,14 @@ def serve(
         bar.phase("reading the model")
         loaded = model_options.calibrated(model, options, data, labels, preparation)
         bar.phase("planning")
-        server = _bind(loaded, listen, limits)
+        server = _bind(loaded, listen, limits, channel)
     plan = loaded.plan()
     learns = plan.summary()["learns"]
     say(escape(f"{options.trust}: server learns {learns['server']}; client learns {learns['client']}"))
     try:
         print(f"listening on {server.address}", flush=True)
+        if server.fingerprint is not None:
+            say(f"TLS certificate {server.fingerprint}")
         say(f"plan {server.plan_hash}")
         say(escape(f"plan: {plan.expected_error}"))
         say(escape(f"plan: {plan.prediction}"))
@@ -114,7 +118,7 @@ def serve(
             report.write_text(json.dumps({"peak_memory_bytes": _native.peak_memory_bytes()}))
 
 
-def _bind(model: Model, listen: str, limits: Limits) -> Server:
+def _bind(model: Model, listen: str, limits: Limits, channel: ServerChannel) -> Server:
     """A server that listens, and logs to standard error."""
     return pronghorn.serve(
         model,
@@ -129,5 +133,7 @@ def _bind(model: Model, listen: str, limits: Limits) -> Server:
         prepare=limits.prepare,
         prepare_bytes=limits.prepare_bytes,
         store=limits.store,
+        tls=channel.options(),
+        insecure_plain_tcp=channel.insecure_plain_tcp,
         log=lambda line: say(escape(line)),
     )

@@ -37,6 +37,8 @@ pub struct LinearClient<W: Word> {
     input: Batch,
     output: Batch,
     publication: Option<Publication>,
+    /// Whether a value was outside its range, which the server must not hear of.
+    is_outside: bool,
 }
 
 /// Rows of `a'` that serve several batches.
@@ -87,6 +89,7 @@ impl<W: Word> LinearClient<W> {
             input,
             output,
             publication,
+            is_outside: false,
         };
         Ok(Exchange::new(
             client.shape.messages(client.is_known()),
@@ -189,11 +192,11 @@ impl<W: Word> LinearClient<W> {
             Some(Publication::Known(known)) => Some(known.rows.as_slice()),
             _ => None,
         };
-        output.words_mut()[rows.start * batch..rows.end * batch]
+        let is_within = output.words_mut()[rows.start * batch..rows.end * batch]
             .par_chunks_mut(batch)
             .zip(message.par_chunks(shape.answer_row_bytes(known.is_some())))
             .zip(rows)
-            .try_for_each_init(
+            .map_init(
                 || Workspace::new(ring, batch),
                 |work, ((element, bytes), row)| match &shape.linear.answers {
                     Answers::Shares(encoding) => {
@@ -206,18 +209,22 @@ impl<W: Word> LinearClient<W> {
                         read_answer(shape, ring, row, parts, work)?;
                         let Workspace { a, b, scratch, .. } = work;
                         key.decrypt_shares(a, b, dropped, encoding, scratch, element);
-                        Ok(())
+                        Ok(true)
                     }
                     Answers::Values(clear) => {
                         decrypt_element((shape, clear), (ring, key), row, bytes, work, element)
                     }
                 },
             )
+            .try_reduce(|| true, |a, b| Ok::<_, EngineError>(a & b))?;
+        self.is_outside |= !is_within;
+        Ok(())
     }
 }
 
-/// Decrypts the parts of one element and adds them up; the sum must be in the range of the step's
-/// value, whatever the parts' ranges are, since the next step's ciphertexts rely on it.
+/// Decrypts the parts of one element and adds them up; whether all are in their ranges. The sum is
+/// brought into that of the step's value, whatever the parts' ranges are, since the next step's
+/// ciphertexts rely on it.
 fn decrypt_element<W: Word>(
     (shape, clear): (&Shape, &ClearLinear),
     (ring, key): (&RlweRing<W>, &SecretKey<W>),
@@ -225,11 +232,8 @@ fn decrypt_element<W: Word>(
     bytes: &[u8],
     work: &mut Workspace<W>,
     element: &mut [i32],
-) -> Result<(), EngineError> {
-    let outside = |source| EngineError::Decryption {
-        step: shape.step.clone(),
-        source,
-    };
+) -> Result<bool, EngineError> {
+    let mut is_within = true;
     let parts = clear.parts.iter();
     let bytes = bytes.chunks(bytes.len() / clear.parts.len());
     for (index, (part, bytes)) in parts.zip(bytes).enumerate() {
@@ -247,23 +251,26 @@ fn decrypt_element<W: Word>(
         } else {
             messages.as_mut_slice()
         };
-        key.decrypt_row(a, b, &clear.encoding(part), scratch, target)
-            .map_err(outside)?;
+        is_within &= key
+            .decrypt_row(a, b, &clear.encoding(part), scratch, target)
+            .is_ok();
         if index > 0 {
             let shifts = [clear.parts[0].left_shift, part.left_shift];
-            if !simd::add_parts(
+            is_within &= simd::add_parts(
                 SimdLevel::detect(),
                 element,
                 messages,
                 shifts,
                 shape.low,
                 shape.high,
-            ) {
-                return Err(outside(OutOfRange));
-            }
+            );
         }
     }
-    Ok(())
+    let (low, high) = (shape.low, shape.high);
+    element
+        .iter_mut()
+        .for_each(|word| *word = (*word).clamp(low, high));
+    Ok(is_within)
 }
 
 /// What a thread needs for one row.
@@ -357,6 +364,10 @@ impl<W: Word> Protocol for LinearClient<W> {
 
 impl<W: Word> StepProtocol for LinearClient<W> {
     fn into_made(self) -> Result<Made, EngineError> {
-        Ok(Made::share(Share::Words(self.output)))
+        let doubt = self.is_outside.then(|| EngineError::Decryption {
+            step: self.shape.step.clone(),
+            source: OutOfRange,
+        });
+        Ok(Made::share(Share::Words(self.output)).doubting(doubt))
     }
 }

@@ -203,6 +203,7 @@ impl Masks {
             share: Share::Words(share(&masks)?),
             prepared: Some(Box::new(Self(masks))),
             saturated: 0,
+            doubt: None,
         }))
     }
 

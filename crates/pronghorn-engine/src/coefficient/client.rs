@@ -39,6 +39,8 @@ pub struct CoefficientClient<W: Word> {
     /// What is to be sent, then what came.
     words: Vec<W>,
     output: Batch,
+    /// Whether a value was outside its range, which the server must not hear of.
+    is_outside: bool,
 }
 
 impl<W: Word> CoefficientClient<W> {
@@ -71,6 +73,7 @@ impl<W: Word> CoefficientClient<W> {
             published,
             input: Some(input),
             words: Vec::new(),
+            is_outside: false,
         };
         Ok(Exchange::new(client.shape.messages(), client))
     }
@@ -187,10 +190,11 @@ impl<W: Word> CoefficientClient<W> {
 }
 
 impl<W: Word> CoefficientClient<W> {
-    /// The values, from shares that are whole values with their guard bits and an error.
-    fn round(&mut self) -> Result<(), EngineError> {
+    /// The values, from shares that are whole values with their guard bits and an error. Those
+    /// outside their range are brought to its border.
+    fn round(&mut self) {
         let Answer::Value { low, high } = self.shape.answer else {
-            return Ok(());
+            return;
         };
         let ShareBits {
             value_bits,
@@ -200,17 +204,12 @@ impl<W: Word> CoefficientClient<W> {
         let rows = self.output.words_mut().par_chunks_mut(ROUNDED_AT_ONCE);
         let is_within = rows.map(|words| {
             words.iter_mut().fold(true, |within, word| {
-                *word = word.wrapping_add(half) << above >> (above + guard_bits);
-                within & (low <= *word) & (*word <= high)
+                let value = word.wrapping_add(half) << above >> (above + guard_bits);
+                *word = value.clamp(low, high);
+                within & (*word == value)
             })
         });
-        match is_within.reduce(|| true, |a, b| a & b) {
-            true => Ok(()),
-            false => Err(EngineError::Decryption {
-                step: self.shape.step.clone(),
-                source: OutOfRange,
-            }),
-        }
+        self.is_outside = !is_within.reduce(|| true, |a, b| a & b);
     }
 }
 
@@ -233,7 +232,7 @@ impl<W: Word> Protocol for CoefficientClient<W> {
         answer.unpack(&self.shape.step, turn, message, &mut self.words)?;
         if turn.last {
             self.decrypt();
-            self.round()?;
+            self.round();
         }
         Ok(())
     }
@@ -241,6 +240,10 @@ impl<W: Word> Protocol for CoefficientClient<W> {
 
 impl<W: Word> StepProtocol for CoefficientClient<W> {
     fn into_made(self) -> Result<Made, EngineError> {
-        Ok(Made::share(Share::Words(self.output)))
+        let doubt = self.is_outside.then(|| EngineError::Decryption {
+            step: self.shape.step.clone(),
+            source: OutOfRange,
+        });
+        Ok(Made::share(Share::Words(self.output)).doubting(doubt))
     }
 }

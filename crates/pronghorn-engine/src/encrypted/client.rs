@@ -55,6 +55,8 @@ pub struct EncryptedClient<W: Word> {
     input: Batch,
     output: Batch,
     saturated: u64,
+    /// Whether an answer was none, which the server must not hear of.
+    is_outside: bool,
 }
 
 impl<W: Word> EncryptedClient<W> {
@@ -87,6 +89,7 @@ impl<W: Word> EncryptedClient<W> {
             input,
             output,
             saturated: 0,
+            is_outside: false,
         };
         Ok(Exchange::new(messages, client))
     }
@@ -175,7 +178,7 @@ impl<W: Word> EncryptedClient<W> {
         } = self;
         let (shape, images) = (&*shape, output.images());
         let words = &mut output.words_mut()[rows.start * images..rows.end * images];
-        let saturated = keys.with(|keys| {
+        let decrypted = keys.with(|keys| {
             words
                 .par_chunks_mut(images)
                 .zip(message.par_chunks(shape.encrypted.answer_row_bytes()))
@@ -183,14 +186,17 @@ impl<W: Word> EncryptedClient<W> {
                 .map(|((integers, bytes), row)| {
                     decrypt_row(shape, parameters, &keys.key, row, bytes, integers)
                 })
-                .try_reduce(|| 0, |sum, row| Ok(sum + row))
+                .try_reduce(|| (0, false), |all, row| Ok((all.0 + row.0, all.1 | row.1)))
         });
-        self.saturated += saturated.ok_or(NO_KEYS)??;
+        let (saturated, is_outside) = decrypted.ok_or(NO_KEYS)??;
+        self.saturated += saturated;
+        self.is_outside |= is_outside;
         Ok(())
     }
 }
 
-/// One row of the answer; how many of its values were brought to the border of their range.
+/// One row of the answer; how many of its values were brought to the border of their range, and
+/// whether so many that the answer is none.
 fn decrypt_row<W: Word>(
     shape: &Shape,
     parameters: &Parameters<W>,
@@ -198,7 +204,7 @@ fn decrypt_row<W: Word>(
     row: usize,
     bytes: &[u8],
     integers: &mut [i32],
-) -> Result<u64, EngineError> {
+) -> Result<(u64, bool), EngineError> {
     let (polys, limbs) = (shape.encrypted.answer_polys, shape.encrypted.answer_limbs);
     let mut words = vec![W::default(); polys * limbs * parameters.n()];
     wire::unpack(parameters, limbs, bytes, &mut words).map_err(shape.wire(ANSWER, row))?;
@@ -224,13 +230,7 @@ fn decrypt_row<W: Word>(
     // An image like none of the samples has results beyond the range. Where the answer as a whole
     // is not what was computed (another server, damage, a modulus that overflowed), all slots are
     // anything.
-    if outside <= all / MOST_OUTSIDE {
-        return Ok(saturated);
-    }
-    Err(EngineError::Decryption {
-        step: shape.step.clone(),
-        source: OutOfRange,
-    })
+    Ok((saturated, outside > all / MOST_OUTSIDE))
 }
 
 impl<W: Word> Protocol for EncryptedClient<W> {
@@ -260,6 +260,10 @@ impl<W: Word> StepProtocol for EncryptedClient<W> {
     fn into_made(self) -> Result<Made, EngineError> {
         Ok(Made {
             saturated: self.saturated,
+            doubt: self.is_outside.then(|| EngineError::Decryption {
+                step: self.shape.step.clone(),
+                source: OutOfRange,
+            }),
             ..Made::share(Share::Words(self.output))
         })
     }

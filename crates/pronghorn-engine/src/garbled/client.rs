@@ -83,6 +83,6 @@ impl Protocol for GarbledClient {
 
 impl StepProtocol for GarbledClient {
     fn into_made(self) -> Result<Made, EngineError> {
-        Ok(Made::share(Share::Words(self.output)))
+        Ok(self.work.made(self.output))
     }
 }

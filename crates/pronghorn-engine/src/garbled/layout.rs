@@ -36,7 +36,7 @@ impl Layout {
 
     /// Checks that everything goes together.
     pub(super) fn check(&self) -> Result<(), EngineError> {
-        if let Output::Signed { bits } = self.circuits.output
+        if let Output::Signed { bits, .. } = self.circuits.output
             && !(1..=MOST_BITS).contains(&bits)
         {
             let (found, bound) = (bits as usize, MOST_BITS as usize);

@@ -128,7 +128,7 @@ impl Protocol for OnlineClient {
 
 impl StepProtocol for OnlineClient {
     fn into_made(self) -> Result<Made, EngineError> {
-        Ok(Made::share(Share::Words(self.output)))
+        Ok(self.prepared.work.made(self.output))
     }
 }
 

@@ -123,6 +123,8 @@ pub struct OpenClient {
     opened: Opened,
     /// The share, then the value.
     words: Batch,
+    /// The first value outside its range, which the server must not hear of.
+    outside: Option<usize>,
 }
 
 impl OpenClient {
@@ -136,7 +138,14 @@ impl OpenClient {
             Share::Words(words) => words,
             Share::Zero => Batch::zeros(opened.elements, opened.images),
         };
-        Ok(Exchange::new(opened.messages(), Self { opened, words }))
+        Ok(Exchange::new(
+            opened.messages(),
+            Self {
+                opened,
+                words,
+                outside: None,
+            },
+        ))
     }
 }
 
@@ -166,21 +175,28 @@ impl Protocol for OpenClient {
             *word = word.wrapping_add(share as i32) << unused >> unused;
             outside |= (*word < *low) | (*word > *high);
         }
-        if !outside {
-            return Ok(());
+        if outside && self.outside.is_none() {
+            let first = words.iter().position(|word| !(low..=high).contains(&word));
+            self.outside = first.map(|first| range.start + first);
         }
-        let first = words.iter().position(|word| !(low..=high).contains(&word));
-        Err(EngineError::Opened {
-            step: step.clone(),
-            index: range.start + first.unwrap_or_default(),
-            low: *low,
-            high: *high,
-        })
+        words
+            .iter_mut()
+            .for_each(|word| *word = (*word).clamp(*low, *high));
+        Ok(())
     }
 }
 
 impl StepProtocol for OpenClient {
     fn into_made(self) -> Result<Made, EngineError> {
-        Ok(Made::share(Share::Words(self.words)))
+        let Opened {
+            step, low, high, ..
+        } = self.opened;
+        let doubt = self.outside.map(|index| EngineError::Opened {
+            step,
+            index,
+            low,
+            high,
+        });
+        Ok(Made::share(Share::Words(self.words)).doubting(doubt))
     }
 }

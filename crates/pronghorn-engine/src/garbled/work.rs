@@ -19,6 +19,7 @@ use super::{
 use crate::{
     error::EngineError,
     exchange::Messages,
+    machine::Made,
     share::{Batch, Share},
 };
 
@@ -235,12 +236,32 @@ impl Work {
         }
     }
 
+    /// The client's output of the step. A value that it learns is brought into its range. One that
+    /// was outside is in doubt, and the server must not hear of it.
+    pub fn made(&self, mut output: Batch) -> Made {
+        let Output::Signed { low, high, .. } = self.layout.circuits.output else {
+            return Made::share(Share::Words(output));
+        };
+        let words = output.words_mut();
+        let outside = words.iter().position(|word| !(low..=high).contains(word));
+        words
+            .iter_mut()
+            .for_each(|word| *word = (*word).clamp(low, high));
+        let doubt = outside.map(|index| EngineError::Opened {
+            step: self.layout.step.clone(),
+            index,
+            low,
+            high,
+        });
+        Made::share(Share::Words(output)).doubting(doubt)
+    }
+
     /// Puts the outputs of pieces where they belong.
     fn scatter(&self, pieces: &[Piece], outputs: &[Outputs], output: &mut Batch) {
         let images = self.layout.images;
         let words = output.words_mut();
         let unused = match self.layout.circuits.output {
-            Output::Signed { bits } => i32::BITS - bits,
+            Output::Signed { bits, .. } => i32::BITS - bits,
             Output::Shares | Output::Unsigned => 0,
         };
         for (piece, values) in pieces.iter().zip(outputs) {

@@ -63,8 +63,9 @@ fn preludes(
 pub(crate) fn client_preludes(plan: &CheckedPlan) -> Preludes {
     let forward = |connection: &Connection| -> Option<Exchanging> {
         let ots: ReceiverOts = connection.kept();
-        let machine = || Box::new(SetupClient::new(OtParameters::default(), ots.clone())) as _;
-        (!ots.is_ready()).then(machine)
+        let binding = connection.binding();
+        let setup = || SetupClient::bound(OtParameters::default(), ots.clone(), binding);
+        (!ots.is_ready()).then(|| Box::new(setup()) as _)
     };
     let lean = |connection: &Connection| -> Option<Exchanging> {
         let (ots, (sends, receives)) = (connection.kept(), base(connection));
@@ -85,8 +86,9 @@ pub(crate) fn client_preludes(plan: &CheckedPlan) -> Preludes {
 pub(crate) fn server_preludes(plan: &CheckedPlan) -> Preludes {
     let forward = |connection: &Connection| -> Option<Exchanging> {
         let ots: SenderOts = connection.kept();
-        let machine = || Box::new(SetupServer::new(OtParameters::default(), ots.clone())) as _;
-        (!ots.is_ready()).then(machine)
+        let binding = connection.binding();
+        let setup = || SetupServer::bound(OtParameters::default(), ots.clone(), binding);
+        (!ots.is_ready()).then(|| Box::new(setup()) as _)
     };
     let lean = |connection: &Connection| -> Option<Exchanging> {
         let (ots, (sends, receives)) = (connection.kept(), base(connection));

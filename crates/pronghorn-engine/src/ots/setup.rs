@@ -9,7 +9,8 @@
 //! | the client's part of the connection | client | 64 |
 //!
 //! A set-up that is resumed takes the last two. The base OTs are bound to both nonces, so no party
-//! can repeat an earlier session by itself ([`pronghorn_mpc::ot::setup`]).
+//! can repeat an earlier session by itself ([`pronghorn_mpc::ot::setup`]). On a protected channel
+//! they are bound to that too, so that a relay between two channels makes OTs that do not fit.
 
 use std::sync::Arc;
 
@@ -62,6 +63,9 @@ const CONNECTION: [Message; 2] = [
 
 type Nonce = [u8; NONCE_BYTES];
 
+/// What only the two ends of a protected channel have.
+type Binding = Option<[u8; 32]>;
+
 fn nonce() -> Result<Nonce, EngineError> {
     let seed = Seed::from_os()?;
     Ok(*seed
@@ -70,11 +74,19 @@ fn nonce() -> Result<Nonce, EngineError> {
         .expect("a seed has more bytes"))
 }
 
-fn session(client: &Nonce, server: &Nonce) -> [u8; 32] {
+const BOUND: &str = "pronghorn 2026 session of oblivious transfers on a channel";
+
+/// The session's name: both nonces, and what binds them to their channel where it is protected.
+fn session(binding: Binding, client: &Nonce, server: &Nonce) -> [u8; 32] {
     let mut session = [0; 32];
     session[..NONCE_BYTES].copy_from_slice(client);
     session[NONCE_BYTES..].copy_from_slice(server);
-    session
+    let Some(binding) = binding else {
+        return session;
+    };
+    let mut hasher = blake3::Hasher::new_derive_key(BOUND);
+    hasher.update(&binding).update(&session);
+    *hasher.finalize().as_bytes()
 }
 
 pub(super) fn ot(source: OtError) -> EngineError {
@@ -96,6 +108,7 @@ pub(super) fn left<T>(place: &mut Option<T>) -> Result<T, EngineError> {
 pub struct SetupClient {
     parameters: OtParameters,
     ots: ReceiverOts,
+    binding: Binding,
     nonce: Nonce,
     receiver: Option<SetupReceiver>,
     setup: Option<Arc<ReceiverSetup>>,
@@ -106,8 +119,21 @@ pub struct SetupClient {
 impl SetupClient {
     /// Makes a new set-up; the server must do the same, with the same parameters. Fills `ots`.
     pub fn new(parameters: OtParameters, ots: ReceiverOts) -> Exchange<Self> {
-        let messages = new_setup(&parameters);
-        Exchange::new(messages, Self::with(parameters, None, ots))
+        Self::bound(parameters, ots, None)
+    }
+
+    /// The same on a channel whose ends alone have `binding`: with another at the server the OTs do
+    /// not fit.
+    pub fn bound(
+        parameters: OtParameters,
+        ots: ReceiverOts,
+        binding: Option<[u8; 32]>,
+    ) -> Exchange<Self> {
+        let client = Self {
+            binding,
+            ..Self::with(parameters, None, ots)
+        };
+        Exchange::new(new_setup(&parameters), client)
     }
 
     /// Resumes from one that was made with the same server ([`ReceiverOts::setup`]); the server must
@@ -121,6 +147,7 @@ impl SetupClient {
         Self {
             parameters,
             ots,
+            binding: None,
             nonce: Nonce::default(),
             receiver: None,
             setup,
@@ -130,7 +157,7 @@ impl SetupClient {
 
     fn take_keys(&mut self, message: &[u8]) -> Result<(), EngineError> {
         let (peer, keys) = message.split_first_chunk().expect("the length was checked");
-        let (session, seed) = (session(&self.nonce, peer), Seed::from_os()?);
+        let (session, seed) = (session(self.binding, &self.nonce, peer), Seed::from_os()?);
         let mut receiver = SetupReceiver::new(self.parameters, session, &seed);
         receiver.receive(keys).map_err(ot)?;
         self.receiver = Some(receiver);
@@ -186,6 +213,7 @@ impl Protocol for SetupClient {
 pub struct SetupServer {
     parameters: OtParameters,
     ots: SenderOts,
+    binding: Binding,
     nonce: Nonce,
     sender: Option<SetupSender>,
     setup: Option<Arc<SenderSetup>>,
@@ -195,8 +223,20 @@ pub struct SetupServer {
 impl SetupServer {
     /// Makes a new set-up; see [`SetupClient::new`].
     pub fn new(parameters: OtParameters, ots: SenderOts) -> Exchange<Self> {
-        let messages = new_setup(&parameters);
-        Exchange::new(messages, Self::with(parameters, None, ots))
+        Self::bound(parameters, ots, None)
+    }
+
+    /// The same on a channel; see [`SetupClient::bound`].
+    pub fn bound(
+        parameters: OtParameters,
+        ots: SenderOts,
+        binding: Option<[u8; 32]>,
+    ) -> Exchange<Self> {
+        let server = Self {
+            binding,
+            ..Self::with(parameters, None, ots)
+        };
+        Exchange::new(new_setup(&parameters), server)
     }
 
     /// Resumes from one that was made with the same client ([`SenderOts::setup`]). One value should
@@ -210,6 +250,7 @@ impl SetupServer {
         Self {
             parameters,
             ots,
+            binding: None,
             nonce: Nonce::default(),
             sender: None,
             setup,
@@ -220,7 +261,7 @@ impl SetupServer {
     fn send_keys(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let own = nonce()?;
         out.extend_from_slice(&own);
-        let (session, seed) = (session(&self.nonce, &own), Seed::from_os()?);
+        let (session, seed) = (session(self.binding, &self.nonce, &own), Seed::from_os()?);
         let mut sender = SetupSender::new(self.parameters, session, &seed);
         sender.send(out).map_err(ot)?;
         self.sender = Some(sender);

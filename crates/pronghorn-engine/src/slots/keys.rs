@@ -23,6 +23,7 @@ use pronghorn_he::{
 };
 use pronghorn_plan::{CheckedPlan, steps::linear::slots::SlotScheme};
 use pronghorn_ring::random::{Prg, Seed};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::refused;
 use crate::{
@@ -89,12 +90,15 @@ impl ClientSlotKeys {
             for step in &keys.steps {
                 own.update(&step.to_le_bytes());
             }
-            let own = Seed::from_bytes(*own.finalize().as_bytes());
-            let prg = Prg::new(&own, "pronghorn 2026 keys for slots: seeds");
+            let mut hash = own.finalize();
+            let seed = Seed::from_bytes(*hash.as_bytes());
+            hash.zeroize();
+            own.zeroize();
+            let prg = Prg::new(&seed, "pronghorn 2026 keys for slots: seeds");
             let [secret, public, rotations] = [0, 1, 2].map(|number| {
-                let mut bytes = [0; 32];
-                prg.stream(number).fill(&mut bytes);
-                Seed::from_bytes(bytes)
+                let mut bytes = Zeroizing::new([0; 32]);
+                prg.stream(number).fill(&mut *bytes);
+                Seed::from_bytes(*bytes)
             });
             let secret = SecretKey::generate(parameters, &secret);
             PublicKey::generate_from_seed(&secret, &public).encode(&mut bytes);

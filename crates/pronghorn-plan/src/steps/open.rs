@@ -80,6 +80,8 @@ impl StepPlan for Open {
         }
         let output = Output::Signed {
             bits: opened_bits(input, form),
+            low: input.low,
+            high: input.high,
         };
         let circuit = |_| circuit(input, form);
         let groups = groups((None, &[0]), input, circuit)?;

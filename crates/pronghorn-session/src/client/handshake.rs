@@ -13,6 +13,7 @@ use pronghorn_plan::{CheckedPlan, Plan, TrustLevel, cost, plan::MAX_BYTES, trust
 
 use super::{Client, ConnectOptions, part, unless_cancelled};
 use crate::{
+    channel::{PROOF_BYTES, Secured, bound_plan},
     error::{SessionError, foreign_peer},
     frame::{Kind, MAX_HANDSHAKE},
     link::Link,
@@ -22,7 +23,7 @@ use crate::{
 };
 
 impl Client {
-    /// Connects over TCP to `address` (`HOST:PORT`) and shakes hands.
+    /// Connects to `address` (`HOST:PORT`), makes the channel and shakes hands.
     ///
     /// # Errors
     /// When no available trust level is named, nobody answers, or version, trust level or plan are
@@ -38,11 +39,16 @@ impl Client {
         store: Option<Arc<Store<ClientPrepared>>>,
     ) -> Result<Self, SessionError> {
         trust::require(options.trust)?;
+        let started = Instant::now();
         let stream = connect(address, options.connect_timeout)?;
         // Small messages must not wait for more; where the option is missing they do.
         let _ = stream.set_nodelay(true);
         let again = (address.to_owned(), options.clone());
-        let mut client = Self::over_sharing(Box::new(stream), options, store)?;
+        let left = options.connect_timeout.saturating_sub(started.elapsed());
+        let ends = Ends::alone(options.cancel.clone());
+        let secured = options.channel.secure(stream, address, &ends, left);
+        let secured = secured.map_err(|error| unless_cancelled(&options.cancel, error))?;
+        let mut client = Self::over_sharing(secured, options, store)?;
         client.again = Some(again);
         Ok(client)
     }
@@ -55,11 +61,11 @@ impl Client {
         transport: Box<dyn Transport>,
         options: ConnectOptions,
     ) -> Result<Self, SessionError> {
-        Self::over_sharing(transport, options, None)
+        Self::over_sharing(Secured::over(transport), options, None)
     }
 
     fn over_sharing(
-        transport: Box<dyn Transport>,
+        channel: Secured,
         options: ConnectOptions,
         store: Option<Arc<Store<ClientPrepared>>>,
     ) -> Result<Self, SessionError> {
@@ -68,20 +74,20 @@ impl Client {
             idle: options.timeout,
             message: options.timeout,
         };
-        let cancel = options.cancel.clone();
+        let (cancel, binding) = (options.cancel.clone(), channel.binding);
         let mut link = Link::new(
             Party::Client,
-            transport,
+            channel.transport,
+            binding.as_ref(),
             timeouts,
             Ends::alone(cancel.clone()),
         )?;
-        let met = shake_hands(
-            &mut link,
-            asked,
-            options.expected_plan_hash,
-            options.plan.clone(),
-        )
-        .map_err(|error| unless_cancelled(&cancel, error));
+        let met = prove(&mut link, channel.proof)
+            .and_then(|()| {
+                let (expected, held) = (options.expected_plan_hash, options.plan.clone());
+                shake_hands(&mut link, asked, expected, held)
+            })
+            .map_err(|error| unless_cancelled(&cancel, error));
         let ready = met.and_then(|(plan, hello)| {
             let fits = cost::client_batch(&plan, options.max_memory);
             let fits = fits.ok_or(SessionError::ClientMemory {
@@ -111,11 +117,12 @@ impl Client {
                 max_memory: options.max_memory,
                 model,
                 plan_hash: hello.plan_hash,
+                plan_name: bound_plan(binding.as_ref(), &hello.plan_hash),
                 images_left: hello.images_left,
                 cancel,
                 over: false,
                 last_used: Instant::now(),
-                connection: Connection::default(),
+                connection: Connection::default().bound_to(binding.map(|b| *b.as_bytes())),
                 store,
                 kept_files,
                 server: hello.store,
@@ -171,6 +178,11 @@ fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> 
         address: address.to_owned(),
         source: last,
     })
+}
+
+/// Shows that this party has its token, where it has one.
+fn prove(link: &mut Link, proof: Option<[u8; PROOF_BYTES]>) -> Result<(), SessionError> {
+    proof.map_or(Ok(()), |proof| link.send(Kind::Token, proof.to_vec()))
 }
 
 fn shake_hands(

@@ -89,6 +89,22 @@ impl Partings {
         .and_then(|()| Ok(stream.shutdown(Shutdown::Write)?));
         // Who has gone already need not be told.
         if told.is_ok() {
+            self.add(stream);
+        }
+    }
+
+    /// Keeps a connection a while whose last words are on their way.
+    pub(super) fn leave(&self, stream: TcpStream) {
+        let ended = stream
+            .set_nonblocking(true)
+            .and_then(|()| stream.shutdown(Shutdown::Write));
+        if ended.is_ok() {
+            self.add(stream);
+        }
+    }
+
+    fn add(&self, stream: TcpStream) {
+        {
             let mut parting = lock(&self.0);
             parting.push_back((Instant::now() + PARTING, stream));
             if parting.len() > MOST_PARTING {

@@ -12,6 +12,7 @@ use pronghorn_plan::cost;
 
 use super::Server;
 use crate::{
+    channel::{Admission, ChannelError, PROOF_BYTES, Secured, bound_plan},
     drive::drive,
     error::{ErrorCode, SessionError, foreign_peer},
     frame::{FrameError, Kind, MAX_HANDSHAKE},
@@ -19,10 +20,10 @@ use crate::{
     link::Link,
     lock::lock,
     message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
-    quota::{Share, Taken, network},
-    store::{Name, Owner},
+    quota::{Identity, Share, Taken},
+    store::Name,
     text::counted,
-    transport::Transport,
+    transport::{Ends, Transport},
 };
 
 /// What one session did, for the log.
@@ -41,13 +42,23 @@ impl Server {
         greeting: Taken<'_>,
     ) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        let left = self.images.left(client.ip());
-        let granted = left.map_or_else(String::new, |left| {
-            format!(", has {} left", counted(left, "image", "images"))
-        });
+        // Of one that is to say who it is there is nothing to tell yet.
+        let granted = match &self.acceptor {
+            Some(acceptor) if acceptor.knows_clients() => String::new(),
+            _ => self.granted(&Identity::new(client.ip(), None)),
+        };
         self.log(&format!("client {id} ({client}) connected{granted}"));
         if let Err(error) = self.registered_session(id, stream, client, greeting) {
             self.log(&format!("client {id} ({client}) failed: {error}"));
+        }
+    }
+
+    /// The images that a client has left, for the log.
+    fn granted(&self, client: &Identity) -> String {
+        match self.images.left(client) {
+            Ok(Some(left)) => format!(", has {} left", counted(left, "image", "images")),
+            Ok(None) => String::new(),
+            Err(error) => format!(": {error}"),
         }
     }
 
@@ -64,12 +75,17 @@ impl Server {
             source,
         })?;
         let _registration = Registration::new(self, id, handle);
-        let mut link = self.link(stream)?;
         let (mut record, started) = (Record::default(), Instant::now());
+        let ends = self.ends();
+        let (transport, admission) = Admission::split(self.secured(stream, &ends)?);
+        let mut link = self.link(transport, admission.binding(), ends)?;
         let mut place = None;
         let session = AssertUnwindSafe(|| {
-            place = Some(self.greet(&mut link, client.ip(), greeting)?);
-            self.session(&mut link, client.ip(), &mut record)
+            let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
+            let (own, identity) =
+                self.greet(&mut link, (id, client), &admission, limit, greeting)?;
+            place = Some(own);
+            self.session(&mut link, (client.ip(), identity), &admission, &mut record)
         });
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
         let told = outcome
@@ -100,17 +116,44 @@ impl Server {
         Ok(())
     }
 
+    /// The channel with a client. Who cannot make one is told in plain words or by an alert.
+    fn secured(&self, stream: TcpStream, ends: &Ends) -> Result<Secured, SessionError> {
+        let Some(acceptor) = &self.acceptor else {
+            return Ok(Secured::plain(stream));
+        };
+        let what = "a handle";
+        let spare = stream.try_clone();
+        let spare = spare.map_err(|source| SessionError::System { what, source })?;
+        let limit = self.limits.hello_timeout;
+        let log = |line: &str| self.log(line);
+        acceptor
+            .secure(stream, ends, limit, &log)
+            .inspect_err(|error| match error {
+                SessionError::Channel(ChannelError::PlainClient) => {
+                    self.partings.refuse(spare, error);
+                }
+                _ => self.partings.leave(spare),
+            })
+    }
+
     fn session(
         &self,
         link: &mut Link,
-        client: IpAddr,
+        (client, identity): (IpAddr, Identity),
+        admission: &Admission,
         record: &mut Record,
     ) -> Result<(), SessionError> {
         let mut payload = Vec::new();
         let mut connection = Connection {
             server: self,
             client,
-            keys: self.connections.connect(),
+            identity,
+            plan_name: bound_plan(admission.binding(), &self.plan_hash),
+            is_bound: admission.binding().is_some(),
+            keys: self
+                .connections
+                .connect()
+                .bound_to(admission.binding().map(|binding| *binding.as_bytes())),
             setup: None,
         };
         let mut accept = vec![
@@ -143,13 +186,34 @@ impl Server {
     fn greet<'a>(
         &'a self,
         link: &mut Link,
-        client: IpAddr,
+        (id, client): (u64, SocketAddr),
+        admission: &Admission,
+        limit: Duration,
         greeting: Taken<'_>,
-    ) -> Result<Taken<'a>, SessionError> {
+    ) -> Result<(Taken<'a>, Identity), SessionError> {
         let mut payload = Vec::new();
-        let accept = [(Kind::ClientHello, MAX_HANDSHAKE)];
-        let received = link.receive_first(self.limits.hello_timeout, &accept, &mut payload);
-        received.map_err(foreign_peer)?;
+        let started = Instant::now();
+        let hello = (Kind::ClientHello, MAX_HANDSHAKE);
+        let (first, without) = ([(Kind::Token, PROOF_BYTES), hello], [hello]);
+        let accept = match admission.binding() {
+            Some(_) => &first[..],
+            None => &without,
+        };
+        let received = link.receive_first(limit, accept, &mut payload);
+        let proof = match received.map_err(foreign_peer)? {
+            Kind::Token => {
+                let proof = payload.clone();
+                let left = limit.saturating_sub(started.elapsed());
+                link.receive_first(left, &without, &mut payload)?;
+                Some(proof)
+            }
+            _ => None,
+        };
+        let identity = Identity::new(client.ip(), admission.client(proof.as_deref())?);
+        if let Identity::Named(name) = &identity {
+            let granted = self.granted(&identity);
+            self.log(&format!("client {id} ({client}) is {name}{granted}"));
+        }
         let hello = ClientHello::decode(&payload)?;
         let offered = self.service.plan().trust;
         if hello.trust != offered {
@@ -176,22 +240,16 @@ impl Server {
             plan_hash: self.plan_hash,
             plan_length: self.plan_bytes.len() as u32,
             max_batch: self.max_batch as u32,
-            images_left: self.images.left(client),
+            images_left: self.images.left(&identity)?,
             prepared_batches: self.limits.max_prepared.try_into().unwrap_or(u32::MAX),
             store: self.store.id(),
         };
         link.send(Kind::ServerHello, hello.encode())?;
-        Ok(place)
+        Ok((place, identity))
     }
 
     /// The images of a batch that may begin.
-    fn checked(&self, plan_hash: [u8; 32], batch: u32) -> Result<usize, SessionError> {
-        if plan_hash != self.plan_hash {
-            return Err(SessionError::PlanHash {
-                expected: self.plan_hash,
-                found: plan_hash,
-            });
-        }
+    fn checked(&self, batch: u32) -> Result<usize, SessionError> {
         let batch = batch as usize;
         if batch == 0 || batch > self.max_batch {
             return Err(SessionError::Batch {
@@ -231,12 +289,31 @@ impl Server {
 struct Connection<'a> {
     server: &'a Server,
     client: IpAddr,
+    identity: Identity,
+    /// The plan's name on this channel.
+    plan_name: [u8; 32],
+    is_bound: bool,
     keys: Keys,
     /// The set-up of OTs that batches were prepared with.
     setup: Option<[u8; 32]>,
 }
 
 impl Connection<'_> {
+    /// The images of a batch of this plan, on this channel, that may begin.
+    fn checked(&self, plan_name: [u8; 32], batch: u32) -> Result<usize, SessionError> {
+        if plan_name == self.plan_name {
+            return self.server.checked(batch);
+        }
+        // The hellos have agreed on the plan.
+        Err(match self.is_bound {
+            true => ChannelError::Spliced.into(),
+            false => SessionError::PlanHash {
+                expected: self.plan_name,
+                found: plan_name,
+            },
+        })
+    }
+
     fn batch(
         &self,
         link: &mut Link,
@@ -245,10 +322,10 @@ impl Connection<'_> {
     ) -> Result<(), SessionError> {
         let server = self.server;
         let plan = server.service.plan();
-        let batch = server.checked(begin.plan_hash, begin.batch)?;
+        let batch = self.checked(begin.plan_hash, begin.batch)?;
         server
             .images
-            .spend(self.client, plan.charged(batch) as u64)?;
+            .spend(&self.identity, plan.charged(batch) as u64)?;
         let (run, both) = (cost::memory(plan, batch).server, memory_to_use(plan, batch));
         // Where memory does not do for it the batch runs without.
         let named = begin.prepared.filter(|_| both <= server.memory.total());
@@ -270,7 +347,7 @@ impl Connection<'_> {
     /// Prepares a batch and keeps this party's half, the client hears of it only then.
     fn prepare(&mut self, link: &mut Link, asked: Prepare) -> Result<(), SessionError> {
         let server = self.server;
-        let batch = server.checked(asked.plan_hash, asked.batch)?;
+        let batch = self.checked(asked.plan_hash, asked.batch)?;
         let most = server.limits.max_prepared;
         if most == 0 {
             return Err(SessionError::Prepared { found: 1, most });
@@ -292,7 +369,7 @@ impl Connection<'_> {
         Done::receive(link)?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
-        let owner = owner(self.client);
+        let owner = self.identity.owner();
         server
             .store
             .put(asked.name, owner, most, needed, prepared)?;
@@ -300,7 +377,7 @@ impl Connection<'_> {
     }
 
     fn done(&self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
-        let images_left = self.server.images.left(self.client);
+        let images_left = self.server.images.left(&self.identity)?;
         link.send(Kind::Done, message::encode(&Done { batch, images_left }))
     }
 }
@@ -317,14 +394,6 @@ impl Drop for Connection<'_> {
                 "prepared batches whose oblivious transfers failed a check are not destroyed: {error}"
             ));
         }
-    }
-}
-
-/// Whom a client's prepared batches count for: its network.
-fn owner(client: IpAddr) -> Owner {
-    match network(client) {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
     }
 }
 

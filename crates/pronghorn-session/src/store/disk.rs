@@ -8,6 +8,8 @@ use std::{
 
 use zeroize::Zeroizing;
 
+use super::error::StoreError;
+
 /// Writes a file's bytes; it is told the file's inode.
 pub(super) type Writing<'a> = &'a mut dyn FnMut(u64, &mut dyn Write) -> io::Result<()>;
 
@@ -157,8 +159,28 @@ impl Disk for Real {
     }
 }
 
+/// Refuses a directory that its group or others may read, write or enter.
+#[cfg(unix)]
+pub(super) fn check_private(directory: &Path) -> Result<(), StoreError> {
+    let path = directory.display().to_string();
+    let mode = match fs::metadata(directory) {
+        Ok(metadata) => std::os::unix::fs::MetadataExt::mode(&metadata) & 0o777,
+        Err(source) => return Err(StoreError::Disk { path, source }),
+    };
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(StoreError::Open { path, mode }),
+    }
+}
+
+/// Other systems have no such modes.
+#[cfg(not(unix))]
+pub(super) fn check_private(_: &Path) -> Result<(), StoreError> {
+    Ok(())
+}
+
 /// For files that only this user may read.
-fn private() -> OpenOptions {
+pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

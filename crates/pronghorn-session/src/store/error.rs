@@ -20,6 +20,16 @@ pub enum StoreError {
         /// Why.
         source: io::Error,
     },
+    /// A directory that others on this machine may enter.
+    #[error(
+        "the store {path} has the mode {mode:o}, which lets others reach its secrets: chmod 700 {path}"
+    )]
+    Open {
+        /// Which.
+        path: String,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// A file that is not what was put there.
     #[error("the prepared batch {name} is not used: {source}")]
     File {

@@ -83,7 +83,7 @@ impl Scratch {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let own = NEXT.fetch_add(1, Ordering::SeqCst);
         let path = std::env::temp_dir().join(format!("pronghorn-store-{}-{own}", process::id()));
-        fs::create_dir_all(&path).expect("there is room");
+        Real.make_directory(&path).expect("there is room");
         Self(path)
     }
 

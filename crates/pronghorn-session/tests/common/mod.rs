@@ -1,11 +1,15 @@
 //! A server on a thread, a tiny real model, mock machines, and a hand-made client.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod line;
 pub mod relay;
+pub mod tls;
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::{SocketAddr, TcpStream},
+    path::Path,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -59,6 +63,14 @@ pub fn options() -> ConnectOptions {
     }
 }
 
+/// A new directory that only this user may enter, as stores must be.
+pub fn private_directory(path: &Path) {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path).expect("there is room");
+}
+
 /// A running server; stops when dropped.
 pub struct Running {
     server: Arc<Server>,
@@ -88,10 +100,11 @@ impl Running {
     }
 
     pub fn mock(limits: Limits) -> Self {
-        Self::start(
-            Server::bind_service("127.0.0.1:0", Box::new(Mock { plan: mock_plan() }), limits)
-                .unwrap(),
-        )
+        Self::start(Server::bind_service("127.0.0.1:0", Box::new(Mock::default()), limits).unwrap())
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -265,6 +278,12 @@ pub const LARGE: usize = 4 << 20;
 
 pub struct Mock {
     plan: CheckedPlan,
+}
+
+impl Default for Mock {
+    fn default() -> Self {
+        Self { plan: mock_plan() }
+    }
 }
 
 impl Service for Mock {

@@ -213,7 +213,11 @@ impl ServerPublication {
 
 /// The epoch of a model's secret.
 pub(crate) fn epoch(secret: &Seed) -> [u8; NAME] {
-    blake3::derive_key("pronghorn 2026 publication epoch", secret.as_bytes())
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 publication epoch");
+    hasher.update(secret.as_bytes());
+    let epoch = *hasher.finalize().as_bytes();
+    hasher.zeroize();
+    epoch
 }
 
 /// The polynomials of a step, and how they are sent.

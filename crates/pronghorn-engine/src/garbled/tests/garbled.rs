@@ -201,13 +201,37 @@ fn the_client_learns_signed_words() {
     let word = builder.reconstruct(&shared, 0);
     builder.output_revealed(&word);
     let bits = word.len() as u32;
-    let layout = revealed(builder.finish(), 1, 20, Output::Signed { bits });
+    let layout = revealed(builder.finish(), 1, 20, signed(bits));
     let random = &mut Random(9);
     let values = random.values(100, -500, 500);
     let shares = random.shares(&values, 5, 10);
     let ([client, server], _) = both(&layout, shares, &connection(), &SMALL).unwrap();
     let expected = ideal::garbled(&layout, &values, |x| x[0]);
     assert_eq!(opened(&client, &server, 32), expected);
+}
+
+/// A garbler who sends other tables chooses the value. The client notices one outside the range,
+/// after its last message.
+#[test]
+fn opened_words_outside_their_range_are_in_doubt() {
+    let modulus = Modulus::power_of_two(10).unwrap();
+    let mut builder = Builder::new();
+    let shared = builder.shared_input(modulus, -500, 500).unwrap();
+    let word = builder.reconstruct(&shared, 0);
+    builder.output_revealed(&word);
+    let bits = word.len() as u32;
+    let (low, high) = (-3, 5);
+    let layout = revealed(builder.finish(), 1, 20, Output::Signed { bits, low, high });
+    for (value, fine) in [(-3, true), (5, true), (-4, false), (6, false), (499, false)] {
+        let mut values = vec![0; 100];
+        values[7] = value;
+        let shares = Random(3).shares(&values, 5, 10);
+        match both(&layout, shares, &connection(), &SMALL) {
+            Ok(_) => assert!(fine, "{value}"),
+            Err(EngineError::Opened { index, .. }) => assert!(!fine && index == 7, "{value}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// No two ReLUs in a row get the same shares, whatever their inputs.
@@ -280,6 +304,12 @@ fn put(indices: &mut Indices, place: usize, index: usize) {
     *indices = all.into_iter().collect();
 }
 
+/// Signed words of so many bits.
+fn signed(bits: u32) -> Output {
+    let (low, high) = (-500, 500);
+    Output::Signed { bits, low, high }
+}
+
 /// Makes a layout invalid.
 type Spoil = fn(&mut Layout);
 
@@ -295,8 +325,8 @@ fn layouts_that_are_none_are_refused() {
         |layout| spoiled(layout).groups[0].sources = (0..3).collect(),
         |layout| spoiled(layout).groups.clear(),
         |layout| spoiled(layout).output = Output::Unsigned,
-        |layout| spoiled(layout).output = Output::Signed { bits: 0 },
-        |layout| spoiled(layout).output = Output::Signed { bits: 33 },
+        |layout| spoiled(layout).output = signed(0),
+        |layout| spoiled(layout).output = signed(33),
         |layout| {
             let modulus = Modulus::power_of_two(40).unwrap();
             let circuit = Activation::RELU.circuit(modulus, -9, 9, modulus);

@@ -164,11 +164,12 @@ pub fn step(
     mut server: impl StepMachine,
 ) -> Result<([Share; 2], Traffic), EngineError> {
     let traffic = run(&mut client, &mut server)?;
-    let shares = [
-        Box::new(client).into_made()?.share,
-        Box::new(server).into_made()?.share,
-    ];
-    Ok((shares, traffic))
+    let (client, server) = (Box::new(client).into_made()?, Box::new(server).into_made()?);
+    assert!(server.doubt.is_none(), "the server decrypts nothing");
+    match client.doubt {
+        Some(doubt) => Err(doubt),
+        None => Ok(([client.share, server.share], traffic)),
+    }
 }
 
 /// OTs of a new connection, of set-ups that all tests share.

@@ -23,6 +23,10 @@ pub enum Output {
     Signed {
         /// Bits of the word.
         bits: u32,
+        /// Least value.
+        low: i32,
+        /// Greatest value.
+        high: i32,
     },
 }
 

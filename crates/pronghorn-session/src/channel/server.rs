@@ -1,0 +1,238 @@
+//! A server's channel.
+
+use std::{
+    net::TcpStream,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use rustls::{
+    Connection, Error, ServerConfig, ServerConnection,
+    pki_types::CertificateDer,
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+    version::TLS13,
+};
+use webpki::EndEntityCert;
+
+use super::{
+    Secured,
+    error::ChannelError,
+    files::{self, Stamp, content},
+    handshake::{Failure, HANDSHAKE, binding, complete, first_byte, timed},
+    pinned::fingerprint,
+    provider,
+    stream::TlsStream,
+    token::Tokens,
+};
+use crate::{error::SessionError, lock::lock, text::hex, transport::Ends};
+
+/// How a server's connections are protected.
+#[derive(Clone, Debug, Default)]
+pub enum ServerChannel {
+    /// Plain TCP, for clients of this machine alone.
+    #[default]
+    Loopback,
+    /// TLS 1.3.
+    Tls(ServerTls),
+    /// Plain TCP to any address: whoever is on the network can change results, read inputs bit by
+    /// bit and pose as either party.
+    InsecurePlainTcp,
+}
+
+/// How a server shows who it is, and knows its clients. All are files, which are read again when
+/// they change. Where both `authority` and `tokens` are given, a client needs one of the two; where
+/// neither is, any client is served.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// Its certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// The private key, PEM.
+    pub key: PathBuf,
+    /// The CAs of its clients' certificates, PEM.
+    pub authority: Option<PathBuf>,
+    /// The tokens of its clients, one a line.
+    pub tokens: Option<PathBuf>,
+}
+
+impl ServerTls {
+    /// What `pronghorn keys` has made for a server.
+    ///
+    /// # Errors
+    /// When a file of it is missing.
+    pub fn directory(path: &Path) -> Result<Self, ChannelError> {
+        let [certificate, key, authority, tokens] =
+            ["server.pem", "server.key", "ca.pem", "tokens"].map(|name| path.join(name));
+        for file in [&certificate, &key, &authority, &tokens] {
+            if !file.is_file() {
+                let name = file.file_name().unwrap_or_default().display();
+                let problem =
+                    format!("has no {name}: give a directory of `pronghorn keys`, DIR/server");
+                return Err(content(path, problem));
+            }
+        }
+        Ok(Self {
+            certificate,
+            key,
+            authority: Some(authority),
+            tokens: Some(tokens),
+        })
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let kept = [self.authority.as_deref(), self.tokens.as_deref()];
+        [self.certificate.as_path(), &self.key]
+            .into_iter()
+            .chain(kept.into_iter().flatten())
+    }
+
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        self.files().map(Stamp::of).collect()
+    }
+
+    /// Whether clients say who they are.
+    pub fn knows_clients(&self) -> bool {
+        self.authority.is_some() || self.tokens.is_some()
+    }
+}
+
+/// What the files said when they were last read.
+#[derive(Clone)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    tokens: Option<Tokens>,
+    fingerprint: [u8; 32],
+}
+
+impl Loaded {
+    fn read(files: &ServerTls) -> Result<Self, ChannelError> {
+        let chain = files::certificates(&files.certificate)?;
+        let private = files::private_key(&files.key)?;
+        let fingerprint = fingerprint(&chain[0]);
+        let other = |error| {
+            let certificate = files.certificate.display();
+            content(&files.key, format!("is no key of {certificate}: {error}"))
+        };
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(ChannelError::Tls)?
+            .with_client_cert_verifier(verifier(files)?)
+            .with_single_cert(chain, private)
+            .map_err(other)?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Self {
+            config: Arc::new(config),
+            tokens: files.tokens.as_deref().map(Tokens::read).transpose()?,
+            fingerprint,
+        })
+    }
+}
+
+/// The check of clients' certificates: they must have one where they cannot have a token.
+fn verifier(files: &ServerTls) -> Result<Arc<dyn ClientCertVerifier>, ChannelError> {
+    let Some(path) = &files.authority else {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    };
+    let roots = files::authorities(path)?;
+    let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+    if files.tokens.is_some() {
+        builder = builder.allow_unauthenticated();
+    }
+    let wrong = |error| content(path, format!("cannot check clients: {error}"));
+    builder.build().map_err(wrong)
+}
+
+/// A server's TLS, with what its files said last.
+pub(crate) struct Acceptor {
+    files: ServerTls,
+    loaded: Mutex<(Vec<Option<Stamp>>, Loaded)>,
+}
+
+impl Acceptor {
+    pub(crate) fn new(files: ServerTls) -> Result<Self, ChannelError> {
+        let stamps = files.stamps();
+        let loaded = Mutex::new((stamps, Loaded::read(&files)?));
+        Ok(Self { files, loaded })
+    }
+
+    /// The SHA-256 of the certificate, in hexadecimal.
+    pub(crate) fn fingerprint(&self) -> String {
+        hex(&lock(&self.loaded).1.fingerprint)
+    }
+
+    pub(crate) fn knows_clients(&self) -> bool {
+        self.files.knows_clients()
+    }
+
+    /// What the files say now. Where they cannot be read any more, what they said before serves on,
+    /// and `log` hears of it once for each change.
+    fn current(&self, log: &dyn Fn(&str)) -> Loaded {
+        let mut loaded = lock(&self.loaded);
+        let stamps = self.files.stamps();
+        if stamps != loaded.0 {
+            // Looked at before it is read: a change in between is found at the next connection.
+            loaded.0 = stamps;
+            match Loaded::read(&self.files) {
+                Ok(read) => {
+                    let certificate = hex(&read.fingerprint);
+                    loaded.1 = read;
+                    log(&format!(
+                        "read the TLS files again: certificate {certificate}"
+                    ));
+                }
+                Err(error) => log(&format!(
+                    "the TLS files have changed and are refused, those of before serve on: {error}"
+                )),
+            }
+        }
+        loaded.1.clone()
+    }
+
+    /// Makes the channel with a client within a limit.
+    pub(crate) fn secure(
+        &self,
+        socket: TcpStream,
+        ends: &Ends,
+        limit: Duration,
+        log: &dyn Fn(&str),
+    ) -> Result<Secured, SessionError> {
+        let mut line = timed(&socket, ends, limit)?;
+        let first = first_byte(&mut line)?;
+        if first != [HANDSHAKE] {
+            return Err(ChannelError::PlainClient.into());
+        }
+        let loaded = self.current(log);
+        let connection = ServerConnection::new(loaded.config).map_err(ChannelError::of_server)?;
+        let mut connection = Connection::from(connection);
+        let fed = connection.read_tls(&mut &first[..]);
+        fed.map_err(crate::frame::FrameError::from)?;
+        complete(&mut connection, &mut line).map_err(|failure| match failure {
+            Failure::Line(error) => SessionError::from(error),
+            Failure::Tls(error) => ChannelError::of_server(error).into(),
+        })?;
+        let binding = binding(&connection).map_err(ChannelError::of_server)?;
+        let chain = connection.peer_certificates();
+        let name = chain.and_then(|chain| chain.first()).map(client_name);
+        Ok(Secured {
+            name: name.transpose()?,
+            transport: Box::new(TlsStream::new(socket, connection, ChannelError::of_server)),
+            binding: Some(binding),
+            tokens: loaded.tokens,
+            proof: None,
+        })
+    }
+}
+
+/// A client's name: the first DNS name of its certificate, or its public key's hash where it has
+/// none. So a new certificate of the same name, or key, is the same client.
+fn client_name(certificate: &CertificateDer<'_>) -> Result<String, ChannelError> {
+    let certificate = EndEntityCert::try_from(certificate)
+        .map_err(|error| ChannelError::Tls(Error::General(error.to_string())))?;
+    let named = certificate.valid_dns_names().next();
+    let by_key = || {
+        let key = certificate.subject_public_key_info();
+        format!("key-{}", hex(&blake3::hash(key.as_ref()).as_bytes()[..16]))
+    };
+    Ok(named.map_or_else(by_key, |name| name.to_ascii_lowercase()))
+}
