@@ -28,6 +28,7 @@ class ServerProcess:
         self._process = process
         self._report = report
         self.address = address
+        self.pid = process.pid
 
     def processor_seconds(self) -> float | None:
         """Its processor time until now; None where the system does not say."""
