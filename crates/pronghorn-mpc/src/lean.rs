@@ -39,8 +39,9 @@
 //! Against semi-honest parties, and perfect given random OTs: whatever the values are, a party's
 //! view is uniform given its own coins, and its peer's output is the result minus its own. Tests
 //! show this for small widths by all coins of the peer. A malicious party can add errors of its
-//! choice to any shared bit or word of the program: results then depend on secrets, as a ReLU whose
-//! sign is flipped. So its peer must not show it results, or what follows from them.
+//! choice to any shared bit or word of the program. The second speaker of a leaf even chooses any
+//! function of the few bits that its peer has there. Results then depend on secrets, as a ReLU
+//! whose sign is flipped. So its peer must not show it results, or what follows from them.
 
 mod activation;
 mod argmax;

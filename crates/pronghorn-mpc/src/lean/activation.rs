@@ -171,8 +171,13 @@ fn rounding(shift: u32) -> i64 {
     (1i64 << shift) >> 1
 }
 
-fn check(activation: &Activation<'_>, input: &Input, output: Modulus) -> Result<(), CircuitError> {
-    let within = |name, value, low, high| match (low..=high).contains(&value) {
+pub(super) fn in_range(
+    name: &'static str,
+    value: i64,
+    low: i64,
+    high: i64,
+) -> Result<(), CircuitError> {
+    match (low..=high).contains(&value) {
         true => Ok(()),
         false => Err(CircuitError::Parameter {
             name,
@@ -180,28 +185,22 @@ fn check(activation: &Activation<'_>, input: &Input, output: Modulus) -> Result<
             low,
             high,
         }),
-    };
-    within("values in a window", activation.pool as i64, 1, 1 << 10)?;
-    within("bits of a share", input.bits.into(), 1, MOST_BITS.into())?;
-    if let Some(prime) = input.prime {
-        let prime = i64::try_from(prime).unwrap_or(i64::MAX);
-        within("the prime of shares", prime, 3, i64::from(u32::MAX))?;
-        within("guard bits modulo a prime", input.guard.into(), 0, 0)?;
-        within("the error modulo a prime", input.error as i64, 0, 0)?;
     }
-    within(
+}
+
+fn check(activation: &Activation<'_>, input: &Input, output: Modulus) -> Result<(), CircuitError> {
+    in_range("values in a window", activation.pool as i64, 1, 1 << 10)?;
+    input.check()?;
+    in_range(
         "bits of the result",
         output.bits().into(),
         1,
         MOST_BITS.into(),
     )?;
-    within("guard bits", input.guard.into(), 0, input.bits.into())?;
-    within("values in a table", activation.table.is_some().into(), 0, 0)?;
-    within("least value", input.low, i32::MIN.into(), input.high)?;
-    within("largest value", input.high, input.low, i32::MAX.into())?;
+    in_range("values in a table", activation.table.is_some().into(), 0, 0)?;
     if let Some(last) = activation.requantisation {
-        within("shift", last.shift.into(), 0, 31)?;
-        within(
+        in_range("shift", last.shift.into(), 0, 31)?;
+        in_range(
             "lower bound",
             last.low.into(),
             i32::MIN.into(),
@@ -210,15 +209,15 @@ fn check(activation: &Activation<'_>, input: &Input, output: Modulus) -> Result<
     }
     let factor = match activation.rectifier {
         Rectifier::Leaky { slope, shift } => {
-            within("slope", slope.into(), 0, i32::MAX.into())?;
-            within("shift of the slope", shift.into(), 0, 30)?;
+            in_range("slope", slope.into(), 0, i32::MAX.into())?;
+            in_range("shift of the slope", shift.into(), 0, 30)?;
             i64::from(slope).max(1 << shift)
         }
         _ => 1,
     };
     let reach = i64::try_from(input.error).unwrap_or(i64::MAX);
     let reach = reach.saturating_mul(2).saturating_mul(factor);
-    within("the reach of errors", reach, 0, (1i64 << input.guard) - 1)
+    in_range("the reach of errors", reach, 0, (1i64 << input.guard) - 1)
 }
 
 impl Activation<'_> {
@@ -236,6 +235,26 @@ impl Activation<'_> {
 }
 
 impl Input {
+    /// Checks the fields, so that values with their guard bits fit an `i64` by far.
+    ///
+    /// # Errors
+    /// [`CircuitError::Parameter`] for the first that is out of range.
+    pub(super) fn check(&self) -> Result<(), CircuitError> {
+        let bits = i64::from(self.bits);
+        in_range("bits of a share", bits, 1, MOST_BITS.into())?;
+        in_range("guard bits", self.guard.into(), 0, bits - 1)?;
+        in_range("least value", self.low, i32::MIN.into(), self.high)?;
+        in_range("largest value", self.high, self.low, i32::MAX.into())?;
+        let error = i64::try_from(self.error).unwrap_or(i64::MAX);
+        in_range("the error", error, 0, (1 << self.guard) - 1)?;
+        if let Some(prime) = self.prime {
+            let prime = i64::try_from(prime).unwrap_or(i64::MAX);
+            in_range("the prime of shares", prime, 3, u32::MAX.into())?;
+            in_range("guard bits modulo a prime", self.guard.into(), 0, 0)?;
+        }
+        Ok(())
+    }
+
     /// Bits that are dropped in the end, without those that the parties drop alone.
     fn dropped(&self, activation: &Activation<'_>) -> u32 {
         let shift = activation.requantisation.map_or(0, |last| last.shift);
@@ -340,7 +359,9 @@ fn pooled(builder: &mut Builder, values: &[Value]) -> Result<Value, CircuitError
     if values.len() > 1 && !modulus.holds(low - high, high - low) {
         return Err(modulus.range_error(low - high, high - low));
     }
-    let narrow = Modulus::power_of_two(signed_width(low - high, high - low))?;
+    // Values must fit, too: those on one side of 0 may take more than their differences.
+    let width = signed_width(low - high, high - low).max(signed_width(low, high));
+    let narrow = Modulus::power_of_two(width.min(modulus.bits()))?;
     let mut words: Vec<Word> = values.iter().map(|value| value.word).collect();
     if words.len() > 1 {
         let narrowed = words
@@ -491,6 +512,11 @@ fn unclipped(
     }
     // Else the carry out of the word says whether the sum of shares wraps.
     let bits = signed_width(value.low, value.high).max(drop + 1);
+    if bits > value.bits(builder) {
+        return Err(builder
+            .modulus(value.word)
+            .range_error(value.low, value.high));
+    }
     let modulus = Modulus::power_of_two(bits)?;
     let raised = builder.sum(&[(value.word, 1)], 1i64 << (bits - 1), modulus);
     let carry = low_carry(builder, raised, drop);

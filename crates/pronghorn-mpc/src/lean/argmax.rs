@@ -13,7 +13,7 @@
 //!   `n (n - 1) / 2` comparisons side by side, then products of `n - 1` bits.
 
 use super::{
-    activation::Input,
+    activation::{Input, in_range},
     cascade::{Cascade, Source},
     gadgets::modulus_of_wraps,
     program::{Builder, Plane, Program, Word},
@@ -51,8 +51,18 @@ impl Cascade {
         input: Input,
         output: Modulus,
     ) -> Result<Self, CircuitError> {
-        within("the number of classes", classes, 2, MOST_CLASSES)?;
-        within("the values compared at once", at_once, 2, MOST_AT_ONCE)?;
+        in_range(
+            "the number of classes",
+            classes as i64,
+            2,
+            MOST_CLASSES as i64,
+        )?;
+        in_range(
+            "the values compared at once",
+            at_once as i64,
+            2,
+            MOST_AT_ONCE as i64,
+        )?;
         let most = classes as i64 - 1;
         if !output.holds(0, most) {
             return Err(output.range_error(0, most));
@@ -76,18 +86,6 @@ impl Cascade {
 pub fn argmax_width(low: i64, high: i64) -> u32 {
     let most = high.saturating_sub(low);
     signed_width(-most.saturating_add(1), most).max(LEAST_BITS)
-}
-
-fn within(field: &'static str, found: usize, low: usize, high: usize) -> Result<(), CircuitError> {
-    match (low..=high).contains(&found) {
-        true => Ok(()),
-        false => Err(CircuitError::Parameter {
-            name: field,
-            value: found as i64,
-            low: low as i64,
-            high: high as i64,
-        }),
-    }
 }
 
 /// A value that is still in, by the numbers of its words.
@@ -126,25 +124,15 @@ impl Values {
     /// # Errors
     /// The guard bits do not hold the errors, or the modulus not the differences.
     fn of(input: &Input) -> Result<Self, CircuitError> {
-        if let Some(prime) = input.prime {
-            return Err(CircuitError::Parameter {
-                name: "the prime of shares",
-                value: prime as i64,
-                low: 0,
-                high: 0,
-            });
-        }
-        let error = i64::try_from(input.error).unwrap_or(i64::MAX);
-        let bound = (1i64 << input.guard) - 1;
-        let reach = error.saturating_mul(4);
-        if reach > bound {
-            return Err(CircuitError::Parameter {
-                name: "twice the reach of errors",
-                value: reach,
-                low: 0,
-                high: bound,
-            });
-        }
+        input.check()?;
+        in_range("shares modulo a prime", input.prime.is_some().into(), 0, 0)?;
+        let error = input.error as i64;
+        in_range(
+            "twice the reach of errors",
+            4 * error,
+            0,
+            (1 << input.guard) - 1,
+        )?;
         // A sum of floors is off by at most one unit.
         let spread = |dropped: u32| match dropped {
             0 => 2 * error,

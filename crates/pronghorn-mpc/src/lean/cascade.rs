@@ -471,7 +471,7 @@ impl CascadeRun {
         Ok(())
     }
 
-    /// Wipes words that no stage reads any more.
+    /// Wipes the words of earlier stages once the last one has its own.
     fn forget(&mut self) {
         if self.stage + 1 == self.cascade.stages.len() {
             self.words.clear();

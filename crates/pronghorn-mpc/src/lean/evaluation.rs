@@ -230,7 +230,7 @@ impl Evaluation {
 
     /// Whether there is such a level, and the OTs that this party sends in it.
     fn is_ready(&self, level: usize) -> bool {
-        let needs_sent = level > 0 || self.party == Party::Client;
+        let needs_sent = self.program.has_sent(level, self.party);
         level < self.program.levels() && (self.sent.is_some() || !needs_sent)
     }
 
@@ -575,17 +575,16 @@ impl Evaluation {
             .resize(first + ((1 << width) - 1) * count * lanes, 0);
         let Some(planes) = &self.sent else { return };
         let masks = &planes.strings.bits[sent * lanes..];
+        let mut own = Zeroizing::new([0; MOST_WIDTH]);
+        let mut tables = Zeroizing::new([[0; 1 << MOST_WIDTH]; 2]);
+        let mut f = [0; MOST_WIDTH];
         for lane in 0..lanes {
-            let mut own = [0; MOST_WIDTH];
-            let mut f = [0; MOST_WIDTH];
             for (bit, &plane) in bits.iter().enumerate() {
                 own[bit] = self.planes[plane.0 as usize * lanes + lane];
                 f[bit] = flips[bit][lane];
             }
-            for (part, entries) in carries(&own[..width], &f[..width])[..count]
-                .iter()
-                .enumerate()
-            {
+            carries(&own[..width], &f[..width], &mut tables);
+            for (part, entries) in tables[..count].iter().enumerate() {
                 let share = entries[0] ^ masks[part * lanes + lane];
                 self.planes[out[part].0 as usize * lanes + lane] = share;
                 for choice in 1..1 << width {
@@ -708,9 +707,9 @@ fn is_value(planes: &[u64], (lanes, lane): (usize, usize), value: usize) -> u64 
 /// By each `v`: whether the own number and `v + flips` (bitwise) make a carry, and whether they
 /// pass one on.
 #[inline]
-fn carries(own: &[u64], flips: &[u64]) -> [[u64; 1 << MOST_WIDTH]; 2] {
+fn carries(own: &[u64], flips: &[u64], out: &mut [[u64; 1 << MOST_WIDTH]; 2]) {
     let count = 1usize << own.len();
-    let [mut generate, mut propagate] = [[0; 1 << MOST_WIDTH]; 2];
+    let [generate, propagate] = out;
     let mut sum = 0;
     for value in 0..count {
         // The carry of `value` is that of `value - 1`, and where that one passes.
@@ -720,14 +719,13 @@ fn carries(own: &[u64], flips: &[u64]) -> [[u64; 1 << MOST_WIDTH]; 2] {
     }
     for (bit, flips) in flips.iter().enumerate() {
         for value in (0..count).filter(|value| value >> bit & 1 == 0) {
-            for table in [&mut generate, &mut propagate] {
+            for table in [&mut *generate, &mut *propagate] {
                 let swapped = (table[value] ^ table[value | 1 << bit]) & flips;
                 table[value] ^= swapped;
                 table[value | 1 << bit] ^= swapped;
             }
         }
     }
-    [generate, propagate]
 }
 
 fn reduced(modulus: Modulus, word: u64) -> u64 {
@@ -796,7 +794,9 @@ mod tests {
             };
             let values = 1 << width;
             for (own, flips) in (0..values).flat_map(|x| (0..values).map(move |y| (x, y))) {
-                let [generate, propagate] = carries(&bits(own), &bits(flips));
+                let mut tables = [[0; 1 << MOST_WIDTH]; 2];
+                carries(&bits(own), &bits(flips), &mut tables);
+                let [generate, propagate] = tables;
                 for value in 0..values {
                     let sum = own + (value ^ flips);
                     assert_eq!(generate[value] != 0, sum >= values, "{own} {flips} {value}");

@@ -190,17 +190,20 @@ impl Builder {
     }
 }
 
-/// The bits of each leaf, from the lowest: three, or two where that is enough. The lowest takes four
-/// where that spares a leaf, if nobody asks whether it passes a carry on: then it has half the
-/// strings' bits.
+/// Bits of a leaf: as many as cost least. With 1 the tree has leaves of single bits alone, which
+/// take 65 OTs in place of 36, and 1 to 2 levels more.
+const LEAF: usize = 3;
+
+/// The bits of each leaf, from the lowest: [`LEAF`], or fewer where that is enough. The lowest takes
+/// four where that spares a leaf of three, if nobody asks whether it passes a carry on: then it has
+/// half the strings' bits.
 fn leaf_widths(bits: usize, propagate: bool) -> Vec<u32> {
-    let widest = if !propagate && bits % 3 == 1 && bits > 1 {
-        4
-    } else {
-        3.min(bits)
+    let widest = match !propagate && LEAF == 3 && bits % 3 == 1 && bits > 1 {
+        true => 4,
+        false => LEAF.min(bits),
     };
     let (mut widths, mut rest) = (Vec::new(), bits);
-    let mut leaves = bits.saturating_sub(widest).div_ceil(3);
+    let mut leaves = bits.saturating_sub(widest).div_ceil(LEAF);
     if widest > 0 {
         widths.push(widest as u32);
         rest -= widest;

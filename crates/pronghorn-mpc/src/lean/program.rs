@@ -241,6 +241,12 @@ impl Program {
         Party::first_of(self.start + level)
     }
 
+    /// Whether a party needs the OTs that it sends in a level. The server has none of the client's
+    /// before its first message.
+    pub(super) fn has_sent(&self, level: usize, party: Party) -> bool {
+        self.start + level > 0 || party == Party::Client
+    }
+
     /// OTs of one bit of choice, of an element, whose sender is `party`.
     pub fn ots(&self, sender: Party) -> usize {
         self.ots[sender as usize].single

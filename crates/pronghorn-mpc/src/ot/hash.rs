@@ -47,6 +47,9 @@ const REKEY: u64 = 512;
 /// output (`3 m p' / 2^128`); `a_j + i_j` is some `x_k + Delta`, `h_j + a_j` is some `a_k`, two
 /// `a_j + i_j` or two `h_j + a_j` are equal (`3 m^2 / 2^128`; where `x_j = x_k` the tweaks differ,
 /// so the former two are not equal). Sum over the keys.
+///
+/// With several strings an OT, `m` counts strings, and `x_j + c_j Delta` stands for `x_j + Delta`.
+/// Those of one `i` differ, and those of different `i` have different tweaks.
 pub struct OtHash {
     key: u128,
 }

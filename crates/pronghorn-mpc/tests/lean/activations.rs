@@ -210,6 +210,51 @@ fn pools_equal_the_oracle() {
     }
 }
 
+/// Windows of values on one side of 0, which take more bits than their differences, and ranges of
+/// all kinds.
+#[test]
+fn windows_off_centre_equal_the_oracle() {
+    let mut random = Random(9);
+    let mut accepted = 0;
+    for _ in 0..3000 {
+        let low = random.below(300) as i64 - 150;
+        let most = 1 << random.below(9);
+        let high = low + random.below(most) as i64;
+        let pool = [1, 2, 3, 4, 9][random.below(5) as usize];
+        let shift = random.below(7) as u32;
+        let requantisation = match random.below(4) {
+            0 => None,
+            1 => Some((shift, i32::MIN, i32::MAX)),
+            2 => Some((shift, 0, i32::MAX)),
+            _ => Some((shift, -(random.below(40) as i32), random.below(40) as i32)),
+        };
+        let rectifier = [Rectifier::None, RELU][random.below(2) as usize];
+        let activation = activation(pool, rectifier, requantisation);
+        let guard = GUARDS[random.below(5) as usize];
+        let mut input = input(&activation, (low, high), guard, random.below(2) as u32);
+        if guard == (0, 0) && random.below(2) == 1 {
+            (input.bits, input.prime) = (17, Some(65_537));
+        }
+        let wider = random.below(4) as u32;
+        let output = output(&activation, &input, wider);
+        if Program::activation(&activation, input, output).is_err() {
+            continue;
+        }
+        accepted += 1;
+        let error = input.error;
+        let value = |random: &mut Random| {
+            let inside = random.below((high - low + 1) as u64) as i64;
+            let value = [low, high, low + inside, low + inside][random.below(4) as usize];
+            (value, random.below(2 * error + 1) as i64 - error as i64)
+        };
+        let windows: Vec<Vec<(i64, i64)>> = (0..40)
+            .map(|_| (0..pool).map(|_| value(&mut random)).collect())
+            .collect();
+        check(&activation, input, output, &windows, &mut random);
+    }
+    assert!(accepted > 2000, "{accepted}");
+}
+
 #[test]
 fn large_activations_equal_the_oracle() {
     let mut random = Random(5);
