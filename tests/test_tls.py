@@ -69,6 +69,8 @@ def test_certificates_tokens_and_fingerprints(folder: Path) -> None:
     with served(folder, "--tls", str(folder / "keys/server")) as address:
         predict(folder, address, "--tls", "keys/clients/alice")
         predict(folder, address, "--tls", "keys/clients/bob")
+        for name in ("alice", "bob"):
+            predict(folder, address, "--tls", f"keys/clients/{name}", "--tls-name", "server.example")
         ca, token = ["--tls-ca", "keys/ca.pem"], ["--token", "keys/clients/bob/token"]
         predict(folder, address, *ca, *token)
         _, _, port = address.rpartition(":")

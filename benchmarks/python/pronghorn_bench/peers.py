@@ -92,8 +92,8 @@ class Installed:
         if missing:
             packages = [PACKAGE if name == SEAL else name for name in missing if name != SPU]
             ways = [f"pip install {' '.join(packages)}"] * bool(packages)
-            ways += [f"SPU in an environment of its own: {beside_spu.INSTALL}"] * (SPU in missing)
-            how = f"not installed: {', '.join(missing)}; to run it beside Pronghorn: {'; '.join(ways)}"
+            ways += ["SPU in an environment of its own:", beside_spu.INSTALL] if SPU in missing else []
+            how = "\n  ".join([f"not installed: {', '.join(missing)}; to run it beside Pronghorn:", *ways])
             if wanted or len(missing) == len(asked):
                 raise InputError(how)
             print(how, file=sys.stderr)

@@ -108,7 +108,7 @@ const THROUGHPUT_BATCH: usize = 2048;
 pub struct Goal {
     /// What is to be least.
     pub objective: Objective,
-    /// The network of [`Objective::Latency`].
+    /// The network of [`Objective::Latency`] and [`Objective::Throughput`].
     pub network: Network,
 }
 
@@ -126,7 +126,13 @@ impl Goal {
     pub fn of(self, plan: &CheckedPlan) -> f64 {
         if self.objective == Objective::Throughput {
             let batch = plan.max_batch.min(THROUGHPUT_BATCH);
-            return cost::total(plan, batch).seconds.total() / batch as f64;
+            let all = cost::total(plan, batch);
+            // Other levels have one protocol a layer, whatever the network.
+            let waits = match plan.trust.shares() {
+                true => self.network.seconds(&all),
+                false => 0.0,
+            };
+            return (all.seconds.total() + waits) / batch as f64;
         }
         let once = cost::publication(plan) + cost::published(plan) + plan.slot_key_bytes();
         self.of_one(&cost::total(plan, 1), once as f64 / ONCE_FOR)
@@ -148,7 +154,8 @@ impl Goal {
         match self.objective {
             Objective::Throughput => {
                 let batch = max_batch.min(THROUGHPUT_BATCH);
-                cost(batch).seconds.total() / batch as f64
+                let all = cost(batch);
+                (all.seconds.total() + self.network.seconds(&all)) / batch as f64
             }
             Objective::Latency | Objective::Traffic => self.of_one(&cost(1), 0.0),
         }

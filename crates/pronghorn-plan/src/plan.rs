@@ -209,8 +209,10 @@ impl Plan {
     pub fn client_learns(&self) -> String {
         self.trust.client_learns_with(match self.finish.last() {
             Some(Finish::Class) => "the class of its input alone",
-            Some(Finish::ArgMax) => "its output and the values that it is taken from",
-            _ => "its output",
+            Some(Finish::ArgMax | Finish::Softmax | Finish::Sigmoid) => {
+                "its output and the values that it is taken from"
+            }
+            None => "its output",
         })
     }
 

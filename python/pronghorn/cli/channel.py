@@ -92,9 +92,22 @@ class ClientChannel:
             raise InputError("--insecure-plain-tcp is without TLS: leave it out, or the options of TLS")
         if self.tls is None:
             return ClientTls(*self._files()) if given else None
-        if given:
+        if files != [None, None, self.tls_name, None, None]:
             raise InputError("--tls names a directory with all files: give it, or the options one by one")
-        return self.tls
+        return self.tls if self.tls_name is None else self._named(self.tls)
+
+    def token_file(self) -> Path | None:
+        """What `connect` takes as `token`, where `options` does not hold it already."""
+        if self.token is None and self.tls is not None and self.tls_name is not None:
+            token = self.tls / "token"
+            return token if token.exists() else None
+        return self.token
+
+    def _named(self, directory: Path) -> ClientTls:
+        """The files of a directory of `keys`, for a server whose certificate has another name than its address."""
+        certificate, key = directory / "client.pem", directory / "client.key"
+        own = (certificate, key) if certificate.exists() else (None, None)
+        return ClientTls(directory / "ca.pem", None, *own, self.tls_name)
 
     def _files(self) -> tuple[Path | None, str | None, Path | None, Path | None, str | None]:
         return self.tls_ca, self.tls_fingerprint, self.tls_cert, self.tls_key, self.tls_name
