@@ -33,7 +33,7 @@ pub const SILENT_TRANSFER: f64 = 30e-9;
 pub const SILENT_LARGE_TRANSFER: f64 = 45e-9;
 /// Seconds of an oblivious transfer of a lean step beside the extension, both parties: its strings
 /// and its product.
-pub const LEAN_PRODUCT: f64 = 12e-9;
+pub const LEAN_PRODUCT: f64 = 36e-9;
 /// Seconds of a correction of a product, both parties, beside its oblivious transfer.
 pub const CORRECTION: f64 = 6e-9;
 /// Seconds of a round trip of a step on shares: messages, wake-ups, memory made and wiped.
