@@ -291,7 +291,7 @@ impl StepPlan for Lean {
         };
         let ([bits, ots], source) = (programs.most(), self.transfers.source());
         Description::of(format!(
-            "lean, {bits} bits and {ots} {source} OTs a value, {} messages: {names}",
+            "lean {names}: {bits} bits and {ots} {source} OTs a value, {} messages",
             programs.turns()
         ))
     }
