@@ -105,9 +105,9 @@ class ClientChannel:
 
     def _named(self, directory: Path) -> ClientTls:
         """The files of a directory of `keys`, for a server whose certificate has another name than its address."""
-        certificate, key = directory / "client.pem", directory / "client.key"
-        own = (certificate, key) if certificate.exists() else (None, None)
-        return ClientTls(directory / "ca.pem", None, *own, self.tls_name)
+        paths = directory / "client.pem", directory / "client.key"
+        certificate, key = paths if paths[0].exists() else (None, None)
+        return ClientTls(directory / "ca.pem", certificate=certificate, key=key, name=self.tls_name)
 
     def _files(self) -> tuple[Path | None, str | None, Path | None, Path | None, str | None]:
         return self.tls_ca, self.tls_fingerprint, self.tls_cert, self.tls_key, self.tls_name
