@@ -8,7 +8,7 @@ use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
 };
-use pronghorn_fuzz::{Splice, edited};
+use pronghorn_fuzz::Damaged;
 use pronghorn_he::bfv::{
     Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
     SecretKey, SeededCiphertext, Switching,
@@ -73,18 +73,10 @@ enum Kind {
     Answer,
 }
 
-#[derive(Arbitrary, Debug)]
-struct Input {
-    kind: Kind,
-    splices: Vec<Splice>,
-    cut: Option<u16>,
-}
-
-fuzz_target!(|input: Input| {
+fuzz_target!(|input: Damaged<Kind>| {
     let good = &*GOOD;
     let parameters = &good.parameters;
-    let mut bytes = edited(good.bytes[input.kind as usize].clone(), &input.splices);
-    bytes.truncate(input.cut.map_or(usize::MAX, usize::from));
+    let bytes = input.bytes(&good.bytes[input.kind as usize]);
     let mut again = Vec::new();
     match input.kind {
         Kind::Seeded => {

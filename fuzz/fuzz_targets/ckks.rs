@@ -8,7 +8,7 @@ use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
 };
-use pronghorn_fuzz::{Splice, edited};
+use pronghorn_fuzz::{Damaged, encoded};
 use pronghorn_he::ckks::{
     Ciphertext, EvaluationKeys, Parameters, PublicKey, SecretKey, SeededCiphertext,
 };
@@ -39,16 +39,11 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
     let seed = Seed::from_bytes([4; 32]);
     let evaluation = EvaluationKeys::generate_from_seed(&key, 2, &[1], true, &seed)
         .expect("there is a special prime");
-    let bytes = |encode: &dyn Fn(&mut Vec<u8>)| {
-        let mut bytes = Vec::new();
-        encode(&mut bytes);
-        bytes
-    };
     Good {
-        ciphertext: bytes(&|out| seeded.expand().encode(out)),
-        seeded: bytes(&|out| seeded.encode(out)),
-        public: bytes(&|out| public.encode(out)),
-        evaluation: bytes(&|out| evaluation.encode(out)),
+        ciphertext: encoded(|out| seeded.expand().encode(out)),
+        seeded: encoded(|out| seeded.encode(out)),
+        public: encoded(|out| public.encode(out)),
+        evaluation: encoded(|out| evaluation.encode(out)),
         parameters,
     }
 });
@@ -61,25 +56,13 @@ enum Kind {
     Evaluation,
 }
 
-#[derive(Arbitrary, Debug)]
-struct Input {
-    kind: Kind,
-    splices: Vec<Splice>,
-    cut: Option<u16>,
-}
-
-fuzz_target!(|input: Input| {
+fuzz_target!(|input: Damaged<Kind>| {
     let good = &*GOOD;
     let parameters = &good.parameters;
-    let of = |bytes: &Vec<u8>| {
-        let mut bytes = edited(bytes.clone(), &input.splices);
-        bytes.truncate(input.cut.map_or(usize::MAX, usize::from));
-        bytes
-    };
     let mut again = Vec::new();
     let bytes = match input.kind {
         Kind::Ciphertext => {
-            let bytes = of(&good.ciphertext);
+            let bytes = input.bytes(&good.ciphertext);
             let Ok(found) = Ciphertext::decode(parameters, &bytes) else {
                 return;
             };
@@ -88,7 +71,7 @@ fuzz_target!(|input: Input| {
             bytes
         }
         Kind::Seeded => {
-            let bytes = of(&good.seeded);
+            let bytes = input.bytes(&good.seeded);
             let Ok(found) = SeededCiphertext::decode(parameters, &bytes) else {
                 return;
             };
@@ -97,7 +80,7 @@ fuzz_target!(|input: Input| {
             bytes
         }
         Kind::Public => {
-            let bytes = of(&good.public);
+            let bytes = input.bytes(&good.public);
             let Ok(found) = PublicKey::decode(parameters, &bytes) else {
                 return;
             };
@@ -105,7 +88,7 @@ fuzz_target!(|input: Input| {
             bytes
         }
         Kind::Evaluation => {
-            let bytes = of(&good.evaluation);
+            let bytes = input.bytes(&good.evaluation);
             let Ok(found) = EvaluationKeys::decode(parameters, &bytes) else {
                 return;
             };

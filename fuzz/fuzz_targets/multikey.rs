@@ -8,7 +8,7 @@ use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
 };
-use pronghorn_fuzz::{Splice, edited};
+use pronghorn_fuzz::{Damaged, encoded};
 use pronghorn_he::{
     ckks::Parameters,
     multikey::{
@@ -55,12 +55,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         .expect("it fits");
     let mut random = Prg::new(&Seed::from_bytes([3; 32]), "pronghorn fuzz multi-key").stream(0);
     let result = keys.encrypt(&message, &mut random).expect("one ring");
-    let bytes = |encode: &dyn Fn(&mut Vec<u8>)| {
-        let mut bytes = Vec::new();
-        encode(&mut bytes);
-        bytes
-    };
-    let key_bytes = bytes(&|out| keys.encode(out));
+    let key_bytes = encoded(|out| keys.encode(out));
     let mut ring = KeyRing::new(&common);
     ring.insert(keys).expect("one reference");
     let limits = Limits {
@@ -79,9 +74,9 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         .expect("allowed");
     Good {
         keys: key_bytes,
-        ciphertext: bytes(&|out| result.encode(out)),
-        contribution: bytes(&|out| contributions[0].encode(out)),
-        partial: bytes(&|out| partial.encode(out)),
+        ciphertext: encoded(|out| result.encode(out)),
+        contribution: encoded(|out| contributions[0].encode(out)),
+        partial: encoded(|out| partial.encode(out)),
         ledger: party.ledger(),
         common,
         rule,
@@ -98,25 +93,13 @@ enum Kind {
     Ledger,
 }
 
-#[derive(Arbitrary, Debug)]
-struct Input {
-    kind: Kind,
-    splices: Vec<Splice>,
-    cut: Option<u16>,
-}
-
-fuzz_target!(|input: Input| {
+fuzz_target!(|input: Damaged<Kind>| {
     let good = &*GOOD;
     let common = &good.common;
-    let of = |bytes: &Vec<u8>| {
-        let mut bytes = edited(bytes.clone(), &input.splices);
-        bytes.truncate(input.cut.map_or(usize::MAX, usize::from));
-        bytes
-    };
     let mut again = Vec::new();
     let bytes = match input.kind {
         Kind::Keys => {
-            let bytes = of(&good.keys);
+            let bytes = input.bytes(&good.keys);
             let Ok(found) = PublicKeys::decode(common, &bytes) else {
                 return;
             };
@@ -130,7 +113,7 @@ fuzz_target!(|input: Input| {
             bytes
         }
         Kind::Ciphertext => {
-            let bytes = of(&good.ciphertext);
+            let bytes = input.bytes(&good.ciphertext);
             let Ok(found) = Ciphertext::decode(common, &bytes) else {
                 return;
             };
@@ -139,7 +122,7 @@ fuzz_target!(|input: Input| {
             bytes
         }
         Kind::Contribution => {
-            let bytes = of(&good.contribution);
+            let bytes = input.bytes(&good.contribution);
             let Ok(found) = Contribution::decode(common, &bytes) else {
                 return;
             };
@@ -148,7 +131,7 @@ fuzz_target!(|input: Input| {
             bytes
         }
         Kind::Partial => {
-            let bytes = of(&good.partial);
+            let bytes = input.bytes(&good.partial);
             let Ok(found) = Partial::decode(common, &bytes) else {
                 return;
             };
@@ -159,7 +142,7 @@ fuzz_target!(|input: Input| {
             bytes
         }
         Kind::Ledger => {
-            let bytes = of(&good.ledger);
+            let bytes = input.bytes(&good.ledger);
             let Ok(found) = Decryptor::resume(secret(common), &good.rule, &bytes) else {
                 return;
             };

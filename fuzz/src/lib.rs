@@ -203,6 +203,31 @@ pub fn edited(mut bytes: Vec<u8>, splices: &[Splice]) -> Vec<u8> {
     bytes
 }
 
+/// An object of a kind: edits of good bytes, and a cut behind them.
+#[derive(Arbitrary, Debug)]
+pub struct Damaged<Kind> {
+    /// The kind.
+    pub kind: Kind,
+    splices: Vec<Splice>,
+    cut: Option<u16>,
+}
+
+impl<Kind> Damaged<Kind> {
+    /// The bytes from good ones.
+    pub fn bytes(&self, good: &[u8]) -> Vec<u8> {
+        let mut bytes = edited(good.to_vec(), &self.splices);
+        bytes.truncate(self.cut.map_or(usize::MAX, usize::from));
+        bytes
+    }
+}
+
+/// What an encoder appends.
+pub fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes);
+    bytes
+}
+
 /// Writes `bytes` over those at `at`: the length stays.
 #[derive(Arbitrary, Debug)]
 pub struct Patch {

@@ -50,9 +50,13 @@ class ClientTls:
     """Its private key, PEM."""
     name: str | None = None
     """The server's name in its certificate, where it is not the host of the address."""
+    directory: PathOption | None = None
+    """`DIR/clients/NAME` of `pronghorn keys DIR`, in place of all files."""
 
     def __post_init__(self) -> None:
         """Checks what goes together."""
+        if self.directory is not None and [self.ca, self.fingerprint, self.certificate, self.key] != [None] * 4:
+            raise InputError("a directory of keys has all files: give it, or the files one by one")
         if (self.certificate is None) != (self.key is None):
             raise InputError("a client's certificate and its key go together: give both, or none")
         if self.fingerprint is not None:

@@ -209,7 +209,7 @@ impl CheckedPlan {
     /// Whether the plan has lean steps.
     pub fn is_lean(&self) -> bool {
         let mut derived = self.0.derived.iter();
-        derived.any(|derived| matches!(derived, Derived::Lean(_)))
+        derived.any(|derived| derived.lean().is_some())
     }
 
     /// The sets of silent OT of the plan, if it has any: those of its first such step.

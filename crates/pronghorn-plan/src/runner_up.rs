@@ -18,6 +18,7 @@ use crate::{
 
 /// A protocol that could take the place of a step's.
 pub struct RunnerUp {
+    name: &'static str,
     kind: StepKind,
     derived: Derived,
 }
@@ -26,24 +27,28 @@ impl RunnerUp {
     /// The other protocol of step `index`, with silent OTs where it is lean; `None` where there is
     /// no other. Takes as long as compiling a step of that kind.
     pub fn of(plan: &CheckedPlan, index: usize) -> Option<Self> {
-        let kind = match &plan.steps[index].kind {
-            StepKind::Garbled(Garbled { ops }) => StepKind::Lean(Lean {
-                ops: ops.clone(),
-                transfers: Transfers::Silent,
-            }),
-            StepKind::Lean(Lean { ops, .. }) => StepKind::Garbled(Garbled { ops: ops.clone() }),
+        let (name, kind) = match &plan.steps[index].kind {
+            StepKind::Garbled(Garbled { ops }) => {
+                let (ops, transfers) = (ops.clone(), Transfers::Silent);
+                ("a lean program", StepKind::Lean(Lean { ops, transfers }))
+            }
+            StepKind::Lean(Lean { ops, .. }) => {
+                let ops = ops.clone();
+                ("a garbled circuit", StepKind::Garbled(Garbled { ops }))
+            }
             _ => return None,
         };
         let derived = kind.as_step().compile(&plan.place(index)).ok()?;
-        Some(Self { kind, derived })
+        Some(Self {
+            name,
+            kind,
+            derived,
+        })
     }
 
     /// Its name.
     pub fn name(&self) -> &'static str {
-        match self.kind {
-            StepKind::Lean(_) => "a lean program",
-            _ => "a garbled circuit",
-        }
+        self.name
     }
 
     /// The cost of the step by this protocol, nothing prepared.
@@ -62,7 +67,7 @@ impl RunnerUp {
 
     /// Whether it is lean.
     pub(crate) fn is_lean(&self) -> bool {
-        matches!(self.kind, StepKind::Lean(_))
+        self.derived.lean().is_some()
     }
 
     /// The protocol.

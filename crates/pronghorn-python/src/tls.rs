@@ -35,6 +35,7 @@ pub enum ClientTls {
 /// The fields of Python's `ClientTls`, which documents them.
 #[derive(FromPyObject)]
 pub struct ClientFiles {
+    directory: Option<PathBuf>,
     ca: Option<PathBuf>,
     fingerprint: Option<String>,
     certificate: Option<PathBuf>,
@@ -92,6 +93,13 @@ fn client_files(tls: ClientTls) -> PyResult<session::ClientTls> {
         }
         ClientTls::Files(files) => files,
     };
+    if let Some(path) = files.directory {
+        let made = session::ClientTls::directory(&path).map_err(refused)?;
+        return Ok(session::ClientTls {
+            name: files.name,
+            ..made
+        });
+    }
     let trusted = match (files.fingerprint, files.ca) {
         (Some(digits), _) => Trusted::Fingerprint(network::parse_hash("a fingerprint", &digits)?),
         (None, Some(path)) => Trusted::Authority(path),

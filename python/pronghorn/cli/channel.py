@@ -80,7 +80,7 @@ class ClientChannel:
     token: Annotated[Path | None, typer.Option(metavar="FILE", help="File with this client's token.")] = None
     insecure_plain_tcp: InsecureOption = False
 
-    def options(self) -> Path | ClientTls | None:
+    def options(self) -> ClientTls | None:
         """What `connect` takes as `tls`; None where nothing is said of it.
 
         Raises:
@@ -94,20 +94,7 @@ class ClientChannel:
             return ClientTls(*self._files()) if given else None
         if files != [None, None, self.tls_name, None, None]:
             raise InputError("--tls names a directory with all files: give it, or the options one by one")
-        return self.tls if self.tls_name is None else self._named(self.tls)
-
-    def token_file(self) -> Path | None:
-        """What `connect` takes as `token`, where `options` does not hold it already."""
-        if self.token is None and self.tls is not None and self.tls_name is not None:
-            token = self.tls / "token"
-            return token if token.exists() else None
-        return self.token
-
-    def _named(self, directory: Path) -> ClientTls:
-        """The files of a directory of `keys`, for a server whose certificate has another name than its address."""
-        paths = directory / "client.pem", directory / "client.key"
-        certificate, key = paths if paths[0].exists() else (None, None)
-        return ClientTls(directory / "ca.pem", certificate=certificate, key=key, name=self.tls_name)
+        return ClientTls(directory=self.tls, name=self.tls_name)
 
     def _files(self) -> tuple[Path | None, str | None, Path | None, Path | None, str | None]:
         return self.tls_ca, self.tls_fingerprint, self.tls_cert, self.tls_key, self.tls_name

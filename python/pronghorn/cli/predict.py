@@ -68,7 +68,7 @@ class Connection:
             threads=self.threads,
             store=self.store,
             tls=channel.options(),
-            token=channel.token_file(),
+            token=channel.token,
             insecure_plain_tcp=channel.insecure_plain_tcp,
         )
 

@@ -118,9 +118,8 @@ impl LeanParty {
                 state: "has no oblivious transfers for its step",
             })?;
             let (program, inputs) = (work.layout.programs.program(tile), work.inputs(tile, share));
-            let run = CascadeRun::new(program.clone(), party, inputs, received);
             Ok(Run {
-                evaluation: run.map_err(|source| work.error(source))?,
+                evaluation: CascadeRun::new(program.clone(), party, inputs, received),
                 made: Vec::new(),
             })
         };

@@ -2,7 +2,7 @@
 
 use pronghorn_mpc::lean::Party;
 use pronghorn_plan::{
-    Derived, Weights,
+    Weights,
     step::Compiled,
     steps::{
         activation::lean::{Lean, Transfers},
@@ -57,7 +57,7 @@ struct LeanSide {
 impl LeanSide {
     fn new(step: &Compiled<'_>, party: Party, transfers: Transfers) -> Result<Self, EngineError> {
         let place = &step.place;
-        let Derived::Lean(programs) = step.derived else {
+        let Some(programs) = step.derived.lean() else {
             return Err(unsupported(place.name(), "it has no program"));
         };
         let layout = Layout {

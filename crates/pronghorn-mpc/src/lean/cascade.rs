@@ -160,7 +160,7 @@ impl Cascade {
         for stage in &self.stages {
             let levels = stage.program.levels();
             if level < levels {
-                return stage.program.bytes(level, party, stage.width * instances);
+                return stage.program.bytes(level, party, stage.elements(instances));
             }
             level -= levels;
         }
@@ -169,14 +169,14 @@ impl Cascade {
 
     /// OTs whose sender is `party`, for so many instances: of whole lanes in each stage.
     pub fn batch_ots(&self, sender: Party, instances: usize) -> usize {
-        let ots = |stage: &Stage| stage.program.batch_ots(sender, stage.width * instances);
+        let ots = |stage: &Stage| stage.program.batch_ots(sender, stage.elements(instances));
         self.stages.iter().map(ots).sum()
     }
 
     /// Bytes that either party holds for so many instances.
     pub fn memory(&self, instances: usize) -> usize {
         let programs = self.stages.iter();
-        let programs = programs.map(|stage| stage.program.memory(stage.width * instances));
+        let programs = programs.map(|stage| stage.program.memory(stage.elements(instances)));
         // The words of one stage are its program's.
         let words = match self.stages.len() {
             1 => 0,
@@ -187,8 +187,19 @@ impl Cascade {
 
     /// Bytes that [`CascadeSent::write`] and [`CascadeReceived::write`] of a party take together.
     pub fn stored_bytes(&self, party: Party, instances: usize) -> usize {
-        let bytes = |stage: &Stage| stage.program.stored_bytes(party, stage.width * instances);
+        let bytes = |stage: &Stage| stage.program.stored_bytes(party, stage.elements(instances));
         self.stages.iter().map(bytes).sum()
+    }
+
+    /// What each stage has, by its program and elements; `None` where one has nothing.
+    fn of_stages<T>(
+        &self,
+        instances: usize,
+        mut of: impl FnMut(&Program, usize) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let stages = self.stages.iter();
+        let of = |stage: &Stage| of(&stage.program, stage.elements(instances));
+        stages.map(of).collect()
     }
 
     /// The numbers of each stage's OTs among those of an instance's batch.
@@ -199,7 +210,7 @@ impl Cascade {
     ) -> impl Iterator<Item = (&Stage, Range<usize>)> {
         let mut at = 0;
         self.stages.iter().map(move |stage| {
-            let count = stage.program.batch_ots(sender, stage.width * instances);
+            let count = stage.program.batch_ots(sender, stage.elements(instances));
             at += count;
             (stage, at - count..at)
         })
@@ -209,6 +220,11 @@ impl Cascade {
 impl Stage {
     fn results(&self) -> usize {
         self.width * self.program.outputs.len()
+    }
+
+    /// Elements of so many instances.
+    fn elements(&self, instances: usize) -> usize {
+        self.width * instances
     }
 
     /// A party's inputs, from the words of all instances.
@@ -258,13 +274,8 @@ impl CascadeSent {
         let ranges = cascade.ranges(party, instances);
         let sent = ranges.map(|(stage, range)| {
             let blocks = (first + range.start as u64, &blocks[range]);
-            Sent::of(
-                &stage.program,
-                party,
-                stage.width * instances,
-                sender,
-                blocks,
-            )
+            let elements = stage.elements(instances);
+            Sent::of(&stage.program, party, elements, sender, blocks)
         });
         sent.collect::<Result<_, _>>().map(Self)
     }
@@ -272,7 +283,7 @@ impl CascadeSent {
     /// Appends all of it, for a store that hands it out once.
     pub fn write(&self, cascade: &Cascade, sender: Party, instances: usize, out: &mut Vec<u8>) {
         for (sent, stage) in self.0.iter().zip(&cascade.stages) {
-            sent.write(&stage.program, sender, stage.width * instances, out);
+            sent.write(&stage.program, sender, stage.elements(instances), out);
         }
     }
 
@@ -283,14 +294,10 @@ impl CascadeSent {
         instances: usize,
         bytes: &mut &[u8],
     ) -> Option<Self> {
-        let read =
-            |stage: &Stage| Sent::read(&stage.program, sender, stage.width * instances, bytes);
-        cascade
-            .stages
-            .iter()
-            .map(read)
-            .collect::<Option<_>>()
-            .map(Self)
+        let sent = cascade.of_stages(instances, |program, elements| {
+            Sent::read(program, sender, elements, bytes)
+        });
+        sent.map(Self)
     }
 }
 
@@ -317,7 +324,7 @@ impl CascadeReceived {
             // Stages have whole lanes of OTs.
             let choices = &choices[range.start / 8..range.end / 8];
             let made = (first + range.start as u64, choices, &blocks[range]);
-            let elements = stage.width * instances;
+            let elements = stage.elements(instances);
             Received::of(&stage.program, sender, elements, receiver, made)
         });
         Self(received.collect())
@@ -326,7 +333,7 @@ impl CascadeReceived {
     /// Appends all of it, for a store that hands it out once.
     pub fn write(&self, cascade: &Cascade, sender: Party, instances: usize, out: &mut Vec<u8>) {
         for (received, stage) in self.0.iter().zip(&cascade.stages) {
-            received.write(&stage.program, sender, stage.width * instances, out);
+            received.write(&stage.program, sender, stage.elements(instances), out);
         }
     }
 
@@ -337,14 +344,10 @@ impl CascadeReceived {
         instances: usize,
         bytes: &mut &[u8],
     ) -> Option<Self> {
-        let read =
-            |stage: &Stage| Received::read(&stage.program, sender, stage.width * instances, bytes);
-        cascade
-            .stages
-            .iter()
-            .map(read)
-            .collect::<Option<_>>()
-            .map(Self)
+        let received = cascade.of_stages(instances, |program, elements| {
+            Received::read(program, sender, elements, bytes)
+        });
+        received.map(Self)
     }
 }
 
@@ -369,9 +372,6 @@ impl CascadeRun {
     /// With this party's residues: `inputs[i]` for input `i`, and the OTs that it receives. Those
     /// that it sends come by [`provide`](Self::provide), at the server after the first level.
     ///
-    /// # Errors
-    /// None for a cascade of this version: its first levels need no message of a peer.
-    ///
     /// # Panics
     /// Unless there are as many inputs as the cascade takes, all of one length, and OTs of each
     /// stage.
@@ -380,7 +380,7 @@ impl CascadeRun {
         party: Party,
         inputs: Vec<Zeroizing<Vec<u32>>>,
         mut received: CascadeReceived,
-    ) -> Result<Self, LeanError> {
+    ) -> Self {
         assert_eq!(inputs.len(), cascade.inputs);
         let instances = inputs.first().map_or(0, |input| input.len());
         let mut received = std::mem::take(&mut received.0);
@@ -397,8 +397,8 @@ impl CascadeRun {
             sent: Vec::new(),
             received,
         };
-        run.advance()?;
-        Ok(run)
+        run.forget();
+        run
     }
 
     /// The OTs that this party sends.
@@ -438,9 +438,9 @@ impl CascadeRun {
     /// # Errors
     /// As [`Evaluation::make`].
     pub fn make(&mut self, out: &mut Vec<u8>) -> Result<(), LeanError> {
+        self.advance()?;
         let made = self.evaluation.make(out);
-        made.map_err(|error| error.after(self.before))?;
-        self.advance()
+        made.map_err(|error| error.after(self.before))
     }
 
     /// Takes the peer's part of a level.
@@ -448,9 +448,9 @@ impl CascadeRun {
     /// # Errors
     /// As [`Evaluation::take`].
     pub fn take(&mut self, message: &[u8]) -> Result<(), LeanError> {
+        self.advance()?;
         let taken = self.evaluation.take(message);
-        taken.map_err(|error| error.after(self.before))?;
-        self.advance()
+        taken.map_err(|error| error.after(self.before))
     }
 
     /// Begins stages as long as the one under way has no more levels.
@@ -499,6 +499,7 @@ impl CascadeRun {
     /// # Errors
     /// Levels are missing.
     pub fn output(&mut self) -> Result<&[u64], LeanError> {
+        self.advance()?;
         let output = self.evaluation.output();
         output.map_err(|error| error.after(self.before))
     }
@@ -523,7 +524,7 @@ impl Cascade {
     /// The bits of choice, and those of each string, of all OTs of so many instances.
     pub fn ot_widths(&self, sender: Party, instances: usize) -> Vec<(u32, u32)> {
         let of = |stage: &Stage| {
-            let elements = stage.width * instances;
+            let elements = stage.elements(instances);
             let widths = stage.program.ot_widths(sender);
             let widths = widths.flat_map(|widths| std::iter::repeat_n(widths, elements));
             widths.collect::<Vec<_>>()
@@ -542,7 +543,7 @@ impl Cascade {
     ) -> (CascadeSent, CascadeReceived) {
         let mut at = 0;
         let of = |stage: &Stage| {
-            let (program, elements) = (&*stage.program, stage.width * instances);
+            let (program, elements) = (&*stage.program, stage.elements(instances));
             let dealer = Dealer {
                 program,
                 sender,
@@ -575,7 +576,7 @@ pub fn deal_cascade(
 ) -> [(CascadeSent, CascadeReceived); 2] {
     let mut sides = [0; 2].map(|_| (CascadeSent(Vec::new()), CascadeReceived(Vec::new())));
     for stage in &cascade.stages {
-        let dealt = super::deal(&stage.program, stage.width * instances, &mut random);
+        let dealt = super::deal(&stage.program, stage.elements(instances), &mut random);
         for (side, (sent, received)) in sides.iter_mut().zip(dealt) {
             side.0.0.push(sent);
             side.1.0.push(received);

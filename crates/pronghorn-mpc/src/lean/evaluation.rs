@@ -79,7 +79,7 @@ impl Program {
     /// Planes of the strings of the leaves of a level.
     fn replies(&self, level: usize) -> usize {
         let leaf = |product: &Product| match product {
-            Product::Leaf { bits, out, .. } => ((1 << bits.len()) - 1) * out.len(),
+            Product::Leaf { receiver, .. } => self.sent(product, receiver.peer()).planes,
             _ => 0,
         };
         self.levels[level].products.iter().map(leaf).sum()
@@ -400,10 +400,11 @@ impl Evaluation {
         self.program.ots[sender as usize].all[ot]
     }
 
-    /// The plane of the choices of an OT, for its lowest bit.
-    fn choices(&self, sender: Party, ot: usize) -> &[u64] {
-        let first = self.ot(sender, ot).first;
-        &self.received.choices[first * self.lanes..][..self.lanes]
+    /// The choices of an OT that this party receives: a plane for each bit, the lowest first.
+    fn choices(&self, ot: usize) -> &[u64] {
+        let ot = self.ot(self.party.peer(), ot);
+        let (first, width) = (ot.first * self.lanes, ot.width as usize);
+        &self.received.choices[first..][..width * self.lanes]
     }
 
     /// The strings of both choices of an OT that this party sends, one plane after the other.
@@ -442,19 +443,14 @@ impl Evaluation {
                 ot,
                 ..
             } if receiver == party => {
-                let choices = &self.choices_of(ot)[..bits.len() * lanes];
-                for (&bit, choices) in bits.iter().zip(choices.chunks(lanes)) {
+                for (&bit, choices) in bits.iter().zip(self.choices(ot).chunks(lanes)) {
                     let masked = self.plane(bit).iter().zip(choices);
                     write_plane(masked.map(|(y, r)| y ^ r), elements, out);
                 }
             }
-            Product::Leaf {
-                ref bits,
-                out: ref carries,
-                ..
-            } => {
-                let strings = ((1 << bits.len()) - 1) * carries.len();
-                let (now, later) = replies.split_at(strings * lanes);
+            Product::Leaf { .. } => {
+                let planes = self.program.sent(product, party).planes;
+                let (now, later) = replies.split_at(planes * lanes);
                 *replies = later;
                 for plane in now.chunks(lanes) {
                     write_plane(plane.iter().copied(), elements, out);
@@ -466,8 +462,7 @@ impl Evaluation {
                 ot,
                 ..
             } if receiver == party => {
-                let choices = self.choices(party.peer(), ot);
-                let masked = self.plane(choice).iter().zip(choices);
+                let masked = self.plane(choice).iter().zip(self.choices(ot));
                 write_plane(masked.map(|(y, r)| y ^ r), elements, out);
             }
             Product::And {
@@ -476,7 +471,7 @@ impl Evaluation {
                 ots,
                 ..
             } => {
-                let choices = self.choices(party.peer(), ots[party.peer() as usize]);
+                let choices = self.choices(ots[party.peer() as usize]);
                 let masked = self.plane(left).iter().zip(choices);
                 write_plane(masked.map(|(x, a)| x ^ a), elements, out);
                 let [zeros, ones] = self.sent_planes(ots[party as usize]);
@@ -501,12 +496,6 @@ impl Evaluation {
         }
     }
 
-    /// The planes of all bits of choice of an OT that this party receives, and what follows.
-    fn choices_of(&self, ot: usize) -> &[u64] {
-        let first = self.ot(self.party.peer(), ot).first;
-        &self.received.choices[first * self.lanes..]
-    }
-
     /// Completes a product with the peer's part of its messages; `None` where that holds a number
     /// that is no residue.
     fn receive(&mut self, product: &Product, rest: &mut &[u8]) -> Option<()> {
@@ -517,7 +506,7 @@ impl Evaluation {
                 ref out,
                 ot,
             } => match receiver == self.party {
-                true => self.receive_leaf(bits.len(), ot, out, rest),
+                true => self.receive_leaf(ot, out, rest),
                 false => self.send_leaf(bits, ot, out, rest),
             },
             Product::And {
@@ -542,11 +531,11 @@ impl Evaluation {
 
     /// The receiver's share is the string sent for its choice `r`, unmasked; that of choice 0 is
     /// the mask itself.
-    fn receive_leaf(&mut self, width: usize, ot: usize, out: &[Plane], rest: &mut &[u8]) {
+    fn receive_leaf(&mut self, ot: usize, out: &[Plane], rest: &mut &[u8]) {
         let (lanes, elements, count) = (self.lanes, self.elements, out.len());
         let mut sums = Zeroizing::new(self.received_planes(ot)[..count * lanes].to_vec());
-        let choices = &self.choices_of(ot)[..width * lanes];
-        for choice in 1..1 << width {
+        let choices = self.choices(ot);
+        for choice in 1..1 << self.ot(self.party.peer(), ot).width {
             for sums in sums.chunks_mut(lanes) {
                 for (lane, string) in read_plane(rest, elements).enumerate() {
                     sums[lane] ^= string & is_value(choices, (lanes, lane), choice);
@@ -608,7 +597,7 @@ impl Evaluation {
     ) {
         let (lanes, elements, party) = (self.lanes, self.elements, self.party);
         let (own, theirs) = (ots[party as usize], ots[party.peer() as usize]);
-        let masks = Zeroizing::new(self.choices(party.peer(), theirs).to_vec());
+        let masks = Zeroizing::new(self.choices(theirs).to_vec());
         let opened: Vec<u64> = read_plane(rest, elements)
             .zip(self.plane(left))
             .zip(masks.iter())

@@ -108,6 +108,8 @@ impl Side {
 /// Some OTs of one product: those of some lanes of the batch.
 struct Piece<'a> {
     ot: &'a Ot,
+    /// Its index among those of the direction.
+    index: usize,
     /// Lanes of a batch.
     lanes: usize,
     /// The first of these lanes.
@@ -153,11 +155,16 @@ impl Planes {
             words: vec![0; side.words(ots) * elements],
         };
         let mut strings = Zeroizing::new([Block::ZERO; STEP]);
-        for ot in &ots.all {
+        for (index, ot) in ots.all.iter().enumerate() {
             let choices = side.strings(ot);
             let step = STEP / LANE / choices;
             for lane in (0..lanes).step_by(step) {
-                let piece = Piece { ot, lanes, lane };
+                let piece = Piece {
+                    ot,
+                    index,
+                    lanes,
+                    lane,
+                };
                 let count = step.min(lanes - lane) * LANE;
                 let strings = &mut strings[..choices * count];
                 fill(&piece, strings);
@@ -440,23 +447,19 @@ impl Dealer<'_> {
         choice: impl Fn(usize, usize) -> usize,
     ) -> (Sent, Received) {
         let ots = &self.program.ots[self.sender as usize];
-        let index = |ot: &Ot| {
-            let same = ots.all.iter().position(|other| other.first == ot.first);
-            same.unwrap_or_default()
-        };
         let fill = |piece: &Piece, strings: &mut [Block]| {
-            let (ot, count) = (index(piece.ot), strings.len() >> piece.ot.width);
+            let count = strings.len() >> piece.ot.width;
             for (chosen, strings) in strings.chunks_mut(count).enumerate() {
                 for (string_of, element) in strings.iter_mut().zip(piece.lane * LANE..) {
-                    *string_of = string(ot, chosen, element);
+                    *string_of = string(piece.index, chosen, element);
                 }
             }
         };
         let sent = Planes::made(Side::Sender, ots, self.elements, fill);
         let fill = |piece: &Piece, strings: &mut [Block]| {
-            let ot = index(piece.ot);
             for (string_of, element) in strings.iter_mut().zip(piece.lane * LANE..) {
-                *string_of = string(ot, choice(ot, element), element);
+                let chosen = choice(piece.index, element);
+                *string_of = string(piece.index, chosen, element);
             }
         };
         let received = Planes::made(Side::Receiver, ots, self.elements, fill);

@@ -69,9 +69,8 @@ fn check(at_once: usize, input: Input, rows: &[Vec<(i64, i64)>], random: &mut Ra
     let [server, client] = sides;
     let [(sent, received_by_client), (sent_by_client, received)] =
         deal_cascade(&cascade, rows.len(), || random.block());
-    let mut server = CascadeRun::new(cascade.clone(), Party::Server, server, received).unwrap();
-    let mut client =
-        CascadeRun::new(cascade.clone(), Party::Client, client, received_by_client).unwrap();
+    let mut server = CascadeRun::new(cascade.clone(), Party::Server, server, received);
+    let mut client = CascadeRun::new(cascade.clone(), Party::Client, client, received_by_client);
     client.provide(sent_by_client);
     let mut sent = Some(sent);
     for at in 0..cascade.levels() {
@@ -236,7 +235,7 @@ fn wrong_messages_are_refused() {
     let cascade = cascade(5, 2, input((-8, 7), (3, 1)));
     let [(sent, _), (_, received)] = deal_cascade(&cascade, 7, || random.block());
     let inputs = (0..5).map(|_| Zeroizing::new(vec![1; 7])).collect();
-    let mut server = CascadeRun::new(cascade.clone(), Party::Server, inputs, received).unwrap();
+    let mut server = CascadeRun::new(cascade.clone(), Party::Server, inputs, received);
     server.provide(sent);
     assert_eq!(server.take(&[]), Err(LeanError::OutOfTurn { level: 0 }));
     for level in 0..cascade.levels() {
@@ -289,7 +288,7 @@ fn view(
         let words = words.map(|&word| Zeroizing::new(vec![word])).collect();
         let peer = party.peer();
         let (_, received) = dealt(cascade, peer, &coins[peer as usize]);
-        let mut run = CascadeRun::new(cascade.clone(), party, words, received).unwrap();
+        let mut run = CascadeRun::new(cascade.clone(), party, words, received);
         run.provide(dealt(cascade, party, &coins[party as usize]).0);
         run
     });

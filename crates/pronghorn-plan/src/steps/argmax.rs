@@ -130,17 +130,17 @@ impl StepPlan for ArgMax {
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
-        match step.derived {
-            Derived::Lean(programs) => self.transfers.cost(programs, batch),
-            _ => Cost::default(),
-        }
+        let programs = step.derived.lean();
+        programs.map_or_else(Cost::default, |programs| {
+            self.transfers.cost(programs, batch)
+        })
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
-        match step.derived {
-            Derived::Lean(programs) => self.transfers.memory(programs, batch),
-            _ => StepMemory::default(),
-        }
+        let programs = step.derived.lean();
+        programs.map_or_else(StepMemory::default, |programs| {
+            self.transfers.memory(programs, batch)
+        })
     }
 
     fn makes_class(&self) -> bool {
@@ -152,15 +152,13 @@ impl StepPlan for ArgMax {
     }
 
     fn random_ots(&self, step: &Compiled<'_>, sender: Party) -> u64 {
-        match step.derived {
-            Derived::Lean(programs) => programs.all_ots(1, sender),
-            _ => 0,
-        }
+        let programs = step.derived.lean();
+        programs.map_or(0, |programs| programs.all_ots(1, sender))
     }
 
     fn describe(&self, step: &Compiled<'_>) -> Description {
         let classes = step.place.input().len();
-        let Derived::Lean(programs) = step.derived else {
+        let Some(programs) = step.derived.lean() else {
             return Description::of(format!("argmax of {classes}"));
         };
         let [bits, ots] = programs.most();

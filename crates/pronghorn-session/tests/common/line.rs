@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::Running;
+use super::{Running, tap::Tap};
 
 /// What becomes of a byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,9 +29,7 @@ type Fates = dyn Fn(usize, usize) -> Fate + Send + Sync;
 
 /// Passes bytes on; ends when dropped.
 pub struct Line {
-    address: SocketAddr,
-    stopping: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<()>>,
+    tap: Tap,
     passed: Arc<[AtomicUsize; 2]>,
 }
 
@@ -64,58 +62,33 @@ impl Line {
     }
 
     fn with(to: &Running, fates: impl Fn(usize, usize) -> Fate + Send + Sync + 'static) -> Self {
-        let (server, listener) = (to.address(), TcpListener::bind("127.0.0.1:0"));
-        let listener = listener.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
         let stopping = Arc::<AtomicBool>::default();
         let passed = Arc::<[AtomicUsize; 2]>::default();
-        let thread = thread::spawn({
+        let fates: Arc<Fates> = Arc::new(fates);
+        let connected = {
             let (stopping, passed) = (stopping.clone(), passed.clone());
-            let fates: Arc<Fates> = Arc::new(fates);
-            move || {
-                for client in listener.incoming() {
-                    if stopping.load(Ordering::SeqCst) {
-                        return;
-                    }
-                    let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else {
-                        continue;
-                    };
-                    for (way, from, to) in [(0, &client, &server), (1, &server, &client)] {
-                        let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                        let (fates, passed, stopping) =
-                            (fates.clone(), passed.clone(), stopping.clone());
-                        thread::spawn(move || {
-                            pass(way, from, to, &*fates, &passed[way], &stopping)
-                        });
-                    }
+            move |client: &TcpStream, server: &TcpStream| {
+                for (way, from, to) in [(0, client, server), (1, server, client)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let (fates, passed, stopping) =
+                        (fates.clone(), passed.clone(), stopping.clone());
+                    thread::spawn(move || pass(way, from, to, &*fates, &passed[way], &stopping));
                 }
             }
-        });
+        };
         Self {
-            address,
-            stopping,
-            thread: Some(thread),
+            tap: Tap::new(to.address(), stopping, connected),
             passed,
         }
     }
 
     pub fn address(&self) -> String {
-        self.address.to_string()
+        self.tap.address().to_string()
     }
 
     /// Bytes that have passed, up and down.
     pub fn bytes(&self) -> [usize; 2] {
         [0, 1].map(|way| self.passed[way].load(Ordering::SeqCst))
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

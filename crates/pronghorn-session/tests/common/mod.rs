@@ -3,6 +3,7 @@
 
 pub mod line;
 pub mod relay;
+pub mod tap;
 pub mod tls;
 
 use std::{

@@ -2,13 +2,12 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::{Arc, Mutex},
     thread,
 };
+
+use super::tap::Tap;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +35,7 @@ type Change = dyn Fn(&mut Passing) -> bool + Send + Sync;
 
 /// Passes frames on, each after a look at it; ends when dropped.
 pub struct Relay {
-    address: SocketAddr,
-    stopping: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<()>>,
+    tap: Tap,
     seen: Arc<Mutex<Vec<Passing>>>,
 }
 
@@ -49,56 +46,31 @@ impl Relay {
         server: SocketAddr,
         change: impl Fn(&mut Passing) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
-        let stopping = Arc::<AtomicBool>::default();
         let seen = Arc::<Mutex<Vec<Passing>>>::default();
-        let thread = thread::spawn({
-            let (stopping, seen) = (stopping.clone(), seen.clone());
-            let change: Arc<Change> = Arc::new(change);
-            move || {
-                for client in listener.incoming() {
-                    if stopping.load(Ordering::SeqCst) {
-                        return;
-                    }
-                    let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else {
-                        continue;
-                    };
-                    for (way, from, to) in
-                        [(Way::Up, &client, &server), (Way::Down, &server, &client)]
-                    {
-                        let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                        let (change, seen) = (change.clone(), seen.clone());
-                        thread::spawn(move || pass(way, from, to, &*change, &seen));
-                    }
+        let change: Arc<Change> = Arc::new(change);
+        let connected = {
+            let seen = seen.clone();
+            move |client: &TcpStream, server: &TcpStream| {
+                for (way, from, to) in [(Way::Up, client, server), (Way::Down, server, client)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let (change, seen) = (change.clone(), seen.clone());
+                    thread::spawn(move || pass(way, from, to, &*change, &seen));
                 }
             }
-        });
+        };
         Self {
-            address,
-            stopping,
-            thread: Some(thread),
+            tap: Tap::new(server, Arc::default(), connected),
             seen,
         }
     }
 
     pub fn address(&self) -> String {
-        self.address.to_string()
+        self.tap.address().to_string()
     }
 
     /// Frames so far.
     pub fn seen(&self) -> Vec<Passing> {
         self.seen.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -4,6 +4,8 @@
 //! level on tiles of elements. Random OTs in both directions are its only cost beside these
 //! messages. Neither party learns anything.
 
+use std::sync::Arc;
+
 use pronghorn_graph::{
     fixed::{ActivationOp, Interval, ValueSpec},
     shape::OperatorError,
@@ -181,6 +183,16 @@ impl Transfers {
     }
 }
 
+impl Derived {
+    /// The programs of a lean step; `None` of others.
+    pub fn lean(&self) -> Option<&Arc<Programs>> {
+        match self {
+            Self::Lean(programs) => Some(programs),
+            _ => None,
+        }
+    }
+}
+
 impl From<Programs> for Derived {
     fn from(programs: Programs) -> Self {
         Self::Lean(programs.into())
@@ -260,17 +272,17 @@ impl StepPlan for Lean {
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
-        let Derived::Lean(programs) = step.derived else {
-            return Cost::default();
-        };
-        self.transfers.cost(programs, batch)
+        let programs = step.derived.lean();
+        programs.map_or_else(Cost::default, |programs| {
+            self.transfers.cost(programs, batch)
+        })
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
-        let Derived::Lean(programs) = step.derived else {
-            return StepMemory::default();
-        };
-        self.transfers.memory(programs, batch)
+        let programs = step.derived.lean();
+        programs.map_or_else(StepMemory::default, |programs| {
+            self.transfers.memory(programs, batch)
+        })
     }
 
     fn silent(&self) -> Option<Chain> {
@@ -278,15 +290,13 @@ impl StepPlan for Lean {
     }
 
     fn random_ots(&self, step: &Compiled<'_>, sender: Party) -> u64 {
-        match step.derived {
-            Derived::Lean(programs) => programs.all_ots(1, sender),
-            _ => 0,
-        }
+        let programs = step.derived.lean();
+        programs.map_or(0, |programs| programs.all_ots(1, sender))
     }
 
     fn describe(&self, step: &Compiled<'_>) -> Description {
         let names = names(&self.ops);
-        let Derived::Lean(programs) = step.derived else {
+        let Some(programs) = step.derived.lean() else {
             return Description::of(format!("lean: {names}"));
         };
         let ([bits, ots], source) = (programs.most(), self.transfers.source());
