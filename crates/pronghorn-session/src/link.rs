@@ -177,6 +177,11 @@ impl Link {
         self.count(received, payload).map(drop)
     }
 
+    /// Frames that have come from the peer, but for errors.
+    pub(crate) fn heard(&self) -> u64 {
+        self.frames - self.sent
+    }
+
     /// Adds the frame of [`Link::receive_data`], where that was not done yet.
     pub(crate) fn note(&mut self, payload: &[u8]) {
         if let Some((place, kind)) = self.unread.take() {

@@ -6,7 +6,10 @@
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -31,6 +34,8 @@ struct Shared {
     connection: Mutex<Connection>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
+    /// This party has said goodbye. What comes then is not decrypted, as nobody wants it.
+    parted: AtomicBool,
     /// The reading of an error, by the party.
     read_error: Box<dyn Fn(rustls::Error) -> ChannelError + Send + Sync>,
 }
@@ -66,6 +71,7 @@ impl TlsStream {
             connection: Mutex::new(connection),
             incoming: Mutex::new(incoming),
             outgoing: Mutex::default(),
+            parted: AtomicBool::new(false),
             read_error: Box::new(read_error),
         };
         Self {
@@ -106,6 +112,10 @@ impl TlsStream {
     /// Decrypts what came, up to the first plaintext.
     fn decrypt(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let mut connection = lock(&self.shared.connection);
+        if self.shared.parted.load(Ordering::SeqCst) {
+            incoming.from = incoming.to;
+            return Ok(incoming.ended.then_some(0));
+        }
         loop {
             match connection.reader().read(buffer) {
                 Ok(read) => return Ok(Some(read)),
@@ -210,7 +220,10 @@ impl Transport for TlsStream {
     /// Says goodbye where it ends the sending, and nobody is sending.
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how == Shutdown::Write {
-            lock(&self.shared.connection).send_close_notify();
+            let mut connection = lock(&self.shared.connection);
+            self.shared.parted.store(true, Ordering::SeqCst);
+            connection.send_close_notify();
+            drop(connection);
             self.say();
         }
         self.socket.shutdown(how)

@@ -37,8 +37,14 @@ impl Client {
         &mut self,
         mut part: impl FnMut(&mut Self) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
+        let heard = self.link.heard();
         match part(self) {
-            Err(error) if error.code() == ErrorCode::Idle && self.again.is_some() => {
+            // A server that has answered had read it. Once more would be another prediction.
+            Err(error)
+                if error.code() == ErrorCode::Idle
+                    && self.again.is_some()
+                    && self.link.heard() == heard =>
+            {
                 self.reconnect()?;
                 part(self)
             }

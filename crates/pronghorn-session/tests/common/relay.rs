@@ -33,6 +33,19 @@ impl Passing {
 
 type Change = dyn Fn(&mut Passing) -> bool + Send + Sync;
 
+/// How long the payload behind a header of five bytes is.
+pub type Payload = fn(&[u8; 5]) -> usize;
+
+/// Of a frame of ours.
+pub fn frame(header: &[u8; 5]) -> usize {
+    u32::from_le_bytes(*header.first_chunk().expect("it has five bytes")) as usize
+}
+
+/// Of a TLS record (RFC 8446, section 5.1).
+pub fn record(header: &[u8; 5]) -> usize {
+    u16::from_be_bytes([header[3], header[4]]).into()
+}
+
 /// Passes frames on, each after a look at it; ends when dropped.
 pub struct Relay {
     tap: Tap,
@@ -46,6 +59,15 @@ impl Relay {
         server: SocketAddr,
         change: impl Fn(&mut Passing) -> bool + Send + Sync + 'static,
     ) -> Self {
+        Self::of(frame, server, change)
+    }
+
+    /// The same for other frames than ours.
+    pub fn of(
+        payload: Payload,
+        server: SocketAddr,
+        change: impl Fn(&mut Passing) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let seen = Arc::<Mutex<Vec<Passing>>>::default();
         let change: Arc<Change> = Arc::new(change);
         let connected = {
@@ -54,7 +76,7 @@ impl Relay {
                 for (way, from, to) in [(Way::Up, client, server), (Way::Down, server, client)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     let (change, seen) = (change.clone(), seen.clone());
-                    thread::spawn(move || pass(way, from, to, &*change, &seen));
+                    thread::spawn(move || pass(way, payload, from, to, &*change, &seen));
                 }
             }
         };
@@ -76,13 +98,14 @@ impl Relay {
 
 fn pass(
     way: Way,
+    payload: Payload,
     mut from: TcpStream,
     mut to: TcpStream,
     change: &Change,
     seen: &Mutex<Vec<Passing>>,
 ) {
     let mut index = 0;
-    while let Some(bytes) = frame(&mut from) {
+    while let Some(bytes) = next(payload, &mut from) {
         let mut passing = Passing { way, index, bytes };
         let alive = change(&mut passing);
         if to.write_all(&passing.bytes).is_err() {
@@ -99,11 +122,11 @@ fn pass(
     let _ = to.shutdown(Shutdown::Write);
 }
 
-fn frame(from: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; 5];
-    from.read_exact(&mut bytes).ok()?;
-    let length = u32::from_le_bytes(*bytes.first_chunk().expect("it has five bytes")) as usize;
-    bytes.resize(5 + length, 0);
+fn next(payload: Payload, from: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut header = [0; 5];
+    from.read_exact(&mut header).ok()?;
+    let mut bytes = header.to_vec();
+    bytes.resize(5 + payload(&header), 0);
     from.read_exact(&mut bytes[5..]).ok()?;
     Some(bytes)
 }
