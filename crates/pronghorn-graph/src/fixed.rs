@@ -182,7 +182,7 @@ impl Digit {
     pub fn of(self, integer: i32) -> i32 {
         let low = |bits: u32| {
             let half = 1i64 << (bits - 1);
-            (i64::from(integer) + half).rem_euclid(2 * half) - half
+            ((i64::from(integer) + half) & (2 * half - 1)) - half
         };
         match self {
             Self::Whole => integer,

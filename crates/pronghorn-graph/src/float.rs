@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::{
     graph::{Graph, Op},
+    quantise::Rows,
     shape,
 };
 
@@ -82,6 +83,8 @@ pub struct ValueProfile {
 pub struct Profile {
     /// One a node.
     pub values: Vec<ValueProfile>,
+    /// Those of the graph's weights, as quantisers have asked for them.
+    pub rows: Rows,
 }
 
 /// The result for `batch` images, one after the other in `inputs`; results likewise.
@@ -141,7 +144,10 @@ pub fn profile(graph: &Graph, samples: &[f32], batch: usize) -> Result<Profile, 
     let mut values: Vec<ValueProfile> = total.iter().map(Statistics::profile).collect();
     // Inputs often have bounds. One beyond them is clamped, and counted.
     values[0].reach = 1.0;
-    Ok(Profile { values })
+    Ok(Profile {
+        values,
+        rows: Rows::default(),
+    })
 }
 
 /// What a fixed-point network is compared with: the float network on some images.

@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use builder::Scaled;
 pub use factor::FactorProfile;
-pub use layer::{Candidate, LayerProfile};
+pub use layer::{Candidate, LayerProfile, Rows};
 pub use linear::{MOST_HIGH, MOST_LOW};
 
 use crate::{

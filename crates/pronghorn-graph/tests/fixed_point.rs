@@ -15,7 +15,7 @@ use pronghorn_graph::{
     oracle,
     quantise::{
         FixedPrecision, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
-        quantise, quantise_corrected,
+        Rows, quantise, quantise_corrected,
     },
 };
 use proptest::prelude::*;
@@ -366,7 +366,10 @@ fn errors_say_where_and_what_to_do() {
     };
     let error = quantise(&graph, &profile, &FixedPrecision(8, 8), &options).unwrap_err();
     assert!(error.to_string().contains("margin is 0.5"), "{error}");
-    let short = float::Profile { values: vec![] };
+    let short = float::Profile {
+        values: vec![],
+        rows: Rows::default(),
+    };
     let error = quantise(
         &graph,
         &short,

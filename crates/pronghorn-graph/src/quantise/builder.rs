@@ -187,8 +187,7 @@ impl<'a> Builder<'a> {
                         self.options.costly_requantisation,
                         rows::allowed(self.graph, index, result),
                     ),
-                    profile.values[input].mean_square,
-                    profile.values[index].mean_square,
+                    profile,
                 ),
                 _ => None,
             };

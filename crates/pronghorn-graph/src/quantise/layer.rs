@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     fixed::{Digit, Linear},
+    float::Profile,
     geometry::ConvGeometry,
     graph::{Graph, Op},
     shape,
@@ -49,12 +50,33 @@ pub struct LayerProfile<'a> {
     by_row: bool,
     /// The largest absolute weight of each row, and its absolute bias.
     largest: Vec<[f64; 2]>,
-    /// Statistics of the integer rows by bits of the weights and their part.
-    rows: Mutex<RowCache>,
+    /// Statistics of the integer rows.
+    rows: Rows,
 }
 
-/// Rows by bits of the weights, the largest scale that biases allow, and part of the weights.
-type RowCache = BTreeMap<(u32, i32, Digit), Arc<[Row]>>;
+/// Statistics of the rows of integer weights that a graph's layers would have, each computed once.
+/// Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Rows(Arc<Mutex<BTreeMap<RowsOf, Arc<[Row]>>>>);
+
+/// What rows depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RowsOf {
+    node: usize,
+    weight_bits: u32,
+    /// The input's, where they bound the scale of a bias.
+    input_fraction: Option<i32>,
+    digit: Digit,
+    /// The bits of the input's range, where each row has a scale of its own.
+    range: Option<[u64; 2]>,
+}
+
+impl PartialEq for Rows {
+    /// What was computed so far is no difference.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
 
 /// Corrected biases move results by less than this factor.
 const SPARE: f64 = 1.125;
@@ -81,7 +103,7 @@ pub struct Candidate {
 }
 
 /// One row of integer weights.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Row {
     /// Fraction bits.
     fraction: i32,
@@ -101,8 +123,7 @@ impl<'a> LayerProfile<'a> {
         graph: &'a Graph,
         index: usize,
         (range, costly, by_row): (Range, bool, bool),
-        mean_square: f64,
-        output_mean_square: f64,
+        profile: &Profile,
     ) -> Option<Self> {
         let node = &graph.nodes[index];
         let input = node
@@ -141,6 +162,7 @@ impl<'a> LayerProfile<'a> {
             }
             _ => return None,
         };
+        let mean_square = |value: usize| profile.values[value].mean_square;
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
         let rows = weights.chunks(geometry.row_len()).zip(&*bias);
         Some(Self {
@@ -155,10 +177,10 @@ impl<'a> LayerProfile<'a> {
             geometry,
             weights,
             bias,
-            mean_square,
-            output_mean_square,
+            mean_square: mean_square(node.inputs[0]),
+            output_mean_square: mean_square(index),
             range,
-            rows: Mutex::default(),
+            rows: profile.rows.clone(),
         })
     }
 
@@ -262,12 +284,16 @@ impl<'a> LayerProfile<'a> {
             .largest
             .iter()
             .any(|row| by_bias(row) < by_weights(row));
-        let key = (
+        let key = RowsOf {
+            node: self.node,
             weight_bits,
-            if binds { input_fraction } else { i32::MAX },
+            input_fraction: binds.then_some(input_fraction),
             digit,
-        );
-        let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+            range: self
+                .by_row
+                .then(|| [self.range.low, self.range.high].map(f64::to_bits)),
+        };
+        let mut all = self.rows.0.lock().unwrap_or_else(PoisonError::into_inner);
         let compute = || {
             let rows = self.largest.iter();
             let fractions: Vec<i32> = rows.map(|row| by_weights(row).min(by_bias(row))).collect();
@@ -320,24 +346,64 @@ impl<'a> LayerProfile<'a> {
 
 impl Row {
     fn new(weights: &[f32], fraction: i32, digit: Digit) -> Self {
-        let step = f64::from(-fraction).exp2();
-        let mut row = Self {
-            fraction,
-            up: 0.0,
-            down: 0.0,
-            squares: 0.0,
-            rounding: 0.0,
-        };
-        for &weight in weights {
-            let integer = scale::round(weight, fraction);
-            row.rounding += (f64::from(integer) * step - f64::from(weight)).powi(2);
-            let part = f64::from(digit.of(integer));
-            row.up += part.max(0.0);
-            row.down += (-part).max(0.0);
-            row.squares += part * part;
+        match digit {
+            Digit::Whole => Self::of(weights, fraction, |integer| integer),
+            Digit::High(bits) => Self::of(weights, fraction, |integer| digits(integer, bits)[0]),
+            Digit::Low(bits) => Self::of(weights, fraction, |integer| digits(integer, bits)[1]),
         }
-        row
     }
+
+    /// A search for precisions reads all weights many times. In running sums of floats, which are
+    /// exact, the compiler keeps eight weights in vectors.
+    fn of(weights: &[f32], fraction: i32, part: impl Fn(f64) -> f64) -> Self {
+        const LANES: usize = 8;
+        let (scale, step) = (f64::from(fraction).exp2(), f64::from(-fraction).exp2());
+        let [mut up, mut down, mut squares, mut rounding] = [[0f64; LANES]; 4];
+        let mut add = |weights: &[f32; LANES]| {
+            for (lane, &weight) in weights.iter().enumerate() {
+                let weight = f64::from(weight);
+                let integer = nearest(weight * scale);
+                let (error, part) = (integer * step - weight, part(integer));
+                up[lane] += if part > 0.0 { part } else { 0.0 };
+                down[lane] += if part < 0.0 { -part } else { 0.0 };
+                squares[lane] += part * part;
+                rounding[lane] += error * error;
+            }
+        };
+        let (chunks, rest) = weights.as_chunks::<LANES>();
+        chunks.iter().for_each(&mut add);
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        add(&last);
+        Self {
+            fraction,
+            up: up.iter().sum(),
+            down: down.iter().sum(),
+            squares: squares.iter().sum(),
+            rounding: rounding.iter().sum(),
+        }
+    }
+}
+
+/// Numbers below `2^51` lose their fraction when this is added: `1.5 * 2^52`.
+const NO_FRACTION: f64 = 6_755_399_441_055_744.0;
+
+/// The largest integer that is no larger, for `|x| < 2^50`.
+fn floor(x: f64) -> f64 {
+    let near = (x + NO_FRACTION) - NO_FRACTION;
+    if near > x { near - 1.0 } else { near }
+}
+
+/// [`scale::round`] of a number that an `f32` of a layer gives.
+fn nearest(x: f64) -> f64 {
+    floor(x.abs() + 0.5).copysign(x)
+}
+
+/// [`Digit::High`] and [`Digit::Low`] of an integer.
+fn digits(integer: f64, bits: u32) -> [f64; 2] {
+    let unit = f64::from(bits).exp2();
+    let high = floor((integer + 0.5 * unit) / unit);
+    [high, integer - high * unit]
 }
 
 /// Whether activations alone read value `index`.
@@ -380,6 +446,43 @@ fn constants<'a>(
         length => {
             let run = |&value: &f32| std::iter::repeat_n(value, count / length);
             Cow::Owned(data.iter().flat_map(run).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sums_over_rounded_weights() {
+        let mut number = 0x9e37_79b9u32;
+        let mut next = || {
+            number = number.wrapping_mul(0x85eb_ca6b).wrapping_add(0xc2b2_ae35);
+            ((number >> 8) as i32 - (1 << 23)) as f32 / (1 << 23) as f32
+        };
+        for length in 1..40 {
+            let mut weights: Vec<f32> = (0..length).map(|_| next()).collect();
+            // Halves.
+            weights.extend([0.5, -0.5, 0.25, -1.5, 0.0]);
+            for fraction in [-2, 0, 1, 5, 14] {
+                for digit in [Digit::Whole, Digit::High(6), Digit::Low(6), Digit::Low(1)] {
+                    let row = Row::new(&weights, fraction, digit);
+                    let rounded = |&weight: &f32| scale::round(weight, fraction);
+                    let parts = weights.iter().map(|weight| digit.of(rounded(weight)));
+                    let parts: Vec<f64> = parts.map(f64::from).collect();
+                    let sum = |of: fn(f64) -> f64| parts.iter().map(|&part| of(part)).sum::<f64>();
+                    assert_eq!(row.up, sum(|part| part.max(0.0)));
+                    assert_eq!(row.down, sum(|part| (-part).max(0.0)));
+                    assert_eq!(row.squares, sum(|part| part * part));
+                    let step = f64::from(-fraction).exp2();
+                    let error = |weight: &f32| {
+                        (f64::from(rounded(weight)) * step - f64::from(*weight)).powi(2)
+                    };
+                    let rounding: f64 = weights.iter().map(error).sum();
+                    assert!((row.rounding - rounding).abs() <= 1e-12 * rounding);
+                }
+            }
         }
     }
 }

@@ -127,7 +127,14 @@ pub(super) fn rounding_error(fraction: i32) -> f64 {
 
 /// `round(x * 2^fraction)`, halves away from zero, saturating.
 pub(super) fn round(x: f32, fraction: i32) -> i32 {
-    (f64::from(x) * f64::from(fraction).exp2()).round() as i32
+    scaled(x, f64::from(fraction).exp2())
+}
+
+/// `round(x * scale)` for a power of two, as [`round`] has it.
+pub(super) fn scaled(x: f32, scale: f64) -> i32 {
+    // The sum is exact where its fraction matters, as an `f32` has 24 bits.
+    let scaled = f64::from(x) * scale;
+    (scaled + 0.5f64.copysign(scaled)) as i32
 }
 
 #[cfg(test)]
@@ -147,6 +154,27 @@ mod tests {
         assert_eq!(range(-127.0, 3.0).fraction(8), 0);
         assert_eq!(range(0.0, 3e9).fraction(2), -30);
         assert_eq!(range(0.0, 0.0).fraction(8), MAX_FRACTION);
+    }
+
+    #[test]
+    fn halves_round_away_from_zero() {
+        let mut number = 0x9e37_79b9u32;
+        for _ in 0..200_000 {
+            number = number.wrapping_mul(0x85eb_ca6b).wrapping_add(0xc2b2_ae35);
+            // Halves, their neighbours, and numbers of any exponent.
+            let half = ((number >> 8) as i32 - (1 << 23)) as f32 / 2.0;
+            for x in [
+                half,
+                half.next_up(),
+                half.next_down(),
+                f32::from_bits(number),
+            ] {
+                for fraction in [-40, -3, 0, 1, 14, 40] {
+                    let wanted = (f64::from(x) * f64::from(fraction).exp2()).round() as i32;
+                    assert_eq!(round(x, fraction), wanted, "{x} {fraction}");
+                }
+            }
+        }
     }
 
     #[test]
