@@ -1,6 +1,7 @@
 # make demo: set up and classify encrypted digits through two processes.
 # make test: set up and run every test.
 # make lint: formatters, linters, documentation and fuzz targets, warnings denied.
+# make constant-time: no branch and no address depends on a secret, checked on the binaries (Valgrind, x86-64; minutes).
 # make symbols: the extension modules with symbols and line tables, for profilers and debuggers (Linux).
 # Where there is no cargo, each gets a Rust toolchain first (scripts/get-rust says from where).
 
@@ -17,7 +18,7 @@ export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MATURIN := CARGO_TERM_QUIET=true VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
-.PHONY: setup rust demo test lint symbols fuzz clean
+.PHONY: setup rust demo test lint constant-time symbols fuzz clean
 
 setup: rust $(VENV)/.built
 
@@ -49,6 +50,8 @@ lint: setup
 	! cargo tree --package pronghorn-python --edges normal,build,features | grep -e test-seed -e toy-protocols
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(FUZZ_CHECK)
+	cargo fmt --manifest-path constant-time/Cargo.toml --check
+	cargo clippy --locked --manifest-path constant-time/Cargo.toml --target-dir target --quiet -- -D warnings
 	$(BIN)/ruff format --check benchmarks/python python scripts tests
 	$(BIN)/ruff check benchmarks/python python scripts tests
 	$(BIN)/mypy
@@ -56,6 +59,9 @@ lint: setup
 # The fuzz targets by the stable compiler, beside what is built. Nothing is linked, so the library of libFuzzer, which
 # takes a minute to compile, need not exist. A stale fuzz/Cargo.lock is an error.
 FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target --bins --quiet -- -D warnings
+
+constant-time: rust
+	$(BIN)/python scripts/constant_time.py
 
 # As maturin builds them, but not stripped.
 PYO3 = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*.txt))

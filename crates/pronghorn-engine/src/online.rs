@@ -4,6 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use pronghorn_graph::oracle;
 use pronghorn_plan::CheckedPlan;
+use pronghorn_ring::{ModulusError, Prime};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -45,7 +46,10 @@ impl ClientInputs {
         let integers = Zeroizing::new(integers);
         let mut words = Batch::from_images(&integers, elements, batch);
         if let Some(t) = plan.forms()[0].prime {
-            reduce(&mut words, t);
+            reduce(&mut words, t).map_err(|source| EngineError::Parameters {
+                step: plan.steps[0].name.clone(),
+                source: source.into(),
+            })?;
         }
         Ok(Self {
             share: Share::Words(words),
@@ -74,11 +78,13 @@ impl ClientInputs {
     }
 }
 
-/// Values as residues modulo a prime of at most 31 bits.
-fn reduce(words: &mut Batch, t: u64) {
+/// Values as residues modulo a prime of at most 31 bits. Constant time in the values.
+fn reduce(words: &mut Batch, t: u64) -> Result<(), ModulusError> {
+    let t = Prime::<u64>::new(t)?;
     for word in words.words_mut() {
-        *word = i64::from(*word).rem_euclid(t as i64) as i32;
+        *word = t.from_i64((*word).into()) as i32;
     }
+    Ok(())
 }
 
 /// The data owner's half of one batch.

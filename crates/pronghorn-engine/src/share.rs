@@ -1,5 +1,6 @@
 //! Additive shares of values between steps.
 
+use subtle::{Choice, ConditionallySelectable};
 use zeroize::Zeroizing;
 
 use crate::error::EngineError;
@@ -82,6 +83,18 @@ impl Batch {
     /// All words.
     pub fn words(&self) -> &[i32] {
         &self.words
+    }
+
+    /// Brings the words into `low..=high`; the first that was outside. Constant time in the words,
+    /// but for whether one was.
+    pub fn clamp(&mut self, low: i32, high: i32) -> Option<usize> {
+        let mut first = u64::MAX;
+        for (index, word) in self.words.iter_mut().enumerate().rev() {
+            let outside = u8::from(*word < low) | u8::from(*word > high);
+            first.conditional_assign(&(index as u64), Choice::from(outside));
+            *word = (*word).clamp(low, high);
+        }
+        (first != u64::MAX).then_some(first as usize)
     }
 
     /// All words.

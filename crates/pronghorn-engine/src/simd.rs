@@ -39,7 +39,8 @@ vectorised! {
         for word in words {
             let rounded = scalar::requantise(*word, shift, i32::MIN, i32::MAX);
             *word = scalar::clip(rounded, low, high);
-            saturated += u32::from(*word != rounded);
+            // Whether the word has changed would be a branch in compiled code.
+            saturated += u32::from(rounded < low) | u32::from(rounded > high);
         }
         saturated
     }

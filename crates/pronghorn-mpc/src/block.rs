@@ -61,10 +61,11 @@ impl Block {
         Self::from_u128(self.to_u128() | 1)
     }
 
-    /// This block where `bit`, else zero; without a branch.
+    /// This block where `bit`, else zero; without a branch. Plain masks become branches in compiled
+    /// code, so the bit goes through the barrier of [`Choice`].
     #[inline(always)]
     pub fn masked(self, bit: bool) -> Self {
-        Self::from_u128(self.to_u128() & u128::from(bit).wrapping_neg())
+        Self::conditional_select(&Self::ZERO, &self, Choice::from(u8::from(bit)))
     }
 
     /// The linear orthomorphism `(l, r) -> (l + r, l)` of halves, `l` the upper one: both it and

@@ -60,6 +60,11 @@ impl Packing {
         &self.parameters
     }
 
+    /// What the slots are residues of.
+    pub fn modulus(&self) -> &Prime<u64> {
+        &self.t
+    }
+
     /// Operations of one evaluation.
     pub fn counts(&self) -> &Counts {
         &self.counts

@@ -206,7 +206,8 @@ impl<W: Word> CoefficientClient<W> {
             words.iter_mut().fold(true, |within, word| {
                 let value = word.wrapping_add(half) << above >> (above + guard_bits);
                 *word = value.clamp(low, high);
-                within & (*word == value)
+                // Whether the word has changed would be a branch in compiled code.
+                within & (value >= low) & (value <= high)
             })
         });
         self.is_outside = !is_within.reduce(|| true, |a, b| a & b);

@@ -123,8 +123,6 @@ pub struct OpenClient {
     opened: Opened,
     /// The share, then the value.
     words: Batch,
-    /// The first value outside its range, which the server must not hear of.
-    outside: Option<usize>,
 }
 
 impl OpenClient {
@@ -138,14 +136,7 @@ impl OpenClient {
             Share::Words(words) => words,
             Share::Zero => Batch::zeros(opened.elements, opened.images),
         };
-        Ok(Exchange::new(
-            opened.messages(),
-            Self {
-                opened,
-                words,
-                outside: None,
-            },
-        ))
+        Ok(Exchange::new(opened.messages(), Self { opened, words }))
     }
 }
 
@@ -154,13 +145,7 @@ impl Protocol for OpenClient {
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         let range = self.opened.parts().range(turn.index);
-        let Opened {
-            step,
-            bits,
-            low,
-            high,
-            ..
-        } = &self.opened;
+        let Opened { step, bits, .. } = &self.opened;
         let mut shares = Zeroizing::new(vec![0u32; range.len()]);
         bits::unpack(message, *bits, &mut shares).map_err(|source| EngineError::Packing {
             step: step.clone(),
@@ -169,29 +154,22 @@ impl Protocol for OpenClient {
             source,
         })?;
         let unused = u32::BITS - bits;
-        let words = &mut self.words.words_mut()[range.clone()];
-        let mut outside = false;
+        let words = &mut self.words.words_mut()[range];
         for (word, &share) in words.iter_mut().zip(shares.iter()) {
             *word = word.wrapping_add(share as i32) << unused >> unused;
-            outside |= (*word < *low) | (*word > *high);
         }
-        if outside && self.outside.is_none() {
-            let first = words.iter().position(|word| !(low..=high).contains(&word));
-            self.outside = first.map(|first| range.start + first);
-        }
-        words
-            .iter_mut()
-            .for_each(|word| *word = (*word).clamp(*low, *high));
         Ok(())
     }
 }
 
 impl StepProtocol for OpenClient {
-    fn into_made(self) -> Result<Made, EngineError> {
+    fn into_made(mut self) -> Result<Made, EngineError> {
         let Opened {
             step, low, high, ..
         } = self.opened;
-        let doubt = self.outside.map(|index| EngineError::Opened {
+        // The server must not hear of a value that was outside.
+        let outside = self.words.clamp(low, high);
+        let doubt = outside.map(|index| EngineError::Opened {
             step,
             index,
             low,

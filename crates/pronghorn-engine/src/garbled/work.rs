@@ -242,11 +242,7 @@ impl Work {
         let Output::Signed { low, high, .. } = self.layout.circuits.output else {
             return Made::share(Share::Words(output));
         };
-        let words = output.words_mut();
-        let outside = words.iter().position(|word| !(low..=high).contains(word));
-        words
-            .iter_mut()
-            .for_each(|word| *word = (*word).clamp(low, high));
+        let outside = output.clamp(low, high);
         let doubt = outside.map(|index| EngineError::Opened {
             step: self.layout.step.clone(),
             index,

@@ -125,11 +125,11 @@ impl Shape {
             .packing
             .unpack(slots)
             .map_err(|source| refused(&self.step, source))?;
-        let t = self.packing.parameters().t() as i64;
+        let t = self.packing.modulus();
         let positions = values.len() / self.packing.geometry().out_channels;
         for (element, &value) in values.iter().enumerate() {
             let addend = addend.map_or(0, |addend| addend[element / positions]);
-            let sum = (i64::from(value) + i64::from(addend)).rem_euclid(t);
+            let sum = t.from_i64(i64::from(value) + i64::from(addend));
             output.words_mut()[element * self.batch + image] = sum as i32;
         }
         Ok(())

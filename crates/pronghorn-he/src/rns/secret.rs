@@ -186,7 +186,8 @@ fn small<W: Word>(
     words
 }
 
-/// The largest `|x(zeta)|^2` over the slots.
+/// The largest `|x(zeta)|^2` over the slots. They are compared as integers, which gives the same
+/// and takes no branch: comparisons of floating-point numbers have one for what is not a number.
 fn largest_slot<W: Word>(parameters: &Parameters<W>, values: &[i8]) -> f64 {
     let mut coefficients: Vec<f64> = values.iter().map(|&value| value.into()).collect();
     let slots = parameters.n() / 2;
@@ -194,14 +195,13 @@ fn largest_slot<W: Word>(parameters: &Parameters<W>, values: &[i8]) -> f64 {
     parameters
         .embedding()
         .to_slots(&mut coefficients, 1.0, &mut re, &mut im);
-    let largest = re
-        .iter()
-        .zip(&im)
-        .fold(0.0, |largest: f64, (re, im)| largest.max(re * re + im * im));
+    let largest = re.iter().zip(&im).fold(0, |largest, (re, im)| {
+        (re * re + im * im).to_bits().max(largest)
+    });
     wipe(&mut coefficients);
     wipe(&mut re);
     wipe(&mut im);
-    largest
+    f64::from_bits(largest)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use pronghorn_ring::bits;
+use subtle::{Choice, ConditionallySelectable};
 use thiserror::Error;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
@@ -351,7 +352,10 @@ impl Evaluation {
                 });
             }
             Local::Pick { bit, word, out } => {
-                let picked = |word: u64, bit: u64| word & bit.wrapping_neg();
+                // A plain mask becomes a branch in compiled code.
+                let picked = |word: u64, bit: u64| {
+                    u64::conditional_select(&0, &word, Choice::from(bit as u8))
+                };
                 self.map_with(bit, word, out, picked);
             }
             Local::Signed { bit, word, out } => {

@@ -7,6 +7,7 @@ pub(super) mod x86;
 
 use bytemuck::Zeroable;
 use pronghorn_ring::SimdLevel;
+use subtle::{Choice, ConditionallySelectable};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::extension::Chunk;
@@ -174,7 +175,9 @@ fn fold_width<L: Lanes, const WIDTH: usize, const COUNT: usize>(
 at_every_level! {
     /// `out = x + (y & mask)`.
     pub fn add_masked(lanes, x: &Chunk, y: &Chunk, mask: bool, out: &mut Chunk) {
-        let mask = lanes.splat(u64::from(mask).wrapping_neg());
+        // A plain mask becomes a branch in compiled code.
+        let mask = u64::conditional_select(&0, &u64::MAX, Choice::from(u8::from(mask)));
+        let mask = lanes.splat(mask);
         for ((x, y), out) in words::<L>(x).iter().zip(words::<L>(y)).zip(words_mut::<L>(out)) {
             lanes.store(lanes.xor(lanes.load(x), lanes.and(lanes.load(y), mask)), out);
         }
