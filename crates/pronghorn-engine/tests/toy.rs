@@ -18,7 +18,7 @@ use pronghorn_graph::{
     geometry::{ConvGeometry, Window},
 };
 use pronghorn_plan::{
-    Built, CheckedPlan, Plan, PlanError, Step, StepKind, TrustLevel, Weights, cost,
+    Built, CheckedPlan, Names, Plan, PlanError, Step, StepKind, TrustLevel, Weights, cost,
     plan::FORMAT,
     steps::toy::{Toy, insecure_linear::InsecureLinear, insecure_relu::InsecureRelu},
 };
@@ -92,7 +92,6 @@ fn plan() -> Plan {
     ];
     let parts = kinds.into_iter().zip(values()).enumerate();
     let step = |(index, (kind, value)): (usize, (StepKind, ValueSpec))| Step {
-        name: NAMES[index].to_owned(),
         kind,
         inputs: index.checked_sub(1).into_iter().collect(),
         value,
@@ -134,6 +133,10 @@ fn graph() -> FixedGraph {
 fn built() -> Built {
     Built {
         plan: CheckedPlan::new(plan()).expect("the plan is complete"),
+        names: Names {
+            model: "toy".to_owned(),
+            steps: NAMES.map(str::to_owned).into(),
+        },
         weights: vec![
             Weights::None,
             Weights::Layer(first()),
@@ -210,9 +213,9 @@ fn messages_of_another_length_are_refused() {
                 message.push(0);
             }
         });
-        let step = NAMES[ORDER[index].1];
+        let step = plan().step_name(ORDER[index].1);
         assert!(
-            matches!(longer, Err(EngineError::Length { step: ref found, .. }) if found == step),
+            matches!(longer, Err(EngineError::Length { step: ref found, .. }) if *found == step),
             "message {index}"
         );
     }
@@ -221,7 +224,11 @@ fn messages_of_another_length_are_refused() {
 /// Half the modulus more brings the value 2 to -126, which is outside its range.
 #[test]
 fn shares_outside_their_range_are_refused() {
-    for (index, step) in [(1, "relu"), (2, "relu"), (3, "second")] {
+    for (index, step) in [
+        (1, "2 (activation)"),
+        (2, "2 (activation)"),
+        (3, "3 (dense)"),
+    ] {
         let wrong = run(&[0.25; 4], |count, message| {
             if count == SET_UP + index {
                 message[0] ^= 0x80;

@@ -74,7 +74,7 @@ impl Shape {
     pub fn new(encrypted: &EncryptedPlan, place: &Place<'_>) -> Self {
         let (input, value) = (place.input(), place.value());
         Self {
-            step: place.name().to_owned(),
+            step: place.name(),
             encrypted: encrypted.clone(),
             inputs: input.len(),
             input_bits: input.fraction_bits,
