@@ -15,7 +15,8 @@ def keys(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Name or address of the server, beside those before; may be given again. Makes a new certificate."
+            metavar="NAME",
+            help="Name or address of the server, beside those before; may be given again. Makes a new certificate.",
         ),
     ] = None,
     client: Annotated[

@@ -190,7 +190,7 @@ mod tests {
             (-7000, -100, (-7168, 0)),
             (-9, 12, (-9, 12)),
             (i32::MIN, i32::MAX, (i32::MIN, i32::MAX)),
-            (-1_500_000_000, 1, (-1_543_503_872, 134_217_728)),
+            (-1_500_000_000, 1, (-1_610_612_736, 134_217_728)),
         ] {
             let found = sixteenth_range(&value(low, high));
             assert_eq!((found.low, found.high), wanted, "{low}..={high}");
