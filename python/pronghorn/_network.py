@@ -208,7 +208,7 @@ def connect(
 
     Raises:
         TrustLevelRequired: there is no such trust level.
-        InputError: an argument that makes no sense.
+        InputError: an argument that makes no sense, or a file of the channel that cannot be used.
         RunError: no server there, or it does not agree.
     """
     level = require(trust)

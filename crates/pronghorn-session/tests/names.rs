@@ -63,6 +63,7 @@ fn session(
         again.expect("it is served");
     }
     drop(client);
+    running.wait_for_log(" left: ");
     running.stop();
     (relay.seen(), running.log())
 }

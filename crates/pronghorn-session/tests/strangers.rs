@@ -26,7 +26,7 @@ use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 /// Servers that differ in all that a plan and a hello tell.
 fn servers(files: &ServerTls) -> [Running; 2] {
     let small = Limits {
-        max_images_per_client: Some(7),
+        max_images_per_client: Some(9000),
         max_prepared: 0,
         ..patient()
     };
@@ -151,7 +151,7 @@ fn who_has_no_certificate_hears_an_alert_alone() {
     };
     for running in &servers(&files) {
         for frames in attempts() {
-            assert_eq!(answer(&keys, running, &frames), [], "{frames:?}");
+            assert!(answer(&keys, running, &frames).is_empty(), "{frames:?}");
         }
     }
 }
