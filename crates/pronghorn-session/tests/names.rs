@@ -96,12 +96,7 @@ fn errors_name_steps_by_number_and_the_log_has_the_node() {
             .iter()
             .position(|frame| frame.kind() == Kind::Done as u8);
         let before = &frames[..done.expect("a batch ends")];
-        let last = before
-            .iter()
-            .filter(is_data)
-            .last()
-            .expect("it sends")
-            .index;
+        let last = before.iter().rfind(is_data).expect("it sends").index;
         let (frames, log) = session(&built, move |frame| {
             if frame.way == Way::Up && frame.index == last {
                 frame.bytes.push(0);

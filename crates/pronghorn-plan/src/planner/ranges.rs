@@ -63,7 +63,7 @@ fn sixteenth_range(value: &ValueSpec) -> ValueSpec {
     let grain = (1i64 << (signed_width(low, high) - 1)) / 16;
     let outwards = |end: i64| match grain {
         0 | 1 => end,
-        _ => end.signum() * (end.abs() as u64).next_multiple_of(grain as u64) as i64,
+        _ => end.signum() * end.unsigned_abs().next_multiple_of(grain as u64) as i64,
     };
     let fit = |x: i64| x.clamp((-i32::MAX).into(), i32::MAX.into()) as i32;
     ValueSpec {
