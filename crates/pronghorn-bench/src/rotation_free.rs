@@ -395,7 +395,8 @@ mod tests {
         for checked in [true, false] {
             let costs = network.run(checked).unwrap();
             let names: Vec<&str> = costs.iter().map(|cost| cost.name.as_str()).collect();
-            let steps = built.plan.linear_steps().map(|(_, step, _)| &step.name);
+            let steps = built.plan.linear_steps();
+            let steps = steps.map(|(index, ..)| &built.names.steps[index]);
             assert!(steps.eq(names), "each linear step once");
             for ((index, ..), cost) in built.plan.linear_steps().zip(&costs) {
                 let planned = built.plan.cost(index, 1);

@@ -207,13 +207,13 @@ fn messages_have_the_bytes_that_the_plan_counts() {
 
 #[test]
 fn messages_of_another_length_are_refused() {
-    for index in 0..ORDER.len() {
+    for (index, (_, step)) in ORDER.into_iter().enumerate() {
         let longer = run(&[0.0; 4], |count, message| {
             if count == SET_UP + index {
                 message.push(0);
             }
         });
-        let step = plan().step_name(ORDER[index].1);
+        let step = plan().step_name(step);
         assert!(
             matches!(longer, Err(EngineError::Length { step: ref found, .. }) if *found == step),
             "message {index}"

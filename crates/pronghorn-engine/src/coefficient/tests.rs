@@ -213,7 +213,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         inputs: Vec::new(),
         value: input,
     };
-    let step = |index: usize| Step {
+    let step = |_| Step {
         kind: StepKind::CoefficientLinear(linear.clone()),
         inputs: vec![0],
         value: output.clone(),
