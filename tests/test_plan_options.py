@@ -83,6 +83,7 @@ def test_each_option_reaches_the_core() -> None:
         "engine": "batch",
         "objective": "throughput",
         "opening": "class",
+        "name": "triage",
     }
     usual = load_with(MODEL, PlanOptions()).plan().hash
     for name, value in two_party.items():
@@ -97,6 +98,6 @@ def test_public_calls_keep_their_keywords() -> None:
     calls = {pronghorn.Model.plan, pronghorn.Model.verify, pronghorn.serve}
     for call in calls:
         assert {"trust", "objective", "memory", "without", "engine"} <= set(inspect.signature(call).parameters)
-    assert {"samples", "input_range", "weight_bits", "input_bits", "error", "opening"} <= set(
+    assert {"samples", "input_range", "weight_bits", "input_bits", "error", "opening", "name"} <= set(
         inspect.signature(pronghorn.load).parameters
     )

@@ -120,7 +120,7 @@ def test_an_expired_certificate_is_refused_and_replaced_while_the_server_runs(fo
 
 
 def test_plain_tcp_beyond_loopback_must_be_asked_for(folder: Path) -> None:
-    said = command(folder, "serve", "net.onnx", "--listen", "0.0.0.0:0", status=1)
+    said = command(folder, "serve", "net.onnx", "--listen", "0.0.0.0:0", status=2)
     assert "--insecure-plain-tcp" in said
     assert "read inputs bit by bit" in said
     loaded = pronghorn.load(folder / "net.onnx", samples=np.load(folder / "samples.npy"))
@@ -160,10 +160,27 @@ def test_the_python_api(folder: Path) -> None:
     ):
         with pytest.raises(InputError, match=said):
             wrong()
-    with pytest.raises(RunError, match=r"not NAME\.SECRET"):
+    with pytest.raises(InputError, match=r"not NAME\.SECRET"):
         pronghorn.connect("127.0.0.1:1", token="bob")
-    with pytest.raises(RunError, match=r"has no ca\.pem"):
+    with pytest.raises(InputError, match=r"has no ca\.pem"):
         pronghorn.connect("127.0.0.1:1", tls=folder)
+
+
+def test_unusable_files_are_errors_of_usage(folder: Path) -> None:
+    keys = folder / "unusable"
+    said = command(folder, "keys", "unusable", "--host", "a.example")
+    assert "certificate is for a.example, localhost, 127.0.0.1, ::1" in said
+    said = command(folder, "keys", "unusable", "--host", "b.example", "--client", "alice")
+    assert "certificate is for b.example, a.example, localhost, 127.0.0.1, ::1" in said
+    serve = ("serve", "net.onnx", "--listen", "127.0.0.1:0")
+    assert "has no server.pem" in command(folder, *serve, "--tls", "unusable", status=2)
+    files = ("--tls-cert", "unusable/server/server.pem", "--tls-key")
+    said = command(folder, *serve, *files, "unusable/clients/alice/client.key", status=2)
+    assert "is the key of another certificate than unusable/server/server.pem" in said
+    assert "Mismatch" not in said
+    (keys / "server/server.key").chmod(0o644)
+    assert "chmod 600" in command(folder, *serve, "--tls", "unusable/server", status=2)
+    assert "has no ca.pem" in predict(folder, "127.0.0.1:1", "--tls", "unusable", status=2)
 
 
 def test_a_server_without_limits_warns(folder: Path) -> None:

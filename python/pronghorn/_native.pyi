@@ -58,7 +58,7 @@ class Compiled:
         """The plan, with the seconds of a machine or of the nominal CPU."""
     def plan_json(self) -> str: ...
     def summary_json(self, speed: Speed | None = None) -> str:
-        """The plan's hash, costs, and who learns what; seconds as in `plan_text`."""
+        """The plan's hash, costs, names of the file, and who learns what; seconds as in `plan_text`."""
     def predicted(self, images: int, speed: Speed | None = None) -> tuple[float, int, int]:
         """Predicted seconds on one core, and bytes up and down, of a run of so many images."""
     def predicted_steps(self, images: int, speed: Speed | None = None) -> list[float]:

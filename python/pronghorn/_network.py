@@ -83,8 +83,9 @@ def serve(
 
     Raises:
         TrustLevelRequired: there is no such trust level.
-        InputError: an argument that makes no sense.
-        RunError: the address cannot be bound, or a file of the channel cannot be used.
+        InputError: an argument that makes no sense, an address beyond loopback without TLS, or a file of the channel
+            that cannot be used.
+        RunError: the address cannot be bound.
     """
     if not isinstance(model, Model):
         raise InputError(f"model is {model!r}: give what pronghorn.load returns")
@@ -207,7 +208,7 @@ def connect(
 
     Raises:
         TrustLevelRequired: there is no such trust level.
-        InputError: an argument that makes no sense.
+        InputError: an argument that makes no sense, or a file of the channel that cannot be used.
         RunError: no server there, or it does not agree.
     """
     level = require(trust)

@@ -82,7 +82,8 @@ def make_keys(
 
     Args:
         directory: where. `server` in it is for the server, `clients/NAME` for each client.
-        hosts: names and addresses of the server, beside those of its own machine.
+        hosts: names and addresses of the server, beside those of its own machine and those before, which `hosts` in
+            the directory lists.
         clients: names of clients that get a certificate.
         tokens: names of clients that get a token.
         days: how long certificates are valid.

@@ -65,7 +65,9 @@ class RunError(PronghornError):
 
 
 def of_core(kind: type[PronghornError], error: Exception) -> PronghornError:
-    """An error of the compiled core as `kind`."""
+    """An error of the compiled core as `kind`; where it is about the caller's own options, an `InputError`."""
+    if getattr(error, "code", None) == "option":
+        return InputError(str(error))
     if issubclass(kind, RunError):
         found = {name: getattr(error, name) for name in ("code", "retryable") if hasattr(error, name)}
         return kind(str(error), **found)

@@ -9,7 +9,7 @@ use pronghorn_engine::{
 use pronghorn_graph::fixed::Linear;
 use pronghorn_he::rlwe;
 use pronghorn_plan::{
-    Built, CheckedPlan, Derived, Rlwe, ShareBits, Step, StepKind, Weights,
+    Built, CheckedPlan, Derived, Rlwe, ShareBits, StepKind, Weights,
     steps::linear::coefficient::{CoefficientLinear, Layout},
 };
 use pronghorn_ring::{
@@ -80,10 +80,10 @@ impl Network {
             return Err(refused("the network", "it has layers on slots"));
         }
         let mut layers = Vec::new();
-        for (index, step, _) in plan.linear_steps() {
+        for (index, ..) in plan.linear_steps() {
             parts(plan, index)?;
             let Weights::Layer(linear) = &built.weights[index] else {
-                return Err(refused(&step.name, "its weights are missing"));
+                return Err(refused(&plan.step_name(index), "its weights are missing"));
             };
             layers.push(Layer {
                 index,
@@ -147,12 +147,12 @@ impl Network {
         exchange(&mut *client, &mut *server, &mut online)?;
         let shares = [client.into_made()?.share, server.into_made()?.share];
         if let Some(sum) = sum {
-            check(step, linear.shares, &layer.linear, &sum, &shares)?;
+            check((plan, index), linear.shares, &layer.linear, &sum, &shares)?;
         }
         let rlwe = &linear.rlwe;
         let (client, server) = work(rlwe.degree as u64, layout);
         Ok(Cost {
-            name: step.name.clone(),
+            name: self.server.0.names().steps[index].clone(),
             online,
             client,
             server,
@@ -170,7 +170,7 @@ fn parts(plan: &CheckedPlan, index: usize) -> Result<(&CoefficientLinear, &Layou
     let step = step.ok_or_else(|| refused("the network", "it has no such linear step"))?;
     match (&step.kind, plan.derived(index)) {
         (StepKind::CoefficientLinear(linear), Derived::Polynomials(layout)) => Ok((linear, layout)),
-        _ => Err(refused(&step.name, "it is of another engine")),
+        _ => Err(refused(&plan.step_name(index), "it is of another engine")),
     }
 }
 
@@ -277,7 +277,7 @@ fn sums(x: &[i32], y: &[i32]) -> Vec<i32> {
 
 /// That shares with guard bits are of the layer's outputs, to a unit of their last place.
 fn check(
-    step: &Step,
+    (plan, index): (&CheckedPlan, usize),
     bits: ShareBits,
     linear: &Linear,
     inputs: &[i32],
@@ -287,7 +287,7 @@ fn check(
         Share::Words(words) => words.words(),
         Share::Zero => &[],
     });
-    let guard = bits.guard_bits;
+    let (step, guard) = (&plan.steps[index], bits.guard_bits);
     let unused = u32::BITS - bits.value_bits - guard;
     let found = sums(words[0], words[1]);
     let wrong = found
@@ -298,7 +298,7 @@ fn check(
             (error << unused >> unused).abs() > 1
         });
     if wrong || found.len() != step.value.len() {
-        return Err(refused(&step.name, "the result is wrong"));
+        return Err(refused(&plan.step_name(index), "the result is wrong"));
     }
     Ok(())
 }
@@ -395,7 +395,8 @@ mod tests {
         for checked in [true, false] {
             let costs = network.run(checked).unwrap();
             let names: Vec<&str> = costs.iter().map(|cost| cost.name.as_str()).collect();
-            let steps = built.plan.linear_steps().map(|(_, step, _)| &step.name);
+            let steps = built.plan.linear_steps();
+            let steps = steps.map(|(index, ..)| &built.names.steps[index]);
             assert!(steps.eq(names), "each linear step once");
             for ((index, ..), cost) in built.plan.linear_steps().zip(&costs) {
                 let planned = built.plan.cost(index, 1);

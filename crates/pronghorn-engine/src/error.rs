@@ -8,18 +8,20 @@ use pronghorn_he::{
     rns::WireError,
 };
 use pronghorn_mpc::{garble::GarbleError, lean::LeanError, ot::OtError};
+use pronghorn_plan::step::step_number;
 use pronghorn_product::ProductError;
 use pronghorn_ring::{bits::PackError, random::RandomError};
 use pronghorn_slot::SlotError;
 use thiserror::Error;
 
-/// Why a batch ended early. Never holds a weight, an input, a share or a key.
+/// Why a batch ended early. Never holds a weight, an input, a share or a key, nor a name of the
+/// model's file: a peer may read it. A step is its number and kind.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// A message of the wrong length.
     #[error("step {step}: {message} has {found} bytes, expected {expected}")]
     Length {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// Which message.
         message: &'static str,
@@ -33,7 +35,7 @@ pub enum EngineError {
         "step {step}: row {row} of {message} holds a word that is not below the modulus {modulus}"
     )]
     Word {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// Which message.
         message: &'static str,
@@ -45,7 +47,7 @@ pub enum EngineError {
     /// CKKS keys or ciphertexts that do not decode.
     #[error("step {step}: row {row} of {message}: {source}")]
     Wire {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// Which message.
         message: &'static str,
@@ -57,7 +59,7 @@ pub enum EngineError {
     /// Packed words that do not unpack.
     #[error("step {step}: row {row} of {message}: {source}")]
     Packing {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// Which message.
         message: &'static str,
@@ -81,7 +83,7 @@ pub enum EngineError {
     /// A share that no ciphertext of the plan can carry.
     #[error("step {step}: {source}")]
     Encryption {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: TooLarge,
@@ -89,7 +91,7 @@ pub enum EngineError {
     /// A decrypted value outside its range.
     #[error("step {step}: {source}")]
     Decryption {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: OutOfRange,
@@ -118,7 +120,7 @@ pub enum EngineError {
     /// Parameters of the plan that are refused.
     #[error("step {step}: {source}")]
     Parameters {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: ParameterError,
@@ -126,7 +128,7 @@ pub enum EngineError {
     /// CKKS parameters of the plan that are refused.
     #[error("step {step}: {source}")]
     CkksParameters {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: ckks::ParameterError,
@@ -134,7 +136,7 @@ pub enum EngineError {
     /// An operation on CKKS ciphertexts that is refused.
     #[error("step {step}: {source}")]
     Ckks {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: CkksError,
@@ -142,7 +144,7 @@ pub enum EngineError {
     /// Weights that do not go with the plan.
     #[error("step {step}: {source}")]
     Weights {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: ProductError,
@@ -150,7 +152,7 @@ pub enum EngineError {
     /// A layer on slots that is refused.
     #[error("step {step}: {source}")]
     Slots {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: SlotError,
@@ -158,7 +160,7 @@ pub enum EngineError {
     /// Oblivious transfers that failed.
     #[error("step {step}: {source}")]
     Ot {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: OtError,
@@ -166,7 +168,7 @@ pub enum EngineError {
     /// A message of a lean step that is refused.
     #[error("step {step}: {source}")]
     Lean {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: LeanError,
@@ -174,7 +176,7 @@ pub enum EngineError {
     /// A garbling that is refused.
     #[error("step {step}: {source}")]
     Garble {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         source: GarbleError,
@@ -182,7 +184,7 @@ pub enum EngineError {
     /// A layout of a garbled step, or shares that do not go with it.
     #[error("step {step}: {field} is {found}, must be {wanted} {bound}")]
     Layout {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What was counted.
         field: &'static str,
@@ -198,7 +200,7 @@ pub enum EngineError {
         "step {step}: opened value {index} is not in {low}..={high}; the parties' shares do not go together"
     )]
     Opened {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// Which value, by element, then by image.
         index: usize,
@@ -210,7 +212,7 @@ pub enum EngineError {
     /// Garblings made ahead that cannot be used.
     #[error("step {step}: the garbling made ahead {reason}; make a new one")]
     Prepared {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// Why not.
         reason: &'static str,
@@ -218,7 +220,7 @@ pub enum EngineError {
     /// A step of the plan that no circuit computes.
     #[error("step {step}: {reason}")]
     Circuit {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is wrong.
         reason: String,
@@ -226,7 +228,7 @@ pub enum EngineError {
     /// The plan has a step this engine cannot take part in.
     #[error("step {step}: {reason}")]
     Unsupported {
-        /// Name of the step.
+        /// The step.
         step: String,
         /// What is missing.
         reason: &'static str,
@@ -234,4 +236,32 @@ pub enum EngineError {
     /// The operating system gave no randomness.
     #[error(transparent)]
     Random(#[from] RandomError),
+}
+
+impl EngineError {
+    /// The number of the plan's step that it is about, if it is about one.
+    pub fn step(&self) -> Option<usize> {
+        match self {
+            Self::Length { step, .. }
+            | Self::Word { step, .. }
+            | Self::Wire { step, .. }
+            | Self::Packing { step, .. }
+            | Self::Encryption { step, .. }
+            | Self::Decryption { step, .. }
+            | Self::Parameters { step, .. }
+            | Self::CkksParameters { step, .. }
+            | Self::Ckks { step, .. }
+            | Self::Weights { step, .. }
+            | Self::Slots { step, .. }
+            | Self::Ot { step, .. }
+            | Self::Lean { step, .. }
+            | Self::Garble { step, .. }
+            | Self::Layout { step, .. }
+            | Self::Opened { step, .. }
+            | Self::Prepared { step, .. }
+            | Self::Circuit { step, .. }
+            | Self::Unsupported { step, .. } => step_number(step),
+            _ => None,
+        }
+    }
 }

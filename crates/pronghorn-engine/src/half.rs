@@ -13,7 +13,7 @@ pub(crate) struct Half {
 }
 
 fn error(plan: &Plan, index: usize, reason: &'static str) -> EngineError {
-    let step = plan.steps[index].name.clone();
+    let step = plan.step_name(index);
     EngineError::Prepared { step, reason }
 }
 

@@ -104,7 +104,7 @@ pub(crate) struct Input;
 
 impl Compile for Input {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(InputSide(step.place.name().to_owned())))
+        Ok(Box::new(InputSide(step.place.name())))
     }
 
     fn server(

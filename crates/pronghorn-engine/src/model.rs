@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicU64};
 
 use pronghorn_graph::fixed::Linear;
-use pronghorn_plan::{Built, CheckedPlan, Derived, Weights};
+use pronghorn_plan::{Built, CheckedPlan, Derived, Names, Weights};
 use pronghorn_ring::random::Seed;
 use zeroize::Zeroizing;
 
@@ -109,6 +109,8 @@ impl ClientModel {
 /// A plan with the server's weights, laid out; serves any number of batches. Its secret: no Debug.
 pub struct ServerModel {
     plan: CheckedPlan,
+    /// For the owner's log.
+    names: Names,
     sides: Sides,
     preludes: Vec<Box<dyn Prelude>>,
     /// What preludes need of the sides.
@@ -129,6 +131,7 @@ impl ServerModel {
         Ok(Self {
             preludes: preludes(&plan, &shelf, &secret_of(&digest, &secret)),
             plan,
+            names: built.names.clone(),
             sides,
             shelf,
             digest,
@@ -141,6 +144,7 @@ impl ServerModel {
         let secret = secret_of(&self.digest, secret);
         Self {
             plan: self.plan.clone(),
+            names: self.names.clone(),
             sides: self.sides.clone(),
             preludes: preludes(&self.plan, &self.shelf, &secret),
             shelf: self.shelf.clone(),
@@ -151,6 +155,11 @@ impl ServerModel {
     /// The plan both parties follow.
     pub fn plan(&self) -> &CheckedPlan {
         &self.plan
+    }
+
+    /// The names of the model's file, which no client gets.
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     pub(crate) fn sides(&self) -> &Sides {
@@ -209,13 +218,13 @@ fn step_of(
     })?;
     if inputs.len() != step.inputs.len() {
         return Err(unsupported(
-            &step.name,
+            &plan.step_name(index),
             "it takes a share of each of its inputs",
         ));
     }
     for (share, &input) in inputs.iter().zip(&step.inputs) {
         let elements = plan.steps[input].value.len();
-        garbled::check_shape(&step.name, share, elements, batch)?;
+        garbled::check_shape(&plan.step_name(index), share, elements, batch)?;
     }
     let at = At {
         plan,
@@ -225,7 +234,7 @@ fn step_of(
     };
     match task.sides[index].online(&at, inputs, None)? {
         Next::Machine(machine) => Ok(machine),
-        Next::Made(_) => Err(unsupported(&step.name, "it has no messages")),
+        Next::Made(_) => Err(unsupported(&plan.step_name(index), "it has no messages")),
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn check_preparable(plan: &Plan, batch: usize) -> Result<(), EngineEr
     check_batch(plan, batch)?;
     if !plan.trust.shares() {
         return Err(EngineError::Unsupported {
-            step: plan.steps[plan.output].name.clone(),
+            step: plan.step_name(plan.output),
             reason: "nothing can be prepared at this trust level: it has no garbled circuits",
         });
     }

@@ -28,7 +28,7 @@ use crate::{
 impl Compile for Reveal {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
         Ok(Box::new(ClientSide {
-            step: step.place.name().to_owned(),
+            step: step.place.name(),
             ops: self.ops.clone(),
             input: step.place.input().clone(),
         }))

@@ -93,7 +93,7 @@ fn cost_of(plan: &CheckedPlan, index: usize, is_later: bool) -> [u64; 2] {
 /// The messages are those of the plan's steps in order, each with the bytes that its cost says.
 fn follow(name: &str, plan: &CheckedPlan, messages: &[Message], is_later: bool) {
     let mut messages = messages.iter();
-    for (index, step) in plan.steps.iter().enumerate() {
+    for index in 0..plan.steps.len() {
         let [up, down] = cost_of(plan, index, is_later);
         let mut found = [0, 0];
         while found[0] < up || found[1] < down {
@@ -107,8 +107,8 @@ fn follow(name: &str, plan: &CheckedPlan, messages: &[Message], is_later: bool) 
         };
         assert!(
             found[0] == up && fits,
-            "{name}, step {index} ({}) sends {found:?} and costs {up}, {down}",
-            step.name
+            "{name}, step {} sends {found:?} and costs {up}, {down}",
+            plan.step_name(index)
         );
     }
     assert!(messages.next().is_none(), "{name}: no step costs the rest");

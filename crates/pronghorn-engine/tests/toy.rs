@@ -18,7 +18,7 @@ use pronghorn_graph::{
     geometry::{ConvGeometry, Window},
 };
 use pronghorn_plan::{
-    Built, CheckedPlan, Plan, PlanError, Step, StepKind, TrustLevel, Weights, cost,
+    Built, CheckedPlan, Names, Plan, PlanError, Step, StepKind, TrustLevel, Weights, cost,
     plan::FORMAT,
     steps::toy::{Toy, insecure_linear::InsecureLinear, insecure_relu::InsecureRelu},
 };
@@ -92,7 +92,6 @@ fn plan() -> Plan {
     ];
     let parts = kinds.into_iter().zip(values()).enumerate();
     let step = |(index, (kind, value)): (usize, (StepKind, ValueSpec))| Step {
-        name: NAMES[index].to_owned(),
         kind,
         inputs: index.checked_sub(1).into_iter().collect(),
         value,
@@ -134,6 +133,10 @@ fn graph() -> FixedGraph {
 fn built() -> Built {
     Built {
         plan: CheckedPlan::new(plan()).expect("the plan is complete"),
+        names: Names {
+            model: "toy".to_owned(),
+            steps: NAMES.map(str::to_owned).into(),
+        },
         weights: vec![
             Weights::None,
             Weights::Layer(first()),
@@ -204,15 +207,15 @@ fn messages_have_the_bytes_that_the_plan_counts() {
 
 #[test]
 fn messages_of_another_length_are_refused() {
-    for index in 0..ORDER.len() {
+    for (index, (_, step)) in ORDER.into_iter().enumerate() {
         let longer = run(&[0.0; 4], |count, message| {
             if count == SET_UP + index {
                 message.push(0);
             }
         });
-        let step = NAMES[ORDER[index].1];
+        let step = plan().step_name(step);
         assert!(
-            matches!(longer, Err(EngineError::Length { step: ref found, .. }) if found == step),
+            matches!(longer, Err(EngineError::Length { step: ref found, .. }) if *found == step),
             "message {index}"
         );
     }
@@ -221,7 +224,11 @@ fn messages_of_another_length_are_refused() {
 /// Half the modulus more brings the value 2 to -126, which is outside its range.
 #[test]
 fn shares_outside_their_range_are_refused() {
-    for (index, step) in [(1, "relu"), (2, "relu"), (3, "second")] {
+    for (index, step) in [
+        (1, "2 (activation)"),
+        (2, "2 (activation)"),
+        (3, "3 (dense)"),
+    ] {
         let wrong = run(&[0.25; 4], |count, message| {
             if count == SET_UP + index {
                 message[0] ^= 0x80;
@@ -236,8 +243,8 @@ fn shares_outside_their_range_are_refused() {
 
 #[test]
 fn a_plan_with_toys_prints_itself_and_parses() {
-    let plan = built().plan;
-    let text = plan.to_string();
+    let built = built();
+    let (plan, text) = (&built.plan, built.text(false));
     for line in [
         "1 first   INSECURE toy, dense 4 to 3     3            0.002 kB  0.003 kB",
         "2 relu    INSECURE toy, relu by the client  3               0.003 kB",
@@ -246,7 +253,7 @@ fn a_plan_with_toys_prints_itself_and_parses() {
         assert!(squeezed(&text).contains(&squeezed(line)), "{text}");
     }
     let parsed = Plan::from_bytes(&plan.to_bytes()).expect("its own bytes");
-    assert_eq!(parsed, plan);
+    assert_eq!(parsed, *plan);
 }
 
 fn reason(change: impl FnOnce(&mut Plan)) -> String {

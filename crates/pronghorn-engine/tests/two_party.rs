@@ -422,13 +422,12 @@ fn what_cannot_be_prepared_is_refused() {
 fn plans_do_not_tell_sums_of_weights() {
     // With more bits the sum over squares would not fit 32 that way.
     let plan = built(4, Some((5, 5))).plan;
-    for (_, step, _) in plan.linear_steps() {
+    for (index, step, _) in plan.linear_steps() {
         let (low, high) = (i64::from(step.value.low), i64::from(step.value.high));
         let rounding = -low - high;
         assert!(
             (2 - low).count_ones() == 1 && (rounding == 0 || rounding.count_ones() == 1),
-            "{}: {low}..={high}",
-            step.name
+            "step {index}: {low}..={high}"
         );
         assert!(matches!(step.kind, StepKind::CoefficientLinear(_)));
     }
@@ -480,7 +479,6 @@ fn plans_with_huge_windows_are_refused() {
         high: 255,
     };
     let step = |kind, inputs: &[usize], shape: &[usize]| Step {
-        name: "s".into(),
         kind,
         inputs: inputs.to_vec(),
         value: value(shape),

@@ -1,6 +1,7 @@
 //! The plan: the protocol and parameters of each step, and what they cost.
 //!
-//! A plan is data ([`plan`]). It holds shapes, scales, ranges and parameters, never a weight. It
+//! A plan is data ([`plan`]). It holds shapes, scales, ranges and parameters, never a weight and no
+//! name of the model's file. It
 //! prints itself, travels to the client, and both parties compare its hash before anything else.
 //! A [`CheckedPlan`] is a plan that was checked, with what all batches share. [`step`] says what a
 //! protocol knows of its steps. [`steps`] holds the protocols, and [`StepKind`] names them all.
@@ -8,6 +9,7 @@
 pub mod checked;
 pub mod cost;
 pub mod description;
+pub mod names;
 pub mod objective;
 pub mod plan;
 pub mod planner;
@@ -22,6 +24,7 @@ pub mod text;
 pub mod trust;
 
 pub use checked::CheckedPlan;
+pub use names::Names;
 pub use plan::{Plan, PlanError, Step};
 pub use planner::{
     BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Opening, Weights,

@@ -7,10 +7,19 @@ use pronghorn_graph::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{rlwe::Rlwe, share_form::Node, step::Outline, steps::StepKind, trust::TrustLevel};
+use crate::{
+    rlwe::Rlwe,
+    share_form::Node,
+    step::{Outline, step_name},
+    steps::StepKind,
+    trust::TrustLevel,
+};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 5;
+pub const FORMAT: u16 = 6;
+
+/// The model's name in a plan whose owner gives none.
+pub const MODEL: &str = "model";
 
 /// Longest plan a reader accepts, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -21,7 +30,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 pub struct Plan {
     /// [`FORMAT`].
     pub format: u16,
-    /// The model's name, for messages.
+    /// The name that the model's owner gives to clients, or [`MODEL`].
     pub model: String,
     /// Who learns what.
     pub trust: TrustLevel,
@@ -35,12 +44,11 @@ pub struct Plan {
     pub max_batch: usize,
 }
 
-/// One step and the value it makes.
+/// One step and the value it makes. Its name is its number and kind: the model's own names stay with
+/// its owner ([`Names`](crate::Names)).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// The node of the model it comes from.
-    pub name: String,
     /// What happens.
     pub kind: StepKind,
     /// Steps whose values it reads, all before it.
@@ -53,7 +61,6 @@ impl Step {
     /// The step as the rules of shares see it.
     pub fn node(&self) -> Node<'_> {
         Node {
-            name: &self.name,
             rules: self.kind.as_step(),
             inputs: &self.inputs,
             value: &self.value,
@@ -85,12 +92,12 @@ pub enum PlanError {
         reason: String,
     },
     /// A field with a value no honest plan has.
-    #[error("the plan's step {step} ({name}): {reason}")]
+    #[error("the plan's step {}: {reason}", step_name(*step, kind))]
     Step {
-        /// Index of the step.
+        /// Number of the step.
         step: usize,
-        /// Its name.
-        name: String,
+        /// Its kind in a word.
+        kind: &'static str,
         /// What is wrong and what was expected.
         reason: String,
     },
@@ -216,6 +223,11 @@ impl Plan {
         })
     }
 
+    /// Number and kind of a step that the plan has, for messages.
+    pub fn step_name(&self, index: usize) -> String {
+        step_name(index, self.steps[index].kind.as_step().kind())
+    }
+
     /// Elements of one image's result after [`Plan::finish`].
     pub fn output_len(&self) -> usize {
         self.output_shape().iter().product()
@@ -243,5 +255,9 @@ impl Outline for Plan {
 
     fn max_batch(&self) -> usize {
         self.max_batch
+    }
+
+    fn kind(&self, index: usize) -> &'static str {
+        self.steps[index].kind.as_step().kind()
     }
 }

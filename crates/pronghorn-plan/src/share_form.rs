@@ -227,8 +227,6 @@ impl<L: LayerRules> ShareRules for L {
 /// A step of a plan, finished or not.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
-    /// Its name, for messages.
-    pub name: &'a str,
     /// Its protocol's rules.
     pub rules: &'a dyn ShareRules,
     /// The steps that it reads.

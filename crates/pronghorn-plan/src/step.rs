@@ -51,7 +51,18 @@ impl From<Circuits> for Derived {
     }
 }
 
-/// A plan as protocols see it: steps by their names, inputs, values and share rules.
+/// The name of a step in messages: its number and kind, such as `7 (conv)`.
+pub fn step_name(index: usize, kind: &str) -> String {
+    format!("{index} ({kind})")
+}
+
+/// The number of the step that a [`step_name`] names; `None` for other text.
+pub fn step_number(name: &str) -> Option<usize> {
+    let (index, kind) = name.split_once(" (")?;
+    kind.ends_with(')').then(|| index.parse().ok()).flatten()
+}
+
+/// A plan as protocols see it: the kinds, inputs, values and share rules of steps.
 pub trait Outline {
     /// Number of steps.
     fn steps(&self) -> usize;
@@ -64,6 +75,9 @@ pub trait Outline {
 
     /// Most images in one batch.
     fn max_batch(&self) -> usize;
+
+    /// The kind of step `index` in a word, which the plan has.
+    fn kind(&self, index: usize) -> &'static str;
 }
 
 /// A step within its plan.
@@ -78,9 +92,9 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The step's name, for messages.
-    pub fn name(&self) -> &'a str {
-        self.plan.node(self.index).name
+    /// The step's number and kind, for messages.
+    pub fn name(&self) -> String {
+        step_name(self.index, self.plan.kind(self.index))
     }
 
     /// Shape, scale and range of the step's value.
@@ -143,6 +157,9 @@ pub struct Compiled<'a> {
 ///
 /// A new protocol is a folder under `steps` with an implementation. `steps/mod.rs` names it.
 pub trait StepPlan: ShareRules {
+    /// What the step does in a word, for messages.
+    fn kind(&self) -> &'static str;
+
     /// The trust levels that the protocol belongs to.
     fn trust(&self) -> &'static [TrustLevel];
 
@@ -243,5 +260,20 @@ pub trait StepPlan: ShareRules {
     /// Images that a batch counts as against a quota.
     fn charged(&self, batch: usize) -> usize {
         batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{step_name, step_number};
+
+    #[test]
+    fn names_have_their_numbers() {
+        for index in [0, 7, 16_383] {
+            assert_eq!(step_number(&step_name(index, "conv")), Some(index));
+        }
+        for other in ["oblivious transfers", "7", "7 (conv", "x (conv)", ""] {
+            assert_eq!(step_number(other), None, "{other}");
+        }
     }
 }

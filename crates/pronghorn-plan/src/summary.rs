@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use crate::{
-    checked::CheckedPlan,
     cost::{self, Speed, StepCost},
+    names::Names,
+    planner::Built,
     runner_up::RunnerUp,
 };
 
@@ -15,6 +16,8 @@ pub struct Summary {
     pub plan_hash: String,
     /// The knowledge of each party after a run.
     pub learns: Learns,
+    /// Of the model's file: the owner's, and not in the plan.
+    pub names: Names,
     /// Predicted costs.
     pub cost: Costs,
 }
@@ -59,7 +62,7 @@ pub struct Steps {
 /// The costs of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// Name of the step.
+    /// The node that it comes from: the owner's, and not in the plan.
     pub name: String,
     /// Protocol and layer in words.
     pub protocol: String,
@@ -127,19 +130,21 @@ pub struct Memory {
 
 impl Summary {
     /// The summary of a plan, with seconds of the nominal CPU.
-    pub fn of(plan: &CheckedPlan) -> Self {
-        Self::at(plan, &Speed::default())
+    pub fn of(built: &Built) -> Self {
+        Self::at(built, &Speed::default())
     }
 
     /// The summary of a plan, with the seconds of a machine.
-    pub fn at(plan: &CheckedPlan, speed: &Speed) -> Self {
+    pub fn at(built: &Built, speed: &Speed) -> Self {
+        let plan = &built.plan;
         Self {
             plan_hash: plan.hash_hex(),
             learns: Learns {
                 server: plan.trust.server_learns(),
                 client: plan.client_learns(),
             },
-            cost: Costs::of(plan, speed),
+            names: built.names.clone(),
+            cost: Costs::of(built, speed),
         }
     }
 
@@ -150,7 +155,8 @@ impl Summary {
 }
 
 impl Costs {
-    fn of(plan: &CheckedPlan, speed: &Speed) -> Self {
+    fn of(built: &Built, speed: &Speed) -> Self {
+        let plan = &built.plan;
         let of = |cost, images| Cost::of(cost, images, speed);
         let (batch, prepared) = (plan.max_batch, cost::prepared(plan, 1));
         let offline = (prepared.rounds > 0).then_some(prepared);
@@ -167,7 +173,7 @@ impl Costs {
                 client_keys_up: plan.slot_key_bytes(),
             },
             memory: memory.into(),
-            steps: Steps::of(plan, speed),
+            steps: Steps::of(built, speed),
         }
     }
 }
@@ -180,12 +186,13 @@ impl From<cost::Memory> for Memory {
 }
 
 impl Steps {
-    fn of(plan: &CheckedPlan, speed: &Speed) -> Self {
+    fn of(built: &Built, speed: &Speed) -> Self {
+        let plan = &built.plan;
         let images = match plan.trust.shares() {
             true => 1,
             false => plan.max_batch,
         };
-        let each = (0..plan.steps.len()).map(|index| Step::of(plan, index, images, speed));
+        let each = (0..plan.steps.len()).map(|index| Step::of(built, index, images, speed));
         Self {
             images,
             each: each.collect(),
@@ -194,12 +201,13 @@ impl Steps {
 }
 
 impl Step {
-    fn of(plan: &CheckedPlan, index: usize, images: usize, speed: &Speed) -> Self {
+    fn of(built: &Built, index: usize, images: usize, speed: &Speed) -> Self {
+        let plan = &built.plan;
         let step = &plan.steps[index];
         let cost = plan.cost(index, images);
         let of = |cost| Cost::of(cost, images, speed);
         Self {
-            name: step.name.clone(),
+            name: built.names.steps[index].clone(),
             protocol: step.kind.as_step().describe(&plan.compiled(index)).what,
             shape: step.value.shape.clone(),
             at_once: of(cost.at_once),

@@ -6,6 +6,7 @@ use crate::{
     checked::CheckedPlan,
     cost::{self, Speed, StepCost},
     description::cut,
+    names::Names,
     runner_up::RunnerUp,
     slot_form::slot_form,
 };
@@ -24,31 +25,55 @@ impl fmt::Display for CheckedPlan {
     /// The plan in lines of at most 120 columns. `{:#}` has details: ranges and all parameters.
     /// Seconds are those of the nominal CPU.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Timed(self, &Speed::default()).fmt(f)
+        let text = Text {
+            plan: self,
+            names: None,
+            speed: &Speed::default(),
+        };
+        text.fmt(f)
     }
 }
 
-/// A plan as text with the seconds of a machine.
-pub struct Timed<'a>(pub &'a CheckedPlan, pub &'a Speed);
+/// A plan as text.
+pub struct Text<'a> {
+    /// The plan.
+    pub plan: &'a CheckedPlan,
+    /// The names of the model's file, for its owner.
+    pub names: Option<&'a Names>,
+    /// The machine whose seconds it shows.
+    pub speed: &'a Speed,
+}
 
-impl fmt::Display for Timed<'_> {
+impl Text<'_> {
+    /// The number of a step, and its node's name.
+    fn step(&self, index: usize) -> String {
+        match self.names.and_then(|names| names.step(index)) {
+            Some(name) => format!("{index} {name}"),
+            None => index.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &Self(plan, speed) = self;
-        head(f, plan)?;
-        steps(f, plan)?;
+        let &Self { plan, speed, .. } = self;
+        head(f, self)?;
+        steps(f, self)?;
         if f.alternate() {
-            details(f, plan, speed)?;
+            details(f, self)?;
         }
         writeln!(f)?;
         totals(f, plan, speed)
     }
 }
 
-fn head(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
+    let plan = text.plan;
     let (format, hash) = (plan.format, plan.hash_hex());
+    let model = text.names.map_or(&plan.model, |names| &names.model);
     let model = match f.alternate() {
-        true => plan.model.clone(),
-        false => cut(&plan.model, LONGEST_NAME),
+        true => model.clone(),
+        false => cut(model, LONGEST_NAME),
     };
     writeln!(f, "plan of {model}, format {format}")?;
     writeln!(f, "hash {hash}")?;
@@ -83,7 +108,8 @@ fn shape(shape: &[usize]) -> String {
     sizes.join("x")
 }
 
-fn steps(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
+fn steps(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
+    let plan = text.plan;
     let batch = if plan.trust.shares() {
         1
     } else {
@@ -97,7 +123,7 @@ fn steps(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
         let description = step.kind.as_step().describe(&plan.compiled(index));
         let each = |bytes: u64| size(bytes as f64 / batch as f64);
         rows.push([
-            format!("{index} {}", step.name),
+            text.step(index),
             description.what,
             shape(&step.value.shape),
             description.ring,
@@ -122,13 +148,14 @@ fn fit<const COLUMNS: usize>(rows: &mut [[String; COLUMNS]]) {
     }
 }
 
-fn details(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan, speed: &Speed) -> fmt::Result {
+fn details(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
+    let &Text { plan, speed, .. } = text;
     writeln!(f)?;
     writeln!(f, "details:")?;
     for (index, step) in plan.steps.iter().enumerate() {
         let description = step.kind.as_step().describe(&plan.compiled(index));
         let (value, form) = (&step.value, &plan.forms()[index]);
-        writeln!(f, "{index} {}: {}", step.name, description.what)?;
+        writeln!(f, "{}: {}", text.step(index), description.what)?;
         writeln!(
             f,
             "    {}, {}..{} /2^{}",

@@ -67,7 +67,7 @@ impl TrustLevel {
     pub(crate) fn client_learns_with(self, output: &str) -> String {
         let more = match self {
             Self::TwoParty => ", shapes and ranges of the layers",
-            Self::Encrypted => " (polynomial activations only)",
+            Self::Encrypted => ", size and depth of the network (polynomial activations only)",
             Self::ClientAided => {
                 " AND EVERY WEIGHT of the model: for secret data, not for secret models"
             }

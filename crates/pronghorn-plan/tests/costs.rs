@@ -90,13 +90,9 @@ fn steps_without_messages_are_free() {
                 kind if is_activation(kind) => plan.trust != TrustLevel::TwoParty,
                 _ => false,
             };
-            assert_eq!(
-                cost.bytes_up + cost.bytes_down == 0,
-                is_free,
-                "{}",
-                step.name
-            );
-            assert_eq!(cost.rounds == 0, is_free, "{}", step.name);
+            let name = plan.step_name(index);
+            assert_eq!(cost.bytes_up + cost.bytes_down == 0, is_free, "{name}");
+            assert_eq!(cost.rounds == 0, is_free, "{name}");
         }
     }
 }

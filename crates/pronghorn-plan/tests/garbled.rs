@@ -509,7 +509,7 @@ fn circuits_of_plans_cover_their_steps() {
                     _ => false,
                 };
                 let found = circuits(&plan, index);
-                assert_eq!(found.is_some(), is_garbled, "{}", step.name);
+                assert_eq!(found.is_some(), is_garbled, "step {index}");
                 let Some(circuits) = found else {
                     continue;
                 };
@@ -534,6 +534,6 @@ fn other_steps_have_no_circuits() {
     let plan = shared(&around(Middle::Square), Engine::Coefficient, None).plan;
     for (index, step) in plan.steps.iter().enumerate() {
         let is_other = !matches!(step.kind, StepKind::Garbled(_) | StepKind::Open);
-        assert_eq!(circuits(&plan, index).is_none(), is_other, "{}", step.name);
+        assert_eq!(circuits(&plan, index).is_none(), is_other, "step {index}");
     }
 }

@@ -134,10 +134,10 @@ fn what_does_not_fit_has_no_layout() {
 
 /// How well each layer of a plan that publishes polynomials is hidden, with its name.
 fn hidings(plan: &CheckedPlan) -> Vec<(String, Hiding)> {
-    let of = |(index, step, rlwe): (usize, &pronghorn_plan::Step, _)| match plan.derived(index) {
+    let of = |(index, _, rlwe): (usize, &pronghorn_plan::Step, _)| match plan.derived(index) {
         Derived::Polynomials(layout) => {
             let hiding = Hiding::of(rlwe, layout).expect("its parameters are in the table");
-            Some((step.name.clone(), hiding))
+            Some((plan.step_name(index), hiding))
         }
         _ => None,
     };

@@ -187,7 +187,7 @@ fn words_and_digits_follow_the_bits() {
     let wide = aided(2, Some((10, 14)));
     assert!(has_words(&wide, WordSize::U64));
     let split = aided(4, Some((11, 9)));
-    for step in &split.plan.steps {
+    for (index, step) in split.plan.steps.iter().enumerate() {
         let StepKind::ClearLinear(linear) = &step.kind else {
             continue;
         };
@@ -197,7 +197,7 @@ fn words_and_digits_follow_the_bits() {
         assert_eq!((linear.rlwe.word, low.left_shift), (WordSize::U32, 0));
         // Together the digits reach what the value does.
         let top = (i64::from(high.high) << high.left_shift) + i64::from(low.high);
-        assert!(top >= i64::from(step.value.high), "{}", step.name);
+        assert!(top >= i64::from(step.value.high), "step {index}");
     }
     assert!(split.plan.steps.iter().any(|step| parts(step) == 2));
 }

@@ -121,7 +121,6 @@ fn default_rules() {
     );
     let nothing: [usize; 0] = [];
     let node = |rules, inputs, value| Node {
-        name: "step",
         rules,
         inputs,
         value,
@@ -145,7 +144,6 @@ fn primes_hold_their_values() {
     for (reach, prime) in [(6144, Some(12_289)), (6145, None)] {
         let value = value(&[4], -reach, reach);
         let node = Node {
-            name: "step",
             rules: &Residues,
             inputs: &[],
             value: &value,
@@ -363,17 +361,17 @@ fn words_hold_values() {
         let plan = &built.plan;
         assert_eq!(plan.forms(), forms(plan));
         assert_eq!(share_form::fault(&nodes(plan), plan.forms()), None);
-        for (step, of) in plan.steps.iter().zip(plan.forms()) {
+        for (index, (step, of)) in plan.steps.iter().zip(plan.forms()).enumerate() {
             let (low, high) = (i128::from(step.value.low), i128::from(step.value.high));
             if let Some(prime) = of.prime {
-                assert!(high.max(-low) <= i128::from(prime / 2), "{}", step.name);
-                assert_eq!((of.guard, of.error), (0, 0), "{}", step.name);
+                assert!(high.max(-low) <= i128::from(prime / 2), "step {index}");
+                assert_eq!((of.guard, of.error), (0, 0), "step {index}");
                 continue;
             }
             assert!(of.bits <= MAX_BITS);
             let (half, error) = (1i128 << (of.bits - 1), i128::from(of.error));
             let fits = (high << of.guard) + error < half && (low << of.guard) - error >= -half;
-            assert!(fits, "{}: {low}..={high}, {of:?}", step.name);
+            assert!(fits, "step {index}: {low}..={high}, {of:?}");
         }
     }
 }

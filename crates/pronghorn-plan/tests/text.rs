@@ -96,7 +96,7 @@ fn two_party_class() {
     compare("two_party_class", &built);
     let learns = "client learns the class of its input alone, shapes and ranges of the layers";
     assert!(built.text(false).contains(learns));
-    assert!(format!("client learns {}", Summary::of(&built.plan).learns.client) == learns);
+    assert!(format!("client learns {}", Summary::of(&built).learns.client) == learns);
 }
 
 /// Where the client takes the class itself, it learns the values, and the text says so.
@@ -126,6 +126,40 @@ fn encrypted() {
     );
 }
 
+/// The documents' tables of trust levels say what plans print of the client's knowledge.
+#[test]
+fn documents_say_what_the_client_learns() {
+    for document in ["SECURITY.md", "README.md"] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(document);
+        let text = fs::read_to_string(&path).expect("it is in the repository");
+        for level in TrustLevel::ALL
+            .into_iter()
+            .filter(|level| level.is_available())
+        {
+            let learns = level.client_learns();
+            let learns = learns
+                .split([':', '('])
+                .next()
+                .expect("it has words")
+                .trim();
+            let learns = learns.trim_end_matches(" of the model");
+            let rows = text
+                .lines()
+                .filter(|line| line.starts_with(&format!("| `{level}`")));
+            let rows: Vec<String> = rows
+                .map(|row| row.replace("**", "").to_lowercase())
+                .collect();
+            let learns = learns.to_lowercase();
+            assert!(
+                rows.iter().any(|row| row.contains(&learns)),
+                "{document}: {learns:?} is not in {rows:?}"
+            );
+        }
+    }
+}
+
 /// The text names what a reader must know, whatever its form.
 #[test]
 fn plans_say_who_learns_what() {
@@ -149,8 +183,6 @@ fn plans_say_who_learns_what() {
             }
         }
         assert!(long.contains("bit security"), "{long}");
-        assert_eq!(short, built.plan.to_string());
-        assert!(long.starts_with(&format!("{:#}", built.plan)));
     }
 }
 
@@ -158,12 +190,13 @@ fn plans_say_who_learns_what() {
 #[test]
 fn long_names_fit() {
     let name = "layer_".repeat(40);
-    let built = shared(&around(Middle::Residual), Engine::Coefficient, None);
+    let mut built = shared(&around(Middle::Residual), Engine::Coefficient, None);
+    built.names.model = name.clone();
+    built.names.steps.fill(name.clone());
+    assert_fits(&built.text(false));
+    assert!(built.text(true).contains(&name));
     let mut plan = built.plan.plan().clone();
     plan.model = name.clone();
-    for step in &mut plan.steps {
-        step.name = name.clone();
-    }
     let plan = CheckedPlan::new(plan).expect("names are free");
     assert_fits(&plan.to_string());
     assert!(format!("{plan:#}").contains(&name));
@@ -180,22 +213,22 @@ fn words_are_cut_for_width_alone() {
 /// A summary for programs has the numbers of the cost model and both parties' knowledge.
 #[test]
 fn the_summary_has_costs_and_who_learns_what() {
-    let plan = shared(&around(Middle::Residual), Engine::Coefficient, None).plan;
-    let json = Summary::of(&plan).to_json();
+    let built = shared(&around(Middle::Residual), Engine::Coefficient, None);
+    let (json, plan) = (Summary::of(&built).to_json(), &built.plan);
     let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
     assert_eq!(json["plan_hash"], plan.hash_hex());
     assert_eq!(json["learns"]["server"], "shapes, counts and timing");
-    let (alone, costs) = (cost::total(&plan, 1), &json["cost"]);
+    let (alone, costs) = (cost::total(plan, 1), &json["cost"]);
     assert_eq!(costs["one_image"]["bytes_up"], alone.bytes_up);
     assert_eq!(costs["one_image"]["seconds"], alone.seconds.total());
-    let offline = cost::prepared(&plan, 1);
+    let offline = cost::prepared(plan, 1);
     assert_eq!(costs["one_image_offline"]["bytes_down"], offline.bytes_down);
     assert_eq!(costs["full_batch"]["images"], plan.max_batch);
-    let memory = cost::memory(&plan, plan.max_batch);
+    let memory = cost::memory(plan, plan.max_batch);
     assert_eq!(costs["memory"]["server"], memory.server);
-    let publication = cost::publication(&plan);
+    let publication = cost::publication(plan);
     assert_eq!(costs["once"]["client_publication_down"], publication);
-    let aided = Summary::of(&aided(1, None).plan);
+    let aided = Summary::of(&aided(1, None));
     assert!(aided.learns.client.contains("EVERY WEIGHT"));
     assert!(aided.cost.one_image_offline.is_none());
 }

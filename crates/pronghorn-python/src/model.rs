@@ -316,7 +316,7 @@ impl Compiled {
 
     #[pyo3(signature = (speed=None))]
     fn summary_json(&self, speed: Option<Speed>) -> PyResult<String> {
-        Ok(Summary::at(&self.built.plan, &Speed::read(speed)?).to_json())
+        Ok(Summary::at(&self.built, &Speed::read(speed)?).to_json())
     }
 
     /// Predicted seconds on one core, and bytes up and down, of a run of so many images.

@@ -13,6 +13,7 @@ use crate::{array, native};
 /// The fields of Python's `PlanOptions`, which documents and checks them.
 #[derive(FromPyObject)]
 pub struct PlanOptions<'py> {
+    name: Option<String>,
     trust: String,
     samples: Option<PyReadonlyArrayDyn<'py, f32>>,
     input_range: (f32, f32),
@@ -40,6 +41,7 @@ impl PlanOptions<'_> {
             .map(|samples| array::images(&samples, input_shape))
             .transpose()?;
         Ok(BuildOptions {
+            name: self.name,
             trust: Some(self.trust.parse().map_err(native)?),
             samples: samples.map(|(values, _)| values),
             input_range: self.input_range,

@@ -7,7 +7,7 @@ use pronghorn_session::{
 };
 use pyo3::prelude::*;
 
-use crate::{native, network};
+use crate::{coded, network};
 
 /// Python's `ServerTls`, or a directory of keys.
 #[derive(FromPyObject)]
@@ -117,7 +117,8 @@ fn read_token(source: TokenSource) -> PyResult<Token> {
     match source {
         TokenSource::File(path) => Token::read(&path).map_err(refused),
         TokenSource::Text(text) => {
-            Token::parse(&text).ok_or_else(|| native("the token is not NAME.SECRET"))
+            let wrong = || coded("the token is not NAME.SECRET".to_owned(), "option", false);
+            Token::parse(&text).ok_or_else(wrong)
         }
     }
 }

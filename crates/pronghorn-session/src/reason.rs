@@ -33,7 +33,7 @@ impl ErrorCode {
 
 impl SessionError {
     /// A name for programs: that of [`SessionError::code`], or of what concerns this side alone:
-    /// `unreachable`, `address`, `closed`, `over`, `store`.
+    /// `unreachable`, `address`, `closed`, `over`, `store`, `option`.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "unreachable",
@@ -42,6 +42,7 @@ impl SessionError {
                 "closed"
             }
             Self::Over | Self::AnotherServer => "over",
+            Self::Channel(error) if error.is_about_options() => "option",
             Self::Store(
                 StoreError::Disk { .. } | StoreError::Open { .. } | StoreError::File { .. },
             ) => "store",

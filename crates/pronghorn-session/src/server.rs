@@ -56,6 +56,11 @@ pub trait Service: Send + Sync {
     /// The plan both parties follow.
     fn plan(&self) -> &CheckedPlan;
 
+    /// The model's own name of step `index`, for the log and for no client.
+    fn node(&self, _index: usize) -> Option<&str> {
+        None
+    }
+
     /// The server's half of a batch of `batch` images; `keys` are of its connection, and what was
     /// `prepared` for it is used up.
     ///
@@ -110,6 +115,10 @@ struct ModelService(Arc<ServerModel>);
 impl Service for ModelService {
     fn plan(&self) -> &CheckedPlan {
         self.0.plan()
+    }
+
+    fn node(&self, index: usize) -> Option<&str> {
+        self.0.names().step(index)
     }
 
     fn start(

@@ -14,14 +14,14 @@ use std::{
 };
 
 use common::{
-    tls::{Keys, serve, serve_model, with_tls},
+    tls::{Keys, client_config, serve, serve_model, with_tls},
     *,
 };
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::TrustLevel;
 use pronghorn_session::{Client, ClientTls, ConnectOptions, ErrorCode, ServerTls, SessionError};
 use rustls::{
-    ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
+    ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 
@@ -77,20 +77,13 @@ fn configs(keys: &Keys) -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let file = |name: &str| std::fs::read(keys.path(name)).expect("it is there");
     let certificate = |name| CertificateDer::from_pem_slice(&file(name)).expect("it has one");
     let key = PrivateKeyDer::from_pem_slice(&file("server/server.key")).expect("it has one");
-    let server = ServerConfig::builder_with_provider(provider.clone())
+    let server = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("it has versions")
         .with_no_client_auth()
         .with_single_cert(vec![certificate("server/server.pem")], key)
         .expect("they fit");
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate("ca.pem")).expect("it is a CA's");
-    let client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("it has versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    (Arc::new(server), Arc::new(client))
+    (Arc::new(server), client_config(keys))
 }
 
 /// One channel of the relay.

@@ -46,6 +46,7 @@ def load(
     input_bits: int | None = None,
     error: float | None = None,
     opening: str | None = None,
+    name: str | None = None,
 ) -> Model:
     """Loads an ONNX model.
 
@@ -67,13 +68,14 @@ def load(
         opening: what clients learn of a classifier: `class` (the index of the largest output, and under `two-party`
             nothing else; not for `encrypted`) or `values` (all outputs). By default `class` for models that end in
             ArgMax, as far as the trust level can, and else `values`.
+        name: the model's name for clients, `model` by default. No name of the file or of a node goes to them.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: something in the model cannot be run; the error names it.
         InputError: samples or options do not fit the model.
     """
-    options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error, opening=opening)
+    options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error, opening=opening, name=name)
     options = options.changed(input_range=input_range)
     bare = load_with(model, options, shape=shape, output=output)
     if input_range is None and bare.takes_integers:

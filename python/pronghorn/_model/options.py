@@ -21,6 +21,8 @@ OBJECTIVES = tuple(name for name, _ in _native.objectives())
 
 PASSES_OF = "encrypted"
 """The trust level whose plans have passes that can be left out."""
+MOST_NAME = 256
+"""As in `checked.rs`."""
 ENGINES_OF = ("two-party", "client-aided")
 """The trust levels whose linear steps run in engines that can be chosen."""
 
@@ -65,6 +67,9 @@ class PlanOptions:
     assume: str | None = None
     """What oblivious transfers may rest on beside base OTs; None for the least traffic."""
 
+    name: str | None = None
+    """The model's name in the plan, which clients get; None for `model`."""
+
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
         checked = {
@@ -80,6 +85,7 @@ class PlanOptions:
             "opening": None if self.opening is None else _check.one_of("opening", self.opening, OPENINGS),
             "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
             "network": None if self.network is None else _network(self.network),
+            "name": None if self.name is None else _name(self.name),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -115,6 +121,13 @@ class PlanOptions:
     def _useless(self, name: str, what: str, *levels: str) -> InputError:
         where = " and ".join(levels)
         return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave --{name} ({name}=) out")
+
+
+def _name(name: Any) -> str:
+    checked = _check.text("name", name, "triage")
+    if not checked or not checked.isprintable() or len(checked.encode()) > MOST_NAME:
+        raise InputError(f"name is {name!r}: give printable characters, 1 to {MOST_NAME} bytes")
+    return checked
 
 
 def _network(name: Any) -> str:

@@ -73,8 +73,9 @@ class Plan(Shaped):
     def to_json(self) -> str:
         """The plan as JSON: all that the table says, and more.
 
-        Beside the plan's fields are `plan_hash`, `learns` (the knowledge of each party) and `cost`
-        (bytes, rounds, seconds and memory, of each step too). Seconds are those of `speed`, the
+        Beside the plan's fields are `plan_hash`, `learns` (the knowledge of each party), `names` (of
+        the model's file and of the node of each step, which clients do not get) and `cost` (bytes,
+        rounds, seconds and memory, of each step too). Seconds are those of `speed`, the
         measurement of this machine that is kept, or of the nominal CPU where it is null.
         """
         return json.dumps({**json.loads(self._compiled.plan_json()), **self.summary()}, indent=2)
@@ -91,10 +92,9 @@ class Plan(Shaped):
         """
         if report is not None and report.plan_hash != self.hash:
             raise InputError(f"the report is of plan {report.plan_hash}, not of this one, {self.hash}")
-        name = json.loads(self._compiled.plan_json())["model"]
-        whose = str(_machine.kept() or _machine.NOMINAL)
-        title = f"Plan of {name}, trust level {self.trust}"
-        return html.page(title, self.summary(), self.expected_error.details(), whose, report)
+        summary, whose = self.summary(), str(_machine.kept() or _machine.NOMINAL)
+        title = f"Plan of {summary['names']['model']}, trust level {self.trust}"
+        return html.page(title, summary, self.expected_error.details(), whose, report)
 
     def summary(self) -> dict[str, Any]:
         """The hash, costs, who learns what, and the measurement behind the seconds, as in `to_json`."""

@@ -124,7 +124,7 @@ class Verification:
 
     def _steps(self, seconds: Sequence[float], measured: _machine.Measurement | None) -> tuple[StepSeconds, ...]:
         """The seconds of each step, beside those that were predicted."""
-        names = [step["name"] for step in json.loads(self.compiled.plan_json())["steps"]]
+        names = json.loads(self.compiled.summary_json())["names"]["steps"]
         predicted = self.compiled.predicted_steps(len(self.inputs), _machine.speed_of(measured))
         return tuple(StepSeconds(*step) for step in zip(names, predicted, seconds, strict=True))
 

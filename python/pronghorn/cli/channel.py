@@ -38,6 +38,11 @@ class ServerChannel:
     tokens: Annotated[Path | None, typer.Option(metavar="FILE", help="Ask clients for one of these tokens.")] = None
     insecure_plain_tcp: InsecureOption = False
 
+    @property
+    def knows_clients(self) -> bool:
+        """Whether clients show a certificate or a token."""
+        return any(file is not None for file in (self.tls, self.client_ca, self.tokens))
+
     def options(self) -> Path | ServerTls | None:
         """What `serve` takes as `tls`; None for plain TCP.
 

@@ -15,7 +15,8 @@ def keys(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Name or address of the server; may be given again. Makes a new certificate."
+            metavar="NAME",
+            help="Name or address of the server, beside those before; may be given again. Makes a new certificate.",
         ),
     ] = None,
     client: Annotated[
@@ -34,7 +35,8 @@ def keys(
     made = _tls.make_keys(directory, hosts=host or (), clients=client or (), tokens=token or (), days=days)
     for path in made:
         if path.name == "server" and path.parent == directory:
-            print(f"{path}: for the server, serve --tls {path}")
+            names = ", ".join((directory / "hosts").read_text(encoding="utf-8").split())
+            print(f"{path}: for the server, serve --tls {path}; its certificate is for {names}")
         else:
             print(f"{path}: for {path.name} alone, predict --tls {path}")
     print(f"{directory / 'ca.key'}: makes further certificates; keep it off the server")

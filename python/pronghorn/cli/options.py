@@ -195,7 +195,10 @@ class ModelOptions:
             "wan (100 Mbit/s, 40 ms), or MILLISECONDS,MBITS of a round trip and a second",
         ),
     ] = None
-
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the model for clients (default: model), who get none of its file."),
+    ] = None
     opening: Annotated[
         str | None,
         typer.Option(
@@ -240,6 +243,7 @@ class ModelOptions:
             network=self.network,
             opening=self.opening,
             assume=self.assume,
+            name=self.name,
         )
 
     def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:

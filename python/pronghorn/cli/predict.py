@@ -18,7 +18,7 @@ from pronghorn._inputs import takes_bytes
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import Predictions, kind_of
+from pronghorn._outputs import INDICES, Predictions, kind_of
 from pronghorn._security import security_bits
 from pronghorn.cli.channel import ClientChannel
 from pronghorn.cli.inputs import Labels, check_range, classes_only, label_column, labels_of, read_names
@@ -37,7 +37,7 @@ from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
 from pronghorn.cli.spread import spread
-from pronghorn.errors import InputWarning
+from pronghorn.errors import InputError, InputWarning
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,21 @@ def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, 
     check_range(images, client.plan_json(), preparation, any(each.were_bytes for each in loaded))
     beside = loaded[0].labels if len(paths) == 1 else None
     known = labels_of(None if column else wanted.labels, beside, len(images), total)
+    _check_index(finish, wanted)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)
     titles = [title for each in loaded for title in each.titles]
     return _Batch(images, titles[: wanted.limit], classes_only(known, kind, None if column else wanted.labels), kind)
+
+
+def _check_index(finish: list[str], wanted: Wanted) -> None:
+    """Refuses options about values where the result is the index of a class."""
+    if not INDICES & set(finish):
+        return
+    useless = {"--top": wanted.top is not None, "--outputs": wanted.outputs not in (None, "classes")}
+    for option in [name for name, is_given in useless.items() if is_given]:
+        raise InputError(
+            f"the server's plan gives the class of each image, and no values or probabilities: leave {option} out"
+        )
 
 
 def _run(client: Client, batch: _Batch, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:

@@ -103,6 +103,8 @@ def serve(
     plan = loaded.plan()
     learns = plan.summary()["learns"]
     say(escape(f"{options.trust}: server learns {learns['server']}; client learns {learns['client']}"))
+    who = "clients that it knows" if channel.knows_clients else "anybody who connects"
+    say(f"the plan (no weights, no names of the model's file) goes to {who}")
     try:
         print(f"listening on {server.address}", flush=True)
         if server.fingerprint is not None:

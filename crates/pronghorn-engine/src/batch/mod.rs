@@ -133,7 +133,7 @@ impl Shape {
     pub fn new(place: &Place<'_>, linear: Layer) -> Self {
         let value = place.value();
         Self {
-            step: place.name().to_owned(),
+            step: place.name(),
             linear,
             inputs: place.input().len(),
             outputs: value.len(),

@@ -77,7 +77,7 @@ fn shared_layer(linear: &SharedLinear, step: &Compiled<'_>) -> Result<Layer, Eng
     Ok(Layer {
         geometry: linear.geometry.clone(),
         rlwe: linear.rlwe,
-        answers: Answers::Shares(encoding.ok_or_else(|| unsupported(step.place.name(), reason))?),
+        answers: Answers::Shares(encoding.ok_or_else(|| unsupported(&step.place.name(), reason))?),
     })
 }
 
@@ -97,7 +97,7 @@ fn server(
     weights: &Weights,
 ) -> Result<Box<dyn Side>, EngineError> {
     let Weights::Layer(weights) = weights else {
-        return Err(unsupported(step.place.name(), "its weights are missing"));
+        return Err(unsupported(&step.place.name(), "its weights are missing"));
     };
     let (word, index) = (layer.rlwe.word, step.place.index);
     let shape = Shape::new(&step.place, layer);

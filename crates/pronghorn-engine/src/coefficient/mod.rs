@@ -100,12 +100,12 @@ impl Shape {
     ) -> Result<Self, EngineError> {
         let (Derived::Polynomials(layout), place) = (step.derived, &step.place) else {
             return Err(EngineError::Unsupported {
-                step: step.place.name().to_owned(),
+                step: step.place.name(),
                 reason: "it has no layout of polynomials",
             });
         };
         Ok(Self {
-            step: place.name().to_owned(),
+            step: place.name(),
             linear: linear.clone(),
             answer,
             layout: layout.clone(),

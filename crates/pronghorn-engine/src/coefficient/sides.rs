@@ -76,7 +76,7 @@ fn server(
     shelf: &Shelf,
 ) -> Result<Box<dyn Side>, EngineError> {
     let Weights::Layer(weights) = weights else {
-        return Err(unsupported(step.place.name(), "its weights are missing"));
+        return Err(unsupported(&step.place.name(), "its weights are missing"));
     };
     let index = step.place.index;
     Ok(with_word!(shape.linear.rlwe.word, W => {

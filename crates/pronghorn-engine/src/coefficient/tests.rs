@@ -209,19 +209,16 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         },
     };
     let first = Step {
-        name: "x".into(),
         kind: StepKind::Input,
         inputs: Vec::new(),
         value: input,
     };
-    let step = |index: usize| Step {
-        name: format!("layer {index}"),
+    let step = |_| Step {
         kind: StepKind::CoefficientLinear(linear.clone()),
         inputs: vec![0],
         value: output.clone(),
     };
     let open = Step {
-        name: "result".into(),
         kind: StepKind::Open,
         inputs: vec![steps],
         value: output.clone(),

@@ -74,7 +74,7 @@ impl Shape {
     pub fn new(encrypted: &EncryptedPlan, place: &Place<'_>) -> Self {
         let (input, value) = (place.input(), place.value());
         Self {
-            step: place.name().to_owned(),
+            step: place.name(),
             encrypted: encrypted.clone(),
             inputs: input.len(),
             input_bits: input.fraction_bits,
@@ -244,9 +244,8 @@ mod tests {
         let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
         let batch = Batch::from_images(&integers, 30, images);
         let keys = client::KeptKeys::<u32>::default();
-        let step = &built.plan.steps[1];
-        let network =
-            Network::<u32>::new(network, &shape.encrypted, &step.name).expect("weights fit");
+        let step = built.plan.step_name(1);
+        let network = Network::<u32>::new(network, &shape.encrypted, &step).expect("weights fit");
         let mut client = EncryptedClient::new(shape.clone(), batch, keys.clone()).expect("keys");
         let mut server = EncryptedServer::new(
             shape.clone(),

@@ -25,11 +25,11 @@ impl Compile for EncryptedPlan {
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
         let Weights::Network(network) = weights else {
-            return Err(unsupported(step.place.name(), "its weights are missing"));
+            return Err(unsupported(&step.place.name(), "its weights are missing"));
         };
         Ok(Box::new(ServerSide {
             shape: Shape::new(self, &step.place),
-            network: Arc::new(Network::new(network, self, step.place.name())?),
+            network: Arc::new(Network::new(network, self, &step.place.name())?),
         }))
     }
 }

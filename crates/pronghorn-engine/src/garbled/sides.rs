@@ -61,10 +61,10 @@ impl Template {
     fn new(step: &Compiled<'_>) -> Result<Self, EngineError> {
         let place = &step.place;
         let Derived::Circuits(circuits) = step.derived else {
-            return Err(unsupported(place.name(), "it has no circuit"));
+            return Err(unsupported(&place.name(), "it has no circuit"));
         };
         Ok(Self {
-            step: place.name().to_owned(),
+            step: place.name(),
             inputs: place.input().len(),
             outputs: place.value().len(),
             circuits: circuits.clone(),
@@ -191,7 +191,7 @@ pub(crate) fn products(step: &Compiled<'_>) -> Products {
     let (place, value) = (&step.place, step.place.value());
     let shapes: Vec<&[usize]> = place.inputs().map(|input| input.shape.as_slice()).collect();
     Products {
-        step: place.name().to_owned(),
+        step: place.name(),
         elements: value.len(),
         images: 1,
         bits: place.form().bits,
@@ -354,7 +354,7 @@ impl<S: Side> Side for OnlineOnly<S> {
 fn opened(step: &Compiled<'_>) -> Opened {
     let value = step.place.value();
     Opened {
-        step: step.place.name().to_owned(),
+        step: step.place.name(),
         elements: value.len(),
         images: 1,
         bits: step.place.form().bits,

@@ -58,10 +58,10 @@ impl LeanSide {
     fn new(step: &Compiled<'_>, party: Party, transfers: Transfers) -> Result<Self, EngineError> {
         let place = &step.place;
         let Some(programs) = step.derived.lean() else {
-            return Err(unsupported(place.name(), "it has no program"));
+            return Err(unsupported(&place.name(), "it has no program"));
         };
         let layout = Layout {
-            step: place.name().to_owned(),
+            step: place.name(),
             inputs: place.input().len(),
             outputs: place.value().len(),
             images: 1,

@@ -52,7 +52,7 @@ pub(crate) struct Shape {
 impl Shape {
     /// The shape of a layer in its plan, for batches of one image.
     pub fn new(step: &Compiled<'_>) -> Result<Self, EngineError> {
-        let name = step.place.name().to_owned();
+        let name = step.place.name();
         let Derived::Slots { scheme, packing } = step.derived else {
             return Err(EngineError::Unsupported {
                 step: name,

@@ -33,7 +33,7 @@ impl Compile for SlotLinear {
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
         let Weights::Layer(weights) = weights else {
-            return Err(unsupported(step.place.name(), "its weights are missing"));
+            return Err(unsupported(&step.place.name(), "its weights are missing"));
         };
         let shape = Shape::new(step)?;
         let layer = PreparedSlots::new(weights, self, &shape)?;

@@ -51,7 +51,7 @@ impl Compile for InsecureLinear {
                 let layer = Arc::new(layer.clone());
                 Ok(Box::new(ServerSide { sizes, layer }))
             }
-            _ => Err(unsupported(step.place.name(), "its weights are missing")),
+            _ => Err(unsupported(&step.place.name(), "its weights are missing")),
         }
     }
 }

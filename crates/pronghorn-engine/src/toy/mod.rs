@@ -59,7 +59,7 @@ impl Value {
 
     fn new(place: &Place<'_>, value: &ValueSpec, form: &ShareForm) -> Self {
         Self {
-            step: place.name().to_owned(),
+            step: place.name(),
             elements: value.len(),
             images: 1,
             bits: form.bits,

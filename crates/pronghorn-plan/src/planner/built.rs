@@ -9,13 +9,17 @@ use pronghorn_graph::{
 };
 
 use super::fidelity::Fidelity;
-use crate::{checked::CheckedPlan, cost::Speed, steps::encrypted::Program, text::Timed};
+use crate::{
+    checked::CheckedPlan, cost::Speed, names::Names, steps::encrypted::Program, text::Text,
+};
 
 /// A plan and the server's secrets; no Debug, it holds the weights.
 #[derive(Clone)]
 pub struct Built {
     /// For both parties.
     pub plan: CheckedPlan,
+    /// Of the model's file: the owner's, and not in the plan.
+    pub names: Names,
     /// The server's half of each step.
     pub weights: Vec<Weights>,
     /// The whole network, for the oracle. The server's secret.
@@ -141,7 +145,8 @@ impl Built {
         self.computation.evaluate(&self.plan, integers, images)
     }
 
-    /// The plan as text, and what only the server knows of its steps. `details`: with all
+    /// The plan as text with the names of the model's file, and what only the server knows of its
+    /// steps. `details`: with all
     /// parameters. Seconds are those of the nominal CPU.
     pub fn text(&self, details: bool) -> String {
         self.text_at(details, &Speed::default())
@@ -149,7 +154,11 @@ impl Built {
 
     /// The text with the seconds of a machine.
     pub fn text_at(&self, details: bool, speed: &Speed) -> String {
-        let plan = Timed(&self.plan, speed);
+        let plan = Text {
+            plan: &self.plan,
+            names: Some(&self.names),
+            speed,
+        };
         let plan = match details {
             true => format!("{plan:#}"),
             false => plan.to_string(),

@@ -21,7 +21,7 @@ pub(super) type Choose = fn(&FixedNode, &Linear, &ValueSpec) -> Result<StepKind,
 /// The steps of a fixed-point graph. A chain of activations becomes one step.
 pub(super) fn lower(fixed: &FixedGraph, choose: Choose) -> Result<Lowered, BuildError> {
     let consumers = consumers(fixed);
-    let (mut steps, mut weights) = (Vec::new(), Vec::new());
+    let (mut steps, mut names, mut weights) = (Vec::new(), Vec::new(), Vec::new());
     let mut step_of = vec![0usize; fixed.nodes.len()];
     for (index, node) in fixed.nodes.iter().enumerate() {
         let inputs: Vec<usize> = node.inputs.iter().map(|&input| step_of[input]).collect();
@@ -39,8 +39,8 @@ pub(super) fn lower(fixed: &FixedGraph, choose: Choose) -> Result<Lowered, Build
             FixedOp::Linear(linear) => Some(linear.clone()),
             _ => None,
         });
+        names.push(printable(&node.name));
         steps.push(Step {
-            name: printable(&node.name),
             kind,
             inputs,
             value: node.value.clone(),
@@ -48,6 +48,7 @@ pub(super) fn lower(fixed: &FixedGraph, choose: Choose) -> Result<Lowered, Build
     }
     Ok(Lowered {
         steps,
+        names,
         output: step_of[fixed.output],
         weights,
     })

@@ -84,7 +84,6 @@ impl<'a> Draft<'a> {
 /// The drafts as the rules of shares see them.
 pub(super) fn nodes<'d>(drafts: &'d [Draft<'_>]) -> Vec<Node<'d>> {
     let node = |draft: &'d Draft<'_>| Node {
-        name: &draft.name,
         rules: draft.rules(),
         inputs: &draft.inputs,
         value: &draft.value,

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     checked::{CheckedPlan, printable},
+    names::Names,
     plan::{FORMAT, Plan, Step},
     rlwe::WordSize,
     steps::{StepKind, encrypted::EncryptedPlan},
@@ -65,8 +66,20 @@ pub(super) fn build(
             allowed: options.memory,
         });
     }
-    let plan = plan(&graph, encrypted);
-    let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
+    let names = Names {
+        model: printable(&graph.name),
+        steps: [&graph.nodes[0], graph.result()]
+            .map(|node| printable(&node.name))
+            .into(),
+    };
+    // Rounded up where the owner's memory allows: it tells how many ciphertexts there are at once.
+    let rounded = needed.checked_next_power_of_two().unwrap_or(needed);
+    let encrypted = EncryptedPlan {
+        server_memory: rounded.min(options.memory),
+        ..encrypted
+    };
+    let plan = plan(&graph, encrypted, options);
+    let plan = CheckedPlan::new(plan).map_err(|error| BuildError::refused(error, &names))?;
     fidelity.judge()?;
     let network = Encrypted {
         graph,
@@ -74,6 +87,7 @@ pub(super) fn build(
     };
     Ok(Built {
         plan,
+        names,
         weights: vec![Weights::None, Weights::Network(network.clone())],
         computation: Arc::new(network),
         fidelity,
@@ -148,9 +162,11 @@ pub fn specs(graph: &PolyGraph) -> (ValueSpec, ValueSpec) {
         }
     };
     let (input, result) = (&graph.nodes[0], graph.result());
+    // Between half and all of what the modulus leaves room for: a power of two tells less.
+    let most = power_of_two_below(HEADROOM * result.reach);
     (
         spec(input, INPUT_BITS, input.reach),
-        spec(result, RESULT_BITS, HEADROOM * result.reach),
+        spec(result, RESULT_BITS, most),
     )
 }
 
@@ -183,23 +199,21 @@ fn step(graph: &PolyGraph, schedule: &Schedule) -> EncryptedPlan {
     }
 }
 
-fn plan(graph: &PolyGraph, encrypted: EncryptedPlan) -> Plan {
+fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> Plan {
     let (input, result) = specs(graph);
     let max_batch = encrypted.slots();
-    let step = |name: &str, kind, inputs, value| Step {
-        name: printable(name),
+    let step = |kind, inputs, value| Step {
         kind,
         inputs,
         value,
     };
-    let (first, last) = (&graph.nodes[0].name, &graph.result().name);
     Plan {
         format: FORMAT,
-        model: printable(&graph.name),
+        model: options.model_name(),
         trust: TrustLevel::Encrypted,
         steps: vec![
-            step(first, StepKind::Input, vec![], input),
-            step(last, StepKind::Encrypted(encrypted), vec![0], result),
+            step(StepKind::Input, vec![], input),
+            step(StepKind::Encrypted(encrypted), vec![0], result),
         ],
         output: 1,
         finish: graph.finish.clone(),
@@ -209,4 +223,8 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan) -> Plan {
 
 fn power_of_two_above(x: f64) -> f64 {
     if x > 0.0 { x.log2().ceil().exp2() } else { x }
+}
+
+fn power_of_two_below(x: f64) -> f64 {
+    if x > 0.0 { x.log2().floor().exp2() } else { x }
 }

@@ -1,44 +1,42 @@
 //! The plan on shares in the engine that is best for the objective.
 
-use pronghorn_graph::fixed::{FixedGraph, FixedOp, Linear};
+use pronghorn_graph::fixed::{FixedGraph, FixedOp};
 
-use super::{BuildError, BuildOptions, Engine, protocols, shares};
-use crate::{checked::CheckedPlan, objective::Objective, trust::TrustLevel};
+use super::{BuildError, BuildOptions, Engine, method::Planned, protocols, shares};
+use crate::{objective::Objective, trust::TrustLevel};
 
 /// Another engine than the coefficient engine is taken where it costs at most this part of it:
 /// predictions are no better than that.
 const WORTHWHILE: f64 = 0.9;
 
 /// The plan in the engine that was asked for, or in the one that is best for the objective.
-pub(super) fn cheapest(
-    fixed: &FixedGraph,
-    options: &BuildOptions,
-) -> Result<(CheckedPlan, Vec<Option<Linear>>), BuildError> {
+pub(super) fn cheapest(fixed: &FixedGraph, options: &BuildOptions) -> Result<Planned, BuildError> {
     let plan = |engine| {
         let lowered = shares::lower(fixed, engine)?;
-        let planned = lowered.plan(fixed, TrustLevel::TwoParty, options.memory)?;
+        let planned = lowered.plan(fixed, TrustLevel::TwoParty, options)?;
         protocols::choose(planned, options)
     };
     if options.engine.is_some() {
         return plan(options.engine);
     }
     let goal = options.goal();
-    let (mut best, mut weights) = plan(None)?;
+    let mut best = plan(None)?;
     for &engine in alternatives(goal.objective) {
         if engine == Engine::Slot
-            && (!is_small(fixed) || goal.bound_on_slots(&best, &weights) >= goal.of(&best))
+            && (!is_small(fixed)
+                || goal.bound_on_slots(&best.plan, &best.weights) >= goal.of(&best.plan))
         {
             continue;
         }
         // An engine that does not take the network is no choice.
-        let Ok((other, other_weights)) = plan(Some(engine)) else {
+        let Ok(other) = plan(Some(engine)) else {
             continue;
         };
-        if goal.of(&other) < WORTHWHILE * goal.of(&best) {
-            (best, weights) = (other, other_weights);
+        if goal.of(&other.plan) < WORTHWHILE * goal.of(&best.plan) {
+            best = other;
         }
     }
-    Ok((best, weights))
+    Ok(best)
 }
 
 /// Engines that may be better than the coefficient engine.

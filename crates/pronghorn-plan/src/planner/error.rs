@@ -7,6 +7,7 @@ use pronghorn_graph::{
 use thiserror::Error;
 
 use crate::{
+    names::Names,
     plan::PlanError,
     trust::{TrustError, TrustLevel},
 };
@@ -83,9 +84,14 @@ pub enum BuildError {
     TooLong(#[source] PlanError),
     /// The plan is one that clients would refuse.
     #[error(
-        "{0}: the model's numbers are out of proportion (weights or ranges that are too large or too small by many powers of two)"
+        "{node}{source}: the model's numbers are out of proportion (weights or ranges that are too large or too small by many powers of two)"
     )]
-    Refused(#[source] PlanError),
+    Refused {
+        /// What clients would say.
+        source: PlanError,
+        /// The node and a colon; empty where it is about no step.
+        node: String,
+    },
     /// The fixed-point model does not compute what the float model does.
     #[error(
         "the expected error is {at_most}, and {aim} was aimed at: results would be of little use. Give samples that \
@@ -139,6 +145,18 @@ pub enum BuildError {
         /// Noise bound.
         noise: u64,
     },
+}
+
+impl BuildError {
+    /// A plan that clients would refuse, in the names of its owner.
+    pub(super) fn refused(source: PlanError, names: &Names) -> Self {
+        let node = match source {
+            PlanError::Step { step, .. } => names.step(step),
+            _ => None,
+        };
+        let node = node.map_or_else(String::new, |name| format!("{name}: "));
+        Self::Refused { source, node }
+    }
 }
 
 #[cfg(test)]

@@ -96,18 +96,19 @@ pub(super) fn build(
 fn is_too_wide(error: &BuildError) -> bool {
     matches!(
         error,
-        BuildError::Bits { .. } | BuildError::Modulus { .. } | BuildError::Refused(_)
+        BuildError::Bits { .. } | BuildError::Modulus { .. } | BuildError::Refused { .. }
     )
 }
 
 /// A plan with its network.
 type Found = (Planned, FixedGraph, Fidelity);
 
-fn built(((plan, weights), fixed, fidelity): Found) -> Result<Built, BuildError> {
+fn built((planned, fixed, fidelity): Found) -> Result<Built, BuildError> {
     fidelity.judge()?;
     Ok(Built {
-        plan,
-        weights: weights.into_iter().map(Weights::from).collect(),
+        plan: planned.plan,
+        names: planned.names,
+        weights: planned.weights.into_iter().map(Weights::from).collect(),
         computation: Arc::new(fixed),
         fidelity,
     })
@@ -177,7 +178,7 @@ impl Search<'_> {
             let Ok(planned) = (self.method.lower)(&fixed, self.options) else {
                 break;
             };
-            if self.costs_less(&planned.0, &best.0.0) {
+            if self.costs_less(&planned.plan, &best.0.plan) {
                 best = (planned, fixed, fidelity);
             }
         }

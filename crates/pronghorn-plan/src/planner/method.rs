@@ -10,6 +10,7 @@ use super::{BuildError, BuildOptions, Built, fidelity::Target};
 use crate::{
     checked::{CheckedPlan, printable},
     cost,
+    names::Names,
     plan::{FORMAT, MAX_BYTES, Plan, PlanError, Step},
     trust::TrustLevel,
 };
@@ -66,8 +67,12 @@ impl Methods {
     }
 }
 
-/// A plan, and the weights of its steps.
-pub(super) type Planned = (CheckedPlan, Vec<Option<Linear>>);
+/// A plan, and what its owner keeps of it.
+pub(super) struct Planned {
+    pub plan: CheckedPlan,
+    pub weights: Vec<Option<Linear>>,
+    pub names: Names,
+}
 
 /// What a plan is built from.
 pub(super) struct Source<'a> {
@@ -89,6 +94,8 @@ pub(super) struct Source<'a> {
 /// Steps with their parameters, and the weights of each.
 pub(super) struct Lowered {
     pub steps: Vec<Step>,
+    /// The node of each.
+    pub names: Vec<String>,
     pub output: usize,
     pub weights: Vec<Option<Linear>>,
 }
@@ -99,30 +106,38 @@ impl Lowered {
         self,
         fixed: &FixedGraph,
         trust: TrustLevel,
-        memory: u64,
+        options: &BuildOptions,
     ) -> Result<Planned, BuildError> {
+        let names = Names {
+            model: printable(&fixed.name),
+            steps: self.names,
+        };
         let plan = Plan {
             format: FORMAT,
-            model: printable(&fixed.name),
+            model: options.model_name(),
             trust,
             steps: self.steps,
             output: self.output,
             finish: fixed.finish.clone(),
             max_batch: 1,
         };
-        Ok((batched(plan, memory)?, self.weights))
+        Ok(Planned {
+            plan: batched(plan, &names, options.memory)?,
+            weights: self.weights,
+            names,
+        })
     }
 }
 
 /// The checked plan, with the most images that memory allows.
-pub(super) fn batched(plan: Plan, memory: u64) -> Result<CheckedPlan, BuildError> {
+pub(super) fn batched(plan: Plan, names: &Names, memory: u64) -> Result<CheckedPlan, BuildError> {
     let length = plan.to_bytes().len();
     if length > MAX_BYTES {
         return Err(BuildError::TooLong(PlanError::TooLong { length }));
     }
-    let plan = CheckedPlan::new(plan).map_err(BuildError::Refused)?;
+    let plan = CheckedPlan::new(plan).map_err(|error| BuildError::refused(error, names))?;
     let most = cost::max_batch(&plan, memory).map_err(|(step, needed)| BuildError::Memory {
-        step: plan.steps[step].name.clone(),
+        step: names.steps[step].clone(),
         needed,
         allowed: memory,
     })?;

@@ -118,6 +118,9 @@ fn planned(
     let mut profile = float::profile(graph, &samples[..images * elements], images)?;
     let input = &mut profile.values[0];
     (input.min, input.max) = (input.min * headroom, input.max * headroom);
+    if options.samples.is_some() {
+        [input.min, input.max] = samples::rounded([input.min, input.max]);
+    }
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
     let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
     let [tested, corrected] = [tested, corrected].map(|chosen| {
@@ -161,7 +164,7 @@ const CLEAR: Method = Method {
     build: fixed_point::build,
     lower: |fixed, options| {
         let lowered = clear::lower(fixed, parameters::clear)?;
-        lowered.plan(fixed, TrustLevel::ClientAided, options.memory)
+        lowered.plan(fixed, TrustLevel::ClientAided, options)
     },
 };
 
@@ -170,7 +173,7 @@ const CLEAR_COEFFICIENT: Method = Method {
     narrow: true,
     lower: |fixed, options| {
         let lowered = clear::lower(fixed, parameters::clear_coefficient)?;
-        lowered.plan(fixed, TrustLevel::ClientAided, options.memory)
+        lowered.plan(fixed, TrustLevel::ClientAided, options)
     },
     ..CLEAR
 };

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Passes;
 use crate::{
+    checked::printable,
     objective::{Goal, Network, Objective},
+    plan::MODEL,
     trust::TrustLevel,
 };
 
@@ -32,6 +34,8 @@ pub enum Opening {
 /// What the model's owner decides; no Debug, samples may be secret.
 #[derive(Clone)]
 pub struct BuildOptions {
+    /// The model's name for clients; none: [`MODEL`]. That of its file stays with its owner.
+    pub name: Option<String>,
     /// None: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
     /// Inputs to choose ranges from, `images * elements` values; none: see
@@ -68,6 +72,11 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
+    /// The model's name in its plan.
+    pub(super) fn model_name(&self) -> String {
+        printable(self.name.as_deref().unwrap_or(MODEL))
+    }
+
     /// What the plan is chosen for.
     pub fn goal(&self) -> Goal {
         Goal {
@@ -80,6 +89,7 @@ impl BuildOptions {
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
+            name: None,
             trust: None,
             samples: None,
             input_range: (0.0, 1.0),

@@ -18,36 +18,37 @@ use crate::{
 
 /// The plan with lean steps in the place of circuits where they cost less, and with the rounds of
 /// comparisons that cost least.
-pub(super) fn choose(
-    (plan, weights): Planned,
-    options: &BuildOptions,
-) -> Result<Planned, BuildError> {
+pub(super) fn choose(planned: Planned, options: &BuildOptions) -> Result<Planned, BuildError> {
+    let plan = &planned.plan;
     let candidates: Vec<Option<RunnerUp>> = (0..plan.steps.len())
-        .map(|index| RunnerUp::of(&plan, index).filter(RunnerUp::is_lean))
+        .map(|index| RunnerUp::of(plan, index).filter(RunnerUp::is_lean))
         .collect();
-    let transfers = transfers(&plan, &candidates, options);
+    let transfers = transfers(plan, &candidates, options);
     let mut steps = plan.steps.clone();
     let mut changed = false;
     for (index, (step, candidate)) in steps.iter_mut().zip(candidates).enumerate() {
         let candidate = candidate.map(|lean| lean.with(transfers));
-        if let Some(lean) = candidate.filter(|lean| is_cheaper(&plan, index, lean, options)) {
+        if let Some(lean) = candidate.filter(|lean| is_cheaper(plan, index, lean, options)) {
             step.kind = lean.into_kind();
             changed = true;
         }
         if let StepKind::ArgMax(_) = step.kind {
-            step.kind = StepKind::ArgMax(argmax(&plan, index, transfers, options));
+            step.kind = StepKind::ArgMax(argmax(plan, index, transfers, options));
             changed = true;
         }
     }
     if !changed {
-        return Ok((plan, weights));
+        return Ok(planned);
     }
     let changed = Plan {
         steps,
         max_batch: 1,
         ..plan.plan().clone()
     };
-    Ok((batched(changed, options.memory)?, weights))
+    Ok(Planned {
+        plan: batched(changed, &planned.names, options.memory)?,
+        ..planned
+    })
 }
 
 /// The comparisons of step `index` that cost least.

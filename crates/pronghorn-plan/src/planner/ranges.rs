@@ -1,5 +1,5 @@
-//! Ranges of values on shares: powers of two, so that a plan tells a number of bits of a layer's
-//! weights and no more.
+//! Ranges of values on shares: powers of two where 32 bits allow, so that a plan tells a number of
+//! bits of a layer's weights and no more.
 
 use pronghorn_graph::{fixed::ValueSpec, shape::OperatorError};
 use pronghorn_mpc::circuit::signed_width;
@@ -25,19 +25,67 @@ fn power_of_two_range(value: &ValueSpec, rounding: i32) -> ValueSpec {
     }
 }
 
+/// How far the range of a layer is rounded outwards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rounding {
+    /// To the powers of two around it.
+    PowerOfTwo,
+    /// To sixteenths of these.
+    Sixteenth,
+    /// Not at all: it is the proven range.
+    Proven,
+}
+
+impl Rounding {
+    /// The next finer one.
+    fn finer(self) -> Option<Self> {
+        match self {
+            Self::PowerOfTwo => Some(Self::Sixteenth),
+            Self::Sixteenth => Some(Self::Proven),
+            Self::Proven => None,
+        }
+    }
+
+    /// The range of a value with `rounding` added to it later.
+    fn range(self, value: &ValueSpec, rounding: i32) -> ValueSpec {
+        match self {
+            Self::PowerOfTwo => power_of_two_range(value, rounding),
+            Self::Sixteenth => sixteenth_range(value),
+            Self::Proven => value.clone(),
+        }
+    }
+}
+
+/// The range with ends at sixteenths of the power of two above the larger one, as far as they are
+/// within 32 bits.
+fn sixteenth_range(value: &ValueSpec) -> ValueSpec {
+    let (low, high) = (i64::from(value.low), i64::from(value.high));
+    let grain = (1i64 << (signed_width(low, high) - 1)) / 16;
+    let outwards = |end: i64| match grain {
+        0 | 1 => end,
+        _ => end.signum() * end.unsigned_abs().next_multiple_of(grain as u64) as i64,
+    };
+    let fit = |x: i64| x.clamp((-i32::MAX).into(), i32::MAX.into()) as i32;
+    ValueSpec {
+        low: fit(outwards(low.min(0))).min(value.low),
+        high: fit(outwards(high.max(0))).max(value.high),
+        ..value.clone()
+    }
+}
+
 /// Replaces the ranges of layers by the powers of two around them, and derives the others anew.
-/// Where a later range would not fit 32 bits (squares of wide values), the proven range stays.
+/// Where a later range would not fit 32 bits (squares of wide values), layers before it get ends at
+/// sixteenths, and if that is too wide the proven range.
 pub(super) fn widen(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
     let proven: Vec<ValueSpec> = drafts.iter().map(|draft| draft.value.clone()).collect();
-    let mut kept = vec![false; proven.len()];
+    let mut roundings = vec![Rounding::PowerOfTwo; proven.len()];
     // The input's range is the samples'.
     let mut index = 1;
     while index < proven.len() {
         let value = match &drafts[index].op {
-            Op::Layer(_) if kept[index] => Some(proven[index].clone()),
             Op::Layer(_) => {
-                let rounding = rounding_after(drafts, index);
-                Some(power_of_two_range(&proven[index], rounding))
+                let after = rounding_after(drafts, index);
+                Some(roundings[index].range(&proven[index], after))
             }
             Op::Chain(_) | Op::Ready(_) => derived(drafts, index)?,
         };
@@ -47,12 +95,16 @@ pub(super) fn widen(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
                 index += 1;
             }
             None => {
-                let layers = layers_before(drafts, index).filter(|&layer| !kept[layer]);
-                let first = layers.min().ok_or_else(|| BuildError::Bits {
+                let layers = layers_before(drafts, index);
+                let layers = layers.filter_map(|layer| {
+                    let finer = roundings[layer].finer()?;
+                    Some((finer, layer))
+                });
+                let (finer, first) = layers.min().ok_or_else(|| BuildError::Bits {
                     layer: drafts[index].name.clone(),
                     reason: "its values may exceed 32 bits".into(),
                 })?;
-                kept[first] = true;
+                roundings[first] = finer;
                 index = first;
             }
         }
@@ -113,4 +165,52 @@ pub(super) fn layers_before(
         }
     }
     layers.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(low: i32, high: i32) -> ValueSpec {
+        ValueSpec {
+            shape: vec![1],
+            fraction_bits: 0,
+            low,
+            high,
+        }
+    }
+
+    #[test]
+    fn ends_are_sixteenths_of_a_power_of_two() {
+        for (low, high, wanted) in [
+            (-5000, 3000, (-5120, 3072)),
+            (-5120, 3072, (-5120, 3072)),
+            (-8192, 8191, (-8192, 8192)),
+            (100, 7000, (0, 7168)),
+            (-7000, -100, (-7168, 0)),
+            (-9, 12, (-9, 12)),
+            (i32::MIN, i32::MAX, (i32::MIN, i32::MAX)),
+            (-1_500_000_000, 1, (-1_610_612_736, 134_217_728)),
+        ] {
+            let found = sixteenth_range(&value(low, high));
+            assert_eq!((found.low, found.high), wanted, "{low}..={high}");
+        }
+    }
+
+    #[test]
+    fn roundings_get_finer_and_hold_the_value() {
+        let proven = value(-5000, 3000);
+        let mut rounding = Some(Rounding::PowerOfTwo);
+        let mut widths = Vec::new();
+        while let Some(now) = rounding {
+            let ValueSpec { low, high, .. } = now.range(&proven, 0);
+            assert!(low <= proven.low && high >= proven.high);
+            widths.push(high - low);
+            rounding = now.finer();
+        }
+        assert!(
+            widths.is_sorted_by(|a, b| a > b) && widths.len() == 3,
+            "{widths:?}"
+        );
+    }
 }

@@ -28,6 +28,38 @@ pub(super) fn samples(
     }
 }
 
+/// A range around that of the owner's samples, which tells little of them: its ends are sixteenths of
+/// the power of two above the larger one, and above 15/16 of it the power of two less `2^-i` of it.
+/// No number of bits holds fewer fraction bits of it than of the samples' own range.
+pub(super) fn rounded([low, high]: [f32; 2]) -> [f32; 2] {
+    let reach = f64::from(low.abs().max(high.abs()));
+    if !reach.is_normal() {
+        return [low, high];
+    }
+    let top = reach.log2().ceil().exp2();
+    let outwards = |part: f64| match part * SIXTEENTHS {
+        sixteenths if sixteenths <= SIXTEENTHS - 1.0 => sixteenths.ceil() / SIXTEENTHS,
+        _ => {
+            let near = (4..=f32::MANTISSA_DIGITS).map(|bits| 1.0 - (-f64::from(bits)).exp2());
+            near.into_iter().find(|&end| part <= end).unwrap_or(1.0)
+        }
+    };
+    let inwards = |part: f64| (part * SIXTEENTHS).floor() / SIXTEENTHS;
+    let end = |end: f32, is_outward: bool| {
+        let part = f64::from(end.abs()) / top;
+        let part = if is_outward {
+            outwards(part)
+        } else {
+            inwards(part)
+        };
+        ((part * top) as f32).copysign(end)
+    };
+    [end(low, low < 0.0), end(high, high > 0.0)]
+}
+
+/// Parts of a power of two that ends of a range are rounded to.
+const SIXTEENTHS: f64 = 16.0;
+
 /// Images to test on, and others to correct biases on, as many: spread over all of them, which may
 /// be sorted. The same where there is but one.
 pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
@@ -72,6 +104,8 @@ fn synthetic(elements: usize, (low, high): (f32, f32)) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -83,5 +117,38 @@ mod tests {
         assert!(tested.len() == 30 && corrected.len() == 30);
         assert!(tested.iter().all(|image| !corrected.contains(image)));
         assert!(tested.is_sorted() && corrected.is_sorted() && corrected[29] > 90);
+    }
+
+    #[test]
+    fn ends_are_sixteenths() {
+        for (found, wanted) in [
+            ([0.0, 1.0], [0.0, 1.0]),
+            ([0.0, 255.0], [0.0, 255.0]),
+            ([0.0, 0.987], [0.0, 0.9921875]),
+            ([-0.424, 2.821], [-0.5, 3.0]),
+            ([0.3, 1.0], [0.25, 1.0]),
+            ([-1.0, -0.3], [-1.0, -0.25]),
+            ([-4.0, 0.01], [-4.0, 0.25]),
+            ([0.0, 0.0], [0.0, 0.0]),
+        ] {
+            assert_eq!(rounded(found), wanted, "{found:?}");
+        }
+    }
+
+    proptest! {
+        /// A range of so many bits has as many fraction bits as before.
+        #[test]
+        fn no_fraction_bit_is_lost(low in -1e3f32..1e3, width in 1e-3f32..1e3, bits in 4u32..20) {
+            let [low, high] = [low, low + width];
+            let [least, most] = rounded([low, high]);
+            prop_assert!(least <= low && high <= most);
+            let fraction = |low: f32, high: f32| {
+                let reach = f64::from(low.abs().max(high.abs()));
+                (((1u32 << bits) - 1) as f64 / reach).log2().floor()
+            };
+            prop_assert_eq!(fraction(least, most), fraction(low, high));
+            // Samples with nearly these ends have the same range.
+            prop_assert_eq!(rounded([least, most]), [least, most]);
+        }
     }
 }

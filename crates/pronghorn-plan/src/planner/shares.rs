@@ -271,6 +271,7 @@ fn finish(
     // Networks repeat their layers, and each takes a while to choose.
     let mut chosen: HashMap<ConvGeometry, SlotLinear> = HashMap::new();
     let (mut steps, mut weights): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
+    let names = drafts.iter().map(|draft| draft.name.clone()).collect();
     for (draft, form) in drafts.iter().zip(&forms) {
         let layer = draft.layer();
         let kind = match &draft.op {
@@ -290,7 +291,6 @@ fn finish(
         };
         weights.push(layer.map(|layer| layer.linear.clone()));
         steps.push(Step {
-            name: draft.name.clone(),
             kind,
             inputs: draft.inputs.clone(),
             value: draft.value.clone(),
@@ -298,6 +298,7 @@ fn finish(
     }
     Ok(Lowered {
         steps,
+        names,
         output,
         weights,
     })

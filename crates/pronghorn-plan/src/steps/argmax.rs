@@ -84,6 +84,10 @@ impl ShareRules for ArgMax {
 }
 
 impl StepPlan for ArgMax {
+    fn kind(&self) -> &'static str {
+        "argmax"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

@@ -23,6 +23,10 @@ impl ShareRules for Input {
 }
 
 impl StepPlan for Input {
+    fn kind(&self) -> &'static str {
+        "input"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &TrustLevel::ALL
     }
@@ -55,6 +59,10 @@ impl ShareRules for FeatureScales {
 }
 
 impl StepPlan for FeatureScales {
+    fn kind(&self) -> &'static str {
+        Input.kind()
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         Input.trust()
     }

@@ -88,6 +88,18 @@ impl ShareRules for LocalOp {
 }
 
 impl StepPlan for LocalOp {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Add { .. } => "add",
+            Self::SumPool { .. } => "sum-pool",
+            Self::Reshape => "reshape",
+            Self::Pad { .. } => "pad",
+            Self::Concat { .. } => "concat",
+            Self::Transpose { .. } => "transpose",
+            Self::Take { .. } => "take",
+        }
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty, TrustLevel::ClientAided]
     }
@@ -107,15 +119,6 @@ impl StepPlan for LocalOp {
     }
 
     fn describe(&self, _step: &Compiled<'_>) -> Description {
-        let name = match self {
-            Self::Add { .. } => "add",
-            Self::SumPool { .. } => "sum-pool",
-            Self::Reshape => "reshape",
-            Self::Pad { .. } => "pad",
-            Self::Concat { .. } => "concat",
-            Self::Transpose { .. } => "transpose",
-            Self::Take { .. } => "take",
-        };
-        Description::of(format!("{name}, locally"))
+        Description::of(format!("{}, locally", self.kind()))
     }
 }

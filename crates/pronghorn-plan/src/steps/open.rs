@@ -58,6 +58,10 @@ impl ShareRules for Open {
 }
 
 impl StepPlan for Open {
+    fn kind(&self) -> &'static str {
+        "opening"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

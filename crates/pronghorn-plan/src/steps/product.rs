@@ -51,6 +51,10 @@ impl ShareRules for Product {
 }
 
 impl StepPlan for Product {
+    fn kind(&self) -> &'static str {
+        "product"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }
@@ -120,6 +124,10 @@ impl StepPlan for Product {
 impl ShareRules for ClearProduct {}
 
 impl StepPlan for ClearProduct {
+    fn kind(&self) -> &'static str {
+        "product"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::ClientAided]
     }

@@ -137,7 +137,6 @@ pub fn value(shape: &[usize], low: i32, high: i32) -> ValueSpec {
 /// A step named after its place.
 pub fn step(kind: StepKind, inputs: &[usize], value: ValueSpec) -> Step {
     Step {
-        name: "s".into(),
         kind,
         inputs: inputs.to_vec(),
         value,

@@ -121,12 +121,7 @@ impl ClientTls {
             Some((certificate, key)) => {
                 let chain = files::certificates(certificate)?;
                 let private = files::private_key(key)?;
-                let other = |error| {
-                    content(
-                        key,
-                        format!("is no key of {}: {error}", certificate.display()),
-                    )
-                };
+                let other = |error| files::other_key(key, certificate, error);
                 builder
                     .with_client_auth_cert(chain, private)
                     .map_err(other)?

@@ -1,6 +1,6 @@
 //! What can go wrong with a channel, in words that say what to do.
 
-use std::io;
+use std::{io, net::IpAddr};
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 use thiserror::Error;
@@ -163,6 +163,14 @@ impl ChannelError {
         )
     }
 
+    /// Whether it is about the options and files that this side's user gave, and not about a peer.
+    pub(crate) fn is_about_options(&self) -> bool {
+        matches!(
+            self,
+            Self::PlainListen { .. } | Self::File { .. } | Self::Content { .. } | Self::Mode { .. }
+        )
+    }
+
     /// Whether the peer can still be told, over the channel or beside it.
     pub(crate) fn is_worth_telling(&self) -> bool {
         matches!(
@@ -231,7 +239,10 @@ fn bare(name: &str) -> String {
     let inner = name
         .split_once('(')
         .and_then(|(_, rest)| rest.strip_suffix(')'));
-    inner.unwrap_or(name).trim_matches('"').to_owned()
+    let bare = inner.unwrap_or(name).trim_matches('"');
+    // Addresses in their usual form: the reader writes `0::1`.
+    let address = bare.parse::<IpAddr>();
+    address.map_or_else(|_| bare.to_owned(), |address| address.to_string())
 }
 
 fn is_about_certificate(alert: AlertDescription) -> bool {
@@ -245,4 +256,22 @@ fn is_about_certificate(alert: AlertDescription) -> bool {
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bare;
+
+    #[test]
+    fn names_are_bare() {
+        for (found, wanted) in [
+            ("DnsName(\"localhost\")", "localhost"),
+            ("IpAddress(127.0.0.1)", "127.0.0.1"),
+            ("IpAddress(0::1)", "::1"),
+            ("IpAddress(2001:db8:0:0:0:0:0:1)", "2001:db8::1"),
+            ("odd", "odd"),
+        ] {
+            assert_eq!(bare(found), wanted);
+        }
+    }
 }

@@ -36,6 +36,20 @@ pub(super) fn content(path: &Path, problem: impl Into<String>) -> ChannelError {
     }
 }
 
+/// A private key that is of another certificate, or cannot be used.
+pub(super) fn other_key(key: &Path, certificate: &Path, error: rustls::Error) -> ChannelError {
+    let certificate = certificate.display();
+    let problem = match error {
+        rustls::Error::InconsistentKeys(_) => {
+            format!(
+                "is the key of another certificate than {certificate}: give the two that go together"
+            )
+        }
+        error => format!("is no key of {certificate}: {error}"),
+    };
+    content(key, problem)
+}
+
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Metadata), ChannelError> {
     let metadata = fs::metadata(path).map_err(|error| failed(path, error))?;
     if metadata.len() > MOST {

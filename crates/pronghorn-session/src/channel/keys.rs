@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/ca.pem, ca.key       the CA; the key makes further certificates and belongs off the server
+//! DIR/hosts                the names in the server's certificate, one a line
 //! DIR/server/              for the server: server.pem, server.key, ca.pem, tokens
 //! DIR/clients/NAME/        for a client: ca.pem, and client.pem with client.key, or token
 //! ```
@@ -39,8 +40,8 @@ const OWN: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// What is to be made beside the CA.
 #[derive(Clone, Debug)]
 pub struct KeyRequest {
-    /// Names and addresses of the server. Where none is given the server gets a certificate for
-    /// this machine alone, unless it has one.
+    /// Names and addresses of the server, beside those that it has. Where none is given the server
+    /// gets a certificate for this machine alone, unless it has one.
     pub hosts: Vec<String>,
     /// Clients that get a certificate.
     pub clients: Vec<String>,
@@ -65,7 +66,7 @@ pub fn make_keys(directory: &Path, request: &KeyRequest) -> Result<Vec<PathBuf>,
     let mut made = Vec::new();
     let server = directory.join("server");
     if !request.hosts.is_empty() || !server.join("server.pem").exists() {
-        authority.serve(&server, request)?;
+        authority.serve(directory, &server, request)?;
         made.push(server.clone());
     }
     for name in &request.clients {
@@ -124,16 +125,25 @@ impl Authority {
     }
 
     /// The server's directory, with a new certificate.
-    fn serve(&self, server: &Path, request: &KeyRequest) -> Result<(), ChannelError> {
+    fn serve(
+        &self,
+        directory: &Path,
+        server: &Path,
+        request: &KeyRequest,
+    ) -> Result<(), ChannelError> {
         private_directory(server)?;
-        let mut names: Vec<String> = request.hosts.clone();
-        names.extend(OWN.map(String::from));
-        names.dedup();
+        let kept = directory.join("hosts");
+        let names = names(
+            &request.hosts,
+            &fs::read_to_string(&kept).unwrap_or_default(),
+        );
+        let listed = names.join("\n") + "\n";
         let usage = ExtendedKeyUsagePurpose::ServerAuth;
         let (certificate, key) = self.issue(server, names, usage, request.days)?;
         write_secret(&server.join("server.key"), key.as_bytes())?;
         write(&server.join("server.pem"), certificate.as_bytes())?;
         write(&server.join("ca.pem"), self.pem.as_bytes())?;
+        write(&kept, listed.as_bytes())?;
         let tokens = server.join("tokens");
         match tokens.exists() {
             true => Ok(()),
@@ -186,6 +196,21 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).map_err(wrong)?;
         Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
     }
+}
+
+/// The names of a server: new ones, those of the certificate before, and its own, each once.
+fn names(new: &[String], before: &str) -> Vec<String> {
+    let before = before
+        .lines()
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let mut names: Vec<String> = Vec::new();
+    for name in new.iter().map(String::as_str).chain(before).chain(OWN) {
+        if names.iter().all(|known| known != name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
 }
 
 /// The CA's own certificate, but for its dates a function of the key.
@@ -341,6 +366,36 @@ mod tests {
         assert!(tokens.contains(read("clients/bob/token").trim()));
         let bob = ClientTls::directory(&directory.join("clients/bob")).expect("it is whole");
         assert!(bob.certificate.is_none() && bob.token.expect("he has one").name() == "bob");
+        fs::remove_dir_all(directory).expect("it is ours");
+    }
+
+    #[test]
+    fn a_new_certificate_has_the_names_before() {
+        let directory = scratch("keys-hosts");
+        for (host, wanted) in [
+            ("server.example", "server.example localhost 127.0.0.1 ::1"),
+            (
+                "10.0.0.7",
+                "10.0.0.7 server.example localhost 127.0.0.1 ::1",
+            ),
+            (
+                "server.example",
+                "server.example 10.0.0.7 localhost 127.0.0.1 ::1",
+            ),
+        ] {
+            let request = KeyRequest {
+                hosts: vec![host.into()],
+                ..request()
+            };
+            make_keys(&directory, &request).expect("they are made");
+            let listed = fs::read_to_string(directory.join("hosts")).expect("it is there");
+            assert_eq!(listed.lines().collect::<Vec<_>>().join(" "), wanted);
+            let path = directory.join("server/server.pem");
+            let certificate = &crate::channel::files::certificates(&path).expect("it has one")[0];
+            let certificate = webpki::EndEntityCert::try_from(certificate).expect("it is one");
+            let found: Vec<&str> = certificate.valid_dns_names().collect();
+            assert_eq!(found, ["server.example", "localhost"]);
+        }
         fs::remove_dir_all(directory).expect("it is ours");
     }
 

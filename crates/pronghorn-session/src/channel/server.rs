@@ -109,10 +109,7 @@ impl Loaded {
         let chain = files::certificates(&files.certificate)?;
         let private = files::private_key(&files.key)?;
         let fingerprint = fingerprint(&chain[0]);
-        let other = |error| {
-            let certificate = files.certificate.display();
-            content(&files.key, format!("is no key of {certificate}: {error}"))
-        };
+        let other = |error| files::other_key(&files.key, &files.certificate, error);
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(ChannelError::Tls)?

@@ -103,7 +103,7 @@ impl Server {
                 code: ErrorCode::Cancelled,
                 ..
             }) => ": the client's user cancelled".into(),
-            Err(error) => format!(": ended by an error: {error}"),
+            Err(error) => format!(": ended by an error: {error}{}", self.node_of(&error)),
         };
         self.log(&format!(
             "client {id} ({client}) left: {}, {}, {} bytes received, {} bytes sent, {:.1} s{ending}",
@@ -114,6 +114,18 @@ impl Server {
             started.elapsed().as_secs_f64(),
         ));
         Ok(())
+    }
+
+    /// The model's own name of the step that an error is about, for the log.
+    fn node_of(&self, error: &SessionError) -> String {
+        let step = match error {
+            SessionError::Engine(error) => error.step(),
+            _ => None,
+        };
+        let named = step.and_then(|step| Some((step, self.service.node(step)?)));
+        named.map_or_else(String::new, |(step, node)| {
+            format!(" (step {step} is the model's {node})")
+        })
     }
 
     /// The channel with a client. Who cannot make one is told in plain words or by an alert.

@@ -196,6 +196,11 @@ pub fn built_in(trust: TrustLevel, activation: &str, engine: Option<Engine>) -> 
 
 /// The same with other options.
 pub fn built_with(activation: &str, options: BuildOptions) -> Built {
+    built_named("tiny", activation, options)
+}
+
+/// The same with a name of the model, which also begins the names of its nodes.
+pub fn built_named(name: &str, activation: &str, options: BuildOptions) -> Built {
     let json = r#"{"name":"tiny","output":3,"nodes":[
         {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[6]},
         {"name":"fc1","op":{"kind":"dense","weight":"w1","bias":"b1"},"inputs":[0],"shape":[5]},
@@ -222,7 +227,11 @@ pub fn built_with(activation: &str, options: BuildOptions) -> Built {
         tensor("b2", &[3]),
     ]
     .into();
-    let graph = Graph::from_json(json, tensors).expect("the tiny network is valid");
+    let mut graph = Graph::from_json(json, tensors).expect("the tiny network is valid");
+    graph.name = name.to_owned();
+    for node in &mut graph.nodes {
+        node.name = format!("{name}/{}", node.name);
+    }
     let samples = Some(numbers(INPUTS * 50));
     build(&graph, &BuildOptions { samples, ..options }).expect("the tiny network has a plan")
 }
@@ -252,7 +261,6 @@ pub fn mock_plan() -> CheckedPlan {
         high: 10,
     };
     let step = Step {
-        name: "x".into(),
         kind: StepKind::Input,
         inputs: vec![],
         value,

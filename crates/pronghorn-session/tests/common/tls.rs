@@ -17,6 +17,11 @@ use pronghorn_session::{
     ServerTls, SessionError, Token, Trusted, make_keys,
 };
 
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
 use super::{Running, model, options};
 
 /// A directory of keys; removed when dropped.
@@ -100,6 +105,21 @@ pub fn with_tls(tls: ClientTls) -> ConnectOptions {
 
 pub fn connect(address: SocketAddr, tls: ClientTls) -> Result<Client, SessionError> {
     Client::connect(&address.to_string(), with_tls(tls))
+}
+
+/// The TLS of a client that trusts the CA and has no certificate, without what this crate adds.
+pub fn client_config(keys: &Keys) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let authority = fs::read(keys.path("ca.pem")).expect("it is there");
+    let authority = CertificateDer::from_pem_slice(&authority).expect("it has one");
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).expect("it is a CA's");
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("it has versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(client)
 }
 
 /// Puts other bytes in place of a file's.

@@ -242,7 +242,7 @@ impl Rows {
             };
             Some(Self {
                 step: index,
-                name: step.name.clone(),
+                name: plan.step_name(index),
                 rlwe: *rlwe,
                 count: layout.published(),
                 hidden: plan.trust.shares(),

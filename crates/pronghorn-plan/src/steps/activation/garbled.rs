@@ -64,6 +64,10 @@ impl ShareRules for Garbled {
 }
 
 impl StepPlan for Garbled {
+    fn kind(&self) -> &'static str {
+        "activation"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

@@ -249,6 +249,10 @@ impl ShareRules for Lean {
 }
 
 impl StepPlan for Lean {
+    fn kind(&self) -> &'static str {
+        "activation"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

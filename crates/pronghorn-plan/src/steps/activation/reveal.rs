@@ -28,6 +28,10 @@ pub struct Reveal {
 impl ShareRules for Reveal {}
 
 impl StepPlan for Reveal {
+    fn kind(&self) -> &'static str {
+        "activation"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::ClientAided]
     }

@@ -30,6 +30,10 @@ impl ShareRules for Square {
 }
 
 impl StepPlan for Square {
+    fn kind(&self) -> &'static str {
+        "square"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

@@ -40,6 +40,10 @@ use crate::{
 impl ShareRules for EncryptedPlan {}
 
 impl StepPlan for EncryptedPlan {
+    fn kind(&self) -> &'static str {
+        "network"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::Encrypted]
     }

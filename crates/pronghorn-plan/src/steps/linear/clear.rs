@@ -11,7 +11,7 @@ use pronghorn_graph::{
 use pronghorn_he::rlwe::Encoding;
 use serde::{Deserialize, Serialize};
 
-use super::{Rows, describe, range};
+use super::{Rows, describe, kind, range};
 use crate::{
     cost::{Cost, StepMemory},
     description::Description,
@@ -134,6 +134,10 @@ impl ShareRules for ClearLinear {
 }
 
 impl StepPlan for ClearLinear {
+    fn kind(&self) -> &'static str {
+        kind(&self.geometry)
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::ClientAided]
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     coefficient::{CoefficientLinear, secrets},
-    describe,
+    describe, kind,
 };
 use crate::{
     cost::{Cost, Once, StepMemory},
@@ -69,6 +69,10 @@ impl ShareRules for ClearCoefficient {
 }
 
 impl StepPlan for ClearCoefficient {
+    fn kind(&self) -> &'static str {
+        kind(&self.layer.geometry)
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::ClientAided]
     }

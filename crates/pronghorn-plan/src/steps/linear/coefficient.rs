@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 pub use super::layout::{Layout, Site};
-use super::{describe, hiding::Hiding, range};
+use super::{describe, hiding::Hiding, kind, range};
 use crate::{
     cost::{Cost, Memory, Once, PUBLICATION_IMAGES, Seconds, StepCost, StepMemory, rate},
     description::Description,
@@ -108,6 +108,10 @@ impl LayerRules for CoefficientLinear {
 }
 
 impl StepPlan for CoefficientLinear {
+    fn kind(&self) -> &'static str {
+        kind(&self.geometry)
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

@@ -57,15 +57,27 @@ pub(crate) fn range(
 pub(crate) fn describe(engine: &str, geometry: &ConvGeometry) -> String {
     let (from, to) = (geometry.in_channels, geometry.out_channels);
     let [height, width] = geometry.window.kernel;
-    let name = match geometry.input {
-        [1, 1] => format!("dense {from} to {to}"),
-        _ => format!("conv {height}x{width}, {from} to {to}"),
+    let name = match is_dense(geometry) {
+        true => format!("dense {from} to {to}"),
+        false => format!("conv {height}x{width}, {from} to {to}"),
     };
     let groups = match geometry.groups {
         0 | 1 => String::new(),
         groups => format!(", {groups} groups"),
     };
     format!("{engine}, {name}{groups}")
+}
+
+/// A layer in a word.
+pub(crate) fn kind(geometry: &ConvGeometry) -> &'static str {
+    match is_dense(geometry) {
+        true => "dense",
+        false => "conv",
+    }
+}
+
+fn is_dense(geometry: &ConvGeometry) -> bool {
+    geometry.input == [1, 1]
 }
 
 /// Rows of a layer in the batch engine.

@@ -10,7 +10,7 @@ use pronghorn_graph::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Rows, describe, range};
+use super::{Rows, describe, kind, range};
 use crate::{
     cost::{Cost, Once, PUBLISHED_BLOCKS, StepCost, StepMemory},
     description::Description,
@@ -54,6 +54,10 @@ impl LayerRules for SharedLinear {
 }
 
 impl StepPlan for SharedLinear {
+    fn kind(&self) -> &'static str {
+        kind(&self.geometry)
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

@@ -19,7 +19,7 @@ use pronghorn_slot::{
 use serde::{Deserialize, Serialize};
 
 pub use super::slot_keys::{SlotKeys, SlotScheme};
-use super::{describe, range};
+use super::{describe, kind, range};
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, StepMemory},
     description::Description,
@@ -128,6 +128,10 @@ impl LayerRules for SlotLinear {
 }
 
 impl StepPlan for SlotLinear {
+    fn kind(&self) -> &'static str {
+        kind(&self.geometry)
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

@@ -36,6 +36,10 @@ impl ShareRules for InsecureLinear {
 }
 
 impl StepPlan for InsecureLinear {
+    fn kind(&self) -> &'static str {
+        linear::kind(&self.geometry)
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }

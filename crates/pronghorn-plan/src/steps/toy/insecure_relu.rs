@@ -32,6 +32,10 @@ impl ShareRules for InsecureRelu {
 }
 
 impl StepPlan for InsecureRelu {
+    fn kind(&self) -> &'static str {
+        "activation"
+    }
+
     fn trust(&self) -> &'static [TrustLevel] {
         &[TrustLevel::TwoParty]
     }
