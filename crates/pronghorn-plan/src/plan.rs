@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{rlwe::Rlwe, share_form::Node, step::Outline, steps::StepKind, trust::TrustLevel};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 5;
+pub const FORMAT: u16 = 6;
 
 /// Longest plan a reader accepts, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -33,7 +33,13 @@ pub struct Plan {
     pub finish: Vec<Finish>,
     /// Most images in one batch, from the memory the server's owner allows.
     pub max_batch: usize,
+    /// Sets of keys that a client makes where a step needs its keys: all but one of them are
+    /// opened, and that one is used. A power of two up to [`MOST_KEY_CHECKS`]; 1 opens none.
+    pub key_checks: usize,
 }
+
+/// Most sets of keys of which a client opens all but one.
+pub const MOST_KEY_CHECKS: usize = 256;
 
 /// One step and the value it makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

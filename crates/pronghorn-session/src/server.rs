@@ -34,6 +34,7 @@ use crate::{
     quota::{ImageQuota, Memory, Pool},
     store::{
         Bounds, Store,
+        barred::Barred,
         file::Party,
         kept::{SERVER_SECRET, secret},
         spent::Spent,
@@ -87,7 +88,12 @@ pub trait Service: Send + Sync {
 
     /// Takes the secret that what is published is made with, which stays the same for later runs of
     /// the server.
-    fn keep_secret(&mut self, _secret: &Seed) {}
+    ///
+    /// # Errors
+    /// It cannot be used.
+    fn keep_secret(&mut self, _secret: &Seed) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// The server's half of a preparation.
@@ -135,8 +141,9 @@ impl Service for ModelService {
         ServerPrepared::from_bytes(&self.0, batch, setup, bytes)
     }
 
-    fn keep_secret(&mut self, secret: &Seed) {
-        self.0 = Arc::new(self.0.with_secret(secret));
+    fn keep_secret(&mut self, secret: &Seed) -> Result<(), EngineError> {
+        self.0 = Arc::new(self.0.with_secret(secret)?);
+        Ok(())
     }
 }
 
@@ -162,6 +169,7 @@ pub struct Server {
     partings: Partings,
     memory: Memory,
     images: ImageQuota,
+    barred: Barred,
     store: Store<ServerPrepared>,
     is_stored: bool,
     connections: Connections,
@@ -238,6 +246,7 @@ impl Server {
             partings: Partings::default(),
             memory: Memory::new(memory),
             images: ImageQuota::new(limits.max_images_per_client),
+            barred: Barred::default(),
             store,
             is_stored: false,
             connections: Connections::default(),
@@ -265,8 +274,10 @@ impl Server {
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
         let plan_hash = self.service.plan().hash();
         self.store = Store::open(directory, plan_hash, self.store.bounds())?;
-        self.service.keep_secret(&secret(directory, SERVER_SECRET)?);
+        self.service
+            .keep_secret(&secret(directory, SERVER_SECRET)?)?;
         self.images = self.images.with_record(Spent::open(directory)?);
+        self.barred = Barred::in_store(directory);
         self.is_stored = true;
         Ok(self)
     }

@@ -65,6 +65,9 @@ class PlanOptions:
     assume: str | None = None
     """What oblivious transfers may rest on beside base OTs; None for the least traffic."""
 
+    key_checks: int | None = None
+    """Sets of a client's keys, of which the server opens all but one: a power of two up to 256; None for 64."""
+
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
         checked = {
@@ -80,6 +83,7 @@ class PlanOptions:
             "opening": None if self.opening is None else _check.one_of("opening", self.opening, OPENINGS),
             "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
             "network": None if self.network is None else _network(self.network),
+            "key_checks": _key_checks(self.key_checks),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -115,6 +119,14 @@ class PlanOptions:
     def _useless(self, name: str, what: str, *levels: str) -> InputError:
         where = " and ".join(levels)
         return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave --{name} ({name}=) out")
+
+
+def _key_checks(sets: Any) -> int | None:
+    """A power of two up to 256."""
+    sets = _check.optional("key_checks", sets, 1, 256)
+    if sets is not None and sets & (sets - 1):
+        raise InputError(f"key_checks is {sets}: give a power of two, such as 64")
+    return sets
 
 
 def _network(name: Any) -> str:

@@ -5,10 +5,11 @@
 //!
 //! | message | from | bytes |
 //! |---|---|---|
-//! | the public key, once a connection: the seed of every `a`, the seed of the key's uniform half, and its other half | client | 64 and some limbs |
-//! | the evaluation keys, once a connection, where the plan relinearises | client | at most those of the plan and their header |
+//! | the seed of every `a`, with the first batch of keys | client | 32 |
 //! | the encrypted input, one row an element, [`rows_per_message`](crate::batch::rows_per_message) in each message | client | rows of `b` |
 //! | the encrypted answer, one row an element, as many in each message | server | rows of as many polynomials as the degree in the secret, plus one |
+//!
+//! The client's [keys](crate::keys) come before its first batch, and are checked.
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client its results and what
 //! the plan says: sizes, parameters, scales. The answer is an encryption of the result and noise;
@@ -20,10 +21,11 @@
 //! (Li, Micciancio, EUROCRYPT 2021).
 
 pub mod client;
+pub(crate) mod keys;
 mod network;
 mod request;
 pub mod server;
-mod sides;
+pub(crate) mod sides;
 mod simd;
 mod stage;
 mod values;
@@ -40,13 +42,9 @@ use crate::{
     exchange::{Message, Messages, Parts, Party},
 };
 
-const PUBLIC_KEY: &str = "the public key";
-const EVALUATION_KEYS: &str = "the evaluation keys";
+const SEED: &str = "the seed of every `a`";
 const INPUT: &str = "the encrypted input";
 const ANSWER: &str = "the encrypted answer";
-
-/// More than the header of evaluation keys.
-const KEY_HEADER_BYTES: usize = 256;
 
 /// The sizes both parties' machines share.
 #[derive(Clone)]
@@ -100,18 +98,12 @@ impl Shape {
         cut_rows(self.outputs, self.encrypted.answer_row_bytes())
     }
 
-    /// All messages of a batch; `known`: an earlier one brought the keys.
+    /// All messages of a batch; `known`: an earlier one brought the seed.
     fn messages(&self, known: bool) -> Messages {
         let encrypted = &self.encrypted;
-        let public = 2 * SEED_BYTES + encrypted.public_key_bytes();
-        let public = Message::client(PUBLIC_KEY, public);
-        let evaluation = encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES;
-        let evaluation = Message::client(EVALUATION_KEYS, evaluation).open();
-        let relinearises = encrypted.key_power > 1;
         let rows = [encrypted.request_row_bytes(), encrypted.answer_row_bytes()];
         Messages::new(&self.step)
-            .with_all((!known).then_some(public))
-            .with_all((!known && relinearises).then_some(evaluation))
+            .with_all((!known).then_some(Message::client(SEED, SEED_BYTES)))
             .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
             .with_all(self.answer().messages(Party::Server, ANSWER, rows[1]))
     }
@@ -159,17 +151,19 @@ mod tests {
     };
     use pronghorn_he::ckks::{Ciphertext, wire};
     use pronghorn_plan::{BuildOptions, Built, StepKind, TrustLevel, Weights, build};
+    use pronghorn_ring::random::Seed;
 
     use super::{client::EncryptedClient, server::EncryptedServer, *};
     use crate::{
         exchange::tests::assert_table,
+        keys::KeySets,
         machine::{Machine, Want},
         share::Batch,
     };
 
     #[test]
     fn the_table_lists_the_messages() {
-        let names = [PUBLIC_KEY, EVALUATION_KEYS, INPUT, ANSWER];
+        let names = [SEED, INPUT, ANSWER];
         assert_table(include_str!("mod.rs"), names);
     }
 
@@ -243,16 +237,19 @@ mod tests {
             .collect();
         let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
         let batch = Batch::from_images(&integers, 30, images);
-        let keys = client::KeptKeys::<u32>::default();
+        let sets = keys::EncryptedKeySets::<u32>::new(&built.plan, &plan).expect("keys");
+        let seed = Seed::from_bytes([1; 32]);
+        let mut bytes = Vec::new();
+        sets.encode(&seed, &mut |part| bytes.extend_from_slice(part))
+            .expect("keys");
+        assert_eq!(bytes.len(), sets.bytes());
+        let keys = Arc::new(sets.client(&seed));
+        let theirs = Arc::new(sets.server(&bytes).expect("honest keys"));
         let step = &built.plan.steps[1];
         let network =
             Network::<u32>::new(network, &shape.encrypted, &step.name).expect("weights fit");
         let mut client = EncryptedClient::new(shape.clone(), batch, keys.clone()).expect("keys");
-        let mut server = EncryptedServer::new(
-            shape.clone(),
-            Arc::new(network),
-            server::KeptKeys::default(),
-        );
+        let mut server = EncryptedServer::new(shape.clone(), Arc::new(network), theirs);
         let mut message = Vec::new();
         while client.want() == Want::Send {
             message.clear();
@@ -277,10 +274,9 @@ mod tests {
                 let mut words = vec![0u32; answer_polys * answer_limbs * parameters.n()];
                 wire::unpack(&parameters, answer_limbs, bytes, &mut words).expect("honest words");
                 let answer = Ciphertext::from_words(&parameters, answer_limbs, answer_scale, words);
-                let slots = keys
-                    .with(|keys| keys.decrypted(&answer.expect("a valid ciphertext")))
-                    .expect("there are keys");
-                for (image, found) in slots.iter().enumerate() {
+                let plain = keys.key.decrypt(&answer.expect("a valid ciphertext"));
+                let slots = parameters.decode(&plain.expect("its parameters"));
+                for (image, found) in slots.expect("its parameters").re.iter().enumerate() {
                     sum += (found - wanted[image * 4 + row]).powi(2);
                     count += 1;
                 }

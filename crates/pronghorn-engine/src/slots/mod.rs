@@ -14,7 +14,7 @@
 //! each coefficient.
 
 pub mod client;
-pub mod keys;
+pub(crate) mod keys;
 pub mod server;
 pub(crate) mod sides;
 

@@ -204,6 +204,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan) -> Plan {
         output: 1,
         finish: graph.finish.clone(),
         max_batch,
+        key_checks: 1,
     }
 }
 

@@ -109,6 +109,7 @@ impl Lowered {
             output: self.output,
             finish: fixed.finish.clone(),
             max_batch: 1,
+            key_checks: 1,
         };
         Ok((batched(plan, memory)?, self.weights))
     }

@@ -259,6 +259,7 @@ pub fn mock_plan() -> CheckedPlan {
     };
     let trust = TrustLevel::ClientAided;
     let plan = Plan {
+        key_checks: 1,
         format: FORMAT,
         model: "mock".into(),
         trust,
