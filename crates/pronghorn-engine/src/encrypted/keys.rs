@@ -63,6 +63,16 @@ impl<W: Word> EncryptedKeySets<W> {
         })
     }
 
+    #[cfg(test)]
+    pub fn parameters(&self) -> &Parameters<W> {
+        &self.parameters
+    }
+
+    #[cfg(test)]
+    pub fn flood_limbs(&self) -> usize {
+        self.encrypted.flood_limbs
+    }
+
     /// The seeds of the secret, of the public key and of evaluation keys.
     fn seeds(&self, seed: &Seed) -> [Seed; 3] {
         derived(seed, &self.plan, &[self.parameters.hash()])

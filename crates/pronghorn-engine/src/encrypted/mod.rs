@@ -141,7 +141,7 @@ fn parameters<W: Word>(plan: &EncryptedPlan, step: &str) -> Result<Parameters<W>
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use pronghorn_graph::{
@@ -169,6 +169,10 @@ mod tests {
 
     /// 30 -> 20, square, -> 10, square, -> 4.
     fn built() -> Built {
+        built_with(BuildOptions::default())
+    }
+
+    pub(crate) fn built_with(options: BuildOptions) -> Built {
         let json = r#"{"name":"noise","output":5,"nodes":[
             {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[30]},
             {"name":"a","op":{"kind":"dense","weight":"a","bias":null},"inputs":[0],"shape":[20]},
@@ -189,7 +193,7 @@ mod tests {
         let options = BuildOptions {
             trust: Some(TrustLevel::Encrypted),
             samples: Some(numbers(30 * 64, 5)),
-            ..BuildOptions::default()
+            ..options
         };
         build(&graph, &options).expect("it has a plan")
     }

@@ -47,13 +47,13 @@ impl<S: KeySets> Prelude for ClientKeys<S> {
         if had {
             seed.take();
         }
-        let machine = KeysClient::new(self.0.clone(), connection, (seed, keys))?;
-        Ok(Some(Box::new(machine)))
+        let client = KeysClient::new(self.0.clone(), connection)?;
+        Ok(Some(Box::new(client.exchange())))
     }
 }
 
 /// The client's half: fills its slots.
-struct KeysClient<S: KeySets> {
+pub(super) struct KeysClient<S: KeySets> {
     sets: Arc<S>,
     shape: Shape,
     binding: Option<[u8; 32]>,
@@ -62,32 +62,32 @@ struct KeysClient<S: KeySets> {
     keys: Kept<Arc<S::Client>>,
     wish: Wish,
     root: Seed,
-    strings: Zeroizing<Vec<[u8; 32]>>,
+    /// The seeds of all sets.
+    pub(super) strings: Zeroizing<Vec<[u8; 32]>>,
     challenge: Vec<u8>,
     /// Of the keys that are sent.
     bytes: Vec<u8>,
 }
 
 impl<S: KeySets> KeysClient<S> {
-    fn new(
-        sets: Arc<S>,
-        connection: &Connection,
-        (seed, keys): (Kept<KeptSeed>, Kept<Arc<S::Client>>),
-    ) -> Result<Exchange<Self>, EngineError> {
+    pub(super) fn new(sets: Arc<S>, connection: &Connection) -> Result<Self, EngineError> {
         let (shape, root) = (Shape::of(&*sets), Seed::from_os()?);
-        let client = Self {
+        Ok(Self {
             strings: all_but_one::strings(root.as_bytes(), shape.levels),
             binding: connection.binding(),
             sets,
             shape,
-            seed,
-            keys,
+            seed: connection.kept(),
+            keys: connection.kept(),
             wish: Wish::Cut,
             root,
             challenge: Vec::new(),
             bytes: Vec::new(),
-        };
-        Ok(Exchange::new(shape.messages(), client))
+        })
+    }
+
+    pub(super) fn exchange(self) -> Exchange<Self> {
+        Exchange::new(self.shape.messages(), self)
     }
 
     /// The digest of the keys that it keeps.
