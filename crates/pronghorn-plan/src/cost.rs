@@ -143,9 +143,20 @@ pub fn memory(plan: &CheckedPlan, batch: usize) -> Memory {
         .map(|index| step_memory(plan, index, batch))
         .fold(Memory::default(), Memory::most);
     Memory {
-        server: steps.server + plan.once().secrets.min(MOST_SECRETS),
+        server: steps.server + plan.once().secrets.min(MOST_SECRETS) + slot_keys(plan),
         ..steps
     }
+}
+
+/// Bytes that a client's keys for steps on slots take at the server: as they come, and ready for
+/// use.
+fn slot_keys(plan: &CheckedPlan) -> u64 {
+    plan.slot_key_bytes().saturating_add(kept_keys(plan))
+}
+
+/// Bytes that these keys take ready for use, also between batches.
+pub fn kept_keys(plan: &CheckedPlan) -> u64 {
+    2 * plan.slot_key_bytes()
 }
 
 /// Bytes that a client's keys take while they are made and sent, and what it keeps for all batches.

@@ -19,7 +19,7 @@ use std::{
 
 use pronghorn_engine::{
     Connection, Connections, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared,
-    ServerRun,
+    ServerRun, slots::keep_keys,
 };
 use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_ring::random::Seed;
@@ -228,7 +228,10 @@ impl Server {
         limits: Limits,
         channel: ServerChannel,
     ) -> Result<Self, SessionError> {
-        let (max_batch, memory) = within_limits(service.plan(), &limits)?;
+        let shared = within_limits(service.plan(), &limits)?;
+        let connections = Connections::default();
+        // They are counted as they come.
+        keep_keys(&connections, shared.keys / 2);
         let store = Store::in_memory(service.plan().hash(), bounds(&limits))?;
         let (listener, local) = listen(address)?;
         let acceptor = acceptor(channel, local)?;
@@ -239,17 +242,17 @@ impl Server {
             plan_bytes: service.plan().to_bytes(),
             plan_hash: service.plan().hash(),
             service,
-            max_batch,
+            max_batch: shared.batch,
             places: Pool::new(limits.max_clients as u64),
             greetings: Pool::new(GREETINGS),
             addresses: Addresses::default(),
             partings: Partings::default(),
-            memory: Memory::new(memory),
+            memory: Memory::new(shared.memory),
             images: ImageQuota::new(limits.max_images_per_client),
             barred: Barred::default(),
             store,
             is_stored: false,
-            connections: Connections::default(),
+            connections,
             limits,
             stopping: Arc::default(),
             next_session: AtomicU64::new(1),

@@ -13,7 +13,6 @@ use pronghorn_he::ckks::{
 use pronghorn_plan::{CheckedPlan, EncryptedPlan, cost::SEED_BYTES};
 use pronghorn_ring::{Word, random::Seed};
 
-use super::parameters;
 use crate::{
     error::EngineError,
     keys::{KeySets, STEP, derived},
@@ -165,4 +164,17 @@ impl<W: Word> KeySets for EncryptedKeySets<W> {
             uniform: Mutex::default(),
         })
     }
+}
+
+/// The ring and the modulus of a plan.
+pub(super) fn parameters<W: Word>(
+    plan: &EncryptedPlan,
+    step: &str,
+) -> Result<Parameters<W>, EngineError> {
+    Parameters::new(plan.degree, &plan.primes, &plan.special_primes).map_err(|source| {
+        EngineError::CkksParameters {
+            step: step.to_owned(),
+            source,
+        }
+    })
 }

@@ -110,7 +110,7 @@ impl Shape {
 
     /// The ring and the modulus.
     fn parameters<W: Word>(&self) -> Result<Parameters<W>, EngineError> {
-        parameters(&self.encrypted, &self.step)
+        keys::parameters(&self.encrypted, &self.step)
     }
 
     fn wire(&self, message: &'static str, row: usize) -> impl Fn(WireError) -> EngineError + '_ {
@@ -128,16 +128,6 @@ impl Shape {
             source: source.into(),
         }
     }
-}
-
-/// The ring and the modulus of a plan.
-fn parameters<W: Word>(plan: &EncryptedPlan, step: &str) -> Result<Parameters<W>, EngineError> {
-    Parameters::new(plan.degree, &plan.primes, &plan.special_primes).map_err(|source| {
-        EngineError::CkksParameters {
-            step: step.to_owned(),
-            source,
-        }
-    })
 }
 
 #[cfg(test)]

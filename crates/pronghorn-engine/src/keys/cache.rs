@@ -37,21 +37,21 @@ struct Entry<K> {
 }
 
 impl<K> Default for KeyCache<K> {
-    /// A quarter of a gigabyte.
+    /// For keys of a quarter of a gigabyte.
     fn default() -> Self {
-        Self::new(256 << 20)
+        Self(Arc::new(Mutex::new(Cached {
+            keys: VecDeque::new(),
+            most: 256 << 20,
+            checked: HashSet::new(),
+            order: VecDeque::new(),
+        })))
     }
 }
 
 impl<K> KeyCache<K> {
-    /// For keys of so many bytes in all, as they came; in memory they take twice as many.
-    pub fn new(most: u64) -> Self {
-        Self(Arc::new(Mutex::new(Cached {
-            keys: VecDeque::new(),
-            most,
-            checked: HashSet::new(),
-            order: VecDeque::new(),
-        })))
+    /// Keeps keys of so many bytes in all, as they came; in memory they take twice as many.
+    pub fn keep(&self, most: u64) {
+        self.with(|cached| cached.most = most);
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Cached<K>) -> T) -> T {
@@ -119,7 +119,8 @@ mod tests {
     /// One client with many keys evicts its own, and what was checked stays known.
     #[test]
     fn an_owner_evicts_its_own_keys() {
-        let cache = KeyCache::new(10);
+        let cache = KeyCache::default();
+        cache.keep(10);
         let put = |owner: u8, digest: u8, bytes: u64| {
             cache.put([owner; 16], [digest; DIGEST], bytes, Arc::new(digest));
         };

@@ -18,6 +18,8 @@ pub(crate) mod keys;
 pub mod server;
 pub(crate) mod sides;
 
+pub use sides::keep_keys;
+
 use std::sync::Arc;
 
 use pronghorn_plan::{

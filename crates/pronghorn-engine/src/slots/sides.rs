@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     batch::sides::Masks,
-    connection::{Connection, Kept, Shelf},
+    connection::{Connection, Connections, Kept, Shelf},
     error::EngineError,
-    keys::{BATCHES, ClientKeys, KeptSeed, ServerKeys},
+    keys::{BATCHES, ClientKeys, KeptSeed, KeyCache, ServerKeys},
     machine::{Prepared, prepared_as},
     persistent::{Persistent, Saved, Uses},
     protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
@@ -158,6 +158,13 @@ impl Persistent for SlotSeed {
         hasher.zeroize();
         Some(saved)
     }
+}
+
+/// Lets a server keep clients' keys for steps on slots between their connections, of so many bytes
+/// in all; in memory they take twice as many.
+pub fn keep_keys(connections: &Connections, bytes: u64) {
+    let cache: KeyCache<ServerSlotKeys> = connections.connect().shared();
+    cache.keep(bytes);
 }
 
 fn sets(plan: &CheckedPlan) -> Option<Arc<SlotKeySets>> {
