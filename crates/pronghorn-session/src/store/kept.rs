@@ -53,8 +53,8 @@ const MOST_SECRET: u64 = 1 << 10;
 /// Stands for one grant.
 const COUNT: [u8; 4] = [1, 0, 0, 0];
 
-/// The name of a secret.
-type SecretName = [u8; 32];
+/// A secret under its name.
+type Secret = ([u8; 32], Zeroizing<Vec<u8>>);
 /// A value under its name.
 type Named = ([u8; 32], Vec<u8>);
 
@@ -137,7 +137,7 @@ impl KeptFile {
     }
 
     /// The file's value, which is in the file no more. Of several processes one has it.
-    fn take_out(&self) -> Result<Option<(SecretName, Zeroizing<Vec<u8>>)>, StoreError> {
+    fn take_out(&self) -> Result<Option<Secret>, StoreError> {
         let claimed = format!("{}.{}", self.name, Name::random()?);
         let claimed = self.directory.join(claimed);
         let take = || {
@@ -473,12 +473,12 @@ mod tests {
 
     /// A secret whose batches a test sets.
     #[derive(Default)]
-    struct Secret {
+    struct Kept {
         bytes: std::sync::Mutex<Vec<u8>>,
         left: AtomicUsize,
     }
 
-    impl Persistent for Secret {
+    impl Persistent for Kept {
         fn name(&self) -> &'static str {
             "secret"
         }
@@ -512,7 +512,7 @@ mod tests {
     fn secrets_are_out_of_the_store_while_they_are_used() {
         let directory = directory("used-secrets");
         let file = || KeptFile::new(&directory, "secret", &PLAN);
-        let (connection, made) = (Connection::default(), Secret::default());
+        let (connection, made) = (Connection::default(), Kept::default());
         let files = || fs::read_dir(&directory).unwrap().count();
         file().offer(&made, &connection, 1).unwrap();
         assert_eq!(made.left(&connection), 0);
@@ -520,7 +520,7 @@ mod tests {
         file().keep(&made, &connection).unwrap();
         assert_eq!(files(), 1);
         // Another connection takes it, and its first one goes on with what it has.
-        let other = Secret::default();
+        let other = Kept::default();
         file().offer(&other, &connection, 1).unwrap();
         assert_eq!((other.left(&connection), files()), (9, 0));
         assert_eq!(*other.bytes.lock().unwrap(), [7; 32]);
