@@ -123,10 +123,10 @@ class PlanOptions:
 
 def _key_checks(sets: Any) -> int | None:
     """A power of two up to 256."""
-    sets = _check.optional("key_checks", sets, 1, 256)
-    if sets is not None and sets & (sets - 1):
-        raise InputError(f"key_checks is {sets}: give a power of two, such as 64")
-    return sets
+    checked: int | None = _check.optional("key_checks", sets, 1, 256)
+    if checked is not None and checked & (checked - 1):
+        raise InputError(f"key_checks is {checked}: give a power of two, such as 64")
+    return checked
 
 
 def _network(name: Any) -> str:
