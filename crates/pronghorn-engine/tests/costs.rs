@@ -166,7 +166,8 @@ fn first_batches_send_what_comes_once() {
         let (once, names) = if cost::publication(plan) > 0 {
             ([0, cost::publication(plan)], [69, 64])
         } else if plan.slot_key_bytes() > 0 {
-            ([plan.slot_key_bytes(), 0], [32, 1])
+            let [up, down] = cost::key_check(plan);
+            ([plan.slot_key_bytes() + up, down], [32, 1])
         } else {
             ([seeds as u64, cost::published(plan)], [0, 0])
         };
