@@ -35,6 +35,8 @@ pub struct Connection {
     shared: Shelf,
     /// What only the two ends of its channel have.
     binding: Option<[u8; 32]>,
+    /// Whose a server's connection is, as far as it counts what clients take.
+    owner: [u8; 16],
 }
 
 /// A server's state of all its connections. Clones are the same. Secret: no Debug.
@@ -48,11 +50,23 @@ impl Connections {
             own: Shelf::default(),
             shared: self.0.clone(),
             binding: None,
+            owner: [0; 16],
         }
     }
 }
 
 impl Connection {
+    /// The same of a client, whose keys make room for its own before others'.
+    #[must_use]
+    pub fn of_owner(self, owner: [u8; 16]) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Whose it is.
+    pub(crate) fn owner(&self) -> [u8; 16] {
+        self.owner
+    }
+
     /// The same over a channel that both ends name so and no other channel shares, such as a TLS
     /// exporter. It goes into the nonces of oblivious transfers: those of two channels do not fit.
     #[must_use]

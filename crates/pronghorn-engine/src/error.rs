@@ -74,6 +74,12 @@ pub enum EngineError {
         /// Which.
         message: &'static str,
     },
+    /// A set of a client's keys does not follow from its seed.
+    #[error(
+        "the client's keys are false: a set of them does not follow from its seed; keys of other values tell a \
+         client weights"
+    )]
+    FalseKeys,
     /// A message, or a demand for one, when it is not this party's turn.
     #[error("a message came out of turn: the batch {state}")]
     OutOfTurn {

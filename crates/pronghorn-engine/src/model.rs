@@ -5,11 +5,12 @@ use std::sync::{Arc, atomic::AtomicU64};
 use pronghorn_graph::fixed::Linear;
 use pronghorn_plan::{Built, CheckedPlan, Derived, Names, Weights};
 use pronghorn_ring::random::Seed;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
     coefficient::publication,
     connection::{Connection, Shelf},
+    encrypted,
     error::EngineError,
     garbled,
     machine::StepMachine,
@@ -17,6 +18,7 @@ use crate::{
     persistent::Persistent,
     protocol::{At, Next, Prelude, Sides, unsupported},
     run::{self, Preludes, Task},
+    secret::keyed,
     share::Share,
     sides::{client_sides, server_sides},
     slots,
@@ -39,6 +41,7 @@ impl ClientModel {
         let preludes = [
             publication::client_prelude(&plan),
             slots::sides::client_keys(&plan),
+            encrypted::sides::client_keys(&plan)?,
         ];
         let preludes = ots::client_preludes(&plan).into_iter().chain(preludes);
         let persistent = [
@@ -129,7 +132,7 @@ impl ServerModel {
         let (plan, shelf) = (built.plan.clone(), Shelf::default());
         let sides = server_sides(&plan, &built.weights, &shelf)?;
         Ok(Self {
-            preludes: preludes(&plan, &shelf, &secret_of(&digest, &secret)),
+            preludes: preludes(&plan, &shelf, &secret_of(&digest, &secret))?,
             plan,
             names: built.names.clone(),
             sides,
@@ -140,16 +143,19 @@ impl ServerModel {
 
     /// The same model with a secret of publications that the server keeps. Earlier publications to
     /// clients then stay good, as long as the model is the same.
-    pub fn with_secret(&self, secret: &Seed) -> Self {
+    ///
+    /// # Errors
+    /// As [`ServerModel::new`].
+    pub fn with_secret(&self, secret: &Seed) -> Result<Self, EngineError> {
         let secret = secret_of(&self.digest, secret);
-        Self {
+        Ok(Self {
             plan: self.plan.clone(),
             names: self.names.clone(),
             sides: self.sides.clone(),
-            preludes: preludes(&self.plan, &self.shelf, &secret),
+            preludes: preludes(&self.plan, &self.shelf, &secret)?,
             shelf: self.shelf.clone(),
             digest: self.digest.clone(),
-        }
+        })
     }
 
     /// The plan both parties follow.
@@ -239,20 +245,24 @@ fn step_of(
 }
 
 /// The server's preludes, in the order of the client's.
-fn preludes(plan: &CheckedPlan, shelf: &Shelf, secret: &Arc<Seed>) -> Vec<Box<dyn Prelude>> {
+fn preludes(
+    plan: &CheckedPlan,
+    shelf: &Shelf,
+    secret: &Arc<Seed>,
+) -> Result<Vec<Box<dyn Prelude>>, EngineError> {
     let preludes = [
         publication::server_prelude(plan, shelf, secret),
         slots::sides::server_keys(plan),
+        encrypted::sides::server_keys(plan)?,
     ];
     let preludes = ots::server_preludes(plan).into_iter().chain(preludes);
-    preludes.flatten().collect()
+    Ok(preludes.flatten().collect())
 }
 
 /// A secret of one plan with its weights alone, from one of the server: publications of two models
 /// must not hide behind the same numbers.
 fn secret_of(digest: &[u8; 32], secret: &Seed) -> Arc<Seed> {
-    let secret = blake3::keyed_hash(secret.as_bytes(), digest);
-    Arc::new(Seed::from_bytes(*secret.as_bytes()))
+    Arc::new(keyed(secret, &[digest]))
 }
 
 /// Of a plan with its weights, and of where this version of the code puts them.
@@ -278,5 +288,9 @@ fn digest(built: &Built) -> [u8; 32] {
             hasher.update(&number.to_le_bytes());
         }
     }
-    *hasher.finalize().as_bytes()
+    let mut hash = hasher.finalize();
+    let digest = *hash.as_bytes();
+    hash.zeroize();
+    hasher.zeroize();
+    digest
 }

@@ -47,7 +47,7 @@ impl ClientInputs {
         let mut words = Batch::from_images(&integers, elements, batch);
         if let Some(t) = plan.forms()[0].prime {
             reduce(&mut words, t).map_err(|source| EngineError::Parameters {
-                step: plan.steps[0].name.clone(),
+                step: plan.step_name(0),
                 source: source.into(),
             })?;
         }

@@ -12,8 +12,8 @@ pub trait Persistent: Send + Sync {
     /// The start of its file's name.
     fn name(&self) -> &'static str;
 
-    /// How often a value may be used; `None` for a secret of 32 random bytes, which the client
-    /// makes once and which serves any number of connections.
+    /// How often a value may be used; `None` for a secret of 32 bytes. A secret is out of the store
+    /// while it is used, and comes back after a good prediction alone.
     fn uses(&self) -> Option<Uses>;
 
     /// Offers the bytes of an earlier connection to this one, for so many uses.
@@ -22,15 +22,18 @@ pub trait Persistent: Send + Sync {
     /// The bytes are not of this plan.
     fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError>;
 
-    /// Uses that this connection has left.
+    /// Uses that this connection has left: images, and batches of a secret.
     fn left(&self, _connection: &Connection) -> usize {
         0
     }
 
-    /// The bytes of this connection; `None` before there are any, and for secrets.
+    /// The bytes of this connection; `None` before there are any.
     fn saved(&self, _connection: &Connection) -> Option<Saved> {
         None
     }
+
+    /// Forgets a secret, as far as later connections go.
+    fn forget(&self, _connection: &Connection) {}
 }
 
 /// How often a value may be used.

@@ -145,8 +145,8 @@ pub enum PreludeKind {
     SilentOtSetup,
     /// The publication of the coefficient engine ([`crate::coefficient::publication`]).
     Publication,
-    /// The client's keys of the slot engine ([`crate::slots`]).
-    SlotKeys,
+    /// The client's keys, with their check ([`crate::keys`]).
+    ClientKeys,
 }
 
 /// All sides of a plan's steps.

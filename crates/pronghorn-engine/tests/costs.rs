@@ -166,7 +166,8 @@ fn first_batches_send_what_comes_once() {
         let (once, names) = if cost::publication(plan) > 0 {
             ([0, cost::publication(plan)], [69, 64])
         } else if plan.slot_key_bytes() > 0 {
-            ([plan.slot_key_bytes(), 0], [32, 1])
+            let [up, down] = cost::key_check(plan);
+            ([plan.slot_key_bytes() + up, down], [32, 1])
         } else {
             ([seeds as u64, cost::published(plan)], [0, 0])
         };
@@ -217,7 +218,7 @@ fn preparations_send_and_keep_what_they_cost() {
     }
 }
 
-/// Keys come with the first batch; their encoding adds a few bytes that no cost counts.
+/// Keys and their check come with the first batch.
 #[test]
 fn encrypted_networks_send_what_they_cost() {
     for squares in [2, 3] {
@@ -228,9 +229,12 @@ fn encrypted_networks_send_what_they_cost() {
         };
         let cost = cost::step(&built.plan, 1, IMAGES);
         let [first, later] = [sent(&records[0]), sent(&records[1])];
-        assert_eq!([first[1], later[1]], [cost.bytes_down; 2]);
-        let encoding = first[0] - cost.bytes_up;
-        assert!(encoding < 128, "{encoding}");
+        let [up, down] = cost::key_check(&built.plan);
+        assert_eq!(
+            [first[1], later[1]],
+            [cost.bytes_down + down, cost.bytes_down]
+        );
+        assert_eq!(first[0], cost.bytes_up + up);
         let inputs = built.plan.input_len() * encrypted.request_row_bytes();
         assert_eq!(later[0], inputs as u64);
     }

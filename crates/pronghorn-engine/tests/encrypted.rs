@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{exchange, networks::deep, numbers, tensors};
+use common::{exchange, exchange_with, networks::deep, numbers, tensors};
 use pronghorn_engine::{
     ClientModel, ClientRun, Connection, EngineError, Machine, ServerModel, ServerRun, Want,
 };
@@ -233,15 +233,12 @@ fn keys_serve_a_connection() {
             .expect("inputs fit");
         let mut server =
             ServerRun::with_prepared(&model, 3, &server_keys, None).expect("the batch fits");
-        let (mut message, mut first) = (Vec::new(), Vec::new());
-        while client.want() == Want::Send {
-            message.clear();
-            client.send(&mut message).expect("the client's turn");
-            server.receive(&message).expect("an honest message");
-            first.extend_from_slice(&message);
-        }
-        sent.push(first);
-        exchange(&mut client, &mut server).expect("an honest run succeeds");
+        let mut all = Vec::new();
+        exchange_with(&mut client, &mut server, |_, message| {
+            all.extend_from_slice(message)
+        })
+        .expect("an honest run succeeds");
+        sent.push(all);
         let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
         let wanted = built.oracle(&integers, 3).expect("whole images");
         for (f, w) in client.finish_integers().expect("over").iter().zip(&wanted) {
@@ -332,25 +329,48 @@ fn too_little_memory_is_refused() {
     ));
 }
 
+/// Messages of a client before its input, with one set of keys: the opening, a commitment, the
+/// keys, the seed of every `a`.
+const BEFORE_INPUT: usize = 4;
+/// Of these the keys.
+const THE_KEYS: usize = 2;
+
+/// A model whose clients make one set of keys.
+fn unchecked() -> Arc<ServerModel> {
+    let options = BuildOptions {
+        key_checks: 1,
+        ..options()
+    };
+    let built = build(&network(0.4), &options).expect("the test network has a plan");
+    Arc::new(ServerModel::new(&built).expect("weights fit"))
+}
+
 /// A server in the middle of receiving, with the client's next message.
 fn halfway(messages: usize) -> (ServerRun, Vec<u8>) {
-    let model = Arc::new(ServerModel::new(&built(Passes::default())).expect("weights fit"));
+    let model = unchecked();
     let mut client =
         ClientRun::new(model.plan().clone(), &numbers(INPUTS, 1), 1).expect("inputs fit");
     let mut server = ServerRun::new(&model, 1).expect("the batch fits");
-    let mut message = Vec::new();
-    for _ in 0..messages {
-        client.send(&mut message).expect("the client's turn");
-        server.receive(&message).expect("an honest message");
+    let (mut message, mut sent) = (Vec::new(), 0);
+    loop {
         message.clear();
+        if client.want() == Want::Receive {
+            server.send(&mut message).expect("the server's turn");
+            client.receive(&message).expect("an honest message");
+            continue;
+        }
+        client.send(&mut message).expect("the client's turn");
+        if sent == messages {
+            return (server, message);
+        }
+        sent += 1;
+        server.receive(&message).expect("an honest message");
     }
-    client.send(&mut message).expect("the client's turn");
-    (server, message)
 }
 
 #[test]
 fn wrong_lengths_and_turns_are_refused() {
-    for messages in [0, 1] {
+    for messages in [0, 1, THE_KEYS, BEFORE_INPUT] {
         let (mut server, mut message) = halfway(messages);
         message.push(0);
         assert!(matches!(
@@ -370,17 +390,12 @@ fn wrong_lengths_and_turns_are_refused() {
 
 #[test]
 fn words_out_of_range_are_refused() {
-    let (mut server, mut message) = halfway(0);
+    let (mut server, mut message) = halfway(THE_KEYS);
     message.fill(0xff);
-    let is_refused =
-        |error: &EngineError| matches!(error, EngineError::Word { .. } | EngineError::Wire { .. });
-    assert!(
-        server
-            .receive(&message)
-            .is_err_and(|error| is_refused(&error))
-    );
+    let refused = server.receive(&message);
+    assert!(matches!(refused, Err(EngineError::FalseKeys)));
     // Rows are checked where they are used: at the last message.
-    let (mut server, mut message) = halfway(1);
+    let (mut server, mut message) = halfway(BEFORE_INPUT);
     message.fill(0xff);
     let error = loop {
         match server.receive(&message) {
@@ -388,24 +403,29 @@ fn words_out_of_range_are_refused() {
             Err(error) => break error,
         }
     };
-    assert!(is_refused(&error), "{error}");
+    assert!(matches!(error, EngineError::Word { .. }), "{error}");
 }
 
 /// A server that answers with noise is caught by the range of the result.
 #[test]
 fn a_random_answer_is_noticed() {
-    let model = Arc::new(ServerModel::new(&built(Passes::default())).expect("weights fit"));
+    let model = unchecked();
     let mut client =
         ClientRun::new(model.plan().clone(), &numbers(INPUTS * 50, 1), 50).expect("inputs fit");
+    let mut server = ServerRun::new(&model, 50).expect("the batch fits");
     let mut message = Vec::new();
-    while client.want() == Want::Send {
+    while client.want() != Want::Done {
         message.clear();
-        client.send(&mut message).expect("the client's turn");
-    }
-    // The server sees nothing of it.
-    while client.want() == Want::Receive {
-        let answer = vec![0x55; client.max_incoming()];
-        client.receive(&answer).expect("its words are residues");
+        if client.want() == Want::Send {
+            client.send(&mut message).expect("the client's turn");
+            server.receive(&message).expect("an honest message");
+            continue;
+        }
+        server.send(&mut message).expect("the server's turn");
+        if client.progress().done > 0 {
+            message.fill(0x55);
+        }
+        client.receive(&message).expect("its words are residues");
     }
     let noticed = client.finish_integers();
     assert!(matches!(noticed, Err(EngineError::Decryption { .. })));

@@ -97,6 +97,7 @@ fn plan() -> Plan {
         value,
     };
     Plan {
+        key_checks: 1,
         format: FORMAT,
         model: "toy".to_owned(),
         trust: TrustLevel::TwoParty,

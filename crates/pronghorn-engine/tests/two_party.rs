@@ -501,6 +501,7 @@ fn plans_with_huge_windows_are_refused() {
         all.push(step(StepKind::Open, &[last], &shape));
         let output = all.len() - 1;
         let plan = Plan {
+            key_checks: 1,
             format: FORMAT,
             model: "hostile".into(),
             trust: TrustLevel::TwoParty,

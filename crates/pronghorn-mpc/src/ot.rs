@@ -51,6 +51,7 @@
 //! which a wrong one ends the session; the bounds stand in [`base`], [`extension`] and [`OtHash`].
 //! What is done with the OTs may still be secure against semi-honest parties only.
 
+pub mod all_but_one;
 pub mod base;
 mod check;
 mod error;

@@ -16,13 +16,14 @@ use pronghorn_mpc::ot::silent::Chain;
 
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
-    plan::{FORMAT, MAX_BYTES, Plan, PlanError, Step},
+    plan::{FORMAT, MAX_BYTES, MOST_KEY_CHECKS, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
     steps::{
         StepKind,
         linear::slot_keys::{self, SlotKeys},
     },
+    trust::TrustLevel,
 };
 
 /// Most steps of a plan.
@@ -125,6 +126,27 @@ impl CheckedPlan {
             max_batch,
             ..self.0.plan.clone()
         })
+    }
+
+    /// The same plan with so many sets of a client's keys, where a step needs its keys.
+    ///
+    /// # Errors
+    /// It is not a power of two up to [`MOST_KEY_CHECKS`].
+    pub(crate) fn with_key_checks(&self, key_checks: usize) -> Result<Self, PlanError> {
+        let plan = Plan {
+            key_checks,
+            ..self.0.plan.clone()
+        };
+        check_sizes(&plan)?;
+        Ok(match self.has_client_keys() {
+            true => self.with_plan(plan),
+            false => self.clone(),
+        })
+    }
+
+    /// Whether a step needs keys of the client's, which the server checks.
+    pub fn has_client_keys(&self) -> bool {
+        self.trust == TrustLevel::Encrypted || !self.0.slot_keys.is_empty()
     }
 
     /// The same plan with a scale for each feature of the input.
@@ -292,6 +314,13 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     if !(1..=MAX_BATCH).contains(&plan.max_batch) {
         let reason = format!("{} is not 1 to {MAX_BATCH}", plan.max_batch);
         return field("max_batch", reason);
+    }
+    if !plan.key_checks.is_power_of_two() || plan.key_checks > MOST_KEY_CHECKS {
+        let reason = format!(
+            "{} is not a power of two from 1 to {MOST_KEY_CHECKS}",
+            plan.key_checks
+        );
+        return field("key_checks", reason);
     }
     if !is_name(&plan.model) {
         let reason = format!("a name has at most {MAX_NAME} bytes and no control characters");

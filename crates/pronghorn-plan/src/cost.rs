@@ -15,7 +15,7 @@ pub use limits::{
 };
 pub use seconds::{Seconds, Speed};
 
-use pronghorn_mpc::ot::OtParameters;
+use pronghorn_mpc::ot::{OtParameters, all_but_one};
 
 use crate::checked::CheckedPlan;
 
@@ -32,6 +32,21 @@ pub fn ot_setup(plan: &CheckedPlan) -> u64 {
     let silent = plan.silent().map_or(0, |chain| chain.begin_bytes(width));
     200_000 + lean + silent as u64
 }
+
+/// Bytes up and down by which the server checks a client's keys, once for each new set. Without
+/// the keys.
+pub fn key_check(plan: &CheckedPlan) -> [u64; 2] {
+    if !plan.has_client_keys() {
+        return [0; 2];
+    }
+    let levels = plan.key_checks.trailing_zeros() as usize;
+    let up = KEYS_VERSION_BYTES + all_but_one::sender_bytes(levels) + 32 * plan.key_checks;
+    let down = SEED_BYTES + all_but_one::receiver_bytes(levels) + 1;
+    [up as u64, down as u64]
+}
+
+/// Bytes of the version of the way from a seed to keys.
+pub const KEYS_VERSION_BYTES: usize = 2;
 
 /// Bytes of the polynomials that the server publishes to a client, once for all connections.
 pub fn publication(plan: &CheckedPlan) -> u64 {
@@ -128,9 +143,20 @@ pub fn memory(plan: &CheckedPlan, batch: usize) -> Memory {
         .map(|index| step_memory(plan, index, batch))
         .fold(Memory::default(), Memory::most);
     Memory {
-        server: steps.server + plan.once().secrets.min(MOST_SECRETS),
+        server: steps.server + plan.once().secrets.min(MOST_SECRETS) + slot_keys(plan),
         ..steps
     }
+}
+
+/// Bytes that a client's keys for steps on slots take at the server: as they come, and ready for
+/// use.
+fn slot_keys(plan: &CheckedPlan) -> u64 {
+    plan.slot_key_bytes().saturating_add(kept_keys(plan))
+}
+
+/// Bytes that these keys take ready for use, also between batches.
+pub fn kept_keys(plan: &CheckedPlan) -> u64 {
+    2 * plan.slot_key_bytes()
 }
 
 /// Bytes that a client's keys take while they are made and sent, and what it keeps for all batches.

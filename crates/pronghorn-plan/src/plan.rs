@@ -42,7 +42,13 @@ pub struct Plan {
     pub finish: Vec<Finish>,
     /// Most images in one batch, from the memory the server's owner allows.
     pub max_batch: usize,
+    /// Sets of keys that a client makes where a step needs its keys: all but one of them are
+    /// opened, and that one is used. A power of two up to [`MOST_KEY_CHECKS`]; 1 opens none.
+    pub key_checks: usize,
 }
+
+/// Most sets of keys of which a client opens all but one.
+pub const MOST_KEY_CHECKS: usize = 256;
 
 /// One step and the value it makes. Its name is its number and kind: the model's own names stay with
 /// its owner ([`Names`](crate::Names)).

@@ -9,6 +9,7 @@ use crate::{
     names::Names,
     runner_up::RunnerUp,
     slot_form::slot_form,
+    trust::TrustLevel,
 };
 
 /// Most columns of a line.
@@ -277,7 +278,24 @@ fn once(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
         "down, rows of `a` of the first batch",
         cost::published(plan),
         "connection",
-    )
+    )?;
+    if plan.has_client_keys() {
+        let [up, down] = cost::key_check(plan).map(|bytes| size(bytes as f64));
+        let (sets, whom) = (plan.key_checks, key_owner(plan));
+        writeln!(
+            f,
+            "once a {whom}: {up} up and {down} down, to check the client's keys (1 of {sets} sets is used)"
+        )?;
+    }
+    Ok(())
+}
+
+/// What has keys of its own.
+fn key_owner(plan: &CheckedPlan) -> &'static str {
+    match plan.trust {
+        TrustLevel::Encrypted => "connection",
+        _ => "client and server",
+    }
 }
 
 /// Left-aligned columns, two spaces apart.

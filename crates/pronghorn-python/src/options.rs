@@ -4,7 +4,7 @@ use numpy::PyReadonlyArrayDyn;
 use pronghorn_plan::{
     BuildOptions, Engine, Opening,
     objective::{Network, Objective},
-    planner::schedule::Passes,
+    planner::{KEY_CHECKS, schedule::Passes},
 };
 use pyo3::prelude::*;
 
@@ -27,6 +27,7 @@ pub struct PlanOptions<'py> {
     network: Option<String>,
     assume: Option<String>,
     opening: Option<String>,
+    key_checks: Option<usize>,
 }
 
 impl PlanOptions<'_> {
@@ -69,6 +70,7 @@ impl PlanOptions<'_> {
                 .opening
                 .map(|name| named("opening", &OPENINGS, &name))
                 .transpose()?,
+            key_checks: self.key_checks.unwrap_or(KEY_CHECKS),
         })
     }
 }

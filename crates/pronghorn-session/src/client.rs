@@ -101,6 +101,8 @@ pub struct Client {
     images_left: Option<u64>,
     cancel: Arc<AtomicBool>,
     over: bool,
+    /// Whether a check failed of what the keys of this connection decrypt: they serve no more.
+    doubted: bool,
     last_used: Instant,
     /// Of this connection, for plans whose keys serve all its batches.
     connection: Connection,
@@ -147,7 +149,9 @@ impl Client {
     /// When the inputs do not fit the plan (the session goes on), or the session fails, is
     /// cancelled, or has fewer images left (it is then over: the server's log says that it was
     /// refused). Where a check of decrypted values fails, all batches are run to their end, nothing
-    /// of it goes over the line, and the session goes on. To predict again at once would tell of it.
+    /// of it goes over the line, and the session goes on. Where its keys serve several batches, the
+    /// next prediction makes a new connection with new keys. To predict again at once would tell of
+    /// it.
     pub fn predict(
         &mut self,
         inputs: &[f32],
@@ -184,11 +188,13 @@ impl Client {
             }
             done += batch;
             // Results are good whatever the store says.
-            unkept = self.keep_values().err();
+            unkept = self.keep_values(false).err();
         }
         if let Some(doubt) = doubt {
+            self.forget_secrets();
             return Err(doubt.into());
         }
+        unkept = unkept.or(self.keep_values(true).err());
         stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
         Ok(Prediction {
@@ -393,12 +399,22 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps the persistent values of this connection, where the client has a store.
-    fn keep_values(&mut self) -> Result<(), StoreError> {
-        for (value, file) in self.model.persistent().iter().zip(&mut self.kept_files) {
+    /// Keeps the persistent values of this connection, where the client has a store: its secrets, or
+    /// the others.
+    fn keep_values(&mut self, secrets: bool) -> Result<(), StoreError> {
+        let values = self.model.persistent().iter().zip(&mut self.kept_files);
+        for (value, file) in values.filter(|(value, _)| value.uses().is_none() == secrets) {
             file.keep(value.as_ref(), &self.connection)?;
         }
         Ok(())
+    }
+
+    /// Ends the secrets of this connection, of which a failed check may have told.
+    fn forget_secrets(&mut self) {
+        for value in self.model.persistent() {
+            value.forget(&self.connection);
+        }
+        self.doubted = self.plan().has_client_keys();
     }
 
     /// Runs one batch of `batch` images with this party's `machine`.

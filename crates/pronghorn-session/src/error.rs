@@ -201,6 +201,15 @@ pub enum SessionError {
     /// The second connection met another server, or one that was started anew without its store.
     #[error("the server is another than before: connect again")]
     AnotherServer,
+    /// The client's keys were false before.
+    #[error(
+        "{name} is served no more: its keys were false before; the server's owner can remove the name from \
+         the list of barred clients"
+    )]
+    Barred {
+        /// The name in the client's certificate or token.
+        name: String,
+    },
     /// The client had nothing to ask for longer than the server keeps a connection.
     #[error("the connection rested for longer than the server keeps one open")]
     Idle,
@@ -304,12 +313,14 @@ pub enum ErrorCode {
     Channel,
     /// 15: the client has not shown who it is.
     Unauthorised,
+    /// 16: the client's keys are false, now or before.
+    FalseKeys,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 15] = [
+    const KNOWN: [Self; 16] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -325,6 +336,7 @@ impl ErrorCode {
         Self::Idle,
         Self::Channel,
         Self::Unauthorised,
+        Self::FalseKeys,
     ];
 
     /// The number on the wire.
@@ -345,6 +357,7 @@ impl ErrorCode {
             Self::Idle => 13,
             Self::Channel => 14,
             Self::Unauthorised => 15,
+            Self::FalseKeys => 16,
             Self::Other(code) => code,
         }
     }
@@ -390,9 +403,12 @@ impl ErrorCode {
             Self::Cancelled => "the client's user cancelled",
             Self::Damaged => "the connection damaged what the server sent",
             Self::Channel => "the client and the server have no common channel",
-            Self::Internal | Self::Stopping | Self::Idle | Self::Unauthorised | Self::Other(_) => {
-                "the client failed"
-            }
+            Self::Internal
+            | Self::Stopping
+            | Self::Idle
+            | Self::Unauthorised
+            | Self::FalseKeys
+            | Self::Other(_) => "the client failed",
         }
     }
 }
@@ -417,6 +433,7 @@ impl SessionError {
             Self::Store(StoreError::Known { .. }) => ErrorCode::Protocol,
             Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,
             Self::Damaged | Self::Engine(EngineError::Damaged { .. }) => ErrorCode::Damaged,
+            Self::Barred { .. } | Self::Engine(EngineError::FalseKeys) => ErrorCode::FalseKeys,
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
             Self::Idle => ErrorCode::Idle,

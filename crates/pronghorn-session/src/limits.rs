@@ -23,8 +23,10 @@ pub struct Limits {
     /// begins.
     pub max_images_per_client: Option<u64>,
     /// Bytes that all batches running at once may need together by the plan's cost model; a batch
-    /// waits for its share as long as `idle_timeout`. None: what one batch of the plan's largest
-    /// size needs, with the largest preparation that is kept.
+    /// waits for its share as long as `idle_timeout`. Keys for steps on slots that are kept between
+    /// connections come out of it, as far as the largest batch leaves some. None: what one batch of
+    /// the plan's largest size needs, with the largest preparation that is kept, and 512 MiB for
+    /// such keys.
     pub max_memory: Option<u64>,
     /// Prepared batches that are kept for each client (by address, as above); further ones take the
     /// place of its oldest. 0: none are prepared.
@@ -82,14 +84,46 @@ impl Limits {
     }
 }
 
-/// Most images a batch, and bytes all batches share.
+/// Bytes of clients' keys that are kept between their connections at most, ready for use.
+const MOST_KEYS: u64 = 512 << 20;
+
+/// What the clients of a plan share.
+pub(crate) struct Bounds {
+    /// Most images of a batch.
+    pub batch: usize,
+    /// Bytes of all batches that run at once.
+    pub memory: u64,
+    /// Bytes of clients' keys that are kept between their connections, ready for use.
+    pub keys: u64,
+}
+
+/// What the clients share within the limits. Kept keys take what the largest batch leaves.
 ///
 /// # Errors
 /// When the limits let nothing through.
-pub(crate) fn within_limits(
-    plan: &CheckedPlan,
-    limits: &Limits,
-) -> Result<(usize, u64), SessionError> {
+pub(crate) fn within_limits(plan: &CheckedPlan, limits: &Limits) -> Result<Bounds, SessionError> {
+    let (batch, memory) = batch_and_memory(plan, limits)?;
+    let most = match cost::kept_keys(plan) {
+        0 => 0,
+        _ => MOST_KEYS,
+    };
+    let (memory, keys) = match limits.max_memory {
+        None => (memory, most),
+        Some(_) => {
+            let left = memory.saturating_sub(memory_to_use(plan, batch));
+            let keys = left.min(most);
+            (memory - keys, keys)
+        }
+    };
+    Ok(Bounds {
+        batch,
+        memory,
+        keys,
+    })
+}
+
+/// Most images of a batch, and bytes that all share.
+fn batch_and_memory(plan: &CheckedPlan, limits: &Limits) -> Result<(usize, u64), SessionError> {
     let refused = |field, reason: String| Err(SessionError::Limits { field, reason });
     if limits.max_clients == 0 {
         return refused("max_clients", "it is 0, which lets nobody in".into());

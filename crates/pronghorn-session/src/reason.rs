@@ -26,6 +26,7 @@ impl ErrorCode {
             Self::Idle => "idle",
             Self::Channel => "channel",
             Self::Unauthorised => "unauthorised",
+            Self::FalseKeys => "false-keys",
             Self::Other(_) => "other",
         }
     }

@@ -19,7 +19,7 @@ use std::{
 
 use pronghorn_engine::{
     Connection, Connections, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared,
-    ServerRun,
+    ServerRun, slots::keep_keys,
 };
 use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_ring::random::Seed;
@@ -34,6 +34,7 @@ use crate::{
     quota::{ImageQuota, Memory, Pool},
     store::{
         Bounds, Store,
+        barred::Barred,
         file::Party,
         kept::{SERVER_SECRET, secret},
         spent::Spent,
@@ -92,7 +93,12 @@ pub trait Service: Send + Sync {
 
     /// Takes the secret that what is published is made with, which stays the same for later runs of
     /// the server.
-    fn keep_secret(&mut self, _secret: &Seed) {}
+    ///
+    /// # Errors
+    /// It cannot be used.
+    fn keep_secret(&mut self, _secret: &Seed) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// The server's half of a preparation.
@@ -144,8 +150,9 @@ impl Service for ModelService {
         ServerPrepared::from_bytes(&self.0, batch, setup, bytes)
     }
 
-    fn keep_secret(&mut self, secret: &Seed) {
-        self.0 = Arc::new(self.0.with_secret(secret));
+    fn keep_secret(&mut self, secret: &Seed) -> Result<(), EngineError> {
+        self.0 = Arc::new(self.0.with_secret(secret)?);
+        Ok(())
     }
 }
 
@@ -171,6 +178,7 @@ pub struct Server {
     partings: Partings,
     memory: Memory,
     images: ImageQuota,
+    barred: Barred,
     store: Store<ServerPrepared>,
     is_stored: bool,
     connections: Connections,
@@ -229,7 +237,10 @@ impl Server {
         limits: Limits,
         channel: ServerChannel,
     ) -> Result<Self, SessionError> {
-        let (max_batch, memory) = within_limits(service.plan(), &limits)?;
+        let shared = within_limits(service.plan(), &limits)?;
+        let connections = Connections::default();
+        // They are counted as they come.
+        keep_keys(&connections, shared.keys / 2);
         let store = Store::in_memory(service.plan().hash(), bounds(&limits))?;
         let (listener, local) = listen(address)?;
         let acceptor = acceptor(channel, local)?;
@@ -240,16 +251,17 @@ impl Server {
             plan_bytes: service.plan().to_bytes(),
             plan_hash: service.plan().hash(),
             service,
-            max_batch,
+            max_batch: shared.batch,
             places: Pool::new(limits.max_clients as u64),
             greetings: Pool::new(GREETINGS),
             addresses: Addresses::default(),
             partings: Partings::default(),
-            memory: Memory::new(memory),
+            memory: Memory::new(shared.memory),
             images: ImageQuota::new(limits.max_images_per_client),
+            barred: Barred::default(),
             store,
             is_stored: false,
-            connections: Connections::default(),
+            connections,
             limits,
             stopping: Arc::default(),
             next_session: AtomicU64::new(1),
@@ -274,8 +286,10 @@ impl Server {
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
         let plan_hash = self.service.plan().hash();
         self.store = Store::open(directory, plan_hash, self.store.bounds())?;
-        self.service.keep_secret(&secret(directory, SERVER_SECRET)?);
+        self.service
+            .keep_secret(&secret(directory, SERVER_SECRET)?)?;
         self.images = self.images.with_record(Spent::open(directory)?);
+        self.barred = Barred::in_store(directory);
         self.is_stored = true;
         Ok(self)
     }

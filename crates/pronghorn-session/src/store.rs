@@ -27,6 +27,7 @@
 //! store, for a client) and so many bytes in all; what is put into a full one takes the place of
 //! the oldest.
 
+pub(crate) mod barred;
 mod directory;
 mod disk;
 mod error;

@@ -3,12 +3,20 @@
 
 mod common;
 
-use std::{fs, path::PathBuf, process, sync::Arc};
+use std::{
+    fs,
+    path::PathBuf,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use common::*;
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::{Built, Engine, TrustLevel, cost};
-use pronghorn_session::{Client, ConnectOptions, Server, in_process};
+use pronghorn_session::{Client, ConnectOptions, Server, SessionError, in_process};
 
 /// A directory of a test's own.
 struct Scratch(PathBuf);
@@ -155,4 +163,40 @@ fn keys_for_slots_are_sent_once() {
     // A client that has lost its seed has other keys.
     fs::remove_file(case.ours.file("slots-").expect("it was kept")).expect("it is there");
     assert_eq!(case.predicts(&running), first);
+}
+
+/// A secret is in the store between good predictions alone: one that does not end well ends it.
+#[test]
+fn a_failed_prediction_ends_the_secret() {
+    let case = Case::new(Engine::Slot, "ended-secret");
+    let running = case.serve(&case.built);
+    let first = case.predicts(&running);
+    let secret = || {
+        case.ours
+            .file("slots-")
+            .map(|path| fs::read(path).expect("it is there"))
+    };
+    let before = secret().expect("it was kept");
+    assert_ne!(case.predicts(&running), first);
+    let after = secret().expect("it was kept");
+    // The same seed, with a batch less.
+    assert!(before != after && before[..74 + 32] == after[..74 + 32]);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let options = ConnectOptions {
+        trust: Some(TrustLevel::TwoParty),
+        store: Some(case.ours.0.clone()),
+        cancel: cancel.clone(),
+        ..options()
+    };
+    let mut client =
+        Client::connect(&running.address().to_string(), options).expect("a good client");
+    let mut seen = Vec::new();
+    let outcome = client.predict(&numbers(INPUTS * 2), 2, &mut |_| {
+        seen.push(secret().is_some());
+        cancel.store(true, Ordering::SeqCst);
+    });
+    assert!(matches!(outcome, Err(SessionError::Cancelled)));
+    assert!(!seen.is_empty() && !seen.contains(&true) && secret().is_none());
+    assert_eq!(case.predicts(&running), first);
+    assert_ne!(secret().expect("it was kept")[..74 + 32], before[..74 + 32]);
 }

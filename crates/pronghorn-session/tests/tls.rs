@@ -569,3 +569,42 @@ fn stores_that_others_may_enter_are_refused() {
         }
     }
 }
+
+/// A name whose keys are false is served no more, in this process and the next one with the store,
+/// until the server's owner removes it. Others are served on.
+#[test]
+fn a_name_with_false_keys_is_barred() {
+    let keys = Keys::new();
+    let store = keys.path("store");
+    private_directory(&store);
+    let start = || {
+        let channel = ServerChannel::Tls(keys.server());
+        let mock = Box::new(Mock::default());
+        let server = Server::bind_service_over("127.0.0.1:0", mock, patient(), channel);
+        Running::start(
+            server
+                .and_then(|server| server.with_store(&store))
+                .expect("a port"),
+        )
+    };
+    let barred = |running: &Running, name: &str| {
+        let error = connect(running.address(), keys.client(name)).err();
+        told(&error.expect("it is refused"), ErrorCode::FalseKeys)
+    };
+    let running = start();
+    let mut client = connect(running.address(), keys.client("alice")).expect("she is let in");
+    let machine = &mut PingPong::client(FALSE_KEYS);
+    let error = client.run(machine, FALSE_KEYS, &mut |_| {});
+    told(
+        &error.expect_err("her keys are false"),
+        ErrorCode::FalseKeys,
+    );
+    running.wait_for_log("ATTACK: a client has sent false keys: alice is served no more");
+    assert!(barred(&running, "alice").contains("alice is served no more"));
+    plays(connect(running.address(), keys.client("bob")).expect("he is let in"));
+    drop(running);
+    let running = start();
+    barred(&running, "alice");
+    fs::remove_file(store.join("server").join("barred")).expect("it is there");
+    plays(connect(running.address(), keys.client("alice")).expect("she is let in again"));
+}

@@ -234,6 +234,7 @@ class Model(Shaped):
         engine: str | None = None,
         network: str | None = None,
         assume: str | None = None,
+        key_checks: int | None = None,
     ) -> Plan:
         """Plans a secure run.
 
@@ -253,6 +254,9 @@ class Model(Shaped):
                 round trip and Mbit/s, as in `20,100`.
             assume: what many oblivious transfers may rest on, under `two-party`: `lpn` (AES and
                 learning parity with noise, the default) or `aes` (AES alone, for more bytes).
+            key_checks: sets of keys that a client makes, under `encrypted` and on slots. The server
+                opens all but one, so that false keys pass once in `key_checks` times. A power of two
+                up to 256, 64 by default; 1 checks none.
 
         Raises:
             TrustLevelRequired: there is no such trust level; the error lists all and what each
@@ -260,8 +264,9 @@ class Model(Shaped):
             InputError: an option that makes no sense; the error names it.
             PlanError: no parameters fit.
         """
-        options = {"memory": memory, "without": without, "engine": engine}
-        return Plan(self.compiled(trust, objective, network=network, assume=assume, **options))
+        options: dict[str, Any] = {"memory": memory, "without": without, "engine": engine}
+        options |= {"network": network, "assume": assume, "key_checks": key_checks}
+        return Plan(self.compiled(trust, objective, **options))
 
     def compiled(self, trust: str | None = None, objective: str | None = None, **options: Any) -> _native.Compiled:
         """The core's form of a plan, with the server's half; made once for equal options.

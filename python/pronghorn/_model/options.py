@@ -69,6 +69,8 @@ class PlanOptions:
 
     name: str | None = None
     """The model's name in the plan, which clients get; None for `model`."""
+    key_checks: int | None = None
+    """Sets of a client's keys, of which the server opens all but one: a power of two up to 256; None for 64."""
 
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
@@ -86,6 +88,7 @@ class PlanOptions:
             "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
             "network": None if self.network is None else _network(self.network),
             "name": None if self.name is None else _name(self.name),
+            "key_checks": _key_checks(self.key_checks),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -127,6 +130,14 @@ def _name(name: Any) -> str:
     checked = _check.text("name", name, "triage")
     if not checked or not checked.isprintable() or len(checked.encode()) > MOST_NAME:
         raise InputError(f"name is {name!r}: give printable characters, 1 to {MOST_NAME} bytes")
+    return checked
+
+
+def _key_checks(sets: Any) -> int | None:
+    """A power of two up to 256."""
+    checked: int | None = _check.optional("key_checks", sets, 1, 256)
+    if checked is not None and checked & (checked - 1):
+        raise InputError(f"key_checks is {checked}: give a power of two, such as 64")
     return checked
 
 

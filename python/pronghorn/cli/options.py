@@ -215,6 +215,14 @@ class ModelOptions:
             + _choices(_native.assumptions()),
         ),
     ] = None
+    key_checks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Sets of keys that a client makes, under encrypted and on slots: the server opens all but one, and a "
+            "false set passes once in K times (default: 64; 1 checks none)",
+        ),
+    ] = None
 
     def of_plan(self, preparation: Preparation) -> PlanOptions:
         """The options as the planner takes them, without samples: for inputs in the range given, or
@@ -244,6 +252,7 @@ class ModelOptions:
             opening=self.opening,
             assume=self.assume,
             name=self.name,
+            key_checks=self.key_checks,
         )
 
     def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:

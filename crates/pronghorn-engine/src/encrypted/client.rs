@@ -1,18 +1,20 @@
 //! The data owner's half.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Arc, MutexGuard, PoisonError},
+};
 
 use pronghorn_he::{
-    ckks::{Ciphertext, Encryptor, EvaluationKeys, Index, Parameters, PublicKey, SecretKey, wire},
+    ckks::{Ciphertext, Encryptor, Index, Parameters, SecretKey, wire},
     rlwe::OutOfRange,
 };
-use pronghorn_ring::{Word, random::Seed};
+use pronghorn_ring::Word;
 use rayon::prelude::*;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{ANSWER, EVALUATION_KEYS, INPUT, PUBLIC_KEY, Shape};
+use super::{ANSWER, INPUT, SEED, Shape, keys::ClientEncryptedKeys};
 use crate::{
-    connection::Kept,
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
@@ -22,36 +24,11 @@ use crate::{
 /// An answer of which more than this fraction lies outside its range is none.
 const MOST_OUTSIDE: u64 = 8;
 
-const NO_KEYS: EngineError = EngineError::OutOfTurn {
-    state: "has no keys",
-};
-
-/// The keys of a connection: one secret, and the one encryptor that counts what it used of its
-/// randomness.
-pub struct Keys<W: Word> {
-    key: SecretKey<W>,
-    encryptor: Encryptor<W>,
-    sent: bool,
-}
-
-#[cfg(test)]
-impl<W: Word> Keys<W> {
-    /// The real parts of an answer's slots.
-    pub(super) fn decrypted(&self, answer: &Ciphertext<W>) -> Vec<f64> {
-        let plain = self.key.decrypt(answer).expect("the same parameters");
-        let slots = self.key.parameters().decode(&plain);
-        slots.expect("the same parameters").re
-    }
-}
-
-/// Where the keys of a connection are kept.
-pub(crate) type KeptKeys<W> = Kept<Keys<W>>;
-
 /// Sends the encrypted input, receives the encrypted result, and holds it in the clear.
 pub struct EncryptedClient<W: Word> {
     shape: Shape,
     parameters: Parameters<W>,
-    keys: KeptKeys<W>,
+    keys: Arc<ClientEncryptedKeys<W>>,
     input: Batch,
     output: Batch,
     saturated: u64,
@@ -60,26 +37,17 @@ pub struct EncryptedClient<W: Word> {
 }
 
 impl<W: Word> EncryptedClient<W> {
-    /// Draws keys, unless the connection has some.
+    /// With the keys of the connection.
     pub(crate) fn new(
         shape: Shape,
         input: Batch,
-        keys: KeptKeys<W>,
+        keys: Arc<ClientEncryptedKeys<W>>,
     ) -> Result<Exchange<Self>, EngineError> {
         let parameters = shape.parameters()?;
-        let sent = match keys.with(|keys| keys.sent) {
-            Some(sent) => sent,
-            None => {
-                let key = SecretKey::generate(&parameters, &Seed::from_os()?);
-                let encryptor = key.encryptor()?;
-                keys.put(Keys {
-                    key,
-                    encryptor,
-                    sent: false,
-                });
-                false
-            }
-        };
+        let sent = encryptor(&keys).is_some();
+        if !sent {
+            *encryptor(&keys) = Some(keys.key.encryptor()?);
+        }
         let output = Batch::zeros(shape.outputs, input.images());
         let messages = shape.messages(sent);
         let client = Self {
@@ -94,31 +62,15 @@ impl<W: Word> EncryptedClient<W> {
         Ok(Exchange::new(messages, client))
     }
 
-    /// The seed of every `a`, and the public key: its seed, and its first limbs, which are those
-    /// the answer has when the server re-randomises it.
-    fn public_keys(&self, keys: &Keys<W>, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let public = PublicKey::generate(&keys.key)?;
-        let limbs = self.shape.encrypted.flood_limbs;
-        let words = limbs * self.parameters.n();
-        out.extend_from_slice(keys.encryptor.seed());
-        out.extend_from_slice(public.seed());
-        wire::pack(&self.parameters, limbs, &public.b()[..words], out);
-        Ok(())
-    }
-
-    fn evaluation_keys(&self, keys: &Keys<W>, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let power = self.shape.encrypted.key_power;
-        let evaluation = EvaluationKeys::generate(&keys.key, power, &[], false);
-        evaluation.map_err(self.shape.ckks())?.encode(out);
-        Ok(())
-    }
-
-    /// Something done with the keys of the connection.
-    fn with_keys<T>(
+    /// Something done with the encryptor of the keys.
+    fn with_encryptor<T>(
         &self,
-        act: impl FnOnce(&mut Keys<W>) -> Result<T, EngineError>,
+        act: impl FnOnce(&mut Encryptor<W>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        self.keys.with(act).unwrap_or(Err(NO_KEYS))
+        let mut encryptor = encryptor(&self.keys);
+        act(encryptor.as_mut().ok_or(EngineError::OutOfTurn {
+            state: "has no keys",
+        })?)
     }
 
     /// Encodes, encrypts and packs rows.
@@ -126,9 +78,9 @@ impl<W: Word> EncryptedClient<W> {
         let row_bytes = self.shape.encrypted.request_row_bytes();
         let start = out.len();
         out.resize(start + rows.len() * row_bytes, 0);
-        self.with_keys(|keys| {
-            let indices: Vec<Index> = keys.encryptor.reserve(rows.len()).collect();
-            let encryptor = &keys.encryptor;
+        self.with_encryptor(|encryptor| {
+            let indices: Vec<Index> = encryptor.reserve(rows.len()).collect();
+            let encryptor = &*encryptor;
             out[start..]
                 .par_chunks_mut(row_bytes)
                 .zip(indices)
@@ -178,21 +130,27 @@ impl<W: Word> EncryptedClient<W> {
         } = self;
         let (shape, images) = (&*shape, output.images());
         let words = &mut output.words_mut()[rows.start * images..rows.end * images];
-        let decrypted = keys.with(|keys| {
-            words
-                .par_chunks_mut(images)
-                .zip(message.par_chunks(shape.encrypted.answer_row_bytes()))
-                .zip(rows)
-                .map(|((integers, bytes), row)| {
-                    decrypt_row(shape, parameters, &keys.key, row, bytes, integers)
-                })
-                .try_reduce(|| (0, false), |all, row| Ok((all.0 + row.0, all.1 | row.1)))
-        });
-        let (saturated, is_outside) = decrypted.ok_or(NO_KEYS)??;
+        let decrypted = words
+            .par_chunks_mut(images)
+            .zip(message.par_chunks(shape.encrypted.answer_row_bytes()))
+            .zip(rows)
+            .map(|((integers, bytes), row)| {
+                decrypt_row(shape, parameters, &keys.key, row, bytes, integers)
+            })
+            .try_reduce(|| (0, false), |all, row| Ok((all.0 + row.0, all.1 | row.1)));
+        let (saturated, is_outside) = decrypted?;
         self.saturated += saturated;
         self.is_outside |= is_outside;
         Ok(())
     }
+}
+
+/// What the keys keep of the batches before.
+fn encryptor<W: Word>(keys: &ClientEncryptedKeys<W>) -> MutexGuard<'_, Option<Encryptor<W>>> {
+    // Numbers are taken before they are used, so a panic elsewhere leaves it good.
+    keys.encryptor
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One row of the answer; how many of its values were brought to the border of their range, and
@@ -238,15 +196,11 @@ impl<W: Word> Protocol for EncryptedClient<W> {
 
     fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
         match turn.name {
-            PUBLIC_KEY => self.with_keys(|keys| self.public_keys(keys, out)),
-            EVALUATION_KEYS => self.with_keys(|keys| self.evaluation_keys(keys, out)),
-            INPUT => {
-                self.encrypt(self.shape.request().range(turn.index), out)?;
-                self.with_keys(|keys| {
-                    keys.sent |= turn.last;
-                    Ok(())
-                })
-            }
+            SEED => self.with_encryptor(|encryptor| {
+                out.extend_from_slice(encryptor.seed());
+                Ok(())
+            }),
+            INPUT => self.encrypt(self.shape.request().range(turn.index), out),
             _ => Err(turn.unknown()),
         }
     }

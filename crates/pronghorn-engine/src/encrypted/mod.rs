@@ -5,10 +5,11 @@
 //!
 //! | message | from | bytes |
 //! |---|---|---|
-//! | the public key, once a connection: the seed of every `a`, the seed of the key's uniform half, and its other half | client | 64 and some limbs |
-//! | the evaluation keys, once a connection, where the plan relinearises | client | at most those of the plan and their header |
+//! | the seed of every `a`, with the first batch of keys | client | 32 |
 //! | the encrypted input, one row an element, [`rows_per_message`](crate::batch::rows_per_message) in each message | client | rows of `b` |
 //! | the encrypted answer, one row an element, as many in each message | server | rows of as many polynomials as the degree in the secret, plus one |
+//!
+//! The client's [keys](crate::keys) come before its first batch, and are checked.
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client its results and what
 //! the plan says: sizes, parameters, scales. The answer is an encryption of the result and noise;
@@ -20,10 +21,11 @@
 //! (Li, Micciancio, EUROCRYPT 2021).
 
 pub mod client;
+pub(crate) mod keys;
 mod network;
 mod request;
 pub mod server;
-mod sides;
+pub(crate) mod sides;
 mod simd;
 mod stage;
 mod values;
@@ -40,13 +42,9 @@ use crate::{
     exchange::{Message, Messages, Parts, Party},
 };
 
-const PUBLIC_KEY: &str = "the public key";
-const EVALUATION_KEYS: &str = "the evaluation keys";
+const SEED: &str = "the seed of every `a`";
 const INPUT: &str = "the encrypted input";
 const ANSWER: &str = "the encrypted answer";
-
-/// More than the header of evaluation keys.
-const KEY_HEADER_BYTES: usize = 256;
 
 /// The sizes both parties' machines share.
 #[derive(Clone)]
@@ -100,25 +98,19 @@ impl Shape {
         cut_rows(self.outputs, self.encrypted.answer_row_bytes())
     }
 
-    /// All messages of a batch; `known`: an earlier one brought the keys.
+    /// All messages of a batch; `known`: an earlier one brought the seed.
     fn messages(&self, known: bool) -> Messages {
         let encrypted = &self.encrypted;
-        let public = 2 * SEED_BYTES + encrypted.public_key_bytes();
-        let public = Message::client(PUBLIC_KEY, public);
-        let evaluation = encrypted.evaluation_key_bytes() + KEY_HEADER_BYTES;
-        let evaluation = Message::client(EVALUATION_KEYS, evaluation).open();
-        let relinearises = encrypted.key_power > 1;
         let rows = [encrypted.request_row_bytes(), encrypted.answer_row_bytes()];
         Messages::new(&self.step)
-            .with_all((!known).then_some(public))
-            .with_all((!known && relinearises).then_some(evaluation))
+            .with_all((!known).then_some(Message::client(SEED, SEED_BYTES)))
             .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
             .with_all(self.answer().messages(Party::Server, ANSWER, rows[1]))
     }
 
     /// The ring and the modulus.
     fn parameters<W: Word>(&self) -> Result<Parameters<W>, EngineError> {
-        parameters(&self.encrypted, &self.step)
+        keys::parameters(&self.encrypted, &self.step)
     }
 
     fn wire(&self, message: &'static str, row: usize) -> impl Fn(WireError) -> EngineError + '_ {
@@ -138,18 +130,8 @@ impl Shape {
     }
 }
 
-/// The ring and the modulus of a plan.
-fn parameters<W: Word>(plan: &EncryptedPlan, step: &str) -> Result<Parameters<W>, EngineError> {
-    Parameters::new(plan.degree, &plan.primes, &plan.special_primes).map_err(|source| {
-        EngineError::CkksParameters {
-            step: step.to_owned(),
-            source,
-        }
-    })
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use pronghorn_graph::{
@@ -159,22 +141,28 @@ mod tests {
     };
     use pronghorn_he::ckks::{Ciphertext, wire};
     use pronghorn_plan::{BuildOptions, Built, StepKind, TrustLevel, Weights, build};
+    use pronghorn_ring::random::Seed;
 
     use super::{client::EncryptedClient, server::EncryptedServer, *};
     use crate::{
         exchange::tests::assert_table,
+        keys::KeySets,
         machine::{Machine, Want},
         share::Batch,
     };
 
     #[test]
     fn the_table_lists_the_messages() {
-        let names = [PUBLIC_KEY, EVALUATION_KEYS, INPUT, ANSWER];
+        let names = [SEED, INPUT, ANSWER];
         assert_table(include_str!("mod.rs"), names);
     }
 
     /// 30 -> 20, square, -> 10, square, -> 4.
     fn built() -> Built {
+        built_with(BuildOptions::default())
+    }
+
+    pub(crate) fn built_with(options: BuildOptions) -> Built {
         let json = r#"{"name":"noise","output":5,"nodes":[
             {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[30]},
             {"name":"a","op":{"kind":"dense","weight":"a","bias":null},"inputs":[0],"shape":[20]},
@@ -195,7 +183,7 @@ mod tests {
         let options = BuildOptions {
             trust: Some(TrustLevel::Encrypted),
             samples: Some(numbers(30 * 64, 5)),
-            ..BuildOptions::default()
+            ..options
         };
         build(&graph, &options).expect("it has a plan")
     }
@@ -243,15 +231,18 @@ mod tests {
             .collect();
         let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
         let batch = Batch::from_images(&integers, 30, images);
-        let keys = client::KeptKeys::<u32>::default();
+        let sets = keys::EncryptedKeySets::<u32>::new(&built.plan, &plan).expect("keys");
+        let seed = Seed::from_bytes([1; 32]);
+        let mut bytes = Vec::new();
+        sets.encode(&seed, &mut |part| bytes.extend_from_slice(part))
+            .expect("keys");
+        assert_eq!(bytes.len(), sets.bytes());
+        let keys = Arc::new(sets.client(&seed));
+        let theirs = Arc::new(sets.server(&bytes).expect("honest keys"));
         let step = built.plan.step_name(1);
         let network = Network::<u32>::new(network, &shape.encrypted, &step).expect("weights fit");
         let mut client = EncryptedClient::new(shape.clone(), batch, keys.clone()).expect("keys");
-        let mut server = EncryptedServer::new(
-            shape.clone(),
-            Arc::new(network),
-            server::KeptKeys::default(),
-        );
+        let mut server = EncryptedServer::new(shape.clone(), Arc::new(network), theirs);
         let mut message = Vec::new();
         while client.want() == Want::Send {
             message.clear();
@@ -276,10 +267,9 @@ mod tests {
                 let mut words = vec![0u32; answer_polys * answer_limbs * parameters.n()];
                 wire::unpack(&parameters, answer_limbs, bytes, &mut words).expect("honest words");
                 let answer = Ciphertext::from_words(&parameters, answer_limbs, answer_scale, words);
-                let slots = keys
-                    .with(|keys| keys.decrypted(&answer.expect("a valid ciphertext")))
-                    .expect("there are keys");
-                for (image, found) in slots.iter().enumerate() {
+                let plain = keys.key.decrypt(&answer.expect("a valid ciphertext"));
+                let slots = parameters.decode(&plain.expect("its parameters"));
+                for (image, found) in slots.expect("its parameters").re.iter().enumerate() {
                     sum += (found - wanted[image * 4 + row]).powi(2);
                     count += 1;
                 }

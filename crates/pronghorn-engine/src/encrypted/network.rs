@@ -16,7 +16,7 @@ use pronghorn_ring::{
 };
 
 use super::{
-    parameters,
+    keys::parameters,
     values::{Pool, Values},
 };
 use crate::error::EngineError;

@@ -2,43 +2,31 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pronghorn_he::{
-    ckks::{self, EvaluationKeys, Parameters, PublicKey},
-    rns::RingError,
-};
-use pronghorn_plan::cost::SEED_BYTES;
+use pronghorn_he::ckks::{self, Parameters};
 use pronghorn_ring::{
     Word,
     random::{Prg, Seed},
 };
 use rayon::prelude::*;
 
-use super::{EVALUATION_KEYS, INPUT, Network, PUBLIC_KEY, Shape, request::Request, stage};
+use super::{
+    INPUT, Network, SEED, Shape,
+    keys::{ServerEncryptedKeys, Uniform},
+    request::Request,
+    stage,
+};
 use crate::{
-    connection::Kept,
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
     share::Share,
 };
 
-/// What a client sends once a connection.
-pub struct Keys<W: Word> {
-    /// The seed of every `a`, and how many of them were used.
-    uniform: [u8; SEED_BYTES],
-    used: u64,
-    public: PublicKey<W>,
-    evaluation: Option<EvaluationKeys<W>>,
-}
-
-/// Where the keys of a connection are kept.
-pub(crate) type KeptKeys<W> = Kept<Keys<W>>;
-
 /// Receives encrypted rows, computes, sends encrypted rows; its share of the result is zero.
 pub struct EncryptedServer<W: Word> {
     shape: Shape,
     network: Arc<Network<W>>,
-    keys: KeptKeys<W>,
+    keys: Arc<ServerEncryptedKeys<W>>,
     request: Option<Request>,
     /// Rows of the answer, `[poly][limb][N]` each.
     answer: Vec<Vec<W>>,
@@ -49,8 +37,13 @@ const NO_INPUT: EngineError = EngineError::OutOfTurn {
 };
 
 impl<W: Word> EncryptedServer<W> {
-    pub(crate) fn new(shape: Shape, network: Arc<Network<W>>, keys: KeptKeys<W>) -> Exchange<Self> {
-        let known = keys.is_some();
+    /// With the keys of the connection.
+    pub(crate) fn new(
+        shape: Shape,
+        network: Arc<Network<W>>,
+        keys: Arc<ServerEncryptedKeys<W>>,
+    ) -> Exchange<Self> {
+        let known = keys.uniform().is_some();
         let messages = shape.messages(known);
         let mut server = Self {
             shape,
@@ -69,48 +62,15 @@ impl<W: Word> EncryptedServer<W> {
         &self.network.parameters
     }
 
-    fn read_keys(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let seed =
-            |bytes: &[u8]| <[u8; SEED_BYTES]>::try_from(bytes).expect("the length was checked");
-        let (uniform, rest) = message.split_at(SEED_BYTES);
-        let (public, rest) = rest.split_at(SEED_BYTES);
-        let (limbs, n) = (self.shape.encrypted.flood_limbs, self.parameters().n());
-        let mut b = vec![W::default(); limbs * n];
-        ckks::wire::unpack(self.parameters(), limbs, rest, &mut b)
-            .map_err(self.shape.wire(PUBLIC_KEY, 0))?;
-        let keys = Keys {
-            uniform: seed(uniform),
-            used: 0,
-            public: PublicKey::from_parts(self.parameters(), seed(public), b),
-            evaluation: None,
-        };
-        self.keys.put(keys);
-        if self.shape.encrypted.key_power <= 1 {
-            self.begin();
-        }
-        Ok(())
-    }
-
-    fn read_evaluation_keys(&mut self, message: &[u8]) -> Result<(), EngineError> {
-        let keys = EvaluationKeys::decode(self.parameters(), message)
-            .map_err(self.shape.wire(EVALUATION_KEYS, 0))?;
-        if keys.max_power() < self.shape.encrypted.key_power {
-            let power = self.shape.encrypted.key_power;
-            return Err(self.shape.ckks()(RingError::NoPowerKey { power }));
-        }
-        self.keys.with(|known| known.evaluation = Some(keys));
-        self.begin();
-        Ok(())
-    }
-
     /// Makes ready for the rows of a batch.
     fn begin(&mut self) {
         let (inputs, row) = (self.shape.inputs, self.shape.encrypted.request_row_bytes());
-        self.request = self.keys.with(|keys| {
-            let uniform = ckks::uniform_generator(&keys.uniform);
+        let mut uniform = self.keys.uniform();
+        self.request = uniform.as_mut().map(|uniform| {
+            let prg = ckks::uniform_generator(&uniform.seed);
             let room = self.network.rows.take(inputs * row);
-            let request = Request::new(&self.network.parameters, uniform, keys.used, room);
-            keys.used += inputs as u64;
+            let request = Request::new(&self.network.parameters, prg, uniform.used, room);
+            uniform.used += inputs as u64;
             request
         });
     }
@@ -119,12 +79,15 @@ impl<W: Word> EncryptedServer<W> {
     /// away.
     fn compute(&mut self) -> Result<(), EngineError> {
         let request = self.request.take().ok_or(NO_INPUT)?;
-        let kept = self.keys.clone();
-        kept.with(|keys| self.answer_with(keys, request))
-            .ok_or(NO_INPUT)?
+        let keys = self.keys.clone();
+        self.answer_with(&keys, request)
     }
 
-    fn answer_with(&mut self, keys: &Keys<W>, request: Request) -> Result<(), EngineError> {
+    fn answer_with(
+        &mut self,
+        keys: &ServerEncryptedKeys<W>,
+        request: Request,
+    ) -> Result<(), EngineError> {
         let parameters = &self.network.parameters;
         let result = stage::run(
             &self.network,
@@ -171,8 +134,12 @@ impl<W: Word> Protocol for EncryptedServer<W> {
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         match turn.name {
-            PUBLIC_KEY => self.read_keys(message),
-            EVALUATION_KEYS => self.read_evaluation_keys(message),
+            SEED => {
+                let seed = message.try_into().map_err(|_| NO_INPUT)?;
+                *self.keys.uniform() = Some(Uniform { seed, used: 0 });
+                self.begin();
+                Ok(())
+            }
             INPUT => {
                 let request = self.request.as_mut();
                 request.ok_or(NO_INPUT)?.extend(message);

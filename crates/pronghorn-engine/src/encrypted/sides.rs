@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use pronghorn_plan::{EncryptedPlan, Weights, step::Compiled};
+use pronghorn_plan::{CheckedPlan, EncryptedPlan, StepKind, Weights, step::Compiled};
 
-use super::{Network, Shape, client::EncryptedClient, server::EncryptedServer};
+use super::{
+    Network, Shape,
+    client::EncryptedClient,
+    keys::{ClientEncryptedKeys, EncryptedKeySets, ServerEncryptedKeys},
+    server::EncryptedServer,
+};
 use crate::{
-    connection::Shelf,
+    connection::{Kept, Shelf},
     error::EngineError,
+    keys::{ClientKeys, ServerKeys},
     machine::Prepared,
-    protocol::{At, Compile, Next, Side, first, unsupported},
+    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
     share::Share,
 };
 
@@ -48,8 +54,9 @@ impl Side for ClientSide {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         let input = first(inputs).into_words(&self.0.step)?;
-        let keys = at.connection.kept();
-        let machine = EncryptedClient::<u32>::new(self.0.clone(), input, keys)?;
+        let keys = at.connection.kept::<Kept<Arc<ClientEncryptedKeys<u32>>>>();
+        let keys = keys.get().ok_or_else(|| no_keys(&self.0))?;
+        let machine = EncryptedClient::new(self.0.clone(), input, keys)?;
         Ok(Next::Machine(Box::new(machine)))
     }
 }
@@ -71,7 +78,33 @@ impl Side for ServerSide {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         let (shape, network) = (self.shape.clone(), self.network.clone());
-        let machine = EncryptedServer::new(shape, network, at.connection.kept());
+        let keys = at.connection.kept::<Kept<Arc<ServerEncryptedKeys<u32>>>>();
+        let keys = keys.get().ok_or_else(|| no_keys(&shape))?;
+        let machine = EncryptedServer::new(shape, network, keys);
         Ok(Next::Machine(Box::new(machine)))
     }
+}
+
+fn no_keys(shape: &Shape) -> EngineError {
+    unsupported(&shape.step, "the client's keys are missing")
+}
+
+/// The keys of an encrypted network.
+fn sets(plan: &CheckedPlan) -> Result<Option<Arc<EncryptedKeySets<u32>>>, EngineError> {
+    let networks = plan.steps.iter().find_map(|step| match &step.kind {
+        StepKind::Encrypted(network) => Some(network),
+        _ => None,
+    });
+    let sets = networks.map(|network| EncryptedKeySets::new(plan, network).map(Arc::new));
+    sets.transpose()
+}
+
+/// The client's keys, for encrypted networks.
+pub(crate) fn client_keys(plan: &CheckedPlan) -> Result<Option<Box<dyn Prelude>>, EngineError> {
+    Ok(sets(plan)?.map(|sets| Box::new(ClientKeys(sets)) as _))
+}
+
+/// The server's side of them.
+pub(crate) fn server_keys(plan: &CheckedPlan) -> Result<Option<Box<dyn Prelude>>, EngineError> {
+    Ok(sets(plan)?.map(|sets| Box::new(ServerKeys(sets)) as _))
 }

@@ -1,140 +1,110 @@
-//! The client's keys for steps on slots: made from a seed that the client may keep, sent once, and
-//! kept by the server under their digest.
-//!
-//! Messages before the first batch of a connection:
-//!
-//! | message | from | bytes |
-//! |---|---|---|
-//! | the digest of the keys | client | 32 |
-//! | the server's wish: 1 if it wants the keys, 0 if it has keys of this digest | server | 1 |
-//! | a piece of the keys, if it wants them; it checks that they have the digest | client | 1 MiB, the last one less |
-//!
-//! One secret for each set of parameters, and the same for all batches, each value under fresh
-//! randomness.
+//! The client's keys for steps on slots: one secret for each set of parameters, for all batches.
+//! They are sent once, checked by [`keys`](crate::keys), and kept by the server under their digest.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use pronghorn_he::{
-    bfv::{EvaluationKeys, PublicKey, SecretKey},
+    bfv::{EvaluationKeys, Parameters, PublicKey, SecretKey},
     rns::WireError,
 };
-use pronghorn_plan::{CheckedPlan, steps::linear::slots::SlotScheme};
-use pronghorn_ring::random::{Prg, Seed};
-use zeroize::{Zeroize, Zeroizing};
+use pronghorn_plan::{
+    CheckedPlan,
+    steps::linear::slots::{SlotKeys, SlotScheme},
+};
+use pronghorn_ring::random::Seed;
 
 use super::refused;
 use crate::{
-    connection::Kept,
     error::EngineError,
-    exchange::{Exchange, Message, Messages, Parts, Party, Protocol, Turn},
+    keys::{KeySets, STEP, derived},
 };
 
-/// Bytes of a digest.
-const DIGEST: usize = 32;
-/// Bytes of a piece of the keys.
-const PIECE: usize = 1 << 20;
-/// Stands for the step in errors.
-const STEP: &str = "the client's keys for slots";
+/// The keys of a plan on slots.
+pub(crate) struct SlotKeySets(pub CheckedPlan);
 
-const DIGEST_OF_KEYS: &str = "the digest of the keys";
-const WISH: &str = "the server's wish";
-const KEYS: &str = "a piece of the keys";
-
-/// Keys of so many bytes, in pieces.
-fn pieces(bytes: usize) -> Parts {
-    Parts {
-        items: bytes,
-        most: PIECE,
-    }
-}
-
-fn messages(key_bytes: usize) -> Messages {
-    let pieces = pieces(key_bytes).messages(Party::Client, KEYS, 1);
-    Messages::new(STEP)
-        .with(Message::client(DIGEST_OF_KEYS, DIGEST))
-        .with(Message::server(WISH, 1))
-        .with_all(pieces.map(Message::optional))
-}
-
-fn digest(plan_hash: &[u8; DIGEST], bytes: &[u8]) -> [u8; DIGEST] {
-    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 keys for slots");
-    hasher.update(plan_hash);
-    hasher.update(bytes);
-    *hasher.finalize().as_bytes()
-}
-
-/// A client's secret keys, and the bytes of the others. Secret: no Debug.
-pub struct ClientSlotKeys {
-    secrets: BTreeMap<SlotScheme, Arc<SecretKey<u64>>>,
-    digest: [u8; DIGEST],
-    bytes: Vec<u8>,
-}
+/// A client's secret keys. Secret: no Debug.
+pub(crate) struct ClientSlotKeys(BTreeMap<SlotScheme, Arc<SecretKey<u64>>>);
 
 impl ClientSlotKeys {
-    /// The keys that a plan needs, which follow from a seed. Some milliseconds a rotation.
-    ///
-    /// # Errors
-    /// When the plan is one that is not validated.
-    pub fn generate(plan: &CheckedPlan, seed: &Seed) -> Result<Self, EngineError> {
-        let (mut secrets, mut bytes) = (BTreeMap::new(), Vec::new());
-        for (keys, parameters) in plan.slot_keys() {
-            // Of exactly these keys: a version that needs others of the same plan must not use the
-            // same randomness for them.
-            let mut own = blake3::Hasher::new_keyed(seed.as_bytes());
-            own.update(&plan.hash());
-            own.update(parameters.hash());
-            own.update(&[u8::from(keys.swap)]);
-            for step in &keys.steps {
-                own.update(&step.to_le_bytes());
-            }
-            let mut hash = own.finalize();
-            let seed = Seed::from_bytes(*hash.as_bytes());
-            hash.zeroize();
-            own.zeroize();
-            let prg = Prg::new(&seed, "pronghorn 2026 keys for slots: seeds");
-            let [secret, public, rotations] = [0, 1, 2].map(|number| {
-                let mut bytes = Zeroizing::new([0; 32]);
-                prg.stream(number).fill(&mut *bytes);
-                Seed::from_bytes(*bytes)
-            });
-            let secret = SecretKey::generate(parameters, &secret);
-            PublicKey::generate_from_seed(&secret, &public).encode(&mut bytes);
-            if !keys.steps.is_empty() || keys.swap {
-                EvaluationKeys::generate_from_seed(&secret, &keys.steps, keys.swap, &rotations)
-                    .map_err(|source| refused(STEP, source.into()))?
-                    .encode(&mut bytes);
-            }
-            secrets.insert(keys.scheme, Arc::new(secret));
-        }
-        Ok(Self {
-            digest: digest(&plan.hash(), &bytes),
-            secrets,
-            bytes,
-        })
-    }
-
     /// The secret key for a step's parameters.
-    pub(crate) fn secret(&self, scheme: &SlotScheme) -> Option<Arc<SecretKey<u64>>> {
-        self.secrets.get(scheme).cloned()
+    pub fn secret(&self, scheme: &SlotScheme) -> Option<Arc<SecretKey<u64>>> {
+        self.0.get(scheme).cloned()
     }
 }
 
 /// The keys of a client for the steps with the same parameters.
-pub struct ServerSchemeKeys {
-    pub(super) public: PublicKey<u64>,
-    pub(super) rotations: Option<EvaluationKeys<u64>>,
+pub(crate) struct ServerSchemeKeys {
+    pub public: PublicKey<u64>,
+    pub rotations: Option<EvaluationKeys<u64>>,
 }
 
 /// All of a client's keys.
-pub struct ServerSlotKeys {
-    schemes: BTreeMap<SlotScheme, Arc<ServerSchemeKeys>>,
-}
+pub(crate) struct ServerSlotKeys(BTreeMap<SlotScheme, Arc<ServerSchemeKeys>>);
 
 impl ServerSlotKeys {
-    fn decode(plan: &CheckedPlan, mut bytes: &[u8]) -> Result<Self, EngineError> {
+    /// The keys for a step's parameters.
+    pub fn of(&self, scheme: &SlotScheme) -> Option<Arc<ServerSchemeKeys>> {
+        self.0.get(scheme).cloned()
+    }
+}
+
+impl SlotKeySets {
+    /// The seeds of the secret, of the public key and of rotations for some parameters: of exactly
+    /// these keys. A version that needs others of the same plan must not use the same randomness
+    /// for them.
+    fn seeds(&self, seed: &Seed, keys: &SlotKeys, parameters: &Parameters<u64>) -> [Seed; 3] {
+        let steps: Vec<u8> = keys
+            .steps
+            .iter()
+            .flat_map(|step| step.to_le_bytes())
+            .collect();
+        let swap = [u8::from(keys.swap)];
+        let parts: [&[u8]; 3] = [parameters.hash(), &swap, &steps];
+        derived(seed, &self.0, &parts)
+    }
+}
+
+impl KeySets for SlotKeySets {
+    type Client = ClientSlotKeys;
+    type Server = ServerSlotKeys;
+
+    const KEPT: bool = true;
+
+    fn plan(&self) -> &CheckedPlan {
+        &self.0
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.slot_key_bytes() as usize
+    }
+
+    fn encode(&self, seed: &Seed, out: &mut dyn FnMut(&[u8])) -> Result<(), EngineError> {
+        for (keys, parameters) in self.0.slot_keys() {
+            let [secret, public, rotations] = self.seeds(seed, keys, parameters);
+            let (secret, mut bytes) = (SecretKey::generate(parameters, &secret), Vec::new());
+            PublicKey::generate_from_seed(&secret, &public).encode(&mut bytes);
+            out(&bytes);
+            if !keys.steps.is_empty() || keys.swap {
+                let (steps, swap) = (&keys.steps, keys.swap);
+                EvaluationKeys::encode_from_seed(&secret, steps, swap, &rotations, out)
+                    .map_err(|source| refused(STEP, source.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn client(&self, seed: &Seed) -> ClientSlotKeys {
+        let secrets = self.0.slot_keys().iter().map(|(keys, parameters)| {
+            let [secret, ..] = self.seeds(seed, keys, parameters);
+            (
+                keys.scheme,
+                Arc::new(SecretKey::generate(parameters, &secret)),
+            )
+        });
+        ClientSlotKeys(secrets.collect())
+    }
+
+    fn server(&self, mut bytes: &[u8]) -> Result<ServerSlotKeys, EngineError> {
         let wire = |row| {
             move |source: WireError| EngineError::Wire {
                 step: STEP.to_owned(),
@@ -144,7 +114,7 @@ impl ServerSlotKeys {
             }
         };
         let mut schemes = BTreeMap::new();
-        for (row, (keys, parameters)) in plan.slot_keys().iter().enumerate() {
+        for (row, (keys, parameters)) in self.0.slot_keys().iter().enumerate() {
             let [public, rotations] = keys.bytes(parameters);
             let expected = public + rotations;
             let Some((own, rest)) = bytes.split_at_checked(expected) else {
@@ -168,215 +138,6 @@ impl ServerSlotKeys {
             };
             schemes.insert(keys.scheme, Arc::new(scheme));
         }
-        Ok(Self { schemes })
-    }
-
-    /// The keys for a step's parameters.
-    pub(crate) fn of(&self, scheme: &SlotScheme) -> Option<Arc<ServerSchemeKeys>> {
-        self.schemes.get(scheme).cloned()
-    }
-}
-
-/// Keys of clients, by digest, for all connections of a server; the oldest make room for new ones.
-/// Clones share it.
-#[derive(Clone)]
-pub struct KeyCache(Arc<Mutex<Cached>>);
-
-struct Cached {
-    keys: VecDeque<([u8; DIGEST], u64, Arc<ServerSlotKeys>)>,
-    bytes: u64,
-    most: u64,
-}
-
-impl Default for KeyCache {
-    /// A quarter of a gigabyte.
-    fn default() -> Self {
-        Self::new(256 << 20)
-    }
-}
-
-impl KeyCache {
-    /// For keys of so many bytes in all, as they came; in memory they take twice as many.
-    pub fn new(most: u64) -> Self {
-        Self(Arc::new(Mutex::new(Cached {
-            keys: VecDeque::new(),
-            bytes: 0,
-            most,
-        })))
-    }
-
-    fn get(&self, digest: &[u8; DIGEST]) -> Option<Arc<ServerSlotKeys>> {
-        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found = cached.keys.iter();
-        found
-            .find(|(known, ..)| known == digest)
-            .map(|(_, _, keys)| keys.clone())
-    }
-
-    fn put(&self, digest: [u8; DIGEST], bytes: u64, keys: Arc<ServerSlotKeys>) {
-        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cached.keys.push_back((digest, bytes, keys));
-        cached.bytes += bytes;
-        while cached.bytes > cached.most
-            && let Some((_, bytes, _)) = cached.keys.pop_front()
-        {
-            cached.bytes -= bytes;
-        }
-    }
-}
-
-/// A seed of keys that a client keeps over connections. A server that got these keys may have them
-/// still.
-#[derive(Clone)]
-pub(crate) struct SlotSeed(pub Arc<Seed>);
-
-/// The client's half: fills its slot.
-pub struct KeysClient {
-    keys: Arc<ClientSlotKeys>,
-    slot: Kept<Arc<ClientSlotKeys>>,
-    wanted: bool,
-}
-
-impl KeysClient {
-    /// Makes keys from a seed, which serves this plan alone.
-    ///
-    /// # Errors
-    /// As [`ClientSlotKeys::generate`].
-    pub(crate) fn new(
-        plan: &CheckedPlan,
-        seed: &Seed,
-        slot: Kept<Arc<ClientSlotKeys>>,
-    ) -> Result<Exchange<Self>, EngineError> {
-        let keys = Arc::new(ClientSlotKeys::generate(plan, seed)?);
-        let messages = messages(keys.bytes.len());
-        let client = Self {
-            keys,
-            slot,
-            wanted: false,
-        };
-        Ok(Exchange::new(messages, client))
-    }
-}
-
-impl Protocol for KeysClient {
-    const PARTY: Party = Party::Client;
-
-    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        match turn.name {
-            DIGEST_OF_KEYS => out.extend_from_slice(&self.keys.digest),
-            KEYS => {
-                let bytes = &self.keys.bytes;
-                out.extend_from_slice(&bytes[pieces(bytes.len()).range(turn.index)]);
-                if turn.last {
-                    self.slot.put(self.keys.clone());
-                }
-            }
-            _ => return Err(turn.unknown()),
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, _turn: Turn, message: &[u8]) -> Result<(), EngineError> {
-        match message {
-            [0] => self.slot.put(self.keys.clone()),
-            [1] => self.wanted = true,
-            _ => {
-                return Err(EngineError::Unsupported {
-                    step: STEP.to_owned(),
-                    reason: "the server says neither that it wants them nor that it has them",
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn is_due(&self, _name: &'static str) -> bool {
-        self.wanted
-    }
-}
-
-/// The server's half: fills its slot, from the cache or with what comes.
-pub struct KeysServer {
-    plan: CheckedPlan,
-    cache: KeyCache,
-    slot: Kept<Arc<ServerSlotKeys>>,
-    digest: [u8; DIGEST],
-    bytes: Vec<u8>,
-    wanted: bool,
-}
-
-impl KeysServer {
-    /// For a plan.
-    pub(crate) fn new(
-        plan: CheckedPlan,
-        cache: KeyCache,
-        slot: Kept<Arc<ServerSlotKeys>>,
-    ) -> Exchange<Self> {
-        let messages = messages(plan.slot_key_bytes() as usize);
-        let server = Self {
-            plan,
-            cache,
-            slot,
-            digest: [0; DIGEST],
-            bytes: Vec::new(),
-            wanted: true,
-        };
-        Exchange::new(messages, server)
-    }
-
-    fn finish(&mut self) -> Result<(), EngineError> {
-        let bytes = std::mem::take(&mut self.bytes);
-        if digest(&self.plan.hash(), &bytes) != self.digest {
-            return Err(EngineError::Unsupported {
-                step: STEP.to_owned(),
-                reason: "they are not those that the client named",
-            });
-        }
-        let keys = Arc::new(ServerSlotKeys::decode(&self.plan, &bytes)?);
-        self.cache
-            .put(self.digest, bytes.len() as u64, keys.clone());
-        self.slot.put(keys);
-        Ok(())
-    }
-}
-
-impl Protocol for KeysServer {
-    const PARTY: Party = Party::Server;
-
-    fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
-        match turn.name {
-            DIGEST_OF_KEYS => {
-                self.digest.copy_from_slice(message);
-                if let Some(keys) = self.cache.get(&self.digest) {
-                    self.slot.put(keys);
-                    self.wanted = false;
-                }
-                Ok(())
-            }
-            KEYS => {
-                self.bytes.extend_from_slice(message);
-                if turn.last { self.finish() } else { Ok(()) }
-            }
-            _ => Err(turn.unknown()),
-        }
-    }
-
-    fn make(&mut self, _turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        out.push(u8::from(self.wanted));
-        Ok(())
-    }
-
-    fn is_due(&self, _name: &'static str) -> bool {
-        self.wanted
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::exchange::tests::{assert_table, names};
-
-    #[test]
-    fn the_table_lists_the_messages() {
-        assert_table(include_str!("keys.rs"), names(&super::messages(5 << 20)));
+        Ok(ServerSlotKeys(schemes))
     }
 }

@@ -14,9 +14,11 @@
 //! each coefficient.
 
 pub mod client;
-pub mod keys;
+pub(crate) mod keys;
 pub mod server;
 pub(crate) mod sides;
+
+pub use sides::keep_keys;
 
 use std::sync::Arc;
 

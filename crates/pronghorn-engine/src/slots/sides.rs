@@ -4,20 +4,22 @@ use std::sync::Arc;
 
 use pronghorn_plan::{CheckedPlan, Weights, step::Compiled, steps::linear::slots::SlotLinear};
 use pronghorn_ring::random::Seed;
+use zeroize::Zeroize;
 
 use super::{
     Shape,
     client::SlotClient,
-    keys::{ClientSlotKeys, KeyCache, KeysClient, KeysServer, ServerSlotKeys, SlotSeed},
+    keys::{ClientSlotKeys, ServerSlotKeys, SlotKeySets},
     server::{PreparedSlots, SlotServer},
 };
 use crate::{
     batch::sides::Masks,
-    connection::{Connection, Kept, Shelf},
+    connection::{Connection, Connections, Kept, Shelf},
     error::EngineError,
-    machine::{Exchanging, Prepared, prepared_as},
-    persistent::{Persistent, Uses},
-    protocol::{At, Compile, Next, Prelude, PreludeKind, Side, first, unsupported},
+    keys::{BATCHES, ClientKeys, KeptSeed, KeyCache, ServerKeys},
+    machine::{Prepared, prepared_as},
+    persistent::{Persistent, Saved, Uses},
+    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
     share::Share,
 };
 
@@ -101,89 +103,81 @@ impl Side for ServerSide {
     }
 }
 
-/// The seed of a client's keys, which it keeps over connections. A server that got these keys may
-/// have them still.
-struct KeptSeed;
+/// The seed of a client's keys.
+struct SlotSeed;
 
 /// The seed of keys of a plan on slots, for a store.
 pub(crate) fn persistent(plan: &CheckedPlan) -> Option<Box<dyn Persistent>> {
-    (!plan.slot_keys().is_empty()).then(|| Box::new(KeptSeed) as _)
+    (!plan.slot_keys().is_empty()).then(|| Box::new(SlotSeed) as _)
 }
 
-impl Persistent for KeptSeed {
+/// Names a seed in a store, and tells nothing of it.
+const NAME: &str = "pronghorn 2026 name of a seed of keys for slots";
+
+impl Persistent for SlotSeed {
     fn name(&self) -> &'static str {
         "slots"
     }
 
+    /// A secret: what a failed prediction may have told of it ends with it.
     fn uses(&self) -> Option<Uses> {
         None
     }
 
-    fn offer(
-        &self,
-        connection: &Connection,
-        bytes: &[u8],
-        _uses: usize,
-    ) -> Result<(), EngineError> {
+    fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError> {
         let seed = bytes.try_into().map_err(|_| EngineError::Unsupported {
             step: "the client's keys for slots".into(),
             reason: "their seed has another length than 32 bytes",
         })?;
-        let offered: Kept<SlotSeed> = connection.kept();
-        offered.put(SlotSeed(Arc::new(Seed::from_bytes(seed))));
+        let seed = KeptSeed(Arc::new(Seed::from_bytes(seed)));
+        connection
+            .kept::<Kept<KeptSeed>>()
+            .put_for(seed, uses.min(BATCHES));
         Ok(())
     }
+
+    fn left(&self, connection: &Connection) -> usize {
+        connection.kept::<Kept<KeptSeed>>().left()
+    }
+
+    fn forget(&self, connection: &Connection) {
+        connection.kept::<Kept<KeptSeed>>().take();
+    }
+
+    fn saved(&self, connection: &Connection) -> Option<Saved> {
+        let seed = connection.kept::<Kept<KeptSeed>>().get()?;
+        let mut hasher = blake3::Hasher::new_derive_key(NAME);
+        hasher.update(seed.0.as_bytes());
+        let mut hash = hasher.finalize();
+        let saved = Saved {
+            id: *hash.as_bytes(),
+            head: Vec::new(),
+            body: Arc::new(seed.0.as_bytes().to_vec()),
+        };
+        hash.zeroize();
+        hasher.zeroize();
+        Some(saved)
+    }
+}
+
+/// Lets a server keep clients' keys for steps on slots between their connections, of so many bytes
+/// in all; in memory they take twice as many.
+pub fn keep_keys(connections: &Connections, bytes: u64) {
+    let cache: KeyCache<ServerSlotKeys> = connections.connect().shared();
+    cache.keep(bytes);
+}
+
+fn sets(plan: &CheckedPlan) -> Option<Arc<SlotKeySets>> {
+    let sets = || Arc::new(SlotKeySets(plan.clone()));
+    (!plan.slot_keys().is_empty()).then(sets)
 }
 
 /// The client's keys, for plans on slots.
 pub(crate) fn client_keys(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    let keys = || Box::new(ClientKeys(plan.clone())) as _;
-    (!plan.slot_keys().is_empty()).then(keys)
+    sets(plan).map(|sets| Box::new(ClientKeys(sets)) as _)
 }
 
 /// The server's side of them.
 pub(crate) fn server_keys(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    let keys = || Box::new(ServerKeys(plan.clone())) as _;
-    (!plan.slot_keys().is_empty()).then(keys)
-}
-
-struct ClientKeys(CheckedPlan);
-
-impl Prelude for ClientKeys {
-    fn kind(&self) -> PreludeKind {
-        PreludeKind::SlotKeys
-    }
-
-    fn start(
-        &self,
-        connection: &Connection,
-        _batch: usize,
-    ) -> Result<Option<Exchanging>, EngineError> {
-        let keys = connection.kept::<Kept<Arc<ClientSlotKeys>>>();
-        if keys.is_some() {
-            return Ok(None);
-        }
-        let offered = connection.kept::<Kept<SlotSeed>>().get();
-        let seed = offered.map_or_else(|| Seed::from_os().map(Arc::new), |seed| Ok(seed.0))?;
-        Ok(Some(Box::new(KeysClient::new(&self.0, &seed, keys)?)))
-    }
-}
-
-struct ServerKeys(CheckedPlan);
-
-impl Prelude for ServerKeys {
-    fn kind(&self) -> PreludeKind {
-        PreludeKind::SlotKeys
-    }
-
-    fn start(
-        &self,
-        connection: &Connection,
-        _batch: usize,
-    ) -> Result<Option<Exchanging>, EngineError> {
-        let keys = connection.kept::<Kept<Arc<ServerSlotKeys>>>();
-        let cache: KeyCache = connection.shared();
-        let machine = || Box::new(KeysServer::new(self.0.clone(), cache, keys.clone())) as _;
-        Ok((!keys.is_some()).then(machine))
-    }
+    sets(plan).map(|sets| Box::new(ServerKeys(sets)) as _)
 }

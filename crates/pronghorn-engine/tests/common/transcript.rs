@@ -129,15 +129,9 @@ pub fn record(case: &str, built: &Built, script: &[Act]) -> Vec<Record> {
         connections,
         prepared: None,
     };
-    if script.iter().any(|act| matches!(act, Act::Reconnect)) {
-        line.offer_seed(&line.keys.0);
-    }
     let follow = |(index, act): (usize, &Act)| line.follow(index, *act);
     script.iter().enumerate().map(follow).collect()
 }
-
-/// The secret of a client that keeps keys over connections.
-const SECRET: [u8; 32] = [9; 32];
 
 impl Line<'_> {
     fn follow(&mut self, index: usize, act: Act) -> Record {
@@ -227,7 +221,6 @@ impl Line<'_> {
 
     fn reconnect(&mut self) -> Record {
         let client = Connection::default();
-        self.offer_seed(&client);
         for value in self.client.persistent() {
             if let Some(saved) = value.saved(&self.keys.0) {
                 let bytes = [saved.head.as_slice(), &saved.body].concat();
@@ -238,14 +231,6 @@ impl Line<'_> {
         Record {
             title: "a new connection".into(),
             ..Record::default()
-        }
-    }
-
-    /// Offers the client's secret to a connection.
-    fn offer_seed(&self, connection: &Connection) {
-        let secrets = self.client.persistent().iter();
-        for value in secrets.filter(|value| value.uses().is_none()) {
-            value.offer(connection, &SECRET, 1).expect("a secret");
         }
     }
 

@@ -261,6 +261,22 @@ impl<W: Word> EvaluationKeys<W> {
         Ok(Self { parameters, keys })
     }
 
+    /// Hands the bytes of [`generate_from_seed`](Self::generate_from_seed)'s keys to `out`, part by
+    /// part, with one key in memory at a time.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_from_seed(
+        key: &SecretKey<W>,
+        steps: &[i64],
+        swap: bool,
+        seed: &Seed,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BfvError> {
+        rns::EvaluationKeys::encode_from_seed(&key.key, 1, steps, swap, seed, out)?;
+        Ok(())
+    }
+
     /// Their parameters.
     pub fn parameters(&self) -> &Parameters<W> {
         &self.parameters

@@ -13,6 +13,7 @@ use super::{
     automorphism::{Automorphism, conjugation_element, inverse_element, rotation_element},
     secret::Secret,
     uniform::{expand_uniform, uniform_generator},
+    wire,
     zero::encrypt_zero,
 };
 use crate::wipe::wipe;
@@ -49,6 +50,73 @@ fn elements(n: usize, steps: &[i64], conjugation: bool) -> BTreeSet<u32> {
     let conjugation = conjugation.then(|| conjugation_element(n));
     let all = rotations.chain(conjugation);
     all.filter(|&element| element != IDENTITY).collect()
+}
+
+/// The public seed of all `a`, from the secret one.
+fn public_seed(seed: &Seed) -> [u8; 32] {
+    let domain = "pronghorn 2026 CKKS choice of the evaluation keys' seed";
+    let mut public = [0; 32];
+    Prg::new(seed, domain).stream(0).fill(&mut public);
+    public
+}
+
+/// Gives the `b` of each key to `take`, `[digit][limb][N]`: powers in order, then automorphisms by
+/// element.
+fn each_b<W: Word>(
+    key: &SecretKey<W>,
+    max_power: usize,
+    elements: &BTreeSet<u32>,
+    seed: &Seed,
+    mut take: impl FnMut(Purpose, Vec<W>),
+) -> Result<(), RingError> {
+    let parameters = key.parameters();
+    if parameters.pieces().is_empty() {
+        return Err(RingError::NoSpecialPrimes);
+    }
+    if max_power >= MAX_POLYS {
+        return Err(RingError::Polys {
+            polys: max_power + 1,
+        });
+    }
+    let (uniform, mut errors) = (
+        uniform_generator(&public_seed(seed)),
+        Prg::new(seed, "pronghorn 2026 CKKS key errors").stream(0),
+    );
+    let secret = key.secret();
+    let mut power = secret.clone_words();
+    for exponent in 2..=max_power {
+        secret.multiply_all(&mut power);
+        let purpose = Purpose::Power(exponent);
+        let b = encrypted(secret, &power, purpose, &uniform, &mut errors);
+        take(purpose, b);
+    }
+    wipe(&mut power);
+    for &element in elements {
+        let inverse = Automorphism::new(parameters.n(), inverse_element(parameters.n(), element));
+        let (image, purpose) = (secret.image(&inverse), Purpose::Galois(element));
+        let b = encrypted(&image, &secret.words, purpose, &uniform, &mut errors);
+        take(purpose, b);
+    }
+    Ok(())
+}
+
+/// The key from `old` (`[limb][N]`) to `secret`.
+fn encrypted<W: Word>(
+    secret: &Secret<W>,
+    old: &[W],
+    purpose: Purpose,
+    uniform: &Prg,
+    errors: &mut Stream,
+) -> Vec<W> {
+    let number = |digit| purpose.number(digit);
+    encrypt_gadget(
+        secret,
+        &secret.parameters,
+        Some(old),
+        uniform,
+        number,
+        errors,
+    )
 }
 
 /// The element that moves nothing.
@@ -100,54 +168,50 @@ impl<W: Word> EvaluationKeys<W> {
         seed: &Seed,
     ) -> Result<Self, RingError> {
         let parameters = key.parameters();
-        if parameters.pieces().is_empty() {
-            return Err(RingError::NoSpecialPrimes);
-        }
-        if max_power >= MAX_POLYS {
-            return Err(RingError::Polys {
-                polys: max_power + 1,
-            });
-        }
-        let mut public = [0; 32];
-        Prg::new(
-            seed,
-            "pronghorn 2026 CKKS choice of the evaluation keys' seed",
-        )
-        .stream(0)
-        .fill(&mut public);
-        let (uniform, mut errors) = (
-            uniform_generator(&public),
-            Prg::new(seed, "pronghorn 2026 CKKS key errors").stream(0),
-        );
-        let secret = key.secret();
-        let mut power = secret.clone_words();
-        let powers = (2..=max_power).map(|exponent| {
-            secret.multiply_all(&mut power);
-            SwitchingKey::generate(
-                secret,
-                &power,
-                Purpose::Power(exponent),
-                &uniform,
-                &mut errors,
-            )
-        });
-        let powers = powers.collect();
-        wipe(&mut power);
         let elements = elements(parameters.n(), steps, conjugation);
-        let galois = elements.into_iter().map(|element| {
-            let inverse =
-                Automorphism::new(parameters.n(), inverse_element(parameters.n(), element));
-            let image = secret.image(&inverse);
-            let purpose = Purpose::Galois(element);
-            let key = SwitchingKey::generate(&image, &secret.words, purpose, &uniform, &mut errors);
-            (element, GaloisKey::new(parameters, element, key))
-        });
-        let galois = galois.collect();
+        let public = public_seed(seed);
+        let uniform = uniform_generator(&public);
+        let (mut powers, mut galois) = (Vec::new(), BTreeMap::new());
+        each_b(key, max_power, &elements, seed, |purpose, b| {
+            let key = SwitchingKey::from_b(parameters, purpose, &uniform, b);
+            match purpose {
+                Purpose::Power(_) => powers.push(key),
+                Purpose::Galois(element) => {
+                    galois.insert(element, GaloisKey::new(parameters, element, key));
+                }
+            }
+        })?;
         Ok(Self {
             parameters: parameters.clone(),
             seed: public,
             powers,
             galois,
+        })
+    }
+
+    /// Hands the bytes of [`generate_from_seed`](Self::generate_from_seed)'s keys to `out`, part by
+    /// part: those of one key in memory at a time, and without the half that follows from a seed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_from_seed(
+        key: &SecretKey<W>,
+        max_power: usize,
+        steps: &[i64],
+        conjugation: bool,
+        seed: &Seed,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), RingError> {
+        let parameters = key.parameters();
+        let elements = elements(parameters.n(), steps, conjugation);
+        let (public, powers) = (public_seed(seed), max_power.max(1));
+        let mut bytes = Vec::new();
+        wire::header_of_keys(parameters, &public, powers, elements.iter(), &mut bytes);
+        out(&bytes);
+        each_b(key, max_power, &elements, seed, |_, b| {
+            bytes.clear();
+            wire::pack(parameters, parameters.basis().limbs(), &b, &mut bytes);
+            out(&bytes);
         })
     }
 
@@ -244,20 +308,6 @@ impl<W: Word> GaloisKey<W> {
 }
 
 impl<W: Word> SwitchingKey<W> {
-    /// From `old` (`[limb][N]`) to `secret`.
-    fn generate(
-        secret: &Secret<W>,
-        old: &[W],
-        purpose: Purpose,
-        uniform: &Prg,
-        errors: &mut Stream,
-    ) -> Self {
-        let parameters = &secret.parameters;
-        let number = |digit| purpose.number(digit);
-        let b = encrypt_gadget(secret, parameters, Some(old), uniform, number, errors);
-        Self::from_b(parameters, purpose, uniform, b)
-    }
-
     /// Both polynomials of all digits, `[digit][limb][N]` each.
     pub(crate) fn halves(&self) -> [&[W]; 2] {
         [&self.b, &self.a]

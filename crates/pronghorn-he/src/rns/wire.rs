@@ -188,12 +188,9 @@ impl<W: Word> EvaluationKeys<W> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (parameters, limbs) = (self.parameters(), self.parameters().basis().limbs());
         let (seed, powers, galois) = self.parts();
-        header(parameters, EVALUATION_KEYS, out);
-        out.extend(seed);
-        out.push(self.max_power() as u8);
         let galois: Vec<_> = galois.collect();
-        out.extend((galois.len() as u32).to_le_bytes());
-        out.extend(galois.iter().flat_map(|(element, _)| element.to_le_bytes()));
+        let elements = galois.iter().map(|(element, _)| element);
+        header_of_keys(parameters, seed, self.max_power(), elements, out);
         for b in powers.chain(galois.iter().map(|(_, b)| *b)) {
             pack(parameters, limbs, b, out);
         }
@@ -224,6 +221,21 @@ impl<W: Word> EvaluationKeys<W> {
             .collect();
         Ok(Self::from_parts(parameters, seed, powers, galois))
     }
+}
+
+/// Appends the bytes of evaluation keys before their `b`.
+pub(super) fn header_of_keys<'a, W: Word>(
+    parameters: &Parameters<W>,
+    seed: &[u8; 32],
+    max_power: usize,
+    elements: impl ExactSizeIterator<Item = &'a u32>,
+    out: &mut Vec<u8>,
+) {
+    header(parameters, EVALUATION_KEYS, out);
+    out.extend(seed);
+    out.push(max_power as u8);
+    out.extend((elements.len() as u32).to_le_bytes());
+    out.extend(elements.flat_map(|element| element.to_le_bytes()));
 }
 
 /// Version, kind and parameters.

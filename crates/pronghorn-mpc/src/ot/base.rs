@@ -1,4 +1,4 @@
-//! Base OTs: 128 random ones from public-key cryptography, two messages.
+//! Base OTs: random ones from public-key cryptography, two messages; 128 for a set-up.
 //!
 //! For every OT the receiver has a choice bit `c` and learns the key `K_c`, the sender learns `K_0`
 //! and `K_1`.
@@ -53,19 +53,29 @@ pub enum BaseOt {
 }
 
 impl BaseOt {
-    /// Bytes of the receiver's message.
+    /// Bytes of the receiver's message of a set-up.
     pub fn receiver_bytes(self) -> usize {
-        COUNT
+        self.receiver_bytes_of(COUNT)
+    }
+
+    /// Bytes of the sender's message of a set-up.
+    pub fn sender_bytes(self) -> usize {
+        self.sender_bytes_of(COUNT)
+    }
+
+    /// Bytes of the receiver's message of `count` OTs.
+    pub(super) fn receiver_bytes_of(self, count: usize) -> usize {
+        count
             * match self {
                 Self::MlKem => ml_kem::RECEIVER_BYTES,
                 Self::Ristretto => ristretto::RECEIVER_BYTES,
             }
     }
 
-    /// Bytes of the sender's message.
-    pub fn sender_bytes(self) -> usize {
+    /// Bytes of the sender's message of `count` OTs.
+    pub(super) fn sender_bytes_of(self, count: usize) -> usize {
         match self {
-            Self::MlKem => COUNT * ml_kem::SENDER_BYTES,
+            Self::MlKem => count * ml_kem::SENDER_BYTES,
             Self::Ristretto => ristretto::SENDER_BYTES,
         }
     }
@@ -91,12 +101,23 @@ impl BaseReceiver {
         stream: &mut Stream,
         out: &mut Vec<u8>,
     ) -> Self {
+        Self::start_some(base, session, COUNT, choices, stream, out)
+    }
+
+    /// Starts `count` OTs, at most [`COUNT`], with the lowest bits of `choices`.
+    pub(super) fn start_some(
+        base: BaseOt,
+        session: &[u8; 32],
+        count: usize,
+        choices: Block,
+        stream: &mut Stream,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        use self::{ml_kem::Receiver as MlKem, ristretto::Receiver as Ristretto};
         Self(match base {
-            BaseOt::MlKem => {
-                Receiver::MlKem(ml_kem::Receiver::start(session, choices, stream, out))
-            }
+            BaseOt::MlKem => Receiver::MlKem(MlKem::start(session, count, choices, stream, out)),
             BaseOt::Ristretto => {
-                Receiver::Ristretto(ristretto::Receiver::start(session, choices, stream, out))
+                Receiver::Ristretto(Ristretto::start(session, count, choices, stream, out))
             }
         })
     }
@@ -125,9 +146,24 @@ pub fn respond(
     stream: &mut Stream,
     out: &mut Vec<u8>,
 ) -> Result<Zeroizing<Vec<[Key; 2]>>, OtError> {
+    respond_some(base, session, COUNT, message, stream, out)
+}
+
+/// Answers the message of a receiver of `count` OTs.
+///
+/// # Errors
+/// As [`respond`].
+pub(super) fn respond_some(
+    base: BaseOt,
+    session: &[u8; 32],
+    count: usize,
+    message: &[u8],
+    stream: &mut Stream,
+    out: &mut Vec<u8>,
+) -> Result<Zeroizing<Vec<[Key; 2]>>, OtError> {
     match base {
-        BaseOt::MlKem => ml_kem::respond(session, message, stream, out),
-        BaseOt::Ristretto => ristretto::respond(session, message, stream, out),
+        BaseOt::MlKem => ml_kem::respond(session, count, message, stream, out),
+        BaseOt::Ristretto => ristretto::respond(session, count, message, stream, out),
     }
 }
 

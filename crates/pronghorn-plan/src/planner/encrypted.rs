@@ -218,6 +218,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         output: 1,
         finish: graph.finish.clone(),
         max_batch,
+        key_checks: 1,
     }
 }
 

@@ -120,6 +120,7 @@ impl Lowered {
             output: self.output,
             finish: fixed.finish.clone(),
             max_batch: 1,
+            key_checks: 1,
         };
         Ok(Planned {
             plan: batched(plan, &names, options.memory)?,

@@ -29,7 +29,9 @@ use pronghorn_graph::{float, graph::Graph, passes};
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
 pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
-pub use options::{BuildOptions, Engine, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR};
+pub use options::{
+    BuildOptions, Engine, KEY_CHECKS, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR,
+};
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
@@ -72,6 +74,14 @@ fn bytes_alone(built: &Built) -> u64 {
 /// The trust level is not in this version, the model leaves its ranges, or it does not fit in
 /// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
+    let built = chosen(graph, options)?;
+    let plan = built.plan.with_key_checks(options.key_checks);
+    let plan = plan.map_err(|source| BuildError::refused(source, &built.names))?;
+    Ok(Built { plan, ..built })
+}
+
+/// The plan before its number of key sets is set.
+fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     let trust = trust::require(options.trust)?;
     let methods = method_of(trust, options)?;
     let class = match (options.opening, methods.first.comparisons) {

@@ -69,7 +69,13 @@ pub struct BuildOptions {
     /// What the client learns in the end. None: the class alone of a network that ends in ArgMax,
     /// where the trust level can, and else the values.
     pub opening: Option<Opening>,
+    /// Sets of a client's keys, of which the server opens all but one. A false set passes with
+    /// probability `1 / key_checks`. A power of two up to [`MOST_KEY_CHECKS`](crate::plan::MOST_KEY_CHECKS); 1 opens none.
+    pub key_checks: usize,
 }
+
+/// Sets of keys where none are named: a false one passes once in 64 times.
+pub const KEY_CHECKS: usize = 64;
 
 impl BuildOptions {
     /// The model's name in its plan.
@@ -103,6 +109,7 @@ impl Default for BuildOptions {
             network: Network::default(),
             lpn: true,
             opening: None,
+            key_checks: KEY_CHECKS,
         }
     }
 }

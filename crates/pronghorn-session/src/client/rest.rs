@@ -16,6 +16,9 @@ impl Client {
     /// Connects again where the connection was ended while it rested. Nothing is lost with it: no
     /// batch was under way.
     pub(super) fn wake(&mut self) -> Result<(), SessionError> {
+        if self.doubted && !self.over {
+            return self.reconnect();
+        }
         if self.over || self.again.is_none() || self.last_used.elapsed() < RESTED {
             return Ok(());
         }

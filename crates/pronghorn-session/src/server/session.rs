@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pronghorn_engine::{Connection as Keys, ServerPrepared};
+use pronghorn_engine::{Connection as Keys, EngineError, ServerPrepared};
 use pronghorn_plan::cost;
 
 use super::Server;
@@ -159,13 +159,14 @@ impl Server {
         let mut connection = Connection {
             server: self,
             client,
-            identity,
             plan_name: bound_plan(admission.binding(), &self.plan_hash),
             is_bound: admission.binding().is_some(),
             keys: self
                 .connections
                 .connect()
-                .bound_to(admission.binding().map(|binding| *binding.as_bytes())),
+                .bound_to(admission.binding().map(|binding| *binding.as_bytes()))
+                .of_owner(identity.owner()),
+            identity,
             setup: None,
         };
         let mut accept = vec![
@@ -222,6 +223,7 @@ impl Server {
             _ => None,
         };
         let identity = Identity::new(client.ip(), admission.client(proof.as_deref())?);
+        self.check_barred(&identity)?;
         if let Identity::Named(name) = &identity {
             let granted = self.granted(&identity);
             self.log(&format!("client {id} ({client}) is {name}{granted}"));
@@ -258,6 +260,34 @@ impl Server {
         };
         link.send(Kind::ServerHello, hello.encode())?;
         Ok((place, identity))
+    }
+
+    /// Refuses a client whose keys were false.
+    fn check_barred(&self, client: &Identity) -> Result<(), SessionError> {
+        match client {
+            Identity::Named(name) if self.barred.has(name)? => {
+                Err(SessionError::Barred { name: name.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bars a client by its name where its keys are false. Who has shown no name may come again:
+    /// others may share its address.
+    fn bar(&self, client: &Identity, error: &SessionError) {
+        if !matches!(error, SessionError::Engine(EngineError::FalseKeys)) {
+            return;
+        }
+        let done = match client {
+            Identity::Named(name) => match self.barred.add(name) {
+                Ok(()) => format!("{name} is served no more"),
+                Err(error) => format!("{name} is not barred: {error}"),
+            },
+            Identity::Network(address) => {
+                format!("{address} may try again: only clients with a name are barred")
+            }
+        };
+        self.log(&format!("ATTACK: a client has sent false keys: {done}"));
     }
 
     /// The images of a batch that may begin.
@@ -335,6 +365,8 @@ impl Connection<'_> {
         let server = self.server;
         let plan = server.service.plan();
         let batch = self.checked(begin.plan_hash, begin.batch)?;
+        // Another connection of its may have had false keys meanwhile.
+        server.check_barred(&self.identity)?;
         server
             .images
             .spend(&self.identity, plan.charged(batch) as u64)?;
@@ -350,7 +382,8 @@ impl Connection<'_> {
             link.send(Kind::Begun, message::encode(&Begun { prepared }))?;
         }
         let mut machine = server.service.start(batch, &self.keys, prepared)?;
-        drive(machine.as_mut(), link, &mut |_| {})?;
+        drive(machine.as_mut(), link, &mut |_| {})
+            .inspect_err(|error| server.bar(&self.identity, error))?;
         record.batches += 1;
         record.images += batch as u64;
         self.done(link, begin.batch)

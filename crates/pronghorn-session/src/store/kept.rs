@@ -15,7 +15,12 @@
 //!
 //! A file beside it, which has part of the value's name in its own, counts uses. Four bytes are
 //! appended, and on the disk, before a connection may make one grant of uses. Only the length of
-//! the file counts. A value whose count is missing is used up. A secret's file is 32 random bytes.
+//! the file counts. A value whose count is missing is used up.
+//!
+//! A client's secret is in its file with the batches that it may still serve (4 bytes), and out of
+//! the store while it is used: [`KeptFile::offer`] removes the file before the first batch of a
+//! prediction, and [`KeptFile::keep`] writes it when the prediction was good. So a prediction that
+//! fails, is cancelled or crashes ends the secret. The server's secret is a file of 32 random bytes.
 
 use std::{
     fs, io,
@@ -27,6 +32,7 @@ use pronghorn_engine::{
     persistent::{Persistent, Saved, Uses},
 };
 use pronghorn_ring::random::Seed;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::{
     Name, StoreError,
@@ -42,9 +48,13 @@ const CHECK: usize = 32;
 pub(crate) const SERVER_SECRET: &str = "publication.secret";
 /// Longest file that is read.
 const MOST_BYTES: u64 = 8 << 30;
+/// Longest file of a secret that is read.
+const MOST_SECRET: u64 = 1 << 10;
 /// Stands for one grant.
 const COUNT: [u8; 4] = [1, 0, 0, 0];
 
+/// A secret under its name.
+type Secret = ([u8; 32], Zeroizing<Vec<u8>>);
 /// A value under its name.
 type Named = ([u8; 32], Vec<u8>);
 
@@ -53,7 +63,7 @@ pub(crate) struct KeptFile {
     directory: PathBuf,
     name: String,
     plan_hash: [u8; 32],
-    /// The name of the value in the file, where that is known; zeros for a secret that was offered.
+    /// The name of the value in the file, where that is known.
     id: Option<[u8; 32]>,
 }
 
@@ -104,18 +114,47 @@ impl KeptFile {
         Ok(())
     }
 
+    /// Takes the file's secret for a connection that has none, or its own.
     fn offer_secret(
         &mut self,
         value: &dyn Persistent,
         connection: &Connection,
     ) -> Result<(), StoreError> {
-        // Once a connection.
-        if self.id.is_none() {
-            let secret = secret(&self.directory, &self.name)?;
-            value.offer(connection, secret.as_bytes(), usize::MAX)?;
-            self.id = Some([0; 32]);
+        let own = value.saved(connection).map(|saved| saved.id);
+        if own.is_some() && self.id_on_disk() != own {
+            return Ok(());
+        }
+        let Some((_, bytes)) = self.take_out()? else {
+            return Ok(());
+        };
+        let parts = bytes.split_last_chunk().filter(|_| own.is_none());
+        if let Some((secret, left)) = parts {
+            let left = u32::from_le_bytes(*left) as usize;
+            // What a newer version does not read is made anew.
+            let _ = value.offer(connection, secret, left);
         }
         Ok(())
+    }
+
+    /// The file's value, which is in the file no more. Of several processes one has it.
+    fn take_out(&self) -> Result<Option<Secret>, StoreError> {
+        let claimed = format!("{}.{}", self.name, Name::random()?);
+        let claimed = self.directory.join(claimed);
+        let take = || {
+            match Real.rename(&self.path(), &claimed) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                renamed => renamed?,
+            }
+            let read = Real.read(&claimed, 0, MOST_SECRET);
+            Real.remove(&claimed)?;
+            Real.sync_directory(&self.directory)?;
+            Ok(Some(read?.0))
+        };
+        let bytes = take().map_err(self.refused())?;
+        let found = bytes
+            .as_deref()
+            .and_then(|bytes| read(&self.plan_hash, bytes));
+        Ok(found.map(|(id, value)| (id, Zeroizing::new(value.to_vec()))))
     }
 
     /// The file's value, after a grant of uses was set aside.
@@ -139,7 +178,8 @@ impl KeptFile {
         Ok(fits.then(|| (id, value.to_vec())))
     }
 
-    /// Keeps the value of a connection, unless it was there before.
+    /// Keeps the value of a connection, unless it was there before. A secret that is used up is not
+    /// kept.
     ///
     /// # Errors
     /// The file system refuses.
@@ -148,26 +188,47 @@ impl KeptFile {
         value: &dyn Persistent,
         connection: &Connection,
     ) -> Result<(), StoreError> {
-        match value.saved(connection) {
-            Some(saved) if self.id != Some(saved.id) => self.write(&saved),
+        let saved = value.saved(connection);
+        match (saved, value.uses()) {
+            (Some(saved), Some(_)) if self.id != Some(saved.id) => self.write(&saved),
+            (Some(saved), None) => match value.left(connection) {
+                0 => Ok(()),
+                left => self.replace(&saved, &(left as u32).to_le_bytes(), || Ok(())),
+            },
             _ => Ok(()),
         }
     }
 
     fn write(&mut self, saved: &Saved) -> Result<(), StoreError> {
+        let counts = self.counts(&saved.id);
+        self.replace(saved, &[], || Real.append(&counts, &COUNT))?;
+        self.id = Some(saved.id);
+        self.forget_others();
+        Ok(())
+    }
+
+    /// Writes the file anew, with `tail` after the value; `first` comes before it has its name.
+    fn replace(
+        &self,
+        saved: &Saved,
+        tail: &[u8],
+        first: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), StoreError> {
         let new = format!("{}.{}", self.name, Name::random()?);
         let new = self.directory.join(new);
         let replace = || {
             Real.write_new(&new, &mut |_, file| {
                 let mut check = blake3::Hasher::new_derive_key(CONTEXT);
                 let header = header(&self.plan_hash, &saved.id);
-                for part in [header.as_slice(), &saved.head, &saved.body] {
+                for part in [header.as_slice(), &saved.head, &saved.body, tail] {
                     check.update(part);
                     file.write_all(part)?;
                 }
-                file.write_all(check.finalize().as_bytes())
+                let hash = check.finalize();
+                check.zeroize();
+                file.write_all(hash.as_bytes())
             })?;
-            Real.append(&self.counts(&saved.id), &COUNT)?;
+            first()?;
             Real.rename(&new, &self.path())?;
             Real.sync_directory(&self.directory)
         };
@@ -175,10 +236,7 @@ impl KeptFile {
             // What is left of it is of no use.
             let _ = fs::remove_file(&new);
             self.refused()(error)
-        })?;
-        self.id = Some(saved.id);
-        self.forget_others();
-        Ok(())
+        })
     }
 
     /// The file that counts uses of a value.
@@ -410,6 +468,74 @@ mod tests {
         fs::write(directory.join(SERVER_SECRET), b"short").unwrap();
         assert!(secret(&directory, SERVER_SECRET).is_err());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A secret whose batches a test sets.
+    #[derive(Default)]
+    struct Kept {
+        bytes: std::sync::Mutex<Vec<u8>>,
+        left: AtomicUsize,
+    }
+
+    impl Persistent for Kept {
+        fn name(&self) -> &'static str {
+            "secret"
+        }
+
+        fn uses(&self) -> Option<Uses> {
+            None
+        }
+
+        fn offer(&self, _: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError> {
+            *self.bytes.lock().unwrap() = bytes.to_vec();
+            self.left.store(uses, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn left(&self, _connection: &Connection) -> usize {
+            self.left.load(Ordering::Relaxed)
+        }
+
+        fn saved(&self, _connection: &Connection) -> Option<Saved> {
+            let bytes = self.bytes.lock().unwrap().clone();
+            (!bytes.is_empty()).then(|| Saved {
+                id: [bytes[0]; 32],
+                head: Vec::new(),
+                body: Arc::new(bytes),
+            })
+        }
+    }
+
+    /// A secret is in its file between predictions alone, with the batches that it has left.
+    #[test]
+    fn secrets_are_out_of_the_store_while_they_are_used() {
+        let directory = directory("used-secrets");
+        let file = || KeptFile::new(&directory, "secret", &PLAN);
+        let (connection, made) = (Connection::default(), Kept::default());
+        let files = || fs::read_dir(&directory).unwrap().count();
+        file().offer(&made, &connection, 1).unwrap();
+        assert_eq!(made.left(&connection), 0);
+        made.offer(&connection, &[7; 32], 9).unwrap();
+        file().keep(&made, &connection).unwrap();
+        assert_eq!(files(), 1);
+        // Another connection takes it, and its first one goes on with what it has.
+        let other = Kept::default();
+        file().offer(&other, &connection, 1).unwrap();
+        assert_eq!((other.left(&connection), files()), (9, 0));
+        assert_eq!(*other.bytes.lock().unwrap(), [7; 32]);
+        file().offer(&made, &connection, 1).unwrap();
+        // A secret of another process is left where it is.
+        other.offer(&connection, &[8; 32], 5).unwrap();
+        file().keep(&other, &connection).unwrap();
+        file().offer(&made, &connection, 1).unwrap();
+        assert_eq!((made.left(&connection), files()), (9, 1));
+        file().offer(&other, &connection, 1).unwrap();
+        assert_eq!((other.left(&connection), files()), (5, 0));
+        // One that is used up ends.
+        other.left.store(0, Ordering::Relaxed);
+        file().keep(&other, &connection).unwrap();
+        assert_eq!(files(), 0);
         fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -267,6 +267,7 @@ pub fn mock_plan() -> CheckedPlan {
     };
     let trust = TrustLevel::ClientAided;
     let plan = Plan {
+        key_checks: 1,
         format: FORMAT,
         model: "mock".into(),
         trust,
@@ -281,6 +282,7 @@ pub fn mock_plan() -> CheckedPlan {
 /// Batches of these sizes make the mock server misbehave.
 pub const PANICS: usize = 13;
 pub const FAILS: usize = 14;
+pub const FALSE_KEYS: usize = 16;
 /// A batch whose answers are as long as [`LARGE`] says.
 pub const FLOODS: usize = 15;
 pub const LARGE: usize = 4 << 20;
@@ -392,6 +394,9 @@ impl Machine for PingPong {
             return Err(EngineError::OutOfTurn {
                 state: "fails as the test wants",
             });
+        }
+        if self.server && self.batch == FALSE_KEYS {
+            return Err(EngineError::FalseKeys);
         }
         out.resize(self.length(), self.done as u8);
         self.done += 1;

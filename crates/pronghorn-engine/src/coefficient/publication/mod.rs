@@ -59,6 +59,7 @@ use crate::{
     connection::{Connection, Kept},
     error::EngineError,
     exchange::{Message, Messages},
+    secret::keyed,
 };
 
 /// Of what is published for a plan and its weights. To be raised when the code makes something else
@@ -167,10 +168,9 @@ impl ClientPublication {
 impl ServerPublication {
     /// For a client's seed and the secret of a model.
     pub fn new(secret: &Seed, seed: [u8; NAME]) -> Self {
-        let rerandomiser = blake3::keyed_hash(secret.as_bytes(), &seed);
         Self {
             seed,
-            rerandomiser: Arc::new(Seed::from_bytes(*rerandomiser.as_bytes())),
+            rerandomiser: Arc::new(keyed(secret, &[&seed])),
             secrets: Arc::default(),
         }
     }
@@ -215,7 +215,9 @@ impl ServerPublication {
 pub(crate) fn epoch(secret: &Seed) -> [u8; NAME] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 publication epoch");
     hasher.update(secret.as_bytes());
-    let epoch = *hasher.finalize().as_bytes();
+    let mut hash = hasher.finalize();
+    let epoch = *hash.as_bytes();
+    hash.zeroize();
     hasher.zeroize();
     epoch
 }

@@ -16,7 +16,7 @@ use pronghorn_ring::random::Stream;
 use subtle::{Choice, ConditionallySelectable};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::{COUNT, Key, Tag, choice, push_in_order};
+use super::{Key, Tag, choice, push_in_order};
 use crate::{
     Block,
     ot::error::{OtError, check_length},
@@ -55,12 +55,13 @@ pub(super) struct Receiver {
 impl Receiver {
     pub fn start(
         session: &[u8; 32],
+        count: usize,
         choices: Block,
         stream: &mut Stream,
         out: &mut Vec<u8>,
     ) -> Self {
-        let mut secrets = Vec::with_capacity(COUNT);
-        for index in 0..COUNT {
+        let mut secrets = Vec::with_capacity(count);
+        for index in 0..count {
             let choice = choice(choices, index);
             let mut seed = Seed::default();
             stream.fill(&mut seed);
@@ -84,13 +85,14 @@ impl Receiver {
     }
 
     pub fn finish(self, message: &[u8]) -> Result<Zeroizing<Vec<Key>>, OtError> {
+        let count = self.secrets.len();
         check_length(
             "the sender's base OT ciphertexts",
             message,
-            COUNT * SENDER_BYTES,
+            count * SENDER_BYTES,
         )?;
         let sent = message.chunks_exact(SENDER_BYTES);
-        let mut keys = Zeroizing::new(Vec::with_capacity(COUNT));
+        let mut keys = Zeroizing::new(Vec::with_capacity(count));
         for (index, (secret, sent)) in self.secrets.iter().zip(sent).enumerate() {
             let choice = choice(self.choices, index);
             let (zero, one) = sent.split_at(CIPHERTEXT);
@@ -109,6 +111,7 @@ impl Receiver {
 
 pub(super) fn respond(
     session: &[u8; 32],
+    count: usize,
     message: &[u8],
     stream: &mut Stream,
     out: &mut Vec<u8>,
@@ -116,10 +119,10 @@ pub(super) fn respond(
     check_length(
         "the receiver's base OT keys",
         message,
-        COUNT * RECEIVER_BYTES,
+        count * RECEIVER_BYTES,
     )?;
-    let mut keys = Zeroizing::new(Vec::with_capacity(COUNT));
-    let mut ciphertexts = Vec::with_capacity(COUNT * SENDER_BYTES);
+    let mut keys = Zeroizing::new(Vec::with_capacity(count));
+    let mut ciphertexts = Vec::with_capacity(count * SENDER_BYTES);
     for (index, sent) in message.chunks_exact(RECEIVER_BYTES).enumerate() {
         let (rho, vectors) = sent.split_at(RHO);
         let (zero, one) = vectors.split_at(VECTOR);

@@ -6,7 +6,7 @@ use curve25519_dalek::{
 use pronghorn_ring::random::Stream;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::{COUNT, Key, Tag, choice, push_in_order};
+use super::{Key, Tag, choice, push_in_order};
 use crate::{
     Block,
     ot::error::{OtError, check_length},
@@ -36,13 +36,14 @@ pub(super) struct Receiver {
 impl Receiver {
     pub fn start(
         session: &[u8; 32],
+        count: usize,
         choices: Block,
         stream: &mut Stream,
         out: &mut Vec<u8>,
     ) -> Self {
         let start = out.len();
-        let mut secrets = Vec::with_capacity(COUNT);
-        for index in 0..COUNT {
+        let mut secrets = Vec::with_capacity(count);
+        for index in 0..count {
             let choice = choice(choices, index);
             let mut secret = Scalar::from_bytes_mod_order_wide(&wide(stream));
             let mut other = RistrettoPoint::from_uniform_bytes(&wide(stream));
@@ -69,7 +70,7 @@ impl Receiver {
         check_length("the sender's base OT key", message, SENDER_BYTES)?;
         let public = point(message, 0, "the sender's key")?;
         let sent = self.sent.chunks_exact(RECEIVER_BYTES);
-        let mut keys = Zeroizing::new(Vec::with_capacity(COUNT));
+        let mut keys = Zeroizing::new(Vec::with_capacity(self.secrets.len()));
         for (index, (secret, sent)) in self.secrets.iter().zip(sent).enumerate() {
             let tag = Tag::new(&self.session, index, choice(self.choices, index));
             keys.push(agree(tag, secret, &public, message, sent));
@@ -80,6 +81,7 @@ impl Receiver {
 
 pub(super) fn respond(
     session: &[u8; 32],
+    count: usize,
     message: &[u8],
     stream: &mut Stream,
     out: &mut Vec<u8>,
@@ -87,11 +89,11 @@ pub(super) fn respond(
     check_length(
         "the receiver's base OT keys",
         message,
-        COUNT * RECEIVER_BYTES,
+        count * RECEIVER_BYTES,
     )?;
     let mut secret = Scalar::from_bytes_mod_order_wide(&wide(stream));
     let public = RistrettoPoint::mul_base(&secret).compress().to_bytes();
-    let mut keys = Zeroizing::new(Vec::with_capacity(COUNT));
+    let mut keys = Zeroizing::new(Vec::with_capacity(count));
     for (index, sent) in message.chunks_exact(RECEIVER_BYTES).enumerate() {
         let (zero, one) = sent.split_at(POINT);
         let [tag_zero, tag_one] =

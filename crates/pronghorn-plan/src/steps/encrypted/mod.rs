@@ -60,7 +60,7 @@ impl StepPlan for EncryptedPlan {
 
     fn cost(&self, step: &Compiled<'_>, _batch: usize) -> Cost {
         let (inputs, outputs) = (step.place.input().len(), step.place.value().len());
-        let keys = 2 * SEED_BYTES + self.public_key_bytes() + self.evaluation_key_bytes();
+        let keys = SEED_BYTES + self.key_set_bytes();
         Cost::online(StepCost {
             bytes_up: (keys + inputs * self.request_row_bytes()) as u64,
             bytes_down: (outputs * self.answer_row_bytes()) as u64,

@@ -3,7 +3,7 @@
 use pronghorn_ring::bits::packed_len;
 use serde::{Deserialize, Serialize};
 
-use crate::rlwe::WordSize;
+use crate::{cost::SEED_BYTES, rlwe::WordSize};
 
 /// Bits of statistical distance: the noise of an answer is hidden under a flood so wide that, for
 /// each coefficient of an answer, answers of two models with the same results are at most
@@ -15,6 +15,9 @@ pub const DEGREES: [usize; 4] = [1 << 12, 1 << 13, 1 << 14, 1 << 15];
 
 /// Most polynomials of a ciphertext.
 pub const MAX_POLYS: usize = 9;
+
+/// Version, kind, hash of the parameters, seed, highest power, number of automorphisms.
+const KEY_HEADER_BYTES: usize = 2 + 32 + 32 + 1 + 4;
 
 /// Most primes of the modulus.
 pub const MAX_LIMBS: usize = 64;
@@ -80,6 +83,16 @@ impl EncryptedPlan {
         let special: usize = self.special_primes.iter().map(limb).sum();
         let digits = self.primes.len().div_ceil(self.special_primes.len().max(1));
         (self.key_power - 1) * digits * (self.polynomial_bytes(self.primes.len()) + special)
+    }
+
+    /// Bytes of all keys that a client sends: the seed and the other half of the public key, and
+    /// evaluation keys with their header.
+    pub fn key_set_bytes(&self) -> usize {
+        let evaluation = match self.key_power {
+            0 | 1 => 0,
+            _ => KEY_HEADER_BYTES + self.evaluation_key_bytes(),
+        };
+        SEED_BYTES + self.public_key_bytes() + evaluation
     }
 
     /// Bytes that evaluation keys take at most on either side: expanded, and packed beside it.

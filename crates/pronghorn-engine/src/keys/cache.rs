@@ -1,0 +1,140 @@
+//! Keys of clients, for all connections of a server.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::DIGEST;
+
+/// Digests of keys that passed a check, at most: 2 MB.
+const MOST_CHECKED: usize = 1 << 16;
+
+/// Keys of clients by digest, and the digests of those that passed a check before. Where there is
+/// no room the owner with most bytes loses its oldest keys. Clones share it.
+pub struct KeyCache<K>(Arc<Mutex<Cached<K>>>);
+
+impl<K> Clone for KeyCache<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+struct Cached<K> {
+    /// Oldest first.
+    keys: VecDeque<Entry<K>>,
+    most: u64,
+    checked: HashSet<[u8; DIGEST]>,
+    /// In the order in which they came.
+    order: VecDeque<[u8; DIGEST]>,
+}
+
+struct Entry<K> {
+    owner: [u8; 16],
+    digest: [u8; DIGEST],
+    bytes: u64,
+    keys: Arc<K>,
+}
+
+impl<K> Default for KeyCache<K> {
+    /// For keys of a quarter of a gigabyte.
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Cached {
+            keys: VecDeque::new(),
+            most: 256 << 20,
+            checked: HashSet::new(),
+            order: VecDeque::new(),
+        })))
+    }
+}
+
+impl<K> KeyCache<K> {
+    /// Keeps keys of so many bytes in all, as they came; in memory they take twice as many.
+    pub fn keep(&self, most: u64) {
+        self.with(|cached| cached.most = most);
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Cached<K>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The keys of this digest.
+    pub(super) fn get(&self, digest: &[u8; DIGEST]) -> Option<Arc<K>> {
+        self.with(|cached| {
+            let found = cached.keys.iter().find(|entry| entry.digest == *digest);
+            found.map(|entry| entry.keys.clone())
+        })
+    }
+
+    /// Whether keys of this digest passed a check.
+    pub(super) fn is_checked(&self, digest: &[u8; DIGEST]) -> bool {
+        self.with(|cached| cached.checked.contains(digest))
+    }
+
+    /// Keeps keys that passed a check.
+    pub(super) fn put(&self, owner: [u8; 16], digest: [u8; DIGEST], bytes: u64, keys: Arc<K>) {
+        self.with(|cached| {
+            cached.keys.push_back(Entry {
+                owner,
+                digest,
+                bytes,
+                keys,
+            });
+            while cached.keys.iter().map(|entry| entry.bytes).sum::<u64>() > cached.most {
+                cached.evict();
+            }
+            if cached.checked.insert(digest) {
+                cached.order.push_back(digest);
+            }
+            if cached.order.len() > MOST_CHECKED
+                && let Some(oldest) = cached.order.pop_front()
+            {
+                cached.checked.remove(&oldest);
+            }
+        });
+    }
+}
+
+impl<K> Cached<K> {
+    /// Removes the oldest keys of the owner with most bytes.
+    fn evict(&mut self) {
+        let bytes = |owner: &[u8; 16]| -> u64 {
+            let own = self.keys.iter().filter(|entry| entry.owner == *owner);
+            own.map(|entry| entry.bytes).sum()
+        };
+        // Of equal ones the oldest, which comes last.
+        let most = (0..self.keys.len())
+            .rev()
+            .max_by_key(|&place| bytes(&self.keys[place].owner));
+        if let Some(place) = most {
+            self.keys.remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One client with many keys evicts its own, and what was checked stays known.
+    #[test]
+    fn an_owner_evicts_its_own_keys() {
+        let cache = KeyCache::default();
+        cache.keep(10);
+        let put = |owner: u8, digest: u8, bytes: u64| {
+            cache.put([owner; 16], [digest; DIGEST], bytes, Arc::new(digest));
+        };
+        let has = |digest: u8| cache.get(&[digest; DIGEST]).is_some();
+        put(1, 1, 3);
+        for digest in 10..20 {
+            put(2, digest, 4);
+            assert!(has(1) && has(digest));
+        }
+        assert!(!has(10) && cache.is_checked(&[10; DIGEST]));
+        assert!(!cache.is_checked(&[99; DIGEST]));
+        put(3, 3, 3);
+        assert!(has(1) && has(3) && has(19));
+        put(3, 4, 11);
+        assert!(!has(4));
+    }
+}
