@@ -41,6 +41,7 @@ def serve(
     objective: str | None = None,
     network: str | None = None,
     assume: str | None = None,
+    flood_bits: int | None = None,
     prepare: int = 16,
     prepare_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
@@ -68,6 +69,7 @@ def serve(
         objective: what to choose the plan for, as in `Model.plan`.
         network: the network that latency is judged on, as in `Model.plan`.
         assume: what oblivious transfers may rest on, as in `Model.plan`.
+        flood_bits: bits of the distance that floods keep over all answers under a key, as in `Model.plan`.
         prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
         prepare_bytes: bytes that all of them may take; further ones replace the oldest, larger ones are refused.
         store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
@@ -103,7 +105,14 @@ def serve(
     rest = None if keep_alive is None else _check.seconds("keep_alive", keep_alive)
     own = _check.optional("max_connections_per_address", max_connections_per_address, 1)
     compiled = model.compiled(
-        trust, objective, memory=memory, without=without, engine=engine, network=network, assume=assume
+        trust,
+        objective,
+        memory=memory,
+        without=without,
+        engine=engine,
+        network=network,
+        assume=assume,
+        flood_bits=flood_bits,
     )
     with native_errors(RunError):
         native = _native.Server(

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use zeroize::Zeroizing;
+
 use crate::{connection::Connection, error::EngineError};
 
 /// A value that outlives its connection.
@@ -12,9 +14,8 @@ pub trait Persistent: Send + Sync {
     /// The start of its file's name.
     fn name(&self) -> &'static str;
 
-    /// How often a value may be used; `None` for a secret of 32 random bytes, which the client
-    /// makes once and which serves any number of connections.
-    fn uses(&self) -> Option<Uses>;
+    /// How often a value may be used.
+    fn uses(&self) -> Uses;
 
     /// Offers the bytes of an earlier connection to this one, for so many uses.
     ///
@@ -23,14 +24,10 @@ pub trait Persistent: Send + Sync {
     fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError>;
 
     /// Uses that this connection has left.
-    fn left(&self, _connection: &Connection) -> usize {
-        0
-    }
+    fn left(&self, connection: &Connection) -> usize;
 
-    /// The bytes of this connection; `None` before there are any, and for secrets.
-    fn saved(&self, _connection: &Connection) -> Option<Saved> {
-        None
-    }
+    /// The bytes of this connection; `None` before there are any.
+    fn saved(&self, connection: &Connection) -> Option<Saved>;
 }
 
 /// How often a value may be used.
@@ -47,8 +44,8 @@ pub struct Uses {
 pub struct Saved {
     /// Names the value: uses are counted by it.
     pub id: [u8; 32],
-    /// Bytes before the body.
-    pub head: Vec<u8>,
+    /// Bytes before the body, which may be secret.
+    pub head: Zeroizing<Vec<u8>>,
     /// The rest.
     pub body: Arc<Vec<u8>>,
 }

@@ -11,7 +11,8 @@ use pronghorn_engine::{
 };
 use pronghorn_graph::{graph::Graph, oracle};
 use pronghorn_plan::{
-    BuildError, BuildOptions, Built, Plan, StepKind, TrustLevel, build, planner::schedule::Passes,
+    BuildError, BuildOptions, Built, CheckedPlan, Plan, StepKind, TrustLevel, build,
+    planner::schedule::Passes,
 };
 
 /// Values of one image of [`network`].
@@ -251,6 +252,89 @@ fn keys_serve_a_connection() {
     assert!(sent[0].len() > sent[1].len());
     assert_eq!(sent[1].len(), sent[2].len());
     assert_ne!(sent[1], sent[2]);
+}
+
+/// A plan whose keys serve so many batches.
+fn with_key_batches(plan: &Plan, batches: u64) -> CheckedPlan {
+    let mut plan = plan.clone();
+    let StepKind::Encrypted(encrypted) = &mut plan.steps[1].kind else {
+        panic!("the step is encrypted")
+    };
+    encrypted.key_batches = batches;
+    CheckedPlan::new(plan).expect("a valid plan")
+}
+
+/// Both parties count the batches of a key. The client then draws a new one, and a client that does
+/// not is refused.
+#[test]
+fn keys_serve_as_many_batches_as_the_plan_says() {
+    let mut built = built_deep(2, Passes::default());
+    built.plan = with_key_batches(&built.plan, 2);
+    assert_eq!(
+        built.plan.flood().map(|lifetime| lifetime.to_string()),
+        Some("2^-40 over 2 batches of a key".to_owned())
+    );
+    let inputs = numbers(4 * 3, 8);
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    for client_batches in [2, 9] {
+        let plan = with_key_batches(&built.plan, client_batches);
+        let client_model = Arc::new(ClientModel::new(plan).expect("the plan can be followed"));
+        let (client_keys, server_keys) = (Connection::default(), Connection::default());
+        let mut lengths = Vec::new();
+        for batch in 0..5 {
+            let of_client = client_model.clone();
+            let mut client = ClientRun::with_prepared(of_client, &inputs, 3, &client_keys, None)
+                .expect("inputs fit");
+            let mut server =
+                ServerRun::with_prepared(&model, 3, &server_keys, None).expect("the batch fits");
+            let mut message = Vec::new();
+            client.send(&mut message).expect("the client's turn");
+            let received = server.receive(&message);
+            if client_batches > 2 && batch == 2 {
+                assert!(matches!(received, Err(EngineError::Length { .. })));
+                break;
+            }
+            received.expect("an honest message");
+            lengths.push(message.len());
+            exchange(&mut client, &mut server).expect("an honest run succeeds");
+        }
+        // The public key is the first message of batches 0, 2 and 4.
+        if client_batches == 2 {
+            assert_eq!(lengths.len(), 5);
+            assert!(lengths[0] != lengths[1]);
+            assert_eq!(
+                [lengths[2], lengths[3], lengths[4]],
+                [lengths[0], lengths[1], lengths[0]]
+            );
+        }
+    }
+}
+
+/// More bits of the flood, larger numbers.
+#[test]
+fn floods_have_the_bits_that_are_asked_for() {
+    let with_bits = |flood_bits| {
+        let options = BuildOptions {
+            flood_bits,
+            ..options()
+        };
+        build(&network(0.4), &options)
+    };
+    let (least, more) = (with_bits(40), with_bits(60));
+    let log = |built: &Result<Built, _>| {
+        let built = built.as_ref().expect("it has a plan");
+        (
+            encrypted(built).flood_log,
+            built.plan.flood().expect("it floods").bits,
+        )
+    };
+    let ((small, 40), (large, 60)) = (log(&least), log(&more)) else {
+        panic!("plans have the bits")
+    };
+    assert!(large >= small + 15, "{small} {large}");
+    for bits in [0, 39, 129] {
+        assert!(matches!(with_bits(bits), Err(BuildError::Flood(_))));
+    }
 }
 
 /// Inputs outside the calibrated range are brought to its border, so that nothing wraps around the

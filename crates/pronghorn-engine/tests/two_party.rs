@@ -575,3 +575,46 @@ fn hostile_messages_are_errors() {
         let _ = garbled;
     }
 }
+
+/// Keys for slots serve as many images as floods are made for, over all connections. The client
+/// asks for them in advance, and the server counts by digest.
+#[test]
+fn keys_for_slots_are_used_up() {
+    let built = built_in(Some(Engine::Slot), 1, None);
+    let lifetime = built.plan.flood().expect("slots are flooded");
+    assert_eq!(lifetime.bits, 40);
+    assert!(lifetime.count >= built.plan.max_batch as u64);
+    let client_model = ClientModel::new(built.plan.clone()).expect("the plan can be followed");
+    let model = ServerModel::new(&built).expect("weights fit the plan");
+    let connections = pronghorn_engine::Connections::default();
+    let seed = client_model
+        .persistent()
+        .iter()
+        .find(|value| value.name() == "slots")
+        .expect("plans on slots keep a seed");
+    // The keys of one seed, on a new connection each time; and a batch of two.
+    let exchanged = |uses: u64| {
+        let (client, server) = (Connection::default(), connections.connect());
+        let uses = usize::try_from(uses).expect("a size");
+        seed.offer(&client, &[7; 32], uses).expect("a seed");
+        let ours = client_model.preludes(&client, 2).expect("the batch fits");
+        let theirs = model.preludes(&server, 2).expect("the batch fits");
+        assert_eq!(ours.len(), theirs.len());
+        for ((_, mut ours), (_, mut theirs)) in ours.into_iter().zip(theirs) {
+            exchange(ours.as_mut(), theirs.as_mut())?;
+        }
+        assert_eq!(seed.left(&client), uses - 2);
+        Ok::<_, EngineError>(())
+    };
+    exchanged(lifetime.count - 4).expect("a new key");
+    exchanged(4).expect("the rest of it");
+    let refused = exchanged(2).expect_err("the key is used up").to_string();
+    assert!(refused.contains("as many images"), "{refused}");
+    // Without the seed there is a new one.
+    let (client, server) = (Connection::default(), connections.connect());
+    let ours = client_model.preludes(&client, 2).expect("the batch fits");
+    let theirs = model.preludes(&server, 2).expect("the batch fits");
+    for ((_, mut ours), (_, mut theirs)) in ours.into_iter().zip(theirs) {
+        exchange(ours.as_mut(), theirs.as_mut()).expect("new keys");
+    }
+}

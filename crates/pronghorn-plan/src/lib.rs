@@ -8,6 +8,7 @@
 pub mod checked;
 pub mod cost;
 pub mod description;
+pub mod flood;
 pub mod objective;
 pub mod plan;
 pub mod planner;

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{rlwe::Rlwe, share_form::Node, step::Outline, steps::StepKind, trust::TrustLevel};
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 5;
+pub const FORMAT: u16 = 6;
 
 /// Longest plan a reader accepts, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;

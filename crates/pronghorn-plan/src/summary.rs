@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::{
     checked::CheckedPlan,
     cost::{self, Speed, StepCost},
+    flood::Lifetime,
     runner_up::RunnerUp,
 };
 
@@ -15,6 +16,8 @@ pub struct Summary {
     pub plan_hash: String,
     /// The knowledge of each party after a run.
     pub learns: Learns,
+    /// The promise of floods; absent without floods.
+    pub flood: Option<Lifetime>,
     /// Predicted costs.
     pub cost: Costs,
 }
@@ -139,6 +142,7 @@ impl Summary {
                 server: plan.trust.server_learns(),
                 client: plan.client_learns(),
             },
+            flood: plan.flood(),
             cost: Costs::of(plan, speed),
         }
     }

@@ -232,6 +232,7 @@ class Model(Shaped):
         engine: str | None = None,
         network: str | None = None,
         assume: str | None = None,
+        flood_bits: int | None = None,
     ) -> Plan:
         """Plans a secure run.
 
@@ -251,6 +252,8 @@ class Model(Shaped):
                 round trip and Mbit/s, as in `20,100`.
             assume: what many oblivious transfers may rest on, under `two-party`: `lpn` (AES and
                 learning parity with noise, the default) or `aes` (AES alone, for more bytes).
+            flood_bits: bits of the statistical distance that floods keep over all answers under a key, 40 (the
+                default) to 128, under `encrypted` and on slots.
 
         Raises:
             TrustLevelRequired: there is no such trust level; the error lists all and what each
@@ -258,7 +261,7 @@ class Model(Shaped):
             InputError: an option that makes no sense; the error names it.
             PlanError: no parameters fit.
         """
-        options = {"memory": memory, "without": without, "engine": engine}
+        options = {"memory": memory, "without": without, "engine": engine, "flood_bits": flood_bits}
         return Plan(self.compiled(trust, objective, network=network, assume=assume, **options))
 
     def compiled(self, trust: str | None = None, objective: str | None = None, **options: Any) -> _native.Compiled:
@@ -290,6 +293,7 @@ class Model(Shaped):
         objective: str | None = None,
         network: str | None = None,
         assume: str | None = None,
+        flood_bits: int | None = None,
         secure: bool = True,
         threads: int | None = None,
         progress: Progress | None = None,
@@ -313,6 +317,7 @@ class Model(Shaped):
             objective: the quantity that the plan is chosen by, as in `plan`.
             network: the network that latency is judged on, as in `plan`.
             assume: what oblivious transfers may rest on, as in `plan`.
+            flood_bits: bits of the distance that floods keep, as in `plan`.
             secure: whether to run the protocol. Without it the oracle is scored alone, in a part of
                 the time: a secure run gives the same.
             threads: threads to compute with; all cores by default.
@@ -334,6 +339,7 @@ class Model(Shaped):
             engine=engine,
             network=network,
             assume=assume,
+            flood_bits=flood_bits,
         )
         cores = _check.threads(threads)
         for name, function in (("progress", progress), ("phase", phase)):

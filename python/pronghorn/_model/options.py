@@ -23,6 +23,8 @@ PASSES_OF = "encrypted"
 """The trust level whose plans have passes that can be left out."""
 ENGINES_OF = ("two-party", "client-aided")
 """The trust levels whose linear steps run in engines that can be chosen."""
+FLOODS_OF = ("two-party", "encrypted")
+"""The trust levels with floods: on slots, and on ciphertexts."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class PlanOptions:
     assume: str | None = None
     """What oblivious transfers may rest on beside base OTs; None for the least traffic."""
 
+    flood_bits: int | None = None
+    """Bits of the statistical distance that floods keep over all answers under a key, 40 to 128; None for 40."""
+
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
         checked = {
@@ -79,6 +84,7 @@ class PlanOptions:
             "objective": None if self.objective is None else _check.one_of("objective", self.objective, OBJECTIVES),
             "opening": None if self.opening is None else _check.one_of("opening", self.opening, OPENINGS),
             "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
+            "flood_bits": _check.optional("flood_bits", self.flood_bits, 40, 128),
             "network": None if self.network is None else _network(self.network),
         }
         for name, value in checked.items():
@@ -106,6 +112,8 @@ class PlanOptions:
             raise self._useless("network", "a network is taken into account", "two-party")
         if self.assume is not None and self.trust != "two-party":
             raise self._useless("assume", "oblivious transfers are in use", "two-party")
+        if self.flood_bits is not None and self.trust not in FLOODS_OF:
+            raise self._useless("flood_bits", "answers are flooded", *FLOODS_OF)
         if self.input_bits is not None and self.trust == "encrypted":
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "
@@ -113,8 +121,8 @@ class PlanOptions:
             )
 
     def _useless(self, name: str, what: str, *levels: str) -> InputError:
-        where = " and ".join(levels)
-        return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave --{name} ({name}=) out")
+        where, flag = " and ".join(levels), "--" + name.replace("_", "-")
+        return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave {flag} ({name}=) out")
 
 
 def _network(name: Any) -> str:

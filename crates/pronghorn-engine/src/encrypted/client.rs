@@ -60,26 +60,24 @@ pub struct EncryptedClient<W: Word> {
 }
 
 impl<W: Word> EncryptedClient<W> {
-    /// Draws keys, unless the connection has some.
+    /// Draws keys, unless the connection has some for another batch.
     pub(crate) fn new(
         shape: Shape,
         input: Batch,
         keys: KeptKeys<W>,
     ) -> Result<Exchange<Self>, EngineError> {
         let parameters = shape.parameters()?;
-        let sent = match keys.with(|keys| keys.sent) {
-            Some(sent) => sent,
-            None => {
-                let key = SecretKey::generate(&parameters, &Seed::from_os()?);
-                let encryptor = key.encryptor()?;
-                keys.put(Keys {
-                    key,
-                    encryptor,
-                    sent: false,
-                });
-                false
-            }
-        };
+        if !keys.count(1) {
+            let key = SecretKey::generate(&parameters, &Seed::from_os()?);
+            let fresh = Keys {
+                encryptor: key.encryptor()?,
+                key,
+                sent: false,
+            };
+            keys.put_for(fresh, shape.key_batches());
+            keys.count(1);
+        }
+        let sent = keys.with(|keys| keys.sent).unwrap_or(false);
         let output = Batch::zeros(shape.outputs, input.images());
         let messages = shape.messages(sent);
         let client = Self {

@@ -5,8 +5,8 @@
 //!
 //! | message | from | bytes |
 //! |---|---|---|
-//! | the public key, once a connection: the seed of every `a`, the seed of the key's uniform half, and its other half | client | 64 and some limbs |
-//! | the evaluation keys, once a connection, where the plan relinearises | client | at most those of the plan and their header |
+//! | the public key, before the first batch of a key: the seed of every `a`, the seed of the key's uniform half, and its other half | client | 64 and some limbs |
+//! | the evaluation keys, likewise, where the plan relinearises | client | at most those of the plan and their header |
 //! | the encrypted input, one row an element, [`rows_per_message`](crate::batch::rows_per_message) in each message | client | rows of `b` |
 //! | the encrypted answer, one row an element, as many in each message | server | rows of as many polynomials as the degree in the secret, plus one |
 //!
@@ -14,7 +14,8 @@
 //! the plan says: sizes, parameters, scales. The answer is an encryption of the result and noise;
 //! the noise depends on the weights, and is hidden under a flood of which the plan says how wide it
 //! is, the polynomials by encryptions of zero ([`pronghorn_he::ckks::PublicKey::flood_words`] has
-//! the argument). Keys are fresh for every connection, randomness for every batch.
+//! the argument). Keys are fresh for every connection and after as many batches as the plan says,
+//! randomness for every batch.
 //!
 //! Results stay with the client: whoever shows decrypted CKKS values to others gives the key away
 //! (Li, Micciancio, EUROCRYPT 2021).
@@ -83,6 +84,11 @@ impl Shape {
             low: value.low,
             high: value.high,
         }
+    }
+
+    /// Batches that a client's keys serve, by what floods are made for. Both parties count.
+    fn key_batches(&self) -> usize {
+        self.encrypted.key_batches.try_into().unwrap_or(usize::MAX)
     }
 
     /// Rows in and out: the step's share of the progress.

@@ -22,7 +22,7 @@ use crate::{
     share::Share,
 };
 
-/// What a client sends once a connection.
+/// What a client sends once a connection, and again when its keys are used up.
 pub struct Keys<W: Word> {
     /// The seed of every `a`, and how many of them were used.
     uniform: [u8; SEED_BYTES],
@@ -50,7 +50,7 @@ const NO_INPUT: EngineError = EngineError::OutOfTurn {
 
 impl<W: Word> EncryptedServer<W> {
     pub(crate) fn new(shape: Shape, network: Arc<Network<W>>, keys: KeptKeys<W>) -> Exchange<Self> {
-        let known = keys.is_some();
+        let known = keys.count(1);
         let messages = shape.messages(known);
         let mut server = Self {
             shape,
@@ -84,7 +84,8 @@ impl<W: Word> EncryptedServer<W> {
             public: PublicKey::from_parts(self.parameters(), seed(public), b),
             evaluation: None,
         };
-        self.keys.put(keys);
+        self.keys.put_for(keys, self.shape.key_batches());
+        self.keys.count(1);
         if self.shape.encrypted.key_power <= 1 {
             self.begin();
         }

@@ -5,12 +5,13 @@
 //!
 //! | message | from | bytes |
 //! |---|---|---|
-//! | the digest of the keys | client | 32 |
+//! | the digest of the keys, and the images that they are to serve | client | 40 |
 //! | the server's wish: 1 if it wants the keys, 0 if it has keys of this digest | server | 1 |
 //! | a piece of the keys, if it wants them; it checks that they have the digest | client | 1 MiB, the last one less |
 //!
 //! One secret for each set of parameters, and the same for all batches, each value under fresh
-//! randomness.
+//! randomness. The server [counts](super::lifetime) images by digest, over all connections, and
+//! refuses keys that were granted for as many as floods are made for.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,21 +26,24 @@ use pronghorn_plan::{CheckedPlan, steps::linear::slots::SlotScheme};
 use pronghorn_ring::random::{Prg, Seed};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::refused;
+use super::{
+    lifetime::{DIGEST, Granted},
+    refused,
+};
 use crate::{
     connection::Kept,
     error::EngineError,
     exchange::{Exchange, Message, Messages, Parts, Party, Protocol, Turn},
 };
 
-/// Bytes of a digest.
-const DIGEST: usize = 32;
+/// Bytes of a number of images.
+const IMAGES: usize = 8;
 /// Bytes of a piece of the keys.
 const PIECE: usize = 1 << 20;
 /// Stands for the step in errors.
 const STEP: &str = "the client's keys for slots";
 
-const DIGEST_OF_KEYS: &str = "the digest of the keys";
+const DIGEST_OF_KEYS: &str = "the digest of the keys, and the images";
 const WISH: &str = "the server's wish";
 const KEYS: &str = "a piece of the keys";
 
@@ -54,7 +58,7 @@ fn pieces(bytes: usize) -> Parts {
 fn messages(key_bytes: usize) -> Messages {
     let pieces = pieces(key_bytes).messages(Party::Client, KEYS, 1);
     Messages::new(STEP)
-        .with(Message::client(DIGEST_OF_KEYS, DIGEST))
+        .with(Message::client(DIGEST_OF_KEYS, DIGEST + IMAGES))
         .with(Message::server(WISH, 1))
         .with_all(pieces.map(Message::optional))
 }
@@ -68,6 +72,7 @@ fn digest(plan_hash: &[u8; DIGEST], bytes: &[u8]) -> [u8; DIGEST] {
 
 /// A client's secret keys, and the bytes of the others. Secret: no Debug.
 pub struct ClientSlotKeys {
+    seed: Arc<Seed>,
     secrets: BTreeMap<SlotScheme, Arc<SecretKey<u64>>>,
     digest: [u8; DIGEST],
     bytes: Vec<u8>,
@@ -78,7 +83,7 @@ impl ClientSlotKeys {
     ///
     /// # Errors
     /// When the plan is one that is not validated.
-    pub fn generate(plan: &CheckedPlan, seed: &Seed) -> Result<Self, EngineError> {
+    pub fn generate(plan: &CheckedPlan, seed: &Arc<Seed>) -> Result<Self, EngineError> {
         let (mut secrets, mut bytes) = (BTreeMap::new(), Vec::new());
         for (keys, parameters) in plan.slot_keys() {
             // Of exactly these keys: a version that needs others of the same plan must not use the
@@ -110,10 +115,16 @@ impl ClientSlotKeys {
             secrets.insert(keys.scheme, Arc::new(secret));
         }
         Ok(Self {
+            seed: seed.clone(),
             digest: digest(&plan.hash(), &bytes),
             secrets,
             bytes,
         })
+    }
+
+    /// The seed that they follow from, and their digest.
+    pub(super) fn names(&self) -> (&Seed, [u8; DIGEST]) {
+        (&self.seed, self.digest)
     }
 
     /// The secret key for a step's parameters.
@@ -186,6 +197,7 @@ struct Cached {
     keys: VecDeque<([u8; DIGEST], u64, Arc<ServerSlotKeys>)>,
     bytes: u64,
     most: u64,
+    granted: Granted,
 }
 
 impl Default for KeyCache {
@@ -202,7 +214,14 @@ impl KeyCache {
             keys: VecDeque::new(),
             bytes: 0,
             most,
+            granted: Granted::default(),
         })))
+    }
+
+    /// Counts images of keys, unless they are more than `most` then.
+    fn grant(&self, digest: &[u8; DIGEST], images: u64, most: u64) -> bool {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.granted.grant(digest, images, most)
     }
 
     fn get(&self, digest: &[u8; DIGEST]) -> Option<Arc<ServerSlotKeys>> {
@@ -233,28 +252,38 @@ pub(crate) struct SlotSeed(pub Arc<Seed>);
 /// The client's half: fills its slot.
 pub struct KeysClient {
     keys: Arc<ClientSlotKeys>,
+    images: usize,
+    batch: usize,
     slot: Kept<Arc<ClientSlotKeys>>,
     wanted: bool,
 }
 
 impl KeysClient {
-    /// Makes keys from a seed, which serves this plan alone.
+    /// Makes keys from a seed, which serves this plan alone, for so many images; `batch` come next.
     ///
     /// # Errors
     /// As [`ClientSlotKeys::generate`].
     pub(crate) fn new(
         plan: &CheckedPlan,
-        seed: &Seed,
+        seed: &Arc<Seed>,
+        [images, batch]: [usize; 2],
         slot: Kept<Arc<ClientSlotKeys>>,
     ) -> Result<Exchange<Self>, EngineError> {
         let keys = Arc::new(ClientSlotKeys::generate(plan, seed)?);
         let messages = messages(keys.bytes.len());
         let client = Self {
             keys,
+            images,
+            batch,
             slot,
             wanted: false,
         };
         Ok(Exchange::new(messages, client))
+    }
+
+    fn finish(&self) {
+        self.slot.put_for(self.keys.clone(), self.images);
+        self.slot.count(self.batch);
     }
 }
 
@@ -263,12 +292,15 @@ impl Protocol for KeysClient {
 
     fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
         match turn.name {
-            DIGEST_OF_KEYS => out.extend_from_slice(&self.keys.digest),
+            DIGEST_OF_KEYS => {
+                out.extend_from_slice(&self.keys.digest);
+                out.extend_from_slice(&(self.images as u64).to_le_bytes());
+            }
             KEYS => {
                 let bytes = &self.keys.bytes;
                 out.extend_from_slice(&bytes[pieces(bytes.len()).range(turn.index)]);
                 if turn.last {
-                    self.slot.put(self.keys.clone());
+                    self.finish();
                 }
             }
             _ => return Err(turn.unknown()),
@@ -278,7 +310,7 @@ impl Protocol for KeysClient {
 
     fn take(&mut self, _turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         match message {
-            [0] => self.slot.put(self.keys.clone()),
+            [0] => self.finish(),
             [1] => self.wanted = true,
             _ => {
                 return Err(EngineError::Unsupported {
@@ -300,15 +332,18 @@ pub struct KeysServer {
     plan: CheckedPlan,
     cache: KeyCache,
     slot: Kept<Arc<ServerSlotKeys>>,
+    batch: usize,
     digest: [u8; DIGEST],
+    images: usize,
     bytes: Vec<u8>,
     wanted: bool,
 }
 
 impl KeysServer {
-    /// For a plan.
+    /// For a plan, before a batch of so many images.
     pub(crate) fn new(
         plan: CheckedPlan,
+        batch: usize,
         cache: KeyCache,
         slot: Kept<Arc<ServerSlotKeys>>,
     ) -> Exchange<Self> {
@@ -317,7 +352,9 @@ impl KeysServer {
             plan,
             cache,
             slot,
+            batch,
             digest: [0; DIGEST],
+            images: 0,
             bytes: Vec::new(),
             wanted: true,
         };
@@ -335,7 +372,39 @@ impl KeysServer {
         let keys = Arc::new(ServerSlotKeys::decode(&self.plan, &bytes)?);
         self.cache
             .put(self.digest, bytes.len() as u64, keys.clone());
-        self.slot.put(keys);
+        self.keep(keys);
+        Ok(())
+    }
+
+    fn keep(&self, keys: Arc<ServerSlotKeys>) {
+        self.slot.put_for(keys, self.images);
+        self.slot.count(self.batch);
+    }
+
+    /// Reads the digest and the images, and grants them.
+    fn read_digest(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let (digest, images) = message.split_at(DIGEST);
+        self.digest.copy_from_slice(digest);
+        let images = images.try_into().map_or(0, u64::from_le_bytes);
+        self.images = usize::try_from(images).unwrap_or(0);
+        let most = self.plan.flood().map_or(0, |lifetime| lifetime.count);
+        let refused = |reason| EngineError::Unsupported {
+            step: STEP.to_owned(),
+            reason,
+        };
+        if self.images < self.batch {
+            return Err(refused("they are for fewer images than the batch has"));
+        }
+        if !self.cache.grant(&self.digest, images, most) {
+            return Err(refused(
+                "they have served as many images as floods hide the model for: draw new keys, by \
+                 removing the file slots-... from the client's store",
+            ));
+        }
+        if let Some(keys) = self.cache.get(&self.digest) {
+            self.keep(keys);
+            self.wanted = false;
+        }
         Ok(())
     }
 }
@@ -345,14 +414,7 @@ impl Protocol for KeysServer {
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         match turn.name {
-            DIGEST_OF_KEYS => {
-                self.digest.copy_from_slice(message);
-                if let Some(keys) = self.cache.get(&self.digest) {
-                    self.slot.put(keys);
-                    self.wanted = false;
-                }
-                Ok(())
-            }
+            DIGEST_OF_KEYS => self.read_digest(message),
             KEYS => {
                 self.bytes.extend_from_slice(message);
                 if turn.last { self.finish() } else { Ok(()) }

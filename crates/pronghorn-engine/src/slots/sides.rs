@@ -16,7 +16,7 @@ use crate::{
     connection::{Connection, Kept, Shelf},
     error::EngineError,
     machine::{Exchanging, Prepared, prepared_as},
-    persistent::{Persistent, Uses},
+    persistent::{Persistent, Saved, Uses},
     protocol::{At, Compile, Next, Prelude, PreludeKind, Side, first, unsupported},
     share::Share,
 };
@@ -103,11 +103,24 @@ impl Side for ServerSide {
 
 /// The seed of a client's keys, which it keeps over connections. A server that got these keys may
 /// have them still.
-struct KeptSeed;
+struct KeptSeed(CheckedPlan);
+
+/// Grants of a seed: connections that it serves at least.
+const GRANTS: u64 = 16;
+
+/// Images that a plan's keys serve in all, and those of one connection before it asks again.
+fn uses(plan: &CheckedPlan) -> Uses {
+    let most = plan.flood().map_or(0, |lifetime| lifetime.count);
+    let grant = (most / GRANTS).max(plan.max_batch as u64).min(most);
+    Uses {
+        most: usize::try_from(most).unwrap_or(usize::MAX),
+        grant: usize::try_from(grant).unwrap_or(usize::MAX),
+    }
+}
 
 /// The seed of keys of a plan on slots, for a store.
 pub(crate) fn persistent(plan: &CheckedPlan) -> Option<Box<dyn Persistent>> {
-    (!plan.slot_keys().is_empty()).then(|| Box::new(KeptSeed) as _)
+    (!plan.slot_keys().is_empty()).then(|| Box::new(KeptSeed(plan.clone())) as _)
 }
 
 impl Persistent for KeptSeed {
@@ -115,23 +128,32 @@ impl Persistent for KeptSeed {
         "slots"
     }
 
-    fn uses(&self) -> Option<Uses> {
-        None
+    fn uses(&self) -> Uses {
+        uses(&self.0)
     }
 
-    fn offer(
-        &self,
-        connection: &Connection,
-        bytes: &[u8],
-        _uses: usize,
-    ) -> Result<(), EngineError> {
+    fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError> {
         let seed = bytes.try_into().map_err(|_| EngineError::Unsupported {
             step: "the client's keys for slots".into(),
             reason: "their seed has another length than 32 bytes",
         })?;
         let offered: Kept<SlotSeed> = connection.kept();
-        offered.put(SlotSeed(Arc::new(Seed::from_bytes(seed))));
+        offered.put_for(SlotSeed(Arc::new(Seed::from_bytes(seed))), uses);
         Ok(())
+    }
+
+    fn left(&self, connection: &Connection) -> usize {
+        connection.kept::<Kept<Arc<ClientSlotKeys>>>().left()
+    }
+
+    fn saved(&self, connection: &Connection) -> Option<Saved> {
+        let keys = connection.kept::<Kept<Arc<ClientSlotKeys>>>().get()?;
+        let (seed, id) = keys.names();
+        Some(Saved {
+            id,
+            head: seed.as_bytes().to_vec().into(),
+            body: Arc::default(),
+        })
     }
 }
 
@@ -157,15 +179,19 @@ impl Prelude for ClientKeys {
     fn start(
         &self,
         connection: &Connection,
-        _batch: usize,
+        batch: usize,
     ) -> Result<Option<Exchanging>, EngineError> {
         let keys = connection.kept::<Kept<Arc<ClientSlotKeys>>>();
-        if keys.is_some() {
+        if keys.count(batch) {
             return Ok(None);
         }
-        let offered = connection.kept::<Kept<SlotSeed>>().get();
-        let seed = offered.map_or_else(|| Seed::from_os().map(Arc::new), |seed| Ok(seed.0))?;
-        Ok(Some(Box::new(KeysClient::new(&self.0, &seed, keys)?)))
+        let offered = connection.kept::<Kept<SlotSeed>>().take();
+        let (seed, images) = match offered {
+            Some((seed, images)) if images >= batch => (seed.0, images),
+            _ => (Arc::new(Seed::from_os()?), uses(&self.0).grant),
+        };
+        let client = KeysClient::new(&self.0, &seed, [images, batch], keys)?;
+        Ok(Some(Box::new(client)))
     }
 }
 
@@ -179,11 +205,11 @@ impl Prelude for ServerKeys {
     fn start(
         &self,
         connection: &Connection,
-        _batch: usize,
+        batch: usize,
     ) -> Result<Option<Exchanging>, EngineError> {
         let keys = connection.kept::<Kept<Arc<ServerSlotKeys>>>();
         let cache: KeyCache = connection.shared();
-        let machine = || Box::new(KeysServer::new(self.0.clone(), cache, keys.clone())) as _;
-        Ok((!keys.is_some()).then(machine))
+        let machine = || Box::new(KeysServer::new(self.0.clone(), batch, cache, keys.clone())) as _;
+        Ok((!keys.count(batch)).then(machine))
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn cheapest(
     options: &BuildOptions,
 ) -> Result<(CheckedPlan, Vec<Option<Linear>>), BuildError> {
     let plan = |engine| {
-        let lowered = shares::lower(fixed, engine)?;
+        let lowered = shares::lower(fixed, engine, options.flood_bits)?;
         let planned = lowered.plan(fixed, TrustLevel::TwoParty, options.memory)?;
         protocols::choose(planned, options)
     };

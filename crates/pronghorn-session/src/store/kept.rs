@@ -1,5 +1,4 @@
-//! Values that a client keeps over connections, and secrets of either party, in a store's
-//! directory.
+//! Values that a client keeps over connections, and the server's secret, in a store's directory.
 //!
 //! The engine says what is kept ([`Persistent`]). A client's file of a value is named after the
 //! kind and the plan, and holds (little-endian)
@@ -15,7 +14,8 @@
 //!
 //! A file beside it, which has part of the value's name in its own, counts uses. Four bytes are
 //! appended, and on the disk, before a connection may make one grant of uses. Only the length of
-//! the file counts. A value whose count is missing is used up. A secret's file is 32 random bytes.
+//! the file counts. A value whose count is missing is used up. The server's secret has a file of 32
+//! random bytes.
 
 use std::{
     fs, io,
@@ -27,6 +27,7 @@ use pronghorn_engine::{
     persistent::{Persistent, Saved, Uses},
 };
 use pronghorn_ring::random::Seed;
+use zeroize::Zeroizing;
 
 use super::{
     Name, StoreError,
@@ -46,14 +47,14 @@ const MOST_BYTES: u64 = 8 << 30;
 const COUNT: [u8; 4] = [1, 0, 0, 0];
 
 /// A value under its name.
-type Named = ([u8; 32], Vec<u8>);
+type Named = ([u8; 32], Zeroizing<Vec<u8>>);
 
 /// A client's file of one value of one plan.
 pub(crate) struct KeptFile {
     directory: PathBuf,
     name: String,
     plan_hash: [u8; 32],
-    /// The name of the value in the file, where that is known; zeros for a secret that was offered.
+    /// The name of the value in the file, where that is known.
     id: Option<[u8; 32]>,
 }
 
@@ -88,9 +89,7 @@ impl KeptFile {
         connection: &Connection,
         images: usize,
     ) -> Result<(), StoreError> {
-        let Some(uses) = value.uses() else {
-            return self.offer_secret(value, connection);
-        };
+        let uses = value.uses();
         if value.left(connection) >= images {
             return Ok(());
         }
@@ -104,25 +103,11 @@ impl KeptFile {
         Ok(())
     }
 
-    fn offer_secret(
-        &mut self,
-        value: &dyn Persistent,
-        connection: &Connection,
-    ) -> Result<(), StoreError> {
-        // Once a connection.
-        if self.id.is_none() {
-            let secret = secret(&self.directory, &self.name)?;
-            value.offer(connection, secret.as_bytes(), usize::MAX)?;
-            self.id = Some([0; 32]);
-        }
-        Ok(())
-    }
-
     /// The file's value, after a grant of uses was set aside.
     fn take(&self, uses: Uses) -> Result<Option<Named>, StoreError> {
         let refused = self.refused();
         let bytes = match Real.read(&self.path(), 0, MOST_BYTES) {
-            Ok((bytes, _)) => bytes,
+            Ok((bytes, _)) => Zeroizing::new(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(refused(error)),
         };
@@ -136,7 +121,7 @@ impl KeptFile {
             return Ok(None);
         };
         let fits = grants.saturating_mul(uses.grant) <= uses.most;
-        Ok(fits.then(|| (id, value.to_vec())))
+        Ok(fits.then(|| (id, value.to_vec().into())))
     }
 
     /// Keeps the value of a connection, unless it was there before.
@@ -291,7 +276,7 @@ mod tests {
     fn value(id: u8) -> Saved {
         Saved {
             id: [id; 32],
-            head: vec![7; 32],
+            head: vec![7; 32].into(),
             body: Arc::new(vec![id; 100]),
         }
     }
@@ -355,8 +340,8 @@ mod tests {
             "value"
         }
 
-        fn uses(&self) -> Option<Uses> {
-            Some(USES)
+        fn uses(&self) -> Uses {
+            USES
         }
 
         fn offer(&self, _: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError> {
@@ -367,6 +352,10 @@ mod tests {
 
         fn left(&self, _connection: &Connection) -> usize {
             self.0.load(Ordering::Relaxed)
+        }
+
+        fn saved(&self, _connection: &Connection) -> Option<Saved> {
+            None
         }
     }
 

@@ -73,11 +73,11 @@ impl Persistent for KeptPublication {
         "publication"
     }
 
-    fn uses(&self) -> Option<Uses> {
-        Some(Uses {
+    fn uses(&self) -> Uses {
+        Uses {
             most: PUBLICATION_IMAGES,
             grant: PUBLICATION_GRANT,
-        })
+        }
     }
 
     fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError> {
@@ -101,7 +101,7 @@ impl Persistent for KeptPublication {
         let publication = connection.kept::<Kept<ClientPublication>>().get()?;
         Some(Saved {
             id: publication.seed,
-            head: [publication.epoch, publication.seed].concat(),
+            head: [publication.epoch, publication.seed].concat().into(),
             body: publication.bytes,
         })
     }
