@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,9 @@ MODEL = EXAMPLE / "cryptonets_square.onnx"
         ({"trust": "client-aided", "engine": "slot"}, "slots are in use at trust level two-party only"),
         ({"trust": "two-party", "without": ["lazy-rescaling"]}, "--without"),
         ({"trust": "encrypted", "input_bits": 8}, "--input-bits"),
+        ({"trust": "encrypted", "flood_bits": 39}, "flood_bits is 39"),
+        ({"flood_bits": 129}, "flood_bits is 129"),
+        ({"trust": "client-aided", "flood_bits": 50}, "--flood-bits"),
     ],
 )
 def test_errors_name_the_option(options: dict[str, Any], words: str) -> None:
@@ -44,6 +48,15 @@ def test_errors_name_the_option(options: dict[str, Any], words: str) -> None:
         PlanOptions(**options)
     with pytest.raises(InputError, match=words):
         dataclasses.replace(PlanOptions(), **options)
+
+
+def test_plans_print_the_promise_of_floods() -> None:
+    model = pronghorn.load(MODEL)
+    assert "distance of 2^-40 over 65536 batches of a key" in str(model.plan("encrypted"))
+    more = model.plan("encrypted", flood_bits=50)
+    assert "distance of 2^-50 over 65536 batches of a key" in str(more)
+    assert json.loads(more.to_json())["flood"] == {"bits": 50, "count": 65536, "unit": "batches"}
+    assert "floods" not in str(model.plan("client-aided"))
 
 
 def test_trust_levels_are_checked_first() -> None:

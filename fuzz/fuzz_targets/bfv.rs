@@ -9,9 +9,12 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_fuzz::Damaged;
-use pronghorn_he::bfv::{
-    Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
-    SecretKey, SeededCiphertext, Switching,
+use pronghorn_he::{
+    bfv::{
+        Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
+        SecretKey, SeededCiphertext, Switching,
+    },
+    flood::Budget,
 };
 use pronghorn_ring::{modulus::largest_ntt_prime, random::Seed, rns};
 
@@ -44,7 +47,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         EvaluationKeys::generate_from_seed(&key, &[1], true, &seed(4)).expect("there are digits");
     let ciphertext = seeded.expand();
     let format = parameters
-        .answer_format(Noise::of_secret_encryption())
+        .answer_format(Noise::of_secret_encryption(), &Budget::default())
         .expect("there is room");
     let answer = Hider::new(&seed(5))
         .hide(0, &ciphertext, &public, &format)

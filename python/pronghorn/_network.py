@@ -42,6 +42,7 @@ def serve(
     network: str | None = None,
     assume: str | None = None,
     key_checks: int | None = None,
+    flood_bits: int | None = None,
     prepare: int = 16,
     prepare_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
@@ -70,6 +71,7 @@ def serve(
         network: the network that latency is judged on, as in `Model.plan`.
         assume: what oblivious transfers may rest on, as in `Model.plan`.
         key_checks: sets of keys that a client makes, as in `Model.plan`.
+        flood_bits: bits of the distance that floods keep over all answers under a key, as in `Model.plan`.
         prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
         prepare_bytes: bytes that all of them may take; further ones replace the oldest, larger ones are refused.
         store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
@@ -114,6 +116,7 @@ def serve(
         network=network,
         assume=assume,
         key_checks=key_checks,
+        flood_bits=flood_bits,
     )
     with native_errors(RunError):
         native = _native.Server(

@@ -12,7 +12,14 @@ use pronghorn_he::bfv::{
     Ciphertext, EvaluationKeys, Factor, Hider, Multiplier, Noise, Parameters, PublicKey, Rotation,
     SecretKey, Workload, rotated_products,
 };
+use pronghorn_he::flood::Budget;
 use pronghorn_ring::random::Seed;
+
+/// Room for every set of parameters below.
+const ONE_ANSWER: Budget = Budget {
+    bits: 40,
+    log_coefficients: 12,
+};
 
 /// Runs of each operation.
 const RUNS: usize = 30;
@@ -118,7 +125,9 @@ impl Bench {
         let noise = Noise::of_secret_encryption().times(parameters.largest_norm());
         let (hider, format) = (
             Hider::new(&Seed::from_bytes([6; 32])),
-            parameters.answer_format(noise).expect("a product has room"),
+            parameters
+                .answer_format(noise, &ONE_ANSWER)
+                .expect("a product has room"),
         );
         row("hide and shorten an answer", &mut || {
             drop(black_box(hider.hide(0, ciphertext, public, &format)))
@@ -198,15 +207,15 @@ fn main() {
         ("N = 4096, 50+50, digits of 17", Parameters::small(20)),
         (
             "N = 4096, for input rotations",
-            Parameters::for_workload(4096, &inputs(17)),
+            Parameters::with_bits(4096, &[53, 53], &[], 9, 17),
         ),
         (
             "N = 8192, for input rotations",
-            Parameters::for_workload(8192, &inputs(17)),
+            Parameters::for_workload(8192, &inputs(17), &Budget::default()),
         ),
         (
             "N = 8192, for input rotations",
-            Parameters::for_workload(8192, &inputs(20)),
+            Parameters::for_workload(8192, &inputs(20), &Budget::default()),
         ),
         ("N = 8192, 50+50+50, special 50", Parameters::large(20)),
     ];

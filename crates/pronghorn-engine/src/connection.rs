@@ -147,6 +147,18 @@ impl<T> Kept<T> {
         self.lock().as_ref().map_or(0, |kept| kept.left)
     }
 
+    /// Counts so many uses. False where fewer are left, or there is no value: it is forgotten then,
+    /// and a new one is due.
+    pub fn count(&self, uses: usize) -> bool {
+        let mut cell = self.lock();
+        let left = cell.as_ref().and_then(|kept| kept.left.checked_sub(uses));
+        match (cell.as_mut(), left) {
+            (Some(kept), Some(left)) => kept.left = left,
+            _ => *cell = None,
+        }
+        cell.is_some()
+    }
+
     /// Works on the value, if there is one.
     pub fn with<U>(&self, work: impl FnOnce(&mut T) -> U) -> Option<U> {
         self.lock().as_mut().map(|kept| work(&mut kept.value))
@@ -161,14 +173,7 @@ impl<T: Clone> Kept<T> {
 
     /// The value, for so many uses. Where fewer are left it is forgotten: a new one is due.
     pub fn spend(&self, uses: usize) -> Option<T> {
-        let mut cell = self.lock();
-        let kept = cell.as_mut()?;
-        if let Some(left) = kept.left.checked_sub(uses) {
-            kept.left = left;
-            return Some(kept.value.clone());
-        }
-        *cell = None;
-        None
+        self.count(uses).then(|| self.get()).flatten()
     }
 }
 

@@ -11,7 +11,8 @@ use pronghorn_engine::{
 };
 use pronghorn_graph::{graph::Graph, oracle};
 use pronghorn_plan::{
-    BuildError, BuildOptions, Built, Plan, StepKind, TrustLevel, build, planner::schedule::Passes,
+    BuildError, BuildOptions, Built, CheckedPlan, Plan, StepKind, TrustLevel, build,
+    planner::schedule::Passes,
 };
 
 /// Values of one image of [`network`].
@@ -248,6 +249,66 @@ fn keys_serve_a_connection() {
     assert!(sent[0].len() > sent[1].len());
     assert_eq!(sent[1].len(), sent[2].len());
     assert_ne!(sent[1], sent[2]);
+}
+
+/// A plan whose keys serve so many batches.
+fn with_key_batches(plan: &Plan, batches: u64) -> CheckedPlan {
+    let mut plan = plan.clone();
+    let StepKind::Encrypted(encrypted) = &mut plan.steps[1].kind else {
+        panic!("the step is encrypted")
+    };
+    encrypted.key_batches = batches;
+    CheckedPlan::new(plan).expect("a valid plan")
+}
+
+/// Keys are exchanged anew after as many batches as the plan says.
+#[test]
+fn keys_serve_as_many_batches_as_the_plan_says() {
+    let mut built = built_deep(2, Passes::default());
+    built.plan = with_key_batches(&built.plan, 2);
+    let promise = built.plan.flood().map(|lifetime| lifetime.to_string());
+    assert_eq!(promise.as_deref(), Some("2^-40 over 2 batches of a key"));
+    let model = ServerModel::new(&built).expect("weights fit the plan");
+    let client_model = ClientModel::new(built.plan.clone()).expect("the plan can be followed");
+    let (client, server) = (Connection::default(), Connection::default());
+    let exchanged = (0..5).map(|_| {
+        let ours = client_model.preludes(&client, 3).expect("the batch fits");
+        let theirs = model.preludes(&server, 3).expect("the batch fits");
+        let count = [ours.len(), theirs.len()];
+        for ((_, mut ours), (_, mut theirs)) in ours.into_iter().zip(theirs) {
+            exchange(ours.as_mut(), theirs.as_mut()).expect("honest keys");
+        }
+        count
+    });
+    let exchanged: Vec<_> = exchanged.collect();
+    assert_eq!(exchanged, [[1, 1], [0, 0], [1, 1], [0, 0], [1, 1]]);
+}
+
+/// More bits of the flood, larger numbers.
+#[test]
+fn floods_have_the_bits_that_are_asked_for() {
+    let with_bits = |flood_bits| {
+        let options = BuildOptions {
+            flood_bits,
+            ..options()
+        };
+        build(&network(0.4), &options)
+    };
+    let (least, more) = (with_bits(40), with_bits(60));
+    let log = |built: &Result<Built, _>| {
+        let built = built.as_ref().expect("it has a plan");
+        (
+            encrypted(built).flood_log,
+            built.plan.flood().expect("it floods").bits,
+        )
+    };
+    let ((small, 40), (large, 60)) = (log(&least), log(&more)) else {
+        panic!("plans have the bits")
+    };
+    assert!(large >= small + 15, "{small} {large}");
+    for bits in [0, 39, 129] {
+        assert!(matches!(with_bits(bits), Err(BuildError::Flood(_))));
+    }
 }
 
 /// Inputs outside the calibrated range are brought to its border, so that nothing wraps around the

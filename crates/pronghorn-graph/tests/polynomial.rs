@@ -132,7 +132,7 @@ fn repeated_elements_share_their_errors() {
     let op = Op::Dense { weight, bias: None };
     net.push(op, &[taken], vec![1]);
     let graph = polynomial(&net.graph, &[1.0, 0.5], 1, 15);
-    let worst = graph.worst_gains();
+    let worst = graph.worst_gains(1.0);
     assert!(worst[0] >= 5f64.sqrt(), "{}", worst[0]);
     assert!((worst[1] - 3f64.sqrt()).abs() < 1e-3, "{}", worst[1]);
 }
@@ -146,7 +146,7 @@ fn gains_of_a_layer_are_its_norms() {
     let inputs = net.random.reals(40 * 30, -1.0, 1.0);
     let graph = polynomial(&net.graph, &inputs, 30, 15);
     let doubles: Vec<f64> = inputs.iter().map(|&x| x.into()).collect();
-    let (measured, worst) = (graph.measured_gains(&doubles), graph.worst_gains());
+    let (measured, worst) = (graph.measured_gains(&doubles), graph.worst_gains(1.0));
     let pronghorn_graph::polynomial::PolyOp::Linear(layer) = &graph.nodes[1].op else {
         panic!("the node is a layer")
     };
@@ -171,7 +171,7 @@ fn worst_gains_are_no_smaller_than_measured_ones() {
         let gains = graph
             .measured_gains(&doubles)
             .into_iter()
-            .zip(graph.worst_gains());
+            .zip(graph.worst_gains(1.0));
         for (node, (measured, worst)) in gains.enumerate() {
             // Sixteen draws overestimate now and then.
             assert!(

@@ -36,7 +36,7 @@ pub mod workload;
 pub use ciphertext::Ciphertext;
 pub use encode::{Multiplier, Plaintext};
 pub use error::BfvError;
-pub use hide::{Answer, AnswerFormat, FLOOD_BITS, Hider};
+pub use hide::{Answer, AnswerFormat, Hider};
 pub use keys::{Encryptor, EvaluationKeys, PublicKey, SecretKey, SeededCiphertext};
 pub use noise::Noise;
 pub use parameters::{ParameterError, Parameters, Switching};

@@ -9,10 +9,12 @@
 //! * [`ckks`]: approximate numbers in slots; sums, products, rotations.
 //! * [`bfv`]: integers modulo a prime in slots; sums, products with plaintexts, rotations.
 //! * [`multikey`]: ciphertexts under the keys of several parties, on the same ring.
+//! * [`flood`]: how large a summand hides noise; for all of them.
 //! * [`noise`]: bounds for [`rlwe`] and [`shares`]; each of the other schemes has its own.
 
 pub mod bfv;
 pub mod ckks;
+pub mod flood;
 pub mod multikey;
 pub mod noise;
 pub mod rlwe;

@@ -5,6 +5,7 @@ use pronghorn_he::{
         Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
         SecretKey, SeededCiphertext, Switching,
     },
+    flood::Budget,
     rns::{self, WireError, wire::VERSION},
 };
 use pronghorn_ring::{Word, modulus::largest_ntt_prime, random::Seed, rns::primes};
@@ -45,7 +46,7 @@ fn objects<W: Word>(bits: &[u32], special: &[u32], t_bits: u32) -> Objects<W> {
     let seeded = encryptor.encrypt(&plain).unwrap();
     let public = PublicKey::generate_from_seed(&key, &seed(3));
     let format = parameters
-        .answer_format(Noise::of_secret_encryption())
+        .answer_format(Noise::of_secret_encryption(), &Budget::default())
         .unwrap();
     Objects {
         answer: Hider::new(&seed(5))

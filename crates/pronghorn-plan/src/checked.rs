@@ -16,6 +16,7 @@ use pronghorn_mpc::ot::silent::Chain;
 
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
+    flood::{Lifetime, Unit},
     plan::{FORMAT, MAX_BYTES, MOST_KEY_CHECKS, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
@@ -112,7 +113,40 @@ impl CheckedPlan {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
         }
         let derived = compile(&plan, &forms)?;
-        Ok(Self(Arc::new(Parts::new(plan, forms, derived))))
+        let plan = Self(Arc::new(Parts::new(plan, forms, derived)));
+        plan.check_flood()?;
+        Ok(plan)
+    }
+
+    /// A key serves a whole batch.
+    fn check_flood(&self) -> Result<(), PlanError> {
+        let Some(lifetime) = self.flood() else {
+            return Ok(());
+        };
+        match lifetime.count >= self.key_uses(self.max_batch) {
+            true => Ok(()),
+            false => Err(PlanError::Field {
+                field: "max_batch",
+                reason: format!(
+                    "floods of {lifetime} do not last for a batch of {} images",
+                    self.max_batch
+                ),
+            }),
+        }
+    }
+
+    /// What floods promise, and for how long. None without floods.
+    pub fn flood(&self) -> Option<Lifetime> {
+        let part = |index| self.protocol(index).flood(&self.compiled(index));
+        Lifetime::of((0..self.steps.len()).filter_map(part))
+    }
+
+    /// What a batch counts as against the [lifetime](Self::flood) of a key.
+    pub fn key_uses(&self, batch: usize) -> u64 {
+        match self.flood().map(|lifetime| lifetime.unit) {
+            Some(Unit::Images) => batch as u64,
+            Some(Unit::Batches) | None => 1,
+        }
     }
 
     /// The plan itself, to be changed and checked again.

@@ -183,6 +183,7 @@ pub fn client_batch(plan: &CheckedPlan, allowed: u64) -> Option<usize> {
 /// # Errors
 /// Where one image does not fit: the step that needs most, and the bytes needed.
 pub fn max_batch(plan: &CheckedPlan, allowed: u64) -> Result<usize, (usize, u64)> {
+    let lasts = plan.flood().map_or(u64::MAX, |lifetime| lifetime.count);
     let needed = |batch: usize| memory(plan, batch).server;
     if needed(1) > allowed {
         let most = (0..plan.steps.len())
@@ -193,7 +194,7 @@ pub fn max_batch(plan: &CheckedPlan, allowed: u64) -> Result<usize, (usize, u64)
     let (mut fits, mut over) = (1, MAX_BATCH + 1);
     while over - fits > 1 {
         let middle = fits + (over - fits) / 2;
-        if needed(middle) <= allowed {
+        if needed(middle) <= allowed && plan.key_uses(middle) <= lasts {
             fits = middle
         } else {
             over = middle

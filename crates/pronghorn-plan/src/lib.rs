@@ -9,6 +9,7 @@
 pub mod checked;
 pub mod cost;
 pub mod description;
+pub mod flood;
 pub mod names;
 pub mod objective;
 pub mod plan;

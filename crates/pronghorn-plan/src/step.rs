@@ -16,6 +16,7 @@ use pronghorn_slot::Packing;
 use crate::{
     cost::{Cost, Once, StepMemory},
     description::Description,
+    flood,
     rlwe::Rlwe,
     share_form::{Node, ShareForm, ShareRules},
     steps::{
@@ -250,6 +251,11 @@ pub trait StepPlan: ShareRules {
     /// Images of a full block: batches of whole blocks waste nothing.
     fn block(&self) -> usize {
         1
+    }
+
+    /// What the step's floods promise, and the part of it that an image or batch takes.
+    fn flood(&self, _step: &Compiled<'_>) -> Option<flood::Part> {
+        None
     }
 
     /// Bound on the error of the value, where ciphertexts are approximate.

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::{
     cost::{self, Speed, StepCost},
+    flood::Lifetime,
     names::Names,
     planner::Built,
     runner_up::RunnerUp,
@@ -18,6 +19,8 @@ pub struct Summary {
     pub learns: Learns,
     /// Of the model's file: the owner's, and not in the plan.
     pub names: Names,
+    /// The promise of floods; absent without floods.
+    pub flood: Option<Lifetime>,
     /// Predicted costs.
     pub cost: Costs,
 }
@@ -144,6 +147,7 @@ impl Summary {
                 client: plan.client_learns(),
             },
             names: built.names.clone(),
+            flood: plan.flood(),
             cost: Costs::of(built, speed),
         }
     }

@@ -82,6 +82,9 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
     writeln!(f, "  server learns {}", plan.trust.server_learns())?;
     writeln!(f, "  client learns {}", plan.client_learns())?;
     writeln!(f, "batches of up to {} images", plan.max_batch)?;
+    if let Some(lifetime) = plan.flood() {
+        writeln!(f, "floods hide noise up to a distance of {lifetime}")?;
+    }
     writeln!(f)
 }
 

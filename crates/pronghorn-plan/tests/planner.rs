@@ -330,7 +330,7 @@ fn networks_that_are_too_deep_are_refused() {
     weights.for_each(|weight| *weight = if *weight < 0.0 { 0.15 } else { 0.35 });
     let refused = build(&graph, &options(TrustLevel::Encrypted)).err();
     assert!(
-        matches!(refused, Some(BuildError::TooDeep { products: 10 })),
+        matches!(refused, Some(BuildError::TooDeep { products: 10, .. })),
         "{refused:?}"
     );
     // Values that grow with every square leave nothing of the result.

@@ -28,6 +28,7 @@ pub struct PlanOptions<'py> {
     assume: Option<String>,
     opening: Option<String>,
     key_checks: Option<usize>,
+    flood_bits: Option<u32>,
 }
 
 impl PlanOptions<'_> {
@@ -63,6 +64,9 @@ impl PlanOptions<'_> {
                 .network
                 .map_or(Ok(Network::default()), |name| name.parse())
                 .map_err(native)?,
+            flood_bits: self
+                .flood_bits
+                .unwrap_or(BuildOptions::default().flood_bits),
             lpn: self
                 .assume
                 .map_or(Ok(true), |name| named("assumption", &ASSUMPTIONS, &name))?,

@@ -5,7 +5,10 @@ pub(crate) mod choice;
 use std::collections::BTreeSet;
 
 use pronghorn_graph::geometry::ConvGeometry;
-use pronghorn_he::bfv::{Answer, AnswerFormat, Parameters, Workload};
+use pronghorn_he::{
+    bfv::{Answer, AnswerFormat, Parameters, Workload},
+    flood::Budget,
+};
 
 pub use choice::{Choice, DEGREES, choose, choose_modulo, common_modulus, parameters};
 
@@ -360,11 +363,14 @@ pub fn cost(
     geometry: &ConvGeometry,
     variant: &Variant,
     parameters: &Parameters<u64>,
+    budget: &Budget,
 ) -> Result<Option<Cost>, SlotError> {
     let layout = Layout::new(geometry, variant, parameters.n())?;
     let chains = layout.chains();
     let counts = Counts::of(&layout, &chains);
     let workload = Depth::of(&layout, &chains).workload(parameters.t().ilog2() + 1);
-    let format = parameters.answer_format(workload.noise(parameters)).ok();
+    let format = parameters
+        .answer_format(workload.noise(parameters), budget)
+        .ok();
     Ok(format.map(|format| Cost::of(&layout, counts, parameters, &format)))
 }

@@ -114,7 +114,7 @@ pub enum SlotError {
     },
     /// Nothing fits.
     #[error(
-        "no variant of this layer has room for the noise at 128 bits of security; take values of fewer bits"
+        "no variant of this layer has room for the noise and its flood at 128 bits of security; take values or a flood of fewer bits"
     )]
     NoVariant,
 }

@@ -1,11 +1,12 @@
 //! Every variant against a plain convolution modulo `t`, counts against what was done, noise, and
 //! what answers hide.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use pronghorn_graph::geometry::{ConvGeometry, Window};
-use pronghorn_he::bfv::{
-    Ciphertext, EvaluationKeys, Hider, Parameters, PublicKey, SecretKey, Switching,
+use pronghorn_he::{
+    bfv::{Ciphertext, EvaluationKeys, Hider, Parameters, PublicKey, SecretKey, Switching},
+    flood::Budget,
 };
 use pronghorn_ring::{
     modulus::largest_ntt_prime,
@@ -14,8 +15,14 @@ use pronghorn_ring::{
 };
 use proptest::prelude::*;
 
+use super::layout::Layout;
 use super::{
     Layer, Objective, Packing, Rows, SlotError, Taps, Variant, choose, convolution, cost, matrix,
+};
+
+const BUDGET: Budget = Budget {
+    bits: 40,
+    log_coefficients: 20,
 };
 
 fn seed(byte: u8) -> Seed {
@@ -128,7 +135,7 @@ fn evaluate(
     variant: &Variant,
     parameters: &Parameters<u64>,
 ) -> Result<Layer, SlotError> {
-    let packing = Arc::new(Packing::new(geometry, variant, parameters)?);
+    let packing = Arc::new(Packing::new(geometry, variant, parameters, BUDGET)?);
     let most = parameters.t() as i32 / 2;
     let weights = draw(geometry.weights_len(), most, 1);
     let values = draw(packing.input_len(), most, 2);
@@ -256,7 +263,7 @@ fn known_counts() {
     let counts = |inputs, outputs, variant: &Variant| {
         let parameters = toy(2048, false);
         let geometry = ConvGeometry::dense(inputs, outputs);
-        let packing = Packing::new(&geometry, variant, &parameters).unwrap();
+        let packing = Packing::new(&geometry, variant, &parameters, BUDGET).unwrap();
         let counts = packing.counts();
         (
             counts.input_rotations,
@@ -325,10 +332,10 @@ fn chosen_variants_are_what_they_cost() {
         conv([3, 4, 1], [32, 32], [7, 7], [3, 3], [1, 1], [0; 4]),
     ];
     for geometry in &layers {
-        let choice = choose(geometry, (1 << 18) - 1, &Objective::default()).unwrap();
+        let choice = choose(geometry, (1 << 18) - 1, &Objective::default(), &BUDGET).unwrap();
         assert!(choice.parameters.security().is_some());
         assert!(choice.parameters.t() / 2 >= (1 << 18) - 1);
-        let packing = Packing::new(geometry, &choice.variant, &choice.parameters).unwrap();
+        let packing = Packing::new(geometry, &choice.variant, &choice.parameters, BUDGET).unwrap();
         assert_eq!(*packing.counts(), choice.cost.counts, "{geometry:?}");
         let layer = evaluate(geometry, &choice.variant, &choice.parameters).unwrap();
         let client = Client::new(&choice.parameters);
@@ -344,22 +351,30 @@ fn chosen_variants_are_what_they_cost() {
         let expected = self::plain(geometry, &weights, &values, choice.parameters.t());
         assert_eq!(hidden(&layer, &client, &values), expected);
     }
-    let nothing = choose(&layers[0], 1 << 40, &Objective::default());
+    let nothing = choose(&layers[0], 1 << 40, &Objective::default(), &BUDGET);
     assert!(matches!(nothing, Err(SlotError::Range { .. })));
 }
 
 #[test]
-fn both_degrees_have_room_for_rotations_before_products() {
+fn rotations_before_products_have_room() {
     let geometry = conv([2, 3, 1], [14, 14], [3, 3], [1, 1], [1, 1], [1; 4]);
-    for degree in [4096, 8192] {
+    // Degree 4096 has room for a flood that hides next to nothing.
+    let one_answer = Budget {
+        log_coefficients: 0,
+        ..BUDGET
+    };
+    for (degree, budget) in [(4096, one_answer), (8192, BUDGET)] {
         for variant in [
             convolution::input_rotations(&geometry, degree).unwrap(),
             convolution::output_rotations(&geometry, degree).unwrap(),
         ] {
-            let parameters = cost::parameters(&geometry, &variant, degree, 30_000).unwrap();
-            evaluate(&geometry, &variant, &parameters).unwrap();
+            let parameters = cost::parameters(&geometry, &variant, degree, 30_000, &budget);
+            evaluate(&geometry, &variant, &parameters.unwrap()).unwrap();
         }
     }
+    let variant = convolution::input_rotations(&geometry, 4096).unwrap();
+    let refused = cost::parameters(&geometry, &variant, 4096, 30_000, &Budget::default());
+    assert!(matches!(refused, Err(SlotError::NoVariant)));
 }
 
 #[test]
@@ -367,7 +382,7 @@ fn what_does_not_go_together_is_refused() {
     let geometry = ConvGeometry::dense(10, 3);
     let parameters = toy(64, false);
     let good = matrix::hybrid(10, 3, 64);
-    let new = |variant: &Variant| Packing::new(&geometry, variant, &parameters);
+    let new = |variant: &Variant| Packing::new(&geometry, variant, &parameters, BUDGET);
     let bad = [
         Variant {
             block: 3,
@@ -425,6 +440,42 @@ fn what_does_not_go_together_is_refused() {
     ));
 }
 
+/// All rotations of one input that meet a product in one output differ. Then the power of their
+/// noises is the sum of powers, whatever the weights are.
+#[test]
+fn products_of_an_input_have_rotations_of_their_own() {
+    let geometries = [
+        ConvGeometry::dense(40, 12),
+        ConvGeometry::dense(12, 40),
+        ConvGeometry::dense(300, 5),
+        conv([3, 4, 1], [6, 6], [3, 3], [1, 1], [1, 1], [1; 4]),
+        conv([2, 8, 1], [9, 9], [5, 5], [2, 2], [1, 1], [1; 4]),
+        conv([4, 4, 4], [6, 6], [3, 3], [1, 1], [1, 1], [1; 4]),
+    ];
+    let mut products = 0;
+    for geometry in &geometries {
+        for variant in cost::choice::variants(geometry, 128) {
+            let Ok(layout) = Layout::new(geometry, &variant, 128) else {
+                continue;
+            };
+            for chain in layout.chains() {
+                let mut rotations = BTreeSet::new();
+                for (swapped, sums) in chain.sums.iter().enumerate() {
+                    for sum in sums {
+                        for product in &sum.products {
+                            let total = (product.step + sum.giant).rem_euclid(layout.row as i64);
+                            let is_new = rotations.insert((product.input, swapped, total));
+                            assert!(is_new, "{geometry:?} {variant:?}");
+                            products += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(products > 10_000, "{products}");
+}
+
 /// The largest difference of the distribution functions of two samples: about `1 / sqrt(n)` where
 /// they are of one distribution.
 fn kolmogorov_smirnov(mut x: Vec<f64>, mut y: Vec<f64>) -> f64 {
@@ -450,13 +501,14 @@ fn noise_tells_nothing_of_weights() {
             output_rotations: 8,
             doublings: 0,
         },
+        &BUDGET,
     )
     .unwrap();
     let variant = Variant {
         outputs: 256,
         ..matrix::baby_step_giant_step(64, 512, 4096, 1)
     };
-    let packing = Arc::new(Packing::new(&geometry, &variant, &parameters).unwrap());
+    let packing = Arc::new(Packing::new(&geometry, &variant, &parameters, BUDGET).unwrap());
     let format = packing.format().unwrap();
     let client = Client::new(&parameters);
     let keys = client.keys(&packing);

@@ -235,6 +235,7 @@ class Model(Shaped):
         network: str | None = None,
         assume: str | None = None,
         key_checks: int | None = None,
+        flood_bits: int | None = None,
     ) -> Plan:
         """Plans a secure run.
 
@@ -257,6 +258,8 @@ class Model(Shaped):
             key_checks: sets of keys that a client makes, under `encrypted` and on slots. The server
                 opens all but one, so that false keys pass once in `key_checks` times. A power of two
                 up to 256, 64 by default; 1 checks none.
+            flood_bits: bits of the statistical distance that floods keep over all answers under a key, 40 (the
+                default) to 128, under `encrypted` and on slots.
 
         Raises:
             TrustLevelRequired: there is no such trust level; the error lists all and what each
@@ -265,7 +268,7 @@ class Model(Shaped):
             PlanError: no parameters fit.
         """
         options: dict[str, Any] = {"memory": memory, "without": without, "engine": engine}
-        options |= {"network": network, "assume": assume, "key_checks": key_checks}
+        options |= {"network": network, "assume": assume, "key_checks": key_checks, "flood_bits": flood_bits}
         return Plan(self.compiled(trust, objective, **options))
 
     def compiled(self, trust: str | None = None, objective: str | None = None, **options: Any) -> _native.Compiled:
@@ -297,6 +300,7 @@ class Model(Shaped):
         objective: str | None = None,
         network: str | None = None,
         assume: str | None = None,
+        flood_bits: int | None = None,
         secure: bool = True,
         threads: int | None = None,
         progress: Progress | None = None,
@@ -320,6 +324,7 @@ class Model(Shaped):
             objective: the quantity that the plan is chosen by, as in `plan`.
             network: the network that latency is judged on, as in `plan`.
             assume: what oblivious transfers may rest on, as in `plan`.
+            flood_bits: bits of the distance that floods keep, as in `plan`.
             secure: whether to run the protocol. Without it the oracle is scored alone, in a part of
                 the time: a secure run gives the same.
             threads: threads to compute with; all cores by default.
@@ -341,6 +346,7 @@ class Model(Shaped):
             engine=engine,
             network=network,
             assume=assume,
+            flood_bits=flood_bits,
         )
         cores = _check.threads(threads)
         for name, function in (("progress", progress), ("phase", phase)):

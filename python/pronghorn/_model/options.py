@@ -25,6 +25,8 @@ MOST_NAME = 256
 """As in `checked.rs`."""
 ENGINES_OF = ("two-party", "client-aided")
 """The trust levels whose linear steps run in engines that can be chosen."""
+FLOODS_OF = ("two-party", "encrypted")
+"""The trust levels with floods: on slots, and on ciphertexts."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class PlanOptions:
     """The model's name in the plan, which clients get; None for `model`."""
     key_checks: int | None = None
     """Sets of a client's keys, of which the server opens all but one: a power of two up to 256; None for 64."""
+    flood_bits: int | None = None
+    """Bits of the statistical distance that floods keep over all answers under a key, 40 to 128; None for 40."""
 
     def __post_init__(self) -> None:
         """Checks all fields, and brings them into one form."""
@@ -86,6 +90,7 @@ class PlanOptions:
             "objective": None if self.objective is None else _check.one_of("objective", self.objective, OBJECTIVES),
             "opening": None if self.opening is None else _check.one_of("opening", self.opening, OPENINGS),
             "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
+            "flood_bits": _check.optional("flood_bits", self.flood_bits, 40, 128),
             "network": None if self.network is None else _network(self.network),
             "name": None if self.name is None else _name(self.name),
             "key_checks": _key_checks(self.key_checks),
@@ -115,6 +120,8 @@ class PlanOptions:
             raise self._useless("network", "a network is taken into account", "two-party")
         if self.assume is not None and self.trust != "two-party":
             raise self._useless("assume", "oblivious transfers are in use", "two-party")
+        if self.flood_bits is not None and self.trust not in FLOODS_OF:
+            raise self._useless("flood_bits", "answers are flooded", *FLOODS_OF)
         if self.input_bits is not None and self.trust == "encrypted":
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "
@@ -122,8 +129,8 @@ class PlanOptions:
             )
 
     def _useless(self, name: str, what: str, *levels: str) -> InputError:
-        where = " and ".join(levels)
-        return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave --{name} ({name}=) out")
+        where, flag = " and ".join(levels), "--" + name.replace("_", "-")
+        return InputError(f"{what} at trust level {where} only, not at {self.trust}: leave {flag} ({name}=) out")
 
 
 def _name(name: Any) -> str:

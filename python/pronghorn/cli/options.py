@@ -224,6 +224,15 @@ class ModelOptions:
         ),
     ] = None
 
+    flood_bits: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Bits of statistical distance that floods keep over all answers under a key, under encrypted and on "
+            "slots (default: 40, the least).",
+        ),
+    ] = None
+
     def of_plan(self, preparation: Preparation) -> PlanOptions:
         """The options as the planner takes them, without samples: for inputs in the range given, or
         where bytes end up.
@@ -253,6 +262,7 @@ class ModelOptions:
             assume=self.assume,
             name=self.name,
             key_checks=self.key_checks,
+            flood_bits=self.flood_bits,
         )
 
     def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:

@@ -15,7 +15,8 @@
 //! the plan says: sizes, parameters, scales. The answer is an encryption of the result and noise;
 //! the noise depends on the weights, and is hidden under a flood of which the plan says how wide it
 //! is, the polynomials by encryptions of zero ([`pronghorn_he::ckks::PublicKey::flood_words`] has
-//! the argument). Keys are fresh for every connection, randomness for every batch.
+//! the argument). Keys are fresh for every connection and after as many batches as the plan says,
+//! randomness for every batch.
 //!
 //! Results stay with the client: whoever shows decrypted CKKS values to others gives the key away
 //! (Li, Micciancio, EUROCRYPT 2021).

@@ -1,16 +1,17 @@
 //! Keys of clients, for all connections of a server.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::DIGEST;
+use super::{DIGEST, STEP};
+use crate::error::EngineError;
 
-/// Digests of keys that passed a check, at most: 2 MB.
+/// Digests of keys that passed a check, at most: 3 MB.
 const MOST_CHECKED: usize = 1 << 16;
 
-/// Keys of clients by digest, and the digests of those that passed a check before. Where there is
+/// Keys of clients by digest, and how often those were used that passed a check before. Where there is
 /// no room the owner with most bytes loses its oldest keys. Clones share it.
 pub struct KeyCache<K>(Arc<Mutex<Cached<K>>>);
 
@@ -24,7 +25,8 @@ struct Cached<K> {
     /// Oldest first.
     keys: VecDeque<Entry<K>>,
     most: u64,
-    checked: HashSet<[u8; DIGEST]>,
+    /// Uses, by digest.
+    checked: HashMap<[u8; DIGEST], usize>,
     /// In the order in which they came.
     order: VecDeque<[u8; DIGEST]>,
 }
@@ -42,7 +44,7 @@ impl<K> Default for KeyCache<K> {
         Self(Arc::new(Mutex::new(Cached {
             keys: VecDeque::new(),
             most: 256 << 20,
-            checked: HashSet::new(),
+            checked: HashMap::new(),
             order: VecDeque::new(),
         })))
     }
@@ -66,9 +68,35 @@ impl<K> KeyCache<K> {
         })
     }
 
-    /// Whether keys of this digest passed a check.
-    pub(super) fn is_checked(&self, digest: &[u8; DIGEST]) -> bool {
-        self.with(|cached| cached.checked.contains(digest))
+    /// What keys of this digest have left of `most` uses, if they passed a check.
+    pub(super) fn left(&self, digest: &[u8; DIGEST], most: usize) -> Option<usize> {
+        self.with(|cached| Some(most.saturating_sub(*cached.checked.get(digest)?)))
+    }
+
+    /// Counts uses of checked keys; what they have left of `most`.
+    ///
+    /// # Errors
+    /// They have fewer left. Nothing is counted then.
+    pub(super) fn count(
+        &self,
+        digest: &[u8; DIGEST],
+        uses: usize,
+        most: usize,
+    ) -> Result<usize, EngineError> {
+        self.with(|cached| {
+            // Digests that made room are counted anew.
+            let used = cached.checked.get(digest).copied().unwrap_or(0);
+            let left = most.checked_sub(used.saturating_add(uses));
+            let left = left.ok_or_else(|| EngineError::Unsupported {
+                step: STEP.to_owned(),
+                reason: "they have served as much as floods hide the model for: connect anew",
+            })?;
+            cached
+                .checked
+                .entry(*digest)
+                .and_modify(|used| *used += uses);
+            Ok(left)
+        })
     }
 
     /// Keeps keys that passed a check.
@@ -83,7 +111,8 @@ impl<K> KeyCache<K> {
             while cached.keys.iter().map(|entry| entry.bytes).sum::<u64>() > cached.most {
                 cached.evict();
             }
-            if cached.checked.insert(digest) {
+            if !cached.checked.contains_key(&digest) {
+                cached.checked.insert(digest, 0);
                 cached.order.push_back(digest);
             }
             if cached.order.len() > MOST_CHECKED
@@ -130,11 +159,30 @@ mod tests {
             put(2, digest, 4);
             assert!(has(1) && has(digest));
         }
-        assert!(!has(10) && cache.is_checked(&[10; DIGEST]));
-        assert!(!cache.is_checked(&[99; DIGEST]));
+        assert!(!has(10) && cache.left(&[10; DIGEST], 9) == Some(9));
+        assert_eq!(cache.left(&[99; DIGEST], 9), None);
         put(3, 3, 3);
         assert!(has(1) && has(3) && has(19));
         put(3, 4, 11);
         assert!(!has(4));
+    }
+
+    #[test]
+    fn uses_are_counted_by_digest() {
+        let cache = KeyCache::default();
+        let (one, other) = ([1; DIGEST], [2; DIGEST]);
+        for digest in [one, other] {
+            cache.put([0; 16], digest, 1, Arc::new(()));
+        }
+        assert_eq!(cache.count(&one, 6, 10).unwrap(), 4);
+        assert_eq!(cache.count(&other, 10, 10).unwrap(), 0);
+        for uses in [5, usize::MAX] {
+            assert!(cache.count(&one, uses, 10).is_err());
+        }
+        // A refusal counts nothing, and keys that come again have what they had.
+        cache.put([0; 16], one, 1, Arc::new(()));
+        assert_eq!(cache.left(&one, 10), Some(4));
+        assert_eq!(cache.count(&one, 4, 10).unwrap(), 0);
+        assert!(cache.count(&one, 1, 10).is_err());
     }
 }

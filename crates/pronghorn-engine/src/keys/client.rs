@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    BATCHES, CHALLENGE, CHOICE, COMMITMENTS, DIGEST, DIGEST_OF_KEYS, KEYS, KeySets, OPENING, STEP,
-    Shape, VERSION, WISH, Wish, digest_of, session,
+    CHALLENGE, CHOICE, COMMITMENTS, DIGEST, DIGEST_OF_KEYS, KEYS, KeySets, OPENING, STEP, Shape,
+    VERSION, WISH, Wish, digest_of, most_uses, session, uses,
 };
 use crate::{
     connection::{Connection, Kept},
@@ -34,20 +34,21 @@ impl<S: KeySets> Prelude for ClientKeys<S> {
     fn start(
         &self,
         connection: &Connection,
-        _batch: usize,
+        batch: usize,
     ) -> Result<Option<Exchanging>, EngineError> {
         let seed = connection.kept::<Kept<KeptSeed>>();
         let keys = connection.kept::<Kept<Arc<S::Client>>>();
+        let uses = uses(self.0.plan(), batch);
         // Keys that are used up go with their seed.
-        let (had, has) = (keys.is_some(), keys.spend(1).is_some());
+        let (had, has) = (keys.is_some(), keys.spend(uses).is_some());
         if has {
-            seed.spend(1);
+            seed.spend(uses);
             return Ok(None);
         }
-        if had {
+        if had || seed.left() < uses {
             seed.take();
         }
-        let client = KeysClient::new(self.0.clone(), connection)?;
+        let client = KeysClient::new(self.0.clone(), connection, uses)?;
         Ok(Some(Box::new(client.exchange())))
     }
 }
@@ -60,6 +61,8 @@ pub(super) struct KeysClient<S: KeySets> {
     /// What the connection keeps, and where keys go.
     seed: Kept<KeptSeed>,
     keys: Kept<Arc<S::Client>>,
+    /// Of the batch that comes.
+    uses: usize,
     wish: Wish,
     root: Seed,
     /// The seeds of all sets.
@@ -70,7 +73,11 @@ pub(super) struct KeysClient<S: KeySets> {
 }
 
 impl<S: KeySets> KeysClient<S> {
-    pub(super) fn new(sets: Arc<S>, connection: &Connection) -> Result<Self, EngineError> {
+    pub(super) fn new(
+        sets: Arc<S>,
+        connection: &Connection,
+        uses: usize,
+    ) -> Result<Self, EngineError> {
         let (shape, root) = (Shape::of(&*sets), Seed::from_os()?);
         Ok(Self {
             strings: all_but_one::strings(root.as_bytes(), shape.levels),
@@ -79,6 +86,7 @@ impl<S: KeySets> KeysClient<S> {
             shape,
             seed: connection.kept(),
             keys: connection.kept(),
+            uses,
             wish: Wish::Cut,
             root,
             challenge: Vec::new(),
@@ -108,7 +116,7 @@ impl<S: KeySets> KeysClient<S> {
         match self.wish {
             Wish::Nothing => self.has_keys(),
             Wish::Keys => self.lay_out()?,
-            // Their number of batches goes with them.
+            // What it has left goes with it.
             Wish::Cut => drop(self.seed.take()),
         }
         Ok(())
@@ -149,7 +157,7 @@ impl<S: KeySets> KeysClient<S> {
             return Err(refused("the server has chosen keys that there are not"));
         };
         let seed = KeptSeed(Arc::new(Seed::from_bytes(*string)));
-        self.seed.put_for(seed, BATCHES);
+        self.seed.put_for(seed, most_uses(self.sets.plan()));
         self.lay_out()
     }
 
@@ -165,9 +173,9 @@ impl<S: KeySets> KeysClient<S> {
 
     /// Both parties have the keys.
     fn has_keys(&mut self) {
-        if let Some(seed) = self.seed.spend(1) {
+        if let Some(seed) = self.seed.spend(self.uses) {
             let keys = Arc::new(self.sets.client(&seed.0));
-            self.keys.put_for(keys, BATCHES - 1);
+            self.keys.put_for(keys, self.seed.left());
         }
     }
 }

@@ -30,6 +30,12 @@
 //! security with deterrence factor `1 - 1 / K` (Y. Aumann, Y. Lindell, TCC 2007; challenges by
 //! oblivious transfer as there).
 //!
+//! # Uses
+//!
+//! A set serves as many answers as floods are made for ([`CheckedPlan::flood`]), and at most
+//! [`BATCHES`]. Both parties count, the server by digest over all connections, for the digests that
+//! it saw last. A client whose keys are used up draws new ones.
+//!
 //! What is checked is that the keys are some seed's. Whether a client sends ciphertexts of values
 //! within their range is not.
 //!
@@ -78,7 +84,7 @@ const DIGEST: usize = 32;
 const PIECE: usize = 1 << 20;
 /// Sets that are made between two messages.
 const GROUP: usize = 8;
-/// Batches that one set of keys serves on a connection, and by a client's store.
+/// Most batches that one set of keys serves, on a connection and by a client's store.
 pub const BATCHES: usize = 1 << 10;
 /// Stands for the step in errors.
 pub(crate) const STEP: &str = "the client's keys";
@@ -122,6 +128,19 @@ pub(crate) trait KeySets: Send + Sync + 'static {
     /// # Errors
     /// They are no keys of the plan.
     fn server(&self, bytes: &[u8]) -> Result<Self::Server, EngineError>;
+}
+
+/// How often a set of keys may be used, in the unit of the plan's floods: they keep their distance
+/// for so many answers and no more. Both parties count.
+pub(crate) fn most_uses(plan: &CheckedPlan) -> usize {
+    let count = plan.flood().map_or(BATCHES as u64, |floods| floods.count);
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// What a batch of so many images takes of it. No set serves more than [`BATCHES`].
+fn uses(plan: &CheckedPlan, batch: usize) -> usize {
+    let floods = usize::try_from(plan.key_uses(batch)).unwrap_or(usize::MAX);
+    floods.max(most_uses(plan).div_ceil(BATCHES))
 }
 
 /// The digest of a seed's keys.

@@ -9,8 +9,8 @@ use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
 use super::{
-    BATCHES, CHALLENGE, CHOICE, COMMITMENTS, DIGEST, DIGEST_OF_KEYS, KEYS, KeyCache, KeySets,
-    OPENING, STEP, Shape, VERSION, WISH, Wish, digest_of, hasher, session,
+    CHALLENGE, CHOICE, COMMITMENTS, DIGEST, DIGEST_OF_KEYS, KEYS, KeyCache, KeySets, OPENING, STEP,
+    Shape, VERSION, WISH, Wish, digest_of, hasher, most_uses, session, uses,
 };
 use crate::{
     connection::{Connection, Kept},
@@ -31,13 +31,28 @@ impl<S: KeySets> Prelude for ServerKeys<S> {
     fn start(
         &self,
         connection: &Connection,
-        _batch: usize,
+        batch: usize,
     ) -> Result<Option<Exchanging>, EngineError> {
+        let plan = self.0.plan();
         let keys = connection.kept::<Kept<Arc<S::Server>>>();
-        let machine = || Box::new(KeysServer::new(self.0.clone(), connection, keys.clone())) as _;
-        Ok(keys.spend(1).is_none().then(machine))
+        let uses = uses(plan, batch);
+        if keys.spend(uses).is_none() {
+            let machine = KeysServer::new(self.0.clone(), connection, keys, uses);
+            return Ok(Some(Box::new(machine)));
+        }
+        if S::KEPT
+            && let Some(served) = connection.kept::<Kept<Served>>().get()
+        {
+            let cache: KeyCache<S::Server> = connection.shared();
+            cache.count(&served.0, uses, most_uses(plan))?;
+        }
+        Ok(None)
     }
 }
+
+/// The digest of the keys of a connection, by which uses are counted over connections.
+#[derive(Clone, Copy)]
+struct Served([u8; DIGEST]);
 
 /// The server's half: fills its slot, from the cache or with what comes.
 struct KeysServer<S: KeySets> {
@@ -48,6 +63,10 @@ struct KeysServer<S: KeySets> {
     owner: [u8; 16],
     cache: KeyCache<S::Server>,
     slot: Kept<Arc<S::Server>>,
+    served: Kept<Served>,
+    /// Of the batch that comes, and of all that a set may have.
+    uses: usize,
+    most: usize,
     wish: Wish,
     cut: Cut,
     /// Of the keys that come.
@@ -74,9 +93,17 @@ const NO_CUT: EngineError = EngineError::OutOfTurn {
 };
 
 impl<S: KeySets> KeysServer<S> {
-    fn new(sets: Arc<S>, connection: &Connection, slot: Kept<Arc<S::Server>>) -> Exchange<Self> {
+    fn new(
+        sets: Arc<S>,
+        connection: &Connection,
+        slot: Kept<Arc<S::Server>>,
+        uses: usize,
+    ) -> Exchange<Self> {
         let shape = Shape::of(&*sets);
         let server = Self {
+            most: most_uses(sets.plan()),
+            uses,
+            served: connection.kept(),
             sets,
             shape,
             binding: connection.binding(),
@@ -91,16 +118,31 @@ impl<S: KeySets> KeysServer<S> {
         Exchange::new(shape.messages(), server)
     }
 
-    fn take_digest(&mut self, message: &[u8]) {
+    /// Keys that are used up are replaced by new ones.
+    fn take_digest(&mut self, message: &[u8]) -> Result<(), EngineError> {
         self.digest.copy_from_slice(message);
-        self.wish = match self.cache.get(&self.digest) {
-            Some(keys) => {
-                self.slot.put_for(keys, BATCHES - 1);
+        let left = self.cache.left(&self.digest, self.most);
+        self.wish = match (left, self.cache.get(&self.digest)) {
+            (Some(left), _) if left < self.uses => Wish::Cut,
+            (Some(_), Some(keys)) => {
+                self.serve(keys)?;
                 Wish::Nothing
             }
-            None if self.cache.is_checked(&self.digest) => Wish::Keys,
-            None => Wish::Cut,
+            (Some(_), None) => Wish::Keys,
+            (None, _) => Wish::Cut,
         };
+        Ok(())
+    }
+
+    /// Keys serve this connection, and its batch.
+    fn serve(&mut self, keys: Arc<S::Server>) -> Result<(), EngineError> {
+        let mut left = self.most - self.uses.min(self.most);
+        if S::KEPT {
+            left = self.cache.count(&self.digest, self.uses, self.most)?;
+            self.served.put(Served(self.digest));
+        }
+        self.slot.put_for(keys, left);
+        Ok(())
     }
 
     fn challenge(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
@@ -194,8 +236,7 @@ impl<S: KeySets> KeysServer<S> {
             self.cache
                 .put(self.owner, self.digest, length, keys.clone());
         }
-        self.slot.put_for(keys, BATCHES - 1);
-        Ok(())
+        self.serve(keys)
     }
 }
 
@@ -204,10 +245,7 @@ impl<S: KeySets> Protocol for KeysServer<S> {
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         match turn.name {
-            DIGEST_OF_KEYS => {
-                self.take_digest(message);
-                Ok(())
-            }
+            DIGEST_OF_KEYS => self.take_digest(message),
             OPENING => self.take_opening(message),
             COMMITMENTS => self.check(turn.index, message),
             KEYS => self.take_piece(turn, message),

@@ -244,6 +244,40 @@ fn checked_keys_are_not_checked_again() {
     assert_ne!(seed_of(&fourth), seed);
 }
 
+/// A client that claims more for its seed than it has: the server counts over connections, and then
+/// wants new keys.
+#[test]
+fn uses_add_up_over_connections() {
+    let sets = Mock::<true>::new(&built(2).plan);
+    let server = Connections::default();
+    let ours = Connection::default();
+    let all = Some([1 + 1 + 1 + 1, 3]);
+    let first = cut((&sets, &ours), (&sets, &server.connect())).expect("honest parties");
+    assert_eq!(first, all);
+    let seed = ours.kept::<Kept<KeptSeed>>().get().expect("there is one");
+    for batch in 1..=BATCHES {
+        let again = Connection::default();
+        let kept = again.kept::<Kept<KeptSeed>>();
+        kept.put_for(seed.clone(), usize::MAX);
+        let counts = cut((&sets, &again), (&sets, &server.connect())).expect("honest parties");
+        let is_new = batch == BATCHES;
+        assert_eq!(counts, if is_new { all } else { Some([1, 1]) }, "{batch}");
+        let found = kept.get().expect("there is one");
+        assert_eq!(found.0.as_bytes() != seed.0.as_bytes(), is_new);
+    }
+}
+
+/// Batches of several images take more, where floods count images; and never less than leaves
+/// [`BATCHES`] of them.
+#[test]
+fn batches_take_what_floods_say() {
+    let plan = built(2).plan;
+    assert_eq!(
+        (most_uses(&plan), uses(&plan, 1), uses(&plan, 9)),
+        (BATCHES, 1, 1)
+    );
+}
+
 /// One false set of `2^levels`: accepted as often as it is the one that is left, and never else.
 #[test]
 fn a_false_set_passes_once_in_as_many_as_there_are() {
@@ -255,7 +289,7 @@ fn a_false_set_passes_once_in_as_many_as_there_are() {
             let (cheat, honest) = (Mock::<false>::new(&plan), Mock::<false>::new(&plan));
             let [ours, theirs] = [(); 2].map(|()| Connection::default());
             let outcome = seeds.during(|| {
-                let client = KeysClient::new(cheat.clone(), &ours).expect("randomness");
+                let client = KeysClient::new(cheat.clone(), &ours, 1).expect("randomness");
                 *cheat.cheat.lock().unwrap() = Some(client.strings[index % key_checks]);
                 let server = ServerKeys(honest).start(&theirs, 1).expect("randomness");
                 run(
@@ -291,7 +325,7 @@ fn inconsistent_openings_are_refused() {
     for index in 0..32 {
         let [ours, theirs] = [(); 2].map(|()| Connection::default());
         let outcome = seeds.during(|| {
-            let client = KeysClient::new(sets.clone(), &ours).expect("randomness");
+            let client = KeysClient::new(sets.clone(), &ours, 1).expect("randomness");
             let (mut client, mut message) = (client.exchange(), Vec::new());
             let server = ServerKeys(sets.clone())
                 .start(&theirs, 1)
@@ -321,7 +355,7 @@ fn inconsistent_openings_are_refused() {
 fn another_version_is_no_cheat() {
     let sets = Mock::<false>::new(&built(4).plan);
     let [ours, theirs] = [(); 2].map(|()| Connection::default());
-    let client = KeysClient::new(sets.clone(), &ours).expect("randomness");
+    let client = KeysClient::new(sets.clone(), &ours, 1).expect("randomness");
     let (mut client, mut message) = (client.exchange(), Vec::new());
     let server = ServerKeys(sets).start(&theirs, 1).expect("randomness");
     let mut server = server.expect("it has no keys");
@@ -339,7 +373,7 @@ fn another_version_is_no_cheat() {
 fn other_keys_than_those_left_are_refused() {
     let sets = Mock::<false>::new(&built(4).plan);
     let [ours, theirs] = [(); 2].map(|()| Connection::default());
-    let client = KeysClient::new(sets.clone(), &ours).expect("randomness");
+    let client = KeysClient::new(sets.clone(), &ours, 1).expect("randomness");
     let server = ServerKeys(sets).start(&theirs, 1).expect("randomness");
     let (mut client, mut server) = (client.exchange(), server.expect("it has no keys"));
     let (mut message, mut server_said) = (Vec::new(), 0);
@@ -411,7 +445,7 @@ fn cheated(
     });
     let [ours, theirs] = [(); 2].map(|()| Connection::default());
     let outcome = TestSeeds::new("a false real set").during(|| {
-        let client = KeysClient::new(cheat.clone(), &ours).expect("randomness");
+        let client = KeysClient::new(cheat.clone(), &ours, 1).expect("randomness");
         *cheat.cheat.lock().unwrap() = Some(client.strings[which]);
         let server = ServerKeys(Arc::new(sets()))
             .start(&theirs, 1)

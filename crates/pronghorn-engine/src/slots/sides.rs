@@ -16,7 +16,7 @@ use crate::{
     batch::sides::Masks,
     connection::{Connection, Connections, Kept, Shelf},
     error::EngineError,
-    keys::{BATCHES, ClientKeys, KeptSeed, KeyCache, ServerKeys},
+    keys::{ClientKeys, KeptSeed, KeyCache, ServerKeys, most_uses},
     machine::{Prepared, prepared_as},
     persistent::{Persistent, Saved, Uses},
     protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
@@ -104,11 +104,11 @@ impl Side for ServerSide {
 }
 
 /// The seed of a client's keys.
-struct SlotSeed;
+struct SlotSeed(CheckedPlan);
 
 /// The seed of keys of a plan on slots, for a store.
 pub(crate) fn persistent(plan: &CheckedPlan) -> Option<Box<dyn Persistent>> {
-    (!plan.slot_keys().is_empty()).then(|| Box::new(SlotSeed) as _)
+    (!plan.slot_keys().is_empty()).then(|| Box::new(SlotSeed(plan.clone())) as _)
 }
 
 /// Names a seed in a store, and tells nothing of it.
@@ -132,7 +132,7 @@ impl Persistent for SlotSeed {
         let seed = KeptSeed(Arc::new(Seed::from_bytes(seed)));
         connection
             .kept::<Kept<KeptSeed>>()
-            .put_for(seed, uses.min(BATCHES));
+            .put_for(seed, uses.min(most_uses(&self.0)));
         Ok(())
     }
 

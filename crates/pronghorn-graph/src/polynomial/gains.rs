@@ -31,15 +31,16 @@ impl PolyGraph {
         (0..self.nodes.len()).map(gain).collect()
     }
 
-    /// The same for any inputs whose values stay within their reach, by the triangle inequality:
-    /// with absolute weights, and standard deviations added where errors may depend on each other.
-    pub fn worst_gains(&self) -> Vec<f64> {
+    /// The same for any inputs whose values stay within `headroom` times their reach, by the
+    /// triangle inequality: with absolute weights, and standard deviations added where errors may
+    /// depend on each other.
+    pub fn worst_gains(&self, headroom: f64) -> Vec<f64> {
         (0..self.nodes.len())
-            .map(|node| self.worst_gain(node))
+            .map(|node| self.worst_gain(node, headroom))
             .collect()
     }
 
-    fn worst_gain(&self, source: usize) -> f64 {
+    fn worst_gain(&self, source: usize, headroom: f64) -> f64 {
         use super::PolyOp;
         // Standard deviation of each value's errors, and whether those of its elements are
         // independent.
@@ -48,7 +49,7 @@ impl PolyGraph {
         for index in source + 1..self.nodes.len() {
             let node = &self.nodes[index];
             let of = |place: usize| errors[node.inputs[place]].0;
-            let reach = |place: usize| self.nodes[node.inputs[place]].reach;
+            let reach = |place: usize| headroom * self.nodes[node.inputs[place]].reach;
             let independent = node.inputs.len() == 1 && errors[node.inputs[0]].1;
             errors[index] = match &node.op {
                 PolyOp::Input => (0.0, true),

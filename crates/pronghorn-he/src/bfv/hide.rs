@@ -5,9 +5,9 @@
 //!
 //! To a ciphertext `(b, a)` of `m` with noise `e` the server adds the scaled encoding of a mask
 //! `r`, uniform modulo `t` in every slot; an encryption of zero under the client's [`PublicKey`];
-//! and an integer `u`, uniform in `[-F, F)`, in every coefficient of `b`. Then it divides by all
-//! primes that are not needed, and drops low bits of `b` and `a` that hold nothing but noise. The
-//! client's share is what it decrypts, `m + r`, the server's is `-r`.
+//! and a [flood](crate::flood) `u` in every coefficient of `b`. Then it divides by all primes that
+//! are not needed, and drops low bits of `b` and `a` that hold nothing but noise. The client's
+//! share is what it decrypts, `m + r`, the server's is `-r`.
 //!
 //! # What the client learns
 //!
@@ -17,18 +17,23 @@
 //! encoding is. This is why it succeeds:
 //!
 //! 1. `d = (Q / t)(m + r) + e + z + u`, with the noise `z` of the encryption of zero and the
-//!    roundings in `e`. For every fixed `e + z` of at most `B` a coefficient, `e + z + u` is within
-//!    statistical distance `B / 2F` of `u` in each coefficient: with `F >= 2^40 B` ([`FLOOD_BITS`])
-//!    at most `2^-41` a coefficient, and `N 2^-41` for a whole answer; the distances of several
-//!    answers add. `B` is exceeded with probability `2^-64` a coefficient ([`Noise::bound`]), and
-//!    since typical noise is nine times smaller than this bound, so is the distance on average.
+//!    roundings in `e`. Their expected squares, summed over the coefficients, are at most `N` times
+//!    the variance of the [`Noise`]. So all answers under a key are within the statistical distance
+//!    of their [`Budget`], whatever inputs the client chooses on the way.
 //! 2. `a' = a + a_pk v + e_1`. `v` and `e_1` occur in nothing else once `d` is replaced, so
 //!    `a_pk v + e_1` is a sample of RLWE under a secret that the client does not have, and `a'` is
 //!    indistinguishable from uniform.
 //!
+//! The sum over coefficients is easier to bound than one coefficient. Let `e` be an error with
+//! independent coefficients of variance `V`, `p_k` plaintexts, and `s_k` different rotations. The
+//! terms of `sum_k p_k s_k(e)` depend on each other, but the expected sum of its squares is
+//! `N V sum_k |p_k|^2` all the same: on the embeddings, `p_k` is diagonal and `s_k` a permutation
+//! without fixed points against the others, so mixed terms have trace zero.
+//!
 //! It holds against a client who follows the protocol: a public key whose `b` is no RLWE sample can
-//! reveal `v`, and ciphertexts with more noise than fresh ones have come out with more than `B`.
-//! Without the flood, `e` is there to be read: it is a known error times the server's weights.
+//! reveal `v`, and ciphertexts with more noise than fresh ones come out with more than the flood is
+//! made for. Without the flood, `e` is there to be read: it is a known error times the server's
+//! weights.
 
 use std::marker::PhantomData;
 
@@ -40,16 +45,13 @@ use pronghorn_ring::{
 };
 
 use super::{BfvError, Ciphertext, Noise, Parameters, Plaintext, PublicKey, SecretKey};
-use crate::{noise, rns::slices, wipe::wipe};
-
-/// The flood is this many bits above the bound on the noise.
-pub const FLOOD_BITS: u32 = 40;
+use crate::{flood::Budget, noise, rns::slices, wipe::wipe};
 
 /// The flood and the shortening of an answer. It follows from public numbers alone, so both parties
 /// compute it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnswerFormat {
-    /// The flood is uniform in `[-2^log_flood, 2^log_flood)`.
+    /// The flood is within `-2^log_flood .. 2^log_flood`.
     pub log_flood: u32,
     /// Primes that are left.
     pub limbs: usize,
@@ -78,29 +80,14 @@ pub struct Hider<W: Word> {
 }
 
 impl<W: Word> Parameters<W> {
-    /// For answers whose noise is at most that of `noise` before they are hidden: the flood, and
-    /// the shortest answer that leaves room for it.
+    /// For answers whose noise is at most that of `noise` before they are hidden: the flood that
+    /// keeps the budget, and the shortest answer that leaves room for it.
     ///
     /// # Errors
     /// When the flood does not fit the modulus.
-    pub fn answer_format(&self, noise: Noise) -> Result<AnswerFormat, BfvError> {
-        self.answer_format_with(noise, FLOOD_BITS)
-    }
-
-    /// [`answer_format`](Self::answer_format) with another distance between noise and flood, to see
-    /// what that does.
-    ///
-    /// # Errors
-    /// When the flood does not fit the modulus.
-    pub fn answer_format_with(
-        &self,
-        noise: Noise,
-        flood_bits: u32,
-    ) -> Result<AnswerFormat, BfvError> {
-        // The mask's rounding is that of a plaintext.
-        let hidden = noise + Noise::of_public_encryption(self.n()) + Noise::of_secret_encryption();
-        let bound = hidden.bound();
-        let log_flood = bound.log2().ceil().max(0.0) as u32 + flood_bits;
+    pub fn answer_format(&self, noise: Noise, budget: &Budget) -> Result<AnswerFormat, BfvError> {
+        let hidden = self.hidden(noise);
+        let (bound, log_flood) = (hidden.bound(), budget.log_reach(hidden.variance));
         let total = f64::from(log_flood).exp2() + bound;
         let fit = |limbs: usize| self.fit(limbs, total, log_flood);
         (1..=self.limbs()).find_map(fit).ok_or(BfvError::NoRoom {
@@ -108,6 +95,12 @@ impl<W: Word> Parameters<W> {
             log_flood,
             log_room: self.log_room(),
         })
+    }
+
+    /// The noise that the flood hides: that of an answer, of its encryption of zero and of its
+    /// mask, which is rounded as a plaintext is.
+    pub(super) fn hidden(&self, noise: Noise) -> Noise {
+        noise + Noise::of_public_encryption(self.n()) + Noise::of_plaintext()
     }
 
     /// With so many primes left, if the noise then fits.
@@ -267,14 +260,15 @@ impl<W: Word> Hider<W> {
     fn flood(&self, row: u64, log_flood: u32, hidden: &mut Ciphertext<W>) {
         let parameters = hidden.parameters().clone();
         let (basis, n) = (parameters.ring().basis(), parameters.n());
-        let uniform = Integers::uniform(basis, log_flood, n, &mut self.floods.stream(row));
+        let mut stream = self.floods.stream(row);
+        let flood = Integers::sums_of_uniforms(basis, log_flood, n, &mut stream);
         let (mut words, mut room) = (vec![W::default(); n], vec![W::default(); n]);
         let b = hidden
             .words_mut()
             .chunks_exact_mut(n)
             .take(parameters.limbs());
         for (limb, b) in b.enumerate() {
-            uniform.residues(basis.prime(limb), &mut words, &mut room);
+            flood.residues(basis.prime(limb), &mut words, &mut room);
             basis.ntt(limb).forward(&mut words);
             vector::add_assign(basis.prime(limb), b, &words);
         }

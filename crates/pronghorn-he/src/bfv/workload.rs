@@ -1,6 +1,6 @@
 //! Parameters with room for a workload.
 //!
-//! With the flood of `2^40` times the noise bound, everything must stay below `Q / 2t`. At
+//! With the flood of the default [`Budget`], everything must stay below `Q / 2t`. At
 //! `N = 4096` ePrint 2024/463 leaves 106 bits for `Q` and special primes together. A special prime
 //! of `p` bits makes the noise of a key switch `2^p` times smaller than digits without one, and the
 //! room `2^p` times smaller too. After a product with a plaintext a key switch may be as noisy as
@@ -15,25 +15,26 @@
 //!
 //! | workload | bits of `t` | N = 4096 | N = 8192 |
 //! |---|---|---|---|
-//! | products, no rotations | 17 | 50+50, digits of 25, 10.4 left | 50+50, special 50, 9.9 left |
-//! | products, no rotations | 18 | 50+50, digits of 25, 9.0 left | 50+50, special 50, 8.9 left |
-//! | products, no rotations | 20 | 50+50, digits of 25, 4.1 left | 50+50, special 50, 3.6 left |
-//! | outputs rotated: 16 rotations summed | 17 | 50+50, digits of 25, 5.0 left | 50+50, special 50, 9.9 left |
-//! | outputs rotated: 16 rotations summed | 18 | 50+50, digits of 25, 4.3 left | 50+50, special 50, 8.9 left |
-//! | outputs rotated: 16 rotations summed | 20 | 50+50, digits of 25, 1.8 left | 50+50, special 50, 3.6 left |
-//! | outputs rotated and summed 6 times | 17 | 50+50, digits of 25, 1.8 left | 50+50, special 50, 3.9 left |
-//! | outputs rotated and summed 6 times | 18 | 50+50, digits of 25, 1.1 left | 50+50, special 50, 2.9 left |
-//! | outputs rotated and summed 6 times | 20 | 53+53, digits of 27, 2.9 left | 36+36+36, special 36, 5.6 left |
-//! | inputs rotated | 17 | 53+53, digits of 9, 1.5 left | 50+50, special 50, 4.7 left |
-//! | inputs rotated | 18 | 53+53, digits of 7, 1.9 left | 50+50, special 50, 3.7 left |
-//! | inputs rotated | 20 | 53+53, digits of 3, 0.3 left | 36+36+36, special 36, 6.1 left |
-//! | inputs rotated, then 16 outputs | 17 | 53+53, digits of 9, 1.5 left | 50+50, special 50, 4.7 left |
-//! | inputs rotated, then 16 outputs | 18 | 53+53, digits of 7, 1.9 left | 50+50, special 50, 3.7 left |
-//! | inputs rotated, then 16 outputs | 20 | 53+53, digits of 3, 0.3 left | 36+36+36, special 36, 6.1 left |
+//! | products, no rotations | 17 | 53+53, digits of 27, 3.2 left | 36+36+36, special 36, 5.2 left |
+//! | products, no rotations | 18 | 53+53, digits of 27, 1.5 left | 36+36+36, special 36, 3.7 left |
+//! | products, no rotations | 20 | no | 40+40+40, special 40, 10.0 left |
+//! | outputs rotated: 16 rotations summed | 17 | 53+53, digits of 18, 3.2 left | 36+36+36, special 36, 5.2 left |
+//! | outputs rotated: 16 rotations summed | 18 | 53+53, digits of 18, 1.5 left | 36+36+36, special 36, 3.7 left |
+//! | outputs rotated: 16 rotations summed | 20 | no | 40+40+40, special 40, 10.0 left |
+//! | outputs rotated and summed 6 times | 17 | no | 40+40+40, special 40, 11.2 left |
+//! | outputs rotated and summed 6 times | 18 | no | 40+40+40, special 40, 9.7 left |
+//! | outputs rotated and summed 6 times | 20 | no | 40+40+40, special 40, 4.0 left |
+//! | inputs rotated | 17 | no | 40+40+40, special 40, 11.2 left |
+//! | inputs rotated | 18 | no | 40+40+40, special 40, 10.7 left |
+//! | inputs rotated | 20 | no | 40+40+40, special 40, 5.0 left |
+//! | inputs rotated, then 16 outputs | 17 | no | 40+40+40, special 40, 11.2 left |
+//! | inputs rotated, then 16 outputs | 18 | no | 40+40+40, special 40, 10.7 left |
+//! | inputs rotated, then 16 outputs | 20 | no | 40+40+40, special 40, 5.0 left |
 
 use pronghorn_ring::Word;
 
 use super::{Noise, ParameterError, Parameters};
+use crate::flood::Budget;
 
 /// The operations on a ciphertext between fresh encryption and the answer: products with
 /// plaintexts, rotations before them (of the inputs) and after them (of the outputs), as matrix
@@ -69,10 +70,11 @@ const CHAINS_4096: [Chain; 10] = [
     (&[53, 53], &[], 3),
 ];
 
-const CHAINS_8192: [Chain; 4] = [
+const CHAINS_8192: [Chain; 5] = [
     (&[50, 50], &[50], 0),
     // Four primes of up to 50 bits are faster than three of 54 where there is AVX-512 IFMA.
     (&[36, 36, 36], &[36], 0),
+    (&[40, 40, 40], &[40], 0),
     (&[50, 50, 50], &[50], 0),
     (&[54, 54, 53], &[53], 0),
 ];
@@ -95,14 +97,15 @@ impl Workload {
     }
 
     /// Bits of `Q / 2t` that are left over above the flood; negative where it does not fit.
-    pub fn spare<W: Word>(&self, parameters: &Parameters<W>) -> f64 {
-        let hidden = self.noise(parameters) + Noise::of_public_encryption(parameters.n());
-        parameters.log_room() - hidden.bound().log2() - f64::from(super::FLOOD_BITS)
+    pub fn spare<W: Word>(&self, parameters: &Parameters<W>, budget: &Budget) -> f64 {
+        let hidden = parameters.hidden(self.noise(parameters));
+        parameters.log_room() - f64::from(budget.log_reach(hidden.variance))
     }
 
     /// True if answers can be hidden.
-    pub fn fits<W: Word>(&self, parameters: &Parameters<W>) -> bool {
-        parameters.answer_format(self.noise(parameters)).is_ok()
+    pub fn fits<W: Word>(&self, parameters: &Parameters<W>, budget: &Budget) -> bool {
+        let noise = self.noise(parameters);
+        parameters.answer_format(noise, budget).is_ok()
     }
 }
 
@@ -127,10 +130,14 @@ impl<W: Word> Parameters<W> {
     /// # Errors
     /// When none has, there is no such plaintext modulus, or the primes do not fit the words, which
     /// are `u64`.
-    pub fn for_workload(n: usize, workload: &Workload) -> Result<Self, ParameterError> {
+    pub fn for_workload(
+        n: usize,
+        workload: &Workload,
+        budget: &Budget,
+    ) -> Result<Self, ParameterError> {
         for parameters in Self::candidates(n, workload.t_bits) {
             let parameters = parameters?;
-            if workload.fits(&parameters) {
+            if workload.fits(&parameters, budget) {
                 return Ok(parameters);
             }
         }

@@ -51,12 +51,12 @@ pub enum CkksError {
     },
     /// More noise than the modulus holds.
     #[error(
-        "flooding noise of 2^{log_bound} does not fit a modulus of 2^{log_modulus:.1}; flood before dropping limbs, or \
+        "flooding noise of 2^{log_reach} does not fit a modulus of 2^{log_modulus:.1}; flood before dropping limbs, or \
          plan a larger modulus"
     )]
     Flood {
         /// Bits of the noise.
-        log_bound: u32,
+        log_reach: u32,
         /// Bits of the modulus.
         log_modulus: f64,
     },

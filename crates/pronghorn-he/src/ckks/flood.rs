@@ -11,22 +11,22 @@ use crate::{
 impl<W: Word> PublicKey<W> {
     /// Makes a ciphertext of `k + 1` polynomials safe to send back to the owner of the key: adds to
     /// the polynomials `i - 1` and `i` a fresh encryption of zero, for `i = 1 ..= k`, and to
-    /// polynomial 0 an integer uniform in `[-2^log_bound, 2^log_bound)` in every coefficient.
-    /// [`Noise::flood_bound`](super::Noise::flood_bound) gives `log_bound`,
+    /// polynomial 0 a [flood](crate::flood) of reach `2^log_reach` in every coefficient.
+    /// [`Noise::flood_reach`](super::Noise::flood_reach) gives `log_reach`,
     /// [`Noise::of_flood`](super::Noise::of_flood) the noise this adds.
     ///
     /// # What the owner learns
     ///
     /// Let the result be `c_0 ... c_k`, decrypting to `m + e`: `m` is what the values alone say,
-    /// and `e`, below the bound in every coefficient, depends on everything the server did. The
+    /// and `e`, whose power is that of the noise, depends on everything the server did. The
     /// view is `c'_1 ... c'_k` and the phase `d = sum_i c'_i s^i` (`c'_0` follows from these). A
-    /// simulator that knows `m` draws `c'_i` uniformly and `d = m + u` with the uniform error `u`.
+    /// simulator that knows `m` draws `c'_i` uniformly and `d = m + u` with the flood `u`.
     /// This is why it succeeds:
     ///
-    /// 1. `d = m + e + z + u`, `z` being the noises of the encryptions of zero. For every fixed `e`
-    ///    and `z` of at most `b` a coefficient, `e + z + u` is within statistical distance
-    ///    `N b / 2^(log_bound + 1)` of `u`. So `d` may be replaced by `m + u`, independent of the
-    ///    masks and errors.
+    /// 1. `d = m + e + z + u`, `z` being the noises of the encryptions of zero. All `e + z + u`
+    ///    under a key are within the statistical distance of equation (2) of [`crate::flood`] of
+    ///    `u`, whatever inputs the owner chooses on the way. So `d` may be replaced by `m + u`,
+    ///    independent of the masks and errors.
     /// 2. `c'_1 = c_1 + a v_1 + e_1 + (terms of v_2)`. `v_1` and `e_1` now occur nowhere else, and
     ///    `a` is uniform: `a v_1 + e_1` is an RLWE sample under a secret that the owner does not
     ///    have, so `c'_1` is indistinguishable from uniform. With it the terms of `v_2` in `c'_1`
@@ -45,12 +45,12 @@ impl<W: Word> PublicKey<W> {
     pub fn flood(
         &self,
         ciphertext: &mut Ciphertext<W>,
-        log_bound: u32,
+        log_reach: u32,
         random: &mut Stream,
     ) -> Result<(), CkksError> {
         self.parameters().same(ciphertext.parameters())?;
         let limbs = ciphertext.limbs();
-        self.flood_words(limbs, ciphertext.data_mut(), log_bound, random)
+        self.flood_words(limbs, ciphertext.data_mut(), log_reach, random)
     }
 
     /// [`flood`](Self::flood) on words `[poly][limb][N]`.
@@ -65,23 +65,23 @@ impl<W: Word> PublicKey<W> {
         &self,
         limbs: usize,
         x: &mut [W],
-        log_bound: u32,
+        log_reach: u32,
         random: &mut Stream,
     ) -> Result<(), CkksError> {
         let (parameters, n) = (self.parameters(), self.parameters().n());
         self.check_limbs(limbs)?;
         let log_modulus = parameters.log_modulus(limbs);
-        if f64::from(log_bound) + 2.0 > log_modulus {
+        if f64::from(log_reach) + 2.0 > log_modulus {
             return Err(CkksError::Flood {
-                log_bound,
+                log_reach,
                 log_modulus,
             });
         }
-        let uniform = Integers::uniform(parameters.basis(), log_bound, n, random);
+        let flood = Integers::sums_of_uniforms(parameters.basis(), log_reach, n, random);
         let (mut words, mut room) = (vec![W::default(); n], vec![W::default(); n]);
         for (limb, x) in slices::each_limb(parameters, limbs, x).take(limbs) {
             let q = parameters.basis().prime(limb);
-            uniform.residues(q, &mut words, &mut room);
+            flood.residues(q, &mut words, &mut room);
             parameters.basis().ntt(limb).forward(&mut words);
             vector::add_assign(q, x, &words);
         }

@@ -26,6 +26,7 @@ use pronghorn_ring::Word;
 
 pub use crate::rns::secret_bound;
 use crate::{
+    flood,
     noise::{ERROR_VARIANCE, FAILURE_BITS, TERNARY_VARIANCE},
     rns::Parameters,
 };
@@ -143,11 +144,10 @@ impl Noise {
     }
 
     /// The noise that [`flood`](super::PublicKey::flood) adds to a ciphertext of `polys`
-    /// polynomials: encryptions of zero at each power of the secret but the highest, and a uniform
-    /// error of `2^log_bound`.
-    pub fn of_flood(n: usize, polys: usize, log_bound: u32) -> Self {
-        let uniform = Self::flat(n, f64::from(2 * log_bound).exp2() / 3.0);
-        uniform + Self::of_masks(n, polys)
+    /// polynomials: encryptions of zero at each power of the secret but the highest, and an error
+    /// of reach `2^log_reach`.
+    pub fn of_flood(n: usize, polys: usize, log_reach: u32) -> Self {
+        Self::flat(n, flood::variance(log_reach)) + Self::of_masks(n, polys)
     }
 
     /// The encryptions of zero of a flood.
@@ -192,16 +192,14 @@ impl Noise {
         (2.0 * f64::from(FAILURE_BITS + 1) * LN_2 * self.mean / n as f64).sqrt()
     }
 
-    /// The `log_bound` to [`flood`](super::PublicKey::flood) a ciphertext of this noise and of
-    /// `polys` polynomials with: all that the owner of the key sees is then within statistical
-    /// distance `2^-security_bits` of what the values alone say.
+    /// The `log_reach` to [`flood`](super::PublicKey::flood) ciphertexts of this noise and of
+    /// `polys` polynomials with. All that the owner of the key sees of so many ciphertexts is then
+    /// within statistical distance `2^-bits` of what the values alone say.
     ///
-    /// A uniform integer in `[-B, B)` moves by `|x|` at a distance of `|x| / 2B`; there are `N`
-    /// coefficients, so `B >= N 2^(security_bits - 1)` times the bound of the noise, masks
-    /// included.
-    pub fn flood_bound(self, n: usize, polys: usize, security_bits: u32) -> u32 {
-        let hidden = (self + Self::of_masks(n, polys)).coefficient_bound(n);
-        (hidden * n as f64).log2().ceil().max(0.0) as u32 + security_bits.saturating_sub(1)
+    /// The mean power of a noise at the slots is the sum of the squares of its coefficients.
+    pub fn flood_reach(self, n: usize, polys: usize, ciphertexts: f64, bits: u32) -> u32 {
+        let hidden = self + Self::of_masks(n, polys);
+        flood::log_reach(ciphertexts * hidden.mean, bits)
     }
 }
 
@@ -293,16 +291,13 @@ mod tests {
     fn floods_are_wide_enough() {
         let n = 2048;
         let noise = Noise::of_secret_encryption(n).times(2f64.powi(40));
-        let log_bound = noise.flood_bound(n, 2, 40);
-        // 40 - 1 bits, 11 of the coefficients, 40 of the noise and almost 5 of the fresh error's
-        // bound.
-        assert_eq!(log_bound, 39 + 11 + 40 + 5);
-        let distance = n as f64 * noise.coefficient_bound(n) / f64::from(log_bound + 1).exp2();
-        assert!(distance <= 2f64.powi(-40));
-        assert!(distance > 2f64.powi(-42));
+        let log_reach = noise.flood_reach(n, 2, 2f64.powi(20), 40);
+        // 40 bits of distance and of noise, 10 of the ciphertexts and 5.5 of the coefficients, and
+        // the root of 3.116 * 10.5.
+        assert_eq!(log_reach, 40 + 40 + 10 + 9);
         close(
-            Noise::of_flood(n, 2, log_bound).mean,
-            n as f64 * f64::from(2 * log_bound).exp2() / 3.0,
+            Noise::of_flood(n, 2, log_reach).mean,
+            n as f64 * f64::from(2 * log_reach).exp2() / 12.0,
         );
     }
 

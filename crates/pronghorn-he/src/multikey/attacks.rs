@@ -131,7 +131,7 @@ fn floods_alone_do_not_hide_inputs() {
     let scene = Scene::new();
     let random = &mut Prg::new(&Seed::from_bytes([6; 32]), "pronghorn test attacks").stream(1);
     let basis = scene.common.ring().basis();
-    let flood = pronghorn_ring::rns::Integers::uniform(basis, 24, N, random);
+    let flood = pronghorn_ring::rns::Integers::sums_of_uniforms(basis, 24, N, random);
     let part = scene.sum.extended().part(scene.party(0)).expect("a party");
     let flooded = share(&scene.secret(0), part, Some(&flood));
     let found = scene.read(scene.inputs[0].extended().poly(0), &flooded);
@@ -177,7 +177,7 @@ fn the_noise_is_flooded() {
         crate::rns::slices::add_assign(scene.common.ring(), LIMBS, &mut read, &share);
     }
     assert!(read == exact);
-    // Floods of 2^(12 + 10 + 39 + 10), and a bit for the contributions' noise.
+    // Floods of 2^(12 + 5 + 40 + 5), and up to four bits for the contributions' noise.
     let log_flood = scene.decryptor(0).rule.log_flood();
-    assert!((71..=76).contains(&log_flood), "{log_flood}");
+    assert!((62..=67).contains(&log_flood), "{log_flood}");
 }

@@ -11,10 +11,9 @@
 //!
 //! * **The noise** of a result depends on everything that was encrypted and on the secrets; with
 //!   CKKS it is part of the result (B. Li, D. Micciancio, EUROCRYPT 2021), and `c_i s_i` alone gives
-//!   `s_i`. Each party adds an integer uniform in `[-B, B)` to each coefficient: then its message is
-//!   within statistical distance `N e / 2B` of one made from the result, the ciphertext and the
-//!   others' secrets. [`Rule::new`] takes `B` so large that the sum over all results of a key is
-//!   below `2^-LAMBDA`.
+//!   `s_i`. Each party adds a [flood](crate::flood) to each coefficient: then its message is
+//!   near one made from the result, the ciphertext and the others' secrets. [`Rule::new`] takes
+//!   floods so large that the statistical distance of all results of a key is below `2^-LAMBDA`.
 //! * **Inputs**, where a result is a sum of fresh ciphertexts: its `c_i` is that of a party's input,
 //!   so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input (arXiv
 //!   2506.20101). A flood does not stop that. The contributions change every
@@ -44,7 +43,7 @@ use pronghorn_ring::{
 };
 
 use super::{Common, Extended, KeyRing, MultiKeyError, Party, SecretKey};
-use crate::{rns::slices, wipe::wipe};
+use crate::{flood, rns::slices, wipe::wipe};
 
 /// Statistical security of all partial decryptions of a key together, in bits.
 pub const LAMBDA: u32 = 40;
@@ -73,8 +72,8 @@ pub struct Rule<W: Word> {
 }
 
 impl<W: Word> Rule<W> {
-    /// The rule of these limits: `B = 2^log_flood >= N 2^(LAMBDA - 1) results (e + z)`, `e` being the
-    /// bound on the noise and `z` that of the contributions' noise.
+    /// The rule of these limits: `2^log_flood >= 2^LAMBDA sqrt(FISHER N results) (e + z)`, `e` being
+    /// the bound on the noise and `z` that of the contributions' noise.
     ///
     /// # Errors
     /// When the floods of all parties, the message and its noise do not fit half of the modulus, or
@@ -95,9 +94,8 @@ impl<W: Word> Rule<W> {
             return Err(MultiKeyError::Rule { field, found });
         }
         let hidden = limits.log_noise.exp2() + common.zeros(parties);
-        let log_hidden = (hidden * ring.n() as f64).log2().ceil() as u32;
-        let log_results = (limits.results as f64).log2().ceil() as u32;
-        let log_flood = log_hidden.saturating_add(LAMBDA - 1 + log_results);
+        let power = limits.results as f64 * ring.n() as f64 * hidden * hidden;
+        let log_flood = flood::log_reach(power, LAMBDA);
         let total = parties as f64 * f64::from(log_flood).exp2() + hidden;
         let largest = (total + limits.log_message.exp2()).log2();
         let log_modulus = ring.log_modulus(limits.limbs);
@@ -123,7 +121,7 @@ impl<W: Word> Rule<W> {
         self.limits
     }
 
-    /// `log2` of the bound of each party's flood.
+    /// `log2` of the reach of each party's flood.
     pub fn log_flood(&self) -> u32 {
         self.log_flood
     }
@@ -324,7 +322,8 @@ impl<W: Word> Decryptor<W> {
         self.ledger.given.insert(digest);
         persist(&self.ledger()).map_err(MultiKeyError::Persist)?;
         let ring = self.rule.common.ring();
-        let flood = Integers::uniform(ring.basis(), self.rule.log_flood, ring.n(), random);
+        let log_flood = self.rule.log_flood;
+        let flood = Integers::sums_of_uniforms(ring.basis(), log_flood, ring.n(), random);
         Ok(Partial {
             common: self.rule.common.clone(),
             party,

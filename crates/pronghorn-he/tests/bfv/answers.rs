@@ -2,16 +2,21 @@
 
 use super::*;
 
+/// Room for products at degree 4096.
+const BUDGET: Budget = Budget {
+    bits: 40,
+    log_coefficients: 20,
+};
+
 /// A hidden answer: what the server kept, and what the client got of the bytes.
 fn hide(
     setup: &Setup<u64>,
     ciphertext: &Ciphertext<u64>,
     noise: Noise,
-    flood_bits: u32,
     row: u64,
 ) -> (Vec<i32>, Answer<u64>) {
     let parameters = &setup.parameters;
-    let format = parameters.answer_format_with(noise, flood_bits).unwrap();
+    let format = parameters.answer_format(noise, &BUDGET).unwrap();
     let (hider, public) = (
         Hider::new(&seed(4)),
         PublicKey::generate_from_seed(&setup.key, &seed(5)),
@@ -39,7 +44,7 @@ fn shares_of_hidden_answers_add_up() {
         let product = product.rotate(1, &setup.keys).unwrap();
         let expected = left(&setup.with(&x, &w, |x, w| x * w), 1);
         for row in [0, 7] {
-            let (server, answer) = hide(&setup, &product, noise, FLOOD_BITS, row);
+            let (server, answer) = hide(&setup, &product, noise, row);
             let client = setup.key.decrypt_answer(&answer).unwrap();
             assert_eq!(setup.with(&server, &client, |x, y| x + y), expected);
             // About as many bits as the values and the secret's reach take, of the 200 or 300
@@ -64,7 +69,7 @@ fn every_limb_may_be_needed() {
     let parameters = toy::<u32>(64, &[25, 25, 25, 25, 25], &[], 10, 20);
     let mut setup = Setup::new(parameters.clone());
     let format = parameters
-        .answer_format(Noise::of_secret_encryption())
+        .answer_format(Noise::of_secret_encryption(), &BUDGET)
         .unwrap();
     assert!(format.limbs > 1 && format.limbs < 5 && format.dropped_b + format.dropped_a == 0);
     let (x, hider) = (setup.values(3), Hider::new(&seed(4)));
@@ -83,7 +88,7 @@ fn every_limb_may_be_needed() {
     assert!(hider.hide(0, &setup.encrypt(&x), &public, &none).is_err());
     let large = Noise::of_secret_encryption().times(2f64.powi(60));
     assert!(matches!(
-        parameters.answer_format(large),
+        parameters.answer_format(large, &BUDGET),
         Err(BfvError::NoRoom { .. })
     ));
 }
@@ -119,12 +124,12 @@ fn noise_tells_the_weights_without_the_flood_only() {
     let signs = setup.parameters.multiplier(&signs).unwrap();
     let input = setup.encrypt(&setup.values(0));
     let results = [&ones, &signs].map(|weights| input.mul_plain(weights).unwrap());
-    let measured = |setup: &Setup<u64>, flood_bits: u32, what: &dyn Fn(&[f64]) -> Vec<f64>| {
+    let measured = |setup: &Setup<u64>, what: &dyn Fn(&[f64]) -> Vec<f64>| {
         let mut row = 0;
         let [x, y] = [0, 1].map(|which| {
             let all = (0..4).flat_map(|_| {
                 row += 1;
-                let (_, answer) = hide(setup, &results[which], noise, flood_bits, row);
+                let (_, answer) = hide(setup, &results[which], noise, row);
                 what(&setup.key.answer_noise(&answer).unwrap())
             });
             all.collect::<Vec<_>>()
@@ -136,12 +141,12 @@ fn noise_tells_the_weights_without_the_flood_only() {
     assert!(distance(&x, &y) > 20.0);
     // 1.95 is beyond 1 in 1,000.
     let plain: &dyn Fn(&[f64]) -> Vec<f64> = &|noise| noise.to_vec();
-    assert!(measured(&setup, FLOOD_BITS, plain) < 1.95);
+    assert!(measured(&setup, plain) < 1.95);
     // A client that knows the errors of its own encryption correlates the noise with them.
     let errors = setup.key.noise(&input).unwrap();
     let correlate =
         |noise: &[f64]| -> Vec<f64> { noise.iter().zip(&errors).map(|(x, e)| x * e).collect() };
-    assert!(measured(&setup, FLOOD_BITS, &correlate) < 1.95);
+    assert!(measured(&setup, &correlate) < 1.95);
     // Almost no flood: what is dropped is sized by the room, so the room must be small for noise to
     // show.
     let unflooded: Vec<Vec<f64>> = results
@@ -162,4 +167,25 @@ fn noise_tells_the_weights_without_the_flood_only() {
         })
         .collect();
     assert!(distance(&unflooded[0], &unflooded[1]) > 20.0);
+}
+
+/// The flood keeps its budget, grows with what it hides, and asks for room.
+#[test]
+fn floods_keep_their_budget() {
+    let parameters = Parameters::<u64>::small(17).unwrap();
+    let noise = Noise::of_secret_encryption().times(parameters.largest_norm());
+    let reach = |bits, log_coefficients| {
+        let budget = Budget {
+            bits,
+            log_coefficients,
+        };
+        parameters.answer_format(noise, &budget)
+    };
+    let log_flood = |bits, log_coefficients| reach(bits, log_coefficients).unwrap().log_flood;
+    // 40 bits, 10 of the coefficients, 22 of the largest norm and less than 3 of a fresh error.
+    assert_eq!(log_flood(40, 20), 40 + 10 + 22 + 3);
+    assert_eq!(log_flood(40, 22), log_flood(40, 20) + 1);
+    assert_eq!(log_flood(43, 20), log_flood(40, 20) + 3);
+    let found = reach(60, 20).unwrap_err().to_string();
+    assert!(found.contains("flood of 2^95"), "{found}");
 }

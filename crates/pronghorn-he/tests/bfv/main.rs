@@ -8,10 +8,11 @@ mod refusals;
 mod workload;
 
 use pronghorn_he::bfv::{
-    Answer, BfvError, Ciphertext, Encryptor, EvaluationKeys, FLOOD_BITS, Factor, Hider, Multiplier,
-    Noise, ParameterError, Parameters, Products, PublicKey, Rotation, SecretKey, Switching,
-    Workload, rotated_products,
+    Answer, BfvError, Ciphertext, Encryptor, EvaluationKeys, Factor, Hider, Multiplier, Noise,
+    ParameterError, Parameters, Products, PublicKey, Rotation, SecretKey, Switching, Workload,
+    rotated_products,
 };
+use pronghorn_he::flood::Budget;
 use pronghorn_ring::{
     Word,
     modulus::largest_ntt_prime,
@@ -108,6 +109,14 @@ impl<W: Word> Setup<W> {
         assert!(
             bound <= found + 6.0,
             "{what}: measured 2^{found}, bound 2^{bound}"
+        );
+        // The sum of squares, which floods are made for, with six standard errors and more.
+        let noises = self.key.noise(ciphertext).unwrap();
+        let power = noises.iter().map(|noise| noise * noise).sum::<f64>() / noises.len() as f64;
+        assert!(
+            power <= 1.25 * noise.variance,
+            "{what}: power {power:e}, variance {:e}",
+            noise.variance
         );
         let budget = self.key.budget(ciphertext).unwrap();
         assert!((budget + found - self.parameters.log_room()).abs() < 1e-9);

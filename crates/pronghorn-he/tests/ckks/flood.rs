@@ -24,16 +24,16 @@ fn floods_hide_the_noise_and_keep_the_values() {
         ),
     ] {
         let polys = ciphertext.polys();
-        let log_bound = noise.flood_bound(n, polys, 20);
+        let log_reach = noise.flood_reach(n, polys, 1.0, 20);
         let mut flooded = ciphertext.clone();
         public
-            .flood(&mut flooded, log_bound, &mut party.random)
+            .flood(&mut flooded, log_reach, &mut party.random)
             .unwrap();
         party.check(
             "flood",
             &flooded,
             &expected,
-            noise + Noise::of_flood(n, polys, log_bound),
+            noise + Noise::of_flood(n, polys, log_reach),
         );
         for i in 0..polys {
             let same = ciphertext
@@ -44,23 +44,23 @@ fn floods_hide_the_noise_and_keep_the_values() {
                 .count();
             assert!(same < 10, "polynomial {i} is masked");
         }
-        // The flood itself fills its range evenly.
+        // The flood has its reach and its variance, five standard errors around.
         let before = party.key.decrypt(&ciphertext).unwrap().to_coefficients();
         let after = party.key.decrypt(&flooded).unwrap().to_coefficients();
         let errors = before
             .iter()
             .zip(&after)
-            .map(|(x, y)| (x - y) / 2f64.powi(log_bound as i32));
+            .map(|(x, y)| (x - y) / 2f64.powi(log_reach as i32));
         let errors: Vec<f64> = errors.collect();
         assert!(errors.iter().all(|error| error.abs() < 1.001));
         let variance = errors.iter().map(|error| error * error).sum::<f64>() / n as f64;
-        assert!((variance - 1.0 / 3.0).abs() < 0.06, "{variance}");
+        assert!((variance - 1.0 / 12.0).abs() < 0.018, "{variance}");
     }
     let mut full = a.clone();
     let refused = public.flood(&mut full, 179, &mut party.random);
     assert!(matches!(
         refused,
-        Err(CkksError::Flood { log_bound: 179, .. })
+        Err(CkksError::Flood { log_reach: 179, .. })
     ));
     assert_eq!(full.data(), a.data());
     // A key of fewer limbs masks ciphertexts of as many, and no others.

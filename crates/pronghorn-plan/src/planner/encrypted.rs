@@ -20,7 +20,10 @@ use crate::{
     names::Names,
     plan::{FORMAT, Plan, Step},
     rlwe::WordSize,
-    steps::{StepKind, encrypted::EncryptedPlan},
+    steps::{
+        StepKind,
+        encrypted::{EncryptedPlan, KEY_BATCHES},
+    },
     trust::TrustLevel,
 };
 
@@ -45,9 +48,10 @@ pub(super) fn build(
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
     let (graph, fidelity) = precise_enough(source, aim, options)?;
     let noise = NOISE_SHARE * aim * source.target.spread_share();
-    let schedule = schedule::schedule(&graph, &samples, noise, options.passes);
+    let schedule = schedule::schedule(&graph, &samples, noise, options.passes, options.flood_bits);
     let schedule = schedule.ok_or_else(|| BuildError::TooDeep {
         products: schedule::products(&graph),
+        flood_bits: options.flood_bits,
     })?;
     if schedule.program.nodes.len() < 2 {
         return Err(BuildError::Layer {
@@ -182,12 +186,13 @@ fn step(graph: &PolyGraph, schedule: &Schedule) -> EncryptedPlan {
         scale_log: schedule.scale_log,
         flood_limbs: output.limbs,
         flood_log: schedule.flood_log,
+        flood_bits: schedule.flood_bits,
+        key_batches: KEY_BATCHES,
         answer_polys: output.polys,
         answer_limbs: schedule.answer_limbs,
         answer_scale: schedule.answer_scale,
         // Rounded: to all their digits these would tell one set of weights from another.
         error: power_of_two_above(schedule.error),
-        worst_flood_bits: schedule.worst_flood_bits.floor(),
         server_seconds: power_of_two_above(schedule.seconds),
         server_memory: 0,
     };

@@ -111,12 +111,18 @@ pub enum BuildError {
     /// No parameters carry so many products in a row.
     #[error(
         "no parameters of this version carry this network on ciphertexts at 128 bits of security: it multiplies values \
-         by values {products} times. Use fewer or wider layers, fewer --weight-bits, or another trust level"
+         by values {products} times, and hides its noise up to 2^-{flood_bits}. Use fewer or wider layers, fewer \
+         --weight-bits, fewer --flood-bits (flood_bits=) if there are more than 40, or another trust level"
     )]
     TooDeep {
         /// Squares and products of the network.
         products: u32,
+        /// Bits of the flood.
+        flood_bits: u32,
     },
+    /// A flood that protects too little, or more than any parameters carry.
+    #[error("{0}: choose others with --flood-bits (flood_bits=)")]
+    Flood(String),
     /// A layer whose shares take more bits than there are: with fewer bits it may have a plan.
     #[error("{layer}: {reason}")]
     Bits {

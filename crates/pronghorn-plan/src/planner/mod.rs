@@ -40,7 +40,7 @@ use self::{
     method::{Method, Methods, Source, multiply_adds},
 };
 use crate::{
-    cost,
+    cost, flood,
     objective::Objective,
     trust::{self, TrustLevel},
 };
@@ -83,6 +83,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
 /// The plan before its number of key sets is set.
 fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     let trust = trust::require(options.trust)?;
+    flood::check_bits(options.flood_bits).map_err(BuildError::Flood)?;
     let methods = method_of(trust, options)?;
     let class = match (options.opening, methods.first.comparisons) {
         (Some(Opening::Class), true) => Some(graph.with_class()?),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::schedule::Passes;
 use crate::{
     checked::printable,
+    flood::LEAST_BITS,
     objective::{Goal, Network, Objective},
     plan::MODEL,
     trust::TrustLevel,
@@ -66,6 +67,8 @@ pub struct BuildOptions {
     pub network: Network,
     /// Whether OTs may rest on learning parity with noise (LPN).
     pub lpn: bool,
+    /// Bits of the statistical distance that floods keep over all answers under a key, 40 to 128.
+    pub flood_bits: u32,
     /// What the client learns in the end. None: the class alone of a network that ends in ArgMax,
     /// where the trust level can, and else the values.
     pub opening: Option<Opening>,
@@ -108,6 +111,7 @@ impl Default for BuildOptions {
             objective: None,
             network: Network::default(),
             lpn: true,
+            flood_bits: LEAST_BITS,
             opening: None,
             key_checks: KEY_CHECKS,
         }

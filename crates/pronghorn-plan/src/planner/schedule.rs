@@ -17,7 +17,7 @@ use pronghorn_ring::{
 pub use self::walk::{HEADROOM, Schedule};
 use self::walk::{NOISE_MARGIN, SPARE, Value, Walk, Work, work};
 use crate::steps::encrypted::{
-    DEGREES, FLOOD_BITS, MAX_LIMBS, ProgramNode, ProgramOp, modulus_bits,
+    DEGREES, KEY_BATCHES, MAX_LIMBS, ProgramNode, ProgramOp, modulus_bits,
 };
 
 /// Sizes tried for the primes that rescaling divides by, in bits, for 32-bit words.
@@ -74,6 +74,7 @@ struct Network<'a> {
     /// Largest error of a result, as a standard deviation.
     most_error: f64,
     passes: Passes,
+    flood_bits: u32,
 }
 
 /// Parameters to walk with.
@@ -93,12 +94,14 @@ struct Choice<'a> {
 
 /// The cheapest schedule whose error, flood included, is at most `tolerance` times the root mean
 /// square of the result; none where no parameters of at least 128 bits of security carry the
-/// network. `samples` are inputs to measure noise on.
+/// network. `samples` are inputs to measure noise on, and all answers under a key are to be within
+/// statistical distance `2^-flood_bits` of what their values say.
 pub fn schedule(
     graph: &PolyGraph,
     samples: &[f64],
     tolerance: f64,
     passes: Passes,
+    flood_bits: u32,
 ) -> Option<Schedule> {
     let products = products(graph);
     if products > MAX_PRODUCTS {
@@ -107,9 +110,10 @@ pub fn schedule(
     let network = Network {
         graph,
         gains: graph.measured_gains(samples),
-        worst_gains: graph.worst_gains(),
+        worst_gains: graph.worst_gains(HEADROOM),
         most_error: tolerance * graph.result().rms,
         passes,
+        flood_bits,
     };
     let all = (1u32 << products) - 1;
     let lazies = match products {
@@ -181,7 +185,8 @@ impl<'a> Choice<'a> {
             let walk = exact.walk(network)?;
             let secure = max_log_q(self.degree, SecurityLevel::Bits128)? >= modulus_bits(&all);
             let fits = (walk.last, walk.dropped) == (last, rough.dropped);
-            (fits && secure).then(|| walk.schedule(self.scale_log, primes, special))
+            (fits && secure)
+                .then(|| walk.schedule(self.scale_log, primes, special, network.flood_bits))
         })
     }
 
@@ -490,10 +495,13 @@ impl<'a> Choice<'a> {
             ..
         } = value.node;
         let noise = NOISE_MARGIN * walk.variance.sqrt();
-        // What the flood has to hide: the noise so far, and that of the encryptions of zero.
-        let masks = Noise::of_flood(self.degree, polys, 0).mean.sqrt();
-        let hidden = masks.hypot(noise * scale);
-        let flood_log = flood_width(self.degree, hidden).log2().ceil().max(0.0) as u32;
+        // What floods have to hide over the lifetime of a key, whatever inputs the client chooses.
+        let hidden = Noise {
+            mean: walk.worst_variance * scale * scale,
+            ..Noise::default()
+        };
+        let answers = network.graph.result().len() as f64 * KEY_BATCHES as f64;
+        let flood_log = hidden.flood_reach(self.degree, polys, answers, network.flood_bits);
         let flooded = Noise::of_flood(self.degree, polys, flood_log).mean.sqrt() / scale;
         let flooded = flooded.hypot(noise);
         let reaches = (HEADROOM * reach + TAIL * flooded).max(1.0);
@@ -530,12 +538,4 @@ impl<'a> Choice<'a> {
         walk.error = TAIL * total;
         Some(())
     }
-}
-
-/// The width of a uniform summand that hides an error of standard deviation `slot` in a slot. Of
-/// two answers whose errors differ by `e` in a coefficient, the distance there is `|e| / (2
-/// width)`; errors of a coefficient have standard deviation `slot / sqrt(N)`, which bounds the mean
-/// of `|e|`.
-fn flood_width(degree: usize, slot: f64) -> f64 {
-    f64::from(FLOOD_BITS - 1).exp2() * slot / (degree as f64).sqrt()
 }

@@ -496,6 +496,10 @@ fn slots_parameters() {
         slots(plan).scheme.degree = 1024
     });
     refuses(&SLOTS, "no variant", |plan| slots(plan).scheme.chain = 255);
+    refuses(&SLOTS, "flood of 39 bits", |plan| {
+        slots(plan).flood_bits = 39
+    });
+    refuses(&SLOTS, "does not fit", |plan| slots(plan).flood_bits = 128);
     refuses(&SLOTS, "elements", |plan| {
         slots(plan).geometry.in_channels = 1
     });
@@ -560,7 +564,13 @@ fn networks_on_ciphertexts() {
     refuses(&ENCRYPTED, "seconds", |plan| {
         encrypted(plan).server_seconds = f64::INFINITY;
     });
-    refuses(&ENCRYPTED, "flood", |plan| encrypted(plan).flood_log = 201);
+    refuses(&ENCRYPTED, "flood", |plan| encrypted(plan).flood_log = 301);
+    refuses(&ENCRYPTED, "flood of 39 bits", |plan| {
+        encrypted(plan).flood_bits = 39
+    });
+    refuses(&ENCRYPTED, "serve 0 batches", |plan| {
+        encrypted(plan).key_batches = 0
+    });
     refuses(&ENCRYPTED, "inputs", |plan| encrypted(plan).scale_log = 121);
     refuses(&ENCRYPTED, "results", |plan| {
         encrypted(plan).answer_scale = 1e300

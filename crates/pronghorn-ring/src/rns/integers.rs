@@ -24,6 +24,9 @@ impl<W: Word> Drop for Integers<W> {
 
 impl<W: Word> ZeroizeOnDrop for Integers<W> {}
 
+/// Uniform integers in one of [`Integers::sums_of_uniforms`].
+const SUMMANDS: u32 = 4;
+
 impl<W: Word> Integers<W> {
     /// Numbers rounded to the nearest integer, ties to even. `None` when one is not finite or not
     /// below `2^log_limit` in absolute value. The number of planes shows how many digits the
@@ -71,21 +74,36 @@ impl<W: Word> Integers<W> {
         Self::of_digits(basis, digits, n)
     }
 
-    /// `n` integers, uniform in `-2^log_bound .. 2^log_bound`. Reads `ceil((log_bound + 1) / b)`
-    /// planes of `n` words from the stream, least significant first, as
+    /// `n` integers, each the sum of four independent ones that are uniform in
+    /// `-2^(k - 2) .. 2^(k - 2)`, with `k = log_reach` (at least 2): almost normal with variance
+    /// `2^2k / 12`, and within `-2^k .. 2^k`. One uniform after the other, reads
+    /// `ceil((k - 1) / (b - 2))` planes of `n` words from the stream, least significant first, as
     /// [`sample::uniform_power_of_two`] does; `b` is one less than the bits of the smallest prime.
-    pub fn uniform(basis: &RnsBasis<W>, log_bound: u32, n: usize, stream: &mut Stream) -> Self {
-        let bits = digit_bits(basis);
-        let planes = (log_bound + 1).div_ceil(bits);
+    pub fn sums_of_uniforms(
+        basis: &RnsBasis<W>,
+        log_reach: u32,
+        n: usize,
+        stream: &mut Stream,
+    ) -> Self {
+        // Digits of a summand are two bits shorter, so that those of the sum need no carry.
+        let bits = digit_bits(basis) - SUMMANDS.ilog2();
+        let width = log_reach.max(SUMMANDS.ilog2()) - SUMMANDS.ilog2() + 1;
+        let planes = width.div_ceil(bits);
         let mut digits = vec![W::default(); planes as usize * n];
-        for (plane, digits) in (0..planes).zip(digits.chunks_exact_mut(n)) {
-            let width = bits.min(log_bound + 1 - plane * bits);
-            sample::uniform_power_of_two(stream, width, digits);
-            if plane + 1 == planes {
-                simd::centre_power_of_two(SimdLevel::detect(), width, digits);
+        let mut summand = vec![W::default(); n];
+        for _ in 0..SUMMANDS {
+            for (plane, digits) in (0..planes).zip(digits.chunks_exact_mut(n)) {
+                let width = bits.min(width - plane * bits);
+                sample::uniform_power_of_two(stream, width, &mut summand);
+                if plane + 1 == planes {
+                    simd::centre_power_of_two(SimdLevel::detect(), width, &mut summand);
+                }
+                let digits = digits.iter_mut().zip(&summand);
+                digits.for_each(|(sum, &digit)| *sum = sum.wrapping_add(digit));
             }
         }
-        Self::of_digits(basis, digits, n)
+        wipe(&mut summand);
+        Self { bits, digits, n }
     }
 
     fn of_digits(basis: &RnsBasis<W>, digits: Vec<W>, n: usize) -> Self {
@@ -213,12 +231,11 @@ mod tests {
         assert!(Integers::from_f64(&wide, &[], 1.0).unwrap().is_empty());
     }
 
-    /// The digits come back as one number from a basis that is large enough for it.
-    fn uniform_is_uniform<W: Word>(basis: &RnsBasis<W>, log_bound: u32) {
-        let n = 4000;
+    /// The sums, in units of their reach.
+    fn drawn<W: Word>(basis: &RnsBasis<W>, log_reach: u32, n: usize) -> Vec<f64> {
         let mut stream = Prg::new(&Seed::from_bytes([3; 32]), "pronghorn test integers")
-            .stream(log_bound.into());
-        let drawn = Integers::uniform(basis, log_bound, n, &mut stream);
+            .stream(log_reach.into());
+        let drawn = Integers::sums_of_uniforms(basis, log_reach, n, &mut stream);
         let radix = 2f64.powi(drawn.bits as i32);
         let value = |i: usize| {
             let digits = drawn.digits[i..].iter().step_by(n).rev();
@@ -227,26 +244,86 @@ mod tests {
                 value * radix + ((digit.to_u64() << unused) as i64 >> unused) as f64
             })
         };
-        let values: Vec<f64> = (0..n)
-            .map(|i| value(i) / 2f64.powi(log_bound as i32))
-            .collect();
-        assert!(values.iter().all(|value| (-1.0..=1.0).contains(value)));
+        (0..n)
+            .map(|i| value(i) / 2f64.powi(log_reach as i32))
+            .collect()
+    }
+
+    /// The variance of four uniforms, and the distribution function of their sum at a quarter, a
+    /// half and three quarters of the reach: 1/2 + 1/2 of Irwin and Hall's.
+    fn sums_have_their_distribution<W: Word>(basis: &RnsBasis<W>, log_reach: u32) {
+        let n = 4000;
+        let values = drawn(basis, log_reach, n);
+        assert!(values.iter().all(|value| (-1.0..1.0).contains(value)));
         let mean = values.iter().sum::<f64>() / n as f64;
         let square = values.iter().map(|value| value * value).sum::<f64>() / n as f64;
-        // Five standard errors; the mean of a small range is half a unit below zero.
+        // Five standard errors; the mean is two units below zero.
         assert!(
-            (mean + 0.5 / 2f64.powi(log_bound as i32)).abs() < 0.05,
-            "{mean}"
+            (mean + 2.0 / 2f64.powi(log_reach as i32)).abs() < 0.023,
+            "{log_reach}: {mean}"
         );
-        assert!((square - 1.0 / 3.0).abs() < 0.03, "{log_bound}: {square}");
+        assert!((square - 1.0 / 12.0).abs() < 0.009, "{log_reach}: {square}");
+        for (border, expected) in [
+            (0.25, 307.0 / 384.0),
+            (0.5, 23.0 / 24.0),
+            (0.75, 383.0 / 384.0),
+        ] {
+            let below = values.iter().filter(|&&value| value < border).count();
+            let error = 5.0 * (expected * (1.0 - expected) / n as f64).sqrt();
+            let found = below as f64 / n as f64;
+            assert!(
+                (found - expected).abs() < error,
+                "{log_reach}: {border} {found}"
+            );
+        }
     }
 
     #[test]
-    fn uniform_integers_fill_their_range() {
+    fn sums_of_uniforms_are_what_they_say() {
         let (narrow, wide) = bases();
-        for log_bound in [4, 16, 17, 30, 58, 59, 60, 100, 120] {
-            uniform_is_uniform(&narrow, log_bound);
-            uniform_is_uniform(&wide, log_bound);
+        for log_reach in [8, 16, 17, 18, 30, 58, 59, 60, 100, 120] {
+            sums_have_their_distribution(&narrow, log_reach);
+            sums_have_their_distribution(&wide, log_reach);
         }
+    }
+
+    /// Every sum of four bits less two occurs as often as it should, and nothing else does.
+    #[test]
+    fn the_smallest_sums_are_binomial() {
+        let (narrow, wide) = bases();
+        let n = 16_000;
+        for values in [drawn(&narrow, 2, n), drawn(&wide, 0, n)] {
+            let unit = values.iter().map(|value| value.abs()).fold(0.0, f64::max) / 4.0;
+            for (sum, ways) in [(-4, 1), (-3, 4), (-2, 6), (-1, 4), (0, 1)] {
+                let count = values
+                    .iter()
+                    .filter(|&&value| value == f64::from(sum) * unit)
+                    .count();
+                assert!(count.abs_diff(1000 * ways) < 350, "{sum}: {count}");
+            }
+        }
+    }
+
+    /// Sums are those of their uniforms, integer by integer: residues are those of the sum.
+    #[test]
+    fn digits_of_sums_need_no_carry() {
+        let (narrow, _) = bases();
+        let (n, log_reach) = (100, 60);
+        let stream = || Prg::new(&Seed::from_bytes([3; 32]), "pronghorn test sums").stream(0);
+        let sums = Integers::sums_of_uniforms(&narrow, log_reach, n, &mut stream());
+        let (mut stream, mut expected) = (stream(), vec![0i128; n]);
+        // Primes of 18 bits leave digits of 15; a summand has 59 bits.
+        for _ in 0..4 {
+            let mut words = vec![0u32; n];
+            for plane in 0..4 {
+                let width = 15.min(59 - 15 * plane);
+                sample::uniform_power_of_two(&mut stream, width, &mut words);
+                for (sum, &word) in expected.iter_mut().zip(&words) {
+                    let below = i128::from(plane == 3) << (width - 1);
+                    *sum += (i128::from(word) - below) << (15 * plane);
+                }
+            }
+        }
+        check(&narrow, &sums, &expected);
     }
 }

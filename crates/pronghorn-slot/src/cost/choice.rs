@@ -3,7 +3,10 @@
 use std::cell::OnceCell;
 
 use pronghorn_graph::geometry::ConvGeometry;
-use pronghorn_he::bfv::{AnswerFormat, Parameters, Workload};
+use pronghorn_he::{
+    bfv::{AnswerFormat, Parameters, Workload},
+    flood::Budget,
+};
 
 use super::{Cost, Counts, Depth, Objective, Sizes, rates};
 use crate::{
@@ -24,7 +27,8 @@ pub struct Choice {
 
 /// The cheapest way of computing a layer whose values, its outputs before anything else is done to
 /// them, are at most `largest` in absolute value: of all variants with the parameters of degrees
-/// 4096 and 8192 that have room for them. At least 128 bits of security. Follows from sizes alone.
+/// 4096 and 8192 that have room for them and the flood. At least 128 bits of security. Follows from
+/// sizes alone.
 ///
 /// # Errors
 /// When the geometry is not valid, the values do not fit a plaintext modulus, or nothing has room.
@@ -32,8 +36,10 @@ pub fn choose(
     geometry: &ConvGeometry,
     largest: u64,
     objective: &Objective,
+    budget: &Budget,
 ) -> Result<Choice, SlotError> {
-    choose_among(geometry, objective, |degree| Chains::new(degree, largest))
+    let chains = |degree| Chains::new(degree, largest);
+    choose_among(geometry, objective, budget, chains)
 }
 
 /// [`choose`] for a plaintext modulus that is known, as where other layers have it too: a prime
@@ -45,8 +51,10 @@ pub fn choose_modulo(
     geometry: &ConvGeometry,
     t: u64,
     objective: &Objective,
+    budget: &Budget,
 ) -> Result<Choice, SlotError> {
-    choose_among(geometry, objective, |degree| Ok(Chains::modulo(degree, t)))
+    let chains = |degree| Ok(Chains::modulo(degree, t));
+    choose_among(geometry, objective, budget, chains)
 }
 
 /// Degrees that are tried.
@@ -70,6 +78,7 @@ pub fn common_modulus(largest: u64) -> Result<u64, SlotError> {
 fn choose_among(
     geometry: &ConvGeometry,
     objective: &Objective,
+    budget: &Budget,
     chains_of: impl Fn(usize) -> Result<Chains, SlotError>,
 ) -> Result<Choice, SlotError> {
     geometry.validate()?;
@@ -86,7 +95,7 @@ fn choose_among(
             }
             let schedule = layout.chains();
             let workload = Depth::of(&layout, &schedule).workload(chains.t_bits);
-            let Some((parameters, format)) = chains.fitting(&workload) else {
+            let Some((parameters, format)) = chains.fitting(&workload, budget) else {
                 continue;
             };
             let cost = Cost::of(&layout, Counts::of(&layout, &schedule), parameters, &format);
@@ -113,11 +122,14 @@ pub fn parameters(
     variant: &Variant,
     degree: usize,
     largest: u64,
+    budget: &Budget,
 ) -> Result<Parameters<u64>, SlotError> {
     let layout = Layout::new(geometry, variant, degree)?;
     let chains = Chains::new(degree, largest)?;
     let workload = Depth::of(&layout, &layout.chains()).workload(chains.t_bits);
-    let (parameters, _) = chains.fitting(&workload).ok_or(SlotError::NoVariant)?;
+    let (parameters, _) = chains
+        .fitting(&workload, budget)
+        .ok_or(SlotError::NoVariant)?;
     Ok(parameters.clone())
 }
 
@@ -170,10 +182,14 @@ impl Chains {
         })
     }
 
-    fn fitting(&self, workload: &Workload) -> Option<(&Parameters<u64>, AnswerFormat)> {
+    fn fitting(
+        &self,
+        workload: &Workload,
+        budget: &Budget,
+    ) -> Option<(&Parameters<u64>, AnswerFormat)> {
         self.every().iter().find_map(|parameters| {
             let noise = workload.noise(parameters);
-            Some((parameters, parameters.answer_format(noise).ok()?))
+            Some((parameters, parameters.answer_format(noise, budget).ok()?))
         })
     }
 

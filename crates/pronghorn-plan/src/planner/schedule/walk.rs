@@ -2,14 +2,14 @@
 
 use pronghorn_graph::polynomial::{PolyNode, PolyOp};
 
-use crate::steps::encrypted::{FLOOD_BITS, MAX_POLYS, Program, ProgramNode, ProgramOp};
+use crate::steps::encrypted::{MAX_POLYS, Program, ProgramNode, ProgramOp};
 
 /// Values may be this much larger than on the samples before they wrap around the modulus; and that
 /// only where they are so in most slots, since a coefficient is a mean over the slots.
 pub const HEADROOM: f64 = 4.0;
 
-/// Noise may be this much larger than measured on the samples before the flood hides it with fewer
-/// bits.
+/// Noise may be this much larger than measured on the samples before results are less precise than
+/// the plan says.
 pub(super) const NOISE_MARGIN: f64 = 2.0;
 
 /// Bits to spare, so that what is checked again elsewhere does not fail by a rounding.
@@ -30,11 +30,10 @@ pub struct Schedule {
     pub key_power: usize,
     /// The input's scale.
     pub scale_log: u32,
-    /// Width of the flood is `2^flood_log`.
+    /// The reach of the flood is `2^flood_log`.
     pub flood_log: u32,
-    /// Bits of statistical distance that the flood leaves for any input within the ranges of the
-    /// samples.
-    pub worst_flood_bits: f64,
+    /// Bits of the distance that it keeps over the lifetime of a key.
+    pub flood_bits: u32,
     /// Primes left of the answer after its last rescaling.
     pub answer_limbs: usize,
     /// Its scale then.
@@ -92,7 +91,7 @@ pub(super) struct Walk {
     pub(super) last: usize,
     /// After so many primes are gone, the others hold so many bits.
     pub(super) needs: Vec<(usize, f64)>,
-    /// Variance of the result's error; of the same with the worst gains.
+    /// Variance of the result's error on the samples; for any values that the arithmetic carries.
     pub(super) variance: f64,
     pub(super) worst_variance: f64,
     pub(super) key_power: usize,
@@ -177,9 +176,14 @@ impl Walk {
     }
 
     /// The schedule of a walk with these primes, from an input at scale `2^scale_log`.
-    pub(super) fn schedule(self, scale_log: u32, primes: &[u64], special: &[u64]) -> Schedule {
+    pub(super) fn schedule(
+        self,
+        scale_log: u32,
+        primes: &[u64],
+        special: &[u64],
+        flood_bits: u32,
+    ) -> Schedule {
         let seconds = self.seconds();
-        let margin = self.worst_variance.sqrt() / (NOISE_MARGIN * self.variance.sqrt());
         let nodes = self.values.into_iter().map(|value| ProgramNode {
             limbs: primes.len() - value.dropped,
             ..value.node
@@ -199,7 +203,7 @@ impl Walk {
             key_power: self.key_power,
             scale_log,
             flood_log: self.flood_log,
-            worst_flood_bits: f64::from(FLOOD_BITS) - margin.log2().max(0.0),
+            flood_bits,
             answer_limbs: self.answer_limbs,
             answer_scale: self.answer_scale,
             error: self.error,

@@ -13,8 +13,7 @@
 //! * **Lazy rescaling** (nGraph-HE2, section 3.3.1): up to the next product instead of after each
 //!   layer, so that it meets 100 ciphertexts of CryptoNets and not 845; what is left between two
 //!   rescalings acts on each word alone.
-//! * **Function privacy.** The answer is re-randomised and flooded ([`FLOOD_BITS`],
-//!   [`EncryptedPlan::worst_flood_bits`]).
+//! * **Function privacy.** The answer is re-randomised and flooded ([`EncryptedPlan::flood_bits`]).
 
 mod parameters;
 pub mod program;
@@ -25,12 +24,13 @@ use pronghorn_graph::{
     shape::{self, OperatorError},
 };
 
-pub use parameters::{DEGREES, EncryptedPlan, FLOOD_BITS, MAX_LIMBS, MAX_POLYS, modulus_bits};
+pub use parameters::{DEGREES, EncryptedPlan, KEY_BATCHES, MAX_LIMBS, MAX_POLYS, modulus_bits};
 pub use program::{Program, ProgramNode, ProgramOp};
 
 use crate::{
     cost::{Cost, Memory, Once, SEED_BYTES, Seconds, StepCost, StepMemory},
     description::Description,
+    flood,
     rlwe::security_of,
     share_form::ShareRules,
     step::{Compiled, Place, StepPlan},
@@ -88,13 +88,14 @@ impl StepPlan for EncryptedPlan {
         let (degree, bits) = (self.degree, self.modulus_bits());
         let parameters = format!(
             "N {degree}, {} primes ({bits} bits), scale 2^{}, answers of {} polynomials and {} \
-             primes, flooded within 2^{} ({:.0} bits at worst), error {:.1e}, {}",
+             primes, flooded within 2^{} (2^-{} over {} batches), error {:.1e}, {}",
             self.primes.len(),
             self.scale_log,
             self.answer_polys,
             self.answer_limbs,
             self.flood_log,
-            self.worst_flood_bits,
+            self.flood_bits,
+            self.key_batches,
             self.error,
             security_of(degree, bits)
         );
@@ -103,6 +104,14 @@ impl StepPlan for EncryptedPlan {
             ring: format!("N {degree}, {bits} bits"),
             parameters,
         }
+    }
+
+    fn flood(&self, _step: &Compiled<'_>) -> Option<flood::Part> {
+        Some(flood::Part {
+            bits: self.flood_bits,
+            part: 1.0 / self.key_batches as f64,
+            unit: flood::Unit::Batches,
+        })
     }
 
     fn error(&self) -> Option<f64> {

@@ -5,10 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cost::SEED_BYTES, rlwe::WordSize};
 
-/// Bits of statistical distance: the noise of an answer is hidden under a flood so wide that, for
-/// each coefficient of an answer, answers of two models with the same results are at most
-/// `2^-FLOOD_BITS` apart.
-pub const FLOOD_BITS: i32 = 40;
+/// Most batches of a connection's keys: the planner's choice. Four times as many make the flood
+/// larger by a bit.
+pub const KEY_BATCHES: u64 = 1 << 10;
 
 /// Degrees of the ring.
 pub const DEGREES: [usize; 4] = [1 << 12, 1 << 13, 1 << 14, 1 << 15];
@@ -41,9 +40,14 @@ pub struct EncryptedPlan {
     /// Primes left where the answer is re-randomised and flooded: those the client's public key
     /// needs.
     pub flood_limbs: usize,
-    /// Each coefficient of the answer's first polynomial gets a uniform summand within
-    /// `+-2^flood_log`.
+    /// Each coefficient of the answer's first polynomial gets a flood within `+-2^flood_log`.
     pub flood_log: u32,
+    /// All answers under a client's keys are within statistical distance `2^-flood_bits` of what
+    /// their values say, while every value inside stays within the ranges that the arithmetic
+    /// carries.
+    pub flood_bits: u32,
+    /// Most batches of a client's keys.
+    pub key_batches: u64,
     /// Polynomials of an answer.
     pub answer_polys: usize,
     /// Primes left in an answer.
@@ -53,10 +57,6 @@ pub struct EncryptedPlan {
     /// Bound on the error of a result, exceeded by one result in `2^40` at most; in units of the
     /// result.
     pub error: f64,
-    /// Bits of statistical distance that the flood leaves while every value inside stays within its
-    /// range on the samples; for inputs that make as much noise as the samples, there are
-    /// [`FLOOD_BITS`].
-    pub worst_flood_bits: f64,
     /// Predicted seconds of one core of the server for one batch, whatever its images.
     pub server_seconds: f64,
     /// Bytes the server holds while it works on one batch.

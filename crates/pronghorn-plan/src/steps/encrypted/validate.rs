@@ -4,10 +4,13 @@ use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_ring::{Ntt, Prime, security};
 
 use super::parameters::{DEGREES, EncryptedPlan, MAX_LIMBS, MAX_POLYS};
-use crate::{rlwe::WordSize, step::Place};
+use crate::{flood, rlwe::WordSize, step::Place};
 
 /// Largest flood, as an exponent of two.
-const MAX_FLOOD_LOG: u32 = 200;
+const MAX_FLOOD_LOG: u32 = 300;
+
+/// Most batches of a client's keys.
+const MAX_KEY_BATCHES: u64 = 1 << 32;
 
 /// Parameters are secure, carry what the client encrypts, and make an answer the client can
 /// decrypt.
@@ -88,10 +91,14 @@ pub(crate) fn validate(encrypted: &EncryptedPlan, place: &Place<'_>) -> Result<(
     {
         return Err(format!("{field} is {found}, which is no positive number"));
     }
-    if !server_seconds.is_finite()
-        || !encrypted.worst_flood_bits.is_finite()
-        || flood_log > MAX_FLOOD_LOG
-    {
+    flood::check_bits(encrypted.flood_bits)?;
+    if !(1..=MAX_KEY_BATCHES).contains(&encrypted.key_batches) {
+        return Err(format!(
+            "its keys serve {} batches, not 1 to {MAX_KEY_BATCHES}",
+            encrypted.key_batches
+        ));
+    }
+    if !server_seconds.is_finite() || flood_log > MAX_FLOOD_LOG {
         return Err(format!(
             "it takes {server_seconds} seconds, and its flood 2^{flood_log}"
         ));
