@@ -101,6 +101,21 @@ fn round_trips<W: Word>(objects: &Objects<W>) {
     );
 }
 
+/// Keys that go from their seed to bytes part by part are those that are kept.
+#[test]
+fn keys_from_a_seed_have_the_bytes_of_kept_ones() {
+    let (objects, seed) = (narrow(), Seed::from_bytes([4; 32]));
+    for (power, steps, conjugation) in [(3, &[1, -1][..], true), (1, &[5, 5, 2], false)] {
+        let kept =
+            EvaluationKeys::generate_from_seed(&objects.key, power, steps, conjugation, &seed);
+        let mut parts = Vec::new();
+        let out = &mut |part: &[u8]| parts.extend_from_slice(part);
+        EvaluationKeys::encode_from_seed(&objects.key, power, steps, conjugation, &seed, out)
+            .unwrap();
+        assert_eq!(parts, bytes(|out| kept.as_ref().unwrap().encode(out)));
+    }
+}
+
 #[test]
 fn objects_come_back() {
     round_trips(&narrow());

@@ -144,6 +144,9 @@ fn fields_of_the_whole_plan() {
     refuses(&SHARES, "output", |plan| plan.output = plan.steps.len());
     refuses(&SHARES, "max_batch", |plan| plan.max_batch = 0);
     refuses(&SHARES, "max_batch", |plan| plan.max_batch = MAX_BATCH + 1);
+    for sets in [0, 3, 512] {
+        refuses(&SHARES, "key_checks", |plan| plan.key_checks = sets);
+    }
     refuses(&SHARES, "model", |plan| plan.model = "two\nlines".into());
     refuses(&SHARES, "model", |plan| plan.model = "x".repeat(257));
     refuses(&SHARES, "finish", |plan| {
