@@ -27,7 +27,7 @@ const PRIME_BITS: std::ops::RangeInclusive<u32> = 20..=31;
 const LAST_PRIME_BITS: u32 = 31;
 
 /// Scales of the input that are tried, as exponents of two.
-const SCALE_LOGS: std::ops::RangeInclusive<u32> = 30..=100;
+const SCALE_LOGS: std::ops::RangeInclusive<u32> = 30..=140;
 
 /// One result in `2^40` differs by so many standard deviations of the error.
 const TAIL: f64 = 7.3;

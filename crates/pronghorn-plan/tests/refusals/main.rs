@@ -567,14 +567,14 @@ fn networks_on_ciphertexts() {
     refuses(&ENCRYPTED, "seconds", |plan| {
         encrypted(plan).server_seconds = f64::INFINITY;
     });
-    refuses(&ENCRYPTED, "flood", |plan| encrypted(plan).flood_log = 301);
+    refuses(&ENCRYPTED, "flood", |plan| encrypted(plan).flood_log = 501);
     refuses(&ENCRYPTED, "flood of 39 bits", |plan| {
         encrypted(plan).flood_bits = 39
     });
     refuses(&ENCRYPTED, "serve 0 batches", |plan| {
         encrypted(plan).key_batches = 0
     });
-    refuses(&ENCRYPTED, "inputs", |plan| encrypted(plan).scale_log = 121);
+    refuses(&ENCRYPTED, "inputs", |plan| encrypted(plan).scale_log = 161);
     refuses(&ENCRYPTED, "results", |plan| {
         encrypted(plan).answer_scale = 1e300
     });

@@ -7,7 +7,10 @@ use super::parameters::{DEGREES, EncryptedPlan, MAX_LIMBS, MAX_POLYS};
 use crate::{flood, rlwe::WordSize, step::Place};
 
 /// Largest flood, as an exponent of two.
-const MAX_FLOOD_LOG: u32 = 300;
+const MAX_FLOOD_LOG: u32 = 500;
+
+/// Largest scale of the input, as an exponent of two.
+const MAX_SCALE_LOG: u32 = 160;
 
 /// Most batches of a client's keys.
 const MAX_KEY_BATCHES: u64 = 1 << 32;
@@ -110,7 +113,7 @@ pub(crate) fn validate(encrypted: &EncryptedPlan, place: &Place<'_>) -> Result<(
         let held = primes[..limbs].iter().map(|&prime| (prime as f64).log2());
         bits.max(scale.log2() + 1.0) < held.sum()
     };
-    if scale_log > 120 || !holds(input, f64::from(scale_log).exp2(), primes.len()) {
+    if scale_log > MAX_SCALE_LOG || !holds(input, f64::from(scale_log).exp2(), primes.len()) {
         return Err(format!(
             "its inputs at scale 2^{scale_log} exceed the modulus"
         ));
