@@ -111,10 +111,10 @@ impl<K> KeyCache<K> {
             while cached.keys.iter().map(|entry| entry.bytes).sum::<u64>() > cached.most {
                 cached.evict();
             }
-            if !cached.checked.contains_key(&digest) {
-                cached.checked.insert(digest, 0);
+            cached.checked.entry(digest).or_insert_with(|| {
                 cached.order.push_back(digest);
-            }
+                0
+            });
             if cached.order.len() > MOST_CHECKED
                 && let Some(oldest) = cached.order.pop_front()
             {

@@ -25,7 +25,7 @@
 //! set `i` left out, and with set `j`. The first says that set `j` follows from a seed, by its
 //! digest, and the second that set `i` does. So one set at most is false, and the server must have
 //! left out that one. It draws its number uniformly, and the transfers hide it until it has checked
-//! the others ([`all_but_one`](pronghorn_mpc::ot::all_but_one)). A client cannot escape by leaving:
+//! the others ([`all_but_one`]). A client cannot escape by leaving:
 //! before the choice it knows nothing of it, and after it the check is over. This is covert
 //! security with deterrence factor `1 - 1 / K` (Y. Aumann, Y. Lindell, TCC 2007; challenges by
 //! oblivious transfer as there).

@@ -7,7 +7,7 @@
 //! | the encrypted input: the packed share, one message a ciphertext, image by image | client | a seeded ciphertext |
 //! | the encrypted answer: re-randomised, masked uniformly modulo `t` in every slot, and flooded ([`pronghorn_he::bfv::Hider`]), likewise | server | an answer without its dropped bits |
 //!
-//! The client's [keys] come before its first batch.
+//! The client's [keys](crate::keys) come before its first batch.
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client nothing: masks hide
 //! values, the flood what noise tells of the weights. The plan says up to which statistical distance,
