@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use zeroize::Zeroizing;
+
 use crate::{connection::Connection, error::EngineError};
 
 /// A value that outlives its connection.
@@ -22,7 +24,7 @@ pub trait Persistent: Send + Sync {
     /// The bytes are not of this plan.
     fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError>;
 
-    /// Uses that this connection has left: images, and batches of a secret.
+    /// Uses that this connection has left: images, and of a secret what floods count.
     fn left(&self, _connection: &Connection) -> usize {
         0
     }
@@ -50,8 +52,8 @@ pub struct Uses {
 pub struct Saved {
     /// Names the value: uses are counted by it.
     pub id: [u8; 32],
-    /// Bytes before the body.
-    pub head: Vec<u8>,
+    /// Bytes before the body; all of a secret.
+    pub head: Zeroizing<Vec<u8>>,
     /// The rest.
     pub body: Arc<Vec<u8>>,
 }

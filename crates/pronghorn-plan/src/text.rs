@@ -284,11 +284,16 @@ fn once(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
     )?;
     if plan.has_client_keys() {
         let [up, down] = cost::key_check(plan).map(|bytes| size(bytes as f64));
-        let (sets, whom) = (plan.key_checks, key_owner(plan));
-        writeln!(
-            f,
-            "once a {whom}: {up} up and {down} down, to check the client's keys (1 of {sets} sets is used)"
-        )?;
+        match (plan.key_checks, key_owner(plan)) {
+            (1, _) => writeln!(
+                f,
+                "the client's keys are not checked: one answer to a false key gives the weights of a layer"
+            )?,
+            (sets, whom) => writeln!(
+                f,
+                "once a {whom}: {up} up and {down} down, to check the client's keys (1 of {sets} sets is used)"
+            )?,
+        }
     }
     Ok(())
 }

@@ -161,6 +161,9 @@ impl Client {
         let started = Instant::now();
         let elements = self.plan().input_len();
         self.check(inputs, images, elements)?;
+        if self.has_lost_a_secret() {
+            self.forget_secrets();
+        }
         self.wake()?;
         let before = self.link.traffic;
         let charged = |batch: &usize| self.plan().charged(*batch) as u64;
@@ -407,6 +410,12 @@ impl Client {
             file.keep(value.as_ref(), &self.connection)?;
         }
         Ok(())
+    }
+
+    /// Whether another connection has taken a secret of this one out of the store.
+    fn has_lost_a_secret(&self) -> bool {
+        let mut values = self.model.persistent().iter().zip(&self.kept_files);
+        values.any(|(value, file)| file.is_lost(value.as_ref(), &self.connection))
     }
 
     /// Ends the secrets of this connection, of which a failed check may have told.

@@ -310,7 +310,11 @@ impl Server {
         let Some(listener) = lock(&self.listener).take() else {
             return;
         };
-        if let Some(warning) = self.warning() {
+        for warning in self
+            .warning_of_images()
+            .into_iter()
+            .chain(self.warning_of_keys())
+        {
             self.log(&format!("warning: {warning}"));
         }
         thread::scope(|scope| {
@@ -346,8 +350,17 @@ impl Server {
         });
     }
 
+    /// What the owner should know of unchecked keys.
+    fn warning_of_keys(&self) -> Option<&'static str> {
+        let plan = self.service.plan();
+        (plan.has_client_keys() && plan.key_checks == 1).then_some(
+            "clients' keys are not checked, and one answer to a false key gives the weights of a layer: leave \
+             --key-checks 1 out",
+        )
+    }
+
     /// What the model's owner should know of the limits on its clients, if anything.
-    fn warning(&self) -> Option<&'static str> {
+    fn warning_of_images(&self) -> Option<&'static str> {
         let hides = matches!(
             self.service.plan().trust,
             TrustLevel::TwoParty | TrustLevel::Encrypted

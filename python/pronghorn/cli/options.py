@@ -220,7 +220,7 @@ class ModelOptions:
         typer.Option(
             metavar="K",
             help="Sets of keys that a client makes, under encrypted and on slots: the server opens all but one, and a "
-            "false set passes once in K times (default: 64; 1 checks none)",
+            "false set passes once in K times: a power of two up to 256 (default: 64; 1 checks none)",
         ),
     ] = None
 
@@ -229,7 +229,7 @@ class ModelOptions:
         typer.Option(
             metavar="N",
             help="Bits of statistical distance that floods keep over all answers under a key, under encrypted and on "
-            "slots (default: 40, the least).",
+            "slots: 40 to 128 (default: 40).",
         ),
     ] = None
 

@@ -36,9 +36,14 @@ class Limits:
     """How much clients may use."""
 
     max_clients: Annotated[int, typer.Option(metavar="N", min=1, help="Most sessions at once.")] = 16
-    max_images: Annotated[int | None, typer.Option(metavar="N", min=1, help="Most images one client may ask for.")] = (
-        None
-    )
+    max_images: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Most images one client may ask for; under encrypted each batch counts as all of its slots.",
+        ),
+    ] = None
     idle_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Time that a client may be silent within a prediction.")
     ] = 60.0

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pronghorn_mpc::ot::all_but_one;
+use pronghorn_mpc::ot::all_but_one::{self, Pairs};
 use pronghorn_ring::random::{Prg, Seed};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -68,6 +68,8 @@ pub(super) struct KeysClient<S: KeySets> {
     /// The seeds of all sets.
     pub(super) strings: Zeroizing<Vec<[u8; 32]>>,
     challenge: Vec<u8>,
+    /// Of the transfers, for the server's choice.
+    pairs: Option<Pairs>,
     /// Of the keys that are sent.
     bytes: Vec<u8>,
 }
@@ -90,6 +92,7 @@ impl<S: KeySets> KeysClient<S> {
             wish: Wish::Cut,
             root,
             challenge: Vec::new(),
+            pairs: None,
             bytes: Vec::new(),
         })
     }
@@ -134,10 +137,11 @@ impl<S: KeySets> KeysClient<S> {
         let (root, levels) = (self.root.as_bytes(), self.shape.levels);
         let answered =
             all_but_one::respond(&session, root, levels, keys, &mut random.stream(0), out);
-        answered.map_err(|source| EngineError::Ot {
+        self.pairs = Some(answered.map_err(|source| EngineError::Ot {
             step: STEP.to_owned(),
             source,
-        })
+        })?);
+        Ok(())
     }
 
     fn commit(&self, group: usize, out: &mut Vec<u8>) -> Result<(), EngineError> {
@@ -151,10 +155,14 @@ impl<S: KeySets> KeysClient<S> {
         Ok(())
     }
 
-    /// Takes the set that the server has left.
-    fn choose(&mut self, choice: usize) -> Result<(), EngineError> {
-        let Some(string) = self.strings.get(choice) else {
-            return Err(refused("the server has chosen keys that there are not"));
+    /// Takes the set that the server has left, and not one whose seed it has.
+    fn choose(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let (number, proof) = message.split_at(1);
+        let choice = usize::from(number[0]);
+        let pairs = self.pairs.take();
+        let is_missing = pairs.is_some_and(|pairs| pairs.check(choice, proof));
+        let Some(string) = self.strings.get(choice).filter(|_| is_missing) else {
+            return Err(refused("the server has chosen keys whose secret it has"));
         };
         let seed = KeptSeed(Arc::new(Seed::from_bytes(*string)));
         self.seed.put_for(seed, most_uses(self.sets.plan()));
@@ -214,7 +222,7 @@ impl<S: KeySets> Protocol for KeysClient<S> {
                 self.challenge = message.to_vec();
                 Ok(())
             }
-            CHOICE => self.choose(message[0].into()),
+            CHOICE => self.choose(message),
             _ => Err(turn.unknown()),
         }
     }

@@ -15,7 +15,7 @@
 //! | the challenge, of new keys: a nonce, and the keys of `log2 K` oblivious transfers | server | 32 and 1,568 a transfer |
 //! | the opening: the version of the keys, and the answer of the transfers: all seeds but one | client | 2 and 1,600 a transfer |
 //! | commitments: the digests of some sets | client | 32 a set, of 8 sets at most |
-//! | the choice: the number of the set that is used | server | 1 |
+//! | the choice: the number of the set that is used, and a proof that the server misses its seed | server | 33 |
 //! | a piece of the keys | client | 1 MiB, the last one less |
 //!
 //! # The bound
@@ -42,7 +42,9 @@
 //! # What is revealed
 //!
 //! To the server nothing of the seed that is left: digests are of bytes that it gets anyway, and
-//! the seeds are the leaves of a puncturable function. Seeds that were opened are never used. A new
+//! the seeds are the leaves of a puncturable function. A server that names another set than the one
+//! that it misses, to have the secret of the keys in use, has no proof for it (as in C. Hong, J.
+//! Katz, V. Kolesnikov, W. Lu, X. Wang, EUROCRYPT 2019): the client ends the session. Seeds that were opened are never used. A new
 //! cut has new seeds, and no seed is in two cuts: a second choice would open what the first has
 //! left.
 //!
@@ -224,7 +226,7 @@ impl Shape {
             .with_all(kept.into_iter().filter(|_| self.kept))
             .with_all(cut)
             .with_all(groups.map(Message::optional))
-            .with(Message::server(CHOICE, 1).optional())
+            .with(Message::server(CHOICE, 1 + DIGEST).optional())
             .with_all(pieces.map(Message::optional))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pronghorn_mpc::ot::all_but_one::{Missing, Receiver};
 use pronghorn_ring::random::{Prg, Seed};
 use rayon::prelude::*;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::Zeroizing;
 
 use super::{
@@ -171,10 +171,16 @@ impl<S: KeySets> KeysServer<S> {
             return Err(NO_CUT);
         };
         let opened = receiver.finish(message);
-        let (seeds, missing) = opened.map_err(|source| EngineError::Ot {
+        let (mut seeds, missing) = opened.map_err(|source| EngineError::Ot {
             step: STEP.to_owned(),
             source,
         })?;
+        let mut filler = Zeroizing::new([0; 32]);
+        let random = Prg::new(&Seed::from_os()?, "pronghorn 2026 filler of a cut");
+        random.stream(0).fill(&mut *filler);
+        for (number, seed) in seeds.iter_mut().enumerate() {
+            seed.conditional_assign(&filler, missing.is(number));
+        }
         let digests = Vec::with_capacity(seeds.len());
         self.cut = Cut::Opened(Opened {
             seeds,
@@ -184,8 +190,8 @@ impl<S: KeySets> KeysServer<S> {
         Ok(())
     }
 
-    /// Makes the sets of these commitments anew. That of the missing seed is made, too, of zeros:
-    /// the time tells nothing of which it is.
+    /// Makes the sets of these commitments anew. One is made in the place of the missing seed's, too:
+    /// the time tells nothing of which that is.
     fn check(&mut self, group: usize, message: &[u8]) -> Result<(), EngineError> {
         let Cut::Opened(opened) = &mut self.cut else {
             return Err(NO_CUT);
@@ -214,8 +220,9 @@ impl<S: KeySets> KeysServer<S> {
         };
         let choice = opened.missing.reveal();
         self.digest = opened.digests[choice];
-        self.cut = Cut::Before;
         out.push(choice as u8);
+        out.extend(opened.missing.proof());
+        self.cut = Cut::Before;
         Ok(())
     }
 

@@ -244,6 +244,49 @@ fn checked_keys_are_not_checked_again() {
     assert_ne!(seed_of(&fourth), seed);
 }
 
+/// A server that names a set whose seed it has: the client would use keys of which the server has
+/// the secret.
+#[test]
+fn a_server_cannot_choose_a_set_that_it_opened() {
+    for key_checks in [2usize, 16] {
+        let sets = Mock::<true>::new(&built(key_checks).plan);
+        for other in [1, key_checks - 1, key_checks] {
+            let [ours, theirs] = [(); 2].map(|()| Connection::default());
+            let client = ClientKeys(sets.clone())
+                .start(&ours, 1)
+                .expect("randomness");
+            let server = ServerKeys(sets.clone())
+                .start(&theirs, 1)
+                .expect("randomness");
+            let (mut client, mut server) = (client.expect("no keys"), server.expect("no keys"));
+            let mut message = Vec::new();
+            let refused = loop {
+                message.clear();
+                if client.want() == Want::Send {
+                    client.send(&mut message).expect("its turn");
+                    server.receive(&message).expect("honest messages");
+                    continue;
+                }
+                server.send(&mut message).expect("its turn");
+                let is_choice = message.len() == 1 + DIGEST;
+                if is_choice {
+                    message[0] ^= other as u8;
+                }
+                let received = client.receive(&message);
+                if is_choice {
+                    break received.expect_err("the server has that seed");
+                }
+                received.expect("honest messages");
+            };
+            assert!(
+                refused.to_string().contains("whose secret it has"),
+                "{refused}"
+            );
+            assert!(!ours.kept::<Kept<KeptSeed>>().is_some());
+        }
+    }
+}
+
 /// A client that claims more for its seed than it has: the server counts over connections, and then
 /// wants new keys.
 #[test]

@@ -151,8 +151,8 @@ impl Persistent for SlotSeed {
         let mut hash = hasher.finalize();
         let saved = Saved {
             id: *hash.as_bytes(),
-            head: Vec::new(),
-            body: Arc::new(seed.0.as_bytes().to_vec()),
+            head: seed.0.as_bytes().to_vec().into(),
+            body: Arc::default(),
         };
         hash.zeroize();
         hasher.zeroize();

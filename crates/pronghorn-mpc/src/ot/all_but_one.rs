@@ -7,13 +7,15 @@
 //!
 //! # Security
 //! The base OTs are endemic ones of ML-KEM-512 against malicious parties ([`base`](super::base)).
-//! * A malicious receiver misses one leaf at least.
+//! * A malicious receiver misses one leaf at least. It may say that it misses another one, whose
+//!   string it has. So it sends a proof with the number: a hash of the base OTs' keys that lead
+//!   away from that leaf, of which it has one a level. The sender checks it ([`Pairs::check`]).
 //! * A malicious sender learns nothing of `alpha`. It can make the receiver's leaves be of no one
 //!   tree, and other ones for each `alpha`. So the receiver must compare what it makes of the
 //!   leaves with what the sender has committed itself to, whatever `alpha` is.
 
 use pronghorn_ring::random::Stream;
-use subtle::{Choice, ConditionallySelectable};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{
@@ -41,8 +43,37 @@ pub fn strings(root: &Key, levels: usize) -> Zeroizing<Vec<Key>> {
     puncture::leaves(root, levels)
 }
 
-/// The sender's answer to the receiver's `message`, appended to `out`. `session` is as in
-/// [`BaseReceiver::start`], `stream` fresh randomness.
+/// The keys of the sender's base OTs, two a level: what it checks the receiver's number with. Secret:
+/// no Debug.
+pub struct Pairs {
+    session: [u8; 32],
+    keys: Zeroizing<Vec<[Key; 2]>>,
+}
+
+impl Pairs {
+    /// Whether the receiver misses string `number`, by its [proof](Missing::proof).
+    pub fn check(&self, number: usize, proof: &[u8]) -> bool {
+        let keys = self.keys.iter().enumerate();
+        let away = keys.map(|(level, pair)| &pair[1 - (number >> level & 1)]);
+        number >> self.keys.len() == 0 && bool::from(hash(&self.session, away).ct_eq(proof))
+    }
+}
+
+/// The proof of the receiver whose keys these are.
+fn hash<'a>(session: &[u8; 32], keys: impl Iterator<Item = &'a Key>) -> [u8; 32] {
+    let mut hasher =
+        blake3::Hasher::new_derive_key("pronghorn 2026 OT: the string that is missing");
+    hasher.update(session);
+    for key in keys {
+        hasher.update(key);
+    }
+    let hash = *hasher.finalize().as_bytes();
+    hasher.zeroize();
+    hash
+}
+
+/// The sender's answer to the receiver's `message`, appended to `out`, and what it checks the
+/// receiver's number with. `session` is as in [`BaseReceiver::start`], `stream` fresh randomness.
 ///
 /// # Errors
 /// The message is malformed; `out` is unchanged then.
@@ -53,15 +84,19 @@ pub fn respond(
     message: &[u8],
     stream: &mut Stream,
     out: &mut Vec<u8>,
-) -> Result<(), OtError> {
+) -> Result<Pairs, OtError> {
     let keys = respond_some(BaseOt::MlKem, session, levels, message, stream, out)?;
     let sums = puncture::masked_sums(root, &keys);
     out.extend_from_slice(sums.as_flattened().as_flattened());
-    Ok(())
+    Ok(Pairs {
+        session: *session,
+        keys,
+    })
 }
 
 /// The receiver between its message and the sender's. Its secrets are wiped on drop.
 pub struct Receiver {
+    session: [u8; 32],
     base: BaseReceiver,
     missing: Missing,
 }
@@ -70,11 +105,13 @@ pub struct Receiver {
 pub struct Missing {
     alpha: u32,
     levels: usize,
+    proof: [u8; 32],
 }
 
 impl Drop for Missing {
     fn drop(&mut self) {
         self.alpha.zeroize();
+        self.proof.zeroize();
     }
 }
 
@@ -84,7 +121,11 @@ impl Missing {
         let mut bytes = Zeroizing::new([0; 4]);
         stream.fill(&mut *bytes);
         let alpha = u32::from_le_bytes(*bytes) & ((1 << levels) - 1);
-        Self { alpha, levels }
+        Self {
+            alpha,
+            levels,
+            proof: [0; 32],
+        }
     }
 
     fn bit(&self, level: usize) -> Choice {
@@ -96,9 +137,14 @@ impl Missing {
         self.alpha as usize
     }
 
+    /// Shows the sender that the string of this number is missing, with the number.
+    pub fn proof(&self) -> &[u8; 32] {
+        &self.proof
+    }
+
     /// Whether string `number` is missing.
     pub fn is(&self, number: usize) -> Choice {
-        subtle::ConstantTimeEq::ct_eq(&self.alpha, &(number as u32))
+        self.alpha.ct_eq(&(number as u32))
     }
 
     /// The strings in the sender's order, from those in the order of `number ^ alpha`.
@@ -130,7 +176,11 @@ impl Receiver {
         let missing = Missing::draw(levels, stream);
         let choices = Block::from_u128(!u128::from(missing.alpha));
         let base = BaseReceiver::start_some(BaseOt::MlKem, session, levels, choices, stream, out);
-        Self { base, missing }
+        Self {
+            session: *session,
+            base,
+            missing,
+        }
     }
 
     /// The strings in the sender's order, with zeros in the place of the one that is missing, and
@@ -138,11 +188,12 @@ impl Receiver {
     ///
     /// # Errors
     /// The message has another length.
-    pub fn finish(self, message: &[u8]) -> Result<(Zeroizing<Vec<Key>>, Missing), OtError> {
+    pub fn finish(mut self, message: &[u8]) -> Result<(Zeroizing<Vec<Key>>, Missing), OtError> {
         let levels = self.missing.levels;
         check_length("the sender's sums", message, sender_bytes(levels))?;
         let (answer, sums) = message.split_at(BaseOt::MlKem.sender_bytes_of(levels));
         let keys = self.base.finish(answer)?;
+        self.missing.proof = hash(&self.session, keys.iter());
         let (sums, _) = sums.as_chunks::<32>();
         let (sums, _) = sums.as_chunks::<2>();
         let alpha = |level| self.missing.bit(level);
@@ -170,13 +221,35 @@ mod tests {
 
     /// The receiver's message, the sender's, and the receiver.
     fn exchanged(levels: usize, seed: u8) -> (Receiver, Vec<u8>) {
+        let (receiver, down, _) = with_pairs(levels, seed);
+        (receiver, down)
+    }
+
+    fn with_pairs(levels: usize, seed: u8) -> (Receiver, Vec<u8>, Pairs) {
         let (mut up, mut down) = (Vec::new(), Vec::new());
         let receiver = Receiver::start(&SESSION, levels, &mut stream(seed), &mut up);
         assert_eq!(up.len(), receiver_bytes(levels));
         let answered = respond(&SESSION, &[9; 32], levels, &up, &mut stream(99), &mut down);
-        answered.expect("an honest message");
+        let pairs = answered.expect("an honest message");
         assert_eq!(down.len(), sender_bytes(levels));
-        (receiver, down)
+        (receiver, down, pairs)
+    }
+
+    /// The proof is of the number that is missing, and of no other.
+    #[test]
+    fn another_number_has_no_proof() {
+        for levels in 0..=4 {
+            for seed in 0..10 {
+                let (receiver, message, pairs) = with_pairs(levels, seed);
+                let (_, missing) = receiver.finish(&message).expect("an honest message");
+                for number in 0..2 << levels {
+                    let is_missing = number == missing.reveal();
+                    assert_eq!(pairs.check(number, missing.proof()), is_missing);
+                    assert!(!pairs.check(number, &[0; 32]));
+                    assert!(!pairs.check(number, &missing.proof()[1..]));
+                }
+            }
+        }
     }
 
     #[test]

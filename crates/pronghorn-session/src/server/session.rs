@@ -281,7 +281,7 @@ impl Server {
         let done = match client {
             Identity::Named(name) => match self.barred.add(name) {
                 Ok(()) => format!("{name} is served no more"),
-                Err(error) => format!("{name} is not barred: {error}"),
+                Err(error) => format!("{name} is barred until the server ends: {error}"),
             },
             Identity::Network(address) => {
                 format!("{address} may try again: only clients with a name are barred")

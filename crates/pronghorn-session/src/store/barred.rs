@@ -20,7 +20,7 @@ const FILE: &str = "barred";
 #[derive(Default)]
 pub(crate) struct Barred {
     file: Option<PathBuf>,
-    /// Without a file.
+    /// Without a file, and those that could not be written.
     names: Mutex<BTreeSet<String>>,
 }
 
@@ -39,8 +39,11 @@ impl Barred {
     /// The file cannot be read.
     pub(crate) fn has(&self, name: &str) -> Result<bool, StoreError> {
         let name = line(name);
+        if lock(&self.names).contains(&name) {
+            return Ok(true);
+        }
         let Some(path) = &self.file else {
-            return Ok(lock(&self.names).contains(&name));
+            return Ok(false);
         };
         match fs::read_to_string(path) {
             Ok(names) => Ok(names.lines().any(|other| other == name)),
@@ -52,7 +55,7 @@ impl Barred {
     /// Adds a name, for good.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written. The name is then barred until the server ends.
     pub(crate) fn add(&self, name: &str) -> Result<(), StoreError> {
         let Some(path) = &self.file else {
             lock(&self.names).insert(line(name));
@@ -63,7 +66,10 @@ impl Barred {
             file.write_all(format!("{}\n", line(name)).as_bytes())?;
             file.sync_all()
         };
-        append().map_err(|source| refused(path, source))
+        append().map_err(|source| {
+            lock(&self.names).insert(line(name));
+            refused(path, source)
+        })
     }
 }
 

@@ -17,7 +17,8 @@
 //! appended, and on the disk, before a connection may make one grant of uses. Only the length of
 //! the file counts. A value whose count is missing is used up.
 //!
-//! A client's secret is in its file with the batches that it may still serve (4 bytes), and out of
+//! A client's secret is in its file with what it may still serve (4 bytes, in the unit of the plan's
+//! floods), and out of
 //! the store while it is used: [`KeptFile::offer`] removes the file before the first batch of a
 //! prediction, and [`KeptFile::keep`] writes it when the prediction was good. So a prediction that
 //! fails, is cancelled or crashes ends the secret. The server's secret is a file of 32 random bytes.
@@ -112,6 +113,17 @@ impl KeptFile {
             self.id = Some(id);
         }
         Ok(())
+    }
+
+    /// Whether the secret of a connection that rests is its own no more: another connection has
+    /// taken it out of the file, and may have shown what its end is due to.
+    pub fn is_lost(&self, value: &dyn Persistent, connection: &Connection) -> bool {
+        let own = value
+            .uses()
+            .is_none()
+            .then(|| value.saved(connection))
+            .flatten();
+        own.is_some_and(|own| self.id_on_disk() != Some(own.id))
     }
 
     /// Takes the file's secret for a connection that has none, or its own.
@@ -349,7 +361,7 @@ mod tests {
     fn value(id: u8) -> Saved {
         Saved {
             id: [id; 32],
-            head: vec![7; 32],
+            head: vec![7; 32].into(),
             body: Arc::new(vec![id; 100]),
         }
     }
@@ -501,8 +513,8 @@ mod tests {
             let bytes = self.bytes.lock().unwrap().clone();
             (!bytes.is_empty()).then(|| Saved {
                 id: [bytes[0]; 32],
-                head: Vec::new(),
-                body: Arc::new(bytes),
+                head: bytes.into(),
+                body: Arc::default(),
             })
         }
     }

@@ -101,7 +101,7 @@ impl Persistent for KeptPublication {
         let publication = connection.kept::<Kept<ClientPublication>>().get()?;
         Some(Saved {
             id: publication.seed,
-            head: [publication.epoch, publication.seed].concat(),
+            head: [publication.epoch, publication.seed].concat().into(),
             body: publication.bytes,
         })
     }
