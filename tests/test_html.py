@@ -84,7 +84,7 @@ def test_a_page_says_what_the_plan_does(trust: str) -> None:
     assert found["learns"]["client"] in page.text
     assert str(plan.expected_error) in page.text
     steps = [row for row in page.rows if len(row) == 9]
-    assert [row[0] for row in steps] == [f"{index} {step['name']}" for index, step in enumerate(found["steps"])]
+    assert [row[0] for row in steps] == [f"{index} {name}" for index, name in enumerate(found["names"]["steps"])]
     assert ("prepared: offline" in page.text) == (trust == "two-party")
     assert ("once" in page.text) == (trust == "two-party")
     assert "memory of a full batch" in page.text
@@ -101,8 +101,9 @@ def test_names_of_the_model_are_text() -> None:
     report = loaded.verify(floats(4, 5))
     page = Page(loaded.plan().to_html(report))
     self_contained(page)
-    # Plans have printable names; what is left of this one stands there as text.
-    name = next(step["name"] for step in json.loads(loaded.plan().to_json())["steps"] if "script" in step["name"])
+    # The owner's names are printable; what is left of this one stands there as text.
+    names = json.loads(loaded.plan().to_json())["names"]["steps"]
+    name = next(name for name in names if "script" in name)
     assert any(row and row[0].endswith(name) for row in page.rows)
 
 

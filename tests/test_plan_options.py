@@ -52,10 +52,10 @@ def test_errors_name_the_option(options: dict[str, Any], words: str) -> None:
 
 def test_plans_print_the_promise_of_floods() -> None:
     model = pronghorn.load(MODEL)
-    assert "distance of 2^-40 over 65536 batches of a key" in str(model.plan("encrypted"))
+    assert "distance of 2^-40 over 1024 batches of a key" in str(model.plan("encrypted"))
     more = model.plan("encrypted", flood_bits=50)
-    assert "distance of 2^-50 over 65536 batches of a key" in str(more)
-    assert json.loads(more.to_json())["flood"] == {"bits": 50, "count": 65536, "unit": "batches"}
+    assert "distance of 2^-50 over 1024 batches of a key" in str(more)
+    assert json.loads(more.to_json())["flood"] == {"bits": 50, "count": 1024, "unit": "batches"}
     assert "floods" not in str(model.plan("client-aided"))
 
 

@@ -180,7 +180,7 @@ def test_unusable_files_are_errors_of_usage(folder: Path) -> None:
     assert "Mismatch" not in said
     (keys / "server/server.key").chmod(0o644)
     assert "chmod 600" in command(folder, *serve, "--tls", "unusable/server", status=2)
-    assert "has no ca.pem" in predict(folder, "127.0.0.1:1", "--tls", "unusable", status=2)
+    assert "has no ca.pem" in predict(folder, "127.0.0.1:1", "--tls", "unusable/clients", status=2)
 
 
 def test_a_server_without_limits_warns(folder: Path) -> None:
