@@ -197,8 +197,12 @@ fn encrypted(built: &Built) -> &pronghorn_plan::EncryptedPlan {
 
 #[test]
 fn deep_networks_are_relinearised() {
-    for squares in [3, 5] {
-        let built = built_deep(squares, Passes::default());
+    let eager = Passes {
+        lazy_relinearisation: false,
+        ..Passes::default()
+    };
+    for (squares, passes) in [(3, eager), (5, Passes::default())] {
+        let built = built_deep(squares, passes);
         assert!(encrypted(&built).key_power > 1);
         let (found, stated) = difference(&built, &numbers(4 * 200, 7), 200);
         assert!(found <= stated, "{squares} squares: {found} of {stated}");

@@ -41,7 +41,8 @@ pub fn key_check(plan: &CheckedPlan) -> [u64; 2] {
     }
     let levels = plan.key_checks.trailing_zeros() as usize;
     let up = KEYS_VERSION_BYTES + all_but_one::sender_bytes(levels) + 32 * plan.key_checks;
-    let down = SEED_BYTES + all_but_one::receiver_bytes(levels) + 1;
+    // The challenge; the choice with its proof.
+    let down = SEED_BYTES + all_but_one::receiver_bytes(levels) + 1 + 32;
     [up as u64, down as u64]
 }
 
