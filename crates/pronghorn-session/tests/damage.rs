@@ -22,7 +22,7 @@ use common::{
 };
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::{
-    Built, CheckedPlan, Engine, StepKind, TrustLevel,
+    BuildOptions, Built, CheckedPlan, Engine, StepKind, TrustLevel,
     steps::activation::{
         garbled::Garbled,
         lean::{Lean, Transfers},
@@ -84,7 +84,14 @@ impl Case {
             TrustLevel::Encrypted => "square",
             _ => "relu",
         };
-        Self::of(built_in(trust, activation, engine))
+        // Keys are checked as always, among fewer sets: they are most of a session's work.
+        let options = BuildOptions {
+            trust: Some(trust),
+            engine,
+            key_checks: 2,
+            ..BuildOptions::default()
+        };
+        Self::of(built_with(activation, options))
     }
 
     fn of(built: Built) -> Self {

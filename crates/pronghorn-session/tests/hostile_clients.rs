@@ -341,11 +341,11 @@ fn wrong_ciphertexts_are_refused() {
     let mut raw = Raw::begun(running.address(), 2);
     raw.send(Kind::Data, &[9; 32]);
     raw.send(Kind::Data, &vec![0xff; INPUTS * row]);
-    refused(&running, raw, ErrorCode::Engine, "step fc1: row");
+    refused(&running, raw, ErrorCode::Engine, "step 1 (dense): row");
     let mut raw = Raw::begun(running.address(), 2);
     raw.send(Kind::Data, &[9; 32]);
     raw.send(Kind::Data, &vec![0; INPUTS * row - 1]);
-    refused(&running, raw, ErrorCode::Engine, "step fc1");
+    refused(&running, raw, ErrorCode::Engine, "step 1 (dense)");
 }
 
 #[test]
