@@ -183,6 +183,53 @@ def test_unusable_files_are_errors_of_usage(folder: Path) -> None:
     assert "has no ca.pem" in predict(folder, "127.0.0.1:1", "--tls", "unusable/clients", status=2)
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is closed to root")
+def test_files_that_may_not_be_looked_at_are_not_called_missing(folder: Path) -> None:
+    keys = folder / "closed"
+    command(folder, "keys", "closed", "--host", "a.example", "--client", "alice")
+    for part in ("server", "clients/alice"):
+        (keys / part).chmod(0)
+    try:
+        said = command(folder, "serve", "net.onnx", "--listen", "127.0.0.1:0", "--tls", "closed/server", status=2)
+        assert "ermission denied" in said
+        said = predict(folder, "127.0.0.1:1", "--tls", "closed/clients/alice", status=2)
+        assert "ermission denied" in said
+    finally:
+        for part in ("server", "clients/alice"):
+            (keys / part).chmod(0o700)
+
+
+def test_limits_and_stores_that_cannot_be_used_are_errors_of_usage(folder: Path) -> None:
+    store = folder / "open-store"
+    store.mkdir()
+    store.chmod(0o755)
+    serve = ("serve", "net.onnx", "--listen", "127.0.0.1:0", "--data", "samples.npy", "--scale", "1")
+    assert "chmod 700" in command(folder, *serve, "--store", str(store), status=2)
+    said = command(folder, *serve, "--memory", "1K", status=2)
+    assert "memory" in said
+
+
+def test_an_owner_hears_of_an_expired_certificate(folder: Path) -> None:
+    _native.make_keys(folder / "gone", [], ["alice"], [], -1)
+    loaded = pronghorn.load(folder / "net.onnx", samples=np.load(folder / "samples.npy"))
+    lines: list[str] = []
+    with pronghorn.serve(loaded, "127.0.0.1:0", tls=folder / "gone/server", log=lines.append):
+        pass
+    assert any(line.startswith("warning: the server's certificate has expired") for line in lines)
+
+
+def test_a_port_alone_takes_clients_of_both_families(folder: Path) -> None:
+    loaded = pronghorn.load(folder / "net.onnx", samples=np.load(folder / "samples.npy"))
+    lines: list[str] = []
+    with pronghorn.serve(loaded, ":0", insecure_plain_tcp=True, log=lines.append) as server:
+        port = server.address.rpartition(":")[2]
+        hosts = ["127.0.0.1", *(["[::1]"] if server.address.startswith("[::]") else [])]
+        for host in hosts:
+            with pronghorn.connect(f"{host}:{port}") as client:
+                assert client.predict(np.load(folder / "images.npy")).shape == (4, 3)
+    assert not any("ffff" in line for line in lines)
+
+
 def test_a_server_without_limits_warns(folder: Path) -> None:
     loaded = pronghorn.load(folder / "net.onnx", samples=np.load(folder / "samples.npy"))
     for trust, warned in (("two-party", True), ("client-aided", False)):

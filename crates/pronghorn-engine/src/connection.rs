@@ -147,18 +147,6 @@ impl<T> Kept<T> {
         self.lock().as_ref().map_or(0, |kept| kept.left)
     }
 
-    /// Counts so many uses. False where fewer are left, or there is no value: it is forgotten then,
-    /// and a new one is due.
-    pub fn count(&self, uses: usize) -> bool {
-        let mut cell = self.lock();
-        let left = cell.as_ref().and_then(|kept| kept.left.checked_sub(uses));
-        match (cell.as_mut(), left) {
-            (Some(kept), Some(left)) => kept.left = left,
-            _ => *cell = None,
-        }
-        cell.is_some()
-    }
-
     /// Works on the value, if there is one.
     pub fn with<U>(&self, work: impl FnOnce(&mut T) -> U) -> Option<U> {
         self.lock().as_mut().map(|kept| work(&mut kept.value))
@@ -173,7 +161,18 @@ impl<T: Clone> Kept<T> {
 
     /// The value, for so many uses. Where fewer are left it is forgotten: a new one is due.
     pub fn spend(&self, uses: usize) -> Option<T> {
-        self.count(uses).then(|| self.get()).flatten()
+        let mut cell = self.lock();
+        let left = cell.as_ref().and_then(|kept| kept.left.checked_sub(uses));
+        match (cell.as_mut(), left) {
+            (Some(kept), Some(left)) => {
+                kept.left = left;
+                Some(kept.value.clone())
+            }
+            _ => {
+                *cell = None;
+                None
+            }
+        }
     }
 }
 

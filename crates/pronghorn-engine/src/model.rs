@@ -12,7 +12,7 @@ use crate::{
     connection::{Connection, Shelf},
     encrypted,
     error::EngineError,
-    garbled,
+    garbled, keys,
     machine::StepMachine,
     ots,
     persistent::Persistent,
@@ -40,8 +40,8 @@ impl ClientModel {
     pub fn new(plan: CheckedPlan) -> Result<Self, EngineError> {
         let preludes = [
             publication::client_prelude(&plan),
-            slots::sides::client_keys(&plan),
-            encrypted::sides::client_keys(&plan)?,
+            keys::client(slots::sides::key_sets(&plan)),
+            keys::client(encrypted::sides::key_sets(&plan)?),
         ];
         let preludes = ots::client_preludes(&plan).into_iter().chain(preludes);
         let persistent = [
@@ -252,8 +252,8 @@ fn preludes(
 ) -> Result<Vec<Box<dyn Prelude>>, EngineError> {
     let preludes = [
         publication::server_prelude(plan, shelf, secret),
-        slots::sides::server_keys(plan),
-        encrypted::sides::server_keys(plan)?,
+        keys::server(slots::sides::key_sets(plan)),
+        keys::server(encrypted::sides::key_sets(plan)?),
     ];
     let preludes = ots::server_preludes(plan).into_iter().chain(preludes);
     Ok(preludes.flatten().collect())

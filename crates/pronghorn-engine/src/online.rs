@@ -138,8 +138,8 @@ impl ClientRun {
     /// The result as integers at the scale of the plan's result, `[image][element]`.
     ///
     /// # Errors
-    /// The batch is not over, or a check of decrypted values has failed. The server has seen nothing
-    /// of that, and must not: keep sending what would be sent otherwise.
+    /// The batch is not over, or a check of decrypted values has failed. The server has seen
+    /// nothing of that, and must not: keep sending what would be sent otherwise.
     pub fn finish_integers(mut self) -> Result<Vec<i32>, EngineError> {
         if self.run.want() != Want::Done {
             return Err(EngineError::OutOfTurn {

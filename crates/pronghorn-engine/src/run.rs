@@ -217,7 +217,8 @@ impl Run {
         }
     }
 
-    /// One message, and all that needs no other. A failed check of OTs ends those of the connection.
+    /// One message, and all that needs no other. A failed check of OTs ends those of the
+    /// connection.
     fn go_on(
         &mut self,
         act: impl FnOnce(&mut dyn Machine<Error = EngineError>) -> Result<(), EngineError>,

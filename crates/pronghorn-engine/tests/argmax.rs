@@ -1,5 +1,5 @@
-//! The class alone, in place of the values: runs equal the oracle bit for bit, and the oracle is the
-//! index of the largest value, the smallest of equal ones.
+//! The class alone, in place of the values: runs equal the oracle bit for bit, and the oracle is
+//! the index of the largest value, the smallest of equal ones.
 
 mod common;
 

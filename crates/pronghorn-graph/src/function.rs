@@ -60,7 +60,8 @@ impl Function {
         }
     }
 
-    /// The function at `x`, with an error below `2e-7 (1 + |x|)`; that of an inverse root is relative.
+    /// The function at `x`, with an error below `2e-7 (1 + |x|)`; that of an inverse root is
+    /// relative.
     pub fn at(self, x: f64) -> f64 {
         match self {
             Self::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,

@@ -187,8 +187,8 @@ fn tables_are_small() {
     }
 }
 
-/// At 12 fraction bits linear pieces miss by less than a unit, and take fewer bytes than the largest
-/// table of constants, which misses by 3 to 4.
+/// At 12 fraction bits linear pieces miss by less than a unit, and take fewer bytes than the
+/// largest table of constants, which misses by 3 to 4.
 #[test]
 fn pieces_are_precise_and_cheap() {
     for (function, bits, constants) in [

@@ -6,8 +6,8 @@
 //! 36 random OTs of an element, where a garbled circuit takes 8,800 bits.
 //!
 //! # Turns
-//! The parties take turns to speak first in a level. So each party puts the end of one level and the
-//! start of the next in one message,
+//! The parties take turns to speak first in a level. So each party puts the end of one level and
+//! the start of the next in one message,
 //!
 //! > server 1, client 1 2, server 2 3, client 3 4, ...
 //!
@@ -32,8 +32,8 @@
 //! random OTs make, one in each direction.
 //!
 //! # Cascades
-//! A [`Cascade`] runs programs one after the other, each on a batch of its own size, as the rounds of
-//! [`Cascade::argmax`] have fewer and fewer values.
+//! A [`Cascade`] runs programs one after the other, each on a batch of its own size, as the rounds
+//! of [`Cascade::argmax`] have fewer and fewer values.
 //!
 //! # Security
 //! Against semi-honest parties, and perfect given random OTs: whatever the values are, a party's

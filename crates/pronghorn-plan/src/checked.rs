@@ -24,7 +24,6 @@ use crate::{
         StepKind,
         linear::slot_keys::{self, SlotKeys},
     },
-    trust::TrustLevel,
 };
 
 /// Most steps of a plan.
@@ -59,6 +58,7 @@ struct Parts {
     forms: Vec<ShareForm>,
     derived: Vec<Derived>,
     once: Once,
+    flood: Option<Lifetime>,
     slot_keys: Vec<(SlotKeys, Parameters<u64>)>,
     slot_key_bytes: u64,
 }
@@ -137,8 +137,7 @@ impl CheckedPlan {
 
     /// What floods promise, and for how long. None without floods.
     pub fn flood(&self) -> Option<Lifetime> {
-        let part = |index| self.protocol(index).flood(&self.compiled(index));
-        Lifetime::of((0..self.steps.len()).filter_map(part))
+        self.0.flood
     }
 
     /// What a batch counts as against the [lifetime](Self::flood) of a key.
@@ -178,9 +177,10 @@ impl CheckedPlan {
         })
     }
 
-    /// Whether a step needs keys of the client's, which the server checks.
+    /// Whether a step needs keys of the client's, which the server checks: answers under such keys
+    /// have floods, and no others.
     pub fn has_client_keys(&self) -> bool {
-        self.trust == TrustLevel::Encrypted || !self.0.slot_keys.is_empty()
+        self.flood().is_some()
     }
 
     /// The same plan with a scale for each feature of the input.
@@ -206,6 +206,7 @@ impl CheckedPlan {
             forms: parts.forms.clone(),
             derived: parts.derived.clone(),
             once: parts.once,
+            flood: parts.flood,
             slot_keys: parts.slot_keys.clone(),
             slot_key_bytes: parts.slot_key_bytes,
         }))
@@ -298,18 +299,23 @@ impl Parts {
         let bytes = |(keys, parameters): &(SlotKeys, Parameters<u64>)| {
             keys.bytes(parameters).iter().sum::<usize>() as u64
         };
-        let once = |(index, derived): (usize, &Derived)| {
+        let compiled = |(index, derived)| {
             let place = Place {
                 plan: &plan,
                 forms: &forms,
                 index,
             };
-            let step = plan.steps[index].kind.as_step();
-            step.once(&Compiled { place, derived })
+            (
+                plan.steps[index].kind.as_step(),
+                Compiled { place, derived },
+            )
         };
-        let once = derived.iter().enumerate().map(once);
+        let steps = || derived.iter().enumerate().map(compiled);
+        let once = steps().map(|(step, compiled)| step.once(&compiled));
+        let floods = steps().filter_map(|(step, compiled)| step.flood(&compiled));
         Self {
             once: once.fold(Once::default(), Once::plus),
+            flood: Lifetime::of(floods),
             hash: plan.hash(),
             slot_key_bytes: slot_keys.iter().map(bytes).sum(),
             slot_keys,

@@ -18,6 +18,16 @@ pub enum Unit {
     Batches,
 }
 
+impl Unit {
+    /// What one set of keys lasts for: seeds of keys for batches stay in no store.
+    pub(crate) fn keys_last(self) -> &'static str {
+        match self {
+            Self::Images => "client and server",
+            Self::Batches => "connection",
+        }
+    }
+}
+
 /// What one step takes of the promise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
@@ -29,8 +39,8 @@ pub struct Part {
     pub unit: Unit,
 }
 
-/// All answers under one key are within statistical distance `2^-bits` of what their values say, for
-/// so many images or batches. Both parties draw and take new keys then.
+/// All answers under one key are within statistical distance `2^-bits` of what their values say,
+/// for so many images or batches. Both parties draw and take new keys then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lifetime {
     /// Bits of the distance.

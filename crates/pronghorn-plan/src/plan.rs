@@ -50,8 +50,8 @@ pub struct Plan {
 /// Most sets of keys of which a client opens all but one.
 pub const MOST_KEY_CHECKS: usize = 256;
 
-/// One step and the value it makes. Its name is its number and kind: the model's own names stay with
-/// its owner ([`Names`](crate::Names)).
+/// One step and the value it makes. Its name is its number and kind: the model's own names stay
+/// with its owner ([`Names`](crate::Names)).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {

@@ -9,7 +9,6 @@ use crate::{
     names::Names,
     runner_up::RunnerUp,
     slot_form::slot_form,
-    trust::TrustLevel,
 };
 
 /// Most columns of a line.
@@ -76,7 +75,11 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
         true => model.clone(),
         false => cut(model, LONGEST_NAME),
     };
-    writeln!(f, "plan of {model}, format {format}")?;
+    write!(f, "plan of {model}, ")?;
+    if text.names.is_some() {
+        write!(f, "named {} for clients, ", plan.model)?;
+    }
+    writeln!(f, "format {format}")?;
     writeln!(f, "hash {hash}")?;
     writeln!(f, "trust level {}:", plan.trust)?;
     writeln!(f, "  server learns {}", plan.trust.server_learns())?;
@@ -282,9 +285,9 @@ fn once(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
         cost::published(plan),
         "connection",
     )?;
-    if plan.has_client_keys() {
+    if let Some(floods) = plan.flood() {
         let [up, down] = cost::key_check(plan).map(|bytes| size(bytes as f64));
-        match (plan.key_checks, key_owner(plan)) {
+        match (plan.key_checks, floods.unit.keys_last()) {
             (1, _) => writeln!(
                 f,
                 "the client's keys are not checked: one answer to a false key gives the weights of a layer"
@@ -296,14 +299,6 @@ fn once(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
         }
     }
     Ok(())
-}
-
-/// What has keys of its own.
-fn key_owner(plan: &CheckedPlan) -> &'static str {
-    match plan.trust {
-        TrustLevel::Encrypted => "connection",
-        _ => "client and server",
-    }
 }
 
 /// Left-aligned columns, two spaces apart.

@@ -44,9 +44,8 @@ impl SessionError {
             }
             Self::Over | Self::AnotherServer => "over",
             Self::Channel(error) if error.is_about_options() => "option",
-            Self::Store(
-                StoreError::Disk { .. } | StoreError::Open { .. } | StoreError::File { .. },
-            ) => "store",
+            Self::Limits { .. } | Self::Store(StoreError::Open { .. }) => "option",
+            Self::Store(StoreError::Disk { .. } | StoreError::File { .. }) => "store",
             other => other.code().name(),
         }
     }

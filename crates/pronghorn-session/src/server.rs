@@ -310,11 +310,13 @@ impl Server {
         let Some(listener) = lock(&self.listener).take() else {
             return;
         };
-        for warning in self
-            .warning_of_images()
-            .into_iter()
-            .chain(self.warning_of_keys())
-        {
+        let certificate = self.acceptor.as_ref().and_then(Acceptor::warning);
+        let warnings = [
+            self.warning_of_images(),
+            self.warning_of_keys(),
+            certificate.as_deref(),
+        ];
+        for warning in warnings.into_iter().flatten() {
             self.log(&format!("warning: {warning}"));
         }
         thread::scope(|scope| {
@@ -330,6 +332,7 @@ impl Server {
                 match listener.accept() {
                     Ok((stream, client)) => {
                         failing = false;
+                        let client = SocketAddr::new(client.ip().to_canonical(), client.port());
                         self.admit(scope, stream, client);
                     }
                     Err(error) => {
@@ -478,13 +481,16 @@ fn contained(body: impl FnOnce()) {
 }
 
 fn listen(address: &str) -> Result<(TcpListener, SocketAddr), SessionError> {
-    let full = if address.starts_with(':') {
-        format!("0.0.0.0{address}")
-    } else {
-        address.to_owned()
+    // `::` takes clients of IPv4, too. A machine may have no IPv6.
+    let all = |any: &str| format!("{any}{address}");
+    let (full, bound) = match address.starts_with(':') {
+        true => match TcpListener::bind(all("[::]")) {
+            Ok(listener) => (all("[::]"), Ok(listener)),
+            Err(_) => (all("0.0.0.0"), TcpListener::bind(all("0.0.0.0"))),
+        },
+        false => (address.to_owned(), TcpListener::bind(address)),
     };
-    let bound = TcpListener::bind(&full)
-        .and_then(|listener| listener.local_addr().map(|local| (listener, local)));
+    let bound = bound.and_then(|listener| listener.local_addr().map(|local| (listener, local)));
     bound.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse
         | io::ErrorKind::PermissionDenied

@@ -284,6 +284,7 @@ class Model(Shaped):
                 self._compiled[options] = self._native.compile(options)
             ExpectedError.of(self._compiled[options]).warn(stacklevel)
             Traffic.of(self._compiled[options]).warn(stacklevel)
+            options.warn_of_idle(self._compiled[options], stacklevel)
         return self._compiled[options]
 
     def verify(

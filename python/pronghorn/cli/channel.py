@@ -69,7 +69,11 @@ class ClientChannel:
 
     tls: Annotated[
         Path | None,
-        typer.Option("--tls", metavar="DIR", help="Speak TLS with DIR/clients/NAME of `pronghorn keys DIR`."),
+        typer.Option(
+            "--tls",
+            metavar="DIR",
+            help="Speak TLS with clients/NAME of `pronghorn keys`, which the server's owner sent.",
+        ),
     ] = None
     tls_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CA of the server's certificate (PEM; default: the system's).")

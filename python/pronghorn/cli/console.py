@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from pronghorn.errors import (
     InputWarning,
+    OptionWarning,
     PrecisionWarning,
     PrepareWarning,
     PronghornError,
@@ -22,6 +23,9 @@ from pronghorn.errors import (
 )
 
 errors = Console(stderr=True)
+
+SHOWN = (InputWarning, OptionWarning, PrecisionWarning, PrepareWarning, StoreWarning, TrafficWarning)
+"""Warnings that every command shows."""
 
 
 def say(markup: str) -> None:
@@ -52,7 +56,7 @@ class Commands(TyperGroup):
         """
         try:
             with warnings.catch_warnings():
-                for category in (InputWarning, PrecisionWarning, PrepareWarning, StoreWarning, TrafficWarning):
+                for category in SHOWN:
                     warnings.simplefilter("always", category)
                 warnings.showwarning = functools.partial(_show_warning, set())
                 return super().invoke(ctx)
@@ -62,6 +66,7 @@ class Commands(TyperGroup):
             say(f"[bold red]error:[/] {escape(str(error))}")
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
+            say("interrupted")
             raise typer.Exit(130) from None
 
 

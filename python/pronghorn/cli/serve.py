@@ -119,6 +119,7 @@ def serve(
         say(escape(f"plan: {plan.prediction}"))
         server.run()
     except KeyboardInterrupt:
+        say("stopping")
         server.stop()
     finally:
         if report is not None:

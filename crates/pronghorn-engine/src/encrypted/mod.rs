@@ -222,7 +222,8 @@ pub(crate) mod tests {
             plan.flood_log = 0;
             plan.answer_limbs = plan.flood_limbs;
             plan.answer_scale = program.nodes[program.output].scale;
-            // Equation (2) of `pronghorn_he::flood`, for the error of a slot in each answer of a key.
+            // Equation (2) of `pronghorn_he::flood`, for the error of a slot in each answer of a
+            // key.
             let answers = (outputs * plan.key_batches as usize) as f64;
             reach * (-bits).exp2() / (FISHER * answers).sqrt() / plan.answer_scale
         };

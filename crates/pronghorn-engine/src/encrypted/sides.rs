@@ -13,9 +13,8 @@ use super::{
 use crate::{
     connection::{Kept, Shelf},
     error::EngineError,
-    keys::{ClientKeys, ServerKeys},
     machine::Prepared,
-    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
+    protocol::{At, Compile, Next, Side, first, unsupported},
     share::Share,
 };
 
@@ -90,21 +89,13 @@ fn no_keys(shape: &Shape) -> EngineError {
 }
 
 /// The keys of an encrypted network.
-fn sets(plan: &CheckedPlan) -> Result<Option<Arc<EncryptedKeySets<u32>>>, EngineError> {
+pub(crate) fn key_sets(
+    plan: &CheckedPlan,
+) -> Result<Option<Arc<EncryptedKeySets<u32>>>, EngineError> {
     let networks = plan.steps.iter().find_map(|step| match &step.kind {
         StepKind::Encrypted(network) => Some(network),
         _ => None,
     });
     let sets = networks.map(|network| EncryptedKeySets::new(plan, network).map(Arc::new));
     sets.transpose()
-}
-
-/// The client's keys, for encrypted networks.
-pub(crate) fn client_keys(plan: &CheckedPlan) -> Result<Option<Box<dyn Prelude>>, EngineError> {
-    Ok(sets(plan)?.map(|sets| Box::new(ClientKeys(sets)) as _))
-}
-
-/// The server's side of them.
-pub(crate) fn server_keys(plan: &CheckedPlan) -> Result<Option<Box<dyn Prelude>>, EngineError> {
-    Ok(sets(plan)?.map(|sets| Box::new(ServerKeys(sets)) as _))
 }

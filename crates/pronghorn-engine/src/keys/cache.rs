@@ -11,8 +11,8 @@ use crate::error::EngineError;
 /// Digests of keys that passed a check, at most: 3 MB.
 const MOST_CHECKED: usize = 1 << 16;
 
-/// Keys of clients by digest, and how often those were used that passed a check before. Where there is
-/// no room the owner with most bytes loses its oldest keys. Clones share it.
+/// Keys of clients by digest, and how often those were used that passed a check before. Where there
+/// is no room the owner with most bytes loses its oldest keys. Clones share it.
 pub struct KeyCache<K>(Arc<Mutex<Cached<K>>>);
 
 impl<K> Clone for KeyCache<K> {

@@ -2,9 +2,9 @@
 //!
 //! False keys tell their maker weights: under a public key that is no RLWE sample the answer's mask
 //! can be read, and what hides the weights is taken off. So the client makes `K` sets of keys
-//! (`key_checks` of the plan), each from a seed, and commits itself to all. The server makes all sets but one anew
-//! from their seeds, compares every byte, and uses the one that is left. It picks that one, and the
-//! client learns which when it can change nothing more.
+//! (`key_checks` of the plan), each from a seed, and commits itself to all. The server makes all
+//! sets but one anew from their seeds, compares every byte, and uses the one that is left. It picks
+//! that one, and the client learns which when it can change nothing more.
 //!
 //! Messages before the first batch of a connection:
 //!
@@ -44,16 +44,16 @@
 //! To the server nothing of the seed that is left: digests are of bytes that it gets anyway, and
 //! the seeds are the leaves of a puncturable function. A server that names another set than the one
 //! that it misses, to have the secret of the keys in use, has no proof for it (as in C. Hong, J.
-//! Katz, V. Kolesnikov, W. Lu, X. Wang, EUROCRYPT 2019): the client ends the session. Seeds that were opened are never used. A new
-//! cut has new seeds, and no seed is in two cuts: a second choice would open what the first has
-//! left.
+//! Katz, V. Kolesnikov, W. Lu, X. Wang, EUROCRYPT 2019): the client ends the session. Seeds that
+//! were opened are never used. A new cut has new seeds, and no seed is in two cuts: a second choice
+//! would open what the first has left.
 //!
 //! # Departures
 //!
 //! Aumann and Lindell let the honest party output `corrupted` with a proof. Here it logs it. The
-//! secret key is drawn until its embedding is small, which is decided in floating point: two machines
-//! whose sums differ in the last bits decide otherwise once in some `2^40` sets, and an honest
-//! client is then refused.
+//! secret key is drawn until its embedding is small, which is decided in floating point: two
+//! machines whose sums differ in the last bits decide otherwise once in some `2^40` sets, and an
+//! honest client is then refused.
 
 mod cache;
 mod client;
@@ -62,8 +62,9 @@ mod server;
 mod tests;
 
 pub use cache::KeyCache;
-pub(crate) use client::{ClientKeys, KeptSeed};
-pub(crate) use server::ServerKeys;
+pub(crate) use client::KeptSeed;
+
+use std::sync::Arc;
 
 use pronghorn_mpc::ot::all_but_one;
 use pronghorn_plan::CheckedPlan;
@@ -73,6 +74,7 @@ use zeroize::Zeroizing;
 use crate::{
     error::EngineError,
     exchange::{Message, Messages, Parts, Party},
+    protocol::Prelude,
     secret::keyed,
 };
 
@@ -115,8 +117,8 @@ pub(crate) trait KeySets: Send + Sync + 'static {
     /// Bytes of the keys of a set.
     fn bytes(&self) -> usize;
 
-    /// Hands the bytes of a seed's keys to `out`, part by part. They depend on nothing else, and not
-    /// on the machine.
+    /// Hands the bytes of a seed's keys to `out`, part by part. They depend on nothing else, and
+    /// not on the machine.
     ///
     /// # Errors
     /// The plan is not one to follow.
@@ -130,6 +132,16 @@ pub(crate) trait KeySets: Send + Sync + 'static {
     /// # Errors
     /// They are no keys of the plan.
     fn server(&self, bytes: &[u8]) -> Result<Self::Server, EngineError>;
+}
+
+/// The client's prelude, where there are keys.
+pub(crate) fn client<S: KeySets>(sets: Option<Arc<S>>) -> Option<Box<dyn Prelude>> {
+    sets.map(|sets| Box::new(client::ClientKeys(sets)) as _)
+}
+
+/// The server's prelude, where there are keys.
+pub(crate) fn server<S: KeySets>(sets: Option<Arc<S>>) -> Option<Box<dyn Prelude>> {
+    sets.map(|sets| Box::new(server::ServerKeys(sets)) as _)
 }
 
 /// How often a set of keys may be used, in the unit of the plan's floods: they keep their distance

@@ -190,8 +190,8 @@ impl<S: KeySets> KeysServer<S> {
         Ok(())
     }
 
-    /// Makes the sets of these commitments anew. One is made in the place of the missing seed's, too:
-    /// the time tells nothing of which that is.
+    /// Makes the sets of these commitments anew. One is made in the place of the missing seed's,
+    /// too: the time tells nothing of which that is.
     fn check(&mut self, group: usize, message: &[u8]) -> Result<(), EngineError> {
         let Cut::Opened(opened) = &mut self.cut else {
             return Err(NO_CUT);

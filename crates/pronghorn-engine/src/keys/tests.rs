@@ -9,7 +9,11 @@ use pronghorn_he::{
 use pronghorn_plan::{BuildOptions, Built, StepKind, planner::schedule::Passes};
 use pronghorn_ring::test_seed::TestSeeds;
 
-use super::{client::KeysClient, *};
+use super::{
+    client::{ClientKeys, KeysClient},
+    server::ServerKeys,
+    *,
+};
 use crate::{
     connection::{Connection, Connections, Kept},
     encrypted::{keys::EncryptedKeySets, tests::built_with},

@@ -1,8 +1,8 @@
 //! Activations on shares by products of bits, and the index of the largest value.
 //!
-//! Both parties run the programs of [`pronghorn_mpc::lean`] on tiles of elements, in lockstep. Parts
-//! of some tiles have a message of each turn. The random OTs of both directions come first, of a
-//! part each: at once with the first messages, or ahead.
+//! Both parties run the programs of [`pronghorn_mpc::lean`] on tiles of elements, in lockstep.
+//! Parts of some tiles have a message of each turn. The random OTs of both directions come first,
+//! of a part each: at once with the first messages, or ahead.
 //!
 //! | message | from | bytes |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! # What is revealed
 //!
 //! To either party nothing: messages are masked by random OTs, each used once. This is against
-//! semi-honest parties. A malicious party can add errors of its choice to any shared bit or word, so
-//! that results depend on secrets. It is caught where it deviates in the OTs (their consistency
+//! semi-honest parties. A malicious party can add errors of its choice to any shared bit or word,
+//! so that results depend on secrets. It is caught where it deviates in the OTs (their consistency
 //! check).
 //!
 //! # Turns

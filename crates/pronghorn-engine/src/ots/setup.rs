@@ -136,8 +136,8 @@ impl SetupClient {
         Exchange::new(new_setup(&parameters), client)
     }
 
-    /// Resumes from one that was made with the same server ([`ReceiverOts::setup`]); the server must
-    /// do the same.
+    /// Resumes from one that was made with the same server ([`ReceiverOts::setup`]); the server
+    /// must do the same.
     pub fn resume(setup: Arc<ReceiverSetup>, ots: ReceiverOts) -> Exchange<Self> {
         let client = Self::with(OtParameters::default(), Some(setup), ots);
         Exchange::new(Messages::new(STEP).with_all(CONNECTION), client)

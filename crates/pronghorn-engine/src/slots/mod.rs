@@ -10,8 +10,8 @@
 //! The client's [keys](crate::keys) come before its first batch.
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client nothing: masks hide
-//! values, the flood what noise tells of the weights. The plan says up to which statistical distance,
-//! and for how many images of a client's keys ([`pronghorn_plan::CheckedPlan::flood`]).
+//! values, the flood what noise tells of the weights. The plan says up to which statistical
+//! distance, and for how many images of a client's keys ([`pronghorn_plan::CheckedPlan::flood`]).
 
 pub mod client;
 pub(crate) mod keys;

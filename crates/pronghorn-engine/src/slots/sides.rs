@@ -16,10 +16,10 @@ use crate::{
     batch::sides::Masks,
     connection::{Connection, Connections, Kept, Shelf},
     error::EngineError,
-    keys::{ClientKeys, KeptSeed, KeyCache, ServerKeys, most_uses},
+    keys::{KeptSeed, KeyCache, most_uses},
     machine::{Prepared, prepared_as},
     persistent::{Persistent, Saved, Uses},
-    protocol::{At, Compile, Next, Prelude, Side, first, unsupported},
+    protocol::{At, Compile, Next, Side, first, unsupported},
     share::Share,
 };
 
@@ -167,17 +167,8 @@ pub fn keep_keys(connections: &Connections, bytes: u64) {
     cache.keep(bytes);
 }
 
-fn sets(plan: &CheckedPlan) -> Option<Arc<SlotKeySets>> {
+/// The keys of a plan on slots.
+pub(crate) fn key_sets(plan: &CheckedPlan) -> Option<Arc<SlotKeySets>> {
     let sets = || Arc::new(SlotKeySets(plan.clone()));
     (!plan.slot_keys().is_empty()).then(sets)
-}
-
-/// The client's keys, for plans on slots.
-pub(crate) fn client_keys(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    sets(plan).map(|sets| Box::new(ClientKeys(sets)) as _)
-}
-
-/// The server's side of them.
-pub(crate) fn server_keys(plan: &CheckedPlan) -> Option<Box<dyn Prelude>> {
-    sets(plan).map(|sets| Box::new(ServerKeys(sets)) as _)
 }

@@ -1,8 +1,8 @@
 //! Values less their means, `x - mean(x)`, as normalisations take them before squares and products.
 //!
-//! The value is rounded first, to what the products want, and so is its mean. The difference is then
-//! exact and as precise as a factor: no second change of precision of all elements. The sign goes
-//! into the mean's factor, so that no layer multiplies it.
+//! The value is rounded first, to what the products want, and so is its mean. The difference is
+//! then exact and as precise as a factor: no second change of precision of all elements. The sign
+//! goes into the mean's factor, so that no layer multiplies it.
 
 use super::{QuantiseError, builder::Builder};
 use crate::{
@@ -112,7 +112,8 @@ impl Centring {
     }
 }
 
-/// The factor of an affine map that is one number for all elements, near 1 or -1, without a summand.
+/// The factor of an affine map that is one number for all elements, near 1 or -1, without a
+/// summand.
 fn scalar(graph: &Graph, affine: usize) -> Option<f64> {
     match &graph.nodes[affine].op {
         Op::Affine {

@@ -17,8 +17,8 @@ use crate::{
 /// ReLU that rounds has 0.08, and the finest table about 0.16.
 pub(super) const TOLERANCE: f64 = 0.25;
 
-/// The factor by which [`TOLERANCE`], or the least error where it is larger, may be missed for fewer
-/// pieces: steps are rounded each, and 0.1 to 0.2 are due to that.
+/// The factor by which [`TOLERANCE`], or the least error where it is larger, may be missed for
+/// fewer pieces: steps are rounded each, and 0.1 to 0.2 are due to that.
 pub(super) const SLACK: f64 = 1.5;
 
 /// Bits of a share, for the cost of tables: planners choose them later, 20 to 32 as a rule.

@@ -28,7 +28,8 @@ impl Range {
         }
     }
 
-    /// The range of samples and of others like them, widened by a margin but never beyond zero where no sample was.
+    /// The range of samples and of others like them, widened by a margin but never beyond zero
+    /// where no sample was.
     pub(super) fn of(profile: &ValueProfile, margin: f32) -> Self {
         let (low, high) = (f64::from(profile.min), f64::from(profile.max));
         let away = f64::from(margin).max(profile.reach);
@@ -47,8 +48,8 @@ impl Range {
         }
     }
 
-    /// The range of samples that are not negative, wider by the same factor at both ends: by `room`,
-    /// or by what [`of`](Self::of) has if that is more.
+    /// The range of samples that are not negative, wider by the same factor at both ends: by
+    /// `room`, or by what [`of`](Self::of) has if that is more.
     pub(super) fn around(profile: &ValueProfile, margin: f32, room: f64) -> Self {
         let factor = f64::from(margin).max(profile.reach).max(room);
         Self {

@@ -21,8 +21,8 @@ pub const MAX_ENTRIES: usize = 1 << 9;
 /// Most bits below the index that have a step.
 pub const MAX_FINE: u32 = 12;
 
-/// `base(x) + entries[i]` with `i = (x >> drop) - first`, and `base(x)` alone where there is no such
-/// entry; the base is `max(x, 0)` or 0.
+/// `base(x) + entries[i]` with `i = (x >> drop) - first`, and `base(x)` alone where there is no
+/// such entry; the base is `max(x, 0)` or 0.
 ///
 /// With linear pieces, the `fine` bits of `x` right below the index add a step each where they are
 /// set: bit `j` of them adds `round(rises[i] 2^j / 2^fine)`, halves rounded up.

@@ -1,14 +1,14 @@
 //! The index of the largest of several values, the smallest of equal ones.
 //!
-//! Pairs of neighbours are compared in rounds, as in a knock-out tournament, and the larger value of
-//! each goes on. Of the last few each is compared with each. Of a pair the second wins where it is
-//! larger, so of equal values the one with the smaller index wins.
+//! Pairs of neighbours are compared in rounds, as in a knock-out tournament, and the larger value
+//! of each goes on. Of the last few each is compared with each. Of a pair the second wins where it
+//! is larger, so of equal values the one with the smaller index wins.
 //!
 //! * **No rounding.** Values `v` are shared as `2^g v + d` with `0 <= d <= W` and `2 W < 2^g`. Then
 //!   `v_2 > v_1` where the difference is at least `W + 1`, and no bit is dropped for it.
 //! * **Indices are bits.** The winner of a round's pair is known by its place within the values
-//!   that came to the pair, a bit for each round so far. A product takes the bits of the winner, and
-//!   the comparison itself is the next bit. Only at the end they become a number.
+//!   that came to the pair, a bit for each round so far. A product takes the bits of the winner,
+//!   and the comparison itself is the next bit. Only at the end they become a number.
 //! * **All at once.** Of `n` values, value `i` is the result where it beats all others. These are
 //!   `n (n - 1) / 2` comparisons side by side, then products of `n - 1` bits.
 
@@ -37,14 +37,15 @@ impl Cascade {
     /// index of equal values. Rounds of pairs leave at most `at_once` values, and of these each is
     /// compared with each.
     ///
-    /// A comparison of `k` bits takes some `7 k` bits and `1.7 k` OTs, and `1 + log2(k / 3)` levels;
-    /// a pair's selection `2 k + 2` bits more, and a level. Rounds of pairs have one comparison less
-    /// than values. `n` values at once have `n (n - 1) / 2` of them, and `2 + log2(n)` levels.
+    /// A comparison of `k` bits takes some `7 k` bits and `1.7 k` OTs, and `1 + log2(k / 3)`
+    /// levels; a pair's selection `2 k + 2` bits more, and a level. Rounds of pairs have one
+    /// comparison less than values. `n` values at once have `n (n - 1) / 2` of them, and `2 +
+    /// log2(n)` levels.
     ///
     /// # Errors
-    /// [`CircuitError::Range`] where a modulus does not hold the values' differences or the indices,
-    /// and [`CircuitError::Parameter`] for numbers of values out of range, and for guard bits that
-    /// do not hold twice the error.
+    /// [`CircuitError::Range`] where a modulus does not hold the values' differences or the
+    /// indices, and [`CircuitError::Parameter`] for numbers of values out of range, and for guard
+    /// bits that do not hold twice the error.
     pub fn argmax(
         classes: usize,
         at_once: usize,

@@ -124,8 +124,9 @@ impl Builder {
         self.sum(&[(word, 1), (server, weight), (client, weight)], 0, modulus)
     }
 
-    /// Brings values of `low..=high`, shared modulo a prime `t`, to `2^e`. The residues of the value
-    /// from 0 on sum up to it, or to `t` more: then `2^l - t` more has a carry out of `l` bits.
+    /// Brings values of `low..=high`, shared modulo a prime `t`, to `2^e`. The residues of the
+    /// value from 0 on sum up to it, or to `t` more: then `2^l - t` more has a carry out of `l`
+    /// bits.
     ///
     /// # Errors
     /// [`CircuitError::Range`] where the prime does not hold the values.
@@ -194,9 +195,9 @@ impl Builder {
 /// take 65 OTs in place of 36, and 1 to 2 levels more.
 const LEAF: usize = 3;
 
-/// The bits of each leaf, from the lowest: [`LEAF`], or fewer where that is enough. The lowest takes
-/// four where that spares a leaf of three, if nobody asks whether it passes a carry on: then it has
-/// half the strings' bits.
+/// The bits of each leaf, from the lowest: [`LEAF`], or fewer where that is enough. The lowest
+/// takes four where that spares a leaf of three, if nobody asks whether it passes a carry on: then
+/// it has half the strings' bits.
 fn leaf_widths(bits: usize, propagate: bool) -> Vec<u32> {
     let widest = match !propagate && LEAF == 3 && bits % 3 == 1 && bits > 1 {
         true => 4,

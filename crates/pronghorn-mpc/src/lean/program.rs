@@ -452,8 +452,8 @@ impl Builder {
         }
     }
 
-    /// The carry out of a few bits of a sum, lowest first, and where asked for whether they pass one
-    /// on. The receiver speaks first.
+    /// The carry out of a few bits of a sum, lowest first, and where asked for whether they pass
+    /// one on. The receiver speaks first.
     pub fn leaf(&mut self, bits: &[Plane], propagate: bool) -> Vec<Plane> {
         let level = self.at(bits, &[]);
         let out: Vec<Plane> = (0..1 + usize::from(propagate))

@@ -2,8 +2,9 @@
 //! learn it.
 //!
 //! `2^w` strings are the leaves of the sender's tree, of which the receiver misses leaf `alpha`:
-//! the punctured tree of SoftSpokenOT (L. Roy, CRYPTO 2022) from `w` base OTs, the module `puncture`. Two messages:
-//! the receiver's keys, and the sender's ciphertexts with two masked sums a level.
+//! the punctured tree of SoftSpokenOT (L. Roy, CRYPTO 2022) from `w` base OTs, the module
+//! `puncture`. Two messages: the receiver's keys, and the sender's ciphertexts with two masked sums
+//! a level.
 //!
 //! # Security
 //! The base OTs are endemic ones of ML-KEM-512 against malicious parties ([`base`](super::base)).
@@ -43,8 +44,8 @@ pub fn strings(root: &Key, levels: usize) -> Zeroizing<Vec<Key>> {
     puncture::leaves(root, levels)
 }
 
-/// The keys of the sender's base OTs, two a level: what it checks the receiver's number with. Secret:
-/// no Debug.
+/// The keys of the sender's base OTs, two a level: what it checks the receiver's number with.
+/// Secret: no Debug.
 pub struct Pairs {
     session: [u8; 32],
     keys: Zeroizing<Vec<[Key; 2]>>,

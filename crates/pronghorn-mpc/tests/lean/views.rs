@@ -159,8 +159,8 @@ fn check_uniform(
     Some(())
 }
 
-/// Signs by leaves of one to three bits, and joined ones; dropped bits; clips; a maximum. Some are too large
-/// for one of the parties.
+/// Signs by leaves of one to three bits, and joined ones; dropped bits; clips; a maximum. Some are
+/// too large for one of the parties.
 #[test]
 fn views_are_uniform() {
     let whole = |bits: u32| Input {

@@ -73,7 +73,8 @@ pub struct BuildOptions {
     /// where the trust level can, and else the values.
     pub opening: Option<Opening>,
     /// Sets of a client's keys, of which the server opens all but one. A false set passes with
-    /// probability `1 / key_checks`. A power of two up to [`MOST_KEY_CHECKS`](crate::plan::MOST_KEY_CHECKS); 1 opens none.
+    /// probability `1 / key_checks`. A power of two up to
+    /// [`MOST_KEY_CHECKS`](crate::plan::MOST_KEY_CHECKS); 1 opens none.
     pub key_checks: usize,
 }
 

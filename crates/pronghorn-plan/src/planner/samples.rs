@@ -28,9 +28,9 @@ pub(super) fn samples(
     }
 }
 
-/// A range around that of the owner's samples, which tells little of them: its ends are sixteenths of
-/// the power of two above the larger one, and above 15/16 of it the power of two less `2^-i` of it.
-/// No number of bits holds fewer fraction bits of it than of the samples' own range.
+/// A range around that of the owner's samples, which tells little of them: its ends are sixteenths
+/// of the power of two above the larger one, and above 15/16 of it the power of two less `2^-i` of
+/// it. No number of bits holds fewer fraction bits of it than of the samples' own range.
 pub(super) fn rounded([low, high]: [f32; 2]) -> [f32; 2] {
     let reach = f64::from(low.abs().max(high.abs()));
     if !reach.is_normal() {

@@ -1,10 +1,10 @@
 //! How large the errors of each value may be, so that all of them together reach the aim.
 //!
-//! A relative squared error `e` of a value adds `gain * e` to the error's square. By Lagrange's rule
-//! the least cost has errors whose parts of the result's are as what a bit costs:
-//! `e = aim^2 * cost / (all costs * gain)`. Values that errors grow from get more bits. Where bits
-//! of answers cost, a bit of a value costs as much as the value has elements. Elsewhere all layers
-//! count alike.
+//! A relative squared error `e` of a value adds `gain * e` to the error's square. By Lagrange's
+//! rule the least cost has errors whose parts of the result's are as what a bit costs: `e = aim^2 *
+//! cost / (all costs * gain)`. Values that errors grow from get more bits. Where bits of answers
+//! cost, a bit of a value costs as much as the value has elements. Elsewhere all layers count
+//! alike.
 
 use pronghorn_graph::{
     float,

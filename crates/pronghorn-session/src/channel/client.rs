@@ -69,19 +69,19 @@ impl ClientTls {
     /// `token`.
     ///
     /// # Errors
-    /// When there is no `ca.pem`, or the token cannot be read.
+    /// When there is no `ca.pem`, or a file cannot be read.
     pub fn directory(path: &Path) -> Result<Self, ChannelError> {
         let [authority, certificate, key, token] =
             ["ca.pem", "client.pem", "client.key", "token"].map(|name| path.join(name));
-        if !authority.is_file() {
+        if !files::is_there(&authority)? {
             let problem = "has no ca.pem: give a directory of `pronghorn keys`, DIR/clients/NAME";
             return Err(content(path, problem));
         }
         Ok(Self {
             trusted: Trusted::Authority(authority),
             name: None,
-            certificate: certificate.is_file().then_some((certificate, key)),
-            token: match token.is_file() {
+            certificate: files::is_there(&certificate)?.then_some((certificate, key)),
+            token: match files::is_there(&token)? {
                 true => Some(Token::read(&token)?),
                 false => None,
             },

@@ -50,6 +50,25 @@ pub(super) fn other_key(key: &Path, certificate: &Path, error: rustls::Error) ->
     content(key, problem)
 }
 
+/// Whether there is such a file.
+///
+/// # Errors
+/// It cannot be looked at, for want of permission for example.
+pub(super) fn is_there(path: &Path) -> Result<bool, ChannelError> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(metadata.is_file()),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(failed(path, error)),
+    }
+}
+
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Metadata), ChannelError> {
     let metadata = fs::metadata(path).map_err(|error| failed(path, error))?;
     if metadata.len() > MOST {

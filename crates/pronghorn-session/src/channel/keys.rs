@@ -288,8 +288,12 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ChannelError> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+
     use super::*;
-    use crate::channel::{ClientTls, ServerTls};
+    use crate::channel::{ClientTls, ServerTls, server::Loaded};
 
     /// A path where nothing is.
     fn scratch(name: &str) -> PathBuf {
@@ -396,6 +400,30 @@ mod tests {
             let found: Vec<&str> = certificate.valid_dns_names().collect();
             assert_eq!(found, ["server.example", "localhost"]);
         }
+        fs::remove_dir_all(directory).expect("it is ours");
+    }
+
+    #[test]
+    fn an_owner_hears_of_the_certificates_end() {
+        let directory = scratch("keys-end");
+        make_keys(
+            &directory,
+            &KeyRequest {
+                days: 90,
+                ..request()
+            },
+        )
+        .expect("they are made");
+        let files = ServerTls::directory(&directory.join("server")).expect("it is whole");
+        let loaded = Loaded::read(&files).expect("they can be used");
+        let on_day = |day: u64| {
+            let since = UnixTime::now().as_secs() + day * 24 * 60 * 60 + 12 * 60 * 60;
+            loaded.warning(UnixTime::since_unix_epoch(Duration::from_secs(since)))
+        };
+        assert_eq!(on_day(0), None);
+        assert_eq!(on_day(58), None);
+        assert!(on_day(85).is_some_and(|said| said.contains("expires in 4 days")));
+        assert!(on_day(91).is_some_and(|said| said.contains("has expired")));
         fs::remove_dir_all(directory).expect("it is ours");
     }
 

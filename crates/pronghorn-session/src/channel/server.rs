@@ -9,11 +9,11 @@ use std::{
 
 use rustls::{
     Connection, Error, ServerConfig, ServerConnection,
-    pki_types::CertificateDer,
+    pki_types::{CertificateDer, UnixTime},
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     version::TLS13,
 };
-use webpki::EndEntityCert;
+use webpki::{EndEntityCert, KeyUsage};
 
 use super::{
     Secured,
@@ -59,12 +59,12 @@ impl ServerTls {
     /// What `pronghorn keys` has made for a server.
     ///
     /// # Errors
-    /// When a file of it is missing.
+    /// When a file of it is missing, or cannot be looked at.
     pub fn directory(path: &Path) -> Result<Self, ChannelError> {
         let [certificate, key, authority, tokens] =
             ["server.pem", "server.key", "ca.pem", "tokens"].map(|name| path.join(name));
         for file in [&certificate, &key, &authority, &tokens] {
-            if !file.is_file() {
+            if !files::is_there(file)? {
                 let name = file.file_name().unwrap_or_default().display();
                 let problem =
                     format!("has no {name}: give a directory of `pronghorn keys`, DIR/server");
@@ -98,17 +98,19 @@ impl ServerTls {
 
 /// What the files said when they were last read.
 #[derive(Clone)]
-struct Loaded {
+pub(super) struct Loaded {
     config: Arc<ServerConfig>,
     tokens: Option<Tokens>,
     fingerprint: [u8; 32],
+    /// The end of the certificate's time.
+    expiry: Option<UnixTime>,
 }
 
 impl Loaded {
-    fn read(files: &ServerTls) -> Result<Self, ChannelError> {
+    pub(super) fn read(files: &ServerTls) -> Result<Self, ChannelError> {
         let chain = files::certificates(&files.certificate)?;
         let private = files::private_key(&files.key)?;
-        let fingerprint = fingerprint(&chain[0]);
+        let (fingerprint, expiry) = (fingerprint(&chain[0]), expiry(&chain[0]));
         let other = |error| files::other_key(&files.key, &files.certificate, error);
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
@@ -122,7 +124,52 @@ impl Loaded {
             config: Arc::new(config),
             tokens: files.tokens.as_deref().map(Tokens::read).transpose()?,
             fingerprint,
+            expiry,
         })
+    }
+
+    /// What the owner should know of the certificate, at a time.
+    pub(super) fn warning(&self, now: UnixTime) -> Option<String> {
+        let left = |expiry: UnixTime| expiry.as_secs() as i64 - now.as_secs() as i64;
+        let renew = "make a new one (`pronghorn keys DIR --host NAME`): no restart is needed";
+        match self.expiry.map(left)? {
+            left if left < 0 => Some(format!(
+                "the server's certificate has expired, and clients refuse it: {renew}"
+            )),
+            left if left < WARNED => Some(format!(
+                "the server's certificate expires in {} days: {renew}",
+                left / DAY
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Seconds of a day.
+const DAY: i64 = 24 * 60 * 60;
+
+/// Seconds before its end in which a certificate is warned of.
+const WARNED: i64 = 30 * DAY;
+
+/// The end of a certificate's time. Its check looks at the time first, and names the end where
+/// that is over. So it is asked about a time after all ends, and trusts nobody.
+fn expiry(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
+    let provider = provider();
+    let checked = EndEntityCert::try_from(certificate)
+        .ok()?
+        .verify_for_usage(
+            provider.signature_verification_algorithms.all,
+            &[],
+            &[],
+            UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX)),
+            KeyUsage::server_auth(),
+            None,
+            None,
+        )
+        .map(drop);
+    match checked {
+        Err(webpki::Error::CertExpired { not_after, .. }) => Some(not_after),
+        _ => None,
     }
 }
 
@@ -158,6 +205,11 @@ impl Acceptor {
         hex(&lock(&self.loaded).1.fingerprint)
     }
 
+    /// What the owner should know of the certificate.
+    pub(crate) fn warning(&self) -> Option<String> {
+        lock(&self.loaded).1.warning(UnixTime::now())
+    }
+
     pub(crate) fn knows_clients(&self) -> bool {
         self.files.knows_clients()
     }
@@ -173,10 +225,13 @@ impl Acceptor {
             match Loaded::read(&self.files) {
                 Ok(read) => {
                     let certificate = hex(&read.fingerprint);
-                    loaded.1 = read;
                     log(&format!(
                         "read the TLS files again: certificate {certificate}"
                     ));
+                    if let Some(warning) = read.warning(UnixTime::now()) {
+                        log(&format!("warning: {warning}"));
+                    }
+                    loaded.1 = read;
                 }
                 Err(error) => log(&format!(
                     "the TLS files have changed and are refused, those of before serve on: {error}"

@@ -26,6 +26,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use pronghorn_engine::{
@@ -136,6 +137,7 @@ impl KeptFile {
         if own.is_some() && self.id_on_disk() != own {
             return Ok(());
         }
+        self.sweep(now());
         let Some((_, bytes)) = self.take_out()? else {
             return Ok(());
         };
@@ -167,6 +169,19 @@ impl KeptFile {
             .as_deref()
             .and_then(|bytes| read(&self.plan_hash, bytes));
         Ok(found.map(|(id, value)| (id, Zeroizing::new(value.to_vec()))))
+    }
+
+    /// Removes the secrets that a crash left between two names, an hour old: this takes and writes
+    /// them within seconds.
+    fn sweep(&self, now: i64) {
+        let start = format!("{}.", self.name);
+        for (name, _) in Real.list(&self.directory).unwrap_or_default() {
+            let path = self.directory.join(&name);
+            if name.starts_with(&start) && !name.ends_with(".images") && has_rested(&path, now) {
+                // Another process may have been faster.
+                let _ = Real.remove(&path);
+            }
+        }
     }
 
     /// The file's value, after a grant of uses was set aside.
@@ -291,6 +306,24 @@ impl KeptFile {
     }
 }
 
+/// Whether a file has had its name for an hour. Where that is not known, it has not.
+fn has_rested(path: &Path, now: i64) -> bool {
+    #[cfg(unix)]
+    let named = fs::metadata(path).map(|found| std::os::unix::fs::MetadataExt::ctime(&found));
+    #[cfg(not(unix))]
+    let named = fs::metadata(path).map(|_| i64::MAX);
+    named.is_ok_and(|named| now.saturating_sub(named) > RESTED)
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}
+
+/// Seconds after which a file between two names is a crash's.
+const RESTED: i64 = 60 * 60;
+
 fn disk_error(path: &Path, source: io::Error) -> StoreError {
     let path = path.display().to_string();
     StoreError::Disk { path, source }
@@ -412,6 +445,25 @@ mod tests {
         assert!(file.take(USES).unwrap().is_none());
         assert!(!file.counts(&[1; 32]).exists());
         file.write(&value(1)).unwrap();
+        assert!(file.take(USES).unwrap().is_some());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// What a crash left is removed an hour later, and nothing else.
+    #[test]
+    fn leftovers_are_removed() {
+        let directory = directory("leftovers");
+        let mut file = KeptFile::new(&directory, "slots", &PLAN);
+        file.write(&value(1)).unwrap();
+        let claimed = directory.join(format!("{}.{}", file.name, Name::random().unwrap()));
+        let other = directory.join(format!("slots-{}.x", hex(&[9; 32])));
+        for path in [&claimed, &other] {
+            fs::write(path, b"a seed").unwrap();
+        }
+        file.sweep(now());
+        assert!(claimed.exists());
+        file.sweep(now() + 2 * RESTED);
+        assert!(!claimed.exists() && other.exists());
         assert!(file.take(USES).unwrap().is_some());
         fs::remove_dir_all(directory).unwrap();
     }

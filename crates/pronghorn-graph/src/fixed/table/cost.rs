@@ -1,8 +1,8 @@
 //! Estimated bytes of a table in a garbled circuit, without building the circuit.
 //!
-//! `pronghorn_mpc::circuit` builds it: `table.rs` for constants, `segments.rs` for linear pieces. An
-//! AND gate takes 32 bytes. A bit that is projected onto a share of `k` bits takes `k` bits, and `i`
-//! fewer where its weight is a multiple of `2^i`. A product projects twice.
+//! `pronghorn_mpc::circuit` builds it: `table.rs` for constants, `segments.rs` for linear pieces.
+//! An AND gate takes 32 bytes. A bit that is projected onto a share of `k` bits takes `k` bits, and
+//! `i` fewer where its weight is a multiple of `2^i`. A product projects twice.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,8 @@ impl Table {
     }
 }
 
-/// For constants: high bits of the index become bits of which one is set, the `low` others products.
+/// For constants: high bits of the index become bits of which one is set, the `low` others
+/// products.
 fn block_bytes(entries: &[i64], low: u32, bits: usize) -> usize {
     let mut used = vec![false; 1 << low];
     let (mut blocks, mut projected) = (0, 0);
