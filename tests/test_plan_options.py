@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 import pronghorn
 from conftest import EXAMPLE
 from pronghorn._model import PlanOptions, load_with
-from pronghorn.errors import InputError, OptionWarning, TrustLevelRequired
+from pronghorn.errors import InputError, TrustLevelRequired
 
 MODEL = EXAMPLE / "cryptonets_square.onnx"
 
@@ -41,6 +40,7 @@ MODEL = EXAMPLE / "cryptonets_square.onnx"
         ({"trust": "encrypted", "input_bits": 8}, "--input-bits"),
         ({"trust": "encrypted", "flood_bits": 39}, "flood_bits is 39"),
         ({"flood_bits": 129}, "flood_bits is 129"),
+        ({"key_checks": 8}, "--key-checks"),
         ({"trust": "client-aided", "flood_bits": 50}, "--flood-bits"),
         ({"trust": "client-aided", "key_checks": 8}, "--key-checks"),
     ],
@@ -57,17 +57,8 @@ def test_plans_print_the_promise_of_floods() -> None:
     assert "distance of 2^-40 over 1024 batches of a key" in str(model.plan("encrypted"))
     more = model.plan("encrypted", flood_bits=50)
     assert "distance of 2^-50 over 1024 batches of a key" in str(more)
-    assert json.loads(more.to_json())["flood"] == {"bits": 50, "count": 1024, "unit": "batches"}
+    assert json.loads(more.to_json())["flood"] == {"bits": 50, "count": 1024}
     assert "floods" not in str(model.plan("client-aided"))
-
-
-def test_options_of_keys_without_keys_warn() -> None:
-    model = pronghorn.load(MODEL)
-    with pytest.warns(OptionWarning, match=r"--key-checks \(key_checks=\) changes nothing"):
-        model.plan(key_checks=8, engine="coefficient")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", OptionWarning)
-        assert "1 of 8 sets" in str(model.plan("encrypted", key_checks=8))
 
 
 def test_trust_levels_are_checked_first() -> None:

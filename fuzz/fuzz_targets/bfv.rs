@@ -14,7 +14,6 @@ use pronghorn_he::{
         Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
         SecretKey, SeededCiphertext, Switching,
     },
-    flood::Budget,
 };
 use pronghorn_ring::{modulus::largest_ntt_prime, random::Seed, rns};
 
@@ -47,7 +46,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         EvaluationKeys::generate_from_seed(&key, &[1], true, &seed(4)).expect("there are digits");
     let ciphertext = seeded.expand();
     let format = parameters
-        .answer_format(Noise::of_secret_encryption(), &Budget::default())
+        .answer_format(Noise::of_secret_encryption(), 1)
         .expect("there is room");
     let answer = Hider::new(&seed(5))
         .hide(0, &ciphertext, &public, &format)

@@ -90,10 +90,6 @@ class TrafficWarning(UserWarning):
     """A plan in which an image costs more than 1 GB, and what costs less."""
 
 
-class OptionWarning(UserWarning):
-    """An option of the plan that changes nothing."""
-
-
 class StoreWarning(UserWarning):
     """What the server published was not kept, and why; the results are good."""
 

@@ -12,14 +12,9 @@ use pronghorn_he::bfv::{
     Ciphertext, EvaluationKeys, Factor, Hider, Multiplier, Noise, Parameters, PublicKey, Rotation,
     SecretKey, Workload, rotated_products,
 };
-use pronghorn_he::flood::Budget;
 use pronghorn_ring::random::Seed;
 
 /// Room for every set of parameters below.
-const ONE_ANSWER: Budget = Budget {
-    bits: 40,
-    log_coefficients: 12,
-};
 
 /// Runs of each operation.
 const RUNS: usize = 30;
@@ -126,7 +121,7 @@ impl Bench {
         let (hider, format) = (
             Hider::new(&Seed::from_bytes([6; 32])),
             parameters
-                .answer_format(noise, &ONE_ANSWER)
+                .answer_format(noise, 1)
                 .expect("a product has room"),
         );
         row("hide and shorten an answer", &mut || {
@@ -211,11 +206,11 @@ fn main() {
         ),
         (
             "N = 8192, for input rotations",
-            Parameters::for_workload(8192, &inputs(17), &Budget::default()),
+            Parameters::for_workload(8192, &inputs(17), 1),
         ),
         (
             "N = 8192, for input rotations",
-            Parameters::for_workload(8192, &inputs(20), &Budget::default()),
+            Parameters::for_workload(8192, &inputs(20), 1),
         ),
         ("N = 8192, 50+50+50, special 50", Parameters::large(20)),
     ];

@@ -8,12 +8,9 @@ use std::{
 };
 
 use pronghorn_graph::geometry::ConvGeometry;
-use pronghorn_he::{
-    bfv::{
-        BfvError, Ciphertext, EvaluationKeys, Hider, Multiplier, ParameterError, Parameters,
-        PublicKey, SecretKey, SeededCiphertext, Switching,
-    },
-    flood::Budget,
+use pronghorn_he::bfv::{
+    BfvError, Ciphertext, EvaluationKeys, Hider, Multiplier, ParameterError, Parameters, PublicKey,
+    SecretKey, SeededCiphertext, Switching,
 };
 use pronghorn_ring::{
     modulus::largest_ntt_prime,
@@ -107,12 +104,10 @@ pub fn run(
     bits: u32,
     rounds: usize,
 ) -> Result<Run, SlotError> {
-    let budget = Budget::default();
     let largest = (1u64 << bits.clamp(1, 30).saturating_sub(1)) - 1;
-    let (variant, parameters) = pick(geometry, method, largest, &budget)?;
-    let packing = Arc::new(Packing::new(geometry, &variant, &parameters, budget)?);
-    let predicted =
-        cost::cost(geometry, &variant, &parameters, &budget)?.map_or(0.0, |cost| cost.evaluate);
+    let (variant, parameters) = pick(geometry, method, largest)?;
+    let packing = Arc::new(Packing::new(geometry, &variant, &parameters)?);
+    let predicted = cost::cost(geometry, &variant, &parameters)?.map_or(0.0, |cost| cost.evaluate);
     // Weights of a few bits, values of what is left: sums may wrap around, as they may modulo t.
     let weights = draw(geometry.weights_len(), 127, 1);
     let values = draw(packing.input_len(), 127, 2);
@@ -237,11 +232,10 @@ fn pick(
     geometry: &ConvGeometry,
     method: Method,
     largest: u64,
-    budget: &Budget,
 ) -> Result<(Variant, Parameters<u64>), SlotError> {
     let objective = Objective::default();
     if method == Method::Chosen {
-        let choice = choose(geometry, largest, &objective, budget)?;
+        let choice = choose(geometry, largest, &objective)?;
         return Ok((choice.variant, choice.parameters));
     }
     let (inputs, outputs) = (geometry.in_channels, geometry.out_channels);
@@ -255,10 +249,10 @@ fn pick(
             Method::InputRotations => convolution::input_rotations(geometry, degree)?,
             Method::OutputRotations => convolution::output_rotations(geometry, degree)?,
         };
-        let Ok(parameters) = cost::parameters(geometry, &variant, degree, largest, budget) else {
+        let Ok(parameters) = cost::parameters(geometry, &variant, degree, largest) else {
             continue;
         };
-        let Some(found) = cost::cost(geometry, &variant, &parameters, budget)? else {
+        let Some(found) = cost::cost(geometry, &variant, &parameters)? else {
             continue;
         };
         let total = found.total(&objective);

@@ -15,7 +15,7 @@ pub trait Persistent: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// How often a value may be used; `None` for a secret of 32 bytes. A secret is out of the store
-    /// while it is used, and comes back after a good prediction alone.
+    /// while it is used, and comes back when the prediction has come to its end.
     fn uses(&self) -> Option<Uses>;
 
     /// Offers the bytes of an earlier connection to this one, for so many uses.
@@ -24,7 +24,7 @@ pub trait Persistent: Send + Sync {
     /// The bytes are not of this plan.
     fn offer(&self, connection: &Connection, bytes: &[u8], uses: usize) -> Result<(), EngineError>;
 
-    /// Uses that this connection has left: images, and of a secret what floods count.
+    /// Uses that this connection has left: images, and of a secret batches.
     fn left(&self, _connection: &Connection) -> usize {
         0
     }
@@ -33,9 +33,6 @@ pub trait Persistent: Send + Sync {
     fn saved(&self, _connection: &Connection) -> Option<Saved> {
         None
     }
-
-    /// Forgets a secret, as far as later connections go.
-    fn forget(&self, _connection: &Connection) {}
 }
 
 /// How often a value may be used.

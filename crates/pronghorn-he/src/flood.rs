@@ -43,7 +43,7 @@
 //! `1 - H^2(P, Q) = sum sqrt(P Q)` is then at least `prod (1 - h_i)`: sum out the last view first.
 //! So `H^2(P, Q) <= sum_i h_i`. (Where errors are random, `H^2` of a joint distribution with
 //! something that both have in common is the expectation of `H^2` given it. So `h_i` may be an
-//! expectation over the honest randomness of view `i`, and of the keys.) The statistical distance
+//! expectation over the honest randomness of view `i`, in the worst case over inputs.) The statistical distance
 //! is at most `sqrt(2) H`, so with (1)
 //!
 //! ```text
@@ -95,7 +95,7 @@ impl Budget {
 
 /// `log2` of the least reach, a power of two, of a flood that keeps all errors under a key within
 /// statistical distance `2^-bits`, by equation (2) of the [module](self). `power` is the expected
-/// sum of their squares. At least 16, where the equation holds.
+/// sum of their squares. At least 17, where the equation holds.
 pub fn log_reach(power: f64, bits: u32) -> u32 {
     let log = 0.5 * (FISHER * power).log2() + f64::from(bits);
     log.ceil().max(17.0) as u32

@@ -16,7 +16,7 @@ use pronghorn_mpc::ot::silent::Chain;
 
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
-    flood::{Lifetime, Unit},
+    flood::Lifetime,
     plan::{FORMAT, MAX_BYTES, MOST_KEY_CHECKS, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
@@ -113,39 +113,12 @@ impl CheckedPlan {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
         }
         let derived = compile(&plan, &forms)?;
-        let plan = Self(Arc::new(Parts::new(plan, forms, derived)));
-        plan.check_flood()?;
-        Ok(plan)
-    }
-
-    /// A key serves a whole batch.
-    fn check_flood(&self) -> Result<(), PlanError> {
-        let Some(lifetime) = self.flood() else {
-            return Ok(());
-        };
-        match lifetime.count >= self.key_uses(self.max_batch) {
-            true => Ok(()),
-            false => Err(PlanError::Field {
-                field: "max_batch",
-                reason: format!(
-                    "floods of {lifetime} do not last for a batch of {} images",
-                    self.max_batch
-                ),
-            }),
-        }
+        Ok(Self(Arc::new(Parts::new(plan, forms, derived))))
     }
 
     /// What floods promise, and for how long. None without floods.
     pub fn flood(&self) -> Option<Lifetime> {
         self.0.flood
-    }
-
-    /// What a batch counts as against the [lifetime](Self::flood) of a key.
-    pub fn key_uses(&self, batch: usize) -> u64 {
-        match self.flood().map(|lifetime| lifetime.unit) {
-            Some(Unit::Images) => batch as u64,
-            Some(Unit::Batches) | None => 1,
-        }
     }
 
     /// The plan itself, to be changed and checked again.
@@ -171,15 +144,15 @@ impl CheckedPlan {
             ..self.0.plan.clone()
         };
         check_sizes(&plan)?;
-        Ok(match self.has_client_keys() {
+        Ok(match self.checks_keys() {
             true => self.with_plan(plan),
             false => self.clone(),
         })
     }
 
-    /// Whether a step needs keys of the client's, which the server checks: answers under such keys
-    /// have floods, and no others.
-    pub fn has_client_keys(&self) -> bool {
+    /// Whether the server checks the client's keys: where floods hide what answers tell. Under masks
+    /// false keys tell nothing.
+    pub fn checks_keys(&self) -> bool {
         self.flood().is_some()
     }
 
@@ -299,23 +272,20 @@ impl Parts {
         let bytes = |(keys, parameters): &(SlotKeys, Parameters<u64>)| {
             keys.bytes(parameters).iter().sum::<usize>() as u64
         };
-        let compiled = |(index, derived)| {
+        let once = |(index, derived): (usize, &Derived)| {
             let place = Place {
                 plan: &plan,
                 forms: &forms,
                 index,
             };
-            (
-                plan.steps[index].kind.as_step(),
-                Compiled { place, derived },
-            )
+            let step = plan.steps[index].kind.as_step();
+            step.once(&Compiled { place, derived })
         };
-        let steps = || derived.iter().enumerate().map(compiled);
-        let once = steps().map(|(step, compiled)| step.once(&compiled));
-        let floods = steps().filter_map(|(step, compiled)| step.flood(&compiled));
+        let once = derived.iter().enumerate().map(once);
+        let mut steps = plan.steps.iter();
         Self {
             once: once.fold(Once::default(), Once::plus),
-            flood: Lifetime::of(floods),
+            flood: steps.find_map(|step| step.kind.as_step().flood()),
             hash: plan.hash(),
             slot_key_bytes: slot_keys.iter().map(bytes).sum(),
             slot_keys,

@@ -36,7 +36,7 @@ pub fn ot_setup(plan: &CheckedPlan) -> u64 {
 /// Bytes up and down by which the server checks a client's keys, once for each new set. Without
 /// the keys.
 pub fn key_check(plan: &CheckedPlan) -> [u64; 2] {
-    if !plan.has_client_keys() {
+    if !plan.checks_keys() {
         return [0; 2];
     }
     let levels = plan.key_checks.trailing_zeros() as usize;
@@ -184,7 +184,6 @@ pub fn client_batch(plan: &CheckedPlan, allowed: u64) -> Option<usize> {
 /// # Errors
 /// Where one image does not fit: the step that needs most, and the bytes needed.
 pub fn max_batch(plan: &CheckedPlan, allowed: u64) -> Result<usize, (usize, u64)> {
-    let lasts = plan.flood().map_or(u64::MAX, |lifetime| lifetime.count);
     let needed = |batch: usize| memory(plan, batch).server;
     if needed(1) > allowed {
         let most = (0..plan.steps.len())
@@ -195,7 +194,7 @@ pub fn max_batch(plan: &CheckedPlan, allowed: u64) -> Result<usize, (usize, u64)
     let (mut fits, mut over) = (1, MAX_BATCH + 1);
     while over - fits > 1 {
         let middle = fits + (over - fits) / 2;
-        if needed(middle) <= allowed && plan.key_uses(middle) <= lasts {
+        if needed(middle) <= allowed {
             fits = middle
         } else {
             over = middle

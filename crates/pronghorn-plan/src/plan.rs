@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 6;
+pub const FORMAT: u16 = 7;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";

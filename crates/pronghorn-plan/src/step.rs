@@ -16,7 +16,7 @@ use pronghorn_slot::Packing;
 use crate::{
     cost::{Cost, Once, StepMemory},
     description::Description,
-    flood,
+    flood::Lifetime,
     rlwe::Rlwe,
     share_form::{Node, ShareForm, ShareRules},
     steps::{
@@ -253,8 +253,8 @@ pub trait StepPlan: ShareRules {
         1
     }
 
-    /// What the step's floods promise, and the part of it that an image or batch takes.
-    fn flood(&self, _step: &Compiled<'_>) -> Option<flood::Part> {
+    /// What the step's floods promise.
+    fn flood(&self) -> Option<Lifetime> {
         None
     }
 

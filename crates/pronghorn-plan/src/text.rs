@@ -75,11 +75,10 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
         true => model.clone(),
         false => cut(model, LONGEST_NAME),
     };
-    write!(f, "plan of {model}, ")?;
+    writeln!(f, "plan of {model}, format {format}")?;
     if text.names.is_some() {
-        write!(f, "named {} for clients, ", plan.model)?;
+        writeln!(f, "named {} for clients", cut(&plan.model, LONGEST_NAME))?;
     }
-    writeln!(f, "format {format}")?;
     writeln!(f, "hash {hash}")?;
     writeln!(f, "trust level {}:", plan.trust)?;
     writeln!(f, "  server learns {}", plan.trust.server_learns())?;
@@ -285,16 +284,16 @@ fn once(f: &mut fmt::Formatter<'_>, plan: &CheckedPlan) -> fmt::Result {
         cost::published(plan),
         "connection",
     )?;
-    if let Some(floods) = plan.flood() {
+    if plan.checks_keys() {
         let [up, down] = cost::key_check(plan).map(|bytes| size(bytes as f64));
-        match (plan.key_checks, floods.unit.keys_last()) {
-            (1, _) => writeln!(
+        match plan.key_checks {
+            1 => writeln!(
                 f,
                 "the client's keys are not checked: one answer to a false key gives the weights of a layer"
             )?,
-            (sets, whom) => writeln!(
+            sets => writeln!(
                 f,
-                "once a {whom}: {up} up and {down} down, to check the client's keys (1 of {sets} sets is used)"
+                "once a connection: {up} up and {down} down, to check the client's keys (1 of {sets} sets is used)"
             )?,
         }
     }

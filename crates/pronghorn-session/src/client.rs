@@ -101,8 +101,6 @@ pub struct Client {
     images_left: Option<u64>,
     cancel: Arc<AtomicBool>,
     over: bool,
-    /// Whether a check failed of what the keys of this connection decrypt: they serve no more.
-    doubted: bool,
     last_used: Instant,
     /// Of this connection, for plans whose keys serve all its batches.
     connection: Connection,
@@ -149,9 +147,8 @@ impl Client {
     /// When the inputs do not fit the plan (the session goes on), or the session fails, is
     /// cancelled, or has fewer images left (it is then over: the server's log says that it was
     /// refused). Where a check of decrypted values fails, all batches are run to their end, nothing
-    /// of it goes over the line, and the session goes on. Where its keys serve several batches, the
-    /// next prediction makes a new connection with new keys. To predict again at once would tell of
-    /// it.
+    /// of it goes over the line, and the session goes on as if they had held, with the same keys. To
+    /// predict again at once would tell of it.
     pub fn predict(
         &mut self,
         inputs: &[f32],
@@ -161,9 +158,6 @@ impl Client {
         let started = Instant::now();
         let elements = self.plan().input_len();
         self.check(inputs, images, elements)?;
-        if self.has_lost_a_secret() {
-            self.forget_secrets();
-        }
         self.wake()?;
         let before = self.link.traffic;
         let charged = |batch: &usize| self.plan().charged(*batch) as u64;
@@ -193,11 +187,10 @@ impl Client {
             // Results are good whatever the store says.
             unkept = self.keep_values(false).err();
         }
+        unkept = unkept.or(self.keep_values(true).err());
         if let Some(doubt) = doubt {
-            self.forget_secrets();
             return Err(doubt.into());
         }
-        unkept = unkept.or(self.keep_values(true).err());
         stats.add_traffic(self.link.traffic, before);
         stats.seconds = started.elapsed().as_secs_f64();
         Ok(Prediction {
@@ -416,14 +409,6 @@ impl Client {
     fn has_lost_a_secret(&self) -> bool {
         let mut values = self.model.persistent().iter().zip(&self.kept_files);
         values.any(|(value, file)| file.is_lost(value.as_ref(), &self.connection))
-    }
-
-    /// Ends the secrets of this connection, of which a failed check may have told.
-    fn forget_secrets(&mut self) {
-        for value in self.model.persistent() {
-            value.forget(&self.connection);
-        }
-        self.doubted = self.plan().has_client_keys();
     }
 
     /// Runs one batch of `batch` images with this party's `machine`.

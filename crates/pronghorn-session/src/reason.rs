@@ -42,7 +42,7 @@ impl SessionError {
             Self::Frame(FrameError::Closed | FrameError::Truncated { .. } | FrameError::Io(_)) => {
                 "closed"
             }
-            Self::Over | Self::AnotherServer => "over",
+            Self::Over | Self::AnotherServer | Self::Store(StoreError::Lost { .. }) => "over",
             Self::Channel(error) if error.is_about_options() => "option",
             Self::Limits { .. } | Self::Store(StoreError::Open { .. }) => "option",
             Self::Store(StoreError::Disk { .. } | StoreError::File { .. }) => "store",
@@ -70,7 +70,10 @@ impl SessionError {
     pub(crate) fn told_to_client(&self) -> String {
         match self {
             Self::Store(
-                StoreError::Disk { .. } | StoreError::Open { .. } | StoreError::File { .. },
+                StoreError::Disk { .. }
+                | StoreError::Open { .. }
+                | StoreError::Lost { .. }
+                | StoreError::File { .. },
             ) => "the server cannot use its store".into(),
             Self::System { .. } => "the server is short of threads or handles".into(),
             other => other.to_string(),

@@ -356,7 +356,7 @@ impl Server {
     /// What the owner should know of unchecked keys.
     fn warning_of_keys(&self) -> Option<&'static str> {
         let plan = self.service.plan();
-        (plan.has_client_keys() && plan.key_checks == 1).then_some(
+        (plan.checks_keys() && plan.key_checks == 1).then_some(
             "clients' keys are not checked, and one answer to a false key gives the weights of a layer: leave \
              --key-checks 1 out",
         )

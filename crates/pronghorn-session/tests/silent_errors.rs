@@ -19,7 +19,7 @@ use common::{
 };
 use pronghorn_engine::{EngineError, ServerModel};
 use pronghorn_graph::graph::{Graph, Tensor};
-use pronghorn_plan::{BuildOptions, Built, TrustLevel, build};
+use pronghorn_plan::{BuildOptions, Built, Engine, TrustLevel, build};
 use pronghorn_ring::bits;
 use pronghorn_session::{
     Client, ConnectOptions, Limits, Server, SessionError, frame::Kind, in_process,
@@ -27,7 +27,7 @@ use pronghorn_session::{
 };
 
 /// 6 -> 5, ReLU: the shares of the result are exact, and its range leaves a gap.
-fn ends_in_relu() -> Built {
+fn ends_in_relu(engine: Option<Engine>) -> Built {
     let json = r#"{"name":"tiny","output":2,"nodes":[
         {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[6]},
         {"name":"fc","op":{"kind":"dense","weight":"w","bias":"b"},"inputs":[0],"shape":[5]},
@@ -45,6 +45,7 @@ fn ends_in_relu() -> Built {
     let options = BuildOptions {
         trust: Some(TrustLevel::TwoParty),
         samples: Some(numbers(INPUTS * 50)),
+        engine,
         ..BuildOptions::default()
     };
     build(&graph, &options).expect("it has a plan")
@@ -160,10 +161,20 @@ fn attacked(
     (outcome.map(|found| found.outputs), seen.collect(), data)
 }
 
-/// The review's script: shifts of an opened share, at thresholds below and above the value.
+/// The review's script: shifts of an opened share, at thresholds below and above the value. On slots
+/// the client has keys, and goes on with them.
 #[test]
 fn a_shifted_opening_tells_nothing() {
-    let built = ends_in_relu();
+    shifts_tell_nothing(None);
+}
+
+#[test]
+fn a_shifted_opening_tells_nothing_on_slots() {
+    shifts_tell_nothing(Some(Engine::Slot));
+}
+
+fn shifts_tell_nothing(engine: Option<Engine>) {
+    let built = ends_in_relu(engine);
     let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
     let limits = Limits {
         max_images_per_batch: Some(2),
@@ -239,13 +250,32 @@ fn a_shifted_opening_tells_nothing() {
 /// Under `client-aided` the client decrypts every layer. What it does next must not depend on that.
 #[test]
 fn changed_answers_of_inner_layers_tell_nothing() {
+    changes_tell_nothing(&Running::real(patient()), TrustLevel::ClientAided, 0);
+}
+
+/// Under `encrypted` it decrypts the result, with keys that serve several predictions.
+#[test]
+fn changed_answers_of_encrypted_networks_tell_nothing() {
+    let options = BuildOptions {
+        trust: Some(TrustLevel::Encrypted),
+        key_checks: 2,
+        ..BuildOptions::default()
+    };
+    let model = ServerModel::new(&built_with("square", options)).expect("weights fit the plan");
+    let server = Server::bind("127.0.0.1:0", Arc::new(model), patient());
+    let running = Running::start(server.expect("a port is free"));
+    // The challenge and the choice come before the answers.
+    changes_tell_nothing(&running, TrustLevel::Encrypted, 2);
+}
+
+/// Changes of the server's data from message `first` on.
+fn changes_tell_nothing(running: &Running, trust: TrustLevel, first: usize) {
     /// Enough that hardly any change keeps all values of a row within their range.
     const IMAGES: usize = 24;
-    let running = Running::real(patient());
-    let (clean, wanted, data) = attacked(&running, TrustLevel::ClientAided, IMAGES, |_, _| {});
+    let (clean, wanted, data) = attacked(running, trust, IMAGES, |_, _| {});
     clean.expect("nothing was changed");
     let mut noticed = 0;
-    for message in 0..data {
+    for message in first..data {
         for place in 0..12 {
             let change = move |found: usize, payload: &mut Vec<u8>| {
                 if found == message && !payload.is_empty() {
@@ -258,7 +288,7 @@ fn changed_answers_of_inner_layers_tell_nothing() {
                         .for_each(|byte| *byte ^= 0x55);
                 }
             };
-            let (outcome, seen, _) = attacked(&running, TrustLevel::ClientAided, IMAGES, change);
+            let (outcome, seen, _) = attacked(running, trust, IMAGES, change);
             match outcome {
                 Ok(_) => {}
                 Err(SessionError::Engine(EngineError::Decryption { .. })) => noticed += 1,

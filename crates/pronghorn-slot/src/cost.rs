@@ -5,10 +5,7 @@ pub(crate) mod choice;
 use std::collections::BTreeSet;
 
 use pronghorn_graph::geometry::ConvGeometry;
-use pronghorn_he::{
-    bfv::{Answer, AnswerFormat, Parameters, Workload},
-    flood::Budget,
-};
+use pronghorn_he::bfv::{Answer, AnswerFormat, Parameters, Workload};
 
 pub use choice::{Choice, DEGREES, choose, choose_modulo, common_modulus, parameters};
 
@@ -354,8 +351,7 @@ impl Sizes {
     }
 }
 
-/// The cost of a variant with parameters; `None` where there is no room for the noise and its
-/// flood.
+/// The cost of a variant with parameters; `None` where there is no room for the noise.
 ///
 /// # Errors
 /// When the variant does not go with the layer.
@@ -363,14 +359,13 @@ pub fn cost(
     geometry: &ConvGeometry,
     variant: &Variant,
     parameters: &Parameters<u64>,
-    budget: &Budget,
 ) -> Result<Option<Cost>, SlotError> {
     let layout = Layout::new(geometry, variant, parameters.n())?;
     let chains = layout.chains();
     let counts = Counts::of(&layout, &chains);
     let workload = Depth::of(&layout, &chains).workload(parameters.t().ilog2() + 1);
     let format = parameters
-        .answer_format(workload.noise(parameters), budget)
+        .answer_format(workload.noise(parameters), counts.outputs)
         .ok();
     Ok(format.map(|format| Cost::of(&layout, counts, parameters, &format)))
 }

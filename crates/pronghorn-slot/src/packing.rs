@@ -1,10 +1,7 @@
 //! Values to slots and back.
 
 use pronghorn_graph::geometry::ConvGeometry;
-use pronghorn_he::{
-    bfv::{AnswerFormat, Noise, Parameters, Workload},
-    flood::Budget,
-};
+use pronghorn_he::bfv::{AnswerFormat, Noise, Parameters, Workload};
 use pronghorn_ring::{Prime, vector};
 use zeroize::Zeroizing;
 
@@ -18,7 +15,6 @@ use super::{
 /// A layer in a variant without its weights: what both parties know.
 pub struct Packing {
     pub(super) parameters: Parameters<u64>,
-    budget: Budget,
     pub(super) layout: Layout,
     pub(super) chains: Vec<Chain>,
     pub(super) maps: [Maps; 2],
@@ -28,7 +24,7 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// A layer in a variant, with answers that keep a budget.
+    /// A layer in a variant.
     ///
     /// # Errors
     /// When the geometry is not valid, or the variant does not go with it.
@@ -36,7 +32,6 @@ impl Packing {
         geometry: &ConvGeometry,
         variant: &Variant,
         parameters: &Parameters<u64>,
-        budget: Budget,
     ) -> Result<Self, SlotError> {
         let layout = Layout::new(geometry, variant, parameters.n())?;
         let t = Prime::new(parameters.t()).expect("a plaintext modulus is a prime");
@@ -46,7 +41,6 @@ impl Packing {
             depth: Depth::of(&layout, &chains),
             maps: [0, 1].map(|axis| layout.axes[axis].maps(&t)),
             parameters: parameters.clone(),
-            budget,
             chains,
             layout,
             t,
@@ -121,22 +115,13 @@ impl Packing {
         self.workload().noise(&self.parameters)
     }
 
-    /// The distance that floods keep, and over how many coefficients.
-    pub fn budget(&self) -> Budget {
-        self.budget
-    }
-
-    /// Coefficients of all answers for an image.
-    pub fn coefficients(&self) -> u64 {
-        (self.outputs() * self.parameters.n()) as u64
-    }
-
-    /// The flood and the shortening of answers.
+    /// The shortening of answers.
     ///
     /// # Errors
-    /// When the flood does not fit.
+    /// When the noise does not fit.
     pub fn format(&self) -> Result<AnswerFormat, SlotError> {
-        Ok(self.parameters.answer_format(self.noise(), &self.budget)?)
+        let format = self.parameters.answer_format(self.noise(), self.outputs());
+        Ok(format?)
     }
 
     /// Slots of every input ciphertext, `N` each, of values `[channel][height][width]` modulo `t`:

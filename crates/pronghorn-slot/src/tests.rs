@@ -4,9 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use pronghorn_graph::geometry::{ConvGeometry, Window};
-use pronghorn_he::{
-    bfv::{Ciphertext, EvaluationKeys, Hider, Parameters, PublicKey, SecretKey, Switching},
-    flood::Budget,
+use pronghorn_he::bfv::{
+    Ciphertext, EvaluationKeys, Hider, Parameters, PublicKey, SecretKey, Switching,
 };
 use pronghorn_ring::{
     modulus::largest_ntt_prime,
@@ -18,11 +17,6 @@ use proptest::prelude::*;
 use super::layout::Layout;
 use super::{
     Layer, Objective, Packing, Rows, SlotError, Taps, Variant, choose, convolution, cost, matrix,
-};
-
-const BUDGET: Budget = Budget {
-    bits: 40,
-    log_coefficients: 20,
 };
 
 fn seed(byte: u8) -> Seed {
@@ -135,7 +129,7 @@ fn evaluate(
     variant: &Variant,
     parameters: &Parameters<u64>,
 ) -> Result<Layer, SlotError> {
-    let packing = Arc::new(Packing::new(geometry, variant, parameters, BUDGET)?);
+    let packing = Arc::new(Packing::new(geometry, variant, parameters)?);
     let most = parameters.t() as i32 / 2;
     let weights = draw(geometry.weights_len(), most, 1);
     let values = draw(packing.input_len(), most, 2);
@@ -263,7 +257,7 @@ fn known_counts() {
     let counts = |inputs, outputs, variant: &Variant| {
         let parameters = toy(2048, false);
         let geometry = ConvGeometry::dense(inputs, outputs);
-        let packing = Packing::new(&geometry, variant, &parameters, BUDGET).unwrap();
+        let packing = Packing::new(&geometry, variant, &parameters).unwrap();
         let counts = packing.counts();
         (
             counts.input_rotations,
@@ -332,10 +326,10 @@ fn chosen_variants_are_what_they_cost() {
         conv([3, 4, 1], [32, 32], [7, 7], [3, 3], [1, 1], [0; 4]),
     ];
     for geometry in &layers {
-        let choice = choose(geometry, (1 << 18) - 1, &Objective::default(), &BUDGET).unwrap();
+        let choice = choose(geometry, (1 << 18) - 1, &Objective::default()).unwrap();
         assert!(choice.parameters.security().is_some());
         assert!(choice.parameters.t() / 2 >= (1 << 18) - 1);
-        let packing = Packing::new(geometry, &choice.variant, &choice.parameters, BUDGET).unwrap();
+        let packing = Packing::new(geometry, &choice.variant, &choice.parameters).unwrap();
         assert_eq!(*packing.counts(), choice.cost.counts, "{geometry:?}");
         let layer = evaluate(geometry, &choice.variant, &choice.parameters).unwrap();
         let client = Client::new(&choice.parameters);
@@ -351,29 +345,24 @@ fn chosen_variants_are_what_they_cost() {
         let expected = self::plain(geometry, &weights, &values, choice.parameters.t());
         assert_eq!(hidden(&layer, &client, &values), expected);
     }
-    let nothing = choose(&layers[0], 1 << 40, &Objective::default(), &BUDGET);
+    let nothing = choose(&layers[0], 1 << 40, &Objective::default());
     assert!(matches!(nothing, Err(SlotError::Range { .. })));
 }
 
 #[test]
 fn rotations_before_products_have_room() {
     let geometry = conv([2, 3, 1], [14, 14], [3, 3], [1, 1], [1, 1], [1; 4]);
-    // Degree 4096 has room for a flood that hides next to nothing.
-    let one_answer = Budget {
-        log_coefficients: 0,
-        ..BUDGET
-    };
-    for (degree, budget) in [(4096, one_answer), (8192, BUDGET)] {
+    for degree in [4096, 8192] {
         for variant in [
             convolution::input_rotations(&geometry, degree).unwrap(),
             convolution::output_rotations(&geometry, degree).unwrap(),
         ] {
-            let parameters = cost::parameters(&geometry, &variant, degree, 30_000, &budget);
+            let parameters = cost::parameters(&geometry, &variant, degree, 30_000);
             evaluate(&geometry, &variant, &parameters.unwrap()).unwrap();
         }
     }
     let variant = convolution::input_rotations(&geometry, 4096).unwrap();
-    let refused = cost::parameters(&geometry, &variant, 4096, 30_000, &Budget::default());
+    let refused = cost::parameters(&geometry, &variant, 4096, 1 << 26);
     assert!(matches!(refused, Err(SlotError::NoVariant)));
 }
 
@@ -382,7 +371,7 @@ fn what_does_not_go_together_is_refused() {
     let geometry = ConvGeometry::dense(10, 3);
     let parameters = toy(64, false);
     let good = matrix::hybrid(10, 3, 64);
-    let new = |variant: &Variant| Packing::new(&geometry, variant, &parameters, BUDGET);
+    let new = |variant: &Variant| Packing::new(&geometry, variant, &parameters);
     let bad = [
         Variant {
             block: 3,
@@ -501,14 +490,14 @@ fn noise_tells_nothing_of_weights() {
             output_rotations: 8,
             doublings: 0,
         },
-        &BUDGET,
+        1,
     )
     .unwrap();
     let variant = Variant {
         outputs: 256,
         ..matrix::baby_step_giant_step(64, 512, 4096, 1)
     };
-    let packing = Arc::new(Packing::new(&geometry, &variant, &parameters, BUDGET).unwrap());
+    let packing = Arc::new(Packing::new(&geometry, &variant, &parameters).unwrap());
     let format = packing.format().unwrap();
     let client = Client::new(&parameters);
     let keys = client.keys(&packing);

@@ -255,11 +255,11 @@ class Model(Shaped):
                 round trip and Mbit/s, as in `20,100`.
             assume: what many oblivious transfers may rest on, under `two-party`: `lpn` (AES and
                 learning parity with noise, the default) or `aes` (AES alone, for more bytes).
-            key_checks: sets of keys that a client makes, under `encrypted` and on slots. The server
-                opens all but one, so that false keys pass once in `key_checks` times. A power of two
-                up to 256, 64 by default; 1 checks none.
+            key_checks: sets of keys that a client makes, under `encrypted`. The server opens all but
+                one, so that false keys pass once in `key_checks` times. A power of two up to 256, 64 by
+                default; 1 checks none.
             flood_bits: bits of the statistical distance that floods keep over all answers under a key, 40 (the
-                default) to 128, under `encrypted` and on slots.
+                default) to 128, under `encrypted`.
 
         Raises:
             TrustLevelRequired: there is no such trust level; the error lists all and what each
@@ -284,7 +284,6 @@ class Model(Shaped):
                 self._compiled[options] = self._native.compile(options)
             ExpectedError.of(self._compiled[options]).warn(stacklevel)
             Traffic.of(self._compiled[options]).warn(stacklevel)
-            options.warn_of_idle(self._compiled[options], stacklevel)
         return self._compiled[options]
 
     def verify(

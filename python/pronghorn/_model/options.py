@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from pronghorn import _check, _native
 from pronghorn._model.core import Floats, native_errors
 from pronghorn._trust import DEFAULT, require
-from pronghorn.errors import InputError, OptionWarning
+from pronghorn.errors import InputError
 
 PASSES = tuple(name for name, _ in _native.passes())
 ENGINES = tuple(name for name, _ in _native.engines())
@@ -27,8 +25,8 @@ MOST_NAME = 256
 """As in `checked.rs`."""
 ENGINES_OF = ("two-party", "client-aided")
 """The trust levels whose linear steps run in engines that can be chosen."""
-FLOODS_OF = ("two-party", "encrypted")
-"""The trust levels with floods: on slots, and on ciphertexts."""
+FLOODS_OF = "encrypted"
+"""The trust level with floods and checked keys."""
 
 
 @dataclass(frozen=True)
@@ -122,24 +120,15 @@ class PlanOptions:
             raise self._useless("network", "a network is taken into account", "two-party")
         if self.assume is not None and self.trust != "two-party":
             raise self._useless("assume", "oblivious transfers are in use", "two-party")
-        if self.flood_bits is not None and self.trust not in FLOODS_OF:
-            raise self._useless("flood_bits", "answers are flooded", *FLOODS_OF)
-        if self.key_checks is not None and self.trust not in FLOODS_OF:
-            raise self._useless("key_checks", "clients have keys", *FLOODS_OF)
+        if self.flood_bits is not None and self.trust != FLOODS_OF:
+            raise self._useless("flood_bits", "answers are flooded", FLOODS_OF)
+        if self.key_checks is not None and self.trust != FLOODS_OF:
+            raise self._useless("key_checks", "keys are checked", FLOODS_OF)
         if self.input_bits is not None and self.trust == "encrypted":
             raise InputError(
                 "inputs of encrypted networks are not quantised: leave --input-bits (input_bits=) out, "
                 "and set --weight-bits (weight_bits=) for the precision"
             )
-
-    def warn_of_idle(self, compiled: _native.Compiled, stacklevel: int) -> None:
-        """Warns of options about clients' keys where the plan needs none."""
-        named = {"key_checks": self.key_checks, "flood_bits": self.flood_bits}
-        idle = [name for name, value in named.items() if value is not None]
-        if idle and json.loads(compiled.summary_json())["flood"] is None:
-            flags = " and ".join(f"--{name.replace('_', '-')} ({name}=)" for name in idle)
-            text = f"{flags} changes nothing: clients have keys under encrypted and on slots (--engine slot) alone"
-            warnings.warn(text, OptionWarning, stacklevel=stacklevel + 1)
 
     def _useless(self, name: str, what: str, *levels: str) -> InputError:
         where, flag = " and ".join(levels), "--" + name.replace("_", "-")

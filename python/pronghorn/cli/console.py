@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 
 from pronghorn.errors import (
     InputWarning,
-    OptionWarning,
     PrecisionWarning,
     PrepareWarning,
     PronghornError,
@@ -24,7 +23,7 @@ from pronghorn.errors import (
 
 errors = Console(stderr=True)
 
-SHOWN = (InputWarning, OptionWarning, PrecisionWarning, PrepareWarning, StoreWarning, TrafficWarning)
+SHOWN = (InputWarning, PrecisionWarning, PrepareWarning, StoreWarning, TrafficWarning)
 """Warnings that every command shows."""
 
 

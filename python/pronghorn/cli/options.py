@@ -219,7 +219,7 @@ class ModelOptions:
         int | None,
         typer.Option(
             metavar="K",
-            help="Sets of keys that a client makes, under encrypted and on slots: the server opens all but one, and a "
+            help="Sets of keys that a client makes, under encrypted: the server opens all but one, and a "
             "false set passes once in K times: a power of two up to 256 (default: 64; 1 checks none)",
         ),
     ] = None
@@ -228,8 +228,8 @@ class ModelOptions:
         int | None,
         typer.Option(
             metavar="N",
-            help="Bits of statistical distance that floods keep over all answers under a key, under encrypted and on "
-            "slots: 40 to 128 (default: 40).",
+            help="Bits of statistical distance that floods keep over all answers under a key, under encrypted: 40 to "
+            "128 (default: 40).",
         ),
     ] = None
 

@@ -92,6 +92,7 @@ impl<W: Word> KeySets for EncryptedKeySets<W> {
     type Server = ServerEncryptedKeys<W>;
 
     const KEPT: bool = false;
+    const CHECKED: bool = true;
 
     fn plan(&self) -> &CheckedPlan {
         &self.plan

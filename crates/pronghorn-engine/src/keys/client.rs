@@ -34,11 +34,11 @@ impl<S: KeySets> Prelude for ClientKeys<S> {
     fn start(
         &self,
         connection: &Connection,
-        batch: usize,
+        _batch: usize,
     ) -> Result<Option<Exchanging>, EngineError> {
         let seed = connection.kept::<Kept<KeptSeed>>();
         let keys = connection.kept::<Kept<Arc<S::Client>>>();
-        let uses = uses(self.0.plan(), batch);
+        let uses = uses(self.0.plan());
         // Keys that are used up go with their seed.
         let (had, has) = (keys.is_some(), keys.spend(uses).is_some());
         if has {
@@ -81,7 +81,7 @@ impl<S: KeySets> KeysClient<S> {
         uses: usize,
     ) -> Result<Self, EngineError> {
         let (shape, root) = (Shape::of(&*sets), Seed::from_os()?);
-        Ok(Self {
+        let mut client = Self {
             strings: all_but_one::strings(root.as_bytes(), shape.levels),
             binding: connection.binding(),
             sets,
@@ -94,7 +94,12 @@ impl<S: KeySets> KeysClient<S> {
             challenge: Vec::new(),
             pairs: None,
             bytes: Vec::new(),
-        })
+        };
+        // Keys that are not kept are new without a wish.
+        if !client.shape.kept {
+            client.begin();
+        }
+        Ok(client)
     }
 
     pub(super) fn exchange(self) -> Exchange<Self> {
@@ -118,11 +123,24 @@ impl<S: KeySets> KeysClient<S> {
         };
         match self.wish {
             Wish::Nothing => self.has_keys(),
-            Wish::Keys => self.lay_out()?,
-            // What it has left goes with it.
-            Wish::Cut => drop(self.seed.take()),
+            Wish::Keys => {}
+            Wish::Cut => self.begin(),
         }
         Ok(())
+    }
+
+    /// Begins with new sets; what an earlier seed has left goes with it.
+    fn begin(&mut self) {
+        drop(self.seed.take());
+        if !self.shape.is_checked() {
+            self.adopt(self.strings[0]);
+        }
+    }
+
+    /// Takes the set of this seed.
+    fn adopt(&self, string: [u8; 32]) {
+        let seed = KeptSeed(Arc::new(Seed::from_bytes(string)));
+        self.seed.put_for(seed, most_uses(self.sets.plan()));
     }
 
     fn open(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
@@ -161,12 +179,13 @@ impl<S: KeySets> KeysClient<S> {
         let choice = usize::from(number[0]);
         let pairs = self.pairs.take();
         let is_missing = pairs.is_some_and(|pairs| pairs.check(choice, proof));
-        let Some(string) = self.strings.get(choice).filter(|_| is_missing) else {
-            return Err(refused("the server has chosen keys whose secret it has"));
-        };
-        let seed = KeptSeed(Arc::new(Seed::from_bytes(*string)));
-        self.seed.put_for(seed, most_uses(self.sets.plan()));
-        self.lay_out()
+        match self.strings.get(choice).filter(|_| is_missing) {
+            Some(&string) => {
+                self.adopt(string);
+                Ok(())
+            }
+            None => Err(refused("the server has chosen keys whose secret it has")),
+        }
     }
 
     /// The bytes of the keys of its seed.
@@ -204,6 +223,9 @@ impl<S: KeySets> Protocol for KeysClient<S> {
             OPENING => self.open(out)?,
             COMMITMENTS => self.commit(turn.index, out)?,
             KEYS => {
+                if turn.index == 0 {
+                    self.lay_out()?;
+                }
                 out.extend_from_slice(&self.bytes[self.shape.pieces().range(turn.index)]);
                 if turn.last {
                     self.bytes = Vec::new();

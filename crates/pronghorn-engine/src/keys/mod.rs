@@ -1,18 +1,21 @@
-//! A client's keys, checked by cut and choose: encrypted networks and steps on slots.
+//! A client's keys: of encrypted networks, checked by cut and choose, and of steps on slots.
 //!
-//! False keys tell their maker weights: under a public key that is no RLWE sample the answer's mask
-//! can be read, and what hides the weights is taken off. So the client makes `K` sets of keys
-//! (`key_checks` of the plan), each from a seed, and commits itself to all. The server makes all
-//! sets but one anew from their seeds, compares every byte, and uses the one that is left. It picks
-//! that one, and the client learns which when it can change nothing more.
+//! Under `encrypted` false keys tell their maker weights: under a public key that is no RLWE sample
+//! the answer's mask can be read, and what hides the weights is taken off. So the client makes `K`
+//! sets of keys (`key_checks` of the plan), each from a seed, and commits itself to all. The server
+//! makes all sets but one anew from their seeds, compares every byte, and uses the one that is left.
+//! It picks that one, and the client learns which when it can change nothing more.
+//!
+//! On slots answers are masked modulo `Q`, and false keys tell nothing ([`pronghorn_he::bfv::Hider`]).
+//! There is one set, and no check.
 //!
 //! Messages before the first batch of a connection:
 //!
 //! | message | from | bytes |
 //! |---|---|---|
 //! | the digest of the keys, of steps on slots: keys that the client keeps, or zeros | client | 32 |
-//! | the server's wish, of steps on slots: 0 if it has keys of this digest, 1 if it wants these and has checked them before, 2 if it wants new ones | server | 1 |
-//! | the challenge, of new keys: a nonce, and the keys of `log2 K` oblivious transfers | server | 32 and 1,568 a transfer |
+//! | the server's wish, of steps on slots: 0 if it has keys of this digest, 1 if it wants these and has had them before, 2 if it wants new ones | server | 1 |
+//! | the challenge, of new keys that are checked, as the next three are: a nonce, and the keys of `log2 K` oblivious transfers | server | 32 and 1,568 a transfer |
 //! | the opening: the version of the keys, and the answer of the transfers: all seeds but one | client | 2 and 1,600 a transfer |
 //! | commitments: the digests of some sets | client | 32 a set, of 8 sets at most |
 //! | the choice: the number of the set that is used, and a proof that the server misses its seed | server | 33 |
@@ -32,7 +35,7 @@
 //!
 //! # Uses
 //!
-//! A set serves as many answers as floods are made for ([`CheckedPlan::flood`]), and at most
+//! A set serves as many batches as floods are made for ([`CheckedPlan::flood`]), and at most
 //! [`BATCHES`]. Both parties count, the server by digest over all connections, for the digests that
 //! it saw last. A client whose keys are used up draws new ones.
 //!
@@ -88,8 +91,10 @@ const DIGEST: usize = 32;
 const PIECE: usize = 1 << 20;
 /// Sets that are made between two messages.
 const GROUP: usize = 8;
-/// Most batches that one set of keys serves, on a connection and by a client's store.
-pub const BATCHES: usize = 1 << 10;
+/// Most batches that one set of keys serves, on a connection and by a client's store. A client whose
+/// check of decrypted values fails goes on with its keys, as new ones would show it. If its user
+/// then reacts for all to see, that is a bit of the secret key: of one key so many at most.
+pub const BATCHES: usize = 1 << 6;
 /// Stands for the step in errors.
 pub(crate) const STEP: &str = "the client's keys";
 
@@ -110,6 +115,9 @@ pub(crate) trait KeySets: Send + Sync + 'static {
 
     /// Whether clients keep seeds and servers keep keys for later connections.
     const KEPT: bool;
+
+    /// Whether the server checks them.
+    const CHECKED: bool;
 
     /// The plan that the keys are for.
     fn plan(&self) -> &CheckedPlan;
@@ -144,17 +152,16 @@ pub(crate) fn server<S: KeySets>(sets: Option<Arc<S>>) -> Option<Box<dyn Prelude
     sets.map(|sets| Box::new(server::ServerKeys(sets)) as _)
 }
 
-/// How often a set of keys may be used, in the unit of the plan's floods: they keep their distance
-/// for so many answers and no more. Both parties count.
+/// How often a set of keys may be used, as floods count: they keep their distance for so many
+/// batches and no more. Both parties count.
 pub(crate) fn most_uses(plan: &CheckedPlan) -> usize {
     let count = plan.flood().map_or(BATCHES as u64, |floods| floods.count);
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// What a batch of so many images takes of it. No set serves more than [`BATCHES`].
-fn uses(plan: &CheckedPlan, batch: usize) -> usize {
-    let floods = usize::try_from(plan.key_uses(batch)).unwrap_or(usize::MAX);
-    floods.max(most_uses(plan).div_ceil(BATCHES))
+/// What a batch takes of it. No set serves more than [`BATCHES`].
+fn uses(plan: &CheckedPlan) -> usize {
+    most_uses(plan).div_ceil(BATCHES)
 }
 
 /// The digest of a seed's keys.
@@ -199,10 +206,18 @@ struct Shape {
 impl Shape {
     fn of<S: KeySets>(sets: &S) -> Self {
         Self {
-            levels: sets.plan().key_checks.trailing_zeros() as usize,
+            levels: match S::CHECKED {
+                true => sets.plan().key_checks.trailing_zeros() as usize,
+                false => 0,
+            },
             key_bytes: sets.bytes(),
             kept: S::KEPT,
         }
+    }
+
+    /// Whether there is a choice among sets.
+    fn is_checked(self) -> bool {
+        self.levels > 0
     }
 
     /// The commitments of each message.
@@ -234,11 +249,12 @@ impl Shape {
         ];
         let groups = self.groups().messages(Party::Client, COMMITMENTS, DIGEST);
         let pieces = self.pieces().messages(Party::Client, KEYS, 1);
+        let choice = Message::server(CHOICE, 1 + DIGEST);
+        let checks = cut.into_iter().chain(groups.map(Message::optional));
+        let checks = checks.chain([choice.optional()]);
         Messages::new(STEP)
             .with_all(kept.into_iter().filter(|_| self.kept))
-            .with_all(cut)
-            .with_all(groups.map(Message::optional))
-            .with(Message::server(CHOICE, 1 + DIGEST).optional())
+            .with_all(checks.filter(|_| self.is_checked()))
             .with_all(pieces.map(Message::optional))
     }
 }
@@ -248,7 +264,7 @@ impl Shape {
 enum Wish {
     /// It has them.
     Nothing = 0,
-    /// It has checked them, and has them no more.
+    /// It had them, and has them no more.
     Keys = 1,
     /// It wants new ones.
     Cut = 2,

@@ -31,11 +31,11 @@ impl<S: KeySets> Prelude for ServerKeys<S> {
     fn start(
         &self,
         connection: &Connection,
-        batch: usize,
+        _batch: usize,
     ) -> Result<Option<Exchanging>, EngineError> {
         let plan = self.0.plan();
         let keys = connection.kept::<Kept<Arc<S::Server>>>();
-        let uses = uses(plan, batch);
+        let uses = uses(plan);
         if keys.spend(uses).is_none() {
             let machine = KeysServer::new(self.0.clone(), connection, keys, uses);
             return Ok(Some(Box::new(machine)));
@@ -234,8 +234,12 @@ impl<S: KeySets> KeysServer<S> {
         let bytes = std::mem::take(&mut self.bytes);
         let mut hasher = hasher(self.sets.plan());
         hasher.update(&bytes);
-        if hasher.finalize() != self.digest {
-            return Err(EngineError::FalseKeys);
+        let digest = hasher.finalize();
+        match self.wish {
+            // Nobody has named them yet.
+            Wish::Cut if !self.shape.is_checked() => self.digest = *digest.as_bytes(),
+            _ if digest != self.digest => return Err(EngineError::FalseKeys),
+            _ => {}
         }
         let keys = Arc::new(self.sets.server(&bytes)?);
         if S::KEPT {

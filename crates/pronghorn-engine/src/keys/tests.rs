@@ -46,12 +46,12 @@ fn built(key_checks: usize) -> Built {
 }
 
 /// Keys that are bytes of a generator. One seed has other keys.
-struct Mock<const KEPT: bool> {
+struct Mock<const KEPT: bool, const CHECKED: bool = true> {
     plan: CheckedPlan,
     cheat: Mutex<Option<[u8; 32]>>,
 }
 
-impl<const KEPT: bool> Mock<KEPT> {
+impl<const KEPT: bool, const CHECKED: bool> Mock<KEPT, CHECKED> {
     fn new(plan: &CheckedPlan) -> Arc<Self> {
         Arc::new(Self {
             plan: plan.clone(),
@@ -60,11 +60,12 @@ impl<const KEPT: bool> Mock<KEPT> {
     }
 }
 
-impl<const KEPT: bool> KeySets for Mock<KEPT> {
+impl<const KEPT: bool, const CHECKED: bool> KeySets for Mock<KEPT, CHECKED> {
     type Client = [u8; 32];
     type Server = Vec<u8>;
 
     const KEPT: bool = KEPT;
+    const CHECKED: bool = CHECKED;
 
     fn plan(&self) -> &CheckedPlan {
         &self.plan
@@ -106,6 +107,7 @@ impl KeySets for Cheat {
     type Server = <EncryptedKeySets<u32> as KeySets>::Server;
 
     const KEPT: bool = false;
+    const CHECKED: bool = true;
 
     fn plan(&self) -> &CheckedPlan {
         self.sets.plan()
@@ -184,7 +186,8 @@ fn both_parties_have_the_keys_of_one_seed() {
         let groups = key_checks.div_ceil(GROUP);
         let counts = cut((&sets, &ours), (&sets, &theirs)).expect("honest parties");
         // The opening, commitments, the keys; the challenge and the choice.
-        assert_eq!(counts, Some([1 + groups + 1, 2]));
+        let all = [1 + groups + 1, 2];
+        assert_eq!(counts, Some(if key_checks == 1 { [1, 0] } else { all }));
         let secret = ours.kept::<Kept<Arc<[u8; 32]>>>().get().expect("keys");
         let public = theirs.kept::<Kept<Arc<Vec<u8>>>>().get().expect("keys");
         let mut expected = Vec::new();
@@ -193,6 +196,23 @@ fn both_parties_have_the_keys_of_one_seed() {
         encoded.expect("a mock");
         assert_eq!(*public, expected);
     }
+}
+
+/// Keys that tell nothing are not checked, whatever the plan says: the digest, the wish, the keys.
+#[test]
+fn keys_without_a_check_are_sent_at_once() {
+    let sets = Mock::<true, false>::new(&built(16).plan);
+    let server = Connections::default();
+    let ours = Connection::default();
+    let counts = cut((&sets, &ours), (&sets, &server.connect())).expect("honest parties");
+    assert_eq!(counts, Some([2, 1]));
+    let seed = ours.kept::<Kept<KeptSeed>>().get().expect("there is one");
+    let again = Connection::default();
+    again
+        .kept::<Kept<KeptSeed>>()
+        .put_for(seed, 5 * uses(&sets.plan));
+    let counts = cut((&sets, &again), (&sets, &server.connect())).expect("honest parties");
+    assert_eq!(counts, Some([1, 1]));
 }
 
 /// A set of keys ends for both parties after the same batch.
@@ -223,7 +243,9 @@ fn checked_keys_are_not_checked_again() {
     let again = |seed: [u8; 32]| {
         let connection = Connection::default();
         let seed = KeptSeed(Arc::new(Seed::from_bytes(seed)));
-        connection.kept::<Kept<KeptSeed>>().put_for(seed, 5);
+        connection
+            .kept::<Kept<KeptSeed>>()
+            .put_for(seed, 5 * uses(&sets.plan));
         connection
     };
     let first = cut((&sets, &ours), (&sets, &server.connect())).expect("honest parties");
@@ -232,7 +254,7 @@ fn checked_keys_are_not_checked_again() {
     let second = again(seed);
     let counts = cut((&sets, &second), (&sets, &server.connect())).expect("honest parties");
     assert_eq!(counts, Some([1, 1]));
-    assert_eq!(second.kept::<Kept<KeptSeed>>().left(), 4);
+    assert_eq!(second.kept::<Kept<KeptSeed>>().left(), 4 * uses(&sets.plan));
     // Another client's keys take all the room.
     let cache: KeyCache<Vec<u8>> = server.connect().shared();
     cache.put([1; 16], [1; 32], 300 << 20, Arc::new(Vec::new()));
@@ -314,15 +336,13 @@ fn uses_add_up_over_connections() {
     }
 }
 
-/// Batches of several images take more, where floods count images; and never less than leaves
-/// [`BATCHES`] of them.
+/// Every batch takes what leaves [`BATCHES`] of them.
 #[test]
 fn batches_take_what_floods_say() {
     let plan = built(2).plan;
-    assert_eq!(
-        (most_uses(&plan), uses(&plan, 1), uses(&plan, 9)),
-        (BATCHES, 1, 1)
-    );
+    let count = plan.flood().expect("it floods").count as usize;
+    assert_eq!(most_uses(&plan), count);
+    assert_eq!(count / uses(&plan), BATCHES);
 }
 
 /// One false set of `2^levels`: accepted as often as it is the one that is left, and never else.

@@ -5,13 +5,13 @@
 //! | message | from | bytes |
 //! |---|---|---|
 //! | the encrypted input: the packed share, one message a ciphertext, image by image | client | a seeded ciphertext |
-//! | the encrypted answer: re-randomised, masked uniformly modulo `t` in every slot, and flooded ([`pronghorn_he::bfv::Hider`]), likewise | server | an answer without its dropped bits |
+//! | the encrypted answer: re-randomised, and masked uniformly modulo `Q` ([`pronghorn_he::bfv::Hider`]), likewise | server | an answer without its dropped bits |
 //!
 //! The client's [keys](crate::keys) come before its first batch.
 //!
-//! What is revealed: to the server nothing but shapes (RLWE). To the client nothing: masks hide
-//! values, the flood what noise tells of the weights. The plan says up to which statistical
-//! distance, and for how many images of a client's keys ([`pronghorn_plan::CheckedPlan::flood`]).
+//! What is revealed: to the server nothing but shapes (RLWE). To the client nothing, whatever keys
+//! and ciphertexts it sends: masks hide values and noise (RLWE). An image's shares add up but for a
+//! probability of `2^-40` a step.
 
 pub mod client;
 pub(crate) mod keys;

@@ -119,7 +119,7 @@ impl Persistent for SlotSeed {
         "slots"
     }
 
-    /// A secret: what a failed prediction may have told of it ends with it.
+    /// A secret: what a prediction that broke off may have told of it ends with it.
     fn uses(&self) -> Option<Uses> {
         None
     }
@@ -138,10 +138,6 @@ impl Persistent for SlotSeed {
 
     fn left(&self, connection: &Connection) -> usize {
         connection.kept::<Kept<KeptSeed>>().left()
-    }
-
-    fn forget(&self, connection: &Connection) {
-        connection.kept::<Kept<KeptSeed>>().take();
     }
 
     fn saved(&self, connection: &Connection) -> Option<Saved> {

@@ -30,17 +30,14 @@ pub enum BfvError {
         /// The number there is.
         limit: usize,
     },
-    /// No room for the flood.
+    /// No room for the noise.
     #[error(
-        "noise of 2^{log_noise:.1} with a flood of 2^{log_flood} does not fit the room of 2^{log_room:.1} that the modulus leaves beside t; \
-         take more or larger primes, a smaller t, smaller digits of the key switch, or fewer rotations"
+        "noise of 2^{log_noise:.1} does not fit the room of 2^{log_room:.1} that the modulus leaves beside t and a mask; take more or larger primes, a smaller t, smaller digits of the key switch, or fewer rotations"
     )]
     NoRoom {
-        /// Bits of the bound on the noise.
+        /// Bits of its standard deviation.
         log_noise: f64,
-        /// Bits of the flood.
-        log_flood: u32,
-        /// Bits of `Q / 2t`.
+        /// Bits of the largest that fits.
         log_room: f64,
     },
     /// An answer's number was taken before.

@@ -3,26 +3,34 @@
 //!
 //! # What is sent
 //!
-//! To a ciphertext `(b, a)` of `m` with noise `e` the server adds the scaled encoding of a mask
-//! `r`, uniform modulo `t` in every slot; an encryption of zero under the client's [`PublicKey`];
-//! and a [flood](crate::flood) `u` in every coefficient of `b`. Then it divides by all primes that
-//! are not needed, and drops low bits of `b` and `a` that hold nothing but noise. The client's
-//! share is what it decrypts, `m + r`, the server's is `-r`.
+//! To a ciphertext `(b, a)` of `m` the server adds an encryption of zero under the client's
+//! [`PublicKey`], and to every coefficient of `b` a mask `r`, uniform modulo `Q`. Then it divides by
+//! all primes that are not needed, and drops low bits of `b` and `a` that hold nothing but noise.
+//! The client's share is what it decrypts, `round(t (phase + r) / Q)`, the server's is `- round(t r
+//! / Q)`, both modulo `t`.
 //!
 //! # What the client learns
 //!
-//! The client knows `s`, so its view is `a'` and the phase `d = b' + a' s`, before anything is
-//! dropped; what is dropped is a public function of these. A simulator that knows `m + r` (which is
-//! uniform, whatever `m` is) draws `a'` uniformly and `d = (Q / t)(m + r) + u`, rounded as the
-//! encoding is. This is why it succeeds:
+//! Nothing, whatever it has sent: false ciphertexts, with noise of its choice, and false keys. What
+//! it gets is a public function of `b' = b + a v_b + e_0 + r` and `a' = a + a_pk v + e_1`.
 //!
-//! 1. `d = (Q / t)(m + r) + e + z + u`, with the noise `z` of the encryption of zero and the
-//!    roundings in `e`. Their expected squares, summed over the coefficients, are at most `N` times
-//!    the variance of the [`Noise`]. So all answers under a key are within the statistical distance
-//!    of their [`Budget`], whatever inputs the client chooses on the way.
-//! 2. `a' = a + a_pk v + e_1`. `v` and `e_1` occur in nothing else once `d` is replaced, so
-//!    `a_pk v + e_1` is a sample of RLWE under a secret that the client does not have, and `a'` is
-//!    indistinguishable from uniform.
+//! 1. `b'` is uniform: `r` is, and occurs in nothing else that the client gets.
+//! 2. `v` and `e_1` then occur in `a'` alone. `a_pk` comes out of a generator, so `a_pk v + e_1` is
+//!    a sample of RLWE under a secret that the client does not have, and `a'` is indistinguishable
+//!    from uniform. A client may try many seeds of `a_pk`. The generator stands for a random oracle
+//!    there.
+//!
+//! So a simulator draws both. The server's share is fixed by `r`, and both shares add up to the
+//! layer's values: of what a client who follows the protocol sent, and of something else where it
+//! does not. It chooses its own inputs in any case.
+//!
+//! # When shares add up
+//!
+//! With noise `e` in the phase, `m` comes out where `t r / Q` is further than `t |e| / Q` from the
+//! middle between two integers. `r` is uniform, so a coefficient fails with a probability of at most
+//! the mean of `2 t |e| / Q`, and that is at most `2 t sigma / Q`, with the standard deviation of
+//! `e`. Over all answers of an image the [format](Parameters::answer_format) keeps this below
+//! `2^-`[`WRONG_BITS`].
 //!
 //! The sum over coefficients is easier to bound than one coefficient. Let `e` be an error with
 //! independent coefficients of variance `V`, `p_k` plaintexts, and `s_k` different rotations. The
@@ -30,29 +38,29 @@
 //! `N V sum_k |p_k|^2` all the same: on the embeddings, `p_k` is diagonal and `s_k` a permutation
 //! without fixed points against the others, so mixed terms have trace zero.
 //!
-//! It holds against a client who follows the protocol: a public key whose `b` is no RLWE sample can
-//! reveal `v`, and ciphertexts with more noise than fresh ones come out with more than the flood is
-//! made for. Without the flood, `e` is there to be read: it is a known error times the server's
-//! weights.
+//! # Why not a flood
+//!
+//! A mask modulo `t` alone, with noise that floods what is below `Q / t`, hides the noise of honest
+//! ciphertexts. A client that sends noise of nearly `Q / t` reads the weights bit by bit, of honest
+//! keys: `tests/bfv/answers.rs` does it against such a mask.
 
 use std::marker::PhantomData;
 
 use pronghorn_ring::{
     Word,
     random::{Prg, RandomError, Seed},
-    rns::Integers,
     sample, vector,
 };
 
-use super::{BfvError, Ciphertext, Noise, Parameters, Plaintext, PublicKey, SecretKey};
-use crate::{flood::Budget, noise, rns::slices, wipe::wipe};
+use super::{BfvError, Ciphertext, Noise, Parameters, PublicKey, SecretKey};
+use crate::{noise, rns::slices, wipe::wipe};
 
-/// The flood and the shortening of an answer. It follows from public numbers alone, so both parties
-/// compute it.
+/// All shares of an image's answers add up to the values, but for a probability of `2^-40`.
+pub const WRONG_BITS: u32 = 40;
+
+/// The shortening of an answer. It follows from public numbers alone, so both parties compute it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnswerFormat {
-    /// The flood is within `-2^log_flood .. 2^log_flood`.
-    pub log_flood: u32,
     /// Primes that are left.
     pub limbs: usize,
     /// Low bits dropped from every coefficient of `b`; with one prime only.
@@ -74,44 +82,49 @@ pub struct Answer<W: Word> {
 /// order and by several threads.
 pub struct Hider<W: Word> {
     masks: Prg,
-    floods: Prg,
     zeros: Prg,
     word: PhantomData<W>,
 }
 
 impl<W: Word> Parameters<W> {
-    /// For answers whose noise is at most that of `noise` before they are hidden: the flood that
-    /// keeps the budget, and the shortest answer that leaves room for it.
+    /// The shortest answer, for images of so many `answers` whose noise is that of `noise` before
+    /// they are hidden.
     ///
     /// # Errors
-    /// When the flood does not fit the modulus.
-    pub fn answer_format(&self, noise: Noise, budget: &Budget) -> Result<AnswerFormat, BfvError> {
-        let hidden = self.hidden(noise);
-        let (bound, log_flood) = (hidden.bound(), budget.log_reach(hidden.variance));
-        let total = f64::from(log_flood).exp2() + bound;
-        let fit = |limbs: usize| self.fit(limbs, total, log_flood);
+    /// When the noise does not fit the modulus.
+    pub fn answer_format(&self, noise: Noise, answers: usize) -> Result<AnswerFormat, BfvError> {
+        let hidden = self.hidden(noise).deviation();
+        let fit = |limbs: usize| self.fit(limbs, hidden, answers);
         (1..=self.limbs()).find_map(fit).ok_or(BfvError::NoRoom {
-            log_noise: bound.log2(),
-            log_flood,
-            log_room: self.log_room(),
+            log_noise: hidden.log2(),
+            log_room: self.log_fitting(self.limbs(), answers),
         })
     }
 
-    /// The noise that the flood hides: that of an answer, of its encryption of zero and of its
-    /// mask, which is rounded as a plaintext is.
+    /// The noise of an answer and of its encryption of zero.
     pub(super) fn hidden(&self, noise: Noise) -> Noise {
-        noise + Noise::of_public_encryption(self.n()) + Noise::of_plaintext()
+        noise + Noise::of_public_encryption(self.n())
     }
 
-    /// With so many primes left, if the noise then fits.
-    fn fit(&self, limbs: usize, total: f64, log_flood: u32) -> Option<AnswerFormat> {
+    /// `log2` of the standard deviation that fits answers of so many primes.
+    pub(super) fn log_fitting(&self, limbs: usize, answers: usize) -> f64 {
+        let coefficients = (answers.max(1) * self.n()) as f64;
+        self.log_room_of(limbs) - f64::from(WRONG_BITS) - coefficients.log2()
+    }
+
+    /// With so many primes left, if a noise of this standard deviation then fits.
+    fn fit(&self, limbs: usize, hidden: f64, answers: usize) -> Option<AnswerFormat> {
         let divided = limbs < self.limbs();
         let log_divisor = self.log_modulus() - self.ring().log_modulus(limbs);
         // What the division by the other primes rounds: `r_0 + r_1 s`.
-        let rounding = if divided { self.rounding_bound() } else { 0.0 };
-        let noise = total * (-log_divisor).exp2() + rounding;
+        let rounding = if divided {
+            self.rounding().deviation()
+        } else {
+            0.0
+        };
+        let noise = hidden * (-log_divisor).exp2() + rounding;
         // One part in 2^20 is for what doubles round here.
-        let room = self.log_room_of(limbs).exp2() * (1.0 - 20f64.exp2().recip()) - noise;
+        let room = self.log_fitting(limbs, answers).exp2() * (1.0 - 20f64.exp2().recip()) - noise;
         if room <= 0.0 {
             return None;
         }
@@ -132,16 +145,16 @@ impl<W: Word> Parameters<W> {
         let rest = room - bound_a(dropped_a);
         let dropped_b = (0..=most).rev().find(|&dropped| bound_b(dropped) <= rest)?;
         Some(AnswerFormat {
-            log_flood,
             limbs,
             dropped_b,
             dropped_a,
         })
     }
 
-    fn rounding_bound(&self) -> f64 {
-        let variance = (self.n() as f64 + 1.0) / 12.0;
-        Noise { variance }.bound()
+    fn rounding(&self) -> Noise {
+        Noise {
+            variance: (self.n() as f64 + 1.0) / 12.0,
+        }
     }
 }
 
@@ -157,11 +170,9 @@ impl AnswerFormat {
         }
         let width = parameters.ring().basis().prime(0).bits() - 1;
         let most = if self.limbs == 1 { width } else { 0 };
-        let room = (parameters.log_modulus() - 2.0).max(0.0) as u32;
         let fields = [
             ("the bits dropped of b", self.dropped_b, most),
             ("the bits dropped of a", self.dropped_a, most),
-            ("the bits of the flood", self.log_flood, room),
         ];
         match fields.into_iter().find(|(_, found, most)| found > most) {
             Some((field, found, most)) => Err((field, found.into(), most.into())),
@@ -189,7 +200,6 @@ impl<W: Word> Hider<W> {
     pub fn new(seed: &Seed) -> Self {
         Self {
             masks: Prg::new(seed, "pronghorn 2026 BFV answers: masks"),
-            floods: Prg::new(seed, "pronghorn 2026 BFV answers: floods"),
             zeros: Prg::new(seed, "pronghorn 2026 BFV answers: encryptions of zero"),
             word: PhantomData,
         }
@@ -199,27 +209,33 @@ impl<W: Word> Hider<W> {
     /// decrypts they add up to the values modulo `t`. They are known before anything of the
     /// client's is.
     pub fn shares(&self, parameters: &Parameters<W>, row: u64) -> Vec<i32> {
-        let mask = self.mask(parameters, row);
+        let mut mask = self.mask(parameters, row);
+        parameters.scale(&mut mask);
+        let plain = parameters.unscale(&mask);
+        wipe(&mut mask);
         let mut shares = parameters
-            .decode(&mask)
+            .decode(&plain)
             .expect("the mask is of these parameters");
         // -t/2 is no value, as t is odd.
         shares.iter_mut().for_each(|share| *share = -*share);
         shares
     }
 
-    /// Uniform in every slot is uniform in every coefficient.
-    fn mask(&self, parameters: &Parameters<W>, row: u64) -> Plaintext<W> {
-        let mut coefficients = vec![W::default(); parameters.n()];
-        let t = parameters.plain().modulus();
-        sample::uniform_secret(&mut self.masks.stream(row), t, &mut coefficients);
-        Plaintext::new(parameters, coefficients)
+    /// Uniform modulo `Q` in every coefficient, `[limb][N]`.
+    fn mask(&self, parameters: &Parameters<W>, row: u64) -> Vec<W> {
+        let (limbs, n) = (parameters.limbs(), parameters.n());
+        let (mut words, mut stream) = (vec![W::default(); limbs * n], self.masks.stream(row));
+        let primes = parameters.ring().basis().primes();
+        for (q, limb) in primes.zip(words.chunks_exact_mut(n)) {
+            sample::uniform_secret(&mut stream, q, limb);
+        }
+        words
     }
 
     /// Hides a ciphertext as answer `row`, which is done once for each row of a hider. See the
-    /// [module](self) for what that hides, and what it rests on: the noise of `ciphertext` must be
-    /// within what `format` was made for. Constant time. Four NTTs a limb for the mask and the
-    /// encryption of zero, one for the flood, and two a limb to shorten.
+    /// [module](self) for what that hides. Shares add up where the noise of `ciphertext` is what
+    /// `format` was made for. Constant time. Four NTTs a limb for the mask and the encryption of
+    /// zero, and two to shorten.
     ///
     /// # Errors
     /// When parameters differ, there is no such row, or the format does not fit the parameters.
@@ -243,13 +259,12 @@ impl<W: Word> Hider<W> {
             });
         }
         let mut hidden = ciphertext.clone();
-        hidden.add_plain_assign(&self.mask(parameters, row))?;
+        self.add_mask(row, &mut hidden);
         key.key.add_zero(
             parameters.limbs(),
             hidden.words_mut(),
             &mut self.zeros.stream(row),
         );
-        self.flood(row, format.log_flood, &mut hidden);
         Ok(Answer {
             words: shorten(&hidden, format),
             parameters: parameters.clone(),
@@ -257,23 +272,16 @@ impl<W: Word> Hider<W> {
         })
     }
 
-    fn flood(&self, row: u64, log_flood: u32, hidden: &mut Ciphertext<W>) {
+    fn add_mask(&self, row: u64, hidden: &mut Ciphertext<W>) {
         let parameters = hidden.parameters().clone();
         let (basis, n) = (parameters.ring().basis(), parameters.n());
-        let mut stream = self.floods.stream(row);
-        let flood = Integers::sums_of_uniforms(basis, log_flood, n, &mut stream);
-        let (mut words, mut room) = (vec![W::default(); n], vec![W::default(); n]);
-        let b = hidden
-            .words_mut()
-            .chunks_exact_mut(n)
-            .take(parameters.limbs());
-        for (limb, b) in b.enumerate() {
-            flood.residues(basis.prime(limb), &mut words, &mut room);
-            basis.ntt(limb).forward(&mut words);
-            vector::add_assign(basis.prime(limb), b, &words);
+        let mut mask = self.mask(&parameters, row);
+        let b = hidden.words_mut().chunks_exact_mut(n);
+        for (limb, (mask, b)) in mask.chunks_exact_mut(n).zip(b).enumerate() {
+            basis.ntt(limb).forward(mask);
+            vector::add_assign(basis.prime(limb), b, mask);
         }
-        wipe(&mut words);
-        wipe(&mut room);
+        wipe(&mut mask);
     }
 }
 
@@ -350,7 +358,7 @@ impl<W: Word> SecretKey<W> {
     }
 
     /// The noise of every coefficient of an answer, in units of `1` modulo the primes that are
-    /// left: what is there for a curious client to read.
+    /// left: which is uniform under the mask.
     ///
     /// # Errors
     /// When the answer is of other parameters.

@@ -79,6 +79,11 @@ impl Noise {
         self.times(count as f64)
     }
 
+    /// The standard deviation, which the mean of the absolute value is at most.
+    pub fn deviation(self) -> f64 {
+        self.variance.sqrt()
+    }
+
     /// Any one coefficient is at most this in absolute value, but for probability `2^-64`.
     pub fn bound(self) -> f64 {
         (2.0 * f64::from(FAILURE_BITS + 1) * std::f64::consts::LN_2 * self.variance).sqrt()

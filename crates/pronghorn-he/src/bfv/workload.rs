@@ -1,40 +1,40 @@
 //! Parameters with room for a workload.
 //!
-//! With the flood of the default [`Budget`], everything must stay below `Q / 2t`. At
-//! `N = 4096` ePrint 2024/463 leaves 106 bits for `Q` and special primes together. A special prime
-//! of `p` bits makes the noise of a key switch `2^p` times smaller than digits without one, and the
-//! room `2^p` times smaller too. After a product with a plaintext a key switch may be as noisy as
-//! the product, `2^24` to `2^27`, which digits of 17 to 25 bits are: so special primes, which cost
-//! the room and would buy nothing, are left out at 106 bits, and all of them are `Q`. Before a
-//! product the noise of a switch is multiplied as the fresh one is, and digits must be small: there
-//! the transforms of many small digits at `N = 4096` cost more than a special prime at `N = 8192`.
+//! Answers are [masked](super::Hider) modulo `Q`, and shares add up only where the noise is 2^52 or
+//! more times below `Q / 2t`. At `N = 4096` ePrint 2024/463 leaves 106 bits for `Q` and special
+//! primes together. A special prime of `p` bits makes the noise of a key switch `2^p` times smaller
+//! than digits without one, and the room `2^p` times smaller too. After a product with a plaintext a
+//! key switch may be as noisy as the product, `2^24` to `2^27`, which digits of 17 to 25 bits are:
+//! so special primes, which cost the room and would buy nothing, are left out at 106 bits, and all
+//! of them are `Q`. Before a product the noise of a switch is multiplied as the fresh one is, and
+//! digits must be small: there the transforms of many small digits at `N = 4096` cost more than a
+//! special prime at `N = 8192`.
 //!
-//! Chains that [`Parameters::for_workload`] picks (primes, then special primes or bits of a digit),
-//! and the bits of `Q / 2t` that are left over; products have coefficients up to `t / 2`, and their
-//! sums are of `2^10`. `tests/bfv.rs` keeps this table true:
+//! Chains that [`Parameters::for_workload`] picks for one answer (primes, then special primes or
+//! bits of a digit), and the bits of the modulus that are left over; products have coefficients up
+//! to `t / 2`, and their sums are of `2^10`. `tests/bfv.rs` keeps this table true:
 //!
 //! | workload | bits of `t` | N = 4096 | N = 8192 |
 //! |---|---|---|---|
-//! | products, no rotations | 17 | 53+53, digits of 27, 3.2 left | 36+36+36, special 36, 5.2 left |
-//! | products, no rotations | 18 | 53+53, digits of 27, 1.5 left | 36+36+36, special 36, 3.7 left |
-//! | products, no rotations | 20 | no | 40+40+40, special 40, 10.0 left |
-//! | outputs rotated: 16 rotations summed | 17 | 53+53, digits of 18, 3.2 left | 36+36+36, special 36, 5.2 left |
-//! | outputs rotated: 16 rotations summed | 18 | 53+53, digits of 18, 1.5 left | 36+36+36, special 36, 3.7 left |
-//! | outputs rotated: 16 rotations summed | 20 | no | 40+40+40, special 40, 10.0 left |
-//! | outputs rotated and summed 6 times | 17 | no | 40+40+40, special 40, 11.2 left |
-//! | outputs rotated and summed 6 times | 18 | no | 40+40+40, special 40, 9.7 left |
-//! | outputs rotated and summed 6 times | 20 | no | 40+40+40, special 40, 4.0 left |
-//! | inputs rotated | 17 | no | 40+40+40, special 40, 11.2 left |
-//! | inputs rotated | 18 | no | 40+40+40, special 40, 10.7 left |
-//! | inputs rotated | 20 | no | 40+40+40, special 40, 5.0 left |
-//! | inputs rotated, then 16 outputs | 17 | no | 40+40+40, special 40, 11.2 left |
-//! | inputs rotated, then 16 outputs | 18 | no | 40+40+40, special 40, 10.7 left |
-//! | inputs rotated, then 16 outputs | 20 | no | 40+40+40, special 40, 5.0 left |
+//! | products, no rotations | 17 | 50+50, digits of 25, 1.7 left | 50+50, special 50, 0.2 left |
+//! | products, no rotations | 18 | 50+50, digits of 25, 0.2 left | 36+36+36, special 36, 7.1 left |
+//! | products, no rotations | 20 | 53+53, digits of 27, 1.3 left | 36+36+36, special 36, 1.8 left |
+//! | outputs rotated: 16 rotations summed | 17 | 50+50, digits of 17, 1.7 left | 50+50, special 50, 0.2 left |
+//! | outputs rotated: 16 rotations summed | 18 | 50+50, digits of 17, 0.2 left | 36+36+36, special 36, 7.1 left |
+//! | outputs rotated: 16 rotations summed | 20 | 53+53, digits of 18, 1.3 left | 36+36+36, special 36, 1.8 left |
+//! | outputs rotated and summed 6 times | 17 | 53+53, digits of 18, 1.7 left | 36+36+36, special 36, 2.2 left |
+//! | outputs rotated and summed 6 times | 18 | 53+53, digits of 18, 0.2 left | 36+36+36, special 36, 1.1 left |
+//! | outputs rotated and summed 6 times | 20 | no | 40+40+40, special 40, 7.8 left |
+//! | inputs rotated | 17 | no | 36+36+36, special 36, 2.7 left |
+//! | inputs rotated | 18 | no | 36+36+36, special 36, 1.7 left |
+//! | inputs rotated | 20 | no | 40+40+40, special 40, 8.3 left |
+//! | inputs rotated, then 16 outputs | 17 | no | 36+36+36, special 36, 2.7 left |
+//! | inputs rotated, then 16 outputs | 18 | no | 36+36+36, special 36, 1.7 left |
+//! | inputs rotated, then 16 outputs | 20 | no | 40+40+40, special 40, 8.3 left |
 
 use pronghorn_ring::Word;
 
 use super::{Noise, ParameterError, Parameters};
-use crate::flood::Budget;
 
 /// The operations on a ciphertext between fresh encryption and the answer: products with
 /// plaintexts, rotations before them (of the inputs) and after them (of the outputs), as matrix
@@ -96,16 +96,16 @@ impl Workload {
         noise
     }
 
-    /// Bits of `Q / 2t` that are left over above the flood; negative where it does not fit.
-    pub fn spare<W: Word>(&self, parameters: &Parameters<W>, budget: &Budget) -> f64 {
+    /// Bits of the modulus that are left over by so many answers; negative where they do not fit.
+    pub fn spare<W: Word>(&self, parameters: &Parameters<W>, answers: usize) -> f64 {
         let hidden = parameters.hidden(self.noise(parameters));
-        parameters.log_room() - f64::from(budget.log_reach(hidden.variance))
+        parameters.log_fitting(parameters.limbs(), answers) - hidden.deviation().log2()
     }
 
-    /// True if answers can be hidden.
-    pub fn fits<W: Word>(&self, parameters: &Parameters<W>, budget: &Budget) -> bool {
+    /// True if so many answers can be hidden.
+    pub fn fits<W: Word>(&self, parameters: &Parameters<W>, answers: usize) -> bool {
         let noise = self.noise(parameters);
-        parameters.answer_format(noise, budget).is_ok()
+        parameters.answer_format(noise, answers).is_ok()
     }
 }
 
@@ -124,8 +124,8 @@ pub fn candidate_limbs(n: usize, index: usize) -> Option<usize> {
 }
 
 impl<W: Word> Parameters<W> {
-    /// The fastest of the chains that have room for a workload at degree 4096 or 8192, and a
-    /// plaintext modulus of its size. At least 128 bits of security.
+    /// The fastest of the chains that have room for a workload and its answers at degree 4096 or
+    /// 8192, and a plaintext modulus of its size. At least 128 bits of security.
     ///
     /// # Errors
     /// When none has, there is no such plaintext modulus, or the primes do not fit the words, which
@@ -133,11 +133,11 @@ impl<W: Word> Parameters<W> {
     pub fn for_workload(
         n: usize,
         workload: &Workload,
-        budget: &Budget,
+        answers: usize,
     ) -> Result<Self, ParameterError> {
         for parameters in Self::candidates(n, workload.t_bits) {
             let parameters = parameters?;
-            if workload.fits(&parameters, budget) {
+            if workload.fits(&parameters, answers) {
                 return Ok(parameters);
             }
         }

@@ -25,8 +25,8 @@ impl<W: Word> PublicKey<W> {
     ///
     /// 1. `d = m + e + z + u`, `z` being the noises of the encryptions of zero. All `e + z + u`
     ///    under a key are within the statistical distance of equation (2) of [`crate::flood`] of
-    ///    `u`, whatever inputs the owner chooses on the way. So `d` may be replaced by `m + u`,
-    ///    independent of the masks and errors.
+    ///    `u`, whatever inputs the owner chooses on the way, within the noise that it is made for.
+    ///    So `d` may be replaced by `m + u`, independent of the masks and errors.
     /// 2. `c'_1 = c_1 + a v_1 + e_1 + (terms of v_2)`. `v_1` and `e_1` now occur nowhere else, and
     ///    `a` is uniform: `a v_1 + e_1` is an RLWE sample under a secret that the owner does not
     ///    have, so `c'_1` is indistinguishable from uniform. With it the terms of `v_2` in `c'_1`

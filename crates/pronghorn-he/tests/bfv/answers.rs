@@ -2,12 +2,6 @@
 
 use super::*;
 
-/// Room for products at degree 4096.
-const BUDGET: Budget = Budget {
-    bits: 40,
-    log_coefficients: 20,
-};
-
 /// A hidden answer: what the server kept, and what the client got of the bytes.
 fn hide(
     setup: &Setup<u64>,
@@ -16,7 +10,7 @@ fn hide(
     row: u64,
 ) -> (Vec<i32>, Answer<u64>) {
     let parameters = &setup.parameters;
-    let format = parameters.answer_format(noise, &BUDGET).unwrap();
+    let format = parameters.answer_format(noise, 1).unwrap();
     let (hider, public) = (
         Hider::new(&seed(4)),
         PublicKey::generate_from_seed(&setup.key, &seed(5)),
@@ -47,11 +41,8 @@ fn shares_of_hidden_answers_add_up() {
             let (server, answer) = hide(&setup, &product, noise, row);
             let client = setup.key.decrypt_answer(&answer).unwrap();
             assert_eq!(setup.with(&server, &client, |x, y| x + y), expected);
-            // About as many bits as the values and the secret's reach take, of the 200 or 300
-            // before.
-            let format = answer.format();
-            assert_eq!(format.limbs, 1);
-            assert!(100 - format.dropped_b - format.dropped_a < 62, "{format:?}");
+            // As many primes as shares need that add up, of two or three.
+            assert_eq!(answer.format().limbs, 2);
             // Shares look uniform: their mean to five standard errors.
             for shares in [&server, &client] {
                 let mean =
@@ -69,7 +60,7 @@ fn every_limb_may_be_needed() {
     let parameters = toy::<u32>(64, &[25, 25, 25, 25, 25], &[], 10, 20);
     let mut setup = Setup::new(parameters.clone());
     let format = parameters
-        .answer_format(Noise::of_secret_encryption(), &BUDGET)
+        .answer_format(Noise::of_secret_encryption(), 1)
         .unwrap();
     assert!(format.limbs > 1 && format.limbs < 5 && format.dropped_b + format.dropped_a == 0);
     let (x, hider) = (setup.values(3), Hider::new(&seed(4)));
@@ -88,7 +79,7 @@ fn every_limb_may_be_needed() {
     assert!(hider.hide(0, &setup.encrypt(&x), &public, &none).is_err());
     let large = Noise::of_secret_encryption().times(2f64.powi(60));
     assert!(matches!(
-        parameters.answer_format(large, &BUDGET),
+        parameters.answer_format(large, 1),
         Err(BfvError::NoRoom { .. })
     ));
 }
@@ -109,83 +100,77 @@ fn distance(x: &[f64], y: &[f64]) -> f64 {
     largest * (x.len() as f64 * y.len() as f64 / (x.len() + y.len()) as f64).sqrt()
 }
 
-#[test]
-fn noise_tells_the_weights_without_the_flood_only() {
-    let mut setup = Setup::new(Parameters::<u64>::small(18).unwrap());
-    let noise = Noise::of_secret_encryption()
-        .times(setup.parameters.largest_norm())
-        .sum(8);
-    // A layer that keeps its input, one with weights of 1 and -1, and the size of their noises.
-    let ones = setup
-        .parameters
-        .multiplier(&vec![1; setup.parameters.n()])
-        .unwrap();
-    let signs: Vec<_> = setup.values(1).iter().map(|value| value.signum()).collect();
-    let signs = setup.parameters.multiplier(&signs).unwrap();
-    let input = setup.encrypt(&setup.values(0));
-    let results = [&ones, &signs].map(|weights| input.mul_plain(weights).unwrap());
-    let measured = |setup: &Setup<u64>, what: &dyn Fn(&[f64]) -> Vec<f64>| {
-        let mut row = 0;
-        let [x, y] = [0, 1].map(|which| {
-            let all = (0..4).flat_map(|_| {
-                row += 1;
-                let (_, answer) = hide(setup, &results[which], noise, row);
-                what(&setup.key.answer_noise(&answer).unwrap())
-            });
-            all.collect::<Vec<_>>()
-        });
-        distance(&x, &y)
-    };
-    // Of the noise before anything is hidden there is no doubt.
-    let [x, y] = [0, 1].map(|which| setup.key.noise(&results[which]).unwrap());
-    assert!(distance(&x, &y) > 20.0);
-    // 1.95 is beyond 1 in 1,000.
-    let plain: &dyn Fn(&[f64]) -> Vec<f64> = &|noise| noise.to_vec();
-    assert!(measured(&setup, plain) < 1.95);
-    // A client that knows the errors of its own encryption correlates the noise with them.
-    let errors = setup.key.noise(&input).unwrap();
-    let correlate =
-        |noise: &[f64]| -> Vec<f64> { noise.iter().zip(&errors).map(|(x, e)| x * e).collect() };
-    assert!(measured(&setup, &correlate) < 1.95);
-    // Almost no flood: what is dropped is sized by the room, so the room must be small for noise to
-    // show.
-    let unflooded: Vec<Vec<f64>> = results
-        .iter()
-        .enumerate()
-        .map(|(row, result)| {
-            let format = pronghorn_he::bfv::AnswerFormat {
-                log_flood: 4,
-                limbs: 2,
-                dropped_b: 0,
-                dropped_a: 0,
-            };
-            let public = PublicKey::generate_from_seed(&setup.key, &seed(5));
-            let answer = Hider::new(&seed(4))
-                .hide(row as u64, result, &public, &format)
-                .unwrap();
-            setup.key.answer_noise(&answer).unwrap()
-        })
-        .collect();
-    assert!(distance(&unflooded[0], &unflooded[1]) > 20.0);
+/// Layers that multiply by 1 and by 3, on a ciphertext of zero whose noise is an eighth of what a
+/// message is scaled by: that of another plaintext modulus, under the same key. And that noise.
+fn noisy(setup: &Setup<u64>) -> ([Ciphertext<u64>; 2], f64) {
+    let parameters = &setup.parameters;
+    let larger = Parameters::<u64>::small(parameters.t().ilog2() + 4).unwrap();
+    let ones = vec![1; parameters.n()];
+    let mut bytes = Vec::new();
+    Setup::new(larger.clone()).encrypt(&ones).encode(&mut bytes);
+    let named = bytes.windows(32).position(|window| window == larger.hash());
+    let place = named.expect("the parameters are named");
+    bytes[place..place + 32].copy_from_slice(parameters.hash());
+    let zero = Ciphertext::decode(parameters, &bytes).unwrap();
+    assert_eq!(setup.decrypt(&zero), vec![0; parameters.n()]);
+    let layers = [1, 3].map(|weight| {
+        let weights = vec![weight; parameters.n()];
+        zero.mul_plain(&parameters.multiplier(&weights).unwrap())
+            .unwrap()
+    });
+    (layers, parameters.log_modulus().exp2() / larger.t() as f64)
 }
 
-/// The flood keeps its budget, grows with what it hides, and asks for room.
+/// A client that sends more noise than it should reads weights where the mask is modulo `t` alone,
+/// and nothing where it is modulo `Q`.
 #[test]
-fn floods_keep_their_budget() {
-    let parameters = Parameters::<u64>::small(17).unwrap();
-    let noise = Noise::of_secret_encryption().times(parameters.largest_norm());
-    let reach = |bits, log_coefficients| {
-        let budget = Budget {
-            bits,
-            log_coefficients,
-        };
-        parameters.answer_format(noise, &budget)
+fn noise_of_a_clients_choice_tells_nothing() {
+    let setup = Setup::new(Parameters::<u64>::small(17).unwrap());
+    let (results, unit) = noisy(&setup);
+    let mask = setup.parameters.encode(&setup.values(0)).unwrap();
+    for (result, weight) in results.iter().zip([1.0, 3.0]) {
+        let mut masked = result.clone();
+        masked.add_plain_assign(&mask).unwrap();
+        let read = setup.key.noise(&masked).unwrap()[0].abs() / unit;
+        assert!((read - weight).abs() < 0.1, "{read} is not {weight}");
+    }
+    let noise = Noise::of_secret_encryption();
+    let measured = |index: usize| {
+        let answers = (0..4u64).map(|number| {
+            let row = number + 4 * index as u64;
+            let (_, answer) = hide(&setup, &results[index], noise, row);
+            setup.key.answer_noise(&answer).unwrap()
+        });
+        answers.collect::<Vec<_>>().concat()
     };
-    let log_flood = |bits, log_coefficients| reach(bits, log_coefficients).unwrap().log_flood;
-    // 40 bits, 10 of the coefficients, 22 of the largest norm and less than 3 of a fresh error.
-    assert_eq!(log_flood(40, 20), 40 + 10 + 22 + 3);
-    assert_eq!(log_flood(40, 22), log_flood(40, 20) + 1);
-    assert_eq!(log_flood(43, 20), log_flood(40, 20) + 3);
-    let found = reach(60, 20).unwrap_err().to_string();
-    assert!(found.contains("flood of 2^95"), "{found}");
+    // 1.95 is beyond 1 in 1,000.
+    let (ones, threes) = (measured(0), measured(1));
+    assert!(distance(&ones, &threes) < 1.95);
+    // The noise of an answer is uniform, up to half of what a message is scaled by.
+    let reach = ones.iter().fold(0f64, |most, noise| most.max(noise.abs()));
+    let uniform: Vec<f64> = (0..ones.len())
+        .map(|place| reach * (2.0 * place as f64 / ones.len() as f64 - 1.0))
+        .collect();
+    assert!(distance(&ones, &uniform) < 1.95);
+    // Without the mask there is no doubt.
+    let [ones, threes] = results.map(|result| setup.key.noise(&result).unwrap()[0]);
+    assert!((threes / ones - 3.0).abs() < 0.1);
+}
+
+/// More answers and more noise ask for a larger modulus.
+#[test]
+fn shares_add_up_with_a_stated_probability() {
+    let parameters = Parameters::<u64>::small(17).unwrap();
+    let workload = Workload {
+        t_bits: 17,
+        products: 1,
+        input_rotations: false,
+        output_rotations: 0,
+        doublings: 0,
+    };
+    let spare = |answers| workload.spare(&parameters, answers);
+    // Q / 2t of 82 bits, less 40, 12 of the coefficients, and 24 of the noise.
+    assert!((5.0..8.0).contains(&spare(1)), "{}", spare(1));
+    assert!((spare(1) - spare(4) - 2.0).abs() < 1e-9);
+    assert!(workload.fits(&parameters, 1) && !workload.fits(&parameters, 256));
 }

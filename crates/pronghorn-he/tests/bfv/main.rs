@@ -12,7 +12,6 @@ use pronghorn_he::bfv::{
     ParameterError, Parameters, Products, PublicKey, Rotation, SecretKey, Switching, Workload,
     rotated_products,
 };
-use pronghorn_he::flood::Budget;
 use pronghorn_ring::{
     Word,
     modulus::largest_ntt_prime,
@@ -110,7 +109,7 @@ impl<W: Word> Setup<W> {
             bound <= found + 6.0,
             "{what}: measured 2^{found}, bound 2^{bound}"
         );
-        // The sum of squares, which floods are made for, with six standard errors and more.
+        // The sum of squares, which formats are made for, with six standard errors and more.
         let noises = self.key.noise(ciphertext).unwrap();
         let power = noises.iter().map(|noise| noise * noise).sum::<f64>() / noises.len() as f64;
         assert!(

@@ -32,13 +32,13 @@ fn table() -> Vec<String> {
                 output_rotations,
                 doublings,
             };
-            let cell = |n| match Parameters::<u64>::for_workload(n, &workload, &Budget::default()) {
+            let cell = |n| match Parameters::<u64>::for_workload(n, &workload, 1) {
                 Ok(parameters) => {
                     assert!(parameters.security().is_some());
                     format!(
                         "{}, {:.1} left",
                         chain(&parameters),
-                        workload.spare(&parameters, &Budget::default())
+                        workload.spare(&parameters, 1)
                     )
                 }
                 Err(_) => "no".to_owned(),
@@ -79,8 +79,8 @@ fn other_degrees_have_no_workload() {
         doublings: 0,
     };
     assert!(matches!(
-        Parameters::<u64>::for_workload(2048, &workload, &Budget::default()),
+        Parameters::<u64>::for_workload(2048, &workload, 1),
         Err(ParameterError::Workload { n: 2048 })
     ));
-    assert!(Parameters::<u32>::for_workload(4096, &workload, &Budget::default()).is_err());
+    assert!(Parameters::<u32>::for_workload(4096, &workload, 1).is_err());
 }

@@ -12,7 +12,7 @@ const WORTHWHILE: f64 = 0.9;
 /// The plan in the engine that was asked for, or in the one that is best for the objective.
 pub(super) fn cheapest(fixed: &FixedGraph, options: &BuildOptions) -> Result<Planned, BuildError> {
     let plan = |engine| {
-        let lowered = shares::lower(fixed, engine, options.flood_bits)?;
+        let lowered = shares::lower(fixed, engine)?;
         let planned = lowered.plan(fixed, TrustLevel::TwoParty, options)?;
         protocols::choose(planned, options)
     };

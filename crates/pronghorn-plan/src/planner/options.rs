@@ -67,7 +67,8 @@ pub struct BuildOptions {
     pub network: Network,
     /// Whether OTs may rest on learning parity with noise (LPN).
     pub lpn: bool,
-    /// Bits of the statistical distance that floods keep over all answers under a key, 40 to 128.
+    /// Bits of the statistical distance that floods keep over all answers under a key, 40 to 128, under
+    /// `encrypted`.
     pub flood_bits: u32,
     /// What the client learns in the end. None: the class alone of a network that ends in ArgMax,
     /// where the trust level can, and else the values.

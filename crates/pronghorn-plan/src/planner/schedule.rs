@@ -495,7 +495,8 @@ impl<'a> Choice<'a> {
             ..
         } = value.node;
         let noise = NOISE_MARGIN * walk.variance.sqrt();
-        // What floods have to hide over the lifetime of a key, whatever inputs the client chooses.
+        // What floods have to hide over the lifetime of a key, whatever inputs
+        // the client chooses while inner values stay within the headroom.
         let hidden = Noise {
             mean: walk.worst_variance * scale * scale,
             ..Noise::default()

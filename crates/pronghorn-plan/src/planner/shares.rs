@@ -33,11 +33,7 @@ use crate::{
 
 /// The steps of a fixed-point graph on shares. `engine`: that of all layers, or for each layer the
 /// coefficient engine where it fits.
-pub(super) fn lower(
-    fixed: &FixedGraph,
-    engine: Option<Engine>,
-    flood_bits: u32,
-) -> Result<Lowered, BuildError> {
+pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowered, BuildError> {
     // Layers whose answers are made exact at once: guard bits up to the next activation are too
     // many.
     let mut exact = BTreeSet::new();
@@ -64,7 +60,7 @@ pub(super) fn lower(
             });
         }
     };
-    finish(drafts, output, engine, flood_bits)
+    finish(drafts, output, engine)
 }
 
 /// The drafts so far.
@@ -270,7 +266,6 @@ fn finish(
     drafts: Vec<Draft<'_>>,
     output: usize,
     engine: Option<Engine>,
-    flood_bits: u32,
 ) -> Result<Lowered, BuildError> {
     let forms = share_forms(&nodes(&drafts));
     // Networks repeat their layers, and each takes a while to choose.
@@ -283,7 +278,7 @@ fn finish(
             Op::Ready(kind) => kind.clone(),
             Op::Chain(chain) => StepKind::Garbled(chain.clone()),
             Op::Layer(layer) => match layer.prime() {
-                Some(t) => StepKind::SlotLinear(on_slots(layer, t, flood_bits, &mut chosen)?),
+                Some(t) => StepKind::SlotLinear(on_slots(layer, t, &mut chosen)?),
                 None => {
                     let shares = ShareBits {
                         value_bits: form.value_bits(),
@@ -313,14 +308,13 @@ fn finish(
 fn on_slots(
     layer: &Layer<'_>,
     t: u64,
-    flood_bits: u32,
     chosen: &mut HashMap<ConvGeometry, SlotLinear>,
 ) -> Result<SlotLinear, BuildError> {
     let geometry = &layer.linear.geometry;
     if let Some(found) = chosen.get(geometry) {
         return Ok(found.clone());
     }
-    let found = SlotLinear::choose(geometry, t, flood_bits);
+    let found = SlotLinear::choose(geometry, t);
     let found = found.map_err(|error| BuildError::Bits {
         layer: layer.node.name.clone(),
         reason: error.to_string(),

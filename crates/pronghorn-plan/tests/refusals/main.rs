@@ -31,6 +31,7 @@ use pronghorn_plan::{
             clear::{ClearLinear, Part},
             coefficient::CoefficientLinear,
             shared::SharedLinear,
+            slots::SlotScheme,
         },
     },
 };
@@ -499,10 +500,12 @@ fn slots_parameters() {
         slots(plan).scheme.degree = 1024
     });
     refuses(&SLOTS, "no variant", |plan| slots(plan).scheme.chain = 255);
-    refuses(&SLOTS, "flood of 39 bits", |plan| {
-        slots(plan).flood_bits = 39
+    refuses(&SLOTS, "does not fit", |plan| {
+        slots(plan).scheme = SlotScheme {
+            degree: 8192,
+            chain: 0,
+        }
     });
-    refuses(&SLOTS, "does not fit", |plan| slots(plan).flood_bits = 128);
     refuses(&SLOTS, "elements", |plan| {
         slots(plan).geometry.in_channels = 1
     });

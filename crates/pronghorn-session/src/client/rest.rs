@@ -13,10 +13,11 @@ use crate::{
 const RESTED: Duration = Duration::from_millis(500);
 
 impl Client {
-    /// Connects again where the connection was ended while it rested. Nothing is lost with it: no
-    /// batch was under way.
+    /// Connects again where the connection was ended while it rested, and where another connection
+    /// has its secret. Nothing is lost with it: no batch was under way. Whether a check of decrypted
+    /// values failed plays no part, since the server sees a new connection.
     pub(super) fn wake(&mut self) -> Result<(), SessionError> {
-        if self.doubted && !self.over {
+        if !self.over && self.has_lost_a_secret() {
             return self.reconnect();
         }
         if self.over || self.again.is_none() || self.last_used.elapsed() < RESTED {

@@ -375,6 +375,8 @@ impl Connection<'_> {
         let named = begin.prepared.filter(|_| both <= server.memory.total());
         let needed = if named.is_some() { both } else { run };
         let _memory = server.memory_for(self.client, needed)?;
+        // Or while this one waited.
+        server.check_barred(&self.identity)?;
         let _held = link.holds_memory();
         let prepared = named.and_then(|name| server.take_prepared(name, batch));
         if begin.prepared.is_some() {

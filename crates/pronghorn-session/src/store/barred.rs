@@ -11,7 +11,10 @@ use std::{
     sync::Mutex,
 };
 
-use super::{StoreError, disk::private};
+use super::{
+    StoreError,
+    disk::{private, sync_name},
+};
 use crate::{lock::lock, text::printable};
 
 const FILE: &str = "barred";
@@ -64,7 +67,8 @@ impl Barred {
         let append = || {
             let mut file = private().append(true).create(true).open(path)?;
             file.write_all(format!("{}\n", line(name)).as_bytes())?;
-            file.sync_all()
+            file.sync_all()?;
+            sync_name(path)
         };
         append().map_err(|source| {
             lock(&self.names).insert(line(name));

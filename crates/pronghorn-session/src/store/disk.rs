@@ -53,6 +53,12 @@ pub(super) trait Disk: Send + Sync {
     ) -> io::Result<Box<dyn Held>>;
 }
 
+/// Keeps the name of a file that may be new, by its directory.
+pub(super) fn sync_name(path: &Path) -> io::Result<()> {
+    path.parent()
+        .map_or(Ok(()), |directory| Real.sync_directory(directory))
+}
+
 /// The operating system's file system.
 pub(super) struct Real;
 

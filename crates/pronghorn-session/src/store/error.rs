@@ -30,6 +30,15 @@ pub enum StoreError {
         /// Its permission bits.
         mode: u32,
     },
+    /// Another connection has the secret of this one.
+    #[error(
+        "another connection of this store has taken the secret at {path} while this prediction waited: predict again, and give each \
+         program a store of its own"
+    )]
+    Lost {
+        /// Where it was.
+        path: String,
+    },
     /// A file that is not what was put there.
     #[error("the prepared batch {name} is not used: {source}")]
     File {

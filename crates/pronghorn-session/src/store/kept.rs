@@ -17,11 +17,10 @@
 //! appended, and on the disk, before a connection may make one grant of uses. Only the length of
 //! the file counts. A value whose count is missing is used up.
 //!
-//! A client's secret is in its file with what it may still serve (4 bytes, in the unit of the plan's
-//! floods), and out of
+//! A client's secret is in its file with the batches that it may still serve (4 bytes), and out of
 //! the store while it is used: [`KeptFile::offer`] removes the file before the first batch of a
-//! prediction, and [`KeptFile::keep`] writes it when the prediction was good. So a prediction that
-//! fails, is cancelled or crashes ends the secret. The server's secret is a file of 32 random bytes.
+//! prediction, and [`KeptFile::keep`] writes it at its end. So a prediction that breaks off, is
+//! cancelled or crashes ends the secret. A failed check of what came out does not: it must not show. The server's secret is a file of 32 random bytes.
 
 use std::{
     fs, io,
@@ -67,6 +66,16 @@ pub(crate) struct KeptFile {
     plan_hash: [u8; 32],
     /// The name of the value in the file, where that is known.
     id: Option<[u8; 32]>,
+    /// The secret of the prediction under way, which is out of the file.
+    out: Option<Out>,
+}
+
+/// A secret that a prediction uses.
+struct Out {
+    /// None for one that the prediction itself makes.
+    id: Option<[u8; 32]>,
+    /// What it had left in the file, and what the connection had.
+    left: [usize; 2],
 }
 
 impl KeptFile {
@@ -77,6 +86,7 @@ impl KeptFile {
             name: format!("{kind}-{}", hex(plan_hash)),
             plan_hash: *plan_hash,
             id: None,
+            out: None,
         }
     }
 
@@ -127,30 +137,40 @@ impl KeptFile {
         own.is_some_and(|own| self.id_on_disk() != Some(own.id))
     }
 
-    /// Takes the file's secret for a connection that has none, or its own.
+    /// Takes the file's secret for a connection that has none, or its own. Once for all batches of a
+    /// prediction.
     fn offer_secret(
         &mut self,
         value: &dyn Persistent,
         connection: &Connection,
     ) -> Result<(), StoreError> {
-        let own = value.saved(connection).map(|saved| saved.id);
-        if own.is_some() && self.id_on_disk() != own {
+        if self.out.is_some() {
             return Ok(());
         }
         self.sweep(now());
-        let Some((_, bytes)) = self.take_out()? else {
-            return Ok(());
-        };
-        let parts = bytes.split_last_chunk().filter(|_| own.is_none());
-        if let Some((secret, left)) = parts {
-            let left = u32::from_le_bytes(*left) as usize;
-            // What a newer version does not read is made anew.
-            let _ = value.offer(connection, secret, left);
+        let own = value.saved(connection).map(|saved| saved.id);
+        if own.is_some() && self.id_on_disk() != own {
+            return Err(self.lost());
         }
+        let found = self.take_out()?;
+        let found = found.as_ref().and_then(|(id, bytes)| {
+            let (secret, left) = bytes.split_last_chunk()?;
+            Some((*id, secret, u32::from_le_bytes(*left) as usize))
+        });
+        match (own, found) {
+            (Some(_), None) => return Err(self.lost()),
+            // What a newer version does not read is made anew.
+            (None, Some((_, secret, left))) => drop(value.offer(connection, secret, left)),
+            _ => {}
+        }
+        self.out = Some(Out {
+            id: found.map(|(id, ..)| id),
+            left: [found.map_or(0, |found| found.2), value.left(connection)],
+        });
         Ok(())
     }
 
-    /// The file's value, which is in the file no more. Of several processes one has it.
+    /// The file's secret, which is in the file no more. Of several processes one has it.
     fn take_out(&self) -> Result<Option<Secret>, StoreError> {
         let claimed = format!("{}.{}", self.name, Name::random()?);
         let claimed = self.directory.join(claimed);
@@ -169,6 +189,25 @@ impl KeptFile {
             .as_deref()
             .and_then(|bytes| read(&self.plan_hash, bytes));
         Ok(found.map(|(id, value)| (id, Zeroizing::new(value.to_vec()))))
+    }
+
+    /// Another connection has had the secret since this prediction began.
+    fn lost(&self) -> StoreError {
+        StoreError::Lost {
+            path: self.path().display().to_string(),
+        }
+    }
+
+    /// What a connection's secret may still serve: by its own count, and by that of all connections.
+    fn left(&self, value: &dyn Persistent, connection: &Connection, id: &[u8; 32]) -> usize {
+        let own = value.left(connection);
+        match &self.out {
+            Some(out) if out.id == Some(*id) => {
+                let [stored, had] = out.left;
+                own.min(stored.saturating_sub(had.saturating_sub(own)))
+            }
+            _ => own,
+        }
     }
 
     /// Removes the secrets that a crash left between two names, an hour old: this takes and writes
@@ -218,10 +257,14 @@ impl KeptFile {
         let saved = value.saved(connection);
         match (saved, value.uses()) {
             (Some(saved), Some(_)) if self.id != Some(saved.id) => self.write(&saved),
-            (Some(saved), None) => match value.left(connection) {
-                0 => Ok(()),
-                left => self.replace(&saved, &(left as u32).to_le_bytes(), || Ok(())),
-            },
+            (Some(saved), None) => {
+                let left = self.left(value, connection, &saved.id);
+                self.out = None;
+                match left {
+                    0 => Ok(()),
+                    left => self.replace(&saved, &(left as u32).to_le_bytes(), || Ok(())),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -583,23 +626,53 @@ mod tests {
         made.offer(&connection, &[7; 32], 9).unwrap();
         file().keep(&made, &connection).unwrap();
         assert_eq!(files(), 1);
-        // Another connection takes it, and its first one goes on with what it has.
+        // Another connection takes it. The first one has lost it then, whatever the other keeps.
         let other = Kept::default();
-        file().offer(&other, &connection, 1).unwrap();
+        let mut taken = file();
+        taken.offer(&other, &connection, 1).unwrap();
         assert_eq!((other.left(&connection), files()), (9, 0));
         assert_eq!(*other.bytes.lock().unwrap(), [7; 32]);
-        file().offer(&made, &connection, 1).unwrap();
-        // A secret of another process is left where it is.
+        let lost =
+            |offered: Result<(), StoreError>| matches!(offered, Err(StoreError::Lost { .. }));
+        assert!(lost(file().offer(&made, &connection, 1)));
+        // A later batch of the prediction that has taken it.
+        taken.offer(&other, &connection, 1).unwrap();
         other.offer(&connection, &[8; 32], 5).unwrap();
-        file().keep(&other, &connection).unwrap();
-        file().offer(&made, &connection, 1).unwrap();
+        taken.keep(&other, &connection).unwrap();
+        assert!(lost(file().offer(&made, &connection, 1)));
         assert_eq!((made.left(&connection), files()), (9, 1));
-        file().offer(&other, &connection, 1).unwrap();
+        let mut taken = file();
+        taken.offer(&other, &connection, 1).unwrap();
         assert_eq!((other.left(&connection), files()), (5, 0));
         // One that is used up ends.
         other.left.store(0, Ordering::Relaxed);
-        file().keep(&other, &connection).unwrap();
+        taken.keep(&other, &connection).unwrap();
         assert_eq!(files(), 0);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Two connections with one secret, in turn: what both have used counts.
+    #[test]
+    fn uses_of_a_secret_add_up_over_connections() {
+        let directory = directory("shared-secrets");
+        let connection = Connection::default();
+        let both = [Kept::default(), Kept::default()];
+        let mut files = [(); 2].map(|()| KeptFile::new(&directory, "secret", &PLAN));
+        both[0].offer(&connection, &[7; 32], 9).unwrap();
+        files[0].keep(&both[0], &connection).unwrap();
+        for (turn, left) in (0..9).zip([8, 7, 6, 5, 4, 3, 2, 1, 0]) {
+            let (value, file) = (&both[turn % 2], &mut files[turn % 2]);
+            file.offer(value, &connection, 1).unwrap();
+            value.left.fetch_sub(1, Ordering::Relaxed);
+            file.keep(value, &connection).unwrap();
+            let stored = fs::read(file.path()).ok().map(|bytes| {
+                let place = bytes.len() - CHECK - 4;
+                u32::from_le_bytes(*bytes[place..].first_chunk().unwrap())
+            });
+            assert_eq!(stored.unwrap_or(0), left, "turn {turn}");
+        }
+        assert!(both[0].left(&connection) > 0);
+        assert!(files[0].offer(&both[0], &connection, 1).is_err());
         fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     Owner, StoreError,
-    disk::{Disk, Real, check_private, private},
+    disk::{Disk, Real, check_private, private, sync_name},
 };
 use crate::{error::SessionError, lock::lock};
 
@@ -92,11 +92,15 @@ impl Spent {
     ) -> Result<T, StoreError> {
         let mut known = lock(&self.known);
         let open = || {
+            let is_new = !self.path.exists();
             let mut file = private()
                 .read(true)
                 .append(true)
                 .create(true)
                 .open(&self.path)?;
+            if is_new {
+                sync_name(&self.path)?;
+            }
             file.lock()?;
             known.catch_up(&mut file)?;
             act(&mut file, &mut known)

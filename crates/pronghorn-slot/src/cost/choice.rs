@@ -3,10 +3,7 @@
 use std::cell::OnceCell;
 
 use pronghorn_graph::geometry::ConvGeometry;
-use pronghorn_he::{
-    bfv::{AnswerFormat, Parameters, Workload},
-    flood::Budget,
-};
+use pronghorn_he::bfv::{AnswerFormat, Parameters, Workload};
 
 use super::{Cost, Counts, Depth, Objective, Sizes, rates};
 use crate::{
@@ -27,7 +24,7 @@ pub struct Choice {
 
 /// The cheapest way of computing a layer whose values, its outputs before anything else is done to
 /// them, are at most `largest` in absolute value: of all variants with the parameters of degrees
-/// 4096 and 8192 that have room for them and the flood. At least 128 bits of security. Follows from
+/// 4096 and 8192 that have room for them. At least 128 bits of security. Follows from
 /// sizes alone.
 ///
 /// # Errors
@@ -36,10 +33,9 @@ pub fn choose(
     geometry: &ConvGeometry,
     largest: u64,
     objective: &Objective,
-    budget: &Budget,
 ) -> Result<Choice, SlotError> {
     let chains = |degree| Chains::new(degree, largest);
-    choose_among(geometry, objective, budget, chains)
+    choose_among(geometry, objective, chains)
 }
 
 /// [`choose`] for a plaintext modulus that is known, as where other layers have it too: a prime
@@ -51,10 +47,9 @@ pub fn choose_modulo(
     geometry: &ConvGeometry,
     t: u64,
     objective: &Objective,
-    budget: &Budget,
 ) -> Result<Choice, SlotError> {
     let chains = |degree| Ok(Chains::modulo(degree, t));
-    choose_among(geometry, objective, budget, chains)
+    choose_among(geometry, objective, chains)
 }
 
 /// Degrees that are tried.
@@ -78,7 +73,6 @@ pub fn common_modulus(largest: u64) -> Result<u64, SlotError> {
 fn choose_among(
     geometry: &ConvGeometry,
     objective: &Objective,
-    budget: &Budget,
     chains_of: impl Fn(usize) -> Result<Chains, SlotError>,
 ) -> Result<Choice, SlotError> {
     geometry.validate()?;
@@ -95,10 +89,11 @@ fn choose_among(
             }
             let schedule = layout.chains();
             let workload = Depth::of(&layout, &schedule).workload(chains.t_bits);
-            let Some((parameters, format)) = chains.fitting(&workload, budget) else {
+            let counts = Counts::of(&layout, &schedule);
+            let Some((parameters, format)) = chains.fitting(&workload, counts.outputs) else {
                 continue;
             };
-            let cost = Cost::of(&layout, Counts::of(&layout, &schedule), parameters, &format);
+            let cost = Cost::of(&layout, counts, parameters, &format);
             if most.is_none_or(|most| cost.total(objective) < most) {
                 best = Some((variant, cost, parameters.clone()));
             }
@@ -122,13 +117,13 @@ pub fn parameters(
     variant: &Variant,
     degree: usize,
     largest: u64,
-    budget: &Budget,
 ) -> Result<Parameters<u64>, SlotError> {
     let layout = Layout::new(geometry, variant, degree)?;
-    let chains = Chains::new(degree, largest)?;
-    let workload = Depth::of(&layout, &layout.chains()).workload(chains.t_bits);
+    let (chains, schedule) = (Chains::new(degree, largest)?, layout.chains());
+    let workload = Depth::of(&layout, &schedule).workload(chains.t_bits);
+    let outputs = Counts::of(&layout, &schedule).outputs;
     let (parameters, _) = chains
-        .fitting(&workload, budget)
+        .fitting(&workload, outputs)
         .ok_or(SlotError::NoVariant)?;
     Ok(parameters.clone())
 }
@@ -185,11 +180,11 @@ impl Chains {
     fn fitting(
         &self,
         workload: &Workload,
-        budget: &Budget,
+        answers: usize,
     ) -> Option<(&Parameters<u64>, AnswerFormat)> {
         self.every().iter().find_map(|parameters| {
             let noise = workload.noise(parameters);
-            Some((parameters, parameters.answer_format(noise, budget).ok()?))
+            Some((parameters, parameters.answer_format(noise, answers).ok()?))
         })
     }
 

@@ -30,7 +30,7 @@ pub use program::{Program, ProgramNode, ProgramOp};
 use crate::{
     cost::{Cost, Memory, Once, SEED_BYTES, Seconds, StepCost, StepMemory},
     description::Description,
-    flood,
+    flood::Lifetime,
     rlwe::security_of,
     share_form::ShareRules,
     step::{Compiled, Place, StepPlan},
@@ -106,11 +106,10 @@ impl StepPlan for EncryptedPlan {
         }
     }
 
-    fn flood(&self, _step: &Compiled<'_>) -> Option<flood::Part> {
-        Some(flood::Part {
+    fn flood(&self) -> Option<Lifetime> {
+        Some(Lifetime {
             bits: self.flood_bits,
-            part: 1.0 / self.key_batches as f64,
-            unit: flood::Unit::Batches,
+            count: self.key_batches,
         })
     }
 

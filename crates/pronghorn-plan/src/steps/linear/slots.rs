@@ -11,10 +11,7 @@ use pronghorn_graph::{
     geometry::ConvGeometry,
     shape::OperatorError,
 };
-use pronghorn_he::{
-    bfv::{Answer, Parameters, SeededCiphertext, workload::candidate_limbs},
-    flood::Budget,
-};
+use pronghorn_he::bfv::{Answer, Parameters, SeededCiphertext, workload::candidate_limbs};
 use pronghorn_slot::{
     Objective, Packing, SlotError, Variant, choose_modulo, ciphertexts,
     cost::{DEGREES, cost},
@@ -26,7 +23,6 @@ use super::{describe, kind, range};
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, StepMemory},
     description::Description,
-    flood,
     share_form::{self, LayerRules, LayerShares},
     step::{Compiled, Derived, Place, StepPlan},
     trust::TrustLevel,
@@ -44,20 +40,15 @@ pub struct SlotLinear {
     pub scheme: SlotScheme,
     /// The prime of the shares, the same for all such steps of a plan.
     pub t: u64,
-    /// Bits of the statistical distance that floods keep, for [`LIFETIME_LOG`].
-    pub flood_bits: u32,
 }
 
-/// `log2` of the coefficients of answers under a client's keys: of all images and steps together.
-pub const LIFETIME_LOG: u32 = 30;
-
 impl SlotLinear {
-    /// The cheapest for a layer whose shares are modulo `t`, with floods of so many bits.
+    /// The cheapest for a layer whose shares are modulo `t`.
     ///
     /// # Errors
     /// When there is none.
-    pub fn choose(geometry: &ConvGeometry, t: u64, flood_bits: u32) -> Result<Self, SlotError> {
-        let choice = choose_modulo(geometry, t, &Objective::default(), &budget(flood_bits))?;
+    pub fn choose(geometry: &ConvGeometry, t: u64) -> Result<Self, SlotError> {
+        let choice = choose_modulo(geometry, t, &Objective::default())?;
         let chain = Parameters::<u64>::candidates_modulo(choice.parameters.n(), t)
             .position(|found| found.is_ok_and(|found| found.hash() == choice.parameters.hash()))
             .ok_or(SlotError::NoVariant)?;
@@ -69,7 +60,6 @@ impl SlotLinear {
                 chain: chain as u8,
             },
             t,
-            flood_bits,
         })
     }
 
@@ -89,10 +79,9 @@ impl SlotLinear {
     /// Where values sit, and what is done with them.
     ///
     /// # Errors
-    /// When layer, variant and parameters do not go together, or the flood does not fit.
+    /// When layer, variant and parameters do not go together, or the noise does not fit.
     pub fn packing(&self) -> Result<Packing, SlotError> {
-        let (parameters, budget) = (self.parameters()?, budget(self.flood_bits));
-        let packing = Packing::new(&self.geometry, &self.variant, &parameters, budget)?;
+        let packing = Packing::new(&self.geometry, &self.variant, &self.parameters()?)?;
         packing.format()?;
         Ok(packing)
     }
@@ -107,13 +96,6 @@ impl SlotLinear {
                 (inputs + outputs) * 2 * limbs * degree
             });
         (batch as u64).saturating_mul(words as u64)
-    }
-}
-
-fn budget(bits: u32) -> Budget {
-    Budget {
-        bits,
-        log_coefficients: LIFETIME_LOG,
     }
 }
 
@@ -132,7 +114,7 @@ pub(crate) fn least_bytes(inputs: usize, outputs: usize) -> [u64; 2] {
 /// Bytes of a message that holds an encrypted input, and of one that holds an answer.
 ///
 /// # Errors
-/// When there is no room for the flood.
+/// When there is no room for the noise.
 pub fn message_bytes(packing: &Packing) -> Result<[usize; 2], SlotError> {
     let parameters = packing.parameters();
     let answer = Answer::encoded_len(parameters, &packing.format()?);
@@ -159,7 +141,6 @@ impl StepPlan for SlotLinear {
     }
 
     fn check(&self, place: &Place<'_>) -> Result<(), String> {
-        flood::check_bits(self.flood_bits)?;
         let most = share_form::reach(place.value());
         if self.t >> 31 != 0 || u64::from(most) > self.t / 2 {
             return Err(format!(
@@ -187,12 +168,7 @@ impl StepPlan for SlotLinear {
         let Derived::Slots { packing, .. } = step.derived else {
             return Cost::default();
         };
-        let Ok(Some(found)) = cost(
-            &self.geometry,
-            &self.variant,
-            packing.parameters(),
-            &packing.budget(),
-        ) else {
+        let Ok(Some(found)) = cost(&self.geometry, &self.variant, packing.parameters()) else {
             return Cost::default();
         };
         let cost = StepCost {
@@ -208,17 +184,6 @@ impl StepPlan for SlotLinear {
 
     fn memory(&self, _step: &Compiled<'_>, batch: usize) -> StepMemory {
         Memory::both(8 * self.words(batch))
-    }
-
-    fn flood(&self, step: &Compiled<'_>) -> Option<flood::Part> {
-        let Derived::Slots { packing, .. } = step.derived else {
-            return None;
-        };
-        Some(flood::Part {
-            bits: self.flood_bits,
-            part: packing.coefficients() as f64 / f64::from(LIFETIME_LOG).exp2(),
-            unit: flood::Unit::Images,
-        })
     }
 
     fn describe(&self, step: &Compiled<'_>) -> Description {
