@@ -7,7 +7,8 @@
 //! [`rns`](crate::rns). In reading order:
 //!
 //! * [`Common`]: a ring and the public seed of the `a` that all parties share. [`Party`]: a name.
-//! * [`SecretKey`], [`PublicKeys`], [`KeyRing`]: keys of a party, and of all.
+//! * [`SecretKey`], [`PublicKeys`], [`KeyRing`]: keys of a party, and of all. [`EncryptionRing`]: those
+//!   that a contribution to a decryption needs.
 //! * [`Extended`]: `c_0 + c_1 s_1 + ... + c_k s_k`, its sums, rotations and conjugation, and products
 //!   ([`Relinearisation`]): the paper's algorithm, quadratic in the number of parties, and the
 //!   linear one of T. Kim, H. Kwak, D. Lee, J. Seo, Y. Song, "Asymptotically faster multi-key
@@ -49,7 +50,7 @@ use decryption::Ledger;
 pub use decryption::{Contribution, Decryptor, LAMBDA, Limits, Partial, Rule, merge};
 pub use error::MultiKeyError;
 pub use extended::Extended;
-pub use keys::{Choice, KeyRing, PublicKeys, SecretKey};
+pub use keys::{Choice, EncryptionKeys, EncryptionRing, KeyRing, PublicKeys, SecretKey};
 pub use product::Relinearisation;
 
 /// Most parties of a ciphertext.

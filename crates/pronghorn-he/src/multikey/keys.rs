@@ -120,6 +120,11 @@ impl<W: Word> SecretKey<W> {
         self.party
     }
 
+    /// The key that others encrypt with.
+    pub fn encryption(&self) -> &rns::PublicKey<W> {
+        &self.encryption
+    }
+
     /// An encryptor under the secret, with `a` from a seed of its own: half of the bytes of an
     /// encryption with the public key.
     ///
@@ -355,5 +360,59 @@ impl<W: Word> KeyRing<W> {
     /// The keys of these parties, in order.
     pub(super) fn all(&self, parties: &[Party]) -> Result<Vec<&PublicKeys<W>>, MultiKeyError> {
         parties.iter().map(|&party| self.get(party)).collect()
+    }
+}
+
+/// The keys that others encrypt with, by party: all that a contribution to a decryption needs.
+pub trait EncryptionKeys<W: Word> {
+    /// The encryption key of a party.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn encryption_key(&self, party: Party) -> Result<&rns::PublicKey<W>, MultiKeyError>;
+}
+
+impl<W: Word> EncryptionKeys<W> for KeyRing<W> {
+    fn encryption_key(&self, party: Party) -> Result<&rns::PublicKey<W>, MultiKeyError> {
+        Ok(self.get(party)?.encryption())
+    }
+}
+
+/// Encryption keys alone: a few megabytes where evaluation keys are hundreds.
+pub struct EncryptionRing<W: Word> {
+    common: Common<W>,
+    keys: BTreeMap<Party, rns::PublicKey<W>>,
+}
+
+impl<W: Word> EncryptionRing<W> {
+    /// No keys.
+    pub fn new(common: &Common<W>) -> Self {
+        Self {
+            common: common.clone(),
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a key, and tells whose it is: a name is the hash of a key, so nobody can give another's.
+    ///
+    /// # Errors
+    /// When it is of another common reference string, or has not all limbs.
+    pub fn insert(&mut self, key: rns::PublicKey<W>) -> Result<Party, MultiKeyError> {
+        let ring = self.common.ring();
+        ring.same(key.parameters())?;
+        key.check_limbs(ring.limbs())?;
+        if key.seed() != self.common.seed() {
+            return Err(MultiKeyError::Common);
+        }
+        let party = name(&self.common, &key);
+        self.keys.insert(party, key);
+        Ok(party)
+    }
+}
+
+impl<W: Word> EncryptionKeys<W> for EncryptionRing<W> {
+    fn encryption_key(&self, party: Party) -> Result<&rns::PublicKey<W>, MultiKeyError> {
+        let key = self.keys.get(&party);
+        key.ok_or(MultiKeyError::NoKeys { party })
     }
 }

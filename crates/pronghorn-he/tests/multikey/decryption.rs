@@ -17,6 +17,7 @@ fn limits(parties: usize) -> Limits {
         parties,
         log_message: 100.0,
         log_noise: 70.0,
+        log_power: None,
         results: 3,
     }
 }
@@ -134,6 +135,7 @@ fn values_survive_the_flood_where_the_scale_pays_for_it() {
         let mut setup = Setup::<u64>::new(1024, &BITS, &[50, 50], count);
         let limits = Limits {
             log_noise: 20.0,
+            log_power: None,
             log_message: 130.0,
             ..limits(count)
         };
