@@ -3,14 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use pronghorn_graph::{
-    float, graph::Graph, passes,
+    float,
+    graph::Graph,
+    passes,
     polynomial::{self, PolyGraph, PolynomialError},
 };
 use pronghorn_he::{
     ckks::{Encryptor, Plaintext, wire::packed_len},
     multikey::{Choice, Ciphertext, Decryptor, KeyRing, MultiKeyError, Rule, SecretKey},
 };
-use pronghorn_multikey::{Aim, Bound, Chain, Cloud, Counts, Network, NetworkError, Program, Setting};
+use pronghorn_multikey::{
+    Aim, Bound, Chain, Cloud, Counts, Network, NetworkError, Program, Setting,
+};
 use pronghorn_ring::{
     random::{RandomError, Seed},
     security::SecurityLevel,
@@ -117,8 +121,8 @@ impl NetworkBench {
         let reference = [77; 32];
         let (program, setting, rule) = match parameters {
             Parameters::Flooded(aim) => {
-                let (program, setting, rule) = aim.choose(&network, reference)?;
-                (program, setting, Some(rule))
+                let chosen = aim.choose(&network, reference)?;
+                (chosen.program, chosen.setting, Some(chosen.rule))
             }
             Parameters::Unflooded(chain) => {
                 let program = Program::new(network, chain.degree / 2)?;
@@ -180,11 +184,13 @@ impl NetworkBench {
         let encryption = started.elapsed().as_secs_f64();
         let client = self.secrets[0].party();
         let mut products: Vec<Stage> = Vec::new();
-        let result = self.cloud.evaluate(client, &input, &self.keys, |node, seconds| {
-            if node.op.is_product() {
-                products.push((node.name.clone(), seconds));
-            }
-        })?;
+        let result = self
+            .cloud
+            .evaluate(client, &input, &self.keys, |node, seconds| {
+                if node.op.is_product() {
+                    products.push((node.name.clone(), seconds));
+                }
+            })?;
         let mut decryption = Vec::new();
         let mut slots = Vec::new();
         for x in &result {
@@ -274,7 +280,10 @@ impl NetworkBench {
     pub fn log_moduli(&self) -> [f64; 2] {
         let ring = self.setting.ring();
         let basis = ring.basis();
-        [ring.log_modulus(ring.limbs()), basis.log2_product(0..basis.limbs())]
+        [
+            ring.log_modulus(ring.limbs()),
+            basis.log2_product(0..basis.limbs()),
+        ]
     }
 
     /// The level of the security table.

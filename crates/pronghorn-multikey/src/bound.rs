@@ -174,8 +174,15 @@ impl<W: Word> Walk<'_, W> {
         let (products, folded, rotated) = match &self.program.steps[self.node].work {
             Work::Linear(packing) => {
                 let most = packing.products.iter().map(Vec::len).max();
-                let rotated = packing.rotations().iter().any(|rotation| rotation.steps > 0);
-                (most.unwrap_or(0), (packing.folds.len() as f64).exp2(), rotated)
+                let rotated = packing
+                    .rotations()
+                    .iter()
+                    .any(|rotation| rotation.steps > 0);
+                (
+                    most.unwrap_or(0),
+                    (packing.folds.len() as f64).exp2(),
+                    rotated,
+                )
             }
             _ => (1, 1.0, false),
         };
@@ -201,7 +208,11 @@ impl<W: Word> Walk<'_, W> {
         };
         let sum = (sum + rotations).times(folded.sqrt());
         let element = bounds.norm * x.element + bounds.addend;
-        let partial = if clean { 0.0 } else { rows * bounds.norm * x.element };
+        let partial = if clean {
+            0.0
+        } else {
+            rows * bounds.norm * x.element
+        };
         Bound {
             element,
             reach: element.max(partial),

@@ -96,7 +96,9 @@ pub enum NetworkError {
         reach: f64,
     },
     /// A ciphertext that is not the one expected.
-    #[error("{what} of node {node} has the wrong {field}; make it from this program and its setting")]
+    #[error(
+        "{what} of node {node} has the wrong {field}; make it from this program and its setting"
+    )]
     Ciphertext {
         /// Input, weights or biases.
         what: &'static str,

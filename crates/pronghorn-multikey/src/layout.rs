@@ -61,12 +61,7 @@ impl Layout {
 }
 
 /// All slots: `value` of each spot, repeated at distance `period`, and zero elsewhere.
-pub fn fill(
-    slots: usize,
-    period: usize,
-    spots: &[Spot],
-    value: impl Fn(usize) -> f64,
-) -> Vec<f64> {
+pub fn fill(slots: usize, period: usize, spots: &[Spot], value: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut out = vec![0.0; slots];
     for spot in spots {
         let value = value(spot.index);

@@ -41,4 +41,4 @@ pub use bound::Bound;
 pub use error::NetworkError;
 pub use model::{Cloud, Layer, Model};
 pub use network::{Bounds, Counts, Network, Node, Op, Program, Source, Step, Work};
-pub use setting::{Aim, Chain, Setting};
+pub use setting::{Aim, Chain, Chosen, Setting};

@@ -93,7 +93,10 @@ impl Program {
         };
         let of_layout = |value: &dyn Fn(usize) -> f64| -> Vec<Values> {
             let spots = layout.spots();
-            spots.iter().map(|spots| fill(layout.period, spots, value)).collect()
+            spots
+                .iter()
+                .map(|spots| fill(layout.period, spots, value))
+                .collect()
         };
         match (op, &step.work) {
             (PolyOp::Linear(layer), Work::Linear(packing)) => {
@@ -111,7 +114,10 @@ impl Program {
                 let factors =
                     of_layout(&|element| f64::from(factor.factors[element]) / factor.divisor);
                 let addends = of_layout(&|element| factor.addends[element]);
-                Some((factors.into_iter().map(|values| vec![values]).collect(), addends))
+                Some((
+                    factors.into_iter().map(|values| vec![values]).collect(),
+                    addends,
+                ))
             }
             _ => None,
         }
@@ -248,7 +254,13 @@ impl<W: Word> Cloud<W> {
                 expand("weights", weights, expected, level + 1, scale)
             });
             let weights = weights.collect::<Result<Vec<_>, _>>()?;
-            let addends = expand("biases", &layer.addends, outputs, level, setting.scale(level))?;
+            let addends = expand(
+                "biases",
+                &layer.addends,
+                outputs,
+                level,
+                setting.scale(level),
+            )?;
             layers.insert(index, Expanded { weights, addends });
         }
         Ok(Self {
@@ -273,7 +285,9 @@ impl<W: Word> Cloud<W> {
         let Program { network, steps, .. } = &*self.program;
         let mut last_use: Vec<usize> = (0..network.nodes.len()).collect();
         for (index, node) in network.nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|&input| last_use[input] = index);
+            node.inputs
+                .iter()
+                .for_each(|&input| last_use[input] = index);
         }
         last_use[network.output] = usize::MAX;
         let mut values: Vec<Option<Value<W>>> = Vec::with_capacity(steps.len());
@@ -288,7 +302,11 @@ impl<W: Word> Cloud<W> {
             }
             let value = match (&node.op, &steps[index].work) {
                 (Op::Input { .. }, Work::Input(expected)) => {
-                    count("ciphertexts of the input", input.len(), expected.spots.len())?;
+                    count(
+                        "ciphertexts of the input",
+                        input.len(),
+                        expected.spots.len(),
+                    )?;
                     let scale = self.setting.scale(level);
                     let one = |x| expand(&self.setting, client, node, "the input", x, level, scale);
                     input.iter().map(one).collect::<Result<_, _>>()?
@@ -298,9 +316,7 @@ impl<W: Word> Cloud<W> {
                 }
                 (Op::Factor(_), _) => {
                     let products = inputs[0].iter().zip(&self.layers[&index].weights);
-                    let sums = products.map(|(x, weights)| {
-                        self.sum(&[(&weights[0], x)], keys)
-                    });
+                    let sums = products.map(|(x, weights)| self.sum(&[(&weights[0], x)], keys));
                     let sums = sums.collect::<Result<Vec<_>, _>>()?;
                     self.with_addends(index, sums)?
                 }
@@ -314,9 +330,8 @@ impl<W: Word> Cloud<W> {
                 }
                 (Op::Multiply, _) => {
                     let pairs = inputs[0].iter().zip(&inputs[1]);
-                    let products = pairs.map(|(x, y)| {
-                        self.settled(self.sum(&[(x, y)], keys)?, level)
-                    });
+                    let products =
+                        pairs.map(|(x, y)| self.settled(self.sum(&[(x, y)], keys)?, level));
                     products.collect::<Result<_, _>>()?
                 }
                 (Op::Add, _) => {
@@ -358,10 +373,13 @@ impl<W: Word> Cloud<W> {
         }
         let mut sums = Vec::with_capacity(packing.products.len());
         for (products, weights) in packing.products.iter().zip(&self.layers[&index].weights) {
-            let factors = products.iter().zip(weights).filter_map(|(product, weights)| {
-                let at = rotations.binary_search(&product.rotation).ok()?;
-                Some((weights, &rotated[at]))
-            });
+            let factors = products
+                .iter()
+                .zip(weights)
+                .filter_map(|(product, weights)| {
+                    let at = rotations.binary_search(&product.rotation).ok()?;
+                    Some((weights, &rotated[at]))
+                });
             let mut sum = self.sum(&factors.collect::<Vec<_>>(), keys)?;
             for &fold in &packing.folds {
                 let turned = sum.rotate_many(&[fold as i64], keys)?;

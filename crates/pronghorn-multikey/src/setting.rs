@@ -115,10 +115,17 @@ impl<W: Word> Setting<W> {
     /// Refuses programs of another number of levels or slots.
     pub(crate) fn check(&self, program: &Program) -> Result<(), NetworkError> {
         let counts = [
-            ("levels of the chain", self.chain.levels, program.steps[0].level),
+            (
+                "levels of the chain",
+                self.chain.levels,
+                program.steps[0].level,
+            ),
             ("slots of a ciphertext", self.ring().slots(), program.slots),
         ];
-        match counts.into_iter().find(|(_, found, expected)| found != expected) {
+        match counts
+            .into_iter()
+            .find(|(_, found, expected)| found != expected)
+        {
             Some((what, found, expected)) => Err(NetworkError::Count {
                 what,
                 found,
@@ -173,6 +180,16 @@ pub struct Aim {
     pub results: u64,
 }
 
+/// What an aim leads to.
+pub struct Chosen<W: Word> {
+    /// The program at the degree of the setting.
+    pub program: Program,
+    /// Primes, levels and scales.
+    pub setting: Setting<W>,
+    /// The rule of decryption.
+    pub rule: Rule<W>,
+}
+
 /// Degrees that are tried.
 const DEGREES: [usize; 4] = [1 << 13, 1 << 14, 1 << 15, 1 << 16];
 /// Bits of a prime, at most.
@@ -183,8 +200,7 @@ const SCALE_BITS: std::ops::RangeInclusive<u32> = 40..=180;
 const SPECIAL: std::ops::RangeInclusive<usize> = 1..=10;
 
 impl Aim {
-    /// The smallest degree, and there about the smallest scale, with which results have this error;
-    /// the program for it.
+    /// The smallest degree, and there about the smallest scale, with which results have this error.
     ///
     /// # Errors
     /// When no ring of 128 bits has room, or the network has no program.
@@ -192,14 +208,14 @@ impl Aim {
         &self,
         network: &Network,
         seed: [u8; 32],
-    ) -> Result<(Program, Setting<W>, Rule<W>), NetworkError> {
+    ) -> Result<Chosen<W>, NetworkError> {
         for degree in DEGREES {
             let program = match Program::new(network.clone(), degree / 2) {
                 Err(NetworkError::TooLarge { .. }) if degree < DEGREES[3] => continue,
                 program => program?,
             };
-            if let Some((setting, rule)) = self.setting(&program, seed)? {
-                return Ok((program, setting, rule));
+            if let Some(chosen) = self.setting(program, seed)? {
+                return Ok(chosen);
             }
         }
         Err(NetworkError::TooDeep {
@@ -211,12 +227,12 @@ impl Aim {
     /// The setting of this degree; `None` where there is no room.
     fn setting<W: Word>(
         &self,
-        program: &Program,
+        program: Program,
         seed: [u8; 32],
-    ) -> Result<Option<(Setting<W>, Rule<W>)>, NetworkError> {
+    ) -> Result<Option<Chosen<W>>, NetworkError> {
         let (mut scale, mut headroom) = (*SCALE_BITS.start(), 16);
         while SCALE_BITS.contains(&scale) {
-            let Some(chain) = chain(program, scale, headroom) else {
+            let Some(chain) = chain(&program, scale, headroom) else {
                 return Ok(None);
             };
             let setting = match Setting::<W>::new(chain, seed) {
@@ -227,11 +243,16 @@ impl Aim {
                 }
                 setting => setting?,
             };
-            match setting.rule(program, self.results) {
+            match setting.rule(&program, self.results) {
                 Ok(rule) => {
-                    let error = setting.error(program, &rule)?;
+                    let error = setting.error(&program, &rule)?;
                     if error <= self.error {
-                        return Ok(Some((setting, rule)));
+                        let chosen = Chosen {
+                            program,
+                            setting,
+                            rule,
+                        };
+                        return Ok(Some(chosen));
                     }
                     scale += ((error / self.error).log2().ceil() as u32).max(1);
                 }
@@ -244,7 +265,9 @@ impl Aim {
                     if log_flood > scale {
                         scale = log_flood.max(scale + 1);
                     } else {
-                        headroom = (log_message as u32 + 4).saturating_sub(scale).max(headroom + 2);
+                        headroom = (log_message as u32 + 4)
+                            .saturating_sub(scale)
+                            .max(headroom + 2);
                     }
                 }
                 Err(error) => return Err(error),

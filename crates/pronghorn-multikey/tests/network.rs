@@ -9,14 +9,16 @@ use pronghorn_graph::{
 };
 use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey};
 use pronghorn_multikey::{
-    Aim, Bound, Chain, Cloud, Network, NetworkError, Program, Setting,
+    Aim, Bound, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting,
 };
 use pronghorn_ring::random::Seed;
 
 /// Integers that look random.
 fn weights(count: usize, most: i32, salt: usize) -> Vec<i32> {
     let number = |i: usize| ((i + salt) * 2_654_435_761 % 1_000_003) as i32;
-    (0..count).map(|i| number(i) % (2 * most + 1) - most).collect()
+    (0..count)
+        .map(|i| number(i) % (2 * most + 1) - most)
+        .collect()
 }
 
 /// A graph under construction.
@@ -48,7 +50,9 @@ impl Build {
         let layer = Layer {
             weights: weights(geometry.weights_len(), most, self.0.len()),
             divisor: f64::from(most) * (geometry.row_len() as f64).sqrt(),
-            bias: (0..geometry.out_channels).map(|o| 0.1 * o as f64 - 0.2).collect(),
+            bias: (0..geometry.out_channels)
+                .map(|o| 0.1 * o as f64 - 0.2)
+                .collect(),
             geometry,
         };
         let elements = layer.geometry.out_channels * height * width;
@@ -88,7 +92,12 @@ impl Build {
     }
 }
 
-fn convolution(channels: [usize; 2], input: [usize; 2], kernel: usize, stride: usize) -> ConvGeometry {
+fn convolution(
+    channels: [usize; 2],
+    input: [usize; 2],
+    kernel: usize,
+    stride: usize,
+) -> ConvGeometry {
     ConvGeometry {
         in_channels: channels[0],
         out_channels: channels[1],
@@ -130,7 +139,9 @@ fn polynomial() -> PolyGraph {
 }
 
 fn input(graph: &PolyGraph) -> Vec<f64> {
-    (0..graph.input_len()).map(|i| ((i * 37 + 11) % 101) as f64 / 101.0).collect()
+    (0..graph.input_len())
+        .map(|i| ((i * 37 + 11) % 101) as f64 / 101.0)
+        .collect()
 }
 
 /// Both parties with their keys.
@@ -165,13 +176,21 @@ impl Parties {
     ) -> Vec<Ciphertext<u32>> {
         let [client, owner] = &self.secrets;
         let mut encryptor = owner.encryptor().expect("randomness");
-        let model = program.encrypt_model(setting, graph, &mut encryptor).expect("it fits");
+        let model = program
+            .encrypt_model(setting, graph, &mut encryptor)
+            .expect("it fits");
         let mut encryptor = client.encryptor().expect("randomness");
         let image = program.encrypt_input(setting, &input(graph), &mut encryptor);
-        let cloud = Cloud::new(&Arc::new(program.clone()), setting, owner.party(), &model).expect("it fits");
+        let cloud = Cloud::new(&Arc::new(program.clone()), setting, owner.party(), &model)
+            .expect("it fits");
         let mut seen = 0;
         let result = cloud
-            .evaluate(client.party(), &image.expect("in range"), &self.keys, |_, _| seen += 1)
+            .evaluate(
+                client.party(),
+                &image.expect("in range"),
+                &self.keys,
+                |_, _| seen += 1,
+            )
             .expect("all keys");
         assert_eq!(seen, graph.nodes.len());
         result
@@ -205,15 +224,25 @@ fn check(graph: &PolyGraph, chain: Chain) {
     let most = bound.noise.slot_bound() / setting.scale(0);
     let error = error(graph, &program.decode(&slots).expect("all slots"));
     assert!(error <= most, "error {error:e}, bound {most:e}");
-    assert!(error >= most / 1e6, "error {error:e}, bound {most:e} says nothing");
+    assert!(
+        error >= most / 1e6,
+        "error {error:e}, bound {most:e} says nothing"
+    );
     let layout = &program.steps[program.network.output].layout;
     for (slots, spots) in slots.iter().zip(layout.spots()) {
         let taken = pronghorn_multikey::layout::fill(program.slots, layout.period, &spots, |_| 1.0);
-        let others = slots.re.iter().zip(&taken).filter(|(_, taken)| **taken == 0.0);
+        let others = slots
+            .re
+            .iter()
+            .zip(&taken)
+            .filter(|(_, taken)| **taken == 0.0);
         assert!(others.map(|(x, _)| x.abs()).all(|x| x <= most));
         assert!(slots.im.iter().all(|x| x.abs() <= most));
     }
-    let largest = graph.evaluate(&input(graph)).into_iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+    let largest = graph
+        .evaluate(&input(graph))
+        .into_iter()
+        .fold(0.0, |m: f64, x| m.max(x.abs()));
     assert!(largest <= bound.element && most < largest / 8.0);
 }
 
@@ -257,7 +286,11 @@ fn results_are_decrypted_within_the_error_asked_for() {
         results: 1024,
     };
     let chosen = aim.choose::<u32>(&Network::of(&graph), [9; 32]);
-    let (program, setting, rule) = chosen.expect("a shallow network");
+    let Chosen {
+        program,
+        setting,
+        rule,
+    } = chosen.expect("a shallow network");
     assert!(setting.ring().security().is_some());
     let stated = setting.error(&program, &rule).expect("its levels");
     assert!(stated <= aim.error);
@@ -274,9 +307,15 @@ fn results_are_decrypted_within_the_error_asked_for() {
             .map(|party| party.contribute(extended, keys).expect("allowed"))
             .collect();
         let partials: Vec<_> = (decryptors.iter_mut())
-            .map(|party| party.decrypt(extended, &contributions, |_| Ok(())).expect("once"))
+            .map(|party| {
+                party
+                    .decrypt(extended, &contributions, |_| Ok(()))
+                    .expect("once")
+            })
             .collect();
-        let plain = result.merge(&contributions, &partials).expect("all parties");
+        let plain = result
+            .merge(&contributions, &partials)
+            .expect("all parties");
         setting.ring().decode(&plain).expect("one ring")
     });
     let slots: Vec<_> = slots.collect();
@@ -325,7 +364,9 @@ fn the_cloud_checks_what_it_gets() {
         results: 1,
     };
     let chosen = aim.choose::<u32>(&Network::of(&graph), [9; 32]);
-    let (program, setting, _) = chosen.expect("a shallow network");
+    let Chosen {
+        program, setting, ..
+    } = chosen.expect("a shallow network");
     let program = Arc::new(program);
     let Parties { secrets, keys } = &Parties::new(&program, &setting);
     let [client, owner] = secrets;
@@ -346,10 +387,16 @@ fn the_cloud_checks_what_it_gets() {
     let bias = layer.addends[0].clone();
     layer.weights[0][0] = bias;
     let refused = Cloud::new(&program, &setting, owner.party(), &model);
-    assert!(matches!(refused.err(), Some(NetworkError::Ciphertext { field: "limbs", .. })));
+    assert!(matches!(
+        refused.err(),
+        Some(NetworkError::Ciphertext { field: "limbs", .. })
+    ));
     model.layers.clear();
     let refused = Cloud::new(&program, &setting, owner.party(), &model);
-    assert!(matches!(refused.err(), Some(NetworkError::OtherNetwork { .. })));
+    assert!(matches!(
+        refused.err(),
+        Some(NetworkError::OtherNetwork { .. })
+    ));
 }
 
 /// Rotations of the input take keys of the client only, as it is under no other.

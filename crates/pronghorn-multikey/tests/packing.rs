@@ -1,6 +1,5 @@
 //! Packings on plain slots: each equals the layer, and clean ones hold nothing else.
 
-use proptest::prelude::*;
 use pronghorn_graph::{
     geometry::{ConvGeometry, Window},
     layout::patch,
@@ -9,6 +8,7 @@ use pronghorn_multikey::{
     layout::{Layout, Spot, fill},
     packing::{self, Input, Packing},
 };
+use proptest::prelude::*;
 
 const SLOTS: usize = 1024;
 
@@ -48,11 +48,15 @@ fn run(packing: &Packing, input: &[Vec<f64>]) -> Vec<Vec<f64>> {
             let products = weights.iter().zip(&x);
             // Zero times anything is zero, as for ciphertexts of weights.
             let terms = products.map(|(w, x)| if *w == 0.0 { 0.0 } else { w * x });
-            sum.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+            sum.iter_mut()
+                .zip(terms)
+                .for_each(|(sum, term)| *sum += term);
         }
         for &fold in &packing.folds {
             let turned = rotated(&sum, fold);
-            sum.iter_mut().zip(turned).for_each(|(sum, term)| *sum += term);
+            sum.iter_mut()
+                .zip(turned)
+                .for_each(|(sum, term)| *sum += term);
         }
         sum
     });
@@ -77,7 +81,9 @@ fn slots(layout: &Layout, values: &[f64]) -> Vec<Vec<f64>> {
 
 fn of_input(input: &Input, values: &[f64]) -> Vec<Vec<f64>> {
     let spots = input.spots.iter();
-    spots.map(|spots| fill(SLOTS, input.period, spots, |i| values[i])).collect()
+    spots
+        .map(|spots| fill(SLOTS, input.period, spots, |i| values[i]))
+        .collect()
 }
 
 /// All elements are right, at every repetition; other slots are zero where they should be.
@@ -92,7 +98,10 @@ fn check(packing: &Packing, input: &[Vec<f64>], wanted: &[f64]) {
         for slot in (place.slot..SLOTS).step_by(layout.period) {
             let found = found[place.ciphertext][slot];
             assert!(near(found, wanted), "slot {slot}: {found}, {wanted}");
-            assert!(!taken[place.ciphertext][slot], "two elements in slot {slot}");
+            assert!(
+                !taken[place.ciphertext][slot],
+                "two elements in slot {slot}"
+            );
             taken[place.ciphertext][slot] = true;
         }
     }
@@ -103,7 +112,9 @@ fn check(packing: &Packing, input: &[Vec<f64>], wanted: &[f64]) {
 }
 
 fn values(count: usize) -> Vec<f64> {
-    (0..count).map(|i| ((i * 31 + 5) % 97) as f64 - 40.0).collect()
+    (0..count)
+        .map(|i| ((i * 31 + 5) % 97) as f64 - 40.0)
+        .collect()
 }
 
 /// Every packing there is for a layer over this layout.
@@ -122,7 +133,11 @@ fn every_packing(geometry: &ConvGeometry, layout: &Layout) {
     let mut period = 1;
     while period <= SLOTS {
         let base = |o: usize| packing_place(o, period);
-        check(&packing::residues(&rows, layout, period, base).expect("few"), &input, &wanted);
+        check(
+            &packing::residues(&rows, layout, period, base).expect("few"),
+            &input,
+            &wanted,
+        );
         period *= 4;
     }
 }
@@ -140,18 +155,23 @@ fn dense_layers_over_every_layout() {
     every_packing(&ConvGeometry::dense(37, 11), &plain);
     // Over the windows of a layer before, among its partial sums.
     let rows = packing::rows(&ConvGeometry::dense(37, 11));
-    let windows = packing::windows(&rows, &plain, SLOTS).expect("it fits").output;
+    let windows = packing::windows(&rows, &plain, SLOTS)
+        .expect("it fits")
+        .output;
     assert!(!windows.clean);
     every_packing(&ConvGeometry::dense(11, 5), &windows);
     every_packing(&ConvGeometry::dense(11, 40), &windows);
     // Over two ciphertexts.
-    every_packing(&ConvGeometry::dense(1500, 3), &Layout::in_order(1500, SLOTS));
+    every_packing(
+        &ConvGeometry::dense(1500, 3),
+        &Layout::in_order(1500, SLOTS),
+    );
 }
 
 #[test]
 fn convolutions_over_images_in_order() {
-    let geometry = |channels: [usize; 2], kernel: usize, stride: usize, pad: usize, groups| {
-        ConvGeometry {
+    let geometry =
+        |channels: [usize; 2], kernel: usize, stride: usize, pad: usize, groups| ConvGeometry {
             in_channels: channels[0],
             out_channels: channels[1],
             input: [7, 6],
@@ -161,8 +181,7 @@ fn convolutions_over_images_in_order() {
                 ..Window::plain([kernel, kernel])
             },
             groups,
-        }
-    };
+        };
     every_packing(&geometry([2, 3], 3, 1, 1, 1), &Layout::in_order(84, SLOTS));
     every_packing(&geometry([2, 4], 2, 2, 0, 2), &Layout::in_order(84, SLOTS));
     every_packing(&geometry([1, 30], 3, 2, 0, 1), &Layout::in_order(42, SLOTS));
@@ -223,7 +242,10 @@ fn the_papers_network_is_as_cheap_as_stated() {
     assert_eq!(input.spots.len(), 1);
     let counts = [&first, &second, &third].map(|packing| {
         let rotations = packing.rotations();
-        let moving = rotations.iter().filter(|rotation| rotation.steps > 0).count();
+        let moving = rotations
+            .iter()
+            .filter(|rotation| rotation.steps > 0)
+            .count();
         (packing.products[0].len(), moving, packing.folds.len())
     });
     assert_eq!(counts, [(1, 0, 4), (4, 3, 8), (10, 9, 6)]);

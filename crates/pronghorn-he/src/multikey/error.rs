@@ -50,7 +50,9 @@ pub enum MultiKeyError {
     #[error("there are no products to add; give one at least")]
     NoProducts,
     /// Factors of a sum of products that differ in their parties.
-    #[error("the left factors of a sum of products have one list of parties, and the right ones have one")]
+    #[error(
+        "the left factors of a sum of products have one list of parties, and the right ones have one"
+    )]
     Factors,
     /// The same party twice, or not in order.
     #[error("the parties are not in ascending order; the object is damaged")]

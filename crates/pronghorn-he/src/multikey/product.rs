@@ -199,13 +199,7 @@ impl<'a, W: Word> Tensor<'a, W> {
 }
 
 /// `out = sum x y`; of a square, `x_i x_j + x_j x_i` with one product.
-fn sum_of_products<W: Word>(
-    q: &Prime<W>,
-    square: bool,
-    xs: &[&[W]],
-    ys: &[&[W]],
-    out: &mut [W],
-) {
+fn sum_of_products<W: Word>(q: &Prime<W>, square: bool, xs: &[&[W]], ys: &[&[W]], out: &mut [W]) {
     match xs.len() {
         0 => out.fill(W::default()),
         1 => vector::mul(q, xs[0], ys[0], out),

@@ -40,6 +40,16 @@ enum State<W: Word> {
     },
 }
 
+impl<W: Word> State<W> {
+    /// The state, with nothing left behind if the party contributed, and as it was otherwise.
+    fn take_contributed(&mut self) -> Self {
+        match self {
+            Self::Contributed { .. } => std::mem::replace(self, Self::Idle),
+            _ => Self::Idle,
+        }
+    }
+}
+
 impl<W: Word> Client<W> {
     /// A client of the cloud that made this offer, for the model of `owner`. Keys follow from `seed`.
     ///
@@ -129,7 +139,9 @@ impl<W: Word> Client<W> {
         let result = messages::result(self.terms.setting.common(), &result)?;
         self.terms.check_outcome(&result, self.owner, self.party)?;
         let (decryptor, keys) = (&mut self.decryptor, &self.keys);
-        let own = result.iter().map(|x| decryptor.contribute(x.extended(), keys));
+        let own = result
+            .iter()
+            .map(|x| decryptor.contribute(x.extended(), keys));
         let own = own.collect::<Result<Vec<_>, _>>()?;
         let message = messages::encode(&objects(&own, Contribution::encode));
         self.state = State::Contributed { result, own };
@@ -141,14 +153,8 @@ impl<W: Word> Client<W> {
     /// # Errors
     /// When this party did not contribute, or a message is damaged or of another outcome. The
     /// outcome is then given up.
-    pub fn finish(
-        &mut self,
-        contribution: &[u8],
-        partial: &[u8],
-    ) -> Result<Vec<f64>, RoleError> {
-        let State::Contributed { result, own } =
-            std::mem::replace(&mut self.state, State::Idle)
-        else {
+    pub fn finish(&mut self, contribution: &[u8], partial: &[u8]) -> Result<Vec<f64>, RoleError> {
+        let State::Contributed { result, own } = self.state.take_contributed() else {
             return Err(RoleError::Turn {
                 what: "partial decryption",
                 before: "contribution of the client",

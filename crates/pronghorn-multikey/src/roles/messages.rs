@@ -90,7 +90,10 @@ impl<W: Word> Model<W> {
         layers: &[EncodedLayer],
     ) -> Result<Self, RoleError> {
         let layers = layers.iter().map(|layer| {
-            let weights = layer.weights.iter().map(|x| seeded(setting, "publication", x));
+            let weights = layer
+                .weights
+                .iter()
+                .map(|x| seeded(setting, "publication", x));
             let of_node = Layer {
                 weights: weights.collect::<Result<_, _>>()?,
                 addends: seeded(setting, "publication", &layer.addends)?,
@@ -109,7 +112,11 @@ pub fn seeded<W: Word>(
     objects: &Objects,
 ) -> Result<Vec<SeededCiphertext<W>>, RoleError> {
     let one = |bytes: &Vec<u8>| SeededCiphertext::decode(setting.ring(), bytes);
-    objects.iter().map(one).map(|x| x.map_err(damaged(what))).collect()
+    objects
+        .iter()
+        .map(one)
+        .map(|x| x.map_err(damaged(what)))
+        .collect()
 }
 
 pub fn result<W: Word>(
@@ -117,5 +124,9 @@ pub fn result<W: Word>(
     objects: &Objects,
 ) -> Result<Vec<Ciphertext<W>>, RoleError> {
     let one = |bytes: &Vec<u8>| Ciphertext::decode(common, bytes);
-    objects.iter().map(one).map(|x| x.map_err(damaged("outcome"))).collect()
+    objects
+        .iter()
+        .map(one)
+        .map(|x| x.map_err(damaged("outcome")))
+        .collect()
 }

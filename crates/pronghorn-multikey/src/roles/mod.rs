@@ -116,7 +116,9 @@ pub enum RoleError {
         expected: Party,
     },
     /// A result that is not under the keys of the owner and the client.
-    #[error("the result is not under the keys of the model owner and client {client}, and theirs alone")]
+    #[error(
+        "the result is not under the keys of the model owner and client {client}, and theirs alone"
+    )]
     OtherParties {
         /// The client.
         client: Party,
@@ -156,7 +158,7 @@ impl<W: Word> Terms<W> {
     /// When there are none.
     pub fn choose(network: &Network, aim: Aim) -> Result<Self, NetworkError> {
         // The primes do not depend on the seed.
-        let (_, setting, _) = aim.choose::<W>(network, [0; 32])?;
+        let setting = aim.choose::<W>(network, [0; 32])?.setting;
         Self::new(Description {
             network: network.clone(),
             chain: setting.chain().clone(),
@@ -214,7 +216,8 @@ impl<W: Word> Terms<W> {
         }
         Err(RoleError::Message {
             what: "outcome",
-            reason: "another number of ciphertexts, limbs or another scale than the program's".into(),
+            reason: "another number of ciphertexts, limbs or another scale than the program's"
+                .into(),
         })
     }
 }

@@ -161,7 +161,9 @@ impl<W: Word> Owner<W> {
             return Err(RoleError::Busy { limit });
         }
         let (decryptor, clients) = (&mut self.decryptor, &self.clients);
-        let own = result.iter().map(|x| decryptor.contribute(x.extended(), clients));
+        let own = result
+            .iter()
+            .map(|x| decryptor.contribute(x.extended(), clients));
         let own = own.collect::<Result<Vec<_>, _>>()?;
         let message = messages::encode(&objects(&own, Contribution::encode));
         self.pending.insert(digest, Pending { result, own });
@@ -197,7 +199,9 @@ impl<W: Word> Owner<W> {
             partials.push(self.decryptor.decrypt(x.extended(), &both, &mut persist)?);
         }
         self.pending.remove(&digest);
-        Ok(messages::encode(&objects(&partials, |x, out| x.encode(out))))
+        Ok(messages::encode(&objects(&partials, |x, out| {
+            x.encode(out)
+        })))
     }
 }
 
