@@ -61,13 +61,11 @@ pub enum NetworkError {
         /// `log2` of the error.
         log_error: f64,
     },
-    /// Levels that are not those of the program.
-    #[error("the chain of primes has {found} levels, the network needs {expected}")]
-    Levels {
-        /// Levels of the chain.
-        found: usize,
-        /// Levels of the program.
-        expected: usize,
+    /// A chain of primes without some of them.
+    #[error("the chain has no {field}; give at least one of them")]
+    Chain {
+        /// The primes that are missing.
+        field: &'static str,
     },
     /// Values of another number.
     #[error("{what}: {found} were given, {expected} are needed")]

@@ -77,6 +77,10 @@ const PRODUCT: f64 = 0.1;
 /// Of a further ciphertext of the client's, for its bytes.
 const INPUT: f64 = 2.0;
 
+/// Most shifts of a patch that are tried, down and to the right, and the largest kernel for patches.
+const MOST_SHIFTS: usize = 8;
+const MOST_KERNEL: usize = 64;
+
 /// Most ciphertexts of weights of a layer.
 const MOST_PRODUCTS: usize = 4096;
 
@@ -124,18 +128,19 @@ pub fn choose(
     let least = outputs.next_power_of_two().min(slots);
     let powers =
         |from: usize| std::iter::successors(Some(from), move |&x| (x < slots).then_some(2 * x));
-    let mut found: Vec<Packing> = Vec::new();
-    for period in powers(least) {
+    // One after the other: each may be large, and the cheapest alone is kept.
+    let in_order = powers(least).filter_map(|period| {
         // From the end, so that most rotations are by few slots.
         let backwards = |o: usize| Place {
             ciphertext: o / period,
             slot: (period - o % period) % period,
         };
-        found.extend(residues(&rows, input, period, backwards));
-    }
-    if let Some((span, anchors)) = anchors(geometry, input) {
-        let plane = outputs / geometry.out_channels;
-        for period in powers(span.min(slots)).filter(|_| span <= slots) {
+        residues(&rows, input, period, backwards)
+    });
+    let anchors = anchors(geometry, input).filter(|(span, _)| *span <= slots);
+    let in_place = anchors.iter().flat_map(|(span, anchors)| {
+        let (rows, plane) = (&rows, outputs / geometry.out_channels);
+        powers(*span).filter_map(move |period| {
             let in_place = |o: usize| {
                 let (channel, position) = (o / plane, o % plane);
                 let channels = period / span;
@@ -144,14 +149,13 @@ pub fn choose(
                     slot: channel % channels * span + anchors[position],
                 }
             };
-            found.extend(residues(&rows, input, period, in_place));
-        }
-    }
-    if !clean && outputs <= slots {
-        found.extend(windows(&rows, input, slots));
-    }
+            residues(rows, input, period, in_place)
+        })
+    });
+    let windows = (!clean && outputs <= slots).then(|| windows(&rows, input, slots));
     let cost = |packing: &Packing| packing.cost(HOISTED);
-    found.into_iter().min_by(|x, y| cost(x).total_cmp(&cost(y)))
+    let every = in_order.chain(in_place).chain(windows.flatten());
+    every.min_by(|x, y| cost(x).total_cmp(&cost(y)))
 }
 
 /// A packing of a first layer, with the elements of the input in each ciphertext of the client's:
@@ -167,23 +171,19 @@ pub fn choose_first(
         spots: plain.spots(),
         period: plain.period,
     };
-    let mut found: Vec<(Input, Packing)> = Vec::new();
-    found.extend(choose(geometry, &plain, slots, clean).map(|packing| (in_order, packing)));
-    let kernel = geometry.window.kernel;
-    let stride = geometry.window.stride;
+    let plain = choose(geometry, &plain, slots, clean).map(|packing| (in_order, packing));
+    let [kernel, stride] = [geometry.window.kernel, geometry.window.stride];
     let most = [0, 1].map(|axis| match geometry.window.dilation[axis] {
-        1 => kernel[axis].div_ceil(stride[axis]),
+        1 => kernel[axis].div_ceil(stride[axis]).min(MOST_SHIFTS),
         _ => 1,
     });
-    for down in 1..=most[0] {
-        for right in 1..=most[1] {
-            found.extend(patches(geometry, [down, right], slots));
-        }
-    }
+    let shifts = (1..=most[0]).flat_map(|down| (1..=most[1]).map(move |right| [down, right]));
+    let patches = shifts.filter_map(|shifts| patches(geometry, shifts, slots));
     let cost = |(input, packing): &(Input, Packing)| {
         input.spots.len() as f64 * INPUT + packing.cost(HOISTED_FIRST)
     };
-    found.into_iter().min_by(|x, y| cost(x).total_cmp(&cost(y)))
+    let every = plain.into_iter().chain(patches);
+    every.min_by(|x, y| cost(x).total_cmp(&cost(y)))
 }
 
 /// The elements of the input in each ciphertext of the client's.
@@ -331,6 +331,9 @@ pub fn patches(
 ) -> Option<(Input, Packing)> {
     let output = geometry.output().ok()?;
     let window = &geometry.window;
+    if window.kernel.iter().any(|&size| size > MOST_KERNEL) {
+        return None;
+    }
     let grid = [output[0] + shifts[0] - 1, output[1] + shifts[1] - 1];
     let plane = grid[0] * grid[1];
     // Channels of the output in a ciphertext: all, or as many as fit if they read the same inputs.

@@ -1,13 +1,13 @@
 //! Primes, levels and scales.
 
 use pronghorn_he::{
-    ckks::{Noise, Parameters},
+    ckks::{Noise, ParameterError, Parameters},
     multikey::{Common, Limits, MultiKeyError, Rule},
 };
 use pronghorn_ring::{
     Word,
     rns::{self, RnsError},
-    security::{SecurityLevel, max_log_q},
+    security::{self, SecurityLevel, max_log_q},
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,34 @@ pub struct Setting<W: Word> {
     divisors: Vec<f64>,
 }
 
+impl Chain {
+    /// Bits of all primes in their order: of the result, of the levels, special ones.
+    fn bits(&self) -> Vec<u32> {
+        let of_levels = std::iter::repeat_n(&self.level, self.levels).flatten();
+        let primes = self.base.iter().chain(of_levels).chain(&self.special);
+        primes.copied().collect()
+    }
+
+    /// Refuses chains without some primes, and fewer than 128 bits of security, before anything is
+    /// made of the primes.
+    pub(crate) fn check(&self) -> Result<(), NetworkError> {
+        let fields = [
+            ("primes of the result", self.base.len()),
+            ("primes of a level", self.level.len()),
+            ("levels", self.levels),
+            ("special primes", self.special.len()),
+        ];
+        if let Some(&(field, _)) = fields.iter().find(|(_, count)| *count == 0) {
+            return Err(NetworkError::Chain { field });
+        }
+        let bits = self.bits().into_iter().fold(0, u32::saturating_add);
+        // Products of primes may have fewer bits than these together.
+        let least = bits.saturating_sub(self.bits().len() as u32);
+        security::check(self.degree, least).map_err(ParameterError::from)?;
+        Ok(())
+    }
+}
+
 impl<W: Word> Setting<W> {
     /// The setting of a chain, with the `a` of a public seed that nobody has chosen.
     ///
@@ -49,16 +77,14 @@ impl<W: Word> Setting<W> {
     /// # Errors
     /// When there are no such primes, or they have less than 128 bits of security.
     pub fn new(chain: Chain, seed: [u8; 32]) -> Result<Self, NetworkError> {
-        let of_levels = std::iter::repeat_n(&chain.level, chain.levels).flatten();
-        let bits: Vec<u32> = (chain.base.iter().chain(of_levels).chain(&chain.special))
-            .copied()
-            .collect();
+        chain.check()?;
+        let bits = chain.bits();
         let primes = rns::primes(chain.degree, &bits)?;
         let (primes, special) = primes.split_at(primes.len() - chain.special.len());
         let ring = Parameters::new(chain.degree, primes, special)?;
         let mut divisors = vec![1.0];
         let mut scales = vec![f64::from(chain.scale_log).exp2()];
-        for level in primes[chain.base.len()..].chunks(chain.level.len().max(1)) {
+        for level in primes[chain.base.len()..].chunks(chain.level.len()) {
             let divisor: f64 = level.iter().map(|&prime| prime as f64).product();
             divisors.push(divisor);
             scales.push((scales[scales.len() - 1] * divisor).sqrt());

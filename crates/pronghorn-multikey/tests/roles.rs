@@ -10,8 +10,8 @@ use pronghorn_he::multikey::{
     Ciphertext, EncryptionRing, MultiKeyError, Party, SecretKey, wire::ResumeError,
 };
 use pronghorn_multikey::{
-    Aim, Network,
-    roles::{Client, Owner, RoleError, Service, Terms},
+    Aim, Network, Op,
+    roles::{Client, Description, Owner, RoleError, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
 
@@ -335,6 +335,86 @@ fn keys_of_the_wrong_set_are_refused() {
     let mut ring = EncryptionRing::new(scene.terms.setting.common());
     let key = SecretKey::generate(strange.setting.common(), &seed(3));
     assert!(ring.insert(key.encryption().clone()).is_err());
+}
+
+/// Descriptions come from anyone: none makes a party panic, or take memory without bound.
+#[test]
+fn hostile_descriptions_are_refused() {
+    let good = (*terms(4).description).clone();
+    let refused = |change: &dyn Fn(&mut Description)| {
+        let mut description = good.clone();
+        change(&mut description);
+        Terms::<u32>::new(description)
+            .err()
+            .map(|error| error.to_string())
+    };
+    assert_eq!(refused(&|_| ()), None);
+    let changes: [(&dyn Fn(&mut Description), &str); 10] = [
+        (&|x| x.chain.level.clear(), "no primes of a level"),
+        (&|x| x.chain.base.clear(), "no primes of the result"),
+        (&|x| x.chain.special.clear(), "no special primes"),
+        (&|x| x.chain.levels = 2, "levels of the chain"),
+        (&|x| x.chain.levels = usize::MAX, "primes"),
+        (&|x| x.chain.degree = 4096, "128"),
+        (&|x| x.chain.scale_log = 2000, "log_message"),
+        (
+            &|x| x.network.nodes[1].elements = usize::MAX,
+            "elements of all values",
+        ),
+        (&|x| x.network.nodes[2].inputs = vec![2], "square"),
+        (&|x| x.network.output = 9, "multiplies nothing"),
+    ];
+    for (change, says) in changes {
+        let found = refused(change).expect("refused");
+        assert!(found.contains(says), "{found}");
+    }
+    let geometry = |change: &dyn Fn(&mut ConvGeometry)| {
+        refused(&|x| {
+            if let Op::Linear { geometry, .. } = &mut x.network.nodes[1].op {
+                change(geometry);
+            }
+        })
+    };
+    assert!(geometry(&|x| x.in_channels = 1 << 40).is_some());
+    assert!(geometry(&|x| x.window.kernel = [1 << 24; 2]).is_some());
+    assert!(geometry(&|x| x.groups = 0).is_some());
+}
+
+/// A client or an owner that goes away after any message leaves the others able to go on.
+#[test]
+fn a_party_that_vanishes_stops_nobody_else() {
+    let mut scene = Scene::new(8);
+    for vanishes_after in 0..4 {
+        let outcome = scene.outcome(&IMAGE);
+        if vanishes_after > 0 {
+            let of_client = scene.client.contribute(&outcome).expect("its outcome");
+            if vanishes_after > 1 {
+                scene.owner.contribute(&outcome).expect("a client's");
+            }
+            if vanishes_after > 2 {
+                scene.decrypt(&outcome, &of_client).expect("once");
+            }
+        }
+    }
+    // One result was given; those that were begun hold a place until they are.
+    assert_eq!(scene.owner.results_left(), 7);
+    // Another client, and the first one with its keys made again.
+    let offer = scene.service.offer().expect("the owner's key");
+    for number in [5, 2] {
+        let client = Client::new(&offer, scene.owner.party(), &seed(number)).expect("an offer");
+        scene.client = client;
+        let keys = scene.client.join().expect("randomness");
+        let (party, introduction) = scene.service.join(&keys).expect("public keys");
+        scene.owner.admit(party);
+        scene.owner.introduce(&introduction).expect("admitted");
+        let outcome = scene.outcome(&IMAGE);
+        let [of_client, of_owner] = scene.contributions(&outcome);
+        let partial = scene.decrypt(&outcome, &of_client).expect("once");
+        check(
+            &scene.client.finish(&of_owner, &partial).expect("complete"),
+            &IMAGE,
+        );
+    }
 }
 
 #[test]

@@ -222,10 +222,10 @@ impl<W: Word> Terms<W> {
     }
 }
 
-/// Largest sizes of a description that comes from elsewhere.
-const MOST_NODES: usize = 1 << 12;
-const MOST_ELEMENTS: usize = 1 << 20;
-const MOST_WEIGHTS: usize = 1 << 26;
+/// Largest sizes of a description that comes from elsewhere: half a gigabyte of packings.
+const MOST_NODES: usize = 1 << 10;
+const MOST_ELEMENTS: usize = 1 << 22;
+const MOST_WEIGHTS: usize = 1 << 23;
 const MOST_PRIMES: usize = 64;
 
 impl Description {
@@ -240,25 +240,26 @@ impl Description {
         } = &self.chain;
         let primes = (level.len().checked_mul(*levels))
             .and_then(|of_levels| of_levels.checked_add(base.len() + special.len()));
-        let elements = self.network.nodes.iter().map(|node| node.elements);
-        let most = elements.max().unwrap_or(0);
+        let elements = (self.network.nodes.iter())
+            .map(|node| node.elements)
+            .fold(0, usize::saturating_add);
         let weights: usize = (self.network.nodes.iter())
             .map(|node| node.op.weights())
             .fold(0, usize::saturating_add);
         let limits = [
             ("nodes of the network", self.network.nodes.len(), MOST_NODES),
-            ("elements of a value", most, MOST_ELEMENTS),
+            ("elements of all values", elements, MOST_ELEMENTS),
             ("weights of all outputs", weights, MOST_WEIGHTS),
             ("primes", primes.unwrap_or(usize::MAX), MOST_PRIMES),
-            ("degree", self.chain.degree, 1 << 17),
         ];
-        match limits.into_iter().find(|(_, found, limit)| found > limit) {
+        let found = limits.into_iter().find(|(_, found, limit)| found > limit);
+        match found {
             Some((what, found, expected)) => Err(NetworkError::Count {
                 what,
                 found,
                 expected,
             }),
-            None => Ok(()),
+            None => self.chain.check(),
         }
     }
 }
