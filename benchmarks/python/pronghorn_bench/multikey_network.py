@@ -99,4 +99,3 @@ def _run(
     count = len(case.images)
     sheet.add("labels equal to the float model's", same / count, f"share of {count}", headline=1)
     sheet.add("labels right", right / count, f"share of {count}", headline=1)
-

@@ -174,23 +174,23 @@ impl<W: Word> Walk<'_, W> {
         let (products, folded, rotated) = match &self.program.steps[self.node].work {
             Work::Linear(packing) => {
                 let most = packing.products.iter().map(Vec::len).max();
-                let rotated = packing
-                    .rotations()
-                    .iter()
-                    .any(|rotation| rotation.steps > 0);
+                let rotated = match (packing.keys().is_empty(), packing.is_split()) {
+                    (true, _) => 0,
+                    (false, split) => 1 + usize::from(split),
+                };
                 (
                     most.unwrap_or(0),
                     (packing.folds.len() as f64).exp2(),
                     rotated,
                 )
             }
-            _ => (1, 1.0, false),
+            _ => (1, 1.0, 0),
         };
         let clean = self.program.steps[self.node].layout.clean;
         // A window of partial sums covers parts of two rows.
         let rows = if clean { 1.0 } else { 2.0 };
         let mut read = x.noise;
-        if rotated {
+        for _ in 0..rotated {
             read = read + common.rotation_noise(setting.limbs(level + 1), parties);
         }
         let divisor = setting.divisor(level + 1);

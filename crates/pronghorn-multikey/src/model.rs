@@ -364,22 +364,36 @@ impl<W: Word> Cloud<W> {
         input: &[Ciphertext<W>],
         keys: &KeyRing<W>,
     ) -> Result<Value<W>, NetworkError> {
-        let rotations: Vec<Rotation> = packing.rotations().into_iter().collect();
-        let mut rotated: Vec<Ciphertext<W>> = Vec::with_capacity(rotations.len());
+        let mut rotated: BTreeMap<Rotation, Ciphertext<W>> = BTreeMap::new();
+        let parts = packing.rotations().into_iter();
+        let parts: Vec<_> = parts.map(|x| (x, packing.parts(x.steps))).collect();
         for (ciphertext, x) in input.iter().enumerate() {
-            let of_input = rotations.iter().filter(|x| x.ciphertext == ciphertext);
-            let steps: Vec<i64> = of_input.map(|rotation| rotation.steps as i64).collect();
-            rotated.extend(x.rotate_many(&steps, keys)?);
+            let of_input = parts.iter().filter(|(x, _)| x.ciphertext == ciphertext);
+            // By the first part those with the second parts that follow it.
+            let mut firsts: BTreeMap<usize, Vec<(Rotation, usize)>> = BTreeMap::new();
+            for &(rotation, [first, second]) in of_input {
+                firsts.entry(first).or_default().push((rotation, second));
+            }
+            let steps: Vec<i64> = firsts.keys().map(|&steps| steps as i64).collect();
+            let turned = x.rotate_many(&steps, keys)?;
+            for (x, seconds) in turned.into_iter().zip(firsts.into_values()) {
+                if let [(rotation, 0)] = seconds[..] {
+                    rotated.insert(rotation, x);
+                    continue;
+                }
+                let steps: Vec<i64> = seconds.iter().map(|&(_, steps)| steps as i64).collect();
+                let turned = x.rotate_many(&steps, keys)?;
+                let of_first = seconds.iter().map(|&(rotation, _)| rotation);
+                rotated.extend(of_first.zip(turned));
+            }
         }
         let mut sums = Vec::with_capacity(packing.products.len());
         for (products, weights) in packing.products.iter().zip(&self.layers[&index].weights) {
-            let factors = products
-                .iter()
-                .zip(weights)
-                .filter_map(|(product, weights)| {
-                    let at = rotations.binary_search(&product.rotation).ok()?;
-                    Some((weights, &rotated[at]))
-                });
+            let factors = products.iter().zip(weights);
+            let factors = factors.filter_map(|(product, weights)| {
+                let x = rotated.get(&product.rotation)?;
+                Some((weights, x))
+            });
             let mut sum = self.sum(&factors.collect::<Vec<_>>(), keys)?;
             for &fold in &packing.folds {
                 let turned = sum.rotate_many(&[fold as i64], keys)?;

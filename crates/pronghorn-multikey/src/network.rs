@@ -385,9 +385,7 @@ impl Program {
         let (mut client, mut owner) = (BTreeSet::<usize>::new(), BTreeSet::<usize>::new());
         for (step, node) in self.steps.iter().zip(&self.network.nodes) {
             if let Work::Linear(packing) = &step.work {
-                let rotations = packing.rotations();
-                let steps = rotations.iter().map(|rotation| rotation.steps);
-                let steps: Vec<_> = steps.filter(|&steps| steps > 0).collect();
+                let steps = packing.keys();
                 client.extend(&steps);
                 if !self.is_client_alone(node.inputs[0]) {
                     owner.extend(&steps);

@@ -81,6 +81,10 @@ const INPUT: f64 = 2.0;
 const MOST_SHIFTS: usize = 8;
 const MOST_KERNEL: usize = 64;
 
+/// Rotations of a layer that have a key each. A key has tens of megabytes, so more rotations are
+/// made of two.
+const MOST_KEYS: usize = 24;
+
 /// Most ciphertexts of weights of a layer.
 const MOST_PRODUCTS: usize = 4096;
 
@@ -211,6 +215,36 @@ impl Packing {
     pub fn rotations(&self) -> BTreeSet<Rotation> {
         let products = self.products.iter().flatten();
         products.map(|product| product.rotation).collect()
+    }
+
+    /// True if rotations are made of two each, so that their keys are about `2 sqrt(R)` where there
+    /// are `R`.
+    pub fn is_split(&self) -> bool {
+        let steps: BTreeSet<usize> = self.rotations().iter().map(|x| x.steps).collect();
+        steps.len() > MOST_KEYS
+    }
+
+    /// The rotations by `steps` in one or two parts, the first of which many have in common.
+    pub fn parts(&self, steps: usize) -> [usize; 2] {
+        if !self.is_split() {
+            return [steps, 0];
+        }
+        let all: BTreeSet<usize> = self.rotations().iter().map(|x| x.steps).collect();
+        let unit = all
+            .iter()
+            .filter(|&&x| x > 0)
+            .map(|x| x.trailing_zeros())
+            .min();
+        let half = (all.len().ilog2() + 1) / 2;
+        let first = 1 << (unit.unwrap_or(0) + half);
+        [steps % first, steps - steps % first]
+    }
+
+    /// The steps that keys are needed for, to rotate the input.
+    pub fn keys(&self) -> BTreeSet<usize> {
+        let rotations = self.rotations();
+        let parts = rotations.iter().flat_map(|x| self.parts(x.steps));
+        parts.filter(|&steps| steps > 0).collect()
     }
 
     /// Of products by output ciphertext and rotation; `None` where there are too many, or an output

@@ -9,7 +9,7 @@ use pronghorn_graph::{
 };
 use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey};
 use pronghorn_multikey::{
-    Aim, Bound, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting,
+    Aim, Bound, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting, Work,
 };
 use pronghorn_ring::random::Seed;
 
@@ -270,6 +270,36 @@ fn polynomials_convolutions_and_copies_are_the_oracles() {
         scale_log: 48,
     };
     check(&polynomial(), chain);
+}
+
+/// A layer of many rotations makes each of two, with few keys.
+#[test]
+fn many_rotations_take_few_keys() {
+    let mut build = Build::new(40, 1.0);
+    let x = build.dense(0, 90);
+    let x = build.dense(x, 90);
+    let x = build.dense(x, 3);
+    let graph = build.graph(x);
+    let program = Program::new(Network::of(&graph), 4096).expect("it fits");
+    let Work::Linear(packing) = &program.steps[2].work else {
+        panic!("a dense layer");
+    };
+    assert!(packing.is_split());
+    let rotations = packing.rotations().len();
+    assert!(rotations >= 90 && packing.keys().len() < 25, "{rotations}");
+    for rotation in packing.rotations() {
+        let [first, second] = packing.parts(rotation.steps);
+        assert_eq!(first + second, rotation.steps);
+    }
+    let chain = Chain {
+        degree: 8192,
+        base: vec![28, 28],
+        level: vec![21, 21],
+        levels: 3,
+        special: vec![27],
+        scale_log: 42,
+    };
+    check(&graph, chain);
 }
 
 /// Decryption by both parties, with floods, at parameters that the network's depth and the error
