@@ -122,6 +122,17 @@ impl Network {
         }
     }
 
+    /// The network with its operators' names in place of those of the model's file, which are the
+    /// owner's alone.
+    #[must_use]
+    pub fn without_names(&self) -> Self {
+        let mut network = self.clone();
+        for (index, node) in network.nodes.iter_mut().enumerate() {
+            node.name = format!("{} {index}", node.op.name());
+        }
+        network
+    }
+
     /// Products on the longest way to the result: the levels of the program.
     pub fn depth(&self) -> usize {
         self.levels()[0]
@@ -201,6 +212,19 @@ impl Network {
 }
 
 impl Op {
+    /// The operator's name in messages.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Input { .. } => "input",
+            Self::Linear { .. } => "linear",
+            Self::Factor(_) => "factors",
+            Self::Square => "square",
+            Self::Multiply => "multiply",
+            Self::Add => "add",
+            Self::Rearrange(_) => "rearrange",
+        }
+    }
+
     /// Weights of all outputs together, each as often as it is used.
     pub(crate) fn weights(&self) -> usize {
         match self {

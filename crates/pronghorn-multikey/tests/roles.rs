@@ -15,10 +15,13 @@ use pronghorn_multikey::{
 };
 use pronghorn_ring::random::Seed;
 
+/// Of every node in the model's file.
+const NAME: &str = "names-are-the-owners";
+
 /// A square of a dense layer of 6 inputs, and a dense layer of it.
 fn graph() -> PolyGraph {
     let node = |op: PolyOp, inputs: Vec<usize>, elements: usize| PolyNode {
-        name: op.name().into(),
+        name: NAME.into(),
         op,
         inputs,
         shape: vec![elements],
@@ -361,7 +364,7 @@ fn hostile_descriptions_are_refused() {
             &|x| x.network.nodes[1].elements = usize::MAX,
             "elements of all values",
         ),
-        (&|x| x.network.nodes[2].inputs = vec![2], "square"),
+        (&|x| x.network.nodes[2].inputs = vec![2], "square 2"),
         (&|x| x.network.output = 9, "multiplies nothing"),
     ];
     for (change, says) in changes {
@@ -378,6 +381,22 @@ fn hostile_descriptions_are_refused() {
     assert!(geometry(&|x| x.in_channels = 1 << 40).is_some());
     assert!(geometry(&|x| x.window.kernel = [1 << 24; 2]).is_some());
     assert!(geometry(&|x| x.groups = 0).is_some());
+}
+
+#[test]
+fn no_message_has_a_name_of_the_models_file() {
+    let mut scene = Scene::new(4);
+    let published = scene.owner.publish(&graph()).expect("its network");
+    let offer = scene.service.offer().expect("the owner's key");
+    let outcome = scene.outcome(&IMAGE);
+    for message in [published, offer, outcome] {
+        assert!(!message.windows(NAME.len()).any(|x| x == NAME.as_bytes()));
+    }
+    let error = Terms::<u32>::new(Description {
+        results: 0,
+        ..(*scene.terms.description).clone()
+    });
+    assert!(error.is_err_and(|error| !error.to_string().contains(NAME)));
 }
 
 /// A client or an owner that goes away after any message leaves the others able to go on.

@@ -160,7 +160,7 @@ impl<W: Word> Terms<W> {
         // The primes do not depend on the seed.
         let setting = aim.choose::<W>(network, [0; 32])?.setting;
         Self::new(Description {
-            network: network.clone(),
+            network: network.without_names(),
             chain: setting.chain().clone(),
             results: aim.results,
         })
