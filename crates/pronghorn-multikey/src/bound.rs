@@ -126,7 +126,7 @@ impl<W: Word> Walk<'_, W> {
 
     /// Keys that a value is under.
     fn parties(&self, node: usize) -> usize {
-        if self.program.is_client_alone(node) {
+        if self.program.steps[node].is_client_alone {
             1
         } else {
             2

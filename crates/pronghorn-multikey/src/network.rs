@@ -282,6 +282,8 @@ pub struct Step {
     pub level: usize,
     /// The places of its elements.
     pub layout: Layout,
+    /// True if it depends on no weights, so that it is under the client's key alone.
+    pub is_client_alone: bool,
     /// How it comes about.
     pub work: Work,
 }
@@ -386,9 +388,15 @@ impl Program {
                     (rearranged(sources, &inputs), Work::Slotwise)
                 }
             };
+            if layout.ciphertexts > packing::MOST_PRODUCTS {
+                return Err(too_large());
+            }
+            let weights = matches!(node.op, Op::Linear { .. } | Op::Factor(_));
+            let mut inputs = node.inputs.iter();
             steps.push(Step {
                 level: levels[index],
                 layout,
+                is_client_alone: !weights && inputs.all(|&input| steps[input].is_client_alone),
                 work,
             });
         }
@@ -411,7 +419,7 @@ impl Program {
             if let Work::Linear(packing) = &step.work {
                 let steps = packing.keys();
                 client.extend(&steps);
-                if !self.is_client_alone(node.inputs[0]) {
+                if !self.steps[node.inputs[0]].is_client_alone {
                     owner.extend(&steps);
                 }
                 client.extend(&packing.folds);
@@ -419,13 +427,6 @@ impl Program {
             }
         }
         [client, owner].map(|steps| steps.into_iter().map(|steps| steps as i64).collect())
-    }
-
-    /// True if a value depends on no weights, so that it is under the client's key alone.
-    pub fn is_client_alone(&self, node: usize) -> bool {
-        let Node { op, inputs, .. } = &self.network.nodes[node];
-        let weights = matches!(op, Op::Linear { .. } | Op::Factor(_));
-        !weights && inputs.iter().all(|&input| self.is_client_alone(input))
     }
 
     /// What the program does, counted.

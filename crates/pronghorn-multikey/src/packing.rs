@@ -85,8 +85,8 @@ const MOST_KERNEL: usize = 64;
 /// made of two.
 const MOST_KEYS: usize = 24;
 
-/// Most ciphertexts of weights of a layer.
-const MOST_PRODUCTS: usize = 4096;
+/// Most ciphertexts of weights of a layer, and of a value.
+pub(crate) const MOST_PRODUCTS: usize = 4096;
 
 /// The rows of a layer.
 pub fn rows(geometry: &ConvGeometry) -> Rows {

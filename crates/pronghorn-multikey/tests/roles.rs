@@ -10,7 +10,7 @@ use pronghorn_he::multikey::{
     Ciphertext, EncryptionRing, MultiKeyError, Party, SecretKey, wire::ResumeError,
 };
 use pronghorn_multikey::{
-    Aim, Network, Op,
+    Aim, Network, Node, Op,
     roles::{Client, Description, Owner, RoleError, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
@@ -370,6 +370,26 @@ fn hostile_descriptions_are_refused() {
     for (change, says) in changes {
         let found = refused(change).expect("refused");
         assert!(found.contains(says), "{found}");
+    }
+    // A thousand values, each of which reads the one before twice.
+    for op in [Op::Add, Op::Rearrange(vec![None; 6])] {
+        let found = refused(&|x| {
+            let rest = x.network.nodes.split_off(1);
+            for index in 0..900 {
+                x.network.nodes.push(Node {
+                    name: String::new(),
+                    op: op.clone(),
+                    inputs: vec![index; 2],
+                    elements: 6,
+                });
+            }
+            for mut node in rest {
+                node.inputs.iter_mut().for_each(|input| *input += 900);
+                x.network.nodes.push(node);
+            }
+            x.network.output += 900;
+        });
+        assert!(found.is_some());
     }
     let geometry = |change: &dyn Fn(&mut ConvGeometry)| {
         refused(&|x| {
