@@ -287,6 +287,9 @@ impl MultiKeyBench {
     }
 }
 
+/// Degree; bits of the primes of the result and of a level; levels; bits of the special primes.
+type Primes = (usize, Vec<u32>, Vec<u32>, usize, Vec<u32>);
+
 /// A network under two keys, for a measurement.
 #[pyclass]
 pub struct MultiKeyNetwork(multikey_network::NetworkBench);
@@ -302,7 +305,7 @@ impl MultiKeyNetwork {
         model: &Model,
         samples: PyReadonlyArrayDyn<'_, f32>,
         aim: Option<(f64, u64)>,
-        chain: Option<(usize, Vec<u32>, Vec<u32>, usize, Vec<u32>)>,
+        chain: Option<Primes>,
     ) -> PyResult<Self> {
         let parameters = match (aim, chain) {
             (Some((error, results)), None) => Parameters::Flooded(Aim { error, results }),

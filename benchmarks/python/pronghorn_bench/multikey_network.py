@@ -1,6 +1,6 @@
 """`pronghorn bench multikey-network`: the network of Tables 3 and 4 of the multi-key paper (ePrint 2019/524).
 
-An encrypted model on encrypted images, under two keys, in one process and on one core. Beside it networks that nobody
+An encrypted model on encrypted images, under two keys, in one process and on one core. Beside it a network that nobody
 prepared for it.
 """
 
@@ -21,7 +21,7 @@ from pronghorn_bench.records import Report, Sheet, cores
 SUITE = "multikey-network"
 PAPER = "Chen, Dai, Kim, Song (ePrint 2019/524)"
 IMAGES = 200
-OTHERS = {"CryptoNets": "cryptonets_square.onnx", "Gazelle's network A": "gazelle_mnist_a.onnx"}
+OTHERS = {"CryptoNets": "cryptonets_square.onnx"}
 OTHER_IMAGES = 20
 GOAL = 10
 """How many times as fast as the paper's the network should be."""

@@ -45,8 +45,8 @@ pub enum NetworkBenchError {
 pub enum Parameters {
     /// Those that the error of the result and the floods of its decryption ask for.
     Flooded(Aim),
-    /// Primes as in the paper, which leave no room for floods: the result is decrypted by one who has
-    /// both secrets. Protects nothing from the parties.
+    /// Primes as in the paper, which leave no room for floods: the result is decrypted by one who
+    /// has both secrets. Protects nothing from the parties.
     Unflooded(Chain),
 }
 

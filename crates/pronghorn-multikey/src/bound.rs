@@ -1,16 +1,16 @@
 //! Bounds on values and noise of a program, for any input in range.
 //!
-//! A bound on the noise decides how large the floods of the decryption are, so it must hold whatever
-//! the input and the weights are. Values are bounded by the triangle inequality from the input's
-//! range and the layers' norms. Noise follows the rules of [`Noise`], by the worst slot:
+//! A bound on the noise decides how large the floods of the decryption are, so it must hold
+//! whatever the input and the weights are. Values are bounded by the triangle inequality from the
+//! input's range and the layers' norms. Noise follows the rules of [`Noise`], by the worst slot:
 //!
 //! * Errors of a layer's input add up with their signs unknown: times the norm of a row.
 //! * Errors of ciphertexts of weights are independent of each other, and of one ciphertext they are
-//!   uncorrelated from slot to slot. So over `R` products and `2^f` slots that folds add they grow by
-//!   `sqrt(R 2^f)`, and those of a relinearisation or a rotation by `sqrt(2^f)`.
-//! * A coefficient is at most as large as the largest slot. The sum of the squares of all coefficients
-//!   is the mean of the squares of the slots (Parseval), however the noise is distributed among them:
-//!   that is what the floods of the decryption must hide.
+//!   uncorrelated from slot to slot. So over `R` products and `2^f` slots that folds add they grow
+//!   by `sqrt(R 2^f)`, and those of a relinearisation or a rotation by `sqrt(2^f)`.
+//! * A coefficient is at most as large as the largest slot. The sum of the squares of all
+//!   coefficients is the mean of the squares of the slots (Parseval), however the noise is
+//!   distributed among them: that is what the floods of the decryption must hide.
 
 use pronghorn_he::{
     ckks::Noise,

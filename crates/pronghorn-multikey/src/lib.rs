@@ -7,8 +7,8 @@
 //! polynomial activations runs, one image at a time. In reading order:
 //!
 //! * [`Network`]: the architecture, which all parties know, with bounds on its weights.
-//! * [`Program`]: the places of all values in slots ([`layout`]) and how each layer gets from one to
-//!   the other ([`packing`]), with counts of the work.
+//! * [`Program`]: the places of all values in slots ([`layout`]) and how each layer gets from one
+//!   to the other ([`packing`]), with counts of the work.
 //! * [`Setting`]: primes, levels and scales; [`Aim`] chooses them with room for the floods of the
 //!   decryption.
 //! * [`Bound`]: how large values and noise of each node can become, for any input in range.

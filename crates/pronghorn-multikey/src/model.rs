@@ -35,8 +35,8 @@ pub struct Layer<W: Word> {
 type Values = Zeroizing<Vec<f64>>;
 
 impl Program {
-    /// The network's weights, encrypted with the owner's encryptor: a seeded ciphertext each, of the
-    /// level where it is used.
+    /// The network's weights, encrypted with the owner's encryptor: a seeded ciphertext each, of
+    /// the level where it is used.
     ///
     /// # Errors
     /// When `graph` is not the program's network, or weights exceed its bounds.
@@ -83,8 +83,8 @@ impl Program {
         Ok(Model { layers })
     }
 
-    /// The weights of a node in all slots, by ciphertext of the output, and its biases; `None` where
-    /// it has none.
+    /// The weights of a node in all slots, by ciphertext of the output, and its biases; `None`
+    /// where it has none.
     fn weights(&self, index: usize, op: &PolyOp) -> Option<(Vec<Vec<Values>>, Vec<Values>)> {
         let step = &self.steps[index];
         let layout = &step.layout;

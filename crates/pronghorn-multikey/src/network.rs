@@ -17,8 +17,8 @@ use crate::{
 
 /// The architecture of a polynomial network, and bounds on its weights.
 ///
-/// Beside the operators and their shapes it tells two numbers of each layer, rounded up to a quarter
-/// of a bit: from them every party computes how large values and noise can become.
+/// Beside the operators and their shapes it tells two numbers of each layer, rounded up to a
+/// quarter of a bit: from them every party computes how large values and noise can become.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Network {
     /// Nodes in topological order; the first is the input, and the only one.
@@ -188,8 +188,8 @@ impl Network {
         levels
     }
 
-    /// True for values that reach the result without another layer's weights, whose zeros would hide
-    /// partial sums.
+    /// True for values that reach the result without another layer's weights, whose zeros would
+    /// hide partial sums.
     fn shown(&self) -> Vec<bool> {
         let mut shown = vec![false; self.nodes.len()];
         shown[self.output] = true;

@@ -7,24 +7,25 @@
 //!
 //! With `S` slots, an input of period `p` and `m` outputs there are three ways to place products:
 //!
-//! * **Windows** ([`windows`]): output `o` is the sum of a window of `v = S / m` slots (`m` rounded up
-//!   to a power of two). `p / v` rotations of the input, which are hoisted, `p / v` ciphertexts of
-//!   weights, `log2 min(v, p)` folds. For dense layers, this is the block-diagonal product of ePrint
-//!   2019/524, section 6.3.1 and Fig. 2 with its rotate-and-sum turned around. Leaves partial sums.
-//! * **Residues** ([`residues`]): output `o` is the sum of all slots that are `b(o)` modulo a period
-//!   `q >= m`. As many rotations and ciphertexts of weights as there are differences of places and
-//!   `b(o)` modulo `q`: `m` where inputs stand at multiples of `q`. `log2(p / q)` folds. Leaves no
-//!   partial sums, so the last layer takes it. Convolutions choose `b(o)` in the place of the first
-//!   input that they read.
-//! * **Patches** ([`patches`]), of a first convolution: the client packs a copy of the image for each
-//!   tap of the kernel and each output channel, so one ciphertext of weights does. `log2` of the
-//!   number of copies folds. Where the taps do not fit, one copy serves several taps by rotations.
-//!   Leaves no partial sums.
+//! * **Windows** ([`windows`]): output `o` is the sum of a window of `v = S / m` slots (`m` rounded
+//!   up to a power of two). `p / v` rotations of the input, which are hoisted, `p / v` ciphertexts
+//!   of weights, `log2 min(v, p)` folds. For dense layers, this is the block-diagonal product of
+//!   ePrint 2019/524, section 6.3.1 and Fig. 2 with its rotate-and-sum turned around. Leaves
+//!   partial sums.
+//! * **Residues** ([`residues`]): output `o` is the sum of all slots that are `b(o)` modulo a
+//!   period `q >= m`. As many rotations and ciphertexts of weights as there are differences of
+//!   places and `b(o)` modulo `q`: `m` where inputs stand at multiples of `q`. `log2(p / q)` folds.
+//!   Leaves no partial sums, so the last layer takes it. Convolutions choose `b(o)` in the place of
+//!   the first input that they read.
+//! * **Patches** ([`patches`]), of a first convolution: the client packs a copy of the image for
+//!   each tap of the kernel and each output channel, so one ciphertext of weights does. `log2` of
+//!   the number of copies folds. Where the taps do not fit, one copy serves several taps by
+//!   rotations. Leaves no partial sums.
 //!
 //! For the network of ePrint 2019/524, Table 3 at `S = 16384`: a convolution with 1 ciphertext of
-//! weights, no rotation and 4 folds (paper: 4 ciphertexts); 845 to 64 with 4 ciphertexts, 3 rotations
-//! and 8 folds (paper: 8); 64 to 10 with 10 ciphertexts, 9 rotations and 6 folds (paper: 1, after a
-//! mask, which costs a level).
+//! weights, no rotation and 4 folds (paper: 4 ciphertexts); 845 to 64 with 4 ciphertexts, 3
+//! rotations and 8 folds (paper: 8); 64 to 10 with 10 ciphertexts, 9 rotations and 6 folds (paper:
+//! 1, after a mask, which costs a level).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,8 +67,8 @@ pub struct Packing {
 /// For each output the elements it reads, and the weights: `(element, weight)`.
 pub type Rows = Vec<Vec<(usize, usize)>>;
 
-/// Relative times, as `pronghorn bench multikey` measures them with two parties: of a rotation among
-/// hoisted ones, of one under the client's key alone, of a fold, of an inner product with its
+/// Relative times, as `pronghorn bench multikey` measures them with two parties: of a rotation
+/// among hoisted ones, of one under the client's key alone, of a fold, of an inner product with its
 /// relinearisation, and of a product within it.
 const HOISTED: f64 = 0.6;
 const HOISTED_FIRST: f64 = 0.3;
@@ -77,7 +78,8 @@ const PRODUCT: f64 = 0.1;
 /// Of a further ciphertext of the client's, for its bytes.
 const INPUT: f64 = 2.0;
 
-/// Most shifts of a patch that are tried, down and to the right, and the largest kernel for patches.
+/// Most shifts of a patch that are tried, down and to the right, and the largest kernel for
+/// patches.
 const MOST_SHIFTS: usize = 8;
 const MOST_KERNEL: usize = 64;
 
@@ -235,7 +237,7 @@ impl Packing {
             .filter(|&&x| x > 0)
             .map(|x| x.trailing_zeros())
             .min();
-        let half = (all.len().ilog2() + 1) / 2;
+        let half = all.len().ilog2().div_ceil(2);
         let first = 1 << (unit.unwrap_or(0) + half);
         [steps % first, steps - steps % first]
     }
@@ -274,8 +276,8 @@ impl Packing {
     }
 }
 
-/// Output `o` at `base(o)`, a slot below `period`, as the sum of all slots that are `base(o)` modulo
-/// `period`.
+/// Output `o` at `base(o)`, a slot below `period`, as the sum of all slots that are `base(o)`
+/// modulo `period`.
 pub fn residues(
     rows: &Rows,
     input: &Layout,

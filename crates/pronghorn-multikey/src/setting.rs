@@ -303,8 +303,8 @@ impl Aim {
     }
 }
 
-/// Primes for a scale, with `headroom` bits above it at the result; `None` where 128 bits of security
-/// allow too few special primes.
+/// Primes for a scale, with `headroom` bits above it at the result; `None` where 128 bits of
+/// security allow too few special primes.
 fn chain(program: &Program, scale: u32, headroom: u32) -> Option<Chain> {
     let degree = 2 * program.slots;
     let levels = program.steps[0].level;

@@ -340,6 +340,9 @@ fn keys_of_the_wrong_set_are_refused() {
     assert!(ring.insert(key.encryption().clone()).is_err());
 }
 
+/// A change of a description, and words of the refusal.
+type Change<'a> = (&'a dyn Fn(&mut Description), &'a str);
+
 /// Descriptions come from anyone: none makes a party panic, or take memory without bound.
 #[test]
 fn hostile_descriptions_are_refused() {
@@ -352,7 +355,7 @@ fn hostile_descriptions_are_refused() {
             .map(|error| error.to_string())
     };
     assert_eq!(refused(&|_| ()), None);
-    let changes: [(&dyn Fn(&mut Description), &str); 10] = [
+    let changes: [Change; 10] = [
         (&|x| x.chain.level.clear(), "no primes of a level"),
         (&|x| x.chain.base.clear(), "no primes of the result"),
         (&|x| x.chain.special.clear(), "no special primes"),

@@ -28,8 +28,8 @@ pub fn lower(
     lowered(graph, profile, weight_bits, margin)
 }
 
-/// As [`lower`], with weights of [`FINE_WEIGHT_BITS`] bits, for networks whose weights are encrypted
-/// too: there large integers cost nothing.
+/// As [`lower`], with weights of [`FINE_WEIGHT_BITS`] bits, for networks whose weights are
+/// encrypted too: there large integers cost nothing.
 ///
 /// # Errors
 /// When the graph is broken, or a node is no polynomial.

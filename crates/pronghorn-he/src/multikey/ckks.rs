@@ -176,8 +176,8 @@ impl<W: Word> Ciphertext<W> {
         Self::new(inner, self.rescaled(scale, dropped))
     }
 
-    /// The sum of products, slot by slot, relinearised once and divided by the last `dropped` primes.
-    /// Raises and divides as many polynomials as one product.
+    /// The sum of products, slot by slot, relinearised once and divided by the last `dropped`
+    /// primes. Raises and divides as many polynomials as one product.
     ///
     /// # Errors
     /// As [`Extended::inner_product`], and when the products differ in their scale or leave it no

@@ -10,16 +10,16 @@
 //! # What the parties protect, and against whom
 //!
 //! * **The noise** of a result depends on everything that was encrypted and on the secrets; with
-//!   CKKS it is part of the result (B. Li, D. Micciancio, EUROCRYPT 2021), and `c_i s_i` alone gives
-//!   `s_i`. Each party adds a [flood](crate::flood) to each coefficient: then its message is
+//!   CKKS it is part of the result (B. Li, D. Micciancio, EUROCRYPT 2021), and `c_i s_i` alone
+//!   gives `s_i`. Each party adds a [flood](crate::flood) to each coefficient: then its message is
 //!   near one made from the result, the ciphertext and the others' secrets. [`Rule::new`] takes
 //!   floods so large that the statistical distance of all results of a key is below `2^-LAMBDA`.
-//! * **Inputs**, where a result is a sum of fresh ciphertexts: its `c_i` is that of a party's input,
-//!   so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input (arXiv
-//!   2506.20101). A flood does not stop that. The contributions change every
-//!   `c_i` by a mask `a v + e`, and every share by `b_i v`, of which only the sum over all parties is
-//!   known. A party's own contribution suffices for it if the others' are encryptions of zero, so
-//!   each party makes one, and checks that it is used.
+//! * **Inputs**, where a result is a sum of fresh ciphertexts: its `c_i` is that of a party's
+//!   input, so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input
+//!   (arXiv 2506.20101). A flood does not stop that. The contributions change every
+//!   `c_i` by a mask `a v + e`, and every share by `b_i v`, of which only the sum over all parties
+//!   is known. A party's own contribution suffices for it if the others' are encryptions of zero,
+//!   so each party makes one, and checks that it is used.
 //! * **Averaging**: two partial decryptions of one result have independent floods. The [`Ledger`]
 //!   refuses a second one, also after a restart. A related result (with a known difference) is
 //!   another one: the budget of results counts it.
@@ -76,8 +76,8 @@ pub struct Rule<W: Word> {
 }
 
 impl<W: Word> Rule<W> {
-    /// The rule of these limits: `2^log_flood >= 2^LAMBDA sqrt(FISHER results) (e + z)`, `e^2` and `z^2`
-    /// being the expected sums of the squares of the coefficients of the noise and of the
+    /// The rule of these limits: `2^log_flood >= 2^LAMBDA sqrt(FISHER results) (e + z)`, `e^2` and
+    /// `z^2` being the expected sums of the squares of the coefficients of the noise and of the
     /// contributions' noise.
     ///
     /// # Errors

@@ -42,8 +42,8 @@ pub struct Choice<'a> {
     pub linear: bool,
 }
 
-/// Everything that others need of a party: `b = e - a s` to encrypt under its key, `(b, D)` of ePrint
-/// 2019/524, section 3.3 (there `Setup`, `MKHE.KeyGen` and `UniEnc`), and keys for rotations
+/// Everything that others need of a party: `b = e - a s` to encrypt under its key, `(b, D)` of
+/// ePrint 2019/524, section 3.3 (there `Setup`, `MKHE.KeyGen` and `UniEnc`), and keys for rotations
 /// (section 5.1).
 ///
 /// With the gadget `g` (`P` in the limbs of a digit, zero in the others), modulo all primes:
@@ -51,8 +51,8 @@ pub struct Choice<'a> {
 /// * `d_0 = e' - d_1 s + r g`, `d_1` from a seed of the party's own;
 /// * `d_2 = e'' + r a + s g`.
 ///
-/// Beside these a key from `s^2` to `s`, as with one party: it takes squares of one secret with half
-/// the work, which the paper does not use. All in the NTT domain, `[digit][limb][N]`.
+/// Beside these a key from `s^2` to `s`, as with one party: it takes squares of one secret with
+/// half the work, which the paper does not use. All in the NTT domain, `[digit][limb][N]`.
 pub struct PublicKeys<W: Word> {
     pub(super) common: Common<W>,
     pub(super) party: Party,
@@ -393,7 +393,8 @@ impl<W: Word> EncryptionRing<W> {
         }
     }
 
-    /// Adds a key, and tells whose it is: a name is the hash of a key, so nobody can give another's.
+    /// Adds a key, and tells whose it is: a name is the hash of a key, so nobody can give
+    /// another's.
     ///
     /// # Errors
     /// When it is of another common reference string, or has not all limbs.

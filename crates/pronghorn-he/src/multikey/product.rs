@@ -24,12 +24,13 @@ pub enum Relinearisation {
     /// Departures, none of which changes the keys' meaning: `c_ij` and `c_ji` are one polynomial,
     /// as `s_i s_j = s_j s_i`; products are summed modulo all primes and divided once for each
     /// result; squares of one secret take that party's key from `s^2`. For `k` parties
-    /// `k (k + 1) / 2 + k - 1` polynomials are raised and `2 k` divided, where the paper's algorithm
-    /// raises `2 k^2` and divides `4 k^2`.
+    /// `k (k + 1) / 2 + k - 1` polynomials are raised and `2 k` divided, where the paper's
+    /// algorithm raises `2 k^2` and divides `4 k^2`.
     Quadratic,
-    /// Homomorphic gadget decomposition (Kim, Kwak, Lee, Seo, Song, ePrint 2022/347, section 4): the
-    /// digits of a product are the products of the operands' digits, so sums over one party come
-    /// out of the other's. `3 k` polynomials are raised (`2 k` of a square), `2 k + 1` divided.
+    /// Homomorphic gadget decomposition (Kim, Kwak, Lee, Seo, Song, ePrint 2022/347, section 4):
+    /// the digits of a product are the products of the operands' digits, so sums over one party
+    /// come out of the other's. `3 k` polynomials are raised (`2 k` of a square), `2 k + 1`
+    /// divided.
     ///
     /// Digits are one limb each and their products twice as long, so there are more of them, and
     /// their noise grows by a limb and `sqrt(N)`: `P` should be two limbs or more.

@@ -51,7 +51,8 @@ impl<W: Word> State<W> {
 }
 
 impl<W: Word> Client<W> {
-    /// A client of the cloud that made this offer, for the model of `owner`. Keys follow from `seed`.
+    /// A client of the cloud that made this offer, for the model of `owner`. Keys follow from
+    /// `seed`.
     ///
     /// # Errors
     /// When the offer is damaged, its parameters are not secure, or its model is another owner's.

@@ -22,26 +22,29 @@
 //!     ├──────────────────────────────┼─────────────────────────────▶│ result
 //! ```
 //!
-//! The cloud passes on what it need not read. The client's partial decryption stays with the client,
-//! so nobody else can complete a decryption. The model owner must be reachable after each image, for
-//! two messages. The client may be away while the cloud computes.
+//! The cloud passes on what it need not read. The client's partial decryption stays with the
+//! client, so nobody else can complete a decryption. The model owner must be reachable after each
+//! image, for two messages. The client may be away while the cloud computes.
 //!
 //! # Who is believed
 //!
-//! A party's name is the hash of its encryption key. The model owner decrypts for clients whose names
-//! it was given ([`Owner::admit`]), and a client talks to the owner whose name it was given: names
-//! must come by a way that the cloud does not control. Without that the cloud could be its own client.
+//! A party's name is the hash of its encryption key. The model owner decrypts for clients whose
+//! names it was given ([`Owner::admit`]), and a client talks to the owner whose name it was given:
+//! names must come by a way that the cloud does not control. Without that the cloud could be its
+//! own client.
 //!
 //! # What colluding parties learn
 //!
 //! * **Cloud alone**: nothing but shapes, and that there was a request.
-//! * **Cloud and model owner**: nothing of inputs. The client's share of a decryption never leaves it.
-//! * **Cloud and a client**: whatever the owner decrypts. The owner cannot tell a result of its model
-//!   from another ciphertext under both keys, so together they can have weights decrypted, a
+//! * **Cloud and model owner**: nothing of inputs. The client's share of a decryption never leaves
+//!   it.
+//! * **Cloud and a client**: whatever the owner decrypts. The owner cannot tell a result of its
+//!   model from another ciphertext under both keys, so together they can have weights decrypted, a
 //!   ciphertext for each of the key's results. Admit clients and a cloud that do not collude.
 //! * **Model owner and client**: what they have together.
 //!
-//! All parties are semi-honest beyond these checks: a party that sends wrong shares spoils a result.
+//! All parties are semi-honest beyond these checks: a party that sends wrong shares spoils a
+//! result.
 
 mod client;
 mod cloud;
@@ -169,8 +172,8 @@ impl<W: Word> Terms<W> {
     /// All that follows from a description, which may come from anyone.
     ///
     /// # Errors
-    /// When the network has no program, the primes do not have 128 bits of security, or floods do not
-    /// fit.
+    /// When the network has no program, the primes do not have 128 bits of security, or floods do
+    /// not fit.
     pub fn new(description: Description) -> Result<Self, NetworkError> {
         description.check()?;
         let Description {
