@@ -36,6 +36,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Compiled>()?;
     module.add_class::<operations::CkksBench>()?;
     module.add_class::<operations::MultiKeyBench>()?;
+    module.add_class::<operations::MultiKeyNetwork>()?;
     module.add_class::<operations::NttBench>()?;
     module.add_class::<networks::ActivationBench>()?;
     module.add_class::<operations::SlotBench>()?;

@@ -1,12 +1,15 @@
 //! Operations of encryption, one by one.
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pronghorn_bench::{
     ckks::{self, OPERATIONS},
-    multikey, ntt,
+    multikey,
+    multikey_network::{self, Parameters},
+    ntt,
     slot::{self, SLOT_OPERATIONS},
 };
-use pronghorn_bindings::native;
+use pronghorn_bindings::{model::Model, native};
+use pronghorn_multikey::{Aim, Chain};
 use pronghorn_ring::SimdLevel;
 use pyo3::{prelude::*, types::PyDict};
 
@@ -281,5 +284,106 @@ impl MultiKeyBench {
 
     fn check(&self, py: Python<'_>, parties: usize) -> PyResult<(f64, bool)> {
         py.detach(|| self.0.check(parties)).map_err(native)
+    }
+}
+
+/// Degree; bits of the primes of the result and of a level; levels; bits of the special primes.
+type Primes = (usize, Vec<u32>, Vec<u32>, usize, Vec<u32>);
+
+/// A network under two keys, for a measurement.
+#[pyclass]
+pub struct MultiKeyNetwork(multikey_network::NetworkBench);
+
+#[pymethods]
+impl MultiKeyNetwork {
+    /// With floods where `aim` is given, the error and the results of a key; otherwise with the
+    /// primes of `chain`: those of the result, of each level, levels, special ones.
+    #[new]
+    #[pyo3(signature = (model, samples, aim=None, chain=None))]
+    fn new(
+        py: Python<'_>,
+        model: &Model,
+        samples: PyReadonlyArrayDyn<'_, f32>,
+        aim: Option<(f64, u64)>,
+        chain: Option<Primes>,
+    ) -> PyResult<Self> {
+        let parameters = match (aim, chain) {
+            (Some((error, results)), None) => Parameters::Flooded(Aim { error, results }),
+            (None, Some((degree, base, level, levels, special))) => {
+                let scale_log = level.iter().sum();
+                Parameters::Unflooded(Chain {
+                    degree,
+                    base,
+                    level,
+                    levels,
+                    special,
+                    scale_log,
+                })
+            }
+            _ => return Err(native("give either an aim or a chain")),
+        };
+        let samples = samples.as_slice()?.to_vec();
+        let graph = model.graph();
+        py.detach(|| multikey_network::NetworkBench::new(graph, &samples, parameters))
+            .map(Self)
+            .map_err(native)
+    }
+
+    /// Outputs; seconds of the encryption, of each product and of stages of the decryption; the
+    /// largest error against doubles.
+    fn run<'py>(
+        &mut self,
+        py: Python<'py>,
+        image: PyReadonlyArrayDyn<'_, f32>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let image = image.as_slice()?.to_vec();
+        let run = py.detach(|| self.0.run(&image)).map_err(native)?;
+        let found = PyDict::new(py);
+        found.set_item("outputs", run.outputs)?;
+        found.set_item("encryption", run.encryption)?;
+        found.set_item("products", run.products)?;
+        found.set_item("decryption", run.decryption)?;
+        found.set_item("error", run.error)?;
+        Ok(found)
+    }
+
+    #[getter]
+    fn seconds(&self) -> [f64; 3] {
+        self.0.seconds()
+    }
+
+    #[getter]
+    fn security_bits(&self) -> Option<u32> {
+        self.0.security().map(bits)
+    }
+
+    #[getter]
+    fn stated_error(&self) -> PyResult<f64> {
+        self.0.stated_error().map_err(native)
+    }
+
+    #[getter]
+    fn described<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        let (chain, counts, bytes) = (self.0.chain(), self.0.counts(), self.0.bytes());
+        found.set_item("degree", chain.degree)?;
+        found.set_item("primes of the result", chain.base.clone())?;
+        found.set_item("primes of a level", chain.level.clone())?;
+        found.set_item("levels", chain.levels)?;
+        found.set_item("special primes", chain.special.clone())?;
+        found.set_item("log2 of moduli", self.0.log_moduli())?;
+        found.set_item("log2 of a flood", self.0.log_flood())?;
+        found.set_item("ciphertexts of the input", counts.inputs)?;
+        found.set_item("ciphertexts of the model", counts.weights)?;
+        found.set_item("hoisted rotations", counts.hoisted)?;
+        found.set_item("other rotations", counts.folds)?;
+        found.set_item("products", counts.products)?;
+        found.set_item("relinearisations", counts.relinearisations)?;
+        found.set_item("rotation keys", self.0.rotations())?;
+        found.set_item("image bytes", bytes.image)?;
+        found.set_item("model bytes", bytes.model)?;
+        found.set_item("key bytes", bytes.keys)?;
+        found.set_item("result bytes", bytes.result)?;
+        Ok(found)
     }
 }

@@ -63,6 +63,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         parties: 1,
         log_message: 60.0,
         log_noise: 20.0,
+        log_power: None,
         results: 8,
     };
     let rule = Rule::new(&common, limits).expect("there is room");

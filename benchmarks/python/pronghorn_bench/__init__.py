@@ -10,6 +10,7 @@ from pronghorn_bench.channels import bench_channels
 from pronghorn_bench.cryptonets import bench_cryptonets_relu
 from pronghorn_bench.gazelle import bench_gazelle
 from pronghorn_bench.multikey import bench_multikey
+from pronghorn_bench.multikey_network import bench_multikey_network
 from pronghorn_bench.networks import bench_networks
 from pronghorn_bench.ngraph_he2 import bench_ngraph_he2
 from pronghorn_bench.ntt import bench_ntt
@@ -28,6 +29,7 @@ SUITES: dict[str, Callable[[Report, bool], None]] = {
     "cryptonets-square": bench_cryptonets_square,
     "gazelle": bench_gazelle,
     "multikey": bench_multikey,
+    "multikey-network": bench_multikey_network,
     "networks": bench_networks,
     "ngraph-he2": bench_ngraph_he2,
     "ntt": bench_ntt,

@@ -65,6 +65,32 @@ class MultiKeyBench:
     def check(self, parties: int) -> tuple[float, bool]:
         """The largest error of a slot of a CKKS product of values up to 1, and whether a BFV product is right."""
 
+class MultiKeyNetwork:
+    """A network under the keys of a client and a model owner, in one process; keys protect nothing."""
+    def __init__(
+        self,
+        model: object,
+        samples: NDArray[np.float32],
+        aim: tuple[float, int] | None = None,
+        chain: tuple[int, list[int], list[int], int, list[int]] | None = None,
+    ) -> None:
+        """With floods where an error and a number of results are given; else with these primes: degree, primes of the
+        result, of a level, levels, special primes."""
+    def run(self, image: NDArray[np.float32]) -> dict[str, Any]:
+        """Outputs; seconds of encryption, products and decryption; the largest error against doubles."""
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Of both parties' keys, the model's encryption, and its expansion by the cloud."""
+    @property
+    def security_bits(self) -> int | None:
+        """By the table of ePrint 2024/463."""
+    @property
+    def stated_error(self) -> float:
+        """The bound on the error of an element of the result."""
+    @property
+    def described(self) -> dict[str, Any]:
+        """Primes, counts and sizes."""
+
 class NttBench:
     """The transform of one limb, with the largest prime of this size."""
     def __init__(self, word_bits: int, degree: int, bits: int) -> None: ...

@@ -13,11 +13,14 @@ from pronghorn._model import Model
 from pronghorn_bench import _core
 
 
+def in_core(model: Model) -> _core.Model:
+    """The same model as an object of the benchmarks' extension."""
+    return _core.Model(model._imported.graph_json, model._imported.tensors)
+
+
 def _held(model: Model) -> Model:
     """The same model, which the benchmarks' extension holds."""
-    imported = model._imported
-    held = _core.Model(imported.graph_json, imported.tensors)
-    return Model(imported, held, model._options)
+    return Model(model._imported, in_core(model), model._options)
 
 
 def compile_in_core(

@@ -9,6 +9,7 @@ pub mod ckks;
 pub mod cryptonets;
 mod kernels;
 pub mod multikey;
+pub mod multikey_network;
 pub mod ntt;
 pub mod parties;
 pub mod rotation_free;

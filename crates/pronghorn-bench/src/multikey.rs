@@ -301,6 +301,7 @@ impl<W: Word> Bench<W> {
             parties,
             log_message: log_modulus - 8.0,
             log_noise: 20.0,
+            log_power: None,
             results: 1 << 30,
         };
         Ok(Rule::new(&self.common, limits)?)

@@ -1,8 +1,8 @@
 //! Polynomial networks: what can be computed on ciphertexts alone.
 //!
-//! Weights are small integers over a common divisor, so that a product with a ciphertext is one
-//! with a small integer (nGraph-HE2, section 3.2, multiplies by residues; small integers cost a
-//! fraction of that). Values are real numbers, rounded nowhere but where encryption itself is
+//! Weights are integers over a common divisor. Under trust level `encrypted` they are small, so that
+//! a product with a ciphertext is one with a small integer (nGraph-HE2, section 3.2, multiplies by
+//! residues; small integers cost a fraction of that). Values are real numbers, rounded nowhere but where encryption itself is
 //! inexact. [`PolyGraph::evaluate`] is the oracle of every encrypted run: the run's result differs
 //! from it by no more than the noise that the plan states.
 
@@ -12,7 +12,7 @@ mod lower;
 use rayon::prelude::*;
 use thiserror::Error;
 
-pub use lower::lower;
+pub use lower::{FINE_WEIGHT_BITS, lower, lower_finely};
 
 use crate::{
     fixed::Finish,
@@ -104,8 +104,8 @@ impl PolyOp {
 pub struct Layer {
     /// Sizes.
     pub geometry: ConvGeometry,
-    /// `(out_channels, in_channels/groups, kernel_h, kernel_w)`, row-major, `|w| < 2^15`; a weight
-    /// is `w / divisor`.
+    /// `(out_channels, in_channels/groups, kernel_h, kernel_w)`, row-major; a weight is `w / divisor`.
+    /// `|w| < 2^15`, or `|w| < 2^29` from [`lower_finely`].
     pub weights: Vec<i32>,
     /// The divisor: integers stand for multiples of its inverse. Positive.
     pub divisor: f64,
@@ -129,7 +129,7 @@ impl Layer {
 /// Elementwise `x * factor / divisor + addend`.
 #[derive(Clone)]
 pub struct Factor {
-    /// One an element, `|factor| < 2^15`.
+    /// One an element, bounded as the weights of a [`Layer`].
     pub factors: Vec<i32>,
     /// The divisor: integers stand for multiples of its inverse. Positive.
     pub divisor: f64,

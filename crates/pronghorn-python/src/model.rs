@@ -36,6 +36,13 @@ pub struct Model {
     graph: Arc<Graph>,
 }
 
+impl Model {
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+}
+
 #[pymethods]
 impl Model {
     #[new]

@@ -25,6 +25,32 @@ pub fn lower(
     if let Some(&weight_bits) = weight_bits.iter().find(|bits| !(2..=15).contains(*bits)) {
         return Err(PolynomialError::WeightBits { weight_bits });
     }
+    lowered(graph, profile, weight_bits, margin)
+}
+
+/// As [`lower`], with weights of [`FINE_WEIGHT_BITS`] bits, for networks whose weights are
+/// encrypted too: there large integers cost nothing.
+///
+/// # Errors
+/// When the graph is broken, or a node is no polynomial.
+pub fn lower_finely(
+    graph: &Graph,
+    profile: &Profile,
+    margin: f32,
+) -> Result<PolyGraph, PolynomialError> {
+    let weight_bits = vec![FINE_WEIGHT_BITS; graph.nodes.len()];
+    lowered(graph, profile, &weight_bits, margin)
+}
+
+/// Bits of weights, sign included, that lose little of a layer's `f32`.
+pub const FINE_WEIGHT_BITS: u32 = 30;
+
+fn lowered(
+    graph: &Graph,
+    profile: &Profile,
+    weight_bits: &[u32],
+    margin: f32,
+) -> Result<PolyGraph, PolynomialError> {
     graph.validate()?;
     let (result, tail) = graph.tail();
     let finish = tail.iter().filter_map(|&node| match graph.nodes[node].op {

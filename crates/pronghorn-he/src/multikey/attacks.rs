@@ -69,6 +69,7 @@ impl Scene {
             parties: 2,
             log_message: 32.0,
             log_noise: 12.0,
+            log_power: None,
             results: 1024,
         };
         let rule = Rule::new(&self.common, limits).expect("room");

@@ -324,7 +324,7 @@ impl<W: Word> Ciphertext<W> {
                 words: right,
             },
         ];
-        let mut wide = Tensor::new(pool, &setting.0.wide, operands, &parties, false);
+        let mut wide = Tensor::new(pool, &setting.0.wide, &[operands], &parties, false);
         let tensor = Tensor {
             low: setting.scale(&mut wide.low),
             high: setting.scale(&mut wide.high),

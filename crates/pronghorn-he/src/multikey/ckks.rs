@@ -176,6 +176,29 @@ impl<W: Word> Ciphertext<W> {
         Self::new(inner, self.rescaled(scale, dropped))
     }
 
+    /// The sum of products, slot by slot, relinearised once and divided by the last `dropped`
+    /// primes. Raises and divides as many polynomials as one product.
+    ///
+    /// # Errors
+    /// As [`Extended::inner_product`], and when the products differ in their scale or leave it no
+    /// room.
+    pub fn inner_product(
+        products: &[(&Self, &Self)],
+        keys: &KeyRing<W>,
+        dropped: usize,
+    ) -> Result<Self, MultiKeyError> {
+        let &[(first, second), ..] = products else {
+            return Err(MultiKeyError::NoProducts);
+        };
+        let scale = first.product_scale(second.scale)?;
+        for (x, y) in products {
+            ckks::same_scale(scale, x.product_scale(y.scale)?)?;
+        }
+        let factors: Vec<_> = products.iter().map(|(x, y)| (&x.inner, &y.inner)).collect();
+        let inner = Extended::inner_product(&factors, keys, dropped)?;
+        Self::new(inner, first.rescaled(scale, dropped))
+    }
+
     /// The square, slot by slot, as [`multiply`](Self::multiply).
     ///
     /// # Errors

@@ -10,16 +10,16 @@
 //! # What the parties protect, and against whom
 //!
 //! * **The noise** of a result depends on everything that was encrypted and on the secrets; with
-//!   CKKS it is part of the result (B. Li, D. Micciancio, EUROCRYPT 2021), and `c_i s_i` alone gives
-//!   `s_i`. Each party adds a [flood](crate::flood) to each coefficient: then its message is
+//!   CKKS it is part of the result (B. Li, D. Micciancio, EUROCRYPT 2021), and `c_i s_i` alone
+//!   gives `s_i`. Each party adds a [flood](crate::flood) to each coefficient: then its message is
 //!   near one made from the result, the ciphertext and the others' secrets. [`Rule::new`] takes
 //!   floods so large that the statistical distance of all results of a key is below `2^-LAMBDA`.
-//! * **Inputs**, where a result is a sum of fresh ciphertexts: its `c_i` is that of a party's input,
-//!   so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input (arXiv
-//!   2506.20101). A flood does not stop that. The contributions change every
-//!   `c_i` by a mask `a v + e`, and every share by `b_i v`, of which only the sum over all parties is
-//!   known. A party's own contribution suffices for it if the others' are encryptions of zero, so
-//!   each party makes one, and checks that it is used.
+//! * **Inputs**, where a result is a sum of fresh ciphertexts: its `c_i` is that of a party's
+//!   input, so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input
+//!   (arXiv 2506.20101). A flood does not stop that. The contributions change every
+//!   `c_i` by a mask `a v + e`, and every share by `b_i v`, of which only the sum over all parties
+//!   is known. A party's own contribution suffices for it if the others' are encryptions of zero,
+//!   so each party makes one, and checks that it is used.
 //! * **Averaging**: two partial decryptions of one result have independent floods. The [`Ledger`]
 //!   refuses a second one, also after a restart. A related result (with a known difference) is
 //!   another one: the budget of results counts it.
@@ -42,7 +42,7 @@ use pronghorn_ring::{
     vector,
 };
 
-use super::{Common, Extended, KeyRing, MultiKeyError, Party, SecretKey};
+use super::{Common, EncryptionKeys, Extended, MultiKeyError, Party, SecretKey};
 use crate::{flood, rns::slices, wipe::wipe};
 
 /// Statistical security of all partial decryptions of a key together, in bits.
@@ -59,6 +59,10 @@ pub struct Limits {
     pub log_message: f64,
     /// `log2` of a bound on every coefficient of a result's noise.
     pub log_noise: f64,
+    /// `log2` of a bound on the expected sum of the squares of the noise's coefficients, where one
+    /// is known. Otherwise it is that of `N` coefficients of `log_noise`. Floods need no more than
+    /// that sum ([`flood`](crate::flood), equation 2).
+    pub log_power: Option<f64>,
     /// Most results of a key.
     pub results: u64,
 }
@@ -72,8 +76,9 @@ pub struct Rule<W: Word> {
 }
 
 impl<W: Word> Rule<W> {
-    /// The rule of these limits: `2^log_flood >= 2^LAMBDA sqrt(FISHER N results) (e + z)`, `e` being
-    /// the bound on the noise and `z` that of the contributions' noise.
+    /// The rule of these limits: `2^log_flood >= 2^LAMBDA sqrt(FISHER results) (e + z)`, `e^2` and
+    /// `z^2` being the expected sums of the squares of the coefficients of the noise and of the
+    /// contributions' noise.
     ///
     /// # Errors
     /// When the floods of all parties, the message and its noise do not fit half of the modulus, or
@@ -88,14 +93,17 @@ impl<W: Word> Rule<W> {
         let numbers = [
             ("log_message", limits.log_message),
             ("log_noise", limits.log_noise),
+            ("log_power", limits.log_power.unwrap_or_default()),
             ("results - 1", limits.results as f64 - 1.0),
         ];
         if let Some(&(field, found)) = numbers.iter().find(|(_, x)| !x.is_finite() || *x < 0.0) {
             return Err(MultiKeyError::Rule { field, found });
         }
-        let hidden = limits.log_noise.exp2() + common.zeros(parties);
-        let power = limits.results as f64 * ring.n() as f64 * hidden * hidden;
-        let log_flood = flood::log_reach(power, LAMBDA);
+        let zeros = common.zeros(parties);
+        let hidden = limits.log_noise.exp2() + zeros.coefficient_bound(ring.n());
+        let every = 2.0 * limits.log_noise + (ring.n() as f64).log2();
+        let power = limits.log_power.unwrap_or(every).exp2().sqrt() + zeros.mean.sqrt();
+        let log_flood = flood::log_reach(limits.results as f64 * power * power, LAMBDA);
         let total = parties as f64 * f64::from(log_flood).exp2() + hidden;
         let largest = (total + limits.log_message.exp2()).log2();
         let log_modulus = ring.log_modulus(limits.limbs);
@@ -130,7 +138,9 @@ impl<W: Word> Rule<W> {
     /// noise there was.
     pub fn log_error(&self) -> f64 {
         let floods = self.limits.parties as f64 * f64::from(self.log_flood).exp2();
-        let hidden = self.limits.log_noise.exp2() + self.common.zeros(self.limits.parties);
+        let zeros = self.common.zeros(self.limits.parties);
+        let zeros = zeros.coefficient_bound(self.common.ring().n());
+        let hidden = self.limits.log_noise.exp2() + zeros;
         (floods + hidden).log2()
     }
 
@@ -141,14 +151,16 @@ impl<W: Word> Rule<W> {
             parties,
             log_message,
             log_noise,
+            log_power,
             results,
         } = self.limits;
+        let log_power = log_power.unwrap_or(f64::INFINITY);
         let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 multi-key rule");
         hasher.update(self.common.id());
         let numbers = [limbs as u64, parties as u64, results];
         for number in numbers
             .into_iter()
-            .chain([log_message, log_noise].map(f64::to_bits))
+            .chain([log_message, log_noise, log_power].map(f64::to_bits))
         {
             hasher.update(&number.to_le_bytes());
         }
@@ -266,7 +278,7 @@ impl<W: Word> Decryptor<W> {
     pub fn contribute(
         &mut self,
         result: &Extended<W>,
-        keys: &KeyRing<W>,
+        keys: &impl EncryptionKeys<W>,
     ) -> Result<Contribution<W>, MultiKeyError> {
         self.rule.check(result)?;
         let party = self.party();
@@ -353,19 +365,21 @@ fn fresh_stream() -> Result<Stream, MultiKeyError> {
 /// A fresh encryption of zero under all keys of a result.
 fn zero<W: Word>(
     result: &Extended<W>,
-    keys: &KeyRing<W>,
+    keys: &impl EncryptionKeys<W>,
     random: &mut Stream,
 ) -> Result<Extended<W>, MultiKeyError> {
     let (common, limbs) = (result.common(), result.limbs());
     let (ring, words) = (common.ring(), limbs * common.ring().n());
-    let keys = keys.all(result.parties())?;
+    let parties = result.parties().iter();
+    let keys = parties.map(|&party| keys.encryption_key(party));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let mut data = vec![W::default(); (keys.len() + 1) * words];
     let mut one = vec![W::default(); 2 * words];
     let (first, parts) = data.split_at_mut(words);
-    for (keys, part) in keys.iter().zip(parts.chunks_exact_mut(words)) {
-        keys.encryption().check_limbs(limbs)?;
+    for (keys, part) in keys.into_iter().zip(parts.chunks_exact_mut(words)) {
+        keys.check_limbs(limbs)?;
         one.fill(W::default());
-        keys.encryption().add_zero(limbs, &mut one, random);
+        keys.add_zero(limbs, &mut one, random);
         slices::add_assign(ring, limbs, first, &one[..words]);
         part.copy_from_slice(&one[words..]);
     }

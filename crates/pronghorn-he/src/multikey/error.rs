@@ -46,6 +46,14 @@ pub enum MultiKeyError {
         /// Words wanted.
         expected: usize,
     },
+    /// A sum of no products.
+    #[error("there are no products to add; give one at least")]
+    NoProducts,
+    /// Factors of a sum of products that differ in their parties.
+    #[error(
+        "the left factors of a sum of products have one list of parties, and the right ones have one"
+    )]
+    Factors,
     /// The same party twice, or not in order.
     #[error("the parties are not in ascending order; the object is damaged")]
     Order,

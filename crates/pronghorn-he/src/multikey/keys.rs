@@ -42,8 +42,8 @@ pub struct Choice<'a> {
     pub linear: bool,
 }
 
-/// Everything that others need of a party: `b = e - a s` to encrypt under its key, `(b, D)` of ePrint
-/// 2019/524, section 3.3 (there `Setup`, `MKHE.KeyGen` and `UniEnc`), and keys for rotations
+/// Everything that others need of a party: `b = e - a s` to encrypt under its key, `(b, D)` of
+/// ePrint 2019/524, section 3.3 (there `Setup`, `MKHE.KeyGen` and `UniEnc`), and keys for rotations
 /// (section 5.1).
 ///
 /// With the gadget `g` (`P` in the limbs of a digit, zero in the others), modulo all primes:
@@ -51,8 +51,8 @@ pub struct Choice<'a> {
 /// * `d_0 = e' - d_1 s + r g`, `d_1` from a seed of the party's own;
 /// * `d_2 = e'' + r a + s g`.
 ///
-/// Beside these a key from `s^2` to `s`, as with one party: it takes squares of one secret with half
-/// the work, which the paper does not use. All in the NTT domain, `[digit][limb][N]`.
+/// Beside these a key from `s^2` to `s`, as with one party: it takes squares of one secret with
+/// half the work, which the paper does not use. All in the NTT domain, `[digit][limb][N]`.
 pub struct PublicKeys<W: Word> {
     pub(super) common: Common<W>,
     pub(super) party: Party,
@@ -118,6 +118,11 @@ impl<W: Word> SecretKey<W> {
     /// The name of its owner.
     pub fn party(&self) -> Party {
         self.party
+    }
+
+    /// The key that others encrypt with.
+    pub fn encryption(&self) -> &rns::PublicKey<W> {
+        &self.encryption
     }
 
     /// An encryptor under the secret, with `a` from a seed of its own: half of the bytes of an
@@ -355,5 +360,60 @@ impl<W: Word> KeyRing<W> {
     /// The keys of these parties, in order.
     pub(super) fn all(&self, parties: &[Party]) -> Result<Vec<&PublicKeys<W>>, MultiKeyError> {
         parties.iter().map(|&party| self.get(party)).collect()
+    }
+}
+
+/// The keys that others encrypt with, by party: all that a contribution to a decryption needs.
+pub trait EncryptionKeys<W: Word> {
+    /// The encryption key of a party.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn encryption_key(&self, party: Party) -> Result<&rns::PublicKey<W>, MultiKeyError>;
+}
+
+impl<W: Word> EncryptionKeys<W> for KeyRing<W> {
+    fn encryption_key(&self, party: Party) -> Result<&rns::PublicKey<W>, MultiKeyError> {
+        Ok(self.get(party)?.encryption())
+    }
+}
+
+/// Encryption keys alone: a few megabytes where evaluation keys are hundreds.
+pub struct EncryptionRing<W: Word> {
+    common: Common<W>,
+    keys: BTreeMap<Party, rns::PublicKey<W>>,
+}
+
+impl<W: Word> EncryptionRing<W> {
+    /// No keys.
+    pub fn new(common: &Common<W>) -> Self {
+        Self {
+            common: common.clone(),
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a key, and tells whose it is: a name is the hash of a key, so nobody can give
+    /// another's.
+    ///
+    /// # Errors
+    /// When it is of another common reference string, or has not all limbs.
+    pub fn insert(&mut self, key: rns::PublicKey<W>) -> Result<Party, MultiKeyError> {
+        let ring = self.common.ring();
+        ring.same(key.parameters())?;
+        key.check_limbs(ring.limbs())?;
+        if key.seed() != self.common.seed() {
+            return Err(MultiKeyError::Common);
+        }
+        let party = name(&self.common, &key);
+        self.keys.insert(party, key);
+        Ok(party)
+    }
+}
+
+impl<W: Word> EncryptionKeys<W> for EncryptionRing<W> {
+    fn encryption_key(&self, party: Party) -> Result<&rns::PublicKey<W>, MultiKeyError> {
+        let key = self.keys.get(&party);
+        key.ok_or(MultiKeyError::NoKeys { party })
     }
 }

@@ -60,12 +60,9 @@ impl<W: Word> Common<W> {
         }
     }
 
-    /// The largest coefficient of the encryptions of zero that `parties` re-randomise a result
-    /// with, each under all keys.
-    pub(super) fn zeros(&self, parties: usize) -> f64 {
-        let zero = Noise::of_public_encryption(self.ring().n());
-        zero.times(parties as f64)
-            .coefficient_bound(self.ring().n())
+    /// Of the encryptions of zero that `parties` re-randomise a result with, each under all keys.
+    pub(super) fn zeros(&self, parties: usize) -> Noise {
+        Noise::of_public_encryption(self.ring().n()).times(parties as f64)
     }
 
     /// A rounding of each polynomial.

@@ -24,12 +24,13 @@ pub enum Relinearisation {
     /// Departures, none of which changes the keys' meaning: `c_ij` and `c_ji` are one polynomial,
     /// as `s_i s_j = s_j s_i`; products are summed modulo all primes and divided once for each
     /// result; squares of one secret take that party's key from `s^2`. For `k` parties
-    /// `k (k + 1) / 2 + k - 1` polynomials are raised and `2 k` divided, where the paper's algorithm
-    /// raises `2 k^2` and divides `4 k^2`.
+    /// `k (k + 1) / 2 + k - 1` polynomials are raised and `2 k` divided, where the paper's
+    /// algorithm raises `2 k^2` and divides `4 k^2`.
     Quadratic,
-    /// Homomorphic gadget decomposition (Kim, Kwak, Lee, Seo, Song, ePrint 2022/347, section 4): the
-    /// digits of a product are the products of the operands' digits, so sums over one party come
-    /// out of the other's. `3 k` polynomials are raised (`2 k` of a square), `2 k + 1` divided.
+    /// Homomorphic gadget decomposition (Kim, Kwak, Lee, Seo, Song, ePrint 2022/347, section 4):
+    /// the digits of a product are the products of the operands' digits, so sums over one party
+    /// come out of the other's. `3 k` polynomials are raised (`2 k` of a square), `2 k + 1`
+    /// divided.
     ///
     /// Digits are one limb each and their products twice as long, so there are more of them, and
     /// their noise grows by a limb and `sqrt(N)`: `P` should be two limbs or more.
@@ -62,27 +63,60 @@ impl<W: Word> Extended<W> {
         dropped: usize,
         relinearisation: Relinearisation,
     ) -> Result<Self, MultiKeyError> {
-        self.common().same(keys.common())?;
-        let parties = self.union(other)?;
-        let keys = keys.all(&parties)?;
-        let mut out = self.room(parties.len(), dropped)?;
         match relinearisation {
-            Relinearisation::Quadratic => {
-                let ring = self.common().ring();
-                let operands = [self, other].map(Operand::of);
-                let tensor = Tensor::new(ring.pool(), ring.basis(), operands, &parties, false);
-                quadratic(
-                    self.common(),
-                    self.limbs(),
-                    dropped,
-                    &keys,
-                    &tensor,
-                    &mut out,
-                );
+            Relinearisation::Quadratic => Self::inner_product(&[(self, other)], keys, dropped),
+            Relinearisation::Linear => {
+                self.common().same(keys.common())?;
+                let parties = self.union(other)?;
+                let keys = keys.all(&parties)?;
+                let mut out = self.room(parties.len(), dropped)?;
+                linear(self, other, &parties, &keys, dropped, &mut out)?;
+                Self::from_words(self.common(), parties, self.limbs() - dropped, out)
             }
-            Relinearisation::Linear => linear(self, other, &parties, &keys, dropped, &mut out)?,
         }
-        Self::from_words(self.common(), parties, self.limbs() - dropped, out)
+    }
+
+    /// The sum of products, with one relinearisation ([`Relinearisation::Quadratic`]) and one
+    /// division by the last `dropped` primes. All left factors have the same parties, and so have
+    /// all right ones.
+    ///
+    /// # Errors
+    /// When there are no products, common reference strings, parties or limbs differ, a party's
+    /// keys are missing, or no limb would be left.
+    pub fn inner_product(
+        products: &[(&Self, &Self)],
+        keys: &KeyRing<W>,
+        dropped: usize,
+    ) -> Result<Self, MultiKeyError> {
+        let &[(first, second), ..] = products else {
+            return Err(MultiKeyError::NoProducts);
+        };
+        let common = first.common();
+        common.same(keys.common())?;
+        let parties = first.union(second)?;
+        for &(x, y) in products {
+            first.alike(x)?;
+            second.alike(y)?;
+        }
+        let keys = keys.all(&parties)?;
+        let mut out = first.room(parties.len(), dropped)?;
+        let ring = common.ring();
+        let operands: Vec<_> = (products.iter())
+            .map(|&(x, y)| [Operand::of(x), Operand::of(y)])
+            .collect();
+        let tensor = Tensor::new(ring.pool(), ring.basis(), &operands, &parties, false);
+        quadratic(common, first.limbs(), dropped, &keys, &tensor, &mut out);
+        Self::from_words(common, parties, first.limbs() - dropped, out)
+    }
+
+    /// Refuses ciphertexts of other parties or limbs.
+    fn alike(&self, other: &Self) -> Result<(), MultiKeyError> {
+        let parties = self.union(other)?;
+        if parties == self.parties() && parties == other.parties() {
+            Ok(())
+        } else {
+            Err(MultiKeyError::Factors)
+        }
     }
 
     /// The square, as [`multiply`](Self::multiply), with fewer products and in the linear algorithm
@@ -122,20 +156,26 @@ impl<'a, W: Word> Operand<'a, W> {
 }
 
 impl<'a, W: Word> Tensor<'a, W> {
-    /// The product of `x` and `y`, polynomials on the first primes of `basis`, under the keys of
-    /// `parties`; without pairs where `only_low`.
+    /// The sum of products `x y`, polynomials on the first primes of `basis`, under the keys of
+    /// `parties`; without pairs where `only_low`. All `x` have one list of parties, all `y` have
+    /// one.
+    ///
+    /// # Panics
+    /// When there are no products.
     pub fn new(
         pool: &'a Pool<W>,
         basis: &RnsBasis<W>,
-        [x, y]: [Operand<'_, W>; 2],
+        products: &[[Operand<'_, W>; 2]],
         parties: &[Party],
         only_low: bool,
     ) -> Self {
+        let [x, y] = products[0];
         let (low_terms, mut pairs, mut high_terms) = terms(x.parties, y.parties, parties);
         if only_low {
             (pairs, high_terms) = (Vec::new(), Vec::new());
         }
-        let (words, square) = (x.poly(0).len(), std::ptr::eq(x.words, y.words));
+        let words = x.poly(0).len();
+        let square = products.len() == 1 && std::ptr::eq(x.words, y.words);
         let multiply = |terms: &[Terms]| {
             let mut out = pool.take(terms.len() * words);
             let length = CHUNK.min(basis.n());
@@ -143,10 +183,13 @@ impl<'a, W: Word> Tensor<'a, W> {
                 let q = basis.prime(start / basis.n());
                 for (poly, terms) in terms.iter().enumerate() {
                     let out = &mut out[poly * words + start..][..length];
-                    let xs = terms.iter().map(|&(i, _)| &x.poly(i)[start..][..length]);
-                    let ys = terms.iter().map(|&(_, j)| &y.poly(j)[start..][..length]);
-                    let (xs, ys): (Vec<_>, Vec<_>) = (xs.collect(), ys.collect());
-                    sum_of_products(q, terms, square, &xs, &ys, out);
+                    let range = start..start + length;
+                    let pairs = products.iter().flat_map(|[x, y]| {
+                        let terms = terms.iter();
+                        terms.map(|&(i, j)| (&x.poly(i)[range.clone()], &y.poly(j)[range.clone()]))
+                    });
+                    let (xs, ys): (Vec<&[W]>, Vec<&[W]>) = pairs.unzip();
+                    sum_of_products(q, square, &xs, &ys, out);
                 }
             }
             out
@@ -157,15 +200,8 @@ impl<'a, W: Word> Tensor<'a, W> {
 }
 
 /// `out = sum x y`; of a square, `x_i x_j + x_j x_i` with one product.
-fn sum_of_products<W: Word>(
-    q: &Prime<W>,
-    terms: &Terms,
-    square: bool,
-    xs: &[&[W]],
-    ys: &[&[W]],
-    out: &mut [W],
-) {
-    match terms.len() {
+fn sum_of_products<W: Word>(q: &Prime<W>, square: bool, xs: &[&[W]], ys: &[&[W]], out: &mut [W]) {
+    match xs.len() {
         0 => out.fill(W::default()),
         1 => vector::mul(q, xs[0], ys[0], out),
         2 if square => {
@@ -329,7 +365,7 @@ fn linear<W: Word>(
     sums.divide(add, &quotients, &mut inner);
     let factors = inner_factors(keys, &firsts, &inner, words);
     let operands = [x, y].map(Operand::of);
-    let low = Tensor::new(ring.pool(), ring.basis(), operands, parties, true).low;
+    let low = Tensor::new(ring.pool(), ring.basis(), &[operands], parties, true).low;
     finish(limbs, dropped, &factors, sums, &low, out);
     Ok(())
 }

@@ -182,6 +182,7 @@ fn exact_results_come_out_of_the_flood() {
             parties: count,
             log_message: 0.0,
             log_noise: noise.bound().log2(),
+            log_power: None,
             results: 1 << 10,
         };
         let rule = Rule::new(scene.setting.common(), limits).expect("room");

@@ -17,6 +17,7 @@ fn limits(parties: usize) -> Limits {
         parties,
         log_message: 100.0,
         log_noise: 70.0,
+        log_power: None,
         results: 3,
     }
 }
@@ -134,6 +135,7 @@ fn values_survive_the_flood_where_the_scale_pays_for_it() {
         let mut setup = Setup::<u64>::new(1024, &BITS, &[50, 50], count);
         let limits = Limits {
             log_noise: 20.0,
+            log_power: None,
             log_message: 130.0,
             ..limits(count)
         };
@@ -338,4 +340,23 @@ fn rules_need_room() {
     assert!(more(&|limits| limits.results = 0).is_err());
     assert!(more(&|limits| limits.parties = 0).is_err());
     assert!(more(&|limits| limits.limbs = 5).is_err());
+}
+
+/// The sum of the squares of the noise's coefficients, where it is known to be less than that of
+/// `N` times the largest, makes smaller floods, and other ledgers.
+#[test]
+fn floods_hide_the_power_of_the_noise() {
+    let setup = Setup::<u64>::new(1024, &[50; 4], &[50, 50], 2);
+    let with = |log_power: Option<f64>| {
+        let limits = Limits {
+            log_noise: 40.0,
+            log_power,
+            log_message: 50.0,
+            ..limits(2)
+        };
+        Rule::new(&setup.common, limits).expect("room").log_flood()
+    };
+    // N = 2^10 coefficients of 2^40.
+    assert_eq!(with(None), with(Some(90.0)));
+    assert_eq!(with(None), with(Some(80.0)) + 5);
 }

@@ -91,3 +91,38 @@ fn operations_keep_their_noise_in_words_of_32_bits() {
 fn operations_keep_their_noise_in_words_of_64_bits() {
     every_operation::<u64>(1024, &[50, 40, 40, 40], &[50, 50], 40);
 }
+
+/// One relinearisation of a sum of products, where left factors have one party and right ones all.
+#[test]
+fn sums_of_products_keep_their_noise() {
+    for count in COUNTS {
+        let mut setup = Setup::<u32>::new(1024, &[30, 28, 28, 28], &[30, 30], count);
+        let (scale, limbs) = (2f64.powi(28), 4);
+        let common = setup.common.clone();
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for i in 0..3 {
+            let values = setup.values(i + 40);
+            left.push((setup.encrypt(0, &values, scale, limbs), values));
+            right.push(under_all(&mut setup, i, scale));
+        }
+        let pairs = left.iter().zip(&right);
+        let products: Vec<_> = pairs.clone().map(|((x, _), (y, _))| (x, y)).collect();
+        let values: Vec<_> = pairs.map(|((_, x), (_, y))| product(x, y)).collect();
+        let found = Ciphertext::inner_product(&products, &setup.keys, 1).expect("all keys");
+        let fresh = common.fresh_noise() + Noise::of_encoding(1024);
+        let mut noise = Noise::default();
+        for ((_, x), (_, y)) in left.iter().zip(&right) {
+            let all = fresh.times((count as f64).sqrt());
+            noise = noise + fresh.multiply(all, largest(x) * scale, largest(y) * scale);
+        }
+        let noise = noise + common.relinearisation_noise(limbs, count, Quadratic);
+        let last = common.ring().basis().prime(limbs - 1).value() as f64;
+        let noise = common.rescaled_noise(noise, count, last);
+        let what = format!("sum of products, {count} parties");
+        setup.check(&found, &sum(values.iter()), noise, &what);
+        let of_two = [products[0], (&right[0].0, &right[1].0)];
+        let refused = Ciphertext::inner_product(&of_two, &setup.keys, 1);
+        assert_eq!(refused.is_err(), count > 1, "left factors of other parties");
+        assert!(Ciphertext::inner_product(&[], &setup.keys, 1).is_err());
+    }
+}

@@ -142,6 +142,7 @@ fn decryptions_come_back() {
         parties: 2,
         log_message: 110.0,
         log_noise: 20.0,
+        log_power: None,
         results: 8,
     };
     let rule = Rule::new(&setup.common, limits).expect("room");

@@ -1,0 +1,120 @@
+//! Refusals of networks under several keys.
+
+use pronghorn_he::{
+    ckks::{CkksError, ParameterError},
+    multikey::MultiKeyError,
+};
+use pronghorn_ring::rns::RnsError;
+use thiserror::Error;
+
+/// Why a network does not run under several keys, or an operation is refused.
+#[derive(Debug, Error)]
+pub enum NetworkError {
+    /// Nothing to compute.
+    #[error("the network multiplies nothing: the client can do without a cloud")]
+    NoProducts,
+    /// A network whose shapes do not go together.
+    #[error("node {node} does not fit its inputs; the network is damaged")]
+    Shape {
+        /// Name of the node.
+        node: String,
+    },
+    /// A layer of too many ciphertexts.
+    #[error(
+        "node {node} has {elements} elements, which take too many ciphertexts of {slots} slots; use a larger degree or \
+         a smaller layer"
+    )]
+    TooLarge {
+        /// Name of the node.
+        node: String,
+        /// Elements of its value.
+        elements: usize,
+        /// Slots of a ciphertext.
+        slots: usize,
+    },
+    /// Operands in different places.
+    #[error(
+        "node {node} combines values that lie in different slots, or are padded; put a linear layer or an activation \
+         between them that brings them into one order"
+    )]
+    Places {
+        /// Name of the node.
+        node: String,
+    },
+    /// A result with something else beside it.
+    #[error(
+        "the result of node {node} would show partial sums of a layer; end the network with a linear layer that keeps \
+         all of its outputs"
+    )]
+    PartialSums {
+        /// Name of the node.
+        node: String,
+    },
+    /// No parameters for this depth and error.
+    #[error(
+        "no ring of 128 bits has room for {depth} products in a row with an error of 2^{log_error:.0}; use fewer \
+         layers, a larger error or fewer results of a key"
+    )]
+    TooDeep {
+        /// Levels of the network.
+        depth: usize,
+        /// `log2` of the error.
+        log_error: f64,
+    },
+    /// A chain of primes without some of them.
+    #[error("the chain has no {field}; give at least one of them")]
+    Chain {
+        /// The primes that are missing.
+        field: &'static str,
+    },
+    /// Values of another number.
+    #[error("{what}: {found} were given, {expected} are needed")]
+    Count {
+        /// What was counted.
+        what: &'static str,
+        /// The number given.
+        found: usize,
+        /// The number needed.
+        expected: usize,
+    },
+    /// A graph that is not the program's.
+    #[error("node {node} of the model is not that of the program; make both from one network")]
+    OtherNetwork {
+        /// Name of the node.
+        node: String,
+    },
+    /// An input out of its range.
+    #[error("input {index} is {value}; inputs must be finite and at most {reach} in magnitude")]
+    Input {
+        /// The element.
+        index: usize,
+        /// Its value.
+        value: f64,
+        /// The largest magnitude.
+        reach: f64,
+    },
+    /// A ciphertext that is not the one expected.
+    #[error(
+        "{what} of node {node} has the wrong {field}; make it from this program and its setting"
+    )]
+    Ciphertext {
+        /// Input, weights or biases.
+        what: &'static str,
+        /// Name of the node.
+        node: String,
+        /// What differs.
+        field: &'static str,
+    },
+    /// No such primes.
+    #[error(transparent)]
+    Primes(#[from] RnsError),
+    /// No such parameters.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
+    /// Refused by CKKS.
+    #[error(transparent)]
+    Ckks(#[from] CkksError),
+    /// Refused by the multi-key scheme.
+    #[error(transparent)]
+    MultiKey(#[from] MultiKeyError),
+}

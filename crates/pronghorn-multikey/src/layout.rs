@@ -1,0 +1,74 @@
+//! The places of a value's elements in the slots of ciphertexts.
+
+/// A slot of a ciphertext of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The ciphertext.
+    pub ciphertext: usize,
+    /// The slot, below the period of the layout.
+    pub slot: usize,
+}
+
+/// The places of a value's elements. Public: it follows from the architecture.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Ciphertexts of the value.
+    pub ciphertexts: usize,
+    /// Each element is repeated at this distance, a power of two.
+    pub period: usize,
+    /// The place of each element; an element without one is zero.
+    pub places: Vec<Option<Place>>,
+    /// True if the other slots are zero. Otherwise they hold partial sums, which depend on the
+    /// weights: nobody may decrypt them, and later layers multiply them by zero.
+    pub clean: bool,
+}
+
+/// A slot, and the weight or element that belongs into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spot {
+    /// The slot.
+    pub slot: usize,
+    /// The index of the weight or element.
+    pub index: usize,
+}
+
+impl Layout {
+    /// Elements one after the other, repeated as often as they fit.
+    pub fn in_order(elements: usize, slots: usize) -> Self {
+        let period = elements.next_power_of_two().min(slots);
+        let place = |element| Place {
+            ciphertext: element / period,
+            slot: element % period,
+        };
+        Self {
+            ciphertexts: elements.div_ceil(period).max(1),
+            period,
+            places: (0..elements).map(|element| Some(place(element))).collect(),
+            clean: true,
+        }
+    }
+
+    /// The slots of each ciphertext with the elements that belong there, below the period.
+    pub fn spots(&self) -> Vec<Vec<Spot>> {
+        let mut spots = vec![Vec::new(); self.ciphertexts];
+        for (index, place) in self.places.iter().enumerate() {
+            if let Some(Place { ciphertext, slot }) = *place {
+                spots[ciphertext].push(Spot { slot, index });
+            }
+        }
+        spots
+    }
+}
+
+/// All slots: `value` of each spot, repeated at distance `period`, and zero elsewhere.
+pub fn fill(slots: usize, period: usize, spots: &[Spot], value: impl Fn(usize) -> f64) -> Vec<f64> {
+    let mut out = vec![0.0; slots];
+    for spot in spots {
+        let value = value(spot.index);
+        out.iter_mut()
+            .skip(spot.slot)
+            .step_by(period)
+            .for_each(|out| *out = value);
+    }
+    out
+}

@@ -1,0 +1,44 @@
+//! Networks on data and weights that are encrypted under different keys.
+//!
+//! A model owner encrypts the weights, a client encrypts an input, and a cloud that has neither key
+//! computes the result under both keys, with the scheme of [`pronghorn_he::multikey`]. H. Chen, W.
+//! Dai, M. Kim, Y. Song, "Efficient multi-key homomorphic encryption with packed ciphertexts" (CCS
+//! 2019, ePrint 2019/524), section 6.3, runs one network so. Here any network of linear layers and
+//! polynomial activations runs, one image at a time. In reading order:
+//!
+//! * [`Network`]: the architecture, which all parties know, with bounds on its weights.
+//! * [`Program`]: the places of all values in slots ([`layout`]) and how each layer gets from one
+//!   to the other ([`packing`]), with counts of the work.
+//! * [`Setting`]: primes, levels and scales; [`Aim`] chooses them with room for the floods of the
+//!   decryption.
+//! * [`Bound`]: how large values and noise of each node can become, for any input in range.
+//! * [`Model`]: the encrypted weights. [`Cloud`] evaluates the network.
+//! * [`Program::encrypt_input`] and [`Program::decode`]: the client's.
+//! * [`roles`]: model owner, cloud and client as state machines, with their messages.
+//!
+//! # What is revealed
+//!
+//! The architecture, a bound on each layer's weights and biases in steps of a quarter of a bit, and
+//! the range of inputs are public. The places of weights in ciphertexts follow from the
+//! architecture, so they tell no more; neither a zero weight nor a repeated one shows. The result's
+//! ciphertexts hold nothing but the result: programs whose last values would hold partial sums are
+//! refused.
+//!
+//! Messages have the precision of a double. So slots that should be zero hold `2^-50` of the
+//! largest one, and the result differs from that of exact weights by about as much, a function of
+//! weights and input that the decryption's flood hides only as far as it is larger.
+
+mod bound;
+mod error;
+pub mod layout;
+mod model;
+mod network;
+pub mod packing;
+pub mod roles;
+mod setting;
+
+pub use bound::Bound;
+pub use error::NetworkError;
+pub use model::{Cloud, Layer, Model};
+pub use network::{Bounds, Counts, Network, Node, Op, Program, Source, Step, Work};
+pub use setting::{Aim, Chain, Chosen, Setting};

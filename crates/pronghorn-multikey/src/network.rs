@@ -1,0 +1,524 @@
+//! The architecture of a network, which all parties know, and its program on slots.
+
+use std::collections::BTreeSet;
+
+use pronghorn_graph::{
+    self as graph,
+    geometry::ConvGeometry,
+    polynomial::{PolyGraph, PolyOp},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    NetworkError,
+    layout::{Layout, Place},
+    packing::{self, Input, Packing},
+};
+
+/// The architecture of a polynomial network, and bounds on its weights.
+///
+/// Beside the operators and their shapes it tells two numbers of each layer, rounded up to a
+/// quarter of a bit: from them every party computes how large values and noise can become.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Network {
+    /// Nodes in topological order; the first is the input, and the only one.
+    pub nodes: Vec<Node>,
+    /// The node whose value is the result.
+    pub output: usize,
+}
+
+/// An operator.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Node {
+    /// The node of the model it comes from, for messages.
+    pub name: String,
+    /// The operator, without weights.
+    pub op: Op,
+    /// Nodes whose values it reads.
+    pub inputs: Vec<usize>,
+    /// Elements of its value.
+    pub elements: usize,
+}
+
+/// The operators, without weights.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Op {
+    /// The input, of at most this magnitude.
+    Input {
+        /// The largest magnitude of an element.
+        reach: f64,
+    },
+    /// A convolution or dense layer.
+    Linear {
+        /// Sizes.
+        geometry: ConvGeometry,
+        /// Bounds on the weights.
+        bounds: Bounds,
+    },
+    /// A factor and a summand for each element.
+    Factor(Bounds),
+    /// `x * x`.
+    Square,
+    /// `inputs[0] * inputs[1]`.
+    Multiply,
+    /// `inputs[0] + inputs[1]`.
+    Add,
+    /// Each element copies one of an input, or is zero.
+    Rearrange(Vec<Option<Source>>),
+}
+
+/// The element of an input that an element of a rearrangement copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// The input of the operator.
+    pub input: usize,
+    /// The element of that input.
+    pub index: usize,
+}
+
+/// Bounds on the weights of a layer.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Of the sum of an output's absolute weights.
+    pub norm: f64,
+    /// Of an absolute bias.
+    pub addend: f64,
+}
+
+impl Network {
+    /// The architecture of a network with weights.
+    pub fn of(network: &PolyGraph) -> Self {
+        let nodes = network.nodes.iter().map(|node| Node {
+            name: node.name.clone(),
+            op: match &node.op {
+                PolyOp::Input => Op::Input { reach: node.reach },
+                PolyOp::Linear(layer) => Op::Linear {
+                    geometry: layer.geometry.clone(),
+                    bounds: Bounds::of(layer.norms().0 / layer.divisor, &layer.bias),
+                },
+                PolyOp::Factor(factor) => {
+                    let factors = factor.factors.iter().map(|f| f64::from(f.abs()));
+                    let most = factors.fold(0.0, f64::max);
+                    Op::Factor(Bounds::of(most / factor.divisor, &factor.addends))
+                }
+                PolyOp::Square => Op::Square,
+                PolyOp::Multiply => Op::Multiply,
+                PolyOp::Add => Op::Add,
+                PolyOp::Rearrange(sources) => {
+                    let copied = |source: &graph::layout::Source| Source {
+                        input: source.input,
+                        index: source.index,
+                    };
+                    let sources = sources.iter();
+                    Op::Rearrange(sources.map(|source| source.as_ref().map(copied)).collect())
+                }
+            },
+            inputs: node.inputs.clone(),
+            elements: node.len(),
+        });
+        Self {
+            nodes: nodes.collect(),
+            output: network.output,
+        }
+    }
+
+    /// The network with its operators' names in place of those of the model's file, which are the
+    /// owner's alone.
+    #[must_use]
+    pub fn without_names(&self) -> Self {
+        let mut network = self.clone();
+        for (index, node) in network.nodes.iter_mut().enumerate() {
+            node.name = format!("{} {index}", node.op.name());
+        }
+        network
+    }
+
+    /// Products on the longest way to the result: the levels of the program.
+    pub fn depth(&self) -> usize {
+        self.levels()[0]
+    }
+
+    /// Refuses nodes that do not fit their inputs.
+    fn check(&self) -> Result<(), NetworkError> {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let input = |place: usize| {
+                let input = node.inputs.get(place).filter(|&&input| input < index)?;
+                Some(self.nodes[*input].elements)
+            };
+            let inputs = |count: usize| node.inputs.len() == count;
+            let fits = match &node.op {
+                Op::Input { reach } => index == 0 && reach.is_finite() && *reach > 0.0 && inputs(0),
+                Op::Linear { geometry, .. } => {
+                    let elements = geometry.in_channels * geometry.input[0] * geometry.input[1];
+                    let output = geometry.output().ok();
+                    let output = output.map(|[h, w]| geometry.out_channels * h * w);
+                    inputs(1) && input(0) == Some(elements) && output == Some(node.elements)
+                }
+                Op::Factor(_) | Op::Square => inputs(1) && input(0) == Some(node.elements),
+                Op::Multiply | Op::Add => {
+                    let same = |place| input(place) == Some(node.elements);
+                    inputs(2) && same(0) && same(1)
+                }
+                Op::Rearrange(sources) => {
+                    let inside = |source: &Source| {
+                        input(source.input).is_some_and(|elements| source.index < elements)
+                    };
+                    sources.len() == node.elements && sources.iter().flatten().all(inside)
+                }
+            };
+            if !fits {
+                let node = node.name.clone();
+                return Err(NetworkError::Shape { node });
+            }
+        }
+        let output = self.nodes.get(self.output);
+        output.map(|_| ()).ok_or(NetworkError::NoProducts)
+    }
+
+    /// Levels that are left at each value: the products between it and the result, on the longest
+    /// way. Zero for values that nobody reads.
+    fn levels(&self) -> Vec<usize> {
+        let mut levels = vec![0; self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            let before = levels[index] + usize::from(node.op.is_product());
+            for &input in &node.inputs {
+                levels[input] = before.max(levels[input]);
+            }
+        }
+        levels
+    }
+
+    /// True for values that reach the result without another layer's weights, whose zeros would
+    /// hide partial sums.
+    fn shown(&self) -> Vec<bool> {
+        let mut shown = vec![false; self.nodes.len()];
+        shown[self.output] = true;
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if shown[index] && !matches!(node.op, Op::Linear { .. } | Op::Factor(_)) {
+                node.inputs.iter().for_each(|&input| shown[input] = true);
+            }
+        }
+        shown
+    }
+
+    /// Reads of each value; being the result counts as one.
+    fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.nodes.len()];
+        uses[self.output] = 1;
+        let reads = self.nodes.iter().flat_map(|node| &node.inputs);
+        reads.for_each(|&input| uses[input] += 1);
+        uses
+    }
+}
+
+impl Op {
+    /// The operator's name in messages.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Input { .. } => "input",
+            Self::Linear { .. } => "linear",
+            Self::Factor(_) => "factors",
+            Self::Square => "square",
+            Self::Multiply => "multiply",
+            Self::Add => "add",
+            Self::Rearrange(_) => "rearrange",
+        }
+    }
+
+    /// Weights of all outputs together, each as often as it is used.
+    pub(crate) fn weights(&self) -> usize {
+        match self {
+            Self::Linear { geometry, .. } => {
+                usize::try_from(geometry.multiply_adds()).unwrap_or(usize::MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    /// True if it multiplies ciphertexts, which takes a level.
+    pub fn is_product(&self) -> bool {
+        match self {
+            Self::Linear { .. } | Self::Factor(_) | Self::Square | Self::Multiply => true,
+            Self::Input { .. } | Self::Add | Self::Rearrange(_) => false,
+        }
+    }
+}
+
+impl Bounds {
+    fn of(norm: f64, addends: &[f64]) -> Self {
+        let addend = addends.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+        Self {
+            norm: rounded_up(norm),
+            addend: rounded_up(addend),
+        }
+    }
+}
+
+/// To the next power of `2^(1/4)`.
+fn rounded_up(x: f64) -> f64 {
+    if x > 0.0 {
+        ((4.0 * x.log2()).ceil() / 4.0).exp2()
+    } else {
+        0.0
+    }
+}
+
+/// A network on ciphertexts of `slots` slots: for each node where its value lies and how it comes
+/// about. Follows from the architecture, so each party makes it for itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Program {
+    /// The network.
+    pub network: Network,
+    /// Slots of a ciphertext.
+    pub slots: usize,
+    /// One for each node.
+    pub steps: Vec<Step>,
+}
+
+/// The value of a node.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// Levels that are left.
+    pub level: usize,
+    /// The places of its elements.
+    pub layout: Layout,
+    /// True if it depends on no weights, so that it is under the client's key alone.
+    pub is_client_alone: bool,
+    /// How it comes about.
+    pub work: Work,
+}
+
+/// How a value comes about.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Work {
+    /// The client encrypts it.
+    Input(Input),
+    /// Rotations times ciphertexts of weights.
+    Linear(Packing),
+    /// Nothing but what the operator says, slot by slot.
+    Slotwise,
+}
+
+impl Program {
+    /// The program of a network with the cheapest packing of each layer, after each other.
+    ///
+    /// # Errors
+    /// When an operator needs values in other places than they are in, a layer needs too many
+    /// ciphertexts, or there is nothing to compute.
+    pub fn new(network: Network, slots: usize) -> Result<Self, NetworkError> {
+        network.check()?;
+        let (levels, uses) = (network.levels(), network.uses());
+        if levels[0] == 0 {
+            return Err(NetworkError::NoProducts);
+        }
+        let shown = network.shown();
+        let mut steps: Vec<Step> = Vec::with_capacity(network.nodes.len());
+        let mut input_packing = None;
+        for (index, node) in network.nodes.iter().enumerate() {
+            let layout = |place: usize| -> &Layout { &steps[node.inputs[place]].layout };
+            let too_large = || NetworkError::TooLarge {
+                node: node.name.clone(),
+                elements: node.elements,
+                slots,
+            };
+            let (layout, work) = match &node.op {
+                Op::Input { .. } => {
+                    let first = first_layer(&network, &uses);
+                    let found = first.map(|(reader, geometry)| {
+                        let found =
+                            packing::choose_first(geometry, node.elements, slots, shown[reader]);
+                        found.ok_or_else(too_large)
+                    });
+                    let plain = Layout::in_order(node.elements, slots);
+                    let in_order = || Input {
+                        spots: plain.spots(),
+                        period: plain.period,
+                    };
+                    let input = match found.transpose()? {
+                        Some((input, packing)) => {
+                            input_packing = Some(packing);
+                            input
+                        }
+                        None => in_order(),
+                    };
+                    let layout = Layout {
+                        ciphertexts: input.spots.len(),
+                        ..plain
+                    };
+                    (layout, Work::Input(input))
+                }
+                Op::Linear { geometry, .. } => {
+                    let packing = match input_packing.take() {
+                        Some(packing) => Some(packing),
+                        None => packing::choose(geometry, layout(0), slots, shown[index]),
+                    };
+                    let packing = packing.ok_or_else(too_large)?;
+                    (packing.output.clone(), Work::Linear(packing))
+                }
+                Op::Factor(_) => {
+                    let layout = Layout {
+                        clean: true,
+                        ..layout(0).clone()
+                    };
+                    if layout.places.contains(&None) {
+                        return Err(unaligned(node));
+                    }
+                    (layout, Work::Slotwise)
+                }
+                Op::Square => (layout(0).clone(), Work::Slotwise),
+                Op::Multiply | Op::Add => {
+                    let (left, right) = (layout(0), layout(1));
+                    let clean = if matches!(node.op, Op::Add) {
+                        left.clean && right.clean
+                    } else {
+                        left.clean || right.clean
+                    };
+                    let same = left.places == right.places && left.period == right.period;
+                    if !same {
+                        return Err(unaligned(node));
+                    }
+                    let layout = Layout {
+                        clean,
+                        ..left.clone()
+                    };
+                    (layout, Work::Slotwise)
+                }
+                Op::Rearrange(sources) => {
+                    let inputs: Vec<&Layout> = (0..node.inputs.len()).map(layout).collect();
+                    (rearranged(sources, &inputs), Work::Slotwise)
+                }
+            };
+            if layout.ciphertexts > packing::MOST_PRODUCTS {
+                return Err(too_large());
+            }
+            let weights = matches!(node.op, Op::Linear { .. } | Op::Factor(_));
+            let mut inputs = node.inputs.iter();
+            steps.push(Step {
+                level: levels[index],
+                layout,
+                is_client_alone: !weights && inputs.all(|&input| steps[input].is_client_alone),
+                work,
+            });
+        }
+        if !steps[network.output].layout.clean {
+            let name = network.nodes[network.output].name.clone();
+            return Err(NetworkError::PartialSums { node: name });
+        }
+        Ok(Self {
+            network,
+            slots,
+            steps,
+        })
+    }
+
+    /// Rotations to the left that the program needs of keys of the client, and of keys of the model
+    /// owner: those of the input are the client's alone.
+    pub fn rotations(&self) -> [Vec<i64>; 2] {
+        let (mut client, mut owner) = (BTreeSet::<usize>::new(), BTreeSet::<usize>::new());
+        for (step, node) in self.steps.iter().zip(&self.network.nodes) {
+            if let Work::Linear(packing) = &step.work {
+                let steps = packing.keys();
+                client.extend(&steps);
+                if !self.steps[node.inputs[0]].is_client_alone {
+                    owner.extend(&steps);
+                }
+                client.extend(&packing.folds);
+                owner.extend(&packing.folds);
+            }
+        }
+        [client, owner].map(|steps| steps.into_iter().map(|steps| steps as i64).collect())
+    }
+
+    /// What the program does, counted.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for (step, node) in self.steps.iter().zip(&self.network.nodes) {
+            match &step.work {
+                Work::Input(input) => counts.inputs += input.spots.len(),
+                Work::Linear(packing) => {
+                    let products: usize = packing.products.iter().map(Vec::len).sum();
+                    let rotations = packing.rotations();
+                    counts.weights += products + step.layout.ciphertexts;
+                    counts.hoisted += rotations.iter().filter(|x| x.steps > 0).count();
+                    counts.folds += packing.folds.len() * step.layout.ciphertexts;
+                    counts.products += products;
+                    counts.relinearisations += step.layout.ciphertexts;
+                }
+                Work::Slotwise if node.op.is_product() => {
+                    counts.products += step.layout.ciphertexts;
+                    counts.relinearisations += step.layout.ciphertexts;
+                    if matches!(node.op, Op::Factor(_)) {
+                        counts.weights += 2 * step.layout.ciphertexts;
+                    }
+                }
+                Work::Slotwise => {}
+            }
+        }
+        counts
+    }
+}
+
+/// What a program does for one image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Ciphertexts of the client.
+    pub inputs: usize,
+    /// Ciphertexts of the model, biases included.
+    pub weights: usize,
+    /// Rotations of one ciphertext together with others.
+    pub hoisted: usize,
+    /// Rotations on their own.
+    pub folds: usize,
+    /// Products of ciphertexts.
+    pub products: usize,
+    /// Sums of products, each with one relinearisation.
+    pub relinearisations: usize,
+}
+
+/// The linear layer that alone reads the input.
+fn first_layer<'a>(network: &'a Network, uses: &[usize]) -> Option<(usize, &'a ConvGeometry)> {
+    if uses[0] != 1 {
+        return None;
+    }
+    let mut nodes = network.nodes.iter().enumerate();
+    let (index, reader) = nodes.find(|(_, node)| node.inputs.contains(&0))?;
+    match &reader.op {
+        Op::Linear { geometry, .. } => Some((index, geometry)),
+        _ => None,
+    }
+}
+
+fn unaligned(node: &Node) -> NetworkError {
+    NetworkError::Places {
+        node: node.name.clone(),
+    }
+}
+
+/// The layout of copied elements, which stay where they are.
+fn rearranged(sources: &[Option<Source>], inputs: &[&Layout]) -> Layout {
+    let mut first = Vec::new();
+    let mut ciphertexts = 0;
+    for input in inputs {
+        first.push(ciphertexts);
+        ciphertexts += input.ciphertexts;
+    }
+    let place = |source: &Option<Source>| {
+        let Source { input, index } = (*source)?;
+        let place = inputs[input].places[index]?;
+        Some(Place {
+            ciphertext: first[input] + place.ciphertext,
+            slot: place.slot,
+        })
+    };
+    let places: Vec<Option<Place>> = sources.iter().map(place).collect();
+    // An element that is left out stays in its slot.
+    let moved: usize = inputs.iter().map(|input| input.places.len()).sum();
+    let copied = sources.iter().flatten().map(|s| (s.input, s.index));
+    let all = copied.collect::<BTreeSet<_>>().len() == moved;
+    Layout {
+        ciphertexts,
+        period: inputs.iter().map(|input| input.period).max().unwrap_or(1),
+        places,
+        clean: all && inputs.iter().all(|input| input.clean),
+    }
+}

@@ -1,0 +1,283 @@
+//! The three roles as state machines without input and output: bytes go in, bytes come out.
+//!
+//! ```text
+//! model owner                     cloud                          client
+//!     │ publication: description,    │                              │
+//!     │ public keys, model           │                              │
+//!     ├─────────────────────────────▶│ offer: description,          │
+//!     │                              │ owner's encryption key       │
+//!     │                              ├─────────────────────────────▶│
+//!     │ introduction: the client's   │ public keys                  │
+//!     │ encryption key               │◀─────────────────────────────┤
+//!     │◀─────────────────────────────┤                              │   once
+//!  ───┼──────────────────────────────┼──────────────────────────────┼──
+//!     │                              │ request: the encrypted image │   each image
+//!     │ outcome: the result          │◀─────────────────────────────┤
+//!     │ under both keys              │ outcome                      │
+//!     │◀─────────────────────────────┼─────────────────────────────▶│
+//!     │            contribution      │                 contribution │
+//!     │◀─────────────────────────────┼──────────────────────────────┤
+//!     ├──────────────────────────────┼─────────────────────────────▶│
+//!     │ partial decryption           │                              │
+//!     ├──────────────────────────────┼─────────────────────────────▶│ result
+//! ```
+//!
+//! The cloud passes on what it need not read. The client's partial decryption stays with the
+//! client, so nobody else can complete a decryption. The model owner must be reachable after each
+//! image, for two messages. The client may be away while the cloud computes.
+//!
+//! # Who is believed
+//!
+//! A party's name is the hash of its encryption key. The model owner decrypts for clients whose
+//! names it was given ([`Owner::admit`]), and a client talks to the owner whose name it was given:
+//! names must come by a way that the cloud does not control. Without that the cloud could be its
+//! own client.
+//!
+//! # What colluding parties learn
+//!
+//! * **Cloud alone**: nothing but shapes, and that there was a request.
+//! * **Cloud and model owner**: nothing of inputs. The client's share of a decryption never leaves
+//!   it.
+//! * **Cloud and a client**: whatever the owner decrypts. The owner cannot tell a result of its
+//!   model from another ciphertext under both keys, so together they can have weights decrypted, a
+//!   ciphertext for each of the key's results. Admit clients and a cloud that do not collude.
+//! * **Model owner and client**: what they have together.
+//!
+//! All parties are semi-honest beyond these checks: a party that sends wrong shares spoils a
+//! result.
+
+mod client;
+mod cloud;
+mod messages;
+mod owner;
+
+use std::sync::Arc;
+
+use pronghorn_he::multikey::{
+    Ciphertext, MultiKeyError, Party, Rule,
+    wire::{ResumeError, WireError},
+};
+use pronghorn_ring::{Word, random::RandomError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use client::Client;
+pub use cloud::Service;
+pub use owner::Owner;
+
+use crate::{Aim, Chain, Network, NetworkError, Program, Setting};
+
+/// What all parties agree on: the architecture, the primes, and how many results a key of the model
+/// owner decrypts. Public.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Description {
+    /// The architecture.
+    pub network: Network,
+    /// The primes.
+    pub chain: Chain,
+    /// Results of a key.
+    pub results: u64,
+}
+
+/// A description with all that follows from it. A cheap handle.
+#[derive(Clone)]
+pub struct Terms<W: Word> {
+    /// The description.
+    pub description: Arc<Description>,
+    /// The program.
+    pub program: Arc<Program>,
+    /// Primes, levels and scales. The common reference string is a hash of the primes, so nobody
+    /// chose it.
+    pub setting: Setting<W>,
+    /// The rule of decryption.
+    pub rule: Rule<W>,
+}
+
+/// Why a message is refused; the state stays as it was.
+#[derive(Debug, Error)]
+pub enum RoleError {
+    /// Bytes that are no such message.
+    #[error("the {what} is damaged: {reason}")]
+    Message {
+        /// The message.
+        what: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A client that the owner does not decrypt for.
+    #[error("client {party} is not admitted; check its name with its owner, then admit it")]
+    NotAdmitted {
+        /// The client.
+        party: Party,
+    },
+    /// Another owner than expected.
+    #[error("the model belongs to {found}, not to {expected}; the cloud offers another model")]
+    OtherOwner {
+        /// Whose it is.
+        found: Party,
+        /// Whose it should be.
+        expected: Party,
+    },
+    /// A result that is not under the keys of the owner and the client.
+    #[error(
+        "the result is not under the keys of the model owner and client {client}, and theirs alone"
+    )]
+    OtherParties {
+        /// The client.
+        client: Party,
+    },
+    /// A message out of turn.
+    #[error("the {what} has no {before} before it; send them in order")]
+    Turn {
+        /// The message.
+        what: &'static str,
+        /// What is missing.
+        before: &'static str,
+    },
+    /// Too many results in progress.
+    #[error("{limit} results wait for their decryption; complete some of them first")]
+    Busy {
+        /// Most of them.
+        limit: usize,
+    },
+    /// Refused by the network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// Refused by the scheme.
+    #[error(transparent)]
+    MultiKey(#[from] MultiKeyError),
+    /// A ledger that is not this party's.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
+    /// No randomness.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+impl<W: Word> Terms<W> {
+    /// Of a network, with primes for an error and a number of results.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn choose(network: &Network, aim: Aim) -> Result<Self, NetworkError> {
+        // The primes do not depend on the seed.
+        let setting = aim.choose::<W>(network, [0; 32])?.setting;
+        Self::new(Description {
+            network: network.without_names(),
+            chain: setting.chain().clone(),
+            results: aim.results,
+        })
+    }
+
+    /// All that follows from a description, which may come from anyone.
+    ///
+    /// # Errors
+    /// When the network has no program, the primes do not have 128 bits of security, or floods do
+    /// not fit.
+    pub fn new(description: Description) -> Result<Self, NetworkError> {
+        description.check()?;
+        let Description {
+            network,
+            chain,
+            results,
+        } = &description;
+        let program = Program::new(network.clone(), chain.degree / 2)?;
+        let setting = Setting::new(chain.clone(), reference(chain))?;
+        let rule = setting.rule(&program, *results)?;
+        Ok(Self {
+            description: Arc::new(description),
+            program: Arc::new(program),
+            setting,
+            rule,
+        })
+    }
+
+    /// Ciphertexts of a result.
+    fn outputs(&self) -> usize {
+        let Program { steps, network, .. } = &*self.program;
+        steps[network.output].layout.ciphertexts
+    }
+
+    /// A result under the keys of exactly these parties, at the level and scale of results.
+    fn check_outcome(
+        &self,
+        result: &[Ciphertext<W>],
+        owner: Party,
+        client: Party,
+    ) -> Result<(), RoleError> {
+        let mut parties = [owner, client];
+        parties.sort_unstable();
+        let both = |x: &Ciphertext<W>| x.parties() == parties && owner != client;
+        if !result.iter().all(both) {
+            return Err(RoleError::OtherParties { client });
+        }
+        let fits = |x: &Ciphertext<W>| {
+            x.limbs() == self.setting.limbs(0) && x.scale() == self.setting.scale(0)
+        };
+        if result.len() == self.outputs() && result.iter().all(fits) {
+            return Ok(());
+        }
+        Err(RoleError::Message {
+            what: "outcome",
+            reason: "another number of ciphertexts, limbs or another scale than the program's"
+                .into(),
+        })
+    }
+}
+
+/// Largest sizes of a description that comes from elsewhere: half a gigabyte of packings.
+const MOST_NODES: usize = 1 << 10;
+const MOST_ELEMENTS: usize = 1 << 22;
+const MOST_WEIGHTS: usize = 1 << 23;
+const MOST_PRIMES: usize = 64;
+
+impl Description {
+    /// Refuses descriptions that would take too much memory.
+    fn check(&self) -> Result<(), NetworkError> {
+        let Chain {
+            base,
+            level,
+            levels,
+            special,
+            ..
+        } = &self.chain;
+        let primes = (level.len().checked_mul(*levels))
+            .and_then(|of_levels| of_levels.checked_add(base.len() + special.len()));
+        let elements = (self.network.nodes.iter())
+            .map(|node| node.elements)
+            .fold(0, usize::saturating_add);
+        let weights: usize = (self.network.nodes.iter())
+            .map(|node| node.op.weights())
+            .fold(0, usize::saturating_add);
+        let limits = [
+            ("nodes of the network", self.network.nodes.len(), MOST_NODES),
+            ("elements of all values", elements, MOST_ELEMENTS),
+            ("weights of all outputs", weights, MOST_WEIGHTS),
+            ("primes", primes.unwrap_or(usize::MAX), MOST_PRIMES),
+        ];
+        let found = limits.into_iter().find(|(_, found, limit)| found > limit);
+        match found {
+            Some((what, found, expected)) => Err(NetworkError::Count {
+                what,
+                found,
+                expected,
+            }),
+            None => self.chain.check(),
+        }
+    }
+}
+
+/// The common reference string: a hash of the primes' sizes.
+fn reference(chain: &Chain) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 multi-key common reference");
+    hasher.update(&messages::encode(chain));
+    *hasher.finalize().as_bytes()
+}
+
+/// A wire error of one message.
+fn damaged(what: &'static str) -> impl Fn(WireError) -> RoleError {
+    move |error| RoleError::Message {
+        what,
+        reason: error.to_string(),
+    }
+}

@@ -1,0 +1,441 @@
+//! Networks on ciphertexts of two parties against the oracle.
+
+use std::sync::Arc;
+
+use pronghorn_graph::{
+    geometry::{ConvGeometry, Window},
+    layout::Source,
+    polynomial::{Factor, Layer, PolyGraph, PolyNode, PolyOp},
+};
+use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey};
+use pronghorn_multikey::{
+    Aim, Bound, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting, Work,
+};
+use pronghorn_ring::random::Seed;
+
+/// Integers that look random.
+fn weights(count: usize, most: i32, salt: usize) -> Vec<i32> {
+    let number = |i: usize| ((i + salt) * 2_654_435_761 % 1_000_003) as i32;
+    (0..count)
+        .map(|i| number(i) % (2 * most + 1) - most)
+        .collect()
+}
+
+/// A graph under construction.
+struct Build(Vec<PolyNode>);
+
+impl Build {
+    fn new(elements: usize, reach: f64) -> Self {
+        let mut build = Self(Vec::new());
+        build.push(PolyOp::Input, vec![], elements);
+        build.0[0].reach = reach;
+        build
+    }
+
+    fn push(&mut self, op: PolyOp, inputs: Vec<usize>, elements: usize) -> usize {
+        self.0.push(PolyNode {
+            name: format!("{} {}", op.name(), self.0.len()),
+            op,
+            inputs,
+            shape: vec![elements],
+            reach: 1.0,
+            rms: 1.0,
+        });
+        self.0.len() - 1
+    }
+
+    fn linear(&mut self, input: usize, geometry: ConvGeometry) -> usize {
+        let [height, width] = geometry.output().expect("valid");
+        let most = 1000;
+        let layer = Layer {
+            weights: weights(geometry.weights_len(), most, self.0.len()),
+            divisor: f64::from(most) * (geometry.row_len() as f64).sqrt(),
+            bias: (0..geometry.out_channels)
+                .map(|o| 0.1 * o as f64 - 0.2)
+                .collect(),
+            geometry,
+        };
+        let elements = layer.geometry.out_channels * height * width;
+        self.push(PolyOp::Linear(layer), vec![input], elements)
+    }
+
+    fn dense(&mut self, input: usize, outputs: usize) -> usize {
+        let inputs = self.0[input].len();
+        self.linear(input, ConvGeometry::dense(inputs, outputs))
+    }
+
+    fn square(&mut self, input: usize) -> usize {
+        self.push(PolyOp::Square, vec![input], self.0[input].len())
+    }
+
+    fn factor(&mut self, input: usize) -> usize {
+        let elements = self.0[input].len();
+        let factor = Factor {
+            factors: weights(elements, 500, 7),
+            divisor: 512.0,
+            addends: (0..elements).map(|i| 0.3 - 0.05 * (i % 9) as f64).collect(),
+        };
+        self.push(PolyOp::Factor(factor), vec![input], elements)
+    }
+
+    fn pair(&mut self, op: PolyOp, inputs: [usize; 2]) -> usize {
+        self.push(op, inputs.to_vec(), self.0[inputs[0]].len())
+    }
+
+    fn graph(self, output: usize) -> PolyGraph {
+        PolyGraph {
+            name: "test".into(),
+            nodes: self.0,
+            output,
+            finish: Vec::new(),
+        }
+    }
+}
+
+fn convolution(
+    channels: [usize; 2],
+    input: [usize; 2],
+    kernel: usize,
+    stride: usize,
+) -> ConvGeometry {
+    ConvGeometry {
+        in_channels: channels[0],
+        out_channels: channels[1],
+        input,
+        window: Window {
+            stride: [stride; 2],
+            padding: [1, 0, 0, 1],
+            ..Window::plain([kernel; 2])
+        },
+        groups: 1,
+    }
+}
+
+/// Convolution, square, dense layer, square, dense layer.
+fn squares() -> PolyGraph {
+    let mut build = Build::new(64, 1.0);
+    let x = build.linear(0, convolution([1, 3], [8, 8], 3, 2));
+    let x = build.square(x);
+    let x = build.dense(x, 12);
+    let x = build.square(x);
+    let x = build.dense(x, 5);
+    build.graph(x)
+}
+
+/// `f x^3 + x`, where `x^3 = x^2 x`, a second convolution between, and a copy of the elements.
+fn polynomial() -> PolyGraph {
+    let mut build = Build::new(36, 1.0);
+    let x = build.linear(0, convolution([1, 2], [6, 6], 3, 1));
+    let square = build.square(x);
+    let cube = build.pair(PolyOp::Multiply, [square, x]);
+    let scaled = build.factor(cube);
+    let x = build.pair(PolyOp::Add, [scaled, x]);
+    let x = build.linear(x, convolution([2, 2], [5, 5], 2, 2));
+    let back: Vec<_> = (0..build.0[x].len()).rev().collect();
+    let copied = back.iter().map(|&index| Some(Source { input: 0, index }));
+    let x = build.push(PolyOp::Rearrange(copied.collect()), vec![x], back.len());
+    let x = build.dense(x, 4);
+    build.graph(x)
+}
+
+fn input(graph: &PolyGraph) -> Vec<f64> {
+    (0..graph.input_len())
+        .map(|i| ((i * 37 + 11) % 101) as f64 / 101.0)
+        .collect()
+}
+
+/// Both parties with their keys.
+struct Parties {
+    secrets: [SecretKey<u32>; 2],
+    keys: KeyRing<u32>,
+}
+
+impl Parties {
+    /// The client and the model owner.
+    fn new(program: &Program, setting: &Setting<u32>) -> Self {
+        let seed = |i: u8| Seed::from_bytes([i; 32]);
+        let secrets = [1, 2].map(|i| SecretKey::generate(setting.common(), &seed(i)));
+        let mut keys = KeyRing::new(setting.common());
+        for (secret, steps) in secrets.iter().zip(program.rotations()) {
+            let choice = Choice {
+                steps: &steps,
+                ..Choice::default()
+            };
+            let public = secret.public_keys(choice).expect("randomness");
+            keys.insert(public).expect("one reference");
+        }
+        Self { secrets, keys }
+    }
+
+    /// The cloud's ciphertexts of the result.
+    fn evaluate(
+        &self,
+        program: &Program,
+        setting: &Setting<u32>,
+        graph: &PolyGraph,
+    ) -> Vec<Ciphertext<u32>> {
+        let [client, owner] = &self.secrets;
+        let mut encryptor = owner.encryptor().expect("randomness");
+        let model = program
+            .encrypt_model(setting, graph, &mut encryptor)
+            .expect("it fits");
+        let mut encryptor = client.encryptor().expect("randomness");
+        let image = program.encrypt_input(setting, &input(graph), &mut encryptor);
+        let cloud = Cloud::new(&Arc::new(program.clone()), setting, owner.party(), &model)
+            .expect("it fits");
+        let mut seen = 0;
+        let result = cloud
+            .evaluate(
+                client.party(),
+                &image.expect("in range"),
+                &self.keys,
+                |_, _| seen += 1,
+            )
+            .expect("all keys");
+        assert_eq!(seen, graph.nodes.len());
+        result
+    }
+}
+
+/// The largest difference from the oracle.
+fn error(graph: &PolyGraph, found: &[f64]) -> f64 {
+    let wanted = graph.evaluate(&input(graph));
+    assert_eq!(wanted.len(), found.len());
+    let pairs = found.iter().zip(&wanted);
+    pairs.map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
+}
+
+/// The result is within its bound of the oracle's, and other slots hold zero within it.
+fn check(graph: &PolyGraph, chain: Chain) {
+    let program = Program::new(Network::of(graph), chain.degree / 2).expect("it fits");
+    let setting = Setting::<u32>::new(chain, [5; 32]).expect("secure");
+    let parties = Parties::new(&program, &setting);
+    let result = parties.evaluate(&program, &setting, graph);
+    let secrets: Vec<_> = parties.secrets.iter().collect();
+    let slots: Vec<_> = (result.iter())
+        .map(|x| {
+            assert_eq!(x.limbs(), setting.limbs(0));
+            assert_eq!(x.parties().len(), 2);
+            let plain = x.decrypt_with_all(&secrets).expect("all secrets");
+            setting.ring().decode(&plain).expect("one ring")
+        })
+        .collect();
+    let bound = Bound::of_result(&program, &setting).expect("its levels");
+    let most = bound.noise.slot_bound() / setting.scale(0);
+    let error = error(graph, &program.decode(&slots).expect("all slots"));
+    assert!(error <= most, "error {error:e}, bound {most:e}");
+    assert!(
+        error >= most / 1e6,
+        "error {error:e}, bound {most:e} says nothing"
+    );
+    let layout = &program.steps[program.network.output].layout;
+    for (slots, spots) in slots.iter().zip(layout.spots()) {
+        let taken = pronghorn_multikey::layout::fill(program.slots, layout.period, &spots, |_| 1.0);
+        let others = slots
+            .re
+            .iter()
+            .zip(&taken)
+            .filter(|(_, taken)| **taken == 0.0);
+        assert!(others.map(|(x, _)| x.abs()).all(|x| x <= most));
+        assert!(slots.im.iter().all(|x| x.abs() <= most));
+    }
+    let largest = graph
+        .evaluate(&input(graph))
+        .into_iter()
+        .fold(0.0, |m: f64, x| m.max(x.abs()));
+    assert!(largest <= bound.element && most < largest / 8.0);
+}
+
+#[test]
+fn a_network_of_squares_is_the_oracles() {
+    let chain = Chain {
+        degree: 16_384,
+        base: vec![30, 30, 30],
+        level: vec![28, 28],
+        levels: 5,
+        special: vec![30],
+        scale_log: 56,
+    };
+    check(&squares(), chain);
+}
+
+#[test]
+fn polynomials_convolutions_and_copies_are_the_oracles() {
+    let chain = Chain {
+        degree: 16_384,
+        base: vec![29, 29, 29],
+        level: vec![24, 24],
+        levels: 6,
+        special: vec![30],
+        scale_log: 48,
+    };
+    check(&polynomial(), chain);
+}
+
+/// A layer of many rotations makes each of two, with few keys.
+#[test]
+fn many_rotations_take_few_keys() {
+    let mut build = Build::new(40, 1.0);
+    let x = build.dense(0, 90);
+    let x = build.dense(x, 90);
+    let x = build.dense(x, 3);
+    let graph = build.graph(x);
+    let program = Program::new(Network::of(&graph), 4096).expect("it fits");
+    let Work::Linear(packing) = &program.steps[2].work else {
+        panic!("a dense layer");
+    };
+    assert!(packing.is_split());
+    let rotations = packing.rotations().len();
+    assert!(rotations >= 90 && packing.keys().len() < 25, "{rotations}");
+    for rotation in packing.rotations() {
+        let [first, second] = packing.parts(rotation.steps);
+        assert_eq!(first + second, rotation.steps);
+    }
+    let chain = Chain {
+        degree: 8192,
+        base: vec![28, 28],
+        level: vec![21, 21],
+        levels: 3,
+        special: vec![27],
+        scale_log: 42,
+    };
+    check(&graph, chain);
+}
+
+/// Decryption by both parties, with floods, at parameters that the network's depth and the error
+/// ask for.
+#[test]
+fn results_are_decrypted_within_the_error_asked_for() {
+    let mut build = Build::new(16, 1.0);
+    let x = build.dense(0, 8);
+    let x = build.square(x);
+    let x = build.dense(x, 3);
+    let graph = build.graph(x);
+    let aim = Aim {
+        error: 2f64.powi(-10),
+        results: 1024,
+    };
+    let chosen = aim.choose::<u32>(&Network::of(&graph), [9; 32]);
+    let Chosen {
+        program,
+        setting,
+        rule,
+    } = chosen.expect("a shallow network");
+    assert!(setting.ring().security().is_some());
+    let stated = setting.error(&program, &rule).expect("its levels");
+    assert!(stated <= aim.error);
+    let Parties { secrets, keys } = &Parties::new(&program, &setting);
+    let parties = Parties::new(&program, &setting);
+    let result = parties.evaluate(&program, &setting, &graph);
+    let mut decryptors = [1, 2].map(|i| {
+        let secret = SecretKey::generate(setting.common(), &Seed::from_bytes([i; 32]));
+        Decryptor::new(secret, &rule).expect("one reference")
+    });
+    let slots = result.iter().map(|result| {
+        let extended = result.extended();
+        let contributions: Vec<_> = (decryptors.iter_mut())
+            .map(|party| party.contribute(extended, keys).expect("allowed"))
+            .collect();
+        let partials: Vec<_> = (decryptors.iter_mut())
+            .map(|party| {
+                party
+                    .decrypt(extended, &contributions, |_| Ok(()))
+                    .expect("once")
+            })
+            .collect();
+        let plain = result
+            .merge(&contributions, &partials)
+            .expect("all parties");
+        setting.ring().decode(&plain).expect("one ring")
+    });
+    let slots: Vec<_> = slots.collect();
+    let found = program.decode(&slots).expect("all slots");
+    let error = error(&graph, &found);
+    assert!(error <= stated, "{error:e} {stated:e}");
+    // The floods are there.
+    assert!(error >= stated / 1e3, "{error:e} {stated:e}");
+    assert_eq!(secrets.len(), result[0].parties().len());
+}
+
+#[test]
+fn refusals_name_the_node() {
+    // A square at the end would show squares of partial sums if windows were taken; residues are.
+    let mut build = Build::new(16, 1.0);
+    let x = build.dense(0, 8);
+    let x = build.square(x);
+    assert!(Program::new(Network::of(&build.graph(x)), 4096).is_ok());
+    let mut build = Build::new(16, 1.0);
+    let x = build.dense(0, 8);
+    let taken = vec![Some(Source { input: 0, index: 3 })];
+    let x = build.push(PolyOp::Rearrange(taken), vec![x], 1);
+    let error = Program::new(Network::of(&build.graph(x)), 4096).unwrap_err();
+    assert!(matches!(error, NetworkError::PartialSums { .. }), "{error}");
+    let mut build = Build::new(16, 1.0);
+    let x = build.dense(0, 16);
+    let x = build.pair(PolyOp::Add, [x, 0]);
+    let x = build.dense(x, 3);
+    let error = Program::new(Network::of(&build.graph(x)), 4096);
+    // Either both lie in one order, or the refusal names the sum.
+    if let Err(error) = error {
+        assert!(error.to_string().contains("add 2"), "{error}");
+    }
+    let build = Build::new(16, 1.0);
+    let error = Program::new(Network::of(&build.graph(0)), 4096).unwrap_err();
+    assert!(matches!(error, NetworkError::NoProducts), "{error}");
+}
+
+#[test]
+fn the_cloud_checks_what_it_gets() {
+    let mut build = Build::new(16, 1.0);
+    let x = build.dense(0, 8);
+    let graph = build.graph(x);
+    let aim = Aim {
+        error: 2f64.powi(-6),
+        results: 1,
+    };
+    let chosen = aim.choose::<u32>(&Network::of(&graph), [9; 32]);
+    let Chosen {
+        program, setting, ..
+    } = chosen.expect("a shallow network");
+    let program = Arc::new(program);
+    let Parties { secrets, keys } = &Parties::new(&program, &setting);
+    let [client, owner] = secrets;
+    let mut encryptor = owner.encryptor().expect("randomness");
+    let model = || program.encrypt_model(&setting, &graph, &mut encryptor);
+    let mut encryptor = client.encryptor().expect("randomness");
+    let mut outside = input(&graph);
+    outside[3] = 2.0;
+    let refused = program.encrypt_input(&setting, &outside, &mut encryptor);
+    assert!(matches!(refused, Err(NetworkError::Input { index: 3, .. })));
+    let refused = program.encrypt_input(&setting, &outside[1..], &mut encryptor);
+    assert!(matches!(refused, Err(NetworkError::Count { .. })));
+    let mut model = { model }().expect("it fits");
+    let cloud = Cloud::new(&program, &setting, owner.party(), &model).expect("it fits");
+    let refused = cloud.evaluate(client.party(), &[], keys, |_, _| ());
+    assert!(matches!(refused, Err(NetworkError::Count { .. })));
+    let layer = model.layers.get_mut(&1).expect("the dense layer");
+    let bias = layer.addends[0].clone();
+    layer.weights[0][0] = bias;
+    let refused = Cloud::new(&program, &setting, owner.party(), &model);
+    assert!(matches!(
+        refused.err(),
+        Some(NetworkError::Ciphertext { field: "limbs", .. })
+    ));
+    model.layers.clear();
+    let refused = Cloud::new(&program, &setting, owner.party(), &model);
+    assert!(matches!(
+        refused.err(),
+        Some(NetworkError::OtherNetwork { .. })
+    ));
+}
+
+/// Rotations of the input take keys of the client only, as it is under no other.
+#[test]
+fn the_owner_needs_fewer_keys() {
+    let mut build = Build::new(2000, 1.0);
+    let x = build.dense(0, 60);
+    let program = Program::new(Network::of(&build.graph(x)), 4096).expect("it fits");
+    let [client, owner] = program.rotations();
+    assert!(owner.len() < client.len(), "{owner:?} {client:?}");
+    assert!(owner.iter().all(|steps| client.contains(steps)));
+}

@@ -1,0 +1,515 @@
+//! The protocol in one process, and hostile peers.
+
+use std::{cell::RefCell, io};
+
+use pronghorn_graph::{
+    geometry::ConvGeometry,
+    polynomial::{Layer, PolyGraph, PolyNode, PolyOp},
+};
+use pronghorn_he::multikey::{
+    Ciphertext, EncryptionRing, MultiKeyError, Party, SecretKey, wire::ResumeError,
+};
+use pronghorn_multikey::{
+    Aim, Network, Node, Op,
+    roles::{Client, Description, Owner, RoleError, Service, Terms},
+};
+use pronghorn_ring::random::Seed;
+
+/// Of every node in the model's file.
+const NAME: &str = "names-are-the-owners";
+
+/// A square of a dense layer of 6 inputs, and a dense layer of it.
+fn graph() -> PolyGraph {
+    let node = |op: PolyOp, inputs: Vec<usize>, elements: usize| PolyNode {
+        name: NAME.into(),
+        op,
+        inputs,
+        shape: vec![elements],
+        reach: 1.0,
+        rms: 1.0,
+    };
+    let dense = |inputs: usize, outputs: usize| {
+        let weights = (0..inputs * outputs).map(|i| (i * 37 % 101) as i32 - 50);
+        PolyOp::Linear(Layer {
+            geometry: ConvGeometry::dense(inputs, outputs),
+            weights: weights.collect(),
+            divisor: 128.0,
+            bias: (0..outputs).map(|o| 0.25 - 0.5 * o as f64).collect(),
+        })
+    };
+    PolyGraph {
+        name: "test".into(),
+        nodes: vec![
+            node(PolyOp::Input, vec![], 6),
+            node(dense(6, 4), vec![0], 4),
+            node(PolyOp::Square, vec![1], 4),
+            node(dense(4, 2), vec![2], 2),
+        ],
+        output: 3,
+        finish: vec![],
+    }
+}
+
+fn seed(number: u8) -> Seed {
+    Seed::from_bytes([number; 32])
+}
+
+const IMAGE: [f64; 6] = [0.5, -0.25, 1.0, 0.0, 0.75, -1.0];
+
+/// All three parties after the messages that are sent once.
+struct Scene {
+    terms: Terms<u32>,
+    owner: Owner<u32>,
+    service: Service<u32>,
+    client: Client<u32>,
+    /// The owner's ledger as it was kept last.
+    ledger: RefCell<Vec<u8>>,
+}
+
+fn terms(results: u64) -> Terms<u32> {
+    let aim = Aim {
+        error: 2f64.powi(-8),
+        results,
+    };
+    Terms::choose(&Network::of(&graph()), aim).expect("a shallow network")
+}
+
+impl Scene {
+    fn new(results: u64) -> Self {
+        let terms = terms(results);
+        let mut owner = Owner::new(&terms, &seed(1)).expect("one reference");
+        let published = owner.publish(&graph()).expect("its network");
+        let mut service = Service::new(&published).expect("what was published");
+        assert_eq!(service.owner(), owner.party());
+        let offer = service.offer().expect("the owner's key");
+        let client = Client::new(&offer, owner.party(), &seed(2)).expect("an offer");
+        let keys = client.join().expect("randomness");
+        let (party, introduction) = service.join(&keys).expect("public keys");
+        assert_eq!(party, client.party());
+        owner.admit(party);
+        owner.introduce(&introduction).expect("admitted");
+        Self {
+            terms,
+            owner,
+            service,
+            client,
+            ledger: RefCell::default(),
+        }
+    }
+
+    fn outcome(&mut self, image: &[f64]) -> Vec<u8> {
+        let request = self.client.request(image).expect("in range");
+        self.service
+            .evaluate(self.client.party(), &request)
+            .expect("joined")
+    }
+
+    /// The client's contribution, and the owner's.
+    fn contributions(&mut self, outcome: &[u8]) -> [Vec<u8>; 2] {
+        let of_client = self.client.contribute(outcome).expect("its outcome");
+        [
+            of_client,
+            self.owner.contribute(outcome).expect("a client's"),
+        ]
+    }
+
+    fn decrypt(&mut self, outcome: &[u8], contribution: &[u8]) -> Result<Vec<u8>, RoleError> {
+        let ledger = &self.ledger;
+        self.owner.decrypt(outcome, contribution, |bytes| {
+            *ledger.borrow_mut() = bytes.to_vec();
+            Ok(())
+        })
+    }
+}
+
+fn check(found: &[f64], image: &[f64]) {
+    let wanted = graph().evaluate(image);
+    assert_eq!(found.len(), wanted.len());
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!((found - wanted).abs() < 2f64.powi(-8), "{found} {wanted}");
+    }
+}
+
+#[test]
+fn the_client_alone_learns_results() {
+    let mut scene = Scene::new(4);
+    for image in [IMAGE, [0.0; 6], IMAGE.map(|x| -x)] {
+        let outcome = scene.outcome(&image);
+        let [of_client, of_owner] = scene.contributions(&outcome);
+        let partial = scene.decrypt(&outcome, &of_client).expect("once");
+        check(
+            &scene.client.finish(&of_owner, &partial).expect("complete"),
+            &image,
+        );
+    }
+    assert_eq!(scene.owner.results_left(), 1);
+}
+
+#[test]
+fn a_cloud_that_asks_twice_is_refused_also_after_a_restart() {
+    let mut scene = Scene::new(4);
+    let outcome = scene.outcome(&IMAGE);
+    let [of_client, of_owner] = scene.contributions(&outcome);
+    let partial = scene.decrypt(&outcome, &of_client).expect("once");
+    let again = scene.decrypt(&outcome, &of_client);
+    assert!(matches!(again, Err(RoleError::Turn { .. })));
+    let refused =
+        |error: Option<RoleError>| matches!(error, Some(RoleError::MultiKey(MultiKeyError::Given)));
+    assert!(refused(scene.owner.contribute(&outcome).err()));
+    // The one whom it concerns goes on.
+    check(
+        &scene.client.finish(&of_owner, &partial).expect("complete"),
+        &IMAGE,
+    );
+    let ledger = scene.ledger.borrow().clone();
+    let mut owner = Owner::<u32>::resume(&scene.terms, &seed(1), &ledger).expect("its ledger");
+    assert_eq!(
+        (owner.party(), owner.results_left()),
+        (scene.owner.party(), 3)
+    );
+    let introduction = introduction(&scene.terms, 2);
+    owner.admit(scene.client.party());
+    owner.introduce(&introduction).expect("admitted");
+    assert!(refused(owner.contribute(&outcome).err()));
+    let fresh = scene.outcome(&IMAGE);
+    assert!(owner.contribute(&fresh).is_ok());
+    // Another key's ledger, and a damaged one.
+    let other = Owner::<u32>::resume(&scene.terms, &seed(9), &ledger);
+    assert!(matches!(
+        other.err(),
+        Some(RoleError::Resume(ResumeError::MultiKey(_)))
+    ));
+    let damaged = Owner::<u32>::resume(&scene.terms, &seed(1), &ledger[1..]);
+    assert!(matches!(
+        damaged.err(),
+        Some(RoleError::Resume(ResumeError::Wire(_)))
+    ));
+}
+
+#[test]
+fn a_ledger_that_is_not_kept_gives_nothing() {
+    let mut scene = Scene::new(4);
+    let outcome = scene.outcome(&IMAGE);
+    let [of_client, _] = scene.contributions(&outcome);
+    let full = |_: &[u8]| Err(io::Error::from(io::ErrorKind::StorageFull));
+    let refused = scene.owner.decrypt(&outcome, &of_client, full);
+    assert!(matches!(
+        refused,
+        Err(RoleError::MultiKey(MultiKeyError::Persist(_)))
+    ));
+    let again = scene.decrypt(&outcome, &of_client);
+    assert!(matches!(
+        again,
+        Err(RoleError::MultiKey(MultiKeyError::Given))
+    ));
+}
+
+#[test]
+fn another_ciphertext_is_refused() {
+    let mut scene = Scene::new(4);
+    let outcome = scene.outcome(&IMAGE);
+    let other = scene.outcome(&IMAGE);
+    let [of_client, of_owner] = scene.contributions(&outcome);
+    // A contribution to another outcome, and an outcome without the owner's contribution.
+    let refused = scene.decrypt(&other, &of_client);
+    assert!(matches!(refused, Err(RoleError::Turn { .. })));
+    scene.owner.contribute(&other).expect("a client's");
+    let refused = scene.decrypt(&other, &of_client);
+    assert!(matches!(
+        refused,
+        Err(RoleError::MultiKey(MultiKeyError::Contribution { .. }))
+    ));
+    // The owner's own contribution in the client's place.
+    let refused = scene.decrypt(&outcome, &of_owner);
+    assert!(matches!(
+        refused,
+        Err(RoleError::MultiKey(MultiKeyError::Contribution { .. }))
+    ));
+    // A changed bit: of the ciphertexts it is another outcome, of the header no outcome.
+    for at in [0, 5, 40, outcome.len() / 2, outcome.len() - 1] {
+        let mut changed = outcome.clone();
+        changed[at] ^= 4;
+        assert!(scene.decrypt(&changed, &of_client).is_err(), "byte {at}");
+    }
+    let partial = scene.decrypt(&outcome, &of_client).expect("the right one");
+    check(
+        &scene.client.finish(&of_owner, &partial).expect("complete"),
+        &IMAGE,
+    );
+}
+
+/// A cloud that has weights decrypted as if they were a result: under the owner's key alone, and
+/// with keys of its own in the client's place.
+#[test]
+fn weights_are_not_decrypted() {
+    let scene = Scene::new(4);
+    let common = scene.terms.setting.common();
+    let outcome = |client: Party, parties: &[Party]| {
+        let mut parties = parties.to_vec();
+        parties.sort_unstable();
+        let words = vec![0; (parties.len() + 1) * scene.terms.setting.limbs(0) * common.ring().n()];
+        let limbs = scene.terms.setting.limbs(0);
+        let made = pronghorn_he::multikey::Extended::from_words(common, parties, limbs, words);
+        let scale = scene.terms.setting.scale(0);
+        let made = Ciphertext::new(made.expect("in order"), scale).expect("room");
+        let mut bytes = Vec::new();
+        made.encode(&mut bytes);
+        let mut outcome = client.0.to_vec();
+        outcome.push(1);
+        let mut length = bytes.len();
+        while length >= 128 {
+            outcome.push((length % 128 + 128) as u8);
+            length /= 128;
+        }
+        outcome.push(length as u8);
+        outcome.extend(bytes);
+        outcome
+    };
+    let mut owner = scene.owner;
+    let (client, own) = (scene.client.party(), owner.party());
+    let stranger = SecretKey::generate(common, &seed(66)).party();
+    let refused = owner.contribute(&outcome(client, &[own]));
+    assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
+    let refused = owner.contribute(&outcome(client, &[own, stranger]));
+    assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
+    let refused = owner.contribute(&outcome(client, &[own, client, stranger]));
+    assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
+    let refused = owner.contribute(&outcome(stranger, &[own, stranger]));
+    assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
+    let refused = owner.contribute(&outcome(own, &[own]));
+    assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
+    let refused = owner.introduce(&introduction(&scene.terms, 66));
+    assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
+    // What it refuses is in the form that it accepts.
+    assert!(owner.contribute(&outcome(client, &[own, client])).is_ok());
+}
+
+/// A client's encryption key.
+fn introduction(terms: &Terms<u32>, of: u8) -> Vec<u8> {
+    let secret = SecretKey::generate(terms.setting.common(), &seed(of));
+    let mut bytes = Vec::new();
+    secret.encryption().encode(&mut bytes);
+    bytes
+}
+
+#[test]
+fn keys_of_the_wrong_set_are_refused() {
+    let mut scene = Scene::new(4);
+    let strange = terms(1 << 30);
+    assert!(strange.setting.chain() != scene.terms.setting.chain());
+    let refused = scene.owner.introduce(&introduction(&strange, 2));
+    assert!(matches!(
+        refused,
+        Err(RoleError::Message {
+            what: "introduction",
+            ..
+        })
+    ));
+    let other = Owner::new(&strange, &seed(1)).expect("one reference");
+    let published = other.publish(&graph()).expect("its network");
+    let offer = Service::<u32>::new(&published)
+        .expect("published")
+        .offer()
+        .expect("a key");
+    let refused = Client::<u32>::new(&offer, scene.owner.party(), &seed(2));
+    assert!(matches!(refused.err(), Some(RoleError::OtherOwner { .. })));
+    let client = Client::<u32>::new(&offer, other.party(), &seed(2)).expect("its owner");
+    let refused = scene.service.join(&client.join().expect("randomness"));
+    assert!(matches!(
+        refused,
+        Err(RoleError::Message {
+            what: "public keys",
+            ..
+        })
+    ));
+    let refused = scene.service.join(&vec![0; 1 << 30]);
+    assert!(matches!(
+        refused,
+        Err(RoleError::Message {
+            what: "public keys",
+            ..
+        })
+    ));
+    let refused = scene.service.evaluate(Party([7; 32]), &[]);
+    assert!(matches!(
+        refused,
+        Err(RoleError::MultiKey(MultiKeyError::NoKeys { .. }))
+    ));
+    let mut ring = EncryptionRing::new(scene.terms.setting.common());
+    let key = SecretKey::generate(strange.setting.common(), &seed(3));
+    assert!(ring.insert(key.encryption().clone()).is_err());
+}
+
+/// A change of a description, and words of the refusal.
+type Change<'a> = (&'a dyn Fn(&mut Description), &'a str);
+
+/// Descriptions come from anyone: none makes a party panic, or take memory without bound.
+#[test]
+fn hostile_descriptions_are_refused() {
+    let good = (*terms(4).description).clone();
+    let refused = |change: &dyn Fn(&mut Description)| {
+        let mut description = good.clone();
+        change(&mut description);
+        Terms::<u32>::new(description)
+            .err()
+            .map(|error| error.to_string())
+    };
+    assert_eq!(refused(&|_| ()), None);
+    let changes: [Change; 10] = [
+        (&|x| x.chain.level.clear(), "no primes of a level"),
+        (&|x| x.chain.base.clear(), "no primes of the result"),
+        (&|x| x.chain.special.clear(), "no special primes"),
+        (&|x| x.chain.levels = 2, "levels of the chain"),
+        (&|x| x.chain.levels = usize::MAX, "primes"),
+        (&|x| x.chain.degree = 4096, "128"),
+        (&|x| x.chain.scale_log = 2000, "log_message"),
+        (
+            &|x| x.network.nodes[1].elements = usize::MAX,
+            "elements of all values",
+        ),
+        (&|x| x.network.nodes[2].inputs = vec![2], "square 2"),
+        (&|x| x.network.output = 9, "multiplies nothing"),
+    ];
+    for (change, says) in changes {
+        let found = refused(change).expect("refused");
+        assert!(found.contains(says), "{found}");
+    }
+    // A thousand values, each of which reads the one before twice.
+    for op in [Op::Add, Op::Rearrange(vec![None; 6])] {
+        let found = refused(&|x| {
+            let rest = x.network.nodes.split_off(1);
+            for index in 0..900 {
+                x.network.nodes.push(Node {
+                    name: String::new(),
+                    op: op.clone(),
+                    inputs: vec![index; 2],
+                    elements: 6,
+                });
+            }
+            for mut node in rest {
+                node.inputs.iter_mut().for_each(|input| *input += 900);
+                x.network.nodes.push(node);
+            }
+            x.network.output += 900;
+        });
+        assert!(found.is_some());
+    }
+    let geometry = |change: &dyn Fn(&mut ConvGeometry)| {
+        refused(&|x| {
+            if let Op::Linear { geometry, .. } = &mut x.network.nodes[1].op {
+                change(geometry);
+            }
+        })
+    };
+    assert!(geometry(&|x| x.in_channels = 1 << 40).is_some());
+    assert!(geometry(&|x| x.window.kernel = [1 << 24; 2]).is_some());
+    assert!(geometry(&|x| x.groups = 0).is_some());
+}
+
+#[test]
+fn no_message_has_a_name_of_the_models_file() {
+    let mut scene = Scene::new(4);
+    let published = scene.owner.publish(&graph()).expect("its network");
+    let offer = scene.service.offer().expect("the owner's key");
+    let outcome = scene.outcome(&IMAGE);
+    for message in [published, offer, outcome] {
+        assert!(!message.windows(NAME.len()).any(|x| x == NAME.as_bytes()));
+    }
+    let error = Terms::<u32>::new(Description {
+        results: 0,
+        ..(*scene.terms.description).clone()
+    });
+    assert!(error.is_err_and(|error| !error.to_string().contains(NAME)));
+}
+
+/// A client or an owner that goes away after any message leaves the others able to go on.
+#[test]
+fn a_party_that_vanishes_stops_nobody_else() {
+    let mut scene = Scene::new(8);
+    for vanishes_after in 0..4 {
+        let outcome = scene.outcome(&IMAGE);
+        if vanishes_after > 0 {
+            let of_client = scene.client.contribute(&outcome).expect("its outcome");
+            if vanishes_after > 1 {
+                scene.owner.contribute(&outcome).expect("a client's");
+            }
+            if vanishes_after > 2 {
+                scene.decrypt(&outcome, &of_client).expect("once");
+            }
+        }
+    }
+    // One result was given; those that were begun hold a place until they are.
+    assert_eq!(scene.owner.results_left(), 7);
+    // Another client, and the first one with its keys made again.
+    let offer = scene.service.offer().expect("the owner's key");
+    for number in [5, 2] {
+        let client = Client::new(&offer, scene.owner.party(), &seed(number)).expect("an offer");
+        scene.client = client;
+        let keys = scene.client.join().expect("randomness");
+        let (party, introduction) = scene.service.join(&keys).expect("public keys");
+        scene.owner.admit(party);
+        scene.owner.introduce(&introduction).expect("admitted");
+        let outcome = scene.outcome(&IMAGE);
+        let [of_client, of_owner] = scene.contributions(&outcome);
+        let partial = scene.decrypt(&outcome, &of_client).expect("once");
+        check(
+            &scene.client.finish(&of_owner, &partial).expect("complete"),
+            &IMAGE,
+        );
+    }
+}
+
+#[test]
+fn messages_out_of_turn_and_damaged_ones_are_refused() {
+    let mut scene = Scene::new(4);
+    assert!(matches!(
+        scene.client.contribute(&[]),
+        Err(RoleError::Turn { .. })
+    ));
+    assert!(matches!(
+        scene.client.finish(&[], &[]),
+        Err(RoleError::Turn { .. })
+    ));
+    let outcome = scene.outcome(&IMAGE);
+    assert!(matches!(
+        scene.client.finish(&[], &[]),
+        Err(RoleError::Turn { .. })
+    ));
+    for cut in [0, 1, 40, outcome.len() - 1] {
+        assert!(scene.client.contribute(&outcome[..cut]).is_err());
+        assert!(scene.owner.contribute(&outcome[..cut]).is_err());
+    }
+    let longer = [&outcome[..], &[0]].concat();
+    assert!(matches!(
+        scene.owner.contribute(&longer),
+        Err(RoleError::Message { .. })
+    ));
+    let [of_client, of_owner] = scene.contributions(&outcome);
+    let partial = scene.decrypt(&outcome, &of_client).expect("once");
+    let mut changed = partial.clone();
+    changed[40] ^= 1;
+    assert!(scene.client.finish(&of_owner, &changed).is_err());
+    // The outcome is given up, another goes through.
+    assert!(scene.client.finish(&of_owner, &partial).is_err());
+    let outcome = scene.outcome(&IMAGE);
+    let [of_client, of_owner] = scene.contributions(&outcome);
+    let partial = scene.decrypt(&outcome, &of_client).expect("once");
+    check(
+        &scene.client.finish(&of_owner, &partial).expect("complete"),
+        &IMAGE,
+    );
+}
+
+#[test]
+fn results_of_a_key_are_counted() {
+    let mut scene = Scene::new(1);
+    let outcome = scene.outcome(&IMAGE);
+    let [of_client, _] = scene.contributions(&outcome);
+    scene.decrypt(&outcome, &of_client).expect("once");
+    let second = scene.outcome(&IMAGE);
+    let refused = scene.owner.contribute(&second);
+    assert!(matches!(
+        refused,
+        Err(RoleError::MultiKey(MultiKeyError::Budget { results: 1 }))
+    ));
+}
