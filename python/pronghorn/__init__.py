@@ -18,7 +18,7 @@ from pronghorn import _interrupt
 _interrupt.end_quietly_while_importing()
 
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
-from pronghorn._network import Client, Server, connect, serve  # noqa: E402
+from pronghorn._network import Client, Listed, Offer, Server, connect, list_models, serve  # noqa: E402
 from pronghorn._outputs import Predictions  # noqa: E402
 from pronghorn._tls import ClientTls, ServerTls, make_keys  # noqa: E402
 from pronghorn._trust import trust_levels  # noqa: E402
@@ -44,8 +44,10 @@ __all__ = [
     "ClientTls",
     "InputError",
     "InputWarning",
+    "Listed",
     "Model",
     "ModelFileError",
+    "Offer",
     "Plan",
     "PlanError",
     "PrecisionWarning",
@@ -62,6 +64,7 @@ __all__ = [
     "TrustLevelRequired",
     "UnsupportedModelError",
     "connect",
+    "list_models",
     "load",
     "make_keys",
     "serve",

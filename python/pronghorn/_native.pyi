@@ -39,6 +39,11 @@ class Model:
 
 class Compiled:
     """A plan, with the server's half and the oracle."""
+    @staticmethod
+    def from_bytes(bytes: bytes, without: list[str]) -> Compiled:
+        """Reads what `to_bytes` gave; `without`: the passes that were left out."""
+    def to_bytes(self) -> bytes:
+        """All of it, which holds the weights."""
     @property
     def input_shape(self) -> list[int]: ...
     @property
@@ -75,11 +80,24 @@ class Compiled:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[str, Any]]:
         """Both parties in this process: integers, decoded values, and costs."""
 
+Offered = tuple[str | None, Compiled, list[str] | None]
+"""A model with its name (of its plan where None), and the names of the clients that it is for."""
+
+def list_models(
+    address: str,
+    timeout: float,
+    *,
+    tls: Path | ClientTls | None = None,
+    token: str | Path | None = None,
+    insecure_plain_tcp: bool = False,
+) -> list[tuple[str, str, str, str]]:
+    """The models that a server has for this client: name, version, trust level and plan hash of each."""
+
 class Server:
-    """A server of one model over TCP."""
+    """A server of models over TCP."""
     def __init__(
         self,
-        compiled: Compiled,
+        models: list[Offered],
         listen: str,
         max_clients: int,
         max_images_per_client: int | None,
@@ -101,6 +119,8 @@ class Server:
     @property
     def fingerprint(self) -> str | None:
         """The SHA-256 of its certificate; None on plain TCP."""
+    def offer(self, models: list[Offered]) -> None:
+        """Serves other models from now on; those that it has already go on."""
     def run(self) -> None:
         """Serves until stopped or interrupted."""
     def start(self) -> None:
@@ -119,10 +139,14 @@ class Client:
         threads: int | None,
         store: Path | None,
         *,
+        model: str | None = None,
         tls: Path | ClientTls | None = None,
         token: str | Path | None = None,
         insecure_plain_tcp: bool = False,
     ) -> None: ...
+    @property
+    def model(self) -> tuple[str, str]:
+        """Name and version of the model."""
     @property
     def plan_hash(self) -> str: ...
     @property

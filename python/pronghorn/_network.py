@@ -6,17 +6,18 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
 from pronghorn._inputs import Range, as_inputs, planned_bounds, planned_range, warn_of_scale
-from pronghorn._model import Model, Progress, Shaped, Stats, native_errors
+from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn._trust import require
@@ -26,8 +27,36 @@ Floats = npt.NDArray[np.float32]
 Tls = TypeVar("Tls", ServerTls, ClientTls)
 
 
+@dataclass(frozen=True)
+class Offer:
+    """A model of a server, for some of its clients."""
+
+    model: Model | Plan
+    """The model, or what `Model.plan` made of it."""
+    clients: Sequence[str] | None = None
+    """The names in the certificates or tokens of the clients that it is for; None for all. Others are not told that
+    there is such a model."""
+
+
+Offers: TypeAlias = Model | Plan | Offer | Mapping[str, Model | Plan | Offer]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A model that a server has for this client."""
+
+    name: str
+    """Its name."""
+    version: str
+    """Its version."""
+    trust: str
+    """The trust level of its plan."""
+    plan_hash: str
+    """The hash of its plan, 64 hexadecimal digits."""
+
+
 def serve(
-    model: Model,
+    model: Offers,
     listen: str = "127.0.0.1:7700",
     trust: str | None = None,
     *,
@@ -56,7 +85,8 @@ def serve(
     """Binds a server of `model`; `with` or `run` starts it.
 
     Args:
-        model: what to serve.
+        model: what to serve; or several models on one port, by `NAME` or `NAME@VERSION`. A client that names no version
+            gets the last one. Names go into the plans, unless the models have names of their own (`load(name=)`).
         listen: host and port; port 0 takes a free one.
         trust: the trust level; `two-party` where none is named.
         max_clients: most sessions at once.
@@ -91,8 +121,6 @@ def serve(
             that cannot be used.
         RunError: the address cannot be bound.
     """
-    if not isinstance(model, Model):
-        raise InputError(f"model is {model!r}: give what pronghorn.load returns")
     _check.address("listen", listen)
     arguments = (
         _check.whole("max_clients", max_clients, 1),
@@ -107,20 +135,13 @@ def serve(
     hello = _check.seconds("hello_timeout", hello_timeout)
     rest = None if keep_alive is None else _check.seconds("keep_alive", keep_alive)
     own = _check.optional("max_connections_per_address", max_connections_per_address, 1)
-    compiled = model.compiled(
-        trust,
-        objective,
-        memory=memory,
-        without=without,
-        engine=engine,
-        network=network,
-        assume=assume,
-        key_checks=key_checks,
-        flood_bits=flood_bits,
-    )
+    options: dict[str, Any] = {"trust": trust, "objective": objective, "memory": memory, "without": without}
+    options |= {"engine": engine, "network": network, "assume": assume, "key_checks": key_checks}
+    options |= {"flood_bits": flood_bits}
+    offered = _offered(model, options)
     with native_errors(RunError):
         native = _native.Server(
-            compiled,
+            offered,
             listen,
             *arguments,
             hello_timeout=hello,
@@ -129,19 +150,42 @@ def serve(
             tls=_paths(tls),
             insecure_plain_tcp=bool(insecure_plain_tcp),
         )
-    return Server(native, compiled.plan_hash)
+    return Server(native, offered, options)
+
+
+def _offered(model: Offers, options: Mapping[str, Any]) -> list[_native.Offered]:
+    """The models as the core takes them, planned with `options` where they are not planned yet."""
+    if isinstance(model, Mapping):
+        return [
+            _one_offered(_check.text("a model's name", name, "triage@2"), each, options) for name, each in model.items()
+        ]
+    return [_one_offered(None, model, options)]
+
+
+def _one_offered(name: str | None, model: Model | Plan | Offer, options: Mapping[str, Any]) -> _native.Offered:
+    offer = model if isinstance(model, Offer) else Offer(model)
+    clients = (
+        None if offer.clients is None else [_check.text("a client's name", each, "alice") for each in offer.clients]
+    )
+    if isinstance(offer.model, Plan):
+        return name, offer.model.compiled, clients
+    if not isinstance(offer.model, Model):
+        raise InputError(f"model is {offer.model!r}: give what pronghorn.load returns")
+    named = offer.model if name is None else offer.model.named(name)
+    return name, named.compiled(**options), clients
 
 
 class Server:
-    """A server of one model. A context manager: serves within `with`.
+    """A server of models. A context manager: serves within `with`.
 
     The child of `os.fork` cannot use it: a `RunError` of code `forked` says so.
     """
 
-    def __init__(self, native: _native.Server, plan_hash: str) -> None:
+    def __init__(self, native: _native.Server, offered: Sequence[_native.Offered], options: Mapping[str, Any]) -> None:
         """Use `serve`."""
         self._native = native
-        self._plan_hash = plan_hash
+        self._offered = list(offered)
+        self._options = options
 
     @property
     def address(self) -> str:
@@ -155,8 +199,26 @@ class Server:
 
     @property
     def plan_hash(self) -> str:
-        """The hash of the plan it serves, which clients may insist on."""
-        return self._plan_hash
+        """The hash of the plan it serves, which clients may insist on; of the first of several models."""
+        return self._offered[0][1].plan_hash
+
+    def offer(self, model: Offers) -> None:
+        """Serves other models from now on, planned with the options of `serve`.
+
+        A model that was planned before, and is offered again under its name, keeps its clients' keys and prepared
+        batches. Connections of models that are gone go on to their end.
+
+        Args:
+            model: as in `serve`.
+
+        Raises:
+            InputError: something else.
+            RunError: the models cannot be served together; all is as before.
+        """
+        offered = _offered(model, self._options)
+        with native_errors(RunError):
+            self._native.offer(offered)
+        self._offered = offered
 
     def run(self) -> None:
         """Serves until `stop` or an interrupt."""
@@ -189,6 +251,7 @@ def connect(
     address: str,
     trust: str | None = None,
     *,
+    model: str | None = None,
     plan_hash: str | None = None,
     timeout: float = 60.0,
     threads: int | None = None,
@@ -203,6 +266,8 @@ def connect(
     Args:
         address: host and port.
         trust: the trust level; must be the server's, `two-party` where none is named.
+        model: the model, as `NAME` or `NAME@VERSION`; the only one that the server has for this client where none is
+            named. See `list_models`.
         plan_hash: the plan to insist on: all 64 hexadecimal digits, as `Plan.hash` has them.
         timeout: seconds without progress until the server is given up: no byte comes while this side waits, or none
             can be sent. The server's computing between two messages counts. A message that comes must also be whole
@@ -237,6 +302,7 @@ def connect(
             limit,
             cores,
             directory,
+            model=None if model is None else _check.text("model", model, "triage@2"),
             tls=_paths(tls),
             token=token_of(token),
             insecure_plain_tcp=bool(insecure_plain_tcp),
@@ -245,6 +311,32 @@ def connect(
     if kept > 0:
         client.keep_prepared(kept)
     return client
+
+
+def list_models(
+    address: str,
+    *,
+    timeout: float = 60.0,
+    tls: PathOption | ClientTls | None = None,
+    token: str | os.PathLike[str] | None = None,
+    insecure_plain_tcp: bool = False,
+) -> list[Listed]:
+    """The models that a server has for this client, in its owner's order: of the versions of a name the last one is
+    what clients get that name no version.
+
+    Args: as in `connect`.
+
+    Raises:
+        InputError: an argument that makes no sense, or a file of the channel that cannot be used.
+        RunError: no server there, or it does not know this client.
+    """
+    _check.address("address", address)
+    limit = _check.seconds("timeout", timeout)
+    with native_errors(RunError):
+        listed = _native.list_models(
+            address, limit, tls=_paths(tls), token=token_of(token), insecure_plain_tcp=bool(insecure_plain_tcp)
+        )
+    return [Listed(*each) for each in listed]
 
 
 def _paths(tls: PathOption | Tls | None) -> Path | Tls | None:
@@ -280,6 +372,11 @@ class Client(Shaped):
         if self._connection is None:
             raise RunError("this client is closed: connect again", code="over", retryable=True)
         return self._connection
+
+    @property
+    def model(self) -> str:
+        """The server's model, as `NAME@VERSION`."""
+        return "{}@{}".format(*self._core.model)
 
     @property
     def plan_hash(self) -> str:

@@ -10,7 +10,9 @@ use std::{
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pronghorn_plan::{CheckedPlan, TrustLevel};
-use pronghorn_session::{self as session, ConnectOptions, Limits, SessionError};
+use pronghorn_session::{
+    self as session, ConnectOptions, LabelError, Limits, ModelId, ModelRef, Offer, SessionError,
+};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -23,7 +25,7 @@ use crate::{
     watch::{Callback, Watch, waited, watched},
 };
 
-/// A server of one model.
+/// A server of models.
 #[pyclass(frozen)]
 pub struct Server {
     server: Arc<session::Server>,
@@ -32,7 +34,7 @@ pub struct Server {
 }
 
 /// What a forked child cannot go on with.
-const SERVED: &str = "serves a model";
+const SERVED: &str = "serves models";
 const CONNECTED: &str = "is connected to a server";
 
 impl Drop for Server {
@@ -47,10 +49,10 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, tls=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (models, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
-        compiled: &Compiled,
+        models: Vec<Offered>,
         listen: &str,
         max_clients: usize,
         max_images_per_client: Option<u64>,
@@ -80,7 +82,7 @@ impl Server {
             ..Limits::default()
         };
         let channel = server_channel(tls, insecure_plain_tcp)?;
-        let server = session::Server::bind_over(listen, compiled.server(), limits, channel);
+        let server = session::Server::bind_over(listen, offers(models)?, limits, channel);
         let mut server = server.map_err(advised)?;
         if let Some(directory) = store {
             server = server.with_store(&directory).map_err(advised)?;
@@ -111,6 +113,13 @@ impl Server {
     #[getter]
     fn fingerprint(&self) -> Option<String> {
         self.server.fingerprint()
+    }
+
+    /// Serves other models from now on.
+    fn offer(&self, py: Python<'_>, models: Vec<Offered>) -> PyResult<()> {
+        self.home.check(SERVED)?;
+        let offers = offers(models)?;
+        py.detach(|| self.server.offer(offers).map_err(advised))
     }
 
     /// Serves until stopped or interrupted.
@@ -160,11 +169,64 @@ impl Server {
     }
 }
 
+/// A model with its name, or name and version, and the names of the clients that it is for.
+/// Without a name it has its plan's.
+type Offered = (Option<String>, Py<Compiled>, Option<Vec<String>>);
+
+fn offers(models: Vec<Offered>) -> PyResult<Vec<Offer>> {
+    let offer = |(name, compiled, clients): Offered| {
+        let server = compiled.get().server();
+        let offer = match name {
+            Some(name) => Offer::new(model_named(&name)?.into(), server),
+            None => server.into(),
+        };
+        Ok(match clients {
+            Some(names) => offer.for_clients(names),
+            None => offer,
+        })
+    };
+    models.into_iter().map(offer).collect()
+}
+
+/// A name that a user gave.
+fn model_named(text: &str) -> PyResult<ModelRef> {
+    let parsed: Result<ModelRef, LabelError> = text.parse();
+    parsed.map_err(|error| coded(error.to_string(), "option", false))
+}
+
+/// The models that a server has for this client: name, version, trust level and plan hash of each.
+#[pyfunction]
+#[pyo3(signature = (address, timeout, *, tls=None, token=None, insecure_plain_tcp=false))]
+pub fn list_models(
+    py: Python<'_>,
+    address: String,
+    timeout: f64,
+    tls: Option<ClientTls>,
+    token: Option<TokenSource>,
+    insecure_plain_tcp: bool,
+) -> PyResult<Vec<(String, String, &'static str, String)>> {
+    let watch = Arc::<Watch>::default();
+    let options = ConnectOptions {
+        channel: client_channel(tls, token, insecure_plain_tcp)?,
+        cancel: watch.cancel.clone(),
+        ..timed(timeout)?
+    };
+    let listed = waited(py, &watch, move |_| {
+        session::list_models(&address, &options).map_err(advised)
+    })?;
+    let told = listed.into_iter().map(|listed| {
+        let (id, hash) = (listed.model, hex(&listed.plan_hash));
+        (id.name.into(), id.version.into(), listed.trust.name(), hash)
+    });
+    Ok(told.collect())
+}
+
 /// A connection to a server.
 #[pyclass(frozen)]
 pub struct Client {
     client: Arc<Mutex<session::Client>>,
     plan: CheckedPlan,
+    model: ModelId,
     watch: Arc<Watch>,
     home: Home,
 }
@@ -181,7 +243,7 @@ impl Drop for Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, tls=None, token=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, model=None, tls=None, token=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -191,6 +253,7 @@ impl Client {
         timeout: f64,
         threads: Option<usize>,
         store: Option<PathBuf>,
+        model: Option<&str>,
         tls: Option<ClientTls>,
         token: Option<TokenSource>,
         insecure_plain_tcp: bool,
@@ -204,18 +267,15 @@ impl Client {
         let expected_plan_hash = expected_plan_hash
             .map(|digits| parse_hash("a plan hash", digits))
             .transpose()?;
-        let timeout = seconds(timeout)?;
         let watch = Arc::<Watch>::default();
-        let defaults = ConnectOptions::default();
         let options = ConnectOptions {
             trust,
+            model: model.map(model_named).transpose()?,
             expected_plan_hash,
             channel,
-            timeout,
             store,
-            connect_timeout: timeout.min(defaults.connect_timeout),
             cancel: watch.cancel.clone(),
-            ..defaults
+            ..timed(timeout)?
         };
         let address = address.to_owned();
         let client = waited(py, &watch, move |_| {
@@ -223,10 +283,18 @@ impl Client {
         })?;
         Ok(Self {
             plan: client.plan().clone(),
+            model: client.model_id().clone(),
             client: Arc::new(Mutex::new(client)),
             watch,
             home: Home::here(),
         })
+    }
+
+    /// Name and version of the model.
+    #[getter]
+    fn model(&self) -> (String, String) {
+        let ModelId { name, version } = self.model.clone();
+        (name.into(), version.into())
     }
 
     #[pyo3(signature = (details=false))]
@@ -409,6 +477,20 @@ fn in_words(error: &SessionError) -> String {
 fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| native(format!("a timeout of {value} seconds makes no sense")))
+}
+
+/// The time limits of a client whose user gave this one.
+fn timed(timeout: f64) -> PyResult<ConnectOptions> {
+    let (timeout, defaults) = (seconds(timeout)?, ConnectOptions::default());
+    Ok(ConnectOptions {
+        timeout,
+        connect_timeout: timeout.min(defaults.connect_timeout),
+        ..defaults
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// 64 hexadecimal digits, which stand for `what`.

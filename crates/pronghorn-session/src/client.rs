@@ -2,9 +2,11 @@
 
 mod background;
 mod handshake;
+mod listing;
 mod prediction;
 mod rest;
 
+pub use listing::list_models;
 pub use prediction::{ImagesDone, Prediction, Stats};
 
 use std::{
@@ -30,6 +32,7 @@ use crate::{
     frame::{Kind, MAX_HANDSHAKE},
     link::Link,
     message::{self, Begin, Begun, Done, ErrorMessage, Prepare},
+    model::{ModelId, ModelRef},
     refill::Refill,
     store::{Name, Owner, Store, StoreError, kept::KeptFile},
 };
@@ -39,6 +42,8 @@ use crate::{
 pub struct ConnectOptions {
     /// What this connection may reveal; none: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
+    /// The model; none: the only one that the server has for this client.
+    pub model: Option<ModelRef>,
     /// The hash of the plan, where the user knows it; any other plan is refused.
     pub expected_plan_hash: Option<[u8; 32]>,
     /// How the connection is protected.
@@ -71,6 +76,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             trust: None,
+            model: None,
             expected_plan_hash: None,
             channel: ClientChannel::default(),
             plan: None,
@@ -93,6 +99,7 @@ impl Default for ConnectOptions {
 pub struct Client {
     link: Link,
     model: Arc<ClientModel>,
+    id: ModelId,
     plan_hash: [u8; 32],
     /// The plan's name on this channel.
     plan_name: [u8; 32],
@@ -125,6 +132,11 @@ impl Client {
     /// The plan both parties follow, validated.
     pub fn plan(&self) -> &CheckedPlan {
         self.model.plan()
+    }
+
+    /// The server's name of the model.
+    pub fn model_id(&self) -> &ModelId {
+        &self.id
     }
 
     /// Most images in one batch, by plan and server.

@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::{
     channel::ChannelError,
     frame::{FrameError, Kind},
+    model::{ModelId, ModelRef},
     store::StoreError,
     text::hex,
 };
@@ -82,6 +83,37 @@ pub enum SessionError {
         expected: [u8; 32],
         /// What there is.
         found: [u8; 32],
+    },
+    /// The server has no such model for this client.
+    #[error(
+        "the server has no model {asked} for this client: `pronghorn models` lists those that it may ask for"
+    )]
+    NoModel {
+        /// What it asked for.
+        asked: ModelRef,
+    },
+    /// The server has several models for this client, or none, and it named none.
+    #[error(
+        "the client named no model, and the server has {count} for it: name one of those that `pronghorn models` \
+         lists (--model NAME, model=NAME)"
+    )]
+    Unnamed {
+        /// Models that it may ask for.
+        count: usize,
+    },
+    /// The server answers with another model.
+    #[error("the client asked for model {asked}, and the server answers with {offered}")]
+    AnotherModel {
+        /// By the client.
+        asked: ModelRef,
+        /// By the server.
+        offered: ModelId,
+    },
+    /// The models cannot be served together.
+    #[error("the server's models are refused: {reason}")]
+    Models {
+        /// What is wrong.
+        reason: String,
     },
     /// The server's plan is not one to follow.
     #[error("the server's plan is refused: {0}")]
@@ -315,12 +347,14 @@ pub enum ErrorCode {
     Unauthorised,
     /// 16: the client's keys are false, now or before.
     FalseKeys,
+    /// 17: the server has no such model for the client.
+    Model,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 16] = [
+    const KNOWN: [Self; 17] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -337,6 +371,7 @@ impl ErrorCode {
         Self::Channel,
         Self::Unauthorised,
         Self::FalseKeys,
+        Self::Model,
     ];
 
     /// The number on the wire.
@@ -358,6 +393,7 @@ impl ErrorCode {
             Self::Channel => 14,
             Self::Unauthorised => 15,
             Self::FalseKeys => 16,
+            Self::Model => 17,
             Self::Other(code) => code,
         }
     }
@@ -408,6 +444,7 @@ impl ErrorCode {
             | Self::Idle
             | Self::Unauthorised
             | Self::FalseKeys
+            | Self::Model
             | Self::Other(_) => "the client failed",
         }
     }
@@ -419,7 +456,11 @@ impl SessionError {
         match self {
             Self::Version { .. } => ErrorCode::Version,
             Self::Trust(_) | Self::TrustMismatch { .. } => ErrorCode::Trust,
-            Self::PlanHash { .. } | Self::Plan(_) | Self::Handshake { .. } => ErrorCode::Plan,
+            Self::PlanHash { .. }
+            | Self::Plan(_)
+            | Self::AnotherModel { .. }
+            | Self::Handshake { .. } => ErrorCode::Plan,
+            Self::NoModel { .. } | Self::Unnamed { .. } => ErrorCode::Model,
             Self::Batch { .. }
             | Self::Inputs { .. }
             | Self::ClientMemory { .. }
@@ -445,6 +486,7 @@ impl SessionError {
             | Self::Connect { .. }
             | Self::Bind { .. }
             | Self::Limits { .. }
+            | Self::Models { .. }
             | Self::Stuck
             | Self::Over
             | Self::Store(_)

@@ -5,7 +5,7 @@
 //! peer sends before allocating for it, and turns every failure into a [`SessionError`] that ends
 //! one session only.
 //!
-//! # The protocol, version 1
+//! # The protocol, version 2
 //!
 //! All integers are little-endian. A connection carries frames, the same both ways:
 //!
@@ -17,8 +17,8 @@
 //!
 //! | kind | name | from | payload | at most |
 //! |---|---|---|---|---|
-//! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes) | 64 KiB |
-//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`), prepared batches a client `u32`, name of the store of them (16 bytes) | 64 KiB |
+//! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes), model (0, or 1, its name, and 0, or 1 and its version) | 64 KiB |
+//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`), prepared batches a client `u32`, name of the store of them (16 bytes), the model's name and version | 64 KiB |
 //! | 3 | `PlanRequest` | client | empty | 0 |
 //! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 1 MiB |
 //! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of a preparation (0, or 1 and 16 bytes) | 64 KiB |
@@ -29,8 +29,11 @@
 //! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
 //! | 11 | `Begun` | server | postcard: whether the batch uses the preparation (0 or 1) | 64 KiB |
 //! | 12 | `Token` | client | the proof of a token (32 bytes) | 32 |
+//! | 13 | `ListingRequest` | client | `"PRONGHRN"`, version `u16` | 64 KiB |
+//! | 14 | `Listing` | server | `"PRONGHRN"`, version `u16`, then postcard: for each model its name and version, trust level, plan hash (32 bytes) | 64 KiB |
 //!
-//! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places
+//! postcard writes `u32` and `u64` as LEB128 varints, and a text after its length. Names and versions
+//! of models have 1 to 64 ASCII letters, digits, points, hyphens and underscores. Magic, version and `Error` have fixed places
 //! that no version moves, so that any two versions can tell each other apart.
 //!
 //! ```text
@@ -49,6 +52,9 @@
 //! Bye                             ->
 //! ```
 //!
+//! A client that sends `ListingRequest` in place of `ClientHello` is answered by `Listing`, and the
+//! connection ends.
+//!
 //! (*) Where `Begin` names a preparation, which the client has taken from its store by then. The
 //! server takes its half from its own, and the batch runs without preparation where it has none of
 //! that name (any more); the client's half is then destroyed.
@@ -65,6 +71,15 @@
 //! nonces of oblivious transfers and the transcript. A relay that opens one channel and makes
 //! another is noticed at `Begin`. One that forges the plan's name and the transcript, which have no
 //! secret, makes oblivious transfers that do not fit. The frames are those of plain TCP otherwise.
+//!
+//! # Models
+//!
+//! A server has any number of models, each with a name and versions, and maybe the names of the
+//! clients that it is for ([`Offer`]). A client that names no version gets the last one that the
+//! owner lists; one that names no model gets the only one there is for it. A client is told of
+//! models only once it has shown who it is, where the server asks for that. A model that is not for
+//! it and one that does not exist give the same answer. Batches of all models share places, memory
+//! and the count of images.
 //!
 //! # Damage on the way
 //!
@@ -117,6 +132,7 @@ mod limits;
 mod link;
 mod lock;
 pub mod message;
+mod model;
 mod quota;
 mod reason;
 mod refill;
@@ -131,11 +147,12 @@ pub use channel::{
     ChannelError, ClientChannel, ClientTls, KeyRequest, ServerChannel, ServerTls, Token, Trusted,
     fingerprint, make_keys,
 };
-pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats};
+pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats, list_models};
 pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;
 pub use in_process::{InProcess, in_process, in_process_watched};
 pub use limits::Limits;
+pub use model::{Label, LabelError, ModelId, ModelRef};
 pub use refill::Refill;
-pub use server::{Preparing, Server, Service};
+pub use server::{Offer, Preparing, Server, Service};
 pub use transport::Transport;

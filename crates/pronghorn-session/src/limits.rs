@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use pronghorn_plan::{CheckedPlan, cost};
 
-use crate::error::SessionError;
+use crate::{error::SessionError, store};
 
 /// What a server allows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,38 +87,52 @@ impl Limits {
 /// Bytes of clients' keys that are kept between their connections at most, ready for use.
 const MOST_KEYS: u64 = 512 << 20;
 
-/// What the clients of a plan share.
+/// What the clients of some plans share.
 pub(crate) struct Bounds {
-    /// Most images of a batch.
-    pub batch: usize,
+    /// Most images of a batch of each plan.
+    pub batches: Vec<usize>,
     /// Bytes of all batches that run at once.
     pub memory: u64,
-    /// Bytes of clients' keys that are kept between their connections, ready for use.
+    /// Bytes of clients' keys of each plan that are kept between their connections, ready for use.
     pub keys: u64,
+    /// Prepared batches of each plan that are kept.
+    pub prepared: store::Bounds,
 }
 
-/// What the clients share within the limits. Kept keys take what the largest batch leaves.
+/// What the clients share within the limits. Kept keys take what the largest batch leaves. Plans
+/// have equal parts of what is kept.
 ///
 /// # Errors
 /// When the limits let nothing through.
-pub(crate) fn within_limits(plan: &CheckedPlan, limits: &Limits) -> Result<Bounds, SessionError> {
-    let (batch, memory) = batch_and_memory(plan, limits)?;
-    let most = match cost::kept_keys(plan) {
-        0 => 0,
-        _ => MOST_KEYS,
-    };
+pub(crate) fn within_limits(
+    plans: &[&CheckedPlan],
+    limits: &Limits,
+) -> Result<Bounds, SessionError> {
+    let (mut batches, mut memory, mut largest, mut with_keys) = (Vec::new(), 0, 0, 0);
+    for plan in plans {
+        let (batch, needed) = batch_and_memory(plan, limits)?;
+        memory = needed.max(memory);
+        largest = memory_to_use(plan, batch).max(largest);
+        with_keys += u64::from(cost::kept_keys(plan) > 0);
+        batches.push(batch);
+    }
+    let most = if with_keys > 0 { MOST_KEYS } else { 0 };
     let (memory, keys) = match limits.max_memory {
         None => (memory, most),
         Some(_) => {
-            let left = memory.saturating_sub(memory_to_use(plan, batch));
-            let keys = left.min(most);
+            let keys = memory.saturating_sub(largest).min(most);
             (memory - keys, keys)
         }
     };
+    let with_halves = plans.iter().filter(|plan| plan.trust.shares()).count() as u64;
     Ok(Bounds {
-        batch,
+        batches,
         memory,
-        keys,
+        keys: keys / with_keys.max(1),
+        prepared: store::Bounds {
+            batches: limits.max_prepared,
+            bytes: limits.max_prepared_bytes / with_halves.max(1),
+        },
     })
 }
 

@@ -74,7 +74,6 @@ impl Drop for Taken<'_> {
 /// comes first, and nobody passes it: so one address does not keep others out, nor small batches a
 /// large one.
 pub(crate) struct Memory {
-    total: u64,
     state: Mutex<MemoryState>,
     changed: Condvar,
     /// Batches that wait, for those who hold what these wait for.
@@ -82,6 +81,7 @@ pub(crate) struct Memory {
 }
 
 struct MemoryState {
+    total: u64,
     left: u64,
     closed: bool,
     held: HashMap<IpAddr, u64>,
@@ -112,8 +112,8 @@ impl MemoryState {
 impl Memory {
     pub(crate) fn new(total: u64) -> Self {
         Self {
-            total,
             state: Mutex::new(MemoryState {
+                total,
                 left: total,
                 closed: false,
                 held: HashMap::new(),
@@ -126,7 +126,17 @@ impl Memory {
     }
 
     pub(crate) fn total(&self) -> u64 {
-        self.total
+        lock(&self.state).total
+    }
+
+    /// Has at least so many bytes from now on.
+    pub(crate) fn grow(&self, total: u64) {
+        let mut state = lock(&self.state);
+        let more = total.saturating_sub(state.total);
+        state.total += more;
+        state.left += more;
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// How many batches wait, now and later.
@@ -142,12 +152,12 @@ impl Memory {
         amount: u64,
         patience: Duration,
     ) -> Option<Share<'_>> {
-        if amount > self.total {
-            return None;
-        }
         let client = network(client);
         let started = Instant::now();
         let mut state = lock(&self.state);
+        if amount > state.total {
+            return None;
+        }
         let ticket = state.next;
         state.next += 1;
         state.queue.push((ticket, client));

@@ -27,6 +27,7 @@ impl ErrorCode {
             Self::Channel => "channel",
             Self::Unauthorised => "unauthorised",
             Self::FalseKeys => "false-keys",
+            Self::Model => "unknown-model",
             Self::Other(_) => "other",
         }
     }

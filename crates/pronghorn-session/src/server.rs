@@ -1,6 +1,7 @@
 //! The server: a thread a client, bounded, each on its own.
 
 mod admission;
+mod models;
 mod session;
 
 use std::{
@@ -8,9 +9,9 @@ use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, Scope},
@@ -18,27 +19,24 @@ use std::{
 };
 
 use pronghorn_engine::{
-    Connection, Connections, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared,
-    ServerRun, slots::keep_keys,
+    Connection, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared, ServerRun,
 };
 use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_ring::random::Seed;
 
-use self::admission::{Addresses, Partings};
+pub use self::models::Offer;
+use self::{
+    admission::{Addresses, Partings},
+    models::{Models, Served},
+};
 use crate::{
     channel::{Acceptor, Binding, ChannelError, ServerChannel},
     error::SessionError,
-    limits::{Limits, within_limits},
+    limits::Limits,
     link::Link,
     lock::lock,
     quota::{ImageQuota, Memory, Pool},
-    store::{
-        Bounds, Store,
-        barred::Barred,
-        file::Party,
-        kept::{SERVER_SECRET, secret},
-        spent::Spent,
-    },
+    store::{barred::Barred, file::Party, spent::Spent},
     text,
     transport::{Ends, Timeouts, Transport},
 };
@@ -158,7 +156,7 @@ impl Service for ModelService {
 
 type Log = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A server of one plan over TCP, or over TLS on it.
+/// A server of models over TCP, or over TLS on it.
 ///
 /// A failing session ends alone: with an `Error` frame to its client and a line in the log.
 pub struct Server {
@@ -167,10 +165,7 @@ pub struct Server {
     address: SocketAddr,
     /// None: plain TCP.
     acceptor: Option<Acceptor>,
-    service: Box<dyn Service>,
-    plan_bytes: Vec<u8>,
-    plan_hash: [u8; 32],
-    max_batch: usize,
+    models: Mutex<Arc<Models>>,
     limits: Limits,
     places: Pool,
     greetings: Pool,
@@ -179,9 +174,8 @@ pub struct Server {
     memory: Memory,
     images: ImageQuota,
     barred: Barred,
-    store: Store<ServerPrepared>,
-    is_stored: bool,
-    connections: Connections,
+    /// Where it keeps what outlives it.
+    directory: Option<PathBuf>,
     stopping: Arc<AtomicBool>,
     next_session: AtomicU64,
     sessions: Mutex<HashMap<u64, Box<dyn Transport>>>,
@@ -199,23 +193,50 @@ impl Server {
         model: Arc<ServerModel>,
         limits: Limits,
     ) -> Result<Self, SessionError> {
-        Self::bind_over(address, model, limits, ServerChannel::default())
+        Self::bind_over(
+            address,
+            vec![model.into()],
+            limits,
+            ServerChannel::default(),
+        )
     }
 
-    /// The same with a channel.
+    /// The same for any number of models, with a channel.
     ///
     /// # Errors
-    /// As [`Server::bind`], or the files of the channel cannot be used.
+    /// As [`Server::bind`], the models cannot be served together, or the files of the channel cannot
+    /// be used.
     pub fn bind_over(
         address: &str,
-        model: Arc<ServerModel>,
+        models: Vec<Offer>,
         limits: Limits,
         channel: ServerChannel,
     ) -> Result<Self, SessionError> {
-        Self::bind_service_over(address, Box::new(ModelService(model)), limits, channel)
+        let models = Models::new(models, &limits, None, None)?;
+        let (listener, local) = listen(address)?;
+        let acceptor = acceptor(channel, local)?;
+        Ok(Self {
+            listener: Mutex::new(Some(listener)),
+            address: local,
+            acceptor,
+            places: Pool::new(limits.max_clients as u64),
+            greetings: Pool::new(GREETINGS),
+            addresses: Addresses::default(),
+            partings: Partings::default(),
+            memory: Memory::new(models.memory),
+            images: ImageQuota::new(limits.max_images_per_client),
+            barred: Barred::default(),
+            directory: None,
+            models: Mutex::new(Arc::new(models)),
+            limits,
+            stopping: Arc::default(),
+            next_session: AtomicU64::new(1),
+            sessions: Mutex::default(),
+            log: Box::new(|_| {}),
+        })
     }
 
-    /// The same for any [`Service`].
+    /// As [`Server::bind`] for any [`Service`].
     ///
     /// # Errors
     /// As [`Server::bind`].
@@ -224,50 +245,32 @@ impl Server {
         service: Box<dyn Service>,
         limits: Limits,
     ) -> Result<Self, SessionError> {
-        Self::bind_service_over(address, service, limits, ServerChannel::default())
+        Self::bind_over(
+            address,
+            vec![service.into()],
+            limits,
+            ServerChannel::default(),
+        )
     }
 
-    /// The same for any [`Service`] with a channel.
+    /// Serves other models from now on. One that was offered before, and is again, keeps its clients'
+    /// keys and prepared batches. Connections of others go on to their end.
     ///
     /// # Errors
-    /// As [`Server::bind_over`].
-    pub fn bind_service_over(
-        address: &str,
-        service: Box<dyn Service>,
-        limits: Limits,
-        channel: ServerChannel,
-    ) -> Result<Self, SessionError> {
-        let shared = within_limits(service.plan(), &limits)?;
-        let connections = Connections::default();
-        // They are counted as they come.
-        keep_keys(&connections, shared.keys / 2);
-        let store = Store::in_memory(service.plan().hash(), bounds(&limits))?;
-        let (listener, local) = listen(address)?;
-        let acceptor = acceptor(channel, local)?;
-        Ok(Self {
-            listener: Mutex::new(Some(listener)),
-            address: local,
-            acceptor,
-            plan_bytes: service.plan().to_bytes(),
-            plan_hash: service.plan().hash(),
-            service,
-            max_batch: shared.batch,
-            places: Pool::new(limits.max_clients as u64),
-            greetings: Pool::new(GREETINGS),
-            addresses: Addresses::default(),
-            partings: Partings::default(),
-            memory: Memory::new(shared.memory),
-            images: ImageQuota::new(limits.max_images_per_client),
-            barred: Barred::default(),
-            store,
-            is_stored: false,
-            connections,
-            limits,
-            stopping: Arc::default(),
-            next_session: AtomicU64::new(1),
-            sessions: Mutex::default(),
-            log: Box::new(|_| {}),
-        })
+    /// The models cannot be served together, or the store refuses: all is as before.
+    pub fn offer(&self, models: Vec<Offer>) -> Result<(), SessionError> {
+        let before = self.models();
+        let directory = self.directory.as_deref();
+        let models = Models::new(models, &self.limits, directory, Some(&before))?;
+        self.memory.grow(models.memory);
+        *lock(&self.models) = Arc::new(models);
+        self.warn();
+        Ok(())
+    }
+
+    /// The models of now.
+    fn models(&self) -> Arc<Models> {
+        lock(&self.models).clone()
     }
 
     /// Calls `log` with one printable line when a client comes, is refused and leaves. The lines
@@ -284,13 +287,12 @@ impl Server {
     /// # Errors
     /// When the file system refuses, or others may enter the directory.
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
-        let plan_hash = self.service.plan().hash();
-        self.store = Store::open(directory, plan_hash, self.store.bounds())?;
-        self.service
-            .keep_secret(&secret(directory, SERVER_SECRET)?)?;
+        let models = Mutex::get_mut(&mut self.models).unwrap_or_else(PoisonError::into_inner);
+        let models = Arc::get_mut(models).ok_or(SessionError::Bug)?;
+        models.keep_in(directory)?;
         self.images = self.images.with_record(Spent::open(directory)?);
         self.barred = Barred::in_store(directory);
-        self.is_stored = true;
+        self.directory = Some(directory.to_owned());
         Ok(self)
     }
 
@@ -310,13 +312,7 @@ impl Server {
         let Some(listener) = lock(&self.listener).take() else {
             return;
         };
-        for warning in self
-            .warning_of_images()
-            .into_iter()
-            .chain(self.warning_of_keys())
-        {
-            self.log(&format!("warning: {warning}"));
-        }
+        self.warn();
         thread::scope(|scope| {
             let parting = thread::Builder::new().name("pronghorn refusals".into());
             let seen_off = || self.partings.see_off(&self.stopping);
@@ -350,19 +346,22 @@ impl Server {
         });
     }
 
-    /// What the owner should know of unchecked keys.
-    fn warning_of_keys(&self) -> Option<&'static str> {
-        let plan = self.service.plan();
-        (plan.has_client_keys() && plan.key_checks == 1).then_some(
-            "clients' keys are not checked, and one answer to a false key gives the weights of a layer: leave \
-             --key-checks 1 out",
-        )
+    /// Says what the models' owner should know.
+    fn warn(&self) {
+        let models = self.models();
+        let of_images = models
+            .served()
+            .find_map(|served| self.warning_of_images(served));
+        let of_keys = models.served().find_map(|served| warning_of_keys(served));
+        for warning in of_images.into_iter().chain(of_keys) {
+            self.log(&format!("warning: {warning}"));
+        }
     }
 
     /// What the model's owner should know of the limits on its clients, if anything.
-    fn warning_of_images(&self) -> Option<&'static str> {
+    fn warning_of_images(&self, served: &Served) -> Option<&'static str> {
         let hides = matches!(
-            self.service.plan().trust,
+            served.plan().trust,
             TrustLevel::TwoParty | TrustLevel::Encrypted
         );
         let knows_clients = self.acceptor.as_ref().is_some_and(Acceptor::knows_clients);
@@ -376,7 +375,7 @@ impl Server {
                 "images are counted by address, and a client may have many: let clients show a certificate or a token \
                  (--tls)",
             ),
-            Some(_) if !self.is_stored => {
+            Some(_) if self.directory.is_none() => {
                 Some("the count of images ends with this process: keep it (--store DIR)")
             }
             Some(_) => None,
@@ -463,12 +462,13 @@ impl Server {
     }
 }
 
-/// How many prepared batches are kept.
-fn bounds(limits: &Limits) -> Bounds {
-    Bounds {
-        batches: limits.max_prepared,
-        bytes: limits.max_prepared_bytes,
-    }
+/// What the owner should know of unchecked keys.
+fn warning_of_keys(served: &Served) -> Option<&'static str> {
+    let plan = served.plan();
+    (plan.has_client_keys() && plan.key_checks == 1).then_some(
+        "clients' keys are not checked, and one answer to a false key gives the weights of a layer: leave \
+         --key-checks 1 out",
+    )
 }
 
 /// Runs a thread's body; a panic in it (of the log, say) ends the thread, which must not end the

@@ -92,6 +92,7 @@ fn another_trust_level_is_refused() {
             &ClientHello {
                 trust,
                 expected_plan_hash: None,
+                model: None,
             }
             .encode(),
         );

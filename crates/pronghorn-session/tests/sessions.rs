@@ -506,7 +506,7 @@ fn addresses_are_checked() {
 #[test]
 fn any_interface_can_be_listened_on() {
     let channel = ServerChannel::InsecurePlainTcp;
-    let server = Server::bind_over(":0", model(), patient(), channel);
+    let server = Server::bind_over(":0", vec![model().into()], patient(), channel);
     let mut running = Running::start(server.expect("a port is free"));
     let address = format!("127.0.0.1:{}", running.address().port());
     predicts(Client::connect(&address, options()).expect("a good client"));

@@ -8,7 +8,7 @@ import typer
 
 import pronghorn
 from pronghorn import _interrupt
-from pronghorn.cli import bench, calibrate, demo, keys, plan, predict, serve, verify
+from pronghorn.cli import bench, calibrate, demo, keys, models, plan, predict, serve, verify
 from pronghorn.cli.console import Commands
 
 __all__ = ["app"]
@@ -42,8 +42,9 @@ def _main(
 
 app.command()(plan.plan)
 app.command()(verify.verify)
-app.command()(serve.serve)
+app.command(context_settings={"auto_envvar_prefix": "PRONGHORN_SERVE"})(serve.serve)
 app.command()(predict.predict)
+app.command()(models.models)
 app.command()(demo.demo)
 app.command()(keys.keys)
 app.command()(calibrate.calibrate)

@@ -28,6 +28,7 @@ from pronghorn.cli.options import (
     LimitOption,
     OutputsOption,
     Preparation,
+    ServerOption,
     StoreOption,
     ThreadsOption,
     TrustOption,
@@ -44,8 +45,12 @@ from pronghorn.errors import InputError, InputWarning
 class Connection:
     """Which server is asked, and how."""
 
-    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")]
+    server: ServerOption
     trust: TrustOption = None
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[@VERSION]", help="Model to ask, where the server has several (pronghorn models)."),
+    ] = None
     plan_hash: Annotated[
         str | None, typer.Option(metavar="HASH", help="Refuse any other plan: all 64 digits that the server prints.")
     ] = None
@@ -63,6 +68,7 @@ class Connection:
         return pronghorn.connect(
             self.server,
             self.trust,
+            model=self.model,
             plan_hash=self.plan_hash,
             timeout=self.timeout,
             threads=self.threads,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -12,23 +12,26 @@ from rich.markup import escape
 
 import pronghorn
 from pronghorn import _native
-from pronghorn._model import Model
-from pronghorn._network import Server
+from pronghorn._model import Plan
+from pronghorn._network import Offer, Server
+from pronghorn.cli import config
 from pronghorn.cli.channel import ServerChannel
+from pronghorn.cli.config import Entry
 from pronghorn.cli.console import say
+from pronghorn.cli.kept import KeptPlans, digest
 from pronghorn.cli.options import (
     DataOption,
     ExitWithStdin,
     LabelColumnOption,
-    ModelArgument,
     ModelOptions,
     Preparation,
     StoreOption,
     ThreadsOption,
 )
-from pronghorn.cli.progress import progress_bar
-from pronghorn.cli.signals import end_with_stdin, interrupt_on_signals
+from pronghorn.cli.progress import Bar, progress_bar
+from pronghorn.cli.signals import end_with_stdin, interrupt_on_signals, on_hangup
 from pronghorn.cli.spread import spread
+from pronghorn.errors import InputError, PronghornError
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,39 @@ class Limits:
     store: StoreOption = None
 
 
+OF_MODELS = {"model", "data", "labels", *(field.name for kind in (ModelOptions, Preparation) for field in fields(kind))}
+"""Options of `serve` that a file has in the tables of its models."""
+HIDDEN = {"config_file", "report", "exit_with_stdin"}
+
+
+def _read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Takes the options of a server's file as defaults: the command line and the environment go before it."""
+    if path is not None:
+        where = f"{path}, [server]"
+        context.default_map = config.defaults(serve, config.read(path)[0], path.parent, where, OF_MODELS | HIDDEN)
+    return path
+
+
 @spread
 def serve(
-    model: ModelArgument,
+    model: Annotated[Path | None, typer.Argument(help="An ONNX file; none with --config.", metavar="[MODEL]")] = None,
     *,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            is_eager=True,
+            callback=_read_config,
+            help="TOML file of several models and of these options (docs/serving.md); SIGHUP reads its models again.",
+        ),
+    ] = None,
+    plans: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Directory to keep plans in, secret as the models, so that a restart takes seconds."
+        ),
+    ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
@@ -95,28 +127,28 @@ def serve(
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
-    """Serve a model until interrupted."""
-    options = model_options.of_plan(preparation)
+    """Serve a model, or the models of a file, until interrupted."""
+    alone = None if model is None else Entry(None, model, data, labels, model_options, preparation)
+    entries = _entries(alone, config_file)
     if exit_with_stdin:
         end_with_stdin()
     interrupt_on_signals()
+    planner = Planner(None if plans is None else KeptPlans(plans))
     with progress_bar() as bar:
-        bar.phase("reading the model")
-        loaded = model_options.calibrated(model, options, data, labels, preparation)
-        bar.phase("planning")
-        server = _bind(loaded, listen, limits, channel)
-    plan = loaded.plan()
-    learns = plan.summary()["learns"]
-    say(escape(f"{options.trust}: server learns {learns['server']}; client learns {learns['client']}"))
+        planned = planner.plan(entries, bar)
+        server = _bind(_offers(planned), listen, limits, channel)
+    if config_file is not None:
+        on_hangup(lambda: _reload(server, config_file, planner))
+    for entry, plan in planned:
+        _describe(entry, plan)
     who = "clients that it knows" if channel.knows_clients else "anybody who connects"
     say(f"the plan (no weights, no names of the model's file) goes to {who}")
     try:
         print(f"listening on {server.address}", flush=True)
         if server.fingerprint is not None:
             say(f"TLS certificate {server.fingerprint}")
-        say(f"plan {server.plan_hash}")
-        say(escape(f"plan: {plan.expected_error}"))
-        say(escape(f"plan: {plan.prediction}"))
+        for entry, plan in planned:
+            _print_plan(entry, plan)
         server.run()
     except KeyboardInterrupt:
         server.stop()
@@ -125,10 +157,98 @@ def serve(
             report.write_text(json.dumps({"peak_memory_bytes": _native.peak_memory_bytes()}))
 
 
-def _bind(model: Model, listen: str, limits: Limits, channel: ServerChannel) -> Server:
+def _entries(alone: Entry | None, config_file: Path | None) -> list[Entry]:
+    """What is to be served.
+
+    Raises:
+        InputError: nothing, or a model and a file of models.
+    """
+    if alone is not None and config_file is not None:
+        raise InputError("--config names the models: leave MODEL out, or --config")
+    if config_file is not None:
+        return config.entries(config_file)
+    if alone is None:
+        raise InputError("give an ONNX file to serve, or --config FILE")
+    return [alone]
+
+
+Planned = list[tuple[Entry, Plan]]
+
+
+class Planner:
+    """Plans entries, each once as long as it does not change."""
+
+    def __init__(self, kept: KeptPlans | None) -> None:
+        """`kept`: where plans outlive the process."""
+        self._kept = kept
+        self._plans: dict[str, Plan] = {}
+
+    def plan(self, entries: list[Entry], bar: Bar | None = None) -> Planned:
+        """The plan of each entry. Those of entries that are no more are forgotten."""
+        plans: dict[str, Plan] = {}
+        planned = []
+        for entry in entries:
+            name = digest(entry)
+            plans[name] = self._plans.get(name) or self._make(entry, bar)
+            planned.append((entry, plans[name]))
+        self._plans = plans
+        return planned
+
+    def _make(self, entry: Entry, bar: Bar | None) -> Plan:
+        def make() -> Plan:
+            return _plan(entry, bar)
+
+        return make() if self._kept is None else self._kept.plan(entry, make)
+
+
+def _plan(entry: Entry, bar: Bar | None) -> Plan:
+    of = "" if entry.name is None else f" {entry.name}"
+    options = entry.options.of_plan(entry.preparation)
+    if bar is not None:
+        bar.phase(f"reading the model{of}")
+    loaded = entry.options.calibrated(entry.file, options, entry.data, entry.labels, entry.preparation)
+    if bar is not None:
+        bar.phase(f"planning{of}")
+    return loaded.plan()
+
+
+def _offers(planned: Planned) -> Plan | dict[str, Offer]:
+    """The plans as `pronghorn.serve` takes them."""
+    if planned[0][0].name is None:
+        return planned[0][1]
+    return {str(entry.name): Offer(plan, entry.clients) for entry, plan in planned}
+
+
+def _reload(server: Server, path: Path, planner: Planner) -> None:
+    """Serves what the file says now. Where it cannot be used, all is as before."""
+    try:
+        planned = planner.plan(config.entries(path))
+        server.offer(_offers(planned))
+    except PronghornError as error:
+        say(escape(f"{path} is refused, and the models of before are served on: {error}"))
+        return
+    say(escape(f"read {path} again"))
+    for entry, plan in planned:
+        _print_plan(entry, plan)
+
+
+def _describe(entry: Entry, plan: Plan) -> None:
+    learns = plan.summary()["learns"]
+    of = "" if entry.name is None else f"{entry.name}: "
+    say(escape(f"{of}{plan.trust}: server learns {learns['server']}; client learns {learns['client']}"))
+
+
+def _print_plan(entry: Entry, plan: Plan) -> None:
+    of = "" if entry.name is None else f" of {entry.name}"
+    say(f"plan{of} {plan.hash}")
+    say(escape(f"plan{of}: {plan.expected_error}"))
+    say(escape(f"plan{of}: {plan.prediction}"))
+
+
+def _bind(models: Plan | dict[str, Offer], listen: str, limits: Limits, channel: ServerChannel) -> Server:
     """A server that listens, and logs to standard error."""
     return pronghorn.serve(
-        model,
+        models,
         listen,
         max_clients=limits.max_clients,
         max_images_per_client=limits.max_images,

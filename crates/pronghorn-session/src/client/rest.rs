@@ -62,6 +62,7 @@ impl Client {
         let same = ConnectOptions {
             plan: Some(self.plan().clone()),
             expected_plan_hash: Some(self.plan_hash),
+            model: Some(self.id.clone().into()),
             ..options.clone()
         };
         let connected = Self::connect_sharing(&address, same, Some(self.store.clone()));

@@ -3,14 +3,14 @@
 use std::{
     net::{IpAddr, SocketAddr, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use pronghorn_engine::{Connection as Keys, EngineError, ServerPrepared};
 use pronghorn_plan::cost;
 
-use super::Server;
+use super::{Server, models::Served};
 use crate::{
     channel::{Admission, ChannelError, PROOF_BYTES, Secured, bound_plan},
     drive::drive,
@@ -19,7 +19,10 @@ use crate::{
     limits::memory_to_use,
     link::Link,
     lock::lock,
-    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
+    message::{
+        self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, ListingRequest, Prepare,
+        ServerHello,
+    },
     quota::{Identity, Share, Taken},
     store::Name,
     text::counted,
@@ -31,6 +34,31 @@ use crate::{
 struct Record {
     batches: u64,
     images: u64,
+    listed: bool,
+    served: Option<Arc<Served>>,
+}
+
+impl Record {
+    /// The model's own name of the step that an error is about, for the log.
+    fn node_of(&self, error: &SessionError) -> String {
+        let step = match error {
+            SessionError::Engine(error) => error.step(),
+            _ => None,
+        };
+        let node = |step| self.served.as_ref()?.service.node(step);
+        let named = step.and_then(|step| Some((step, node(step)?)));
+        named.map_or_else(String::new, |(step, node)| {
+            format!(" (step {step} is the model's {node})")
+        })
+    }
+}
+
+/// What came of the hellos.
+enum Greeted<'a> {
+    /// A place, its client, and the model that it asks.
+    Admitted(Taken<'a>, Identity, Arc<Served>),
+    /// The client was told the models, which was all it wanted.
+    Listed,
 }
 
 impl Server {
@@ -82,10 +110,15 @@ impl Server {
         let mut place = None;
         let session = AssertUnwindSafe(|| {
             let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
-            let (own, identity) =
-                self.greet(&mut link, (id, client), &admission, limit, greeting)?;
+            let greeted = self.greet(&mut link, (id, client), &admission, limit, greeting)?;
+            let Greeted::Admitted(own, identity, served) = greeted else {
+                record.listed = true;
+                return Ok(());
+            };
             place = Some(own);
-            self.session(&mut link, (client.ip(), identity), &admission, &mut record)
+            record.served = Some(served.clone());
+            let client = (client.ip(), identity);
+            self.session(&mut link, served, client, &admission, &mut record)
         });
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
         let told = outcome
@@ -95,6 +128,7 @@ impl Server {
             .map(ErrorMessage::of_server);
         link.close(told.as_ref());
         let ending = match outcome {
+            Ok(()) if record.listed => ": was told the models".into(),
             Ok(()) => String::new(),
             Err(error @ SessionError::TooManyClients { .. }) => format!(": refused: {error}"),
             Err(error @ SessionError::Idle) => format!(": {error}"),
@@ -103,7 +137,7 @@ impl Server {
                 code: ErrorCode::Cancelled,
                 ..
             }) => ": the client's user cancelled".into(),
-            Err(error) => format!(": ended by an error: {error}{}", self.node_of(&error)),
+            Err(error) => format!(": ended by an error: {error}{}", record.node_of(&error)),
         };
         self.log(&format!(
             "client {id} ({client}) left: {}, {}, {} bytes received, {} bytes sent, {:.1} s{ending}",
@@ -114,18 +148,6 @@ impl Server {
             started.elapsed().as_secs_f64(),
         ));
         Ok(())
-    }
-
-    /// The model's own name of the step that an error is about, for the log.
-    fn node_of(&self, error: &SessionError) -> String {
-        let step = match error {
-            SessionError::Engine(error) => error.step(),
-            _ => None,
-        };
-        let named = step.and_then(|step| Some((step, self.service.node(step)?)));
-        named.map_or_else(String::new, |(step, node)| {
-            format!(" (step {step} is the model's {node})")
-        })
     }
 
     /// The channel with a client. Who cannot make one is told in plain words or by an alert.
@@ -151,6 +173,7 @@ impl Server {
     fn session(
         &self,
         link: &mut Link,
+        served: Arc<Served>,
         (client, identity): (IpAddr, Identity),
         admission: &Admission,
         record: &mut Record,
@@ -159,15 +182,16 @@ impl Server {
         let mut connection = Connection {
             server: self,
             client,
-            plan_name: bound_plan(admission.binding(), &self.plan_hash),
+            plan_name: bound_plan(admission.binding(), &served.plan_hash),
             is_bound: admission.binding().is_some(),
-            keys: self
+            keys: served
                 .connections
                 .connect()
                 .bound_to(admission.binding().map(|binding| *binding.as_bytes()))
                 .of_owner(identity.owner()),
             identity,
             setup: None,
+            served,
         };
         let mut accept = vec![
             (Kind::Begin, MAX_HANDSHAKE),
@@ -181,7 +205,7 @@ impl Server {
                 Kind::PlanRequest => {
                     // Once a session.
                     accept.pop();
-                    link.send(Kind::PlanBytes, self.plan_bytes.clone())?;
+                    link.send(Kind::PlanBytes, connection.served.plan_bytes.clone())?;
                 }
                 Kind::Begin => {
                     connection.batch(link, message::decode(Kind::Begin, &payload)?, record)?;
@@ -203,24 +227,28 @@ impl Server {
         admission: &Admission,
         limit: Duration,
         greeting: Taken<'_>,
-    ) -> Result<(Taken<'a>, Identity), SessionError> {
+    ) -> Result<Greeted<'a>, SessionError> {
         let mut payload = Vec::new();
         let started = Instant::now();
-        let hello = (Kind::ClientHello, MAX_HANDSHAKE);
-        let (first, without) = ([(Kind::Token, PROOF_BYTES), hello], [hello]);
+        let first = [
+            (Kind::Token, PROOF_BYTES),
+            (Kind::ClientHello, MAX_HANDSHAKE),
+            (Kind::ListingRequest, MAX_HANDSHAKE),
+        ];
+        let without = &first[1..];
         let accept = match admission.binding() {
             Some(_) => &first[..],
-            None => &without,
+            None => without,
         };
         let received = link.receive_first(limit, accept, &mut payload);
-        let proof = match received.map_err(foreign_peer)? {
+        let (kind, proof) = match received.map_err(foreign_peer)? {
             Kind::Token => {
                 let proof = payload.clone();
                 let left = limit.saturating_sub(started.elapsed());
-                link.receive_first(left, &without, &mut payload)?;
-                Some(proof)
+                let kind = link.receive_first(left, without, &mut payload)?;
+                (kind, Some(proof))
             }
-            _ => None,
+            kind => (kind, None),
         };
         let identity = Identity::new(client.ip(), admission.client(proof.as_deref())?);
         self.check_barred(&identity)?;
@@ -228,8 +256,15 @@ impl Server {
             let granted = self.granted(&identity);
             self.log(&format!("client {id} ({client}) is {name}{granted}"));
         }
+        let models = self.models();
+        if kind == Kind::ListingRequest {
+            ListingRequest::decode(&payload)?;
+            link.send(Kind::Listing, models.listing(&identity).encode())?;
+            return Ok(Greeted::Listed);
+        }
         let hello = ClientHello::decode(&payload)?;
-        let offered = self.service.plan().trust;
+        let served = models.find(hello.model.as_ref(), &identity)?;
+        let offered = served.plan().trust;
         if hello.trust != offered {
             return Err(SessionError::TrustMismatch {
                 asked: hello.trust,
@@ -238,11 +273,11 @@ impl Server {
         }
         if let Some(expected) = hello
             .expected_plan_hash
-            .filter(|&expected| expected != self.plan_hash)
+            .filter(|&expected| expected != served.plan_hash)
         {
             return Err(SessionError::PlanHash {
                 expected,
-                found: self.plan_hash,
+                found: served.plan_hash,
             });
         }
         let most = self.limits.max_clients;
@@ -251,15 +286,16 @@ impl Server {
         drop(greeting);
         let hello = ServerHello {
             trust: offered,
-            plan_hash: self.plan_hash,
-            plan_length: self.plan_bytes.len() as u32,
-            max_batch: self.max_batch as u32,
+            plan_hash: served.plan_hash,
+            plan_length: served.plan_bytes.len() as u32,
+            max_batch: served.max_batch as u32,
             images_left: self.images.left(&identity)?,
             prepared_batches: self.limits.max_prepared.try_into().unwrap_or(u32::MAX),
-            store: self.store.id(),
+            store: served.store.id(),
+            model: served.id.clone(),
         };
         link.send(Kind::ServerHello, hello.encode())?;
-        Ok((place, identity))
+        Ok(Greeted::Admitted(place, identity, served))
     }
 
     /// Refuses a client whose keys were false.
@@ -290,18 +326,6 @@ impl Server {
         self.log(&format!("ATTACK: a client has sent false keys: {done}"));
     }
 
-    /// The images of a batch that may begin.
-    fn checked(&self, batch: u32) -> Result<usize, SessionError> {
-        let batch = batch as usize;
-        if batch == 0 || batch > self.max_batch {
-            return Err(SessionError::Batch {
-                found: batch,
-                most: self.max_batch,
-            });
-        }
-        Ok(batch)
-    }
-
     /// So many bytes of the memory that all sessions share.
     fn memory_for(&self, client: IpAddr, needed: u64) -> Result<Share<'_>, SessionError> {
         let share = self.memory.take(client, needed, self.limits.idle_timeout);
@@ -313,23 +337,12 @@ impl Server {
             SessionError::Memory { needed, allowed }
         })
     }
-
-    /// The preparation that a client names, from now on this batch's alone. Where there is none, or
-    /// it is damaged, the batch runs without.
-    fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
-        let read = |batch, setup, bytes: &[u8]| self.service.read_prepared(batch, setup, bytes);
-        self.store
-            .take(&name, batch, &read)
-            .unwrap_or_else(|error| {
-                self.log(&format!("a batch runs without its preparation: {error}"));
-                None
-            })
-    }
 }
 
 /// What a session has of its own.
 struct Connection<'a> {
     server: &'a Server,
+    served: Arc<Served>,
     client: IpAddr,
     identity: Identity,
     /// The plan's name on this channel.
@@ -344,7 +357,7 @@ impl Connection<'_> {
     /// The images of a batch of this plan, on this channel, that may begin.
     fn checked(&self, plan_name: [u8; 32], batch: u32) -> Result<usize, SessionError> {
         if plan_name == self.plan_name {
-            return self.server.checked(batch);
+            return self.served.checked(batch);
         }
         // The hellos have agreed on the plan.
         Err(match self.is_bound {
@@ -362,8 +375,8 @@ impl Connection<'_> {
         begin: Begin,
         record: &mut Record,
     ) -> Result<(), SessionError> {
-        let server = self.server;
-        let plan = server.service.plan();
+        let (server, served) = (self.server, &self.served);
+        let plan = served.plan();
         let batch = self.checked(begin.plan_hash, begin.batch)?;
         // Another connection of its may have had false keys meanwhile.
         server.check_barred(&self.identity)?;
@@ -376,12 +389,12 @@ impl Connection<'_> {
         let needed = if named.is_some() { both } else { run };
         let _memory = server.memory_for(self.client, needed)?;
         let _held = link.holds_memory();
-        let prepared = named.and_then(|name| server.take_prepared(name, batch));
+        let prepared = named.and_then(|name| self.take_prepared(name, batch));
         if begin.prepared.is_some() {
             let prepared = prepared.is_some();
             link.send(Kind::Begun, message::encode(&Begun { prepared }))?;
         }
-        let mut machine = server.service.start(batch, &self.keys, prepared)?;
+        let mut machine = served.service.start(batch, &self.keys, prepared)?;
         drive(machine.as_mut(), link, &mut |_| {})
             .inspect_err(|error| server.bar(&self.identity, error))?;
         record.batches += 1;
@@ -391,15 +404,15 @@ impl Connection<'_> {
 
     /// Prepares a batch and keeps this party's half, the client hears of it only then.
     fn prepare(&mut self, link: &mut Link, asked: Prepare) -> Result<(), SessionError> {
-        let server = self.server;
+        let (server, served) = (self.server, self.served.clone());
         let batch = self.checked(asked.plan_hash, asked.batch)?;
         let most = server.limits.max_prepared;
         if most == 0 {
             return Err(SessionError::Prepared { found: 1, most });
         }
-        let plan = server.service.plan();
+        let plan = served.plan();
         let needed = cost::prepared(plan, batch).memory.server;
-        server.store.check(&asked.name, needed)?;
+        served.store.check(&asked.name, needed)?;
         // What could not be used need not be made.
         let (to_use, allowed) = (memory_to_use(plan, batch), server.memory.total());
         if to_use > allowed {
@@ -408,17 +421,32 @@ impl Connection<'_> {
         }
         let _memory = server.memory_for(self.client, needed)?;
         let _held = link.holds_memory();
-        let mut machine = server.service.prepare(batch, &self.keys)?;
+        let mut machine = served.service.prepare(batch, &self.keys)?;
         drive(machine.as_mut(), link, &mut |_| {})?;
         // Nothing is kept of messages that the line has changed.
         Done::receive(link)?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
         let owner = self.identity.owner();
-        server
+        served
             .store
             .put(asked.name, owner, most, needed, prepared)?;
         self.done(link, asked.batch)
+    }
+
+    /// The preparation that a client names, from now on this batch's alone. Where there is none, or
+    /// it is damaged, the batch runs without.
+    fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
+        let read =
+            |batch, setup, bytes: &[u8]| self.served.service.read_prepared(batch, setup, bytes);
+        self.served
+            .store
+            .take(&name, batch, &read)
+            .unwrap_or_else(|error| {
+                self.server
+                    .log(&format!("a batch runs without its preparation: {error}"));
+                None
+            })
     }
 
     fn done(&self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
@@ -434,7 +462,7 @@ impl Drop for Connection<'_> {
         let Some(setup) = self.setup.filter(|setup| self.keys.setup() != Some(*setup)) else {
             return;
         };
-        if let Err(error) = self.server.store.destroy(&setup) {
+        if let Err(error) = self.served.store.destroy(&setup) {
             self.server.log(&format!(
                 "prepared batches whose oblivious transfers failed a check are not destroyed: {error}"
             ));

@@ -520,6 +520,7 @@ pub fn hello() -> ClientHello {
     ClientHello {
         trust: TrustLevel::ClientAided,
         expected_plan_hash: None,
+        model: None,
     }
 }
 

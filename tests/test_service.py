@@ -1,0 +1,263 @@
+"""Servers of several models: their file, kept plans, other models while they run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import floats, model, node
+from pronghorn import _processes
+from pronghorn.cli import app, config, kept
+from pronghorn.errors import InputError, RunError
+
+TRUST = "client-aided"
+
+
+def network() -> onnx.ModelProto:
+    """6 -> 5, ReLU, -> 3; each has weights of its own."""
+    nodes = [node("Gemm", "x w", "g"), node("Relu", "g", "r"), node("Gemm", "r v", "y")]
+    return model(nodes, ("N", 6), {"w": floats(6, 5), "v": floats(5, 3)})
+
+
+def inputs(count: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(0, 1, (count, 6)).astype(np.float32)
+
+
+def expected(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    return pronghorn.load(proto).run_float(x)
+
+
+def asked(address: str, name: str | None, trust: str = TRUST) -> np.ndarray:
+    with pronghorn.connect(address, trust, model=name) as client:
+        return client.predict(inputs(4))
+
+
+def test_several_models_by_name() -> None:
+    first, second = network(), network()
+    models = {"a": pronghorn.load(first), "b@2": pronghorn.load(second)}
+    with pronghorn.serve(models, "127.0.0.1:0", TRUST) as server:
+        np.testing.assert_allclose(asked(server.address, "a"), expected(first, inputs(4)), atol=0.2)
+        np.testing.assert_allclose(asked(server.address, "b"), expected(second, inputs(4)), atol=0.2)
+        listed = pronghorn.list_models(server.address)
+        assert [(each.name, each.version, each.trust) for each in listed] == [("a", "1", TRUST), ("b", "2", TRUST)]
+        with pronghorn.connect(server.address, TRUST, model="b@2", plan_hash=listed[1].plan_hash) as client:
+            assert client.model == "b@2"
+        for name in ("c", "b@3", None):
+            with pytest.raises(RunError) as caught:
+                asked(server.address, name)
+            assert (caught.value.code, caught.value.retryable) == ("unknown-model", False)
+        with pytest.raises(InputError, match="names no model"):
+            asked(server.address, "two words")
+        before = {each.name: each.plan_hash for each in listed}
+        server.offer({**models, "c": models["a"]})
+        after = {each.name: each.plan_hash for each in pronghorn.list_models(server.address)}
+        # The same network under another name has another plan.
+        assert before.items() < after.items()
+        assert len(set(after.values())) == 3
+        with pytest.raises(RunError, match="there are 0"):
+            server.offer({})
+        plan = models["a"].plan(TRUST)
+        server.offer(pronghorn.Offer(plan))
+        np.testing.assert_allclose(asked(server.address, None), expected(first, inputs(4)), atol=0.2)
+
+
+class Process:
+    """A process of `pronghorn serve`, which ends with its test."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._errors = folder / "server.log"
+        arguments = [*_processes.COMMAND, "serve", "--listen", "127.0.0.1:0", *options]
+        self._process = subprocess.Popen(
+            arguments, cwd=folder, stdout=subprocess.PIPE, stderr=self._errors.open("w"), text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith("listening on "), self.log()
+        self.address = line.removeprefix("listening on ").strip()
+
+    def log(self) -> str:
+        return self._errors.read_text()
+
+    def wait_for(self, text: str, count: int = 1) -> None:
+        deadline = time.monotonic() + 60
+        while self.log().count(text) < count:
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        return self._process.wait(60)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two models and the file of a server of them."""
+    for name in ("first", "second"):
+        onnx.save(network(), tmp_path / f"{name}.onnx")
+    (tmp_path / "server.toml").write_text(
+        f"""
+        [server]
+        max-clients = 3
+        plans = "plans"
+
+        [[models]]
+        name = "one"
+        file = "first.onnx"
+        trust = "{TRUST}"
+        input-range = "0,1"
+
+        [[models]]
+        name = "two"
+        version = "7"
+        file = "second.onnx"
+        trust = "{TRUST}"
+        """
+    )
+    return tmp_path
+
+
+def run(*arguments: str, status: int = 0) -> str:
+    """What a command prints."""
+    found = CliRunner().invoke(app, list(arguments))
+    assert found.exit_code == status, found.output
+    return found.output
+
+
+def hashes(address: str) -> dict[str, str]:
+    return {f"{each.name}@{each.version}": each.plan_hash for each in pronghorn.list_models(address)}
+
+
+def test_a_file_of_models(folder: Path) -> None:
+    np.save(folder / "x.npy", inputs(3))
+    with Process(folder, "--config", "server.toml") as server:
+        plans = hashes(server.address)
+        assert list(plans) == ["one@1", "two@7"]
+        assert f"plan of two@7 {plans['two@7']}" in server.log()
+        listed = run("models", "--server", server.address)
+        assert listed.splitlines() == [f"{name}  {TRUST}  {plan}" for name, plan in plans.items()]
+        assert json.loads(run("models", "--server", server.address, "--json"))[1]["version"] == "7"
+        ask = ("predict", str(folder / "x.npy"), "--scale", "1", "--server", server.address, "--trust", TRUST)
+        for name in ("one", "two", "two@7"):
+            assert "x.npy" in run(*ask, "--model", name)
+        assert "no model three" in run(*ask, "--model", "three", status=1)
+        assert "named no model" in run(*ask, status=1)
+        kept_plans = sorted((folder / "plans").iterdir())
+        assert len(kept_plans) == 2
+        assert all(path.stat().st_mode & 0o77 == 0 for path in kept_plans)
+        # Another model under one name, and one name less.
+        text = (folder / "server.toml").read_text()
+        (folder / "server.toml").write_text(text.replace("first.onnx", "absent.onnx"))
+        server.send(signal.SIGHUP)
+        server.wait_for("the models of before are served on")
+        assert hashes(server.address) == plans
+        (folder / "server.toml").write_text(text[: text.rindex("[[models]]")].replace("0,1", "0,2"))
+        server.send(signal.SIGHUP)
+        server.wait_for("again")
+        again = hashes(server.address)
+        assert list(again) == ["one@1"]
+        assert again["one@1"] != plans["one@1"]
+        (folder / "server.toml").write_text(text)
+    # With the plans of the first time, the second is the same.
+    before = {path: path.stat().st_mtime_ns for path in kept_plans}
+    with Process(folder, "--config", "server.toml") as server:
+        assert hashes(server.address) == plans
+    assert {path: path.stat().st_mtime_ns for path in kept_plans} == before
+
+
+def test_kept_plans_are_those_of_their_files(folder: Path) -> None:
+    entries = config.entries(folder / "server.toml")
+    plans = kept.KeptPlans(folder / "plans")
+    made: list[str] = []
+
+    def plan(entry: config.Entry) -> pronghorn.Plan:
+        def make() -> pronghorn.Plan:
+            made.append(str(entry.name))
+            return pronghorn.load(entry.file, input_range=(0, 1), name=entry.name).plan(TRUST)
+
+        return plans.plan(entry, make)
+
+    first = plan(entries[0])
+    again = plan(entries[0])
+    assert made == ["one"]
+    assert (again.hash, str(again), again.to_json()) == (first.hash, str(first), first.to_json())
+    # What is kept is served with its weights.
+    with pronghorn.serve(again, "127.0.0.1:0") as server:
+        wanted = pronghorn.load(entries[0].file).run_float(inputs(4))
+        np.testing.assert_allclose(asked(server.address, None), wanted, atol=0.2)
+    plan(entries[1])
+    onnx.save(network(), entries[0].file)
+    plan(entries[0])
+    assert made == ["one", "two@7", "one"]
+    for path in (folder / "plans").iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    plan(entries[1])
+    assert made[-1] == "two@7"
+    assert len(made) == 4
+    (folder / "plans").chmod(0o755)
+    with pytest.raises(InputError, match="chmod 700"):
+        kept.KeptPlans(folder / "plans")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no models"),
+        ("[server", "cannot be read"),
+        ("[models]\nname = 'a'", "has no models"),
+        ("[[models]]\nfile = 'a.onnx'", "model 1: give it a name"),
+        ("[[models]]\nname = 'a'", "model a: Missing"),
+        ("[[models]]\nname = 'a'\nfile = 'a.onnx'\ncolour = 1", "model a: there is no colour"),
+        ("[[models]]\nname = 'a'\nfile = ['a.onnx']", "file is ['a.onnx']: give one value"),
+        ("[[models]]\nname = 'a'\nfile = 'a.onnx'\nkey-checks = 'many'", "model a: Invalid value for '--key-checks'"),
+        ("[[models]]\nname = 'a'\nfile = 'a.onnx'\nresize = 1", "resize is 1: give true or false"),
+        ("[server]\ntrust = 'two-party'\n[[models]]\nname = 'a'\nfile = 'a.onnx'", "[server]: there is no trust"),
+        ("[server]\nmax_clients = 0\n[[models]]\nname = 'a'\nfile = 'a.onnx'", "--max-clients"),
+        ("[other]", "has other"),
+    ],
+)
+def test_files_that_make_no_sense(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text(text)
+    assert said in " ".join(run("serve", "--config", str(path), status=2).split())
+
+
+def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line, the environment, the file."""
+    seen: list[dict[str, Any]] = []
+
+    def serve(models: Any, listen: str, **options: Any) -> None:
+        seen.append({"listen": listen, **options})
+        raise InputError("enough")
+
+    monkeypatch.setattr(pronghorn, "serve", serve)
+    path = folder / "server.toml"
+    path.write_text(path.read_text().replace("[server]", "[server]\nlisten = ':1'\nstore = 's'\nidle-timeout = 7"))
+    run("serve", "--config", str(path), status=2)
+    monkeypatch.setenv("PRONGHORN_SERVE_MAX_CLIENTS", "5")
+    run("serve", "--config", str(path), "--listen", ":2", status=2)
+    monkeypatch.setenv("PRONGHORN_SERVE_MAX_CLIENTS", "none")
+    assert "--max-clients" in run("serve", "--config", str(path), status=2)
+    monkeypatch.delenv("PRONGHORN_SERVE_MAX_CLIENTS")
+    found = [(each["listen"], each["max_clients"], each["idle_timeout"], each["store"]) for each in seen]
+    assert found == [(":1", 3, 7.0, folder / "s"), (":2", 5, 7.0, folder / "s")]
+    assert "leave MODEL out" in run("serve", str(folder / "first.onnx"), "--config", str(path), status=2)
+    assert "--config FILE" in run("serve", status=2)
