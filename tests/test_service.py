@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
+import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +78,9 @@ def test_several_models_by_name() -> None:
 class Process:
     """A process of `pronghorn serve`, which ends with its test."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, listen: str = "127.0.0.1:0") -> None:
         self._errors = folder / "server.log"
-        arguments = [*_processes.COMMAND, "serve", "--listen", "127.0.0.1:0", *options]
+        arguments = [*_processes.COMMAND, "serve", "--listen", listen, *options]
         self._process = subprocess.Popen(
             arguments, cwd=folder, stdout=subprocess.PIPE, stderr=self._errors.open("w"), text=True
         )
@@ -133,6 +137,15 @@ def folder(tmp_path: Path) -> Path:
         """
     )
     return tmp_path
+
+
+def fetch(address: str, path: str) -> tuple[int, str]:
+    """Status and body of an answer over HTTP."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def run(*arguments: str, status: int = 0) -> str:
@@ -261,3 +274,150 @@ def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found == [(":1", 3, 7.0, folder / "s"), (":2", 5, 7.0, folder / "s")]
     assert "leave MODEL out" in run("serve", str(folder / "first.onnx"), "--config", str(path), status=2)
     assert "--config FILE" in run("serve", status=2)
+
+
+# Operation.
+
+
+def samples(text: str) -> dict[str, float]:
+    """The samples of Prometheus' text format, which has its types and meanings too."""
+    lines = text.splitlines()
+    families = {line.split()[2] for line in lines if line.startswith("# TYPE ")}
+    found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert all(line.startswith(("# HELP pronghorn_", "# TYPE pronghorn_", "pronghorn_")) for line in lines)
+    assert {name.partition("{")[0] for name in found} <= families
+    return {name: float(value) for name, value in found.items()}
+
+
+def test_metrics(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:
+    images = mnist[0][:5]
+    with (
+        pronghorn.serve({"digits@2": cryptonets}, "127.0.0.1:0", "two-party", max_waiting=0, max_clients=1) as server,
+        pronghorn.Monitor("127.0.0.1:0", server.metrics) as monitor,
+    ):
+        assert [fetch(monitor.address, path)[0] for path in ("/healthz", "/readyz", "/other")] == [200, 200, 404]
+        with pronghorn.connect(server.address, prepare=0) as client:
+            client.prepare(5)
+            client.predict(images)
+            assert client.last_stats is not None
+            with pytest.raises(RunError):
+                pronghorn.connect(server.address)
+            status, text = fetch(monitor.address, "/metrics")
+            assert status == 200
+            found = samples(text)
+            model = '{model="digits",version="2"}'
+            phase = '{model="digits",version="2",phase="%s"}'
+            assert found["pronghorn_ready"] == found["pronghorn_places_used"] == 1
+            assert found[f"pronghorn_images_total{model}"] == 5
+            assert found[f"pronghorn_batches_total{model}"] == found[f"pronghorn_prepared_batches_total{model}"] == 1
+            assert found[f"pronghorn_sessions{model}"] == 1
+            assert found["pronghorn_seconds_total" + phase % "preparing"] > 0
+            assert found["pronghorn_seconds_total" + phase % "predicting"] > 0
+            assert found[f"pronghorn_predicted_seconds_total{model}"] > 0
+            received = found['pronghorn_bytes_total{model="digits",version="2",direction="received"}']
+            assert received >= client.last_stats.bytes_sent
+            assert found['pronghorn_failures_total{reason="busy"}'] == 1
+            assert found[f"pronghorn_stock_batches{model}"] == 0
+            client.prepare(5)
+            assert samples(fetch(monitor.address, "/metrics")[1])[f"pronghorn_stock_batches{model}"] == 1
+            assert found["pronghorn_resident_memory_bytes"] > 1e7
+            assert 0 == found["pronghorn_memory_used_bytes"] < found["pronghorn_memory_limit_bytes"]
+        assert server.drain(30)
+        assert fetch(monitor.address, "/readyz") == (503, "stopping\n")
+        assert fetch(monitor.address, "/healthz")[0] == 200
+    with pytest.raises(RunError, match="for metrics"), pronghorn.serve(cryptonets, "127.0.0.1:0") as server:
+        pronghorn.Monitor(server.address, server.metrics)
+
+
+class Line:
+    """A line to a server, on which what the server says beyond `place` bytes waits for `go_on`."""
+
+    def __init__(self, address: str, place: int) -> None:
+        host, _, port = address.rpartition(":")
+        self.held, self.go_on = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._listener.getsockname())
+        self._place = place
+        threading.Thread(target=self._accept, args=(host, int(port)), daemon=True).start()
+
+    def _accept(self, host: str, port: int) -> None:
+        near, far = self._listener.accept()[0], socket.create_connection((host, port))
+        threading.Thread(target=self._carry, args=(near, far, 1 << 62), daemon=True).start()
+        self._carry(far, near, self._place)
+
+    def _carry(self, source: socket.socket, target: socket.socket, place: int) -> None:
+        while data := source.recv(1 << 16):
+            place -= len(data)
+            if place < 0:
+                self.held.set()
+                self.go_on.wait(60)
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_a_server_that_drains_ends_batches(folder: Path) -> None:
+    """SIGTERM while batches run: they come to their end, new clients are refused, the exit status is 0."""
+    options = ("first.onnx", "--trust", TRUST, "--log-format", "json", "--log-level", "debug", "--metrics", "0")
+    with Process(folder, *options) as server:
+        server.wait_for('"event": "metrics"')
+        entries = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+        address = next(entry["address"] for entry in entries if entry["event"] == "metrics")
+        assert fetch(address, "/readyz")[0] == 200
+        line, outcomes = Line(server.address, 1000), list[np.ndarray]()
+
+        def predict() -> None:
+            with pronghorn.connect(line.address, TRUST) as client:
+                outcomes.append(client.predict(inputs(300)))
+
+        thread = threading.Thread(target=predict)
+        thread.start()
+        assert line.held.wait(60)
+        server.send(signal.SIGTERM)
+        server.wait_for('"event": "draining"')
+        assert fetch(address, "/readyz")[0] == 503
+        with pytest.raises(RunError) as caught:
+            pronghorn.connect(server.address, TRUST)
+        assert (caught.value.code, caught.value.retryable) == ("stopping", True)
+        line.go_on.set()
+        thread.join()
+        assert len(outcomes[0]) == 300
+        assert server.wait() == 0
+        lines = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+        assert all({"time", "level", "event", "message"} <= set(line) for line in lines)
+        left = next(line for line in lines if line["event"] == "left" and line.get("images"))
+        assert left["model"] == "model@1"
+        assert lines[-1]["event"] == "stopped"
+        assert "all batches" in lines[-1]["message"]
+
+
+def test_a_second_signal_ends_at_once(folder: Path) -> None:
+    with Process(folder, "first.onnx", "--trust", TRUST, "--drain-timeout", "1000") as server:
+        with pronghorn.connect(server.address, TRUST):
+            pass
+        server.wait_for("left")
+        assert "info    client 1 (127.0.0.1:" in server.log()
+        server.send(signal.SIGTERM)
+        server.send(signal.SIGINT)
+        assert server.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--log-format", "xml"), "--log-format is xml"),
+        (("--log-level", "loud"), "--log-level is loud"),
+        (("--metrics", "nowhere"), "--metrics is '127.0.0.1:nowhere'"),
+    ],
+)
+def test_options_of_operation_that_make_no_sense(options: tuple[str, ...], said: str, folder: Path) -> None:
+    arguments = ["serve", str(folder / "first.onnx"), "--listen", "127.0.0.1:0", "--trust", TRUST, *options]
+    assert said in " ".join(run(*arguments, status=2).split())
+
+
+def test_lines_of_the_log_have_parts() -> None:
+    lines: list[pronghorn.LogLine] = []
+    with pronghorn.serve(pronghorn.load(network()), "127.0.0.1:0", TRUST, log=lines.append) as server:
+        asked(server.address, None)
+    left = lines[-1]
+    assert (left.level, left.event, left.fields["images"]) == ("info", "left", 4)
+    assert left.startswith("client 1 (127.0.0.1:")

@@ -18,7 +18,8 @@ from pronghorn import _interrupt
 _interrupt.end_quietly_while_importing()
 
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
-from pronghorn._network import Client, Listed, Offer, Server, connect, list_models, serve  # noqa: E402
+from pronghorn._monitor import Monitor  # noqa: E402
+from pronghorn._network import Client, Listed, LogLine, Offer, Server, connect, list_models, serve  # noqa: E402
 from pronghorn._outputs import Predictions  # noqa: E402
 from pronghorn._tls import ClientTls, ServerTls, make_keys  # noqa: E402
 from pronghorn._trust import trust_levels  # noqa: E402
@@ -45,8 +46,10 @@ __all__ = [
     "InputError",
     "InputWarning",
     "Listed",
+    "LogLine",
     "Model",
     "ModelFileError",
+    "Monitor",
     "Offer",
     "Plan",
     "PlanError",

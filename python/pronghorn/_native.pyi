@@ -106,11 +106,14 @@ class Server:
         prepare: int,
         prepare_bytes: int,
         store: Path | None,
-        log: Callable[[str], None] | None,
+        log: Callable[[str, str, str, dict[str, Any]], None] | None,
         *,
         hello_timeout: float = 5.0,
         keep_alive: float | None = None,
         max_connections_per_address: int | None = None,
+        max_waiting: int = 256,
+        queue_timeout: float = 30.0,
+        turn: float = 2.0,
         tls: Path | ServerTls | None = None,
         insecure_plain_tcp: bool = False,
     ) -> None: ...
@@ -125,6 +128,10 @@ class Server:
         """Serves until stopped or interrupted."""
     def start(self) -> None:
         """Serves on a thread of its own."""
+    def drain(self, timeout: float) -> bool:
+        """Takes no new clients, and waits until sessions have ended, each after its batch; whether all have."""
+    def metrics(self) -> dict[str, Any]:
+        """Its state and counters, as `pronghorn-session/src/metrics.rs` names them."""
     def stop(self) -> None:
         """Ends all sessions and waits for them."""
 
@@ -155,6 +162,8 @@ class Client:
     def output_shape(self) -> list[int]: ...
     def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
+    def piece(self) -> int:
+        """Images of a piece of a long work."""
     def most_prepared(self) -> int:
         """Most prepared batches that the server keeps for this client."""
     def prepare(self, images: int, progress: Progress | None = None) -> dict[str, Any]:

@@ -75,10 +75,13 @@ def serve(
     prepare: int = 16,
     prepare_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
-    log: Callable[[str], None] | None = None,
+    log: Callable[[LogLine], None] | None = None,
     hello_timeout: float = 5.0,
     keep_alive: float | None = None,
     max_connections_per_address: int | None = None,
+    max_waiting: int = 256,
+    queue_timeout: float = 30.0,
+    turn: float = 2.0,
     tls: PathOption | ServerTls | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Server:
@@ -89,7 +92,8 @@ def serve(
             gets the last one. Names go into the plans, unless the models have names of their own (`load(name=)`).
         listen: host and port; port 0 takes a free one.
         trust: the trust level; `two-party` where none is named.
-        max_clients: most sessions at once.
+        max_clients: most sessions at once. Others wait for a place, first come, first served, and those with fewer
+            places before those with more.
         max_images_per_client: most images one client may ask for: by its certificate or token, and with `store` over
             restarts; a client that shows neither is an address, and counts until the server stops.
         idle_timeout: seconds that a client may be silent within a prediction.
@@ -105,12 +109,16 @@ def serve(
         prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
         prepare_bytes: bytes that all of them may take; further ones replace the oldest, larger ones are refused.
         store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
-        log: called with a line for each session, refusal and error.
+        log: called with a `LogLine` for each session, refusal and error.
         hello_timeout: seconds that a new connection may take to introduce itself; it counts as a client only then.
         keep_alive: seconds that a connection may rest between two predictions, `idle_timeout` where not given. A client
             connects again by itself, and what was prepared is kept.
         max_connections_per_address: most connections of one IPv4 address or IPv6 /64 network; where not given half of
             `max_clients`, at least 2, and any number from this machine.
+        max_waiting: most clients that wait for a place; more are refused as `busy`.
+        queue_timeout: seconds that a client waits for a place before it is refused as `busy`.
+        turn: seconds that a client that is served keeps its place while others wait. It connects again by itself and
+            waits as they do. No batch is cut.
         tls: `DIR/server` of `pronghorn keys DIR`, or a `ServerTls`; plain TCP on loopback where not given.
         insecure_plain_tcp: plain TCP on other addresses too. Whoever is on the network can then change results, read
             inputs bit by bit, and pose as either party.
@@ -130,7 +138,12 @@ def serve(
         _check.whole("prepare", prepare, 0),
         _check.whole("prepare_bytes", prepare_bytes, 1),
         _check.directory("store", store),
-        _check.callback("log", log),
+        _entries_to(_check.callback("log", log)),
+    )
+    queue = (
+        _check.whole("max_waiting", max_waiting, 0),
+        _check.seconds("queue_timeout", queue_timeout),
+        _check.seconds("turn", turn),
     )
     hello = _check.seconds("hello_timeout", hello_timeout)
     rest = None if keep_alive is None else _check.seconds("keep_alive", keep_alive)
@@ -147,10 +160,40 @@ def serve(
             hello_timeout=hello,
             keep_alive=rest,
             max_connections_per_address=own,
+            max_waiting=queue[0],
+            queue_timeout=queue[1],
+            turn=queue[2],
             tls=_paths(tls),
             insecure_plain_tcp=bool(insecure_plain_tcp),
         )
     return Server(native, offered, options)
+
+
+class LogLine(str):
+    """A line of a server's log, with what programs read. It has no secrets; what a peer wrote is escaped."""
+
+    level: str
+    """`debug`, `info`, `warning` or `error`."""
+    event: str
+    """What happened, in a word, such as `connected`, `left` or `refused`."""
+    fields: dict[str, Any]
+    """Its parts, such as `session`, `address`, `model`, `images` or `reason`."""
+
+
+Entries: TypeAlias = Callable[[str, str, str, dict[str, Any]], None]
+
+
+def _entries_to(log: Callable[[LogLine], None] | None) -> Entries | None:
+    """Calls `log` with the core's entries."""
+    if log is None:
+        return None
+
+    def write(level: str, event: str, text: str, fields: dict[str, Any]) -> None:
+        line = LogLine(text)
+        line.level, line.event, line.fields = level, event, fields
+        log(line)
+
+    return write
 
 
 def _offered(model: Offers, options: Mapping[str, Any]) -> list[_native.Offered]:
@@ -230,6 +273,29 @@ class Server:
         with native_errors(RunError):
             self._native.start()
 
+    def drain(self, timeout: float = 30.0) -> bool:
+        """Takes no new clients, lets batches that run come to their end, and stops.
+
+        Clients between two batches, and those that come, hear a `RunError` of code `stopping`.
+
+        Args:
+            timeout: seconds that batches have; what runs then is cut.
+
+        Returns: whether nothing was cut.
+
+        Raises:
+            InputError: no such time.
+        """
+        patience = _check.seconds("timeout", timeout)
+        with native_errors(RunError):
+            whole = self._native.drain(patience)
+        self.stop()
+        return whole
+
+    def metrics(self) -> dict[str, Any]:
+        """What the server counts: sessions, images, bytes, seconds, memory. `Monitor` serves it to Prometheus."""
+        return {**self._native.metrics(), "resident": resident_bytes()}
+
     def stop(self) -> None:
         """Ends all sessions."""
         with native_errors(RunError):
@@ -245,6 +311,14 @@ class Server:
     ) -> None:
         """Stops it."""
         self.stop()
+
+
+def resident_bytes() -> int:
+    """Bytes of memory that this process has; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def connect(
@@ -396,6 +470,13 @@ class Client(Shaped):
     def plan_json(self) -> str:
         """The server's plan as JSON."""
         return self._core.plan_json()
+
+    @property
+    def piece(self) -> int:
+        """Images of a piece of a long work: the fewest with which an image costs little more than in the best batch.
+        What is lost with a connection is a piece."""
+        with native_errors(RunError):
+            return self._core.piece()
 
     @property
     def most_prepared(self) -> int:

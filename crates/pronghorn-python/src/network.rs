@@ -5,13 +5,14 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_session::{
-    self as session, ConnectOptions, LabelError, Limits, ModelId, ModelRef, Offer, SessionError,
+    self as session, ConnectOptions, Entry, LabelError, Limits, ModelId, ModelRef, Offer,
+    SessionError, Value,
 };
 use pyo3::{prelude::*, types::PyDict};
 
@@ -49,7 +50,7 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (models, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, tls=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (models, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, max_waiting=256, queue_timeout=30.0, turn=2.0, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         models: Vec<Offered>,
@@ -65,6 +66,9 @@ impl Server {
         hello_timeout: f64,
         keep_alive: Option<f64>,
         max_connections_per_address: Option<usize>,
+        max_waiting: usize,
+        queue_timeout: f64,
+        turn: f64,
         tls: Option<ServerTls>,
         insecure_plain_tcp: bool,
     ) -> PyResult<Self> {
@@ -79,6 +83,9 @@ impl Server {
             hello_timeout: seconds(hello_timeout)?,
             keep_alive: keep_alive.map(seconds).transpose()?,
             max_connections_per_address,
+            max_waiting,
+            queue_timeout: seconds(queue_timeout)?,
+            turn: seconds(turn)?,
             ..Limits::default()
         };
         let channel = server_channel(tls, insecure_plain_tcp)?;
@@ -89,9 +96,13 @@ impl Server {
         }
         if let Some(log) = log {
             // A logger that raises has nobody to tell: its exception is printed by Python.
-            server = server.with_log(move |line: &str| {
+            server = server.with_log(move |entry: &Entry| {
                 Python::attach(|py| {
-                    if let Err(error) = log.call1(py, (line,)) {
+                    let told = fields_dict(py, entry).and_then(|fields| {
+                        let (level, text) = (entry.level.to_string(), entry.text.as_str());
+                        log.call1(py, (level, entry.event, text, fields))
+                    });
+                    if let Err(error) = told {
                         error.print(py);
                     }
                 });
@@ -150,6 +161,28 @@ impl Server {
         Ok(())
     }
 
+    /// Takes no new clients, and waits a while until sessions have ended, each after its batch;
+    /// whether all have.
+    fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        self.home.check(SERVED)?;
+        let (started, patience) = (Instant::now(), seconds(timeout)?);
+        loop {
+            let left = patience.saturating_sub(started.elapsed()).min(DRAIN_STEP);
+            if py.detach(|| self.server.drain(left)) {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            if started.elapsed() >= patience {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Its state and counters.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        metrics_dict(py, &self.server.metrics())
+    }
+
     /// Ends all sessions and waits for them.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.home.check(SERVED)?;
@@ -167,6 +200,57 @@ impl Server {
         });
         Ok(())
     }
+}
+
+/// How long a server that drains waits before it looks for signals.
+const DRAIN_STEP: Duration = Duration::from_millis(100);
+
+fn fields_dict<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
+    let fields = PyDict::new(py);
+    for (name, value) in &entry.fields {
+        match value {
+            Value::Number(number) => fields.set_item(name, number)?,
+            Value::Seconds(seconds) => fields.set_item(name, seconds)?,
+            Value::Text(text) => fields.set_item(name, text)?,
+        }
+    }
+    Ok(fields)
+}
+
+fn metrics_dict<'py>(py: Python<'py>, found: &session::Metrics) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("ready", found.ready)?;
+    all.set_item("connections", found.connections)?;
+    all.set_item("places", found.places)?;
+    all.set_item("places_used", found.places_used)?;
+    all.set_item("queued", found.queued)?;
+    all.set_item("memory", found.memory)?;
+    all.set_item("memory_used", found.memory_used)?;
+    all.set_item("waiting", found.waiting)?;
+    all.set_item("failures", &found.failures)?;
+    let models = found.models.iter().map(|model| model_dict(py, model));
+    all.set_item("models", models.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(all)
+}
+
+fn model_dict<'py>(py: Python<'py>, found: &session::ModelMetrics) -> PyResult<Bound<'py, PyDict>> {
+    let model = PyDict::new(py);
+    let ModelId { name, version } = found.id.clone();
+    model.set_item("model", String::from(name))?;
+    model.set_item("version", String::from(version))?;
+    model.set_item("sessions", found.sessions)?;
+    model.set_item("admitted", found.admitted)?;
+    model.set_item("batches", found.batches)?;
+    model.set_item("images", found.images)?;
+    model.set_item("prepared", found.prepared)?;
+    model.set_item("bytes_received", found.bytes_received)?;
+    model.set_item("bytes_sent", found.bytes_sent)?;
+    let seconds = found.seconds.map(|(phase, time)| (phase.name(), time));
+    model.set_item("seconds", seconds.to_vec())?;
+    model.set_item("predicted_seconds", found.predicted_seconds)?;
+    model.set_item("stock", found.stock)?;
+    model.set_item("stock_bytes", found.stock_bytes)?;
+    Ok(model)
 }
 
 /// A model with its name, or name and version, and the names of the clients that it is for.
@@ -312,6 +396,11 @@ impl Client {
     #[getter]
     fn plan_hash(&self) -> String {
         self.plan.hash_hex()
+    }
+
+    /// Images of a piece of a long work.
+    fn piece(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |client| Ok(client.piece()))
     }
 
     /// Most prepared batches that the server keeps for this client.

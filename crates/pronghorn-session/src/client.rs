@@ -23,7 +23,10 @@ use pronghorn_engine::{
     ClientInputs, ClientModel, ClientPreparation, ClientPrepared, Connection, EngineError, Machine,
     Progress,
 };
-use pronghorn_plan::{CheckedPlan, TrustLevel, cost};
+use pronghorn_plan::{
+    CheckedPlan, TrustLevel, cost,
+    objective::{self, Network},
+};
 
 use crate::{
     channel::ClientChannel,
@@ -142,6 +145,11 @@ impl Client {
     /// Most images in one batch, by plan and server.
     pub fn max_batch(&self) -> usize {
         self.max_batch
+    }
+
+    /// Images of a piece of a long work, whose results are kept as they come.
+    pub fn piece(&self) -> usize {
+        objective::piece(self.plan(), self.max_batch, &Network::default())
     }
 
     /// Images the server still grants this client, where it limits them.

@@ -185,7 +185,9 @@ pub enum SessionError {
         left: u64,
     },
     /// The server has as many clients as it takes.
-    #[error("the server is busy: it serves at most {most} clients at once; try again later")]
+    #[error(
+        "the server is busy: it serves at most {most} clients at once, and others wait; try again later"
+    )]
     TooManyClients {
         /// Most clients at once.
         most: usize,
@@ -245,6 +247,9 @@ pub enum SessionError {
     /// The client had nothing to ask for longer than the server keeps a connection.
     #[error("the connection rested for longer than the server keeps one open")]
     Idle,
+    /// Others wait for the client's place.
+    #[error("the client's turn is over: others wait for its place; connect again")]
+    Turn,
     /// The server's owner stopped it.
     #[error("the server is being stopped")]
     Stopping,
@@ -349,12 +354,14 @@ pub enum ErrorCode {
     FalseKeys,
     /// 17: the server has no such model for the client.
     Model,
+    /// 18: others wait for the client's place; it may connect again at once.
+    Turn,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 17] = [
+    const KNOWN: [Self; 18] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -372,6 +379,7 @@ impl ErrorCode {
         Self::Unauthorised,
         Self::FalseKeys,
         Self::Model,
+        Self::Turn,
     ];
 
     /// The number on the wire.
@@ -394,6 +402,7 @@ impl ErrorCode {
             Self::Unauthorised => 15,
             Self::FalseKeys => 16,
             Self::Model => 17,
+            Self::Turn => 18,
             Self::Other(code) => code,
         }
     }
@@ -415,7 +424,7 @@ impl ErrorCode {
             ),
             Self::Stopping => Some("connect again once it runs again"),
             Self::Damaged => Some(TRY_AGAIN),
-            Self::Idle => Some("connect again"),
+            Self::Idle | Self::Turn => Some("connect again"),
             Self::Protocol | Self::Engine => Some(SAME_VERSION),
             Self::Internal => Some("the server's log says more: ask its owner, then try again"),
             _ => None,
@@ -445,6 +454,7 @@ impl ErrorCode {
             | Self::Unauthorised
             | Self::FalseKeys
             | Self::Model
+            | Self::Turn
             | Self::Other(_) => "the client failed",
         }
     }
@@ -478,6 +488,7 @@ impl SessionError {
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
             Self::Idle => ErrorCode::Idle,
+            Self::Turn => ErrorCode::Turn,
             Self::Channel(error) if error.is_about_client() => ErrorCode::Unauthorised,
             Self::Channel(_) => ErrorCode::Channel,
             Self::Cancelled => ErrorCode::Cancelled,

@@ -97,6 +97,9 @@
 //! closes. Whatever crosses that on the line was not read. A client that was connected by its
 //! address connects again and begins once more; halves of a preparation that it has named are lost.
 //!
+//! So it is where others wait for the client's place, after a batch that ends its turn or where it has
+//! nothing to ask for ([`Limits::turn`]): the code is 18 ([`ErrorCode::Turn`]).
+//!
 //! # Errors and bounds
 //!
 //! Either side sends `Error` at any time and closes. The server refuses another version, another
@@ -117,8 +120,8 @@
 //! A session has one thread and a writer thread behind a channel of two messages, so that the next
 //! message is computed while the last is sent. Reading ahead is left to the kernel's socket
 //! buffers. A server bounds its sessions, the connections of an address, and the memory of the
-//! batches that run at once ([`Limits`]). A connection takes a place once its hello is read; every
-//! refusal is an `Error` frame.
+//! batches that run at once ([`Limits`]). A connection takes a place once its hello is read, and waits
+//! for one in turn; every refusal is an `Error` frame.
 //!
 //! [`Machine::max_incoming`]: pronghorn_engine::Machine::max_incoming
 
@@ -131,7 +134,9 @@ mod in_process;
 mod limits;
 mod link;
 mod lock;
+mod log;
 pub mod message;
+mod metrics;
 mod model;
 mod quota;
 mod reason;
@@ -152,6 +157,8 @@ pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;
 pub use in_process::{InProcess, in_process, in_process_watched};
 pub use limits::Limits;
+pub use log::{Entry, Level, Value};
+pub use metrics::{Metrics, ModelMetrics, Phase};
 pub use model::{Label, LabelError, ModelId, ModelRef};
 pub use refill::Refill;
 pub use server::{Offer, Preparing, Server, Service};

@@ -9,8 +9,15 @@ use crate::{error::SessionError, store};
 /// What a server allows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at once; more are refused with an error that says so.
+    /// Clients at once; more wait for a place.
     pub max_clients: usize,
+    /// Clients that wait for a place; more are refused with an error that says so.
+    pub max_waiting: usize,
+    /// How long a client waits for a place before it is refused.
+    pub queue_timeout: Duration,
+    /// How long a client that is served keeps its place while others wait for one. It then connects
+    /// again by itself, and waits as they do. A batch is never cut.
+    pub turn: Duration,
     /// Connections of one IPv4 address or IPv6 /64 network at once, those that have not introduced
     /// themselves included; more are refused with an error that says so. None: half of
     /// `max_clients`, at least two, and any number from this machine itself, since a proxy on it
@@ -46,7 +53,7 @@ pub struct Limits {
     /// Clients connect again by themselves. What was prepared is kept.
     pub keep_alive: Option<Duration>,
     /// How long a client whose batch holds memory may be silent, or read nothing, while others wait
-    /// for memory.
+    /// for memory; and how long a client may have nothing to ask for while others wait for a place.
     pub contended_timeout: Duration,
 }
 
@@ -54,6 +61,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_clients: 16,
+            max_waiting: 256,
+            queue_timeout: Duration::from_secs(30),
+            turn: Duration::from_secs(2),
             max_connections_per_address: None,
             max_images_per_batch: None,
             max_images_per_client: None,

@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, Scope},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pronghorn_engine::{
@@ -35,9 +35,11 @@ use crate::{
     limits::Limits,
     link::Link,
     lock::lock,
-    quota::{ImageQuota, Memory, Pool},
+    log::{Entry, Level},
+    metrics::{Failures, Metrics},
+    quota::{Fair, ImageQuota, Pool},
     store::{barred::Barred, file::Party, spent::Spent},
-    text,
+    text::counted,
     transport::{Ends, Timeouts, Transport},
 };
 
@@ -46,6 +48,9 @@ const GREETINGS: u64 = 64;
 
 /// How long sessions get to end by themselves when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often a server that ends looks whether its sessions have.
+const STEP: Duration = Duration::from_millis(20);
 
 /// How long to wait after the operating system refused a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -154,7 +159,7 @@ impl Service for ModelService {
     }
 }
 
-type Log = Box<dyn Fn(&str) + Send + Sync>;
+type Log = Box<dyn Fn(&Entry) + Send + Sync>;
 
 /// A server of models over TCP, or over TLS on it.
 ///
@@ -167,16 +172,18 @@ pub struct Server {
     acceptor: Option<Acceptor>,
     models: Mutex<Arc<Models>>,
     limits: Limits,
-    places: Pool,
+    places: Fair,
     greetings: Pool,
     addresses: Addresses,
     partings: Partings,
-    memory: Memory,
+    memory: Fair,
+    failures: Failures,
     images: ImageQuota,
     barred: Barred,
     /// Where it keeps what outlives it.
     directory: Option<PathBuf>,
     stopping: Arc<AtomicBool>,
+    draining: AtomicBool,
     next_session: AtomicU64,
     sessions: Mutex<HashMap<u64, Box<dyn Transport>>>,
     log: Log,
@@ -219,17 +226,19 @@ impl Server {
             listener: Mutex::new(Some(listener)),
             address: local,
             acceptor,
-            places: Pool::new(limits.max_clients as u64),
+            places: Fair::new(limits.max_clients as u64),
             greetings: Pool::new(GREETINGS),
             addresses: Addresses::default(),
             partings: Partings::default(),
-            memory: Memory::new(models.memory),
+            memory: Fair::new(models.memory),
+            failures: Failures::default(),
             images: ImageQuota::new(limits.max_images_per_client),
             barred: Barred::default(),
             directory: None,
             models: Mutex::new(Arc::new(models)),
             limits,
             stopping: Arc::default(),
+            draining: AtomicBool::new(false),
             next_session: AtomicU64::new(1),
             sessions: Mutex::default(),
             log: Box::new(|_| {}),
@@ -273,10 +282,10 @@ impl Server {
         lock(&self.models).clone()
     }
 
-    /// Calls `log` with one printable line when a client comes, is refused and leaves. The lines
-    /// hold addresses, counts and errors, no secrets; what a peer wrote is escaped.
+    /// Calls `log` with an entry when a client comes, is refused and leaves. Entries hold addresses,
+    /// names, counts and errors, no secrets; what a peer wrote is escaped.
     #[must_use]
-    pub fn with_log(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn with_log(mut self, log: impl Fn(&Entry) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
         self
     }
@@ -317,9 +326,8 @@ impl Server {
             let parting = thread::Builder::new().name("pronghorn refusals".into());
             let seen_off = || self.partings.see_off(&self.stopping);
             if let Err(error) = parting.spawn_scoped(scope, seen_off) {
-                self.log(&format!(
-                    "refused clients may not hear why: no thread: {error}"
-                ));
+                let text = format!("refused clients may not hear why: no thread: {error}");
+                self.log(Entry::new(Level::Error, "system", &text));
             }
             let mut failing = false;
             while !self.stopping.load(Ordering::SeqCst) {
@@ -330,7 +338,8 @@ impl Server {
                     }
                     Err(error) => {
                         if !failing {
-                            self.log(&format!("cannot accept connections: {error}"));
+                            let text = format!("cannot accept connections: {error}");
+                            self.log(Entry::new(Level::Error, "accept", &text));
                         }
                         failing = true;
                         thread::sleep(ACCEPT_PAUSE);
@@ -338,9 +347,7 @@ impl Server {
                 }
             }
             drop(listener);
-            // All places free: all sessions have ended.
-            let all_free = |pool: &Pool| pool.take(pool.total(), STOP_PATIENCE).is_some();
-            if !(all_free(&self.greetings) && all_free(&self.places)) {
+            if !self.wait_for_sessions(STOP_PATIENCE) {
                 self.cut_sessions(Shutdown::Both);
             }
         });
@@ -354,7 +361,8 @@ impl Server {
             .find_map(|served| self.warning_of_images(served));
         let of_keys = models.served().find_map(|served| warning_of_keys(served));
         for warning in of_images.into_iter().chain(of_keys) {
-            self.log(&format!("warning: {warning}"));
+            let text = format!("warning: {warning}");
+            self.log(Entry::new(Level::Warning, "limits", &text));
         }
     }
 
@@ -382,10 +390,61 @@ impl Server {
         }
     }
 
+    /// Takes no new clients, ends sessions once their batch is done, and waits for that as long as
+    /// `patience`; whether all have ended. [`Server::stop`] comes after it.
+    pub fn drain(&self, patience: Duration) -> bool {
+        if !self.draining.swap(true, Ordering::SeqCst) {
+            let sessions = counted(lock(&self.sessions).len() as u64, "session", "sessions");
+            let text = format!("no new clients: waiting for {sessions} to end");
+            self.log(Entry::new(Level::Info, "draining", &text));
+        }
+        self.places.close();
+        self.wait_for_sessions(patience)
+    }
+
+    /// Whether it takes new clients.
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining() && lock(&self.listener).is_none()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst) || self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Its state and counters.
+    pub fn metrics(&self) -> Metrics {
+        let models = self.models();
+        Metrics {
+            ready: self.is_ready(),
+            connections: lock(&self.sessions).len() as u64,
+            places: self.places.total(),
+            places_used: self.places.used(),
+            queued: self.places.waiting().load(Ordering::Relaxed) as u64,
+            memory: self.memory.total(),
+            memory_used: self.memory.used(),
+            waiting: self.memory.waiting().load(Ordering::Relaxed) as u64,
+            failures: self.failures.read(),
+            models: models.served().map(|served| served.metrics()).collect(),
+        }
+    }
+
+    /// Waits as long as `patience` until all sessions have ended; whether they have.
+    fn wait_for_sessions(&self, patience: Duration) -> bool {
+        let deadline = Instant::now().checked_add(patience);
+        while !lock(&self.sessions).is_empty() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
+            thread::sleep(STEP);
+        }
+        true
+    }
+
     /// Makes [`Server::run`] return, for good: no new clients, and running sessions end at their
     /// next message.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.places.close();
         self.memory.close();
         self.cut_sessions(Shutdown::Read);
         // Wakes the accept loop. Should this fail, then because connections are waiting, which wake
@@ -400,8 +459,8 @@ impl Server {
         }
     }
 
-    fn log(&self, line: &str) {
-        (self.log)(&text::printable(line, "; "));
+    fn log(&self, entry: Entry) {
+        (self.log)(&entry);
     }
 
     /// Starts a session's thread, or refuses.
@@ -411,7 +470,7 @@ impl Server {
         stream: TcpStream,
         client: SocketAddr,
     ) {
-        if self.stopping.load(Ordering::SeqCst) {
+        if self.is_draining() {
             return self.partings.refuse(stream, &SessionError::Stopping);
         }
         // Small messages must not wait for more; where the option is missing they do.
@@ -438,7 +497,10 @@ impl Server {
 
     /// Says why, without a thread.
     fn refuse(&self, stream: TcpStream, client: SocketAddr, error: &SessionError) {
-        self.log(&format!("{client}: refused: {error}"));
+        let text = format!("{client}: refused: {error}");
+        let entry = Entry::new(Level::Warning, "refused", &text);
+        self.log(entry.text("address", client).text("reason", error.reason()));
+        self.failures.add(error);
         self.partings.refuse(stream, error);
     }
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 import pronghorn
-from pronghorn import _native
+from pronghorn import _check, _native
 from pronghorn._model import Plan
 from pronghorn._network import Offer, Server
 from pronghorn.cli import config
 from pronghorn.cli.channel import ServerChannel
 from pronghorn.cli.config import Entry
-from pronghorn.cli.console import say
 from pronghorn.cli.kept import KeptPlans, digest
+from pronghorn.cli.log import Log, LogOptions
 from pronghorn.cli.options import (
     DataOption,
     ExitWithStdin,
@@ -29,7 +29,7 @@ from pronghorn.cli.options import (
     ThreadsOption,
 )
 from pronghorn.cli.progress import Bar, progress_bar
-from pronghorn.cli.signals import end_with_stdin, interrupt_on_signals, on_hangup
+from pronghorn.cli.signals import end_gently, end_with_stdin, interrupt_on_signals, on_hangup
 from pronghorn.cli.spread import spread
 from pronghorn.errors import InputError, PronghornError
 
@@ -69,6 +69,17 @@ class Limits:
             help="Most connections of one address (default: half of --max-clients, at least 2; no limit on loopback).",
         ),
     ] = None
+    max_waiting: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Most clients that wait for a place; more are refused as busy.")
+    ] = 256
+    queue_timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="Time that a client waits for a place until it is refused."),
+    ] = 30.0
+    turn: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="Time that a client keeps its place while others wait for one."),
+    ] = 2.0
     threads: ThreadsOption = None
     prepare: Annotated[
         int,
@@ -80,6 +91,34 @@ class Limits:
         int, typer.Option(metavar="BYTES", min=1, help="Most bytes of all prepared batches; the oldest make room.")
     ] = 1 << 30
     store: StoreOption = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """How it is watched, and how it ends."""
+
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Answer /healthz, /readyz and /metrics (Prometheus) there over HTTP, by default on 127.0.0.1.",
+        ),
+    ] = None
+    drain_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time that running batches have after SIGTERM.")
+    ] = 30.0
+
+    def monitor(self, server: Server) -> AbstractContextManager[object]:
+        """What answers there.
+
+        Raises:
+            InputError: no such address.
+            RunError: it cannot be bound.
+        """
+        if self.metrics is None:
+            return nullcontext()
+        address = self.metrics if ":" in self.metrics else f"127.0.0.1:{self.metrics}"
+        return pronghorn.Monitor(_check.address("--metrics", address), server.metrics)
 
 
 OF_MODELS = {"model", "data", "labels", *(field.name for kind in (ModelOptions, Preparation) for field in fields(kind))}
@@ -124,6 +163,8 @@ def serve(
     preparation: Preparation,
     channel: ServerChannel,
     limits: Limits,
+    operation: Operation,
+    logging: LogOptions,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
@@ -133,28 +174,38 @@ def serve(
     if exit_with_stdin:
         end_with_stdin()
     interrupt_on_signals()
+    log = logging.open()
     planner = Planner(None if plans is None else KeptPlans(plans))
     with progress_bar() as bar:
         planned = planner.plan(entries, bar)
-        server = _bind(_offers(planned), listen, limits, channel)
+        server = _bind(_offers(planned), listen, limits, channel, log)
     if config_file is not None:
-        on_hangup(lambda: _reload(server, config_file, planner))
+        on_hangup(lambda: _reload(server, config_file, planner, log))
     for entry, plan in planned:
-        _describe(entry, plan)
+        _describe(entry, plan, log)
     who = "clients that it knows" if channel.knows_clients else "anybody who connects"
-    say(f"the plan (no weights, no names of the model's file) goes to {who}")
+    log("info", "plan", f"the plan (no weights, no names of the model's file) goes to {who}")
     try:
-        print(f"listening on {server.address}", flush=True)
-        if server.fingerprint is not None:
-            say(f"TLS certificate {server.fingerprint}")
-        for entry, plan in planned:
-            _print_plan(entry, plan)
-        server.run()
+        with operation.monitor(server) as monitor:
+            print(f"listening on {server.address}", flush=True)
+            if isinstance(monitor, pronghorn.Monitor):
+                log("info", "metrics", f"metrics on http://{monitor.address}/metrics", {"address": monitor.address})
+            if server.fingerprint is not None:
+                log("info", "tls", f"TLS certificate {server.fingerprint}")
+            for entry, plan in planned:
+                _print_plan(entry, plan, log)
+            end_gently(lambda: _drain(server, operation.drain_timeout, log))
+            server.run()
     except KeyboardInterrupt:
         server.stop()
     finally:
         if report is not None:
             report.write_text(json.dumps({"peak_memory_bytes": _native.peak_memory_bytes()}))
+
+
+def _drain(server: Server, timeout: float, log: Log) -> None:
+    whole = server.drain(timeout)
+    log("info" if whole else "warning", "stopped", "all batches have ended" if whole else "batches were cut")
 
 
 def _entries(alone: Entry | None, config_file: Path | None) -> list[Entry]:
@@ -219,33 +270,33 @@ def _offers(planned: Planned) -> Plan | dict[str, Offer]:
     return {str(entry.name): Offer(plan, entry.clients) for entry, plan in planned}
 
 
-def _reload(server: Server, path: Path, planner: Planner) -> None:
+def _reload(server: Server, path: Path, planner: Planner, log: Log) -> None:
     """Serves what the file says now. Where it cannot be used, all is as before."""
     try:
         planned = planner.plan(config.entries(path))
         server.offer(_offers(planned))
     except PronghornError as error:
-        say(escape(f"{path} is refused, and the models of before are served on: {error}"))
+        log("error", "reload", f"{path} is refused, and the models of before are served on: {error}")
         return
-    say(escape(f"read {path} again"))
+    log("info", "reload", f"read {path} again")
     for entry, plan in planned:
-        _print_plan(entry, plan)
+        _print_plan(entry, plan, log)
 
 
-def _describe(entry: Entry, plan: Plan) -> None:
+def _describe(entry: Entry, plan: Plan, log: Log) -> None:
     learns = plan.summary()["learns"]
     of = "" if entry.name is None else f"{entry.name}: "
-    say(escape(f"{of}{plan.trust}: server learns {learns['server']}; client learns {learns['client']}"))
+    log("info", "trust", f"{of}{plan.trust}: server learns {learns['server']}; client learns {learns['client']}")
 
 
-def _print_plan(entry: Entry, plan: Plan) -> None:
+def _print_plan(entry: Entry, plan: Plan, log: Log) -> None:
     of = "" if entry.name is None else f" of {entry.name}"
-    say(f"plan{of} {plan.hash}")
-    say(escape(f"plan{of}: {plan.expected_error}"))
-    say(escape(f"plan{of}: {plan.prediction}"))
+    log("info", "plan", f"plan{of} {plan.hash}", {"model": entry.name, "plan_hash": plan.hash})
+    log("info", "plan", f"plan{of}: {plan.expected_error}")
+    log("info", "plan", f"plan{of}: {plan.prediction}")
 
 
-def _bind(models: Plan | dict[str, Offer], listen: str, limits: Limits, channel: ServerChannel) -> Server:
+def _bind(models: Plan | dict[str, Offer], listen: str, limits: Limits, channel: ServerChannel, log: Log) -> Server:
     """A server that listens, and logs to standard error."""
     return pronghorn.serve(
         models,
@@ -256,11 +307,14 @@ def _bind(models: Plan | dict[str, Offer], listen: str, limits: Limits, channel:
         keep_alive=limits.keep_alive,
         hello_timeout=limits.hello_timeout,
         max_connections_per_address=limits.max_connections,
+        max_waiting=limits.max_waiting,
+        queue_timeout=limits.queue_timeout,
+        turn=limits.turn,
         threads=limits.threads,
         prepare=limits.prepare,
         prepare_bytes=limits.prepare_bytes,
         store=limits.store,
         tls=channel.options(),
         insecure_plain_tcp=channel.insecure_plain_tcp,
-        log=lambda line: say(escape(line)),
+        log=lambda line: log(line.level, line.event, str(line), line.fields),
     )

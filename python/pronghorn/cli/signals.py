@@ -16,6 +16,16 @@ def interrupt_on_signals() -> None:
         signal.signal(number, signal.default_int_handler)
 
 
+def end_gently(act: Callable[[], None]) -> None:
+    """Does this at the first SIGTERM, on a thread of its own; the second one is a KeyboardInterrupt."""
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        threading.Thread(target=act, name="pronghorn drain", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, handle)
+
+
 def on_hangup(act: Callable[[], None]) -> None:
     """Does this at each SIGHUP, on a thread of its own; one that comes meanwhile is served after it."""
     wanted = threading.Event()

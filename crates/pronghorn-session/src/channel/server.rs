@@ -25,7 +25,7 @@ use super::{
     stream::TlsStream,
     token::Tokens,
 };
-use crate::{error::SessionError, lock::lock, text::hex, transport::Ends};
+use crate::{error::SessionError, lock::lock, log::Level, text::hex, transport::Ends};
 
 /// How a server's connections are protected.
 #[derive(Clone, Debug, Default)]
@@ -164,7 +164,7 @@ impl Acceptor {
 
     /// What the files say now. Where they cannot be read any more, what they said before serves on,
     /// and `log` hears of it once for each change.
-    fn current(&self, log: &dyn Fn(&str)) -> Loaded {
+    fn current(&self, log: &dyn Fn(Level, &str)) -> Loaded {
         let mut loaded = lock(&self.loaded);
         let stamps = self.files.stamps();
         if stamps != loaded.0 {
@@ -174,13 +174,17 @@ impl Acceptor {
                 Ok(read) => {
                     let certificate = hex(&read.fingerprint);
                     loaded.1 = read;
-                    log(&format!(
-                        "read the TLS files again: certificate {certificate}"
-                    ));
+                    log(
+                        Level::Info,
+                        &format!("read the TLS files again: certificate {certificate}"),
+                    );
                 }
-                Err(error) => log(&format!(
-                    "the TLS files have changed and are refused, those of before serve on: {error}"
-                )),
+                Err(error) => log(
+                    Level::Error,
+                    &format!(
+                        "the TLS files have changed and are refused, those of before serve on: {error}"
+                    ),
+                ),
             }
         }
         loaded.1.clone()
@@ -192,7 +196,7 @@ impl Acceptor {
         socket: TcpStream,
         ends: &Ends,
         limit: Duration,
-        log: &dyn Fn(&str),
+        log: &dyn Fn(Level, &str),
     ) -> Result<Secured, SessionError> {
         let mut line = timed(&socket, ends, limit)?;
         let first = first_byte(&mut line)?;

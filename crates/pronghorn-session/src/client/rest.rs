@@ -44,7 +44,7 @@ impl Client {
         match part(self) {
             // A server that has answered had read it. Once more would be another prediction.
             Err(error)
-                if error.code() == ErrorCode::Idle
+                if may_come_again(error.code())
                     && self.again.is_some()
                     && self.link.heard() == heard =>
             {
@@ -76,10 +76,15 @@ impl Client {
     }
 }
 
+/// Whether the server has ended the connection for its rest, or since others wait.
+fn may_come_again(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Idle | ErrorCode::Turn)
+}
+
 /// Whether the server has ended the connection for nothing but its rest, or is another process
 /// since.
 fn was_ended(error: &SessionError) -> bool {
-    error.code() == ErrorCode::Idle
+    may_come_again(error.code())
         || matches!(
             error,
             SessionError::Frame(

@@ -10,6 +10,7 @@ use crate::{
     error::SessionError,
     limits::{self, Limits, within_limits},
     message::{Listed, Listing},
+    metrics::{Counters, ModelMetrics},
     model::{ModelId, ModelRef},
     quota::Identity,
     store::{
@@ -83,6 +84,7 @@ pub(super) struct Served {
     pub max_batch: usize,
     pub store: Store<ServerPrepared>,
     pub connections: Connections,
+    pub counters: Counters,
     origin: Option<Arc<ServerModel>>,
 }
 
@@ -96,6 +98,7 @@ impl Served {
             max_batch: batch,
             store: Store::in_memory(plan_hash, bounds.prepared)?,
             connections: Connections::default(),
+            counters: Counters::default(),
             id: offer.id,
             service: offer.service,
             origin: offer.origin,
@@ -112,6 +115,11 @@ impl Served {
 
     pub fn plan(&self) -> &CheckedPlan {
         self.service.plan()
+    }
+
+    /// What is counted of it.
+    pub fn metrics(&self) -> ModelMetrics {
+        self.counters.read(self.id.clone(), self.store.stock())
     }
 
     /// The images of a batch that may begin.

@@ -1,14 +1,14 @@
 //! One connection: the hellos, and batch after batch.
 
 use std::{
-    net::{IpAddr, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use pronghorn_engine::{Connection as Keys, EngineError, ServerPrepared};
-use pronghorn_plan::cost;
+use pronghorn_plan::cost::{self, Speed};
 
 use super::{Server, models::Served};
 use crate::{
@@ -16,13 +16,15 @@ use crate::{
     drive::drive,
     error::{ErrorCode, SessionError, foreign_peer},
     frame::{FrameError, Kind, MAX_HANDSHAKE},
-    limits::memory_to_use,
-    link::Link,
+    limits::{Limits, memory_to_use},
+    link::{Link, Traffic},
     lock::lock,
+    log::{Entry, Level},
     message::{
         self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, ListingRequest, Prepare,
         ServerHello,
     },
+    metrics::Phase,
     quota::{Identity, Share, Taken},
     store::Name,
     text::counted,
@@ -34,11 +36,32 @@ use crate::{
 struct Record {
     batches: u64,
     images: u64,
+    prepared: u64,
     listed: bool,
     served: Option<Arc<Served>>,
+    /// What was counted of its traffic.
+    traffic: Traffic,
+}
+
+/// A client that has a place.
+struct Session<'a> {
+    served: Arc<Served>,
+    client: Identity,
+    admitted: Instant,
+    _place: Share<'a>,
 }
 
 impl Record {
+    /// Counts the traffic since it was last counted.
+    fn count_traffic(&mut self, link: &Link) {
+        if let Some(served) = &self.served {
+            served
+                .counters
+                .add_traffic(link.traffic.since(self.traffic));
+            self.traffic = link.traffic;
+        }
+    }
+
     /// The model's own name of the step that an error is about, for the log.
     fn node_of(&self, error: &SessionError) -> String {
         let step = match error {
@@ -56,7 +79,7 @@ impl Record {
 /// What came of the hellos.
 enum Greeted<'a> {
     /// A place, its client, and the model that it asks.
-    Admitted(Taken<'a>, Identity, Arc<Served>),
+    Admitted(Share<'a>, Identity, Arc<Served>),
     /// The client was told the models, which was all it wanted.
     Listed,
 }
@@ -70,14 +93,11 @@ impl Server {
         greeting: Taken<'_>,
     ) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        // Of one that is to say who it is there is nothing to tell yet.
-        let granted = match &self.acceptor {
-            Some(acceptor) if acceptor.knows_clients() => String::new(),
-            _ => self.granted(&Identity::new(client.ip(), None)),
-        };
-        self.log(&format!("client {id} ({client}) connected{granted}"));
         if let Err(error) = self.registered_session(id, stream, client, greeting) {
-            self.log(&format!("client {id} ({client}) failed: {error}"));
+            let level = self.count_failure(&error, false);
+            let text = format!("client {id} ({client}) failed: {error}");
+            let entry = of_session(level, "failed", &text, (id, client));
+            self.log(entry.text("reason", error.reason()));
         }
     }
 
@@ -107,47 +127,115 @@ impl Server {
         let ends = self.ends();
         let (transport, admission) = Admission::split(self.secured(stream, &ends)?);
         let mut link = self.link(transport, admission.binding(), ends)?;
-        let mut place = None;
         let session = AssertUnwindSafe(|| {
             let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
             let greeted = self.greet(&mut link, (id, client), &admission, limit, greeting)?;
-            let Greeted::Admitted(own, identity, served) = greeted else {
+            let Greeted::Admitted(place, identity, served) = greeted else {
                 record.listed = true;
                 return Ok(());
             };
-            place = Some(own);
             record.served = Some(served.clone());
-            let client = (client.ip(), identity);
-            self.session(&mut link, served, client, &admission, &mut record)
+            let counted = served.clone();
+            let _active = counted.counters.enter();
+            let session = Session {
+                served,
+                client: identity,
+                admitted: Instant::now(),
+                _place: place,
+            };
+            self.session(&mut link, session, &admission, &mut record)
         });
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
+        let level = outcome.as_ref().err().map_or(Level::Info, |error| {
+            self.count_failure(error, link.traffic.bytes_received > 0)
+        });
         let told = outcome
             .as_ref()
             .err()
             .filter(|error| error.is_worth_telling())
             .map(ErrorMessage::of_server);
         link.close(told.as_ref());
+        record.count_traffic(&link);
+        let time = started.elapsed();
+        self.log_end((id, client), level, &record, link.traffic, time, outcome);
+        Ok(())
+    }
+
+    /// Counts why a connection has ended, where something is to blame; how much it matters. One on
+    /// which nothing was said was a probe of the port.
+    fn count_failure(&self, error: &SessionError, has_spoken: bool) -> Level {
+        let is_over = matches!(
+            error,
+            SessionError::Frame(FrameError::Closed | FrameError::Io(_))
+        );
+        let is_usual = matches!(
+            error,
+            SessionError::Idle
+                | SessionError::Turn
+                | SessionError::Peer {
+                    code: ErrorCode::Cancelled,
+                    ..
+                }
+        );
+        if is_over && !has_spoken {
+            return Level::Debug;
+        }
+        if is_usual || self.is_draining() {
+            return Level::Info;
+        }
+        self.failures.add(error);
+        Level::Warning
+    }
+
+    /// Writes down what came of a session.
+    fn log_end(
+        &self,
+        session: (u64, SocketAddr),
+        level: Level,
+        record: &Record,
+        traffic: Traffic,
+        time: Duration,
+        outcome: Result<(), SessionError>,
+    ) {
+        let (id, client) = session;
+        let reason = outcome.as_ref().err().map(SessionError::reason);
         let ending = match outcome {
             Ok(()) if record.listed => ": was told the models".into(),
             Ok(()) => String::new(),
-            Err(error @ SessionError::TooManyClients { .. }) => format!(": refused: {error}"),
-            Err(error @ SessionError::Idle) => format!(": {error}"),
-            Err(_) if self.stopping.load(Ordering::SeqCst) => ": the server stops".into(),
+            Err(
+                error @ (SessionError::TooManyClients { .. }
+                | SessionError::NoModel { .. }
+                | SessionError::Unnamed { .. }),
+            ) => format!(": refused: {error}"),
+            Err(error @ (SessionError::Idle | SessionError::Turn)) => format!(": {error}"),
+            Err(_) if self.is_draining() => ": the server stops".into(),
             Err(SessionError::Peer {
                 code: ErrorCode::Cancelled,
                 ..
             }) => ": the client's user cancelled".into(),
             Err(error) => format!(": ended by an error: {error}{}", record.node_of(&error)),
         };
-        self.log(&format!(
+        let text = format!(
             "client {id} ({client}) left: {}, {}, {} bytes received, {} bytes sent, {:.1} s{ending}",
             counted(record.batches, "batch", "batches"),
             counted(record.images, "image", "images"),
-            link.traffic.bytes_received,
-            link.traffic.bytes_sent,
-            started.elapsed().as_secs_f64(),
-        ));
-        Ok(())
+            traffic.bytes_received,
+            traffic.bytes_sent,
+            time.as_secs_f64(),
+        );
+        let mut entry = of_session(level, "left", &text, session)
+            .number("batches", record.batches)
+            .number("images", record.images)
+            .number("bytes_received", traffic.bytes_received)
+            .number("bytes_sent", traffic.bytes_sent)
+            .seconds("seconds", time.as_secs_f64());
+        if let Some(served) = &record.served {
+            entry = entry.text("model", &served.id);
+        }
+        if let Some(reason) = reason {
+            entry = entry.text("reason", reason);
+        }
+        self.log(entry);
     }
 
     /// The channel with a client. Who cannot make one is told in plain words or by an alert.
@@ -159,7 +247,7 @@ impl Server {
         let spare = stream.try_clone();
         let spare = spare.map_err(|source| SessionError::System { what, source })?;
         let limit = self.limits.hello_timeout;
-        let log = |line: &str| self.log(line);
+        let log = |level, line: &str| self.log(Entry::new(level, "tls", line));
         acceptor
             .secure(stream, ends, limit, &log)
             .inspect_err(|error| match error {
@@ -173,15 +261,14 @@ impl Server {
     fn session(
         &self,
         link: &mut Link,
-        served: Arc<Served>,
-        (client, identity): (IpAddr, Identity),
+        session: Session<'_>,
         admission: &Admission,
         record: &mut Record,
     ) -> Result<(), SessionError> {
         let mut payload = Vec::new();
+        let (served, identity) = (session.served.clone(), session.client.clone());
         let mut connection = Connection {
             server: self,
-            client,
             plan_name: bound_plan(admission.binding(), &served.plan_hash),
             is_bound: admission.binding().is_some(),
             keys: served
@@ -200,7 +287,13 @@ impl Server {
             (Kind::PlanRequest, 0),
         ];
         loop {
-            link.rest(self.limits.rest()).map_err(rested)?;
+            let began = Instant::now();
+            let end = || self.end_of_rest(&session, record, began);
+            link.rest(self.limits.rest(), &end).map_err(rested)?;
+            // It may have come between two looks at that.
+            if self.is_draining() {
+                return Err(SessionError::Stopping);
+            }
             match link.receive(&accept, &mut payload)? {
                 Kind::PlanRequest => {
                     // Once a session.
@@ -212,10 +305,32 @@ impl Server {
                 }
                 Kind::Prepare => {
                     connection.prepare(link, message::decode(Kind::Prepare, &payload)?)?;
+                    record.prepared += 1;
                 }
                 _ => return Ok(()),
             }
+            record.count_traffic(link);
         }
+    }
+
+    /// Why a client that is between two batches has to leave, if it has: the server ends, or others
+    /// wait for its place and it has had its turn, or nothing to ask for.
+    fn end_of_rest(
+        &self,
+        session: &Session<'_>,
+        record: &Record,
+        began: Instant,
+    ) -> Option<SessionError> {
+        if self.is_draining() {
+            return Some(SessionError::Stopping);
+        }
+        if self.places.waiting().load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let served = record.batches + record.prepared > 0;
+        let had_its_turn = served && session.admitted.elapsed() >= self.limits.turn;
+        let is_silent = began.elapsed() >= self.limits.contended_timeout;
+        (had_its_turn || is_silent).then_some(SessionError::Turn)
     }
 
     /// The hellos, and a place between them: whoever does not introduce himself takes none from
@@ -250,11 +365,14 @@ impl Server {
             }
             kind => (kind, None),
         };
+        self.log_hello((id, client));
         let identity = Identity::new(client.ip(), admission.client(proof.as_deref())?);
         self.check_barred(&identity)?;
         if let Identity::Named(name) = &identity {
             let granted = self.granted(&identity);
-            self.log(&format!("client {id} ({client}) is {name}{granted}"));
+            let text = format!("client {id} ({client}) is {name}{granted}");
+            let entry = of_session(Level::Info, "identified", &text, (id, client));
+            self.log(entry.text("client", name));
         }
         let models = self.models();
         if kind == Kind::ListingRequest {
@@ -280,10 +398,9 @@ impl Server {
                 found: served.plan_hash,
             });
         }
-        let most = self.limits.max_clients;
-        let place = self.places.take(1, Duration::ZERO);
-        let place = place.ok_or(SessionError::TooManyClients { most })?;
+        // Who waits for a place keeps nobody from introducing himself.
         drop(greeting);
+        let place = self.place_for(&identity)?;
         let hello = ServerHello {
             trust: offered,
             plan_hash: served.plan_hash,
@@ -296,6 +413,35 @@ impl Server {
         };
         link.send(Kind::ServerHello, hello.encode())?;
         Ok(Greeted::Admitted(place, identity, served))
+    }
+
+    /// Writes down that a client has introduced itself.
+    fn log_hello(&self, session: (u64, SocketAddr)) {
+        let (id, client) = session;
+        // Of one that is to say who it is there is nothing to tell yet.
+        let granted = match &self.acceptor {
+            Some(acceptor) if acceptor.knows_clients() => String::new(),
+            _ => self.granted(&Identity::new(client.ip(), None)),
+        };
+        let text = format!("client {id} ({client}) connected{granted}");
+        self.log(of_session(Level::Info, "connected", &text, session));
+    }
+
+    /// A place, for which clients wait in turn.
+    fn place_for(&self, client: &Identity) -> Result<Share<'_>, SessionError> {
+        let Limits {
+            max_clients: most,
+            max_waiting,
+            queue_timeout,
+            ..
+        } = self.limits;
+        let place = self
+            .places
+            .take(client.owner(), 1, queue_timeout, max_waiting);
+        place.ok_or_else(|| match self.is_draining() {
+            true => SessionError::Stopping,
+            false => SessionError::TooManyClients { most },
+        })
     }
 
     /// Refuses a client whose keys were false.
@@ -323,12 +469,22 @@ impl Server {
                 format!("{address} may try again: only clients with a name are barred")
             }
         };
-        self.log(&format!("ATTACK: a client has sent false keys: {done}"));
+        let text = format!("ATTACK: a client has sent false keys: {done}");
+        self.log(Entry::new(Level::Error, "attack", &text));
     }
 
-    /// So many bytes of the memory that all sessions share.
-    fn memory_for(&self, client: IpAddr, needed: u64) -> Result<Share<'_>, SessionError> {
-        let share = self.memory.take(client, needed, self.limits.idle_timeout);
+    /// So many bytes of the memory that all sessions share, when they are there.
+    fn memory_for(
+        &self,
+        served: &Served,
+        client: &Identity,
+        needed: u64,
+    ) -> Result<Share<'_>, SessionError> {
+        let (started, patience) = (Instant::now(), self.limits.idle_timeout);
+        let share = self
+            .memory
+            .take(client.owner(), needed, patience, usize::MAX);
+        served.counters.add_time(Phase::Waiting, started.elapsed());
         share.ok_or_else(|| {
             if self.stopping.load(Ordering::SeqCst) {
                 return SessionError::Stopping;
@@ -339,11 +495,22 @@ impl Server {
     }
 }
 
+/// An entry of the log about a session.
+fn of_session(
+    level: Level,
+    event: &'static str,
+    text: &str,
+    (id, client): (u64, SocketAddr),
+) -> Entry {
+    Entry::new(level, event, text)
+        .number("session", id)
+        .text("address", client)
+}
+
 /// What a session has of its own.
 struct Connection<'a> {
     server: &'a Server,
     served: Arc<Served>,
-    client: IpAddr,
     identity: Identity,
     /// The plan's name on this channel.
     plan_name: [u8; 32],
@@ -387,18 +554,25 @@ impl Connection<'_> {
         // Where memory does not do for it the batch runs without.
         let named = begin.prepared.filter(|_| both <= server.memory.total());
         let needed = if named.is_some() { both } else { run };
-        let _memory = server.memory_for(self.client, needed)?;
+        let _memory = server.memory_for(served, &self.identity, needed)?;
         let _held = link.holds_memory();
+        let started = Instant::now();
         let prepared = named.and_then(|name| self.take_prepared(name, batch));
         if begin.prepared.is_some() {
             let prepared = prepared.is_some();
             link.send(Kind::Begun, message::encode(&Begun { prepared }))?;
         }
+        let is_prepared = prepared.is_some();
         let mut machine = served.service.start(batch, &self.keys, prepared)?;
-        drive(machine.as_mut(), link, &mut |_| {})
-            .inspect_err(|error| server.bar(&self.identity, error))?;
+        let driven = drive(machine.as_mut(), link, &mut |_| {});
+        served
+            .counters
+            .add_time(Phase::Predicting, started.elapsed());
+        driven.inspect_err(|error| server.bar(&self.identity, error))?;
         record.batches += 1;
         record.images += batch as u64;
+        let predicted = cost::of_images(plan, batch).seconds.at(&Speed::default());
+        served.counters.add_batch(batch, is_prepared, predicted);
         self.done(link, begin.batch)
     }
 
@@ -419,10 +593,15 @@ impl Connection<'_> {
             let needed = to_use;
             return Err(SessionError::Memory { needed, allowed });
         }
-        let _memory = server.memory_for(self.client, needed)?;
+        let _memory = server.memory_for(&served, &self.identity, needed)?;
         let _held = link.holds_memory();
+        let started = Instant::now();
         let mut machine = served.service.prepare(batch, &self.keys)?;
-        drive(machine.as_mut(), link, &mut |_| {})?;
+        let driven = drive(machine.as_mut(), link, &mut |_| {});
+        served
+            .counters
+            .add_time(Phase::Preparing, started.elapsed());
+        driven?;
         // Nothing is kept of messages that the line has changed.
         Done::receive(link)?;
         let prepared = machine.into_prepared()?;
@@ -443,8 +622,9 @@ impl Connection<'_> {
             .store
             .take(&name, batch, &read)
             .unwrap_or_else(|error| {
-                self.server
-                    .log(&format!("a batch runs without its preparation: {error}"));
+                let text = format!("a batch runs without its preparation: {error}");
+                let entry = Entry::new(Level::Warning, "preparation", &text);
+                self.server.log(entry);
                 None
             })
     }
@@ -463,9 +643,10 @@ impl Drop for Connection<'_> {
             return;
         };
         if let Err(error) = self.served.store.destroy(&setup) {
-            self.server.log(&format!(
+            let text = format!(
                 "prepared batches whose oblivious transfers failed a check are not destroyed: {error}"
-            ));
+            );
+            self.server.log(Entry::new(Level::Error, "store", &text));
         }
     }
 }

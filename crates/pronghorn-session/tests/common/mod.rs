@@ -39,6 +39,7 @@ use pronghorn_session::{
 pub fn limits() -> Limits {
     Limits {
         max_clients: 4,
+        max_waiting: 0,
         idle_timeout: Duration::from_millis(400),
         message_timeout: Duration::from_millis(400),
         hello_timeout: Duration::from_millis(400),
@@ -84,7 +85,7 @@ impl Running {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = log.clone();
         let server =
-            Arc::new(server.with_log(move |line| lines.lock().unwrap().push(line.to_owned())));
+            Arc::new(server.with_log(move |entry| lines.lock().unwrap().push(entry.text.clone())));
         let thread = Some(thread::spawn({
             let server = server.clone();
             move || server.run()
