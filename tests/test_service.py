@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import socket
@@ -22,6 +23,7 @@ import pronghorn
 from helpers import floats, model, node
 from pronghorn import _processes
 from pronghorn.cli import app, config, kept
+from pronghorn.cli.pieces import Pieces
 from pronghorn.errors import InputError, RunError
 
 TRUST = "client-aided"
@@ -421,3 +423,186 @@ def test_lines_of_the_log_have_parts() -> None:
     left = lines[-1]
     assert (left.level, left.event, left.fields["images"]) == ("info", "left", 4)
     assert left.startswith("client 1 (127.0.0.1:")
+
+
+# Long work.
+
+
+@pytest.fixture
+def long(folder: Path) -> tuple[Path, np.ndarray]:
+    """A folder with a model, 2,000 inputs, and the results that they have."""
+    np.save(folder / "x.npy", inputs(2000))
+    net = pronghorn.load(folder / "first.onnx", input_range=(0, 1))
+    return folder, net.compiled(TRUST).run_fixed(inputs(2000))
+
+
+def predict_long(folder: Path, address: str, *options: str, out: str = "out.npy") -> list[str]:
+    ask = ["predict", str(folder / "x.npy"), "--scale", "1", "--server", address, "--trust", TRUST, "--batch"]
+    return [*ask, "--out", str(folder / out), *options]
+
+
+def test_work_in_pieces(long: tuple[Path, np.ndarray]) -> None:
+    folder, wanted = long
+    with Process(folder, "first.onnx", "--trust", TRUST, "--input-range", "0,1") as server:
+        said = json.loads(run(*predict_long(folder, server.address, "--piece", "300", "--json")))
+        assert (said["images"], said["pieces"], said["failures"]) == (2000, 7, 0)
+        np.testing.assert_array_equal(np.load(folder / "out.npy"), wanted)
+        assert not (folder / "out.npy.parts").exists()
+        run(*predict_long(folder, server.address, out="out.csv"))
+        lines = (folder / "out.csv").read_text().splitlines()
+        assert lines[0] == "index,input,class,probability,output 0,output 1,output 2"
+        rows = [line.split(",") for line in lines[1:]]
+        assert [int(row[0]) for row in rows] == list(range(2000))
+        np.testing.assert_allclose([list(map(float, row[4:])) for row in rows], wanted, rtol=1e-6)
+        assert [int(row[2]) for row in rows] == wanted.argmax(axis=1).tolist()
+        run(*predict_long(folder, server.address, out="out.npz"))
+        np.testing.assert_array_equal(np.load(folder / "out.npz")["outputs"], wanted)
+        ask = predict_long(folder, server.address)
+        assert "none of .parquet" in run(*predict_long(folder, server.address, out="out.txt"), status=2)
+        assert "--resume is for --batch" in run(*(each for each in ask if each != "--batch"), "--resume", status=2)
+        assert "give --out" in run(*ask[:-2], status=2)
+
+
+def test_parquet(long: tuple[Path, np.ndarray]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    folder, wanted = long
+    with Process(folder, "first.onnx", "--trust", TRUST, "--input-range", "0,1") as server:
+        run(*predict_long(folder, server.address, "--piece", "700", out="out.parquet"))
+    table = parquet.read_table(folder / "out.parquet")
+    assert table.column_names == ["index", "input", "class", "probability", "outputs"]
+    assert table["index"].to_pylist() == list(range(2000))
+    np.testing.assert_array_equal(np.array(table["outputs"].to_pylist(), np.float32), wanted)
+    assert parquet.ParquetFile(folder / "out.parquet").num_row_groups == 3
+
+
+def test_work_goes_on_after_kills(long: tuple[Path, np.ndarray]) -> None:
+    """Of the client and of the server, at places that chance chooses: each result is there once, and right."""
+    folder, wanted = long
+    chance = np.random.default_rng()
+    options = ("first.onnx", "--trust", TRUST, "--input-range", "0,1")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = "{}:{}".format(*free.getsockname())
+    kills = 0
+    while True:
+        with Process(folder, *options, listen=address):
+            ask = predict_long(folder, address, "--piece", "40", *(["--resume"] if kills else []))
+            client = subprocess.Popen([*_processes.COMMAND, *ask], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            parts = folder / "out.npy.parts"
+            seen = len(list(parts.glob("*.npy")))
+            enough = seen + chance.integers(1, 15)
+            while client.poll() is None and len(list(parts.glob("*.npy"))) < enough:
+                time.sleep(0.002)
+            if client.poll() is not None:
+                assert client.returncode == 0, client.communicate()[0].decode()
+                break
+            if kills % 2:
+                client.kill()
+                client.communicate()
+        # The server is killed here; a client that lives comes back to the next one.
+        if kills % 2 == 0:
+            with Process(folder, *options, listen=address):
+                deadline = time.monotonic() + 60
+                while client.poll() is None and len(list(parts.glob("*.npy"))) <= enough:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.002)
+                client.kill()
+                client.communicate()
+        kills += 1
+    assert kills >= 2
+    np.testing.assert_array_equal(np.load(folder / "out.npy"), wanted)
+    assert not parts.exists()
+
+
+def test_work_that_is_another(long: tuple[Path, np.ndarray]) -> None:
+    folder, wanted = long
+    work = {"images": 2000, "inputs": "a", "plan": "b", "piece": 500}
+    pieces = Pieces(folder / "out.npy", work, resume=False)
+    pieces.add(range(500, 1000), wanted[500:1000])
+    with pytest.raises(InputError, match="another process"):
+        Pieces(folder / "out.npy", work, resume=True)
+    del pieces
+    with pytest.raises(InputError, match="--resume goes on"):
+        Pieces(folder / "out.npy", work, resume=False)
+    with pytest.raises(InputError, match="of other inputs, plan"):
+        Pieces(folder / "out.npy", {**work, "inputs": "c", "plan": "d"}, resume=True)
+    again = Pieces(folder / "out.npy", work, resume=True)
+    assert again.missing() == [range(500), range(1000, 1500), range(1500, 2000)]
+    assert Pieces.size_of(folder / "out.npy") == 500
+    assert Pieces.size_of(folder / "other.npy") is None
+
+
+def test_full_disks_keep_what_is_done(long: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, wanted = long
+    save, room = np.save, [3]
+
+    def full(file: Any, array: np.ndarray) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(file, array)
+
+    with Process(folder, "first.onnx", "--trust", TRUST, "--input-range", "0,1") as server:
+        monkeypatch.setattr(np, "save", full)
+        said = run(*predict_long(folder, server.address, "--piece", "400"), status=3)
+        assert "--resume" in said
+        assert len(list((folder / "out.npy.parts").glob("*.npy"))) == 3
+        # Room for all pieces, and none for the file of all.
+        room[0] = 2
+        run(*predict_long(folder, server.address, "--resume"), status=3)
+        room[0] = 1
+        run(*predict_long(folder, server.address, "--resume"))
+    np.testing.assert_array_equal(np.load(folder / "out.npy"), wanted)
+
+
+def test_failures_that_do_not_pass_end_the_work(long: tuple[Path, np.ndarray]) -> None:
+    folder, _ = long
+    with Process(folder, "first.onnx", "--trust", TRUST, "--input-range", "0,1", "--max-images", "700") as server:
+        said = run(*predict_long(folder, server.address, "--piece", "300"), status=1)
+        assert "has 100 left" in said
+        assert len(list((folder / "out.npy.parts").glob("*.npy"))) == 2
+    said = run(*predict_long(folder, "127.0.0.1:1", "--give-up", "0.1", out="other.npy"), status=1)
+    assert "cannot connect" in said
+
+
+# The doctor.
+
+
+def found_by_doctor(*options: str, status: int = 0) -> dict[str, tuple[str, str]]:
+    found = json.loads(run("doctor", "--json", *options, status=status).splitlines()[-1])
+    return {each["subject"]: (each["status"], each["text"]) for each in found}
+
+
+def test_the_doctor(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = found_by_doctor("--listen", f"127.0.0.1:{port}", status=1)
+        assert found["port"][0] == "error"
+        assert "cannot be bound" in found["port"][1]
+    assert {found[each][0] for each in ("clock", "tls", "open files")} == {"ok"}
+    path = folder / "server.toml"
+    path.write_text(path.read_text().replace("[server]", f"[server]\nlisten = '127.0.0.1:{port}'\nmetrics = '0'"))
+    found = found_by_doctor("--config", str(path))
+    assert found["models"] == ("ok", "one, two@7")
+    assert found["plans"] == ("ok", f"{folder / 'plans'} will be made")
+    assert found["port"] == ("ok", f"127.0.0.1:{port} is free")
+    (folder / "second.onnx").unlink()
+    (folder / "plans").mkdir(mode=0o755)
+    found = found_by_doctor("--config", str(path), "--max-clients", "100000000", status=1)
+    assert found["models"] == ("error", f"two@7: there is no {folder / 'second.onnx'}")
+    assert "chmod 700" in found["plans"][1]
+    assert "LimitNOFILE" in found["open files"][1]
+    # Beyond loopback.
+    found = found_by_doctor("--listen", "0.0.0.0:0", status=1)
+    assert "give --tls DIR" in found["tls"][1]
+    assert found_by_doctor("--listen", "0.0.0.0:0", "--insecure-plain-tcp")["tls"][0] == "warning"
+    run("keys", str(folder / "keys"), "--host", "localhost", "--token", "bob")
+    assert found_by_doctor("--tls", str(folder / "keys" / "server"))["tls"][0] == "ok"
+    (folder / "keys" / "server" / "server.key").write_text("no key")
+    assert found_by_doctor("--tls", str(folder / "keys" / "server"), status=1)["tls"][0] == "error"
+    assert "error" in run("doctor", "--listen", "0.0.0.0:0", status=1)
+
+
+def test_the_examples_file() -> None:
+    entries = config.entries(Path(__file__).parents[1] / "examples" / "server.toml")
+    assert [entry.name for entry in entries] == ["digits", "digits-open"]
+    assert all(entry.file.exists() for entry in entries)

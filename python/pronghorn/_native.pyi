@@ -93,6 +93,9 @@ def list_models(
 ) -> list[tuple[str, str, str, str]]:
     """The models that a server has for this client: name, version, trust level and plan hash of each."""
 
+def check_server_tls(tls: Path | ServerTls) -> str:
+    """Reads a server's files as it does when it starts; the SHA-256 of its certificate."""
+
 class Server:
     """A server of models over TCP."""
     def __init__(

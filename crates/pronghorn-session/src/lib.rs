@@ -150,7 +150,7 @@ mod writer;
 
 pub use channel::{
     ChannelError, ClientChannel, ClientTls, KeyRequest, ServerChannel, ServerTls, Token, Trusted,
-    fingerprint, make_keys,
+    check_files, fingerprint, make_keys,
 };
 pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats, list_models};
 pub use error::{ErrorCode, SessionError};

@@ -226,8 +226,7 @@ fn logged(use_it: impl FnOnce(&Arc<Server>)) -> Vec<Entry> {
     assert!(server.drain(Duration::from_secs(100)));
     server.stop();
     running.join().expect("the accept loop never panics");
-    let entries = entries.lock().unwrap().clone();
-    entries
+    entries.lock().unwrap().clone()
 }
 
 #[test]

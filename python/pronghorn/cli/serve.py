@@ -33,12 +33,35 @@ from pronghorn.cli.signals import end_gently, end_with_stdin, interrupt_on_signa
 from pronghorn.cli.spread import spread
 from pronghorn.errors import InputError, PronghornError
 
+ListenOption = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
+]
+PlansOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--plans",
+        metavar="DIR",
+        help="Directory to keep plans in, secret as the models, so that a restart takes seconds.",
+    ),
+]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Answer /healthz, /readyz and /metrics (Prometheus) there over HTTP, by default on 127.0.0.1.",
+    ),
+]
+MaxClientsOption = Annotated[
+    int, typer.Option("--max-clients", metavar="N", min=1, help="Most sessions at once; others wait for a place.")
+]
+
 
 @dataclass(frozen=True)
 class Limits:
     """How much clients may use."""
 
-    max_clients: Annotated[int, typer.Option(metavar="N", min=1, help="Most sessions at once.")] = 16
+    max_clients: MaxClientsOption = 16
     max_images: Annotated[
         int | None,
         typer.Option(
@@ -97,13 +120,7 @@ class Limits:
 class Operation:
     """How it is watched, and how it ends."""
 
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[HOST:]PORT",
-            help="Answer /healthz, /readyz and /metrics (Prometheus) there over HTTP, by default on 127.0.0.1.",
-        ),
-    ] = None
+    metrics: MetricsOption = None
     drain_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Time that running batches have after SIGTERM.")
     ] = 30.0
@@ -148,15 +165,8 @@ def serve(
             help="TOML file of several models and of these options (docs/serving.md); SIGHUP reads its models again.",
         ),
     ] = None,
-    plans: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Directory to keep plans in, secret as the models, so that a restart takes seconds."
-        ),
-    ] = None,
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
-    ] = "127.0.0.1:7700",
+    plans: PlansOption = None,
+    listen: ListenOption = "127.0.0.1:7700",
     data: DataOption = None,
     labels: LabelColumnOption = None,
     model_options: ModelOptions,

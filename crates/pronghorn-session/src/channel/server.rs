@@ -96,6 +96,14 @@ impl ServerTls {
     }
 }
 
+/// Reads a server's files as it does when it starts; the SHA-256 of its certificate, in hexadecimal.
+///
+/// # Errors
+/// They cannot be used.
+pub fn check_files(files: &ServerTls) -> Result<String, ChannelError> {
+    Ok(hex(&Loaded::read(files)?.fingerprint))
+}
+
 /// What the files said when they were last read.
 #[derive(Clone)]
 struct Loaded {
