@@ -81,7 +81,7 @@ def serve(
     max_connections_per_address: int | None = None,
     max_waiting: int = 256,
     queue_timeout: float = 30.0,
-    turn: float = 2.0,
+    turn: float = 5.0,
     tls: PathOption | ServerTls | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Server:

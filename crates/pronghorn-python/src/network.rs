@@ -50,7 +50,7 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (models, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, max_waiting=256, queue_timeout=30.0, turn=2.0, tls=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (models, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, max_waiting=256, queue_timeout=30.0, turn=5.0, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         models: Vec<Offered>,

@@ -63,7 +63,7 @@ impl Default for Limits {
             max_clients: 16,
             max_waiting: 256,
             queue_timeout: Duration::from_secs(30),
-            turn: Duration::from_secs(2),
+            turn: Duration::from_secs(5),
             max_connections_per_address: None,
             max_images_per_batch: None,
             max_images_per_client: None,

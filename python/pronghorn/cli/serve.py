@@ -102,7 +102,7 @@ class Limits:
     turn: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0.1, help="Time that a client keeps its place while others wait for one."),
-    ] = 2.0
+    ] = 5.0
     threads: ThreadsOption = None
     prepare: Annotated[
         int,

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use pronghorn_engine::{Connections, ServerModel, ServerPrepared, slots::keep_keys};
 use pronghorn_plan::CheckedPlan;
 
-use super::{ModelService, Service};
+use super::service::{ModelService, Service};
 use crate::{
     error::SessionError,
     limits::{self, Limits, within_limits},
