@@ -111,6 +111,8 @@ pub struct Client {
     images_left: Option<u64>,
     cancel: Arc<AtomicBool>,
     over: bool,
+    /// Whether the server has closed the connection after the last batch, since others wait.
+    leaves: bool,
     /// Whether a check failed of what the keys of this connection decrypt: they serve no more.
     doubted: bool,
     last_used: Instant,
@@ -534,6 +536,7 @@ impl Client {
             });
         }
         self.images_left = done.images_left;
+        self.leaves = done.leaves;
         self.last_used = Instant::now();
         Ok(())
     }

@@ -23,7 +23,7 @@
 //! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 1 MiB |
 //! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of a preparation (0, or 1 and 16 bytes) | 64 KiB |
 //! | 6 | `Data` | both | one message of the machines | [`Machine::max_incoming`] |
-//! | 7 | `Done` | both | postcard: images of the batch `u32`, images left (0, or 1 and `u64`; 0 from a client), then the transcript's digest (32 bytes) | 64 KiB |
+//! | 7 | `Done` | both | postcard: images of the batch `u32`, images left (0, or 1 and `u64`; 0 from a client), whether the server closes after it (0 or 1; 0 from a client), then the transcript's digest (32 bytes) | 64 KiB |
 //! | 8 | `Error` | both | code `u16` ([`ErrorCode`]), UTF-8 text | 4 KiB |
 //! | 9 | `Bye` | client | empty | 0 |
 //! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
@@ -98,7 +98,8 @@
 //! address connects again and begins once more; halves of a preparation that it has named are lost.
 //!
 //! So it is where others wait for the client's place, after a batch that ends its turn or where it has
-//! nothing to ask for ([`Limits::turn`]): the code is 18 ([`ErrorCode::Turn`]).
+//! nothing to ask for ([`Limits::turn`]): the code is 18 ([`ErrorCode::Turn`]). `Done` says so of the
+//! last batch, so that a client takes no preparation for the next one on this connection.
 //!
 //! # Errors and bounds
 //!

@@ -109,6 +109,9 @@ pub struct Done {
     pub batch: u32,
     /// Images this client may still ask for, where that is limited.
     pub images_left: Option<u64>,
+    /// Whether the server closes after it, since others wait for the client's place. Never so from a
+    /// client.
+    pub leaves: bool,
 }
 
 /// Why the sender closes.
@@ -322,9 +325,10 @@ mod tests {
         assert_eq!(
             encode(&Done {
                 batch: 2,
-                images_left: Some(3)
+                images_left: Some(3),
+                leaves: true,
             }),
-            [2, 1, 3]
+            [2, 1, 3, 1]
         );
         let error = ErrorMessage {
             code: ErrorCode::Busy,

@@ -15,9 +15,11 @@ use std::{
 };
 
 use common::*;
+use pronghorn_engine::ServerModel;
+use pronghorn_plan::TrustLevel;
 use pronghorn_session::{
-    Client, Entry, ErrorCode, Level, Limits, Phase, Server, SessionError, Value, frame::Kind,
-    message::Hello,
+    Client, ConnectOptions, Entry, ErrorCode, Level, Limits, Phase, Server, SessionError, Value,
+    frame::Kind, message::Hello,
 };
 
 /// One place, for which others wait.
@@ -84,6 +86,46 @@ fn clients_have_places_in_turn() {
         }
         done.store(true, Ordering::SeqCst);
         assert!(busy.join().expect("it is served to its end") > 0);
+    });
+    assert!(
+        running
+            .log()
+            .iter()
+            .any(|line| line.contains("turn is over"))
+    );
+}
+
+/// A client hears with its last batch that it has to connect again, and takes no preparation for a
+/// connection that is over.
+#[test]
+fn turns_cost_no_preparation() {
+    let model = ServerModel::new(&built_for(TrustLevel::TwoParty, "relu")).expect("weights fit");
+    let server = Server::bind("127.0.0.1:0", Arc::new(model), one_place()).expect("a free port");
+    let running = Running::start(server);
+    let connect = || {
+        let options = ConnectOptions {
+            trust: Some(TrustLevel::TwoParty),
+            ..options()
+        };
+        Client::connect(&running.address().to_string(), options).expect("it waits for a place")
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = connect();
+                    for _ in 0..4 {
+                        client.prepare(1, |_| {}).expect("it can be prepared");
+                        let found = client.predict(&numbers(INPUTS), 1, &mut |_| {});
+                        let stats = found.expect("it is served").stats;
+                        assert_eq!((stats.prepared_batches, stats.lost_preparations), (1, 0));
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().expect("each is served");
+        }
     });
     assert!(
         running

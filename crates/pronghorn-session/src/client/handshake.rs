@@ -102,6 +102,7 @@ impl Client {
                 images_left: hello.images_left,
                 cancel,
                 over: false,
+                leaves: false,
                 doubted: false,
                 last_used: Instant::now(),
                 connection: Connection::default().bound_to(binding.map(|b| *b.as_bytes())),

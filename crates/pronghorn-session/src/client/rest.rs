@@ -40,6 +40,9 @@ impl Client {
         &mut self,
         mut part: impl FnMut(&mut Self) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
+        if self.leaves && !self.over && self.again.is_some() {
+            self.reconnect()?;
+        }
         let heard = self.link.heard();
         match part(self) {
             // A server that has answered had read it. Once more would be another prediction.

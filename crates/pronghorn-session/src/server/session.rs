@@ -36,7 +36,6 @@ use crate::{
 struct Record {
     batches: u64,
     images: u64,
-    prepared: u64,
     listed: bool,
     served: Option<Arc<Served>>,
     /// What was counted of its traffic.
@@ -279,6 +278,8 @@ impl Server {
             identity,
             setup: None,
             served,
+            admitted: session.admitted,
+            leaves: false,
         };
         let mut accept = vec![
             (Kind::Begin, MAX_HANDSHAKE),
@@ -288,7 +289,7 @@ impl Server {
         ];
         loop {
             let began = Instant::now();
-            let end = || self.end_of_rest(&session, record, began);
+            let end = || self.end_of_rest(began);
             link.rest(self.limits.rest(), &end).map_err(rested)?;
             // It may have come between two looks at that.
             if self.is_draining() {
@@ -305,32 +306,26 @@ impl Server {
                 }
                 Kind::Prepare => {
                     connection.prepare(link, message::decode(Kind::Prepare, &payload)?)?;
-                    record.prepared += 1;
                 }
                 _ => return Ok(()),
             }
             record.count_traffic(link);
+            if connection.leaves {
+                return Err(SessionError::Turn);
+            }
         }
     }
 
-    /// Why a client that is between two batches has to leave, if it has: the server ends, or others
-    /// wait for its place and it has had its turn, or nothing to ask for.
-    fn end_of_rest(
-        &self,
-        session: &Session<'_>,
-        record: &Record,
-        began: Instant,
-    ) -> Option<SessionError> {
+    /// Why a client that is between two batches since `began` has to leave, if it has: the server
+    /// ends, or others wait for its place and it has nothing to ask for. One that has had its turn
+    /// hears of it at the end of a batch: what it sends now might cross an end, and a preparation
+    /// that it names be lost.
+    fn end_of_rest(&self, began: Instant) -> Option<SessionError> {
         if self.is_draining() {
             return Some(SessionError::Stopping);
         }
-        if self.places.waiting().load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let served = record.batches + record.prepared > 0;
-        let had_its_turn = served && session.admitted.elapsed() >= self.limits.turn;
         let is_silent = began.elapsed() >= self.limits.contended_timeout;
-        (had_its_turn || is_silent).then_some(SessionError::Turn)
+        (is_silent && self.others_wait()).then_some(SessionError::Turn)
     }
 
     /// The hellos, and a place between them: whoever does not introduce himself takes none from
@@ -413,6 +408,15 @@ impl Server {
         };
         link.send(Kind::ServerHello, hello.encode())?;
         Ok(Greeted::Admitted(place, identity, served))
+    }
+
+    /// Whether a client that was admitted then has had its turn, and others wait.
+    fn is_over(&self, admitted: Instant) -> bool {
+        self.others_wait() && admitted.elapsed() >= self.limits.turn
+    }
+
+    fn others_wait(&self) -> bool {
+        self.places.waiting().load(Ordering::Relaxed) > 0
     }
 
     /// Writes down that a client has introduced itself.
@@ -518,6 +522,9 @@ struct Connection<'a> {
     keys: Keys,
     /// The set-up of OTs that batches were prepared with.
     setup: Option<[u8; 32]>,
+    admitted: Instant,
+    /// Whether the client has been told that the connection ends.
+    leaves: bool,
 }
 
 impl Connection<'_> {
@@ -537,12 +544,12 @@ impl Connection<'_> {
     }
 
     fn batch(
-        &self,
+        &mut self,
         link: &mut Link,
         begin: Begin,
         record: &mut Record,
     ) -> Result<(), SessionError> {
-        let (server, served) = (self.server, &self.served);
+        let (server, served) = (self.server, self.served.clone());
         let plan = served.plan();
         let batch = self.checked(begin.plan_hash, begin.batch)?;
         // Another connection of its may have had false keys meanwhile.
@@ -554,7 +561,7 @@ impl Connection<'_> {
         // Where memory does not do for it the batch runs without.
         let named = begin.prepared.filter(|_| both <= server.memory.total());
         let needed = if named.is_some() { both } else { run };
-        let _memory = server.memory_for(served, &self.identity, needed)?;
+        let _memory = server.memory_for(&served, &self.identity, needed)?;
         let _held = link.holds_memory();
         let started = Instant::now();
         let prepared = named.and_then(|name| self.take_prepared(name, batch));
@@ -629,9 +636,14 @@ impl Connection<'_> {
             })
     }
 
-    fn done(&self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
-        let images_left = self.server.images.left(&self.identity)?;
-        link.send(Kind::Done, message::encode(&Done { batch, images_left }))
+    fn done(&mut self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
+        self.leaves = self.server.is_over(self.admitted);
+        let done = Done {
+            batch,
+            images_left: self.server.images.left(&self.identity)?,
+            leaves: self.leaves,
+        };
+        link.send(Kind::Done, message::encode(&done))
     }
 }
 

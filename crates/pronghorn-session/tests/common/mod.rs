@@ -488,7 +488,12 @@ impl Raw {
     /// Says that this side is done, with the digest that an honest client has.
     pub fn send_done(&mut self, batch: u32) {
         let images_left = None;
-        let mut payload = message::encode(&Done { batch, images_left });
+        let done = Done {
+            batch,
+            images_left,
+            leaves: false,
+        };
+        let mut payload = message::encode(&done);
         self.1.seal(Party::Client, Kind::Done, &mut payload);
         let _ = frame::write_frame(&mut self.0, Kind::Done, &payload);
     }
