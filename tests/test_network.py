@@ -52,14 +52,14 @@ def fails(call: Callable[[], Any]) -> RunError:
 
 def test_errors_have_codes(little: pronghorn.Model) -> None:
     x = inputs(2)
-    with pronghorn.serve(little, "127.0.0.1:0", TRUST, max_clients=1, max_images_per_client=3) as server:
+    with pronghorn.serve(little, "127.0.0.1:0", TRUST, max_clients=1, max_waiting=0, max_images_per_client=3) as server:
         client = pronghorn.connect(server.address, TRUST)
         found = fails(lambda: pronghorn.connect(server.address, TRUST))
         assert (found.code, found.retryable) == ("busy", True)
         assert "failed" not in str(found)
         client.predict(x)
         found = fails(lambda: client.predict(x))
-        assert (found.code, found.retryable) == ("refused", False)
+        assert (found.code, found.retryable) == ("limit", False)
         found = fails(lambda: client.predict(x))
         assert (found.code, found.retryable) == ("over", True)
     found = fails(lambda: pronghorn.connect(server.address, TRUST, timeout=2))

@@ -183,7 +183,7 @@ def test_batches_are_kept_prepared(setting: Setting) -> None:
 
 def test_what_goes_wrong_in_the_background_is_told(setting: Setting) -> None:
     images = np.load(setting.images)
-    server = pronghorn.serve(setting.loaded, "127.0.0.1:0", max_clients=1)
+    server = pronghorn.serve(setting.loaded, "127.0.0.1:0", max_clients=1, max_waiting=0)
     with server, pronghorn.connect(server.address) as client:
         client.keep_prepared(1, BATCH)
         with pytest.raises(RunError, match="busy"):

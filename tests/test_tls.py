@@ -149,7 +149,7 @@ def test_the_python_api(folder: Path) -> None:
         with pronghorn.connect(server.address, tls=keys / "clients/bob") as client:
             with pytest.raises(RunError, match="has 0 left") as caught:
                 client.predict(images)
-            assert caught.value.code == "refused"
+            assert caught.value.code == "limit"
     assert any("is bob, has 4 images left" in line for line in lines)
     assert any(line.startswith("warning: the count of images ends with this process") for line in lines)
     for wrong, said in (

@@ -5,10 +5,13 @@ use libfuzzer_sys::fuzz_target;
 use pronghorn_session::{
     SessionError,
     frame::{self, Accept, Kind, MAX_ERROR, MAX_HANDSHAKE},
-    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
+    message::{
+        self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Listing, ListingRequest, Prepare,
+        ServerHello,
+    },
 };
 
-const ACCEPT: [Accept; 9] = [
+const ACCEPT: [Accept; 11] = [
     (Kind::ClientHello, MAX_HANDSHAKE),
     (Kind::ServerHello, MAX_HANDSHAKE),
     (Kind::PlanRequest, 0),
@@ -18,6 +21,8 @@ const ACCEPT: [Accept; 9] = [
     (Kind::Bye, 0),
     (Kind::Prepare, MAX_HANDSHAKE),
     (Kind::Begun, MAX_HANDSHAKE),
+    (Kind::ListingRequest, MAX_HANDSHAKE),
+    (Kind::Listing, MAX_HANDSHAKE),
 ];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -38,6 +43,8 @@ fuzz_target!(|bytes: &[u8]| {
         Kind::Done,
         Kind::Prepare,
         Kind::Begun,
+        Kind::ListingRequest,
+        Kind::Listing,
         Kind::Error,
     ] {
         decode(kind, bytes);
@@ -57,6 +64,12 @@ fn decode(kind: Kind, payload: &[u8]) {
             Hello::encode,
             ServerHello::decode,
         ),
+        Kind::ListingRequest => again(
+            ListingRequest::decode(payload),
+            Hello::encode,
+            ListingRequest::decode,
+        ),
+        Kind::Listing => again(Listing::decode(payload), Hello::encode, Listing::decode),
         Kind::Begin => again(message::decode(kind, payload), message::encode, |p| {
             message::decode::<Begin>(kind, p)
         }),

@@ -18,7 +18,8 @@ from pronghorn import _interrupt
 _interrupt.end_quietly_while_importing()
 
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
-from pronghorn._network import Client, Server, connect, serve  # noqa: E402
+from pronghorn._monitor import Monitor  # noqa: E402
+from pronghorn._network import Client, Listed, LogLine, Offer, Server, connect, list_models, serve  # noqa: E402
 from pronghorn._outputs import Predictions  # noqa: E402
 from pronghorn._tls import ClientTls, ServerTls, make_keys  # noqa: E402
 from pronghorn._trust import trust_levels  # noqa: E402
@@ -44,8 +45,12 @@ __all__ = [
     "ClientTls",
     "InputError",
     "InputWarning",
+    "Listed",
+    "LogLine",
     "Model",
     "ModelFileError",
+    "Monitor",
+    "Offer",
     "Plan",
     "PlanError",
     "PrecisionWarning",
@@ -62,6 +67,7 @@ __all__ = [
     "TrustLevelRequired",
     "UnsupportedModelError",
     "connect",
+    "list_models",
     "load",
     "make_keys",
     "serve",

@@ -39,6 +39,11 @@ class Model:
 
 class Compiled:
     """A plan, with the server's half and the oracle."""
+    @staticmethod
+    def from_bytes(bytes: bytes, without: list[str]) -> Compiled:
+        """Reads what `to_bytes` gave; `without`: the passes that were left out."""
+    def to_bytes(self) -> bytes:
+        """All of it, which holds the weights."""
     @property
     def input_shape(self) -> list[int]: ...
     @property
@@ -75,11 +80,27 @@ class Compiled:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[str, Any]]:
         """Both parties in this process: integers, decoded values, and costs."""
 
+Offered = tuple[str | None, Compiled, list[str] | None]
+"""A model with its name (of its plan where None), and the names of the clients that it is for."""
+
+def list_models(
+    address: str,
+    timeout: float,
+    *,
+    tls: Path | ClientTls | None = None,
+    token: str | Path | None = None,
+    insecure_plain_tcp: bool = False,
+) -> list[tuple[str, str, str, str]]:
+    """The models that a server has for this client: name, version, trust level and plan hash of each."""
+
+def check_server_tls(tls: Path | ServerTls) -> str:
+    """Reads a server's files as it does when it starts; the SHA-256 of its certificate."""
+
 class Server:
-    """A server of one model over TCP."""
+    """A server of models over TCP."""
     def __init__(
         self,
-        compiled: Compiled,
+        models: list[Offered],
         listen: str,
         max_clients: int,
         max_images_per_client: int | None,
@@ -88,11 +109,14 @@ class Server:
         prepare: int,
         prepare_bytes: int,
         store: Path | None,
-        log: Callable[[str], None] | None,
+        log: Callable[[str, str, str, dict[str, Any]], None] | None,
         *,
         hello_timeout: float = 5.0,
         keep_alive: float | None = None,
         max_connections_per_address: int | None = None,
+        max_waiting: int = 256,
+        queue_timeout: float = 30.0,
+        turn: float = 5.0,
         tls: Path | ServerTls | None = None,
         insecure_plain_tcp: bool = False,
     ) -> None: ...
@@ -101,10 +125,16 @@ class Server:
     @property
     def fingerprint(self) -> str | None:
         """The SHA-256 of its certificate; None on plain TCP."""
+    def offer(self, models: list[Offered]) -> None:
+        """Serves other models from now on; those that it has already go on."""
     def run(self) -> None:
         """Serves until stopped or interrupted."""
     def start(self) -> None:
         """Serves on a thread of its own."""
+    def drain(self, timeout: float) -> bool:
+        """Takes no new clients, and waits until sessions have ended, each after its batch; whether all have."""
+    def metrics(self) -> dict[str, Any]:
+        """Its state and counters, as `pronghorn-session/src/metrics.rs` names them."""
     def stop(self) -> None:
         """Ends all sessions and waits for them."""
 
@@ -119,10 +149,14 @@ class Client:
         threads: int | None,
         store: Path | None,
         *,
+        model: str | None = None,
         tls: Path | ClientTls | None = None,
         token: str | Path | None = None,
         insecure_plain_tcp: bool = False,
     ) -> None: ...
+    @property
+    def model(self) -> tuple[str, str]:
+        """Name and version of the model."""
     @property
     def plan_hash(self) -> str: ...
     @property
@@ -131,6 +165,8 @@ class Client:
     def output_shape(self) -> list[int]: ...
     def plan_text(self, details: bool = False) -> str: ...
     def plan_json(self) -> str: ...
+    def piece(self) -> int:
+        """Images of a piece of a long work."""
     def most_prepared(self) -> int:
         """Most prepared batches that the server keeps for this client."""
     def prepare(self, images: int, progress: Progress | None = None) -> dict[str, Any]:

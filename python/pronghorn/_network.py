@@ -6,17 +6,18 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
 from pronghorn._inputs import Range, as_inputs, planned_bounds, planned_range, warn_of_scale
-from pronghorn._model import Model, Progress, Shaped, Stats, native_errors
+from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn._trust import require
@@ -26,8 +27,36 @@ Floats = npt.NDArray[np.float32]
 Tls = TypeVar("Tls", ServerTls, ClientTls)
 
 
+@dataclass(frozen=True)
+class Offer:
+    """A model of a server, for some of its clients."""
+
+    model: Model | Plan
+    """The model, or what `Model.plan` made of it."""
+    clients: Sequence[str] | None = None
+    """The names in the certificates or tokens of the clients that it is for; None for all. Others are not told that
+    there is such a model."""
+
+
+Offers: TypeAlias = Model | Plan | Offer | Mapping[str, Model | Plan | Offer]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A model that a server has for this client."""
+
+    name: str
+    """Its name."""
+    version: str
+    """Its version."""
+    trust: str
+    """The trust level of its plan."""
+    plan_hash: str
+    """The hash of its plan, 64 hexadecimal digits."""
+
+
 def serve(
-    model: Model,
+    model: Offers,
     listen: str = "127.0.0.1:7700",
     trust: str | None = None,
     *,
@@ -46,20 +75,25 @@ def serve(
     prepare: int = 16,
     prepare_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
-    log: Callable[[str], None] | None = None,
+    log: Callable[[LogLine], None] | None = None,
     hello_timeout: float = 5.0,
     keep_alive: float | None = None,
     max_connections_per_address: int | None = None,
+    max_waiting: int = 256,
+    queue_timeout: float = 30.0,
+    turn: float = 5.0,
     tls: PathOption | ServerTls | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Server:
     """Binds a server of `model`; `with` or `run` starts it.
 
     Args:
-        model: what to serve.
+        model: what to serve; or several models on one port, by `NAME` or `NAME@VERSION`. A client that names no version
+            gets the last one. Names go into the plans, unless the models have names of their own (`load(name=)`).
         listen: host and port; port 0 takes a free one.
         trust: the trust level; `two-party` where none is named.
-        max_clients: most sessions at once.
+        max_clients: most sessions at once. Others wait for a place, first come, first served, and those with fewer
+            places before those with more.
         max_images_per_client: most images one client may ask for: by its certificate or token, and with `store` over
             restarts; a client that shows neither is an address, and counts until the server stops.
         idle_timeout: seconds that a client may be silent within a prediction.
@@ -75,12 +109,16 @@ def serve(
         prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
         prepare_bytes: bytes that all of them may take; further ones replace the oldest, larger ones are refused.
         store: a directory to keep them in, for later runs; in memory where none is named. They are secrets.
-        log: called with a line for each session, refusal and error.
+        log: called with a `LogLine` for each session, refusal and error.
         hello_timeout: seconds that a new connection may take to introduce itself; it counts as a client only then.
         keep_alive: seconds that a connection may rest between two predictions, `idle_timeout` where not given. A client
             connects again by itself, and what was prepared is kept.
         max_connections_per_address: most connections of one IPv4 address or IPv6 /64 network; where not given half of
             `max_clients`, at least 2, and any number from this machine.
+        max_waiting: most clients that wait for a place; more are refused as `busy`.
+        queue_timeout: seconds that a client waits for a place before it is refused as `busy`.
+        turn: seconds that a client that is served keeps its place while others wait. It connects again by itself and
+            waits as they do. No batch is cut.
         tls: `DIR/server` of `pronghorn keys DIR`, or a `ServerTls`; plain TCP on loopback where not given.
         insecure_plain_tcp: plain TCP on other addresses too. Whoever is on the network can then change results, read
             inputs bit by bit, and pose as either party.
@@ -91,8 +129,6 @@ def serve(
             that cannot be used.
         RunError: the address cannot be bound.
     """
-    if not isinstance(model, Model):
-        raise InputError(f"model is {model!r}: give what pronghorn.load returns")
     _check.address("listen", listen)
     arguments = (
         _check.whole("max_clients", max_clients, 1),
@@ -102,46 +138,97 @@ def serve(
         _check.whole("prepare", prepare, 0),
         _check.whole("prepare_bytes", prepare_bytes, 1),
         _check.directory("store", store),
-        _check.callback("log", log),
+        _entries_to(_check.callback("log", log)),
+    )
+    queue = (
+        _check.whole("max_waiting", max_waiting, 0),
+        _check.seconds("queue_timeout", queue_timeout),
+        _check.seconds("turn", turn),
     )
     hello = _check.seconds("hello_timeout", hello_timeout)
     rest = None if keep_alive is None else _check.seconds("keep_alive", keep_alive)
     own = _check.optional("max_connections_per_address", max_connections_per_address, 1)
-    compiled = model.compiled(
-        trust,
-        objective,
-        memory=memory,
-        without=without,
-        engine=engine,
-        network=network,
-        assume=assume,
-        key_checks=key_checks,
-        flood_bits=flood_bits,
-    )
+    options: dict[str, Any] = {"trust": trust, "objective": objective, "memory": memory, "without": without}
+    options |= {"engine": engine, "network": network, "assume": assume, "key_checks": key_checks}
+    options |= {"flood_bits": flood_bits}
+    offered = _offered(model, options)
     with native_errors(RunError):
         native = _native.Server(
-            compiled,
+            offered,
             listen,
             *arguments,
             hello_timeout=hello,
             keep_alive=rest,
             max_connections_per_address=own,
+            max_waiting=queue[0],
+            queue_timeout=queue[1],
+            turn=queue[2],
             tls=_paths(tls),
             insecure_plain_tcp=bool(insecure_plain_tcp),
         )
-    return Server(native, compiled.plan_hash)
+    return Server(native, offered, options)
+
+
+class LogLine(str):
+    """A line of a server's log, with what programs read. It has no secrets; what a peer wrote is escaped."""
+
+    level: str
+    """`debug`, `info`, `warning` or `error`."""
+    event: str
+    """What happened, in a word, such as `connected`, `left` or `refused`."""
+    fields: dict[str, Any]
+    """Its parts, such as `session`, `address`, `model`, `images` or `reason`."""
+
+
+Entries: TypeAlias = Callable[[str, str, str, dict[str, Any]], None]
+
+
+def _entries_to(log: Callable[[LogLine], None] | None) -> Entries | None:
+    """Calls `log` with the core's entries."""
+    if log is None:
+        return None
+
+    def write(level: str, event: str, text: str, fields: dict[str, Any]) -> None:
+        line = LogLine(text)
+        line.level, line.event, line.fields = level, event, fields
+        log(line)
+
+    return write
+
+
+def _offered(model: Offers, options: Mapping[str, Any]) -> list[_native.Offered]:
+    """The models as the core takes them, planned with `options` where they are not planned yet."""
+    if isinstance(model, Mapping):
+        return [
+            _one_offered(_check.text("a model's name", name, "triage@2"), each, options) for name, each in model.items()
+        ]
+    return [_one_offered(None, model, options)]
+
+
+def _one_offered(name: str | None, model: Model | Plan | Offer, options: Mapping[str, Any]) -> _native.Offered:
+    offer = model if isinstance(model, Offer) else Offer(model)
+    clients = (
+        None if offer.clients is None else [_check.text("a client's name", each, "alice") for each in offer.clients]
+    )
+    if isinstance(offer.model, Plan):
+        return name, offer.model.compiled, clients
+    if not isinstance(offer.model, Model):
+        raise InputError(f"model is {offer.model!r}: give what pronghorn.load returns")
+    named = offer.model if name is None else offer.model.named(name)
+    return name, named.compiled(**options), clients
 
 
 class Server:
-    """A server of one model. A context manager: serves within `with`.
+    """A server of models. A context manager: serves within `with`.
 
     The child of `os.fork` cannot use it: a `RunError` of code `forked` says so.
     """
 
-    def __init__(self, native: _native.Server, plan_hash: str) -> None:
+    def __init__(self, native: _native.Server, offered: Sequence[_native.Offered], options: Mapping[str, Any]) -> None:
         """Use `serve`."""
         self._native = native
-        self._plan_hash = plan_hash
+        self._offered = list(offered)
+        self._options = options
 
     @property
     def address(self) -> str:
@@ -155,8 +242,26 @@ class Server:
 
     @property
     def plan_hash(self) -> str:
-        """The hash of the plan it serves, which clients may insist on."""
-        return self._plan_hash
+        """The hash of the plan it serves, which clients may insist on; of the first of several models."""
+        return self._offered[0][1].plan_hash
+
+    def offer(self, model: Offers) -> None:
+        """Serves other models from now on, planned with the options of `serve`.
+
+        A model that was planned before, and is offered again under its name, keeps its clients' keys and prepared
+        batches. Connections of models that are gone go on to their end.
+
+        Args:
+            model: as in `serve`.
+
+        Raises:
+            InputError: something else.
+            RunError: the models cannot be served together; all is as before.
+        """
+        offered = _offered(model, self._options)
+        with native_errors(RunError):
+            self._native.offer(offered)
+        self._offered = offered
 
     def run(self) -> None:
         """Serves until `stop` or an interrupt."""
@@ -167,6 +272,29 @@ class Server:
         """Serves on a thread of its own."""
         with native_errors(RunError):
             self._native.start()
+
+    def drain(self, timeout: float = 30.0) -> bool:
+        """Takes no new clients, lets batches that run come to their end, and stops.
+
+        Clients between two batches, and those that come, hear a `RunError` of code `stopping`.
+
+        Args:
+            timeout: seconds that batches have; what runs then is cut.
+
+        Returns: whether nothing was cut.
+
+        Raises:
+            InputError: no such time.
+        """
+        patience = _check.seconds("timeout", timeout)
+        with native_errors(RunError):
+            whole = self._native.drain(patience)
+        self.stop()
+        return whole
+
+    def metrics(self) -> dict[str, Any]:
+        """What the server counts: sessions, images, bytes, seconds, memory. `Monitor` serves it to Prometheus."""
+        return {**self._native.metrics(), "resident": resident_bytes()}
 
     def stop(self) -> None:
         """Ends all sessions."""
@@ -185,10 +313,19 @@ class Server:
         self.stop()
 
 
+def resident_bytes() -> int:
+    """Bytes of memory that this process has; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def connect(
     address: str,
     trust: str | None = None,
     *,
+    model: str | None = None,
     plan_hash: str | None = None,
     timeout: float = 60.0,
     threads: int | None = None,
@@ -203,6 +340,8 @@ def connect(
     Args:
         address: host and port.
         trust: the trust level; must be the server's, `two-party` where none is named.
+        model: the model, as `NAME` or `NAME@VERSION`; the only one that the server has for this client where none is
+            named. See `list_models`.
         plan_hash: the plan to insist on: all 64 hexadecimal digits, as `Plan.hash` has them.
         timeout: seconds without progress until the server is given up: no byte comes while this side waits, or none
             can be sent. The server's computing between two messages counts. A message that comes must also be whole
@@ -237,6 +376,7 @@ def connect(
             limit,
             cores,
             directory,
+            model=None if model is None else _check.text("model", model, "triage@2"),
             tls=_paths(tls),
             token=token_of(token),
             insecure_plain_tcp=bool(insecure_plain_tcp),
@@ -245,6 +385,32 @@ def connect(
     if kept > 0:
         client.keep_prepared(kept)
     return client
+
+
+def list_models(
+    address: str,
+    *,
+    timeout: float = 60.0,
+    tls: PathOption | ClientTls | None = None,
+    token: str | os.PathLike[str] | None = None,
+    insecure_plain_tcp: bool = False,
+) -> list[Listed]:
+    """The models that a server has for this client, in its owner's order: of the versions of a name the last one is
+    what clients get that name no version.
+
+    Args: as in `connect`.
+
+    Raises:
+        InputError: an argument that makes no sense, or a file of the channel that cannot be used.
+        RunError: no server there, or it does not know this client.
+    """
+    _check.address("address", address)
+    limit = _check.seconds("timeout", timeout)
+    with native_errors(RunError):
+        listed = _native.list_models(
+            address, limit, tls=_paths(tls), token=token_of(token), insecure_plain_tcp=bool(insecure_plain_tcp)
+        )
+    return [Listed(*each) for each in listed]
 
 
 def _paths(tls: PathOption | Tls | None) -> Path | Tls | None:
@@ -282,6 +448,11 @@ class Client(Shaped):
         return self._connection
 
     @property
+    def model(self) -> str:
+        """The server's model, as `NAME@VERSION`."""
+        return "{}@{}".format(*self._core.model)
+
+    @property
     def plan_hash(self) -> str:
         """The hash of the server's plan."""
         return self._core.plan_hash
@@ -299,6 +470,13 @@ class Client(Shaped):
     def plan_json(self) -> str:
         """The server's plan as JSON."""
         return self._core.plan_json()
+
+    @property
+    def piece(self) -> int:
+        """Images of a piece of a long work: the fewest with which an image costs little more than in the best batch.
+        What is lost with a connection is a piece."""
+        with native_errors(RunError):
+            return self._core.piece()
 
     @property
     def most_prepared(self) -> int:

@@ -23,7 +23,7 @@ pub use validate::FixedError;
 use crate::geometry::{ConvGeometry, Window};
 
 /// A network over the integers. Node `i` makes value `i`; inputs of a node come before it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FixedGraph {
     /// The model's name, for messages.
     pub name: String,
@@ -98,7 +98,7 @@ pub enum Finish {
 }
 
 /// One integer operator with the range it is proven to stay in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FixedNode {
     /// The node of the model it comes from, for messages.
     pub name: String,
@@ -136,7 +136,7 @@ impl ValueSpec {
 }
 
 /// Integer operators. All values fit in 32 bits; the passes refuse a graph where one would not.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FixedOp {
     /// The input, quantised by its owner: `round_half_up(x * 2^f)`, then clamped to its range.
     Input,
@@ -155,7 +155,7 @@ pub enum FixedOp {
 }
 
 /// A convolution with integer weights and bias (the bias at the output's scale).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Linear {
     /// Sizes.
     pub geometry: ConvGeometry,

@@ -1,10 +1,12 @@
 //! Where the elements of rearranged values come from, for every evaluator: each function lists,
 //! for each element of the output in row-major order, the index of the element it copies.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{fixed::LocalOp, geometry::ConvGeometry};
 
 /// The element of an input that an output element copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The input of the operator.
     pub input: usize,

@@ -10,6 +10,7 @@ mod gains;
 mod lower;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use lower::{FINE_WEIGHT_BITS, lower, lower_finely};
@@ -24,7 +25,7 @@ use crate::{
 
 /// A network of additions and multiplications. Node `i` makes value `i`; inputs of a node come
 /// before it.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct PolyGraph {
     /// The model's name, for messages.
     pub name: String,
@@ -37,7 +38,7 @@ pub struct PolyGraph {
 }
 
 /// One operator and what its value looks like. Holds weights: no Debug.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct PolyNode {
     /// The node of the model it comes from, for messages.
     pub name: String,
@@ -66,7 +67,7 @@ impl PolyNode {
 }
 
 /// The operators.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub enum PolyOp {
     /// The input.
     Input,
@@ -100,7 +101,7 @@ impl PolyOp {
 }
 
 /// A convolution or dense layer.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Layer {
     /// Sizes.
     pub geometry: ConvGeometry,
@@ -127,7 +128,7 @@ impl Layer {
 }
 
 /// Elementwise `x * factor / divisor + addend`.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Factor {
     /// One an element, bounded as the weights of a [`Layer`].
     pub factors: Vec<i32>,

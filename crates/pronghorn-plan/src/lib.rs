@@ -10,6 +10,7 @@ pub mod checked;
 pub mod cost;
 pub mod description;
 pub mod flood;
+mod kept;
 pub mod names;
 pub mod objective;
 pub mod plan;
@@ -25,6 +26,7 @@ pub mod text;
 pub mod trust;
 
 pub use checked::CheckedPlan;
+pub use kept::KeptError;
 pub use names::Names;
 pub use plan::{Plan, PlanError, Step};
 pub use planner::{

@@ -1,9 +1,9 @@
 //! The names of the model's file. A plan has none of them: they stay with its owner.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The names of a model and of its nodes, for its owner alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// Of the model.
     pub model: String,

@@ -1,6 +1,6 @@
 //! What a plan is chosen for, and what a plan costs by that measure.
 
-use std::str::FromStr;
+use std::{iter, str::FromStr};
 
 use pronghorn_graph::fixed::Linear;
 use thiserror::Error;
@@ -102,6 +102,29 @@ const ONCE_FOR: f64 = 100.0;
 
 /// Images of a batch that throughput is judged by, at most.
 const THROUGHPUT_BATCH: usize = 2048;
+
+/// How much more than in the best batch an image may cost in a piece.
+const NEAR: f64 = 1.1;
+
+/// Images of a piece of a long work, at most `most`: the fewest with which an image costs little more
+/// than in the best batch, by seconds of one core and of the network. What is lost with a connection
+/// is a piece.
+pub fn piece(plan: &CheckedPlan, most: usize, network: &Network) -> usize {
+    let most = most.clamp(1, plan.max_batch);
+    let powers = iter::successors(Some(1usize), |batch| batch.checked_mul(2));
+    let sizes = powers.take_while(|&batch| batch < most).chain([most]);
+    let cost_of = |batch: usize| {
+        let all = cost::total(plan, batch);
+        (all.seconds.total() + network.seconds(&all)) / batch as f64
+    };
+    let costs: Vec<(usize, f64)> = sizes.map(|batch| (batch, cost_of(batch))).collect();
+    let best = costs
+        .iter()
+        .map(|&(_, cost)| cost)
+        .fold(f64::INFINITY, f64::min);
+    let near = costs.iter().find(|&&(_, cost)| cost <= NEAR * best);
+    near.map_or(most, |&(batch, _)| batch)
+}
 
 /// What a plan is chosen for, on which network.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -12,6 +12,7 @@ use pronghorn_mpc::ot::{OtParameters, extension};
 use pronghorn_plan::{
     CheckedPlan, Engine, StepKind, TrustLevel,
     cost::{self, MAX_BATCH, StepCost, WORDS_PER_MESSAGE},
+    objective::{Network, piece},
     rlwe::stream_bytes,
     slot_form::slot_form,
 };
@@ -179,6 +180,34 @@ fn streams_are_cut_into_messages() {
             whole + packed_len(1, width) as u64
         );
         assert_eq!(stream_bytes(3 * WORDS_PER_MESSAGE, width), 3 * whole);
+    }
+}
+
+/// An image of a piece costs at most a tenth more than in the best batch, and of a smaller piece
+/// more than that.
+#[test]
+fn pieces_are_small_and_cheap() {
+    let network = Network::default();
+    for plan in plans() {
+        let cost = |batch: usize| {
+            let all = cost::total(&plan, batch);
+            (all.seconds.total() + network.seconds(&all)) / batch as f64
+        };
+        for most in [1, 7, 300, usize::MAX] {
+            let (piece, most) = (piece(&plan, most, &network), most.min(plan.max_batch));
+            let powers = (0..usize::BITS).map(|power| 1usize << power);
+            let sizes: Vec<usize> = powers
+                .take_while(|&size| size < most)
+                .chain([most])
+                .collect();
+            let best = sizes
+                .iter()
+                .map(|&size| cost(size))
+                .fold(f64::INFINITY, f64::min);
+            for size in sizes {
+                assert_eq!(cost(size) <= 1.1 * best && size <= piece, size == piece);
+            }
+        }
     }
 }
 

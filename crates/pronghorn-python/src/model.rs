@@ -253,6 +253,26 @@ impl SecureRun {
 
 #[pymethods]
 impl Compiled {
+    /// Reads what `to_bytes` gave; `without`: the passes that were left out.
+    #[staticmethod]
+    fn from_bytes(py: Python<'_>, bytes: Vec<u8>, without: Vec<String>) -> PyResult<Self> {
+        let passes = options::passes_without(&without)?;
+        abandonable(py, move || {
+            let built = Built::from_bytes(&bytes).map_err(native)?;
+            let server = Arc::new(ServerModel::new(&built).map_err(native)?);
+            Ok(Self {
+                built: Arc::new(built),
+                server,
+                passes,
+            })
+        })
+    }
+
+    /// All of it as bytes, which hold the weights.
+    fn to_bytes(&self) -> Vec<u8> {
+        self.built.to_bytes()
+    }
+
     #[getter]
     fn input_shape(&self) -> Vec<usize> {
         self.built.plan.input().shape.clone()

@@ -5,12 +5,15 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pronghorn_plan::{CheckedPlan, TrustLevel};
-use pronghorn_session::{self as session, ConnectOptions, Limits, SessionError};
+use pronghorn_session::{
+    self as session, ConnectOptions, Entry, LabelError, Limits, ModelId, ModelRef, Offer,
+    SessionError, Value,
+};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -23,7 +26,7 @@ use crate::{
     watch::{Callback, Watch, waited, watched},
 };
 
-/// A server of one model.
+/// A server of models.
 #[pyclass(frozen)]
 pub struct Server {
     server: Arc<session::Server>,
@@ -32,7 +35,7 @@ pub struct Server {
 }
 
 /// What a forked child cannot go on with.
-const SERVED: &str = "serves a model";
+const SERVED: &str = "serves models";
 const CONNECTED: &str = "is connected to a server";
 
 impl Drop for Server {
@@ -47,10 +50,10 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (compiled, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, tls=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (models, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, max_waiting=256, queue_timeout=30.0, turn=5.0, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
-        compiled: &Compiled,
+        models: Vec<Offered>,
         listen: &str,
         max_clients: usize,
         max_images_per_client: Option<u64>,
@@ -63,6 +66,9 @@ impl Server {
         hello_timeout: f64,
         keep_alive: Option<f64>,
         max_connections_per_address: Option<usize>,
+        max_waiting: usize,
+        queue_timeout: f64,
+        turn: f64,
         tls: Option<ServerTls>,
         insecure_plain_tcp: bool,
     ) -> PyResult<Self> {
@@ -77,19 +83,26 @@ impl Server {
             hello_timeout: seconds(hello_timeout)?,
             keep_alive: keep_alive.map(seconds).transpose()?,
             max_connections_per_address,
+            max_waiting,
+            queue_timeout: seconds(queue_timeout)?,
+            turn: seconds(turn)?,
             ..Limits::default()
         };
         let channel = server_channel(tls, insecure_plain_tcp)?;
-        let server = session::Server::bind_over(listen, compiled.server(), limits, channel);
+        let server = session::Server::bind_over(listen, offers(models)?, limits, channel);
         let mut server = server.map_err(advised)?;
         if let Some(directory) = store {
             server = server.with_store(&directory).map_err(advised)?;
         }
         if let Some(log) = log {
             // A logger that raises has nobody to tell: its exception is printed by Python.
-            server = server.with_log(move |line: &str| {
+            server = server.with_log(move |entry: &Entry| {
                 Python::attach(|py| {
-                    if let Err(error) = log.call1(py, (line,)) {
+                    let told = fields_dict(py, entry).and_then(|fields| {
+                        let (level, text) = (entry.level.to_string(), entry.text.as_str());
+                        log.call1(py, (level, entry.event, text, fields))
+                    });
+                    if let Err(error) = told {
                         error.print(py);
                     }
                 });
@@ -111,6 +124,13 @@ impl Server {
     #[getter]
     fn fingerprint(&self) -> Option<String> {
         self.server.fingerprint()
+    }
+
+    /// Serves other models from now on.
+    fn offer(&self, py: Python<'_>, models: Vec<Offered>) -> PyResult<()> {
+        self.home.check(SERVED)?;
+        let offers = offers(models)?;
+        py.detach(|| self.server.offer(offers).map_err(advised))
     }
 
     /// Serves until stopped or interrupted.
@@ -141,6 +161,28 @@ impl Server {
         Ok(())
     }
 
+    /// Takes no new clients, and waits a while until sessions have ended, each after its batch;
+    /// whether all have.
+    fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        self.home.check(SERVED)?;
+        let (started, patience) = (Instant::now(), seconds(timeout)?);
+        loop {
+            let left = patience.saturating_sub(started.elapsed()).min(DRAIN_STEP);
+            if py.detach(|| self.server.drain(left)) {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            if started.elapsed() >= patience {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Its state and counters.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        metrics_dict(py, &self.server.metrics())
+    }
+
     /// Ends all sessions and waits for them.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.home.check(SERVED)?;
@@ -160,11 +202,115 @@ impl Server {
     }
 }
 
+/// How long a server that drains waits before it looks for signals.
+const DRAIN_STEP: Duration = Duration::from_millis(100);
+
+fn fields_dict<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
+    let fields = PyDict::new(py);
+    for (name, value) in &entry.fields {
+        match value {
+            Value::Number(number) => fields.set_item(name, number)?,
+            Value::Seconds(seconds) => fields.set_item(name, seconds)?,
+            Value::Text(text) => fields.set_item(name, text)?,
+        }
+    }
+    Ok(fields)
+}
+
+fn metrics_dict<'py>(py: Python<'py>, found: &session::Metrics) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("ready", found.ready)?;
+    all.set_item("connections", found.connections)?;
+    all.set_item("places", found.places)?;
+    all.set_item("places_used", found.places_used)?;
+    all.set_item("queued", found.queued)?;
+    all.set_item("memory", found.memory)?;
+    all.set_item("memory_used", found.memory_used)?;
+    all.set_item("waiting", found.waiting)?;
+    all.set_item("failures", &found.failures)?;
+    let models = found.models.iter().map(|model| model_dict(py, model));
+    all.set_item("models", models.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(all)
+}
+
+fn model_dict<'py>(py: Python<'py>, found: &session::ModelMetrics) -> PyResult<Bound<'py, PyDict>> {
+    let model = PyDict::new(py);
+    let ModelId { name, version } = found.id.clone();
+    model.set_item("model", String::from(name))?;
+    model.set_item("version", String::from(version))?;
+    model.set_item("sessions", found.sessions)?;
+    model.set_item("admitted", found.admitted)?;
+    model.set_item("batches", found.batches)?;
+    model.set_item("images", found.images)?;
+    model.set_item("prepared", found.prepared)?;
+    model.set_item("bytes_received", found.bytes_received)?;
+    model.set_item("bytes_sent", found.bytes_sent)?;
+    let seconds = found.seconds.map(|(phase, time)| (phase.name(), time));
+    model.set_item("seconds", seconds.to_vec())?;
+    model.set_item("predicted_seconds", found.predicted_seconds)?;
+    model.set_item("stock", found.stock)?;
+    model.set_item("stock_bytes", found.stock_bytes)?;
+    Ok(model)
+}
+
+/// A model with its name, or name and version, and the names of the clients that it is for.
+/// Without a name it has its plan's.
+type Offered = (Option<String>, Py<Compiled>, Option<Vec<String>>);
+
+fn offers(models: Vec<Offered>) -> PyResult<Vec<Offer>> {
+    let offer = |(name, compiled, clients): Offered| {
+        let server = compiled.get().server();
+        let offer = match name {
+            Some(name) => Offer::new(model_named(&name)?.into(), server),
+            None => server.into(),
+        };
+        Ok(match clients {
+            Some(names) => offer.for_clients(names),
+            None => offer,
+        })
+    };
+    models.into_iter().map(offer).collect()
+}
+
+/// A name that a user gave.
+fn model_named(text: &str) -> PyResult<ModelRef> {
+    let parsed: Result<ModelRef, LabelError> = text.parse();
+    parsed.map_err(|error| coded(error.to_string(), "option", false))
+}
+
+/// The models that a server has for this client: name, version, trust level and plan hash of each.
+#[pyfunction]
+#[pyo3(signature = (address, timeout, *, tls=None, token=None, insecure_plain_tcp=false))]
+pub fn list_models(
+    py: Python<'_>,
+    address: String,
+    timeout: f64,
+    tls: Option<ClientTls>,
+    token: Option<TokenSource>,
+    insecure_plain_tcp: bool,
+) -> PyResult<Vec<(String, String, &'static str, String)>> {
+    let watch = Arc::<Watch>::default();
+    let options = ConnectOptions {
+        channel: client_channel(tls, token, insecure_plain_tcp)?,
+        cancel: watch.cancel.clone(),
+        ..timed(timeout)?
+    };
+    let listed = waited(py, &watch, move |_| {
+        session::list_models(&address, &options).map_err(advised)
+    })?;
+    let told = listed.into_iter().map(|listed| {
+        let (id, hash) = (listed.model, hex(&listed.plan_hash));
+        (id.name.into(), id.version.into(), listed.trust.name(), hash)
+    });
+    Ok(told.collect())
+}
+
 /// A connection to a server.
 #[pyclass(frozen)]
 pub struct Client {
     client: Arc<Mutex<session::Client>>,
     plan: CheckedPlan,
+    model: ModelId,
     watch: Arc<Watch>,
     home: Home,
 }
@@ -181,7 +327,7 @@ impl Drop for Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, tls=None, token=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, model=None, tls=None, token=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -191,6 +337,7 @@ impl Client {
         timeout: f64,
         threads: Option<usize>,
         store: Option<PathBuf>,
+        model: Option<&str>,
         tls: Option<ClientTls>,
         token: Option<TokenSource>,
         insecure_plain_tcp: bool,
@@ -204,18 +351,15 @@ impl Client {
         let expected_plan_hash = expected_plan_hash
             .map(|digits| parse_hash("a plan hash", digits))
             .transpose()?;
-        let timeout = seconds(timeout)?;
         let watch = Arc::<Watch>::default();
-        let defaults = ConnectOptions::default();
         let options = ConnectOptions {
             trust,
+            model: model.map(model_named).transpose()?,
             expected_plan_hash,
             channel,
-            timeout,
             store,
-            connect_timeout: timeout.min(defaults.connect_timeout),
             cancel: watch.cancel.clone(),
-            ..defaults
+            ..timed(timeout)?
         };
         let address = address.to_owned();
         let client = waited(py, &watch, move |_| {
@@ -223,10 +367,18 @@ impl Client {
         })?;
         Ok(Self {
             plan: client.plan().clone(),
+            model: client.model_id().clone(),
             client: Arc::new(Mutex::new(client)),
             watch,
             home: Home::here(),
         })
+    }
+
+    /// Name and version of the model.
+    #[getter]
+    fn model(&self) -> (String, String) {
+        let ModelId { name, version } = self.model.clone();
+        (name.into(), version.into())
     }
 
     #[pyo3(signature = (details=false))]
@@ -244,6 +396,11 @@ impl Client {
     #[getter]
     fn plan_hash(&self) -> String {
         self.plan.hash_hex()
+    }
+
+    /// Images of a piece of a long work.
+    fn piece(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |client| Ok(client.piece()))
     }
 
     /// Most prepared batches that the server keeps for this client.
@@ -409,6 +566,20 @@ fn in_words(error: &SessionError) -> String {
 fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| native(format!("a timeout of {value} seconds makes no sense")))
+}
+
+/// The time limits of a client whose user gave this one.
+fn timed(timeout: f64) -> PyResult<ConnectOptions> {
+    let (timeout, defaults) = (seconds(timeout)?, ConnectOptions::default());
+    Ok(ConnectOptions {
+        timeout,
+        connect_timeout: timeout.min(defaults.connect_timeout),
+        ..defaults
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// 64 hexadecimal digits, which stand for `what`.

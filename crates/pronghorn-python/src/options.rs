@@ -192,7 +192,7 @@ pub fn describe(mut passes: Passes) -> String {
 }
 
 /// All passes but those named.
-fn passes_without(names: &[String]) -> PyResult<Passes> {
+pub fn passes_without(names: &[String]) -> PyResult<Passes> {
     let mut passes = Passes::default();
     for name in names {
         let switch = named("pass", &PASSES, name)?;

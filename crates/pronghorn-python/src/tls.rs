@@ -123,6 +123,15 @@ fn read_token(source: TokenSource) -> PyResult<Token> {
     }
 }
 
+/// Reads a server's files; the SHA-256 of its certificate.
+#[pyfunction]
+pub fn check_server_tls(tls: ServerTls) -> PyResult<String> {
+    match server_channel(Some(tls), false)? {
+        ServerChannel::Tls(files) => session::check_files(&files).map_err(refused),
+        _ => Ok(String::new()),
+    }
+}
+
 /// Makes a CA, certificates and tokens; the directories for the server and each client.
 #[pyfunction]
 pub fn make_keys(

@@ -2,9 +2,11 @@
 
 mod background;
 mod handshake;
+mod listing;
 mod prediction;
 mod rest;
 
+pub use listing::list_models;
 pub use prediction::{ImagesDone, Prediction, Stats};
 
 use std::{
@@ -21,7 +23,10 @@ use pronghorn_engine::{
     ClientInputs, ClientModel, ClientPreparation, ClientPrepared, Connection, EngineError, Machine,
     Progress,
 };
-use pronghorn_plan::{CheckedPlan, TrustLevel, cost};
+use pronghorn_plan::{
+    CheckedPlan, TrustLevel, cost,
+    objective::{self, Network},
+};
 
 use crate::{
     channel::ClientChannel,
@@ -30,6 +35,7 @@ use crate::{
     frame::{Kind, MAX_HANDSHAKE},
     link::Link,
     message::{self, Begin, Begun, Done, ErrorMessage, Prepare},
+    model::{ModelId, ModelRef},
     refill::Refill,
     store::{Name, Owner, Store, StoreError, kept::KeptFile},
 };
@@ -39,6 +45,8 @@ use crate::{
 pub struct ConnectOptions {
     /// What this connection may reveal; none: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
+    /// The model; none: the only one that the server has for this client.
+    pub model: Option<ModelRef>,
     /// The hash of the plan, where the user knows it; any other plan is refused.
     pub expected_plan_hash: Option<[u8; 32]>,
     /// How the connection is protected.
@@ -71,6 +79,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             trust: None,
+            model: None,
             expected_plan_hash: None,
             channel: ClientChannel::default(),
             plan: None,
@@ -93,6 +102,7 @@ impl Default for ConnectOptions {
 pub struct Client {
     link: Link,
     model: Arc<ClientModel>,
+    id: ModelId,
     plan_hash: [u8; 32],
     /// The plan's name on this channel.
     plan_name: [u8; 32],
@@ -101,6 +111,8 @@ pub struct Client {
     images_left: Option<u64>,
     cancel: Arc<AtomicBool>,
     over: bool,
+    /// Whether the server has closed the connection after the last batch, since others wait.
+    leaves: bool,
     last_used: Instant,
     /// Of this connection, for plans whose keys serve all its batches.
     connection: Connection,
@@ -125,9 +137,19 @@ impl Client {
         self.model.plan()
     }
 
+    /// The server's name of the model.
+    pub fn model_id(&self) -> &ModelId {
+        &self.id
+    }
+
     /// Most images in one batch, by plan and server.
     pub fn max_batch(&self) -> usize {
         self.max_batch
+    }
+
+    /// Images of a piece of a long work, whose results are kept as they come.
+    pub fn piece(&self) -> usize {
+        objective::piece(self.plan(), self.max_batch, &Network::default())
     }
 
     /// Images the server still grants this client, where it limits them.
@@ -499,6 +521,7 @@ impl Client {
             });
         }
         self.images_left = done.images_left;
+        self.leaves = done.leaves;
         self.last_used = Instant::now();
         Ok(())
     }

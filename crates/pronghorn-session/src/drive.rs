@@ -45,6 +45,7 @@ impl Done {
         Self {
             batch,
             images_left: None,
+            leaves: false,
         }
     }
 

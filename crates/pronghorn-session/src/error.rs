@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::{
     channel::ChannelError,
     frame::{FrameError, Kind},
+    model::{ModelId, ModelRef},
     store::StoreError,
     text::hex,
 };
@@ -83,6 +84,37 @@ pub enum SessionError {
         /// What there is.
         found: [u8; 32],
     },
+    /// The server has no such model for this client.
+    #[error(
+        "the server has no model {asked} for this client: `pronghorn models` lists those that it may ask for"
+    )]
+    NoModel {
+        /// What it asked for.
+        asked: ModelRef,
+    },
+    /// The server has several models for this client, or none, and it named none.
+    #[error(
+        "the client named no model, and the server has {count} for it: name one of those that `pronghorn models` \
+         lists (--model NAME, model=NAME)"
+    )]
+    Unnamed {
+        /// Models that it may ask for.
+        count: usize,
+    },
+    /// The server answers with another model.
+    #[error("the client asked for model {asked}, and the server answers with {offered}")]
+    AnotherModel {
+        /// By the client.
+        asked: ModelRef,
+        /// By the server.
+        offered: ModelId,
+    },
+    /// The models cannot be served together.
+    #[error("the server's models are refused: {reason}")]
+    Models {
+        /// What is wrong.
+        reason: String,
+    },
     /// The server's plan is not one to follow.
     #[error("the server's plan is refused: {0}")]
     Plan(#[from] PlanError),
@@ -153,7 +185,9 @@ pub enum SessionError {
         left: u64,
     },
     /// The server has as many clients as it takes.
-    #[error("the server is busy: it serves at most {most} clients at once; try again later")]
+    #[error(
+        "the server is busy: it serves at most {most} clients at once, and others wait; try again later"
+    )]
     TooManyClients {
         /// Most clients at once.
         most: usize,
@@ -213,6 +247,9 @@ pub enum SessionError {
     /// The client had nothing to ask for longer than the server keeps a connection.
     #[error("the connection rested for longer than the server keeps one open")]
     Idle,
+    /// Others wait for the client's place.
+    #[error("the client's turn is over: others wait for its place; connect again")]
+    Turn,
     /// The server's owner stopped it.
     #[error("the server is being stopped")]
     Stopping,
@@ -315,12 +352,16 @@ pub enum ErrorCode {
     Unauthorised,
     /// 16: the client's keys are false, now or before.
     FalseKeys,
+    /// 17: the server has no such model for the client.
+    Model,
+    /// 18: others wait for the client's place; it may connect again at once.
+    Turn,
     /// Any other, of a later version.
     Other(u16),
 }
 
 impl ErrorCode {
-    const KNOWN: [Self; 16] = [
+    const KNOWN: [Self; 18] = [
         Self::Protocol,
         Self::Version,
         Self::Trust,
@@ -337,6 +378,8 @@ impl ErrorCode {
         Self::Channel,
         Self::Unauthorised,
         Self::FalseKeys,
+        Self::Model,
+        Self::Turn,
     ];
 
     /// The number on the wire.
@@ -358,6 +401,8 @@ impl ErrorCode {
             Self::Channel => 14,
             Self::Unauthorised => 15,
             Self::FalseKeys => 16,
+            Self::Model => 17,
+            Self::Turn => 18,
             Self::Other(code) => code,
         }
     }
@@ -379,7 +424,7 @@ impl ErrorCode {
             ),
             Self::Stopping => Some("connect again once it runs again"),
             Self::Damaged => Some(TRY_AGAIN),
-            Self::Idle => Some("connect again"),
+            Self::Idle | Self::Turn => Some("connect again"),
             Self::Protocol | Self::Engine => Some(SAME_VERSION),
             Self::Internal => Some("the server's log says more: ask its owner, then try again"),
             _ => None,
@@ -408,6 +453,8 @@ impl ErrorCode {
             | Self::Idle
             | Self::Unauthorised
             | Self::FalseKeys
+            | Self::Model
+            | Self::Turn
             | Self::Other(_) => "the client failed",
         }
     }
@@ -419,7 +466,11 @@ impl SessionError {
         match self {
             Self::Version { .. } => ErrorCode::Version,
             Self::Trust(_) | Self::TrustMismatch { .. } => ErrorCode::Trust,
-            Self::PlanHash { .. } | Self::Plan(_) | Self::Handshake { .. } => ErrorCode::Plan,
+            Self::PlanHash { .. }
+            | Self::Plan(_)
+            | Self::AnotherModel { .. }
+            | Self::Handshake { .. } => ErrorCode::Plan,
+            Self::NoModel { .. } | Self::Unnamed { .. } => ErrorCode::Model,
             Self::Batch { .. }
             | Self::Inputs { .. }
             | Self::ClientMemory { .. }
@@ -437,6 +488,7 @@ impl SessionError {
             Self::Engine(_) => ErrorCode::Engine,
             Self::Stopping => ErrorCode::Stopping,
             Self::Idle => ErrorCode::Idle,
+            Self::Turn => ErrorCode::Turn,
             Self::Channel(error) if error.is_about_client() => ErrorCode::Unauthorised,
             Self::Channel(_) => ErrorCode::Channel,
             Self::Cancelled => ErrorCode::Cancelled,
@@ -445,6 +497,7 @@ impl SessionError {
             | Self::Connect { .. }
             | Self::Bind { .. }
             | Self::Limits { .. }
+            | Self::Models { .. }
             | Self::Stuck
             | Self::Over
             | Self::Store(_)

@@ -45,10 +45,14 @@ pub enum Kind {
     Begun = 11,
     /// The client proves that it has a token, before its hello.
     Token = 12,
+    /// The client asks for the models, in place of its hello.
+    ListingRequest = 13,
+    /// The models.
+    Listing = 14,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::ClientHello,
         Self::ServerHello,
         Self::PlanRequest,
@@ -61,6 +65,8 @@ impl Kind {
         Self::Prepare,
         Self::Begun,
         Self::Token,
+        Self::ListingRequest,
+        Self::Listing,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn unknown_and_unexpected_kinds_are_refused() {
         let mut payload = Vec::new();
-        for kind in (0..=u8::MAX).filter(|kind| !(1..=12).contains(kind)) {
+        for kind in (0..=u8::MAX).filter(|kind| !(1..=14).contains(kind)) {
             assert!(
                 matches!(read(&frame(0, kind, &[]), &mut payload), Err(FrameError::UnknownKind { kind: k }) if k == kind)
             );

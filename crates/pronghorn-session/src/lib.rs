@@ -5,7 +5,7 @@
 //! peer sends before allocating for it, and turns every failure into a [`SessionError`] that ends
 //! one session only.
 //!
-//! # The protocol, version 1
+//! # The protocol, version 2
 //!
 //! All integers are little-endian. A connection carries frames, the same both ways:
 //!
@@ -17,20 +17,23 @@
 //!
 //! | kind | name | from | payload | at most |
 //! |---|---|---|---|---|
-//! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes) | 64 KiB |
-//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`), prepared batches a client `u32`, name of the store of them (16 bytes) | 64 KiB |
+//! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes), model (0, or 1, its name, and 0, or 1 and its version) | 64 KiB |
+//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`), prepared batches a client `u32`, name of the store of them (16 bytes), the model's name and version | 64 KiB |
 //! | 3 | `PlanRequest` | client | empty | 0 |
 //! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 1 MiB |
 //! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of a preparation (0, or 1 and 16 bytes) | 64 KiB |
 //! | 6 | `Data` | both | one message of the machines | [`Machine::max_incoming`] |
-//! | 7 | `Done` | both | postcard: images of the batch `u32`, images left (0, or 1 and `u64`; 0 from a client), then the transcript's digest (32 bytes) | 64 KiB |
+//! | 7 | `Done` | both | postcard: images of the batch `u32`, images left (0, or 1 and `u64`; 0 from a client), whether the server closes after it (0 or 1; 0 from a client), then the transcript's digest (32 bytes) | 64 KiB |
 //! | 8 | `Error` | both | code `u16` ([`ErrorCode`]), UTF-8 text | 4 KiB |
 //! | 9 | `Bye` | client | empty | 0 |
 //! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
 //! | 11 | `Begun` | server | postcard: whether the batch uses the preparation (0 or 1) | 64 KiB |
 //! | 12 | `Token` | client | the proof of a token (32 bytes) | 32 |
+//! | 13 | `ListingRequest` | client | `"PRONGHRN"`, version `u16` | 64 KiB |
+//! | 14 | `Listing` | server | `"PRONGHRN"`, version `u16`, then postcard: for each model its name and version, trust level, plan hash (32 bytes) | 64 KiB |
 //!
-//! postcard writes `u32` and `u64` as LEB128 varints. Magic, version and `Error` have fixed places
+//! postcard writes `u32` and `u64` as LEB128 varints, and a text after its length. Names and versions
+//! of models have 1 to 64 ASCII letters, digits, points, hyphens and underscores. Magic, version and `Error` have fixed places
 //! that no version moves, so that any two versions can tell each other apart.
 //!
 //! ```text
@@ -49,6 +52,9 @@
 //! Bye                             ->
 //! ```
 //!
+//! A client that sends `ListingRequest` in place of `ClientHello` is answered by `Listing`, and the
+//! connection ends.
+//!
 //! (*) Where `Begin` names a preparation, which the client has taken from its store by then. The
 //! server takes its half from its own, and the batch runs without preparation where it has none of
 //! that name (any more); the client's half is then destroyed.
@@ -66,6 +72,15 @@
 //! another is noticed at `Begin`. One that forges the plan's name and the transcript, which have no
 //! secret, makes oblivious transfers that do not fit. The frames are those of plain TCP otherwise.
 //!
+//! # Models
+//!
+//! A server has any number of models, each with a name and versions, and maybe the names of the
+//! clients that it is for ([`Offer`]). A client that names no version gets the last one that the
+//! owner lists; one that names no model gets the only one there is for it. A client is told of
+//! models only once it has shown who it is, where the server asks for that. A model that is not for
+//! it and one that does not exist give the same answer. Batches of all models share places, memory
+//! and the count of images.
+//!
 //! # Damage on the way
 //!
 //! Both parties hash all frames of a connection but `Error`, both ways, each with its place, kind
@@ -81,6 +96,10 @@
 //! ([`Limits::keep_alive`]). The server then sends `Error` of code 13 ([`ErrorCode::Idle`]) and
 //! closes. Whatever crosses that on the line was not read. A client that was connected by its
 //! address connects again and begins once more; halves of a preparation that it has named are lost.
+//!
+//! So it is where others wait for the client's place, after a batch that ends its turn or where it has
+//! nothing to ask for ([`Limits::turn`]): the code is 18 ([`ErrorCode::Turn`]). `Done` says so of the
+//! last batch, so that a client takes no preparation for the next one on this connection.
 //!
 //! # Errors and bounds
 //!
@@ -102,8 +121,8 @@
 //! A session has one thread and a writer thread behind a channel of two messages, so that the next
 //! message is computed while the last is sent. Reading ahead is left to the kernel's socket
 //! buffers. A server bounds its sessions, the connections of an address, and the memory of the
-//! batches that run at once ([`Limits`]). A connection takes a place once its hello is read; every
-//! refusal is an `Error` frame.
+//! batches that run at once ([`Limits`]). A connection takes a place once its hello is read, and waits
+//! for one in turn; every refusal is an `Error` frame.
 //!
 //! [`Machine::max_incoming`]: pronghorn_engine::Machine::max_incoming
 
@@ -116,7 +135,10 @@ mod in_process;
 mod limits;
 mod link;
 mod lock;
+mod log;
 pub mod message;
+mod metrics;
+mod model;
 mod quota;
 mod reason;
 mod refill;
@@ -129,13 +151,16 @@ mod writer;
 
 pub use channel::{
     ChannelError, ClientChannel, ClientTls, KeyRequest, ServerChannel, ServerTls, Token, Trusted,
-    fingerprint, make_keys,
+    check_files, fingerprint, make_keys,
 };
-pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats};
+pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats, list_models};
 pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;
 pub use in_process::{InProcess, in_process, in_process_watched};
 pub use limits::Limits;
+pub use log::{Entry, Level, Value};
+pub use metrics::{Metrics, ModelMetrics, Phase};
+pub use model::{Label, LabelError, ModelId, ModelRef};
 pub use refill::Refill;
-pub use server::{Preparing, Server, Service};
+pub use server::{Offer, Preparing, Server, Service};
 pub use transport::Transport;

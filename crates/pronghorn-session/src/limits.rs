@@ -4,13 +4,20 @@ use std::{net::IpAddr, time::Duration};
 
 use pronghorn_plan::{CheckedPlan, cost};
 
-use crate::error::SessionError;
+use crate::{error::SessionError, store};
 
 /// What a server allows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at once; more are refused with an error that says so.
+    /// Clients at once; more wait for a place.
     pub max_clients: usize,
+    /// Clients that wait for a place; more are refused with an error that says so.
+    pub max_waiting: usize,
+    /// How long a client waits for a place before it is refused.
+    pub queue_timeout: Duration,
+    /// How long a client that is served keeps its place while others wait for one. It then connects
+    /// again by itself, and waits as they do. A batch is never cut.
+    pub turn: Duration,
     /// Connections of one IPv4 address or IPv6 /64 network at once, those that have not introduced
     /// themselves included; more are refused with an error that says so. None: half of
     /// `max_clients`, at least two, and any number from this machine itself, since a proxy on it
@@ -46,7 +53,7 @@ pub struct Limits {
     /// Clients connect again by themselves. What was prepared is kept.
     pub keep_alive: Option<Duration>,
     /// How long a client whose batch holds memory may be silent, or read nothing, while others wait
-    /// for memory.
+    /// for memory; and how long a client may have nothing to ask for while others wait for a place.
     pub contended_timeout: Duration,
 }
 
@@ -54,6 +61,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_clients: 16,
+            max_waiting: 256,
+            queue_timeout: Duration::from_secs(30),
+            turn: Duration::from_secs(5),
             max_connections_per_address: None,
             max_images_per_batch: None,
             max_images_per_client: None,
@@ -87,38 +97,52 @@ impl Limits {
 /// Bytes of clients' keys that are kept between their connections at most, ready for use.
 const MOST_KEYS: u64 = 512 << 20;
 
-/// What the clients of a plan share.
+/// What the clients of some plans share.
 pub(crate) struct Bounds {
-    /// Most images of a batch.
-    pub batch: usize,
+    /// Most images of a batch of each plan.
+    pub batches: Vec<usize>,
     /// Bytes of all batches that run at once.
     pub memory: u64,
-    /// Bytes of clients' keys that are kept between their connections, ready for use.
+    /// Bytes of clients' keys of each plan that are kept between their connections, ready for use.
     pub keys: u64,
+    /// Prepared batches of each plan that are kept.
+    pub prepared: store::Bounds,
 }
 
-/// What the clients share within the limits. Kept keys take what the largest batch leaves.
+/// What the clients share within the limits. Kept keys take what the largest batch leaves. Plans
+/// have equal parts of what is kept.
 ///
 /// # Errors
 /// When the limits let nothing through.
-pub(crate) fn within_limits(plan: &CheckedPlan, limits: &Limits) -> Result<Bounds, SessionError> {
-    let (batch, memory) = batch_and_memory(plan, limits)?;
-    let most = match cost::kept_keys(plan) {
-        0 => 0,
-        _ => MOST_KEYS,
-    };
+pub(crate) fn within_limits(
+    plans: &[&CheckedPlan],
+    limits: &Limits,
+) -> Result<Bounds, SessionError> {
+    let (mut batches, mut memory, mut largest, mut with_keys) = (Vec::new(), 0, 0, 0);
+    for plan in plans {
+        let (batch, needed) = batch_and_memory(plan, limits)?;
+        memory = needed.max(memory);
+        largest = memory_to_use(plan, batch).max(largest);
+        with_keys += u64::from(cost::kept_keys(plan) > 0);
+        batches.push(batch);
+    }
+    let most = if with_keys > 0 { MOST_KEYS } else { 0 };
     let (memory, keys) = match limits.max_memory {
         None => (memory, most),
         Some(_) => {
-            let left = memory.saturating_sub(memory_to_use(plan, batch));
-            let keys = left.min(most);
+            let keys = memory.saturating_sub(largest).min(most);
             (memory - keys, keys)
         }
     };
+    let with_halves = plans.iter().filter(|plan| plan.trust.shares()).count() as u64;
     Ok(Bounds {
-        batch,
+        batches,
         memory,
-        keys,
+        keys: keys / with_keys.max(1),
+        prepared: store::Bounds {
+            batches: limits.max_prepared,
+            bytes: limits.max_prepared_bytes / with_halves.max(1),
+        },
     })
 }
 

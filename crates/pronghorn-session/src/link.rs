@@ -13,7 +13,7 @@ use crate::{
     message::ErrorMessage,
     store::file::Party,
     transcript::{Way, split_digest},
-    transport::{BUFFER, Ends, Holding, Timed, Timeouts, Transport, with_length},
+    transport::{BUFFER, Ends, Holding, TICK, Timed, Timeouts, Transport, with_length},
     writer::{Outgoing, Writer},
 };
 
@@ -51,6 +51,15 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// What went over since it was `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            bytes_sent: self.bytes_sent - earlier.bytes_sent,
+            bytes_received: self.bytes_received - earlier.bytes_received,
+            messages: self.messages - earlier.messages,
+        }
+    }
+
     /// With what went over an earlier connection.
     pub(crate) fn after(self, earlier: Self) -> Self {
         Self {
@@ -244,22 +253,39 @@ impl Link {
         self.ends.hold()
     }
 
-    /// Waits until the peer's next message begins.
+    /// Waits until the peer's next message begins, or there is an `end` to that, which is asked for
+    /// now and then.
     ///
     /// # Errors
-    /// When nothing comes within `rest`, or the connection has ended.
-    pub(crate) fn rest(&mut self, rest: Duration) -> Result<(), SessionError> {
-        self.reader.get_mut().allow(rest, rest);
-        let begun = match self.reader.fill_buf() {
-            Ok([]) => Err(FrameError::Closed),
-            begun => begun.map(drop).map_err(FrameError::from),
-        };
-        begun.map_err(|error| self.check_stop().err().unwrap_or(error.into()))
+    /// When nothing comes within `rest`, the connection has ended, or the end.
+    pub(crate) fn rest(
+        &mut self,
+        rest: Duration,
+        end: &dyn Fn() -> Option<SessionError>,
+    ) -> Result<(), SessionError> {
+        let started = Instant::now();
+        loop {
+            if let Some(error) = end() {
+                return Err(error);
+            }
+            let left = rest.saturating_sub(started.elapsed());
+            let step = left.min(TICK);
+            self.reader.get_mut().allow(step, step);
+            let error = match self.reader.fill_buf() {
+                Ok([]) => FrameError::Closed,
+                Ok(_) => return Ok(()),
+                Err(error) => error.into(),
+            };
+            self.check_stop()?;
+            if !matches!(error, FrameError::Timeout) || left <= TICK {
+                return Err(error.into());
+            }
+        }
     }
 
     /// Why the peer has ended a connection on which it is this side's turn; none where it has not.
     pub(crate) fn look(&mut self) -> Option<SessionError> {
-        match self.rest(LOOK) {
+        match self.rest(LOOK, &|| None) {
             Err(SessionError::Frame(FrameError::Timeout)) => None,
             Err(error) => Some(error),
             Ok(()) => self.receive(&[], &mut Vec::new()).err(),

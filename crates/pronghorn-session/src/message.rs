@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     error::{ErrorCode, SessionError},
     frame::{Kind, MAX_ERROR},
+    model::{ModelId, ModelRef},
     store::{Name, Owner},
     text,
 };
@@ -14,19 +15,21 @@ use crate::{
 pub const MAGIC: [u8; 8] = *b"PRONGHRN";
 
 /// The protocol version of this crate.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The client's first message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientHello {
     /// The trust level its user asked for.
     pub trust: TrustLevel,
     /// The plan it expects, if its user named one.
     pub expected_plan_hash: Option<[u8; 32]>,
+    /// The model it wants; none: the only one that the server has for it.
+    pub model: Option<ModelRef>,
 }
 
 /// The server's first message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerHello {
     /// The trust level of its plan.
     pub trust: TrustLevel,
@@ -42,6 +45,30 @@ pub struct ServerHello {
     pub prepared_batches: u32,
     /// Where it keeps them: preparations made with one store are of no use with another.
     pub store: Owner,
+    /// The model.
+    pub model: ModelId,
+}
+
+/// A client's first and only message, in place of [`ClientHello`]: it asks for the models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListingRequest;
+
+/// The server's answer: the models that this client may ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// In the order of their owner's list.
+    pub models: Vec<Listed>,
+}
+
+/// A model of a [`Listing`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// The model.
+    pub model: ModelId,
+    /// The trust level of its plan.
+    pub trust: TrustLevel,
+    /// Its plan.
+    pub plan_hash: [u8; 32],
 }
 
 /// The client begins a batch.
@@ -82,6 +109,9 @@ pub struct Done {
     pub batch: u32,
     /// Images this client may still ask for, where that is limited.
     pub images_left: Option<u64>,
+    /// Whether the server closes after it, since others wait for the client's place. Never so from a
+    /// client.
+    pub leaves: bool,
 }
 
 /// Why the sender closes.
@@ -132,6 +162,14 @@ impl Hello for ClientHello {
 
 impl Hello for ServerHello {
     const KIND: Kind = Kind::ServerHello;
+}
+
+impl Hello for ListingRequest {
+    const KIND: Kind = Kind::ListingRequest;
+}
+
+impl Hello for Listing {
+    const KIND: Kind = Kind::Listing;
 }
 
 /// Payload bytes of a small message, or what follows a hello's version.
@@ -208,6 +246,7 @@ mod tests {
     const HELLO: ClientHello = ClientHello {
         trust: TrustLevel::ClientAided,
         expected_plan_hash: Some([7; 32]),
+        model: None,
     };
 
     /// The bytes of the documentation.
@@ -215,8 +254,19 @@ mod tests {
     fn layout() {
         assert_eq!(
             HELLO.encode(),
-            [&b"PRONGHRN\x01\x00\x02\x01"[..], &[7; 32]].concat()
+            [&b"PRONGHRN\x02\x00\x02\x01"[..], &[7; 32], &[0]].concat()
         );
+        let model = |text: &str| Some(text.parse().expect("it is a name"));
+        for (text, bytes) in [
+            ("ab", &b"\x01\x02ab\x00"[..]),
+            ("ab@c", b"\x01\x02ab\x01\x01c"),
+        ] {
+            let hello = ClientHello {
+                model: model(text),
+                ..HELLO
+            };
+            assert!(hello.encode().ends_with(bytes));
+        }
         let hello = ServerHello {
             trust: TrustLevel::ClientAided,
             plan_hash: [9; 32],
@@ -225,16 +275,31 @@ mod tests {
             images_left: None,
             prepared_batches: 4,
             store: [8; 16],
+            model: ModelId::of_plan("ab"),
         };
         assert_eq!(
             hello.encode(),
             [
-                &b"PRONGHRN\x01\x00\x02"[..],
+                &b"PRONGHRN\x02\x00\x02"[..],
                 &[9; 32],
                 &[5, 0xac, 2, 0, 4],
-                &[8; 16]
+                &[8; 16],
+                b"\x02ab\x011",
             ]
             .concat()
+        );
+        assert_eq!(ListingRequest.encode(), b"PRONGHRN\x02\x00");
+        let listed = Listed {
+            model: ModelId::of_plan("ab"),
+            trust: TrustLevel::Encrypted,
+            plan_hash: [9; 32],
+        };
+        let listing = Listing {
+            models: vec![listed],
+        };
+        assert_eq!(
+            listing.encode(),
+            [&b"PRONGHRN\x02\x00\x01\x02ab\x011\x01"[..], &[9; 32]].concat()
         );
         let begin = |prepared| {
             encode(&Begin {
@@ -260,9 +325,10 @@ mod tests {
         assert_eq!(
             encode(&Done {
                 batch: 2,
-                images_left: Some(3)
+                images_left: Some(3),
+                leaves: true,
             }),
-            [2, 1, 3]
+            [2, 1, 3, 1]
         );
         let error = ErrorMessage {
             code: ErrorCode::Busy,
@@ -278,19 +344,28 @@ mod tests {
         #[test]
         fn hellos_round_trip(
             plan_hash: [u8; 32], plan_length: u32, max_batch: u32, images_left: Option<u64>, level in 0usize..4, expected: Option<[u8; 32]>,
-            prepared_batches: u32, store: [u8; 16]
+            prepared_batches: u32, store: [u8; 16], name in "([a-z]{1,9}(@[0-9]{1,3})?)?"
         ) {
             let trust = TrustLevel::ALL[level];
-            let hello = ServerHello { trust, plan_hash, plan_length, max_batch, images_left, prepared_batches, store };
+            let model = ModelId::of_plan(&name);
+            let asked = (!name.is_empty()).then(|| model.clone().into());
+            let listed = Listed { model: model.clone(), trust, plan_hash };
+            let hello = ServerHello {
+                trust, plan_hash, plan_length, max_batch, images_left, prepared_batches, store, model,
+            };
             prop_assert_eq!(ServerHello::decode(&hello.encode()).unwrap(), hello);
-            let hello = ClientHello { trust, expected_plan_hash: expected };
+            let hello = ClientHello { trust, expected_plan_hash: expected, model: asked };
             prop_assert_eq!(ClientHello::decode(&hello.encode()).unwrap(), hello);
+            let listing = Listing { models: vec![listed.clone(), listed] };
+            prop_assert_eq!(Listing::decode(&listing.encode()).unwrap(), listing);
         }
 
         #[test]
         fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = ClientHello::decode(&bytes);
             let _ = ServerHello::decode(&bytes);
+            let _ = ListingRequest::decode(&bytes);
+            let _ = Listing::decode(&bytes);
             let _ = decode::<Begin>(Kind::Begin, &bytes);
             let _ = decode::<Done>(Kind::Done, &bytes);
             let _ = decode::<Prepare>(Kind::Prepare, &bytes);
@@ -320,7 +395,7 @@ mod tests {
         assert!(matches!(
             ClientHello::decode(&other),
             Err(SessionError::Version {
-                ours: 1,
+                ours: VERSION,
                 theirs: 77
             })
         ));

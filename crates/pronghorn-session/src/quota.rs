@@ -41,10 +41,6 @@ impl Pool {
         }
     }
 
-    pub(crate) fn total(&self) -> u64 {
-        self.total
-    }
-
     /// Takes `amount`, waiting for it as long as `patience`; none when it does not come.
     pub(crate) fn take(&self, amount: u64, patience: Duration) -> Option<Taken<'_>> {
         if amount > self.total {
@@ -70,38 +66,38 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Bytes that the batches of all clients share. Of those who wait the address that holds least
-/// comes first, and nobody passes it: so one address does not keep others out, nor small batches a
-/// large one.
-pub(crate) struct Memory {
-    total: u64,
-    state: Mutex<MemoryState>,
+/// What all clients share: places, or bytes of memory. Of those who wait the client that holds least
+/// comes first, then who came first, and nobody passes it: so one client does not keep others out,
+/// nor small batches a large one.
+pub(crate) struct Fair {
+    state: Mutex<FairState>,
     changed: Condvar,
-    /// Batches that wait, for those who hold what these wait for.
+    /// How many wait, for those who hold what these wait for.
     waiting: Arc<AtomicUsize>,
 }
 
-struct MemoryState {
+struct FairState {
+    total: u64,
     left: u64,
     closed: bool,
-    held: HashMap<IpAddr, u64>,
+    held: HashMap<Owner, u64>,
     /// Tickets, and whose they are.
-    queue: Vec<(u64, IpAddr)>,
+    queue: Vec<(u64, Owner)>,
     next: u64,
 }
 
-/// Bytes of it; given back on drop.
+/// A part of it; given back on drop.
 pub(crate) struct Share<'a> {
-    memory: &'a Memory,
-    client: IpAddr,
+    pool: &'a Fair,
+    client: Owner,
     amount: u64,
 }
 
-impl MemoryState {
+impl FairState {
     /// Whose turn it is.
     fn first(&self) -> Option<u64> {
-        let held = |client: &IpAddr| self.held.get(client).copied().unwrap_or(0);
-        let turn = |&&(ticket, client): &&(u64, IpAddr)| (held(&client), ticket);
+        let held = |client: &Owner| self.held.get(client).copied().unwrap_or(0);
+        let turn = |&&(ticket, client): &&(u64, Owner)| (held(&client), ticket);
         self.queue
             .iter()
             .min_by_key(turn)
@@ -109,11 +105,11 @@ impl MemoryState {
     }
 }
 
-impl Memory {
+impl Fair {
     pub(crate) fn new(total: u64) -> Self {
         Self {
-            total,
-            state: Mutex::new(MemoryState {
+            state: Mutex::new(FairState {
+                total,
                 left: total,
                 closed: false,
                 held: HashMap::new(),
@@ -126,28 +122,45 @@ impl Memory {
     }
 
     pub(crate) fn total(&self) -> u64 {
-        self.total
+        lock(&self.state).total
     }
 
-    /// How many batches wait, now and later.
+    /// How much of it clients hold.
+    pub(crate) fn used(&self) -> u64 {
+        let state = lock(&self.state);
+        state.total - state.left
+    }
+
+    /// Has at least so much from now on.
+    pub(crate) fn grow(&self, total: u64) {
+        let mut state = lock(&self.state);
+        let more = total.saturating_sub(state.total);
+        state.total += more;
+        state.left += more;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// How many wait, now and later.
     pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
         self.waiting.clone()
     }
 
-    /// Takes `amount`, waiting for it as long as `patience`; none when it does not come, or the
-    /// memory is closed.
+    /// Takes `amount`, waiting for it as long as `patience`, where fewer than `most` wait; none when
+    /// it does not come, or the pool is closed.
     pub(crate) fn take(
         &self,
-        client: IpAddr,
+        client: Owner,
         amount: u64,
         patience: Duration,
+        most: usize,
     ) -> Option<Share<'_>> {
-        if amount > self.total {
-            return None;
-        }
-        let client = network(client);
         let started = Instant::now();
         let mut state = lock(&self.state);
+        let at_once = state.queue.is_empty() && state.left >= amount;
+        if amount > state.total || (state.queue.len() >= most && !at_once) {
+            return None;
+        }
         let ticket = state.next;
         state.next += 1;
         state.queue.push((ticket, client));
@@ -174,7 +187,7 @@ impl Memory {
             state.left -= amount;
             *state.held.entry(client).or_default() += amount;
             Share {
-                memory: self,
+                pool: self,
                 client,
                 amount,
             }
@@ -190,7 +203,7 @@ impl Memory {
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.memory.state);
+        let mut state = lock(&self.pool.state);
         state.left += self.amount;
         if let Some(held) = state.held.get_mut(&self.client) {
             *held -= self.amount;
@@ -199,7 +212,7 @@ impl Drop for Share<'_> {
             }
         }
         drop(state);
-        self.memory.changed.notify_all();
+        self.pool.changed.notify_all();
     }
 }
 
@@ -220,7 +233,7 @@ impl Identity {
         name.map_or_else(|| Self::Network(network(client)), Self::Named)
     }
 
-    /// What stands for it in stores. Names and addresses do not meet: a name's is a hash.
+    /// What stands for it in stores and queues. Names and addresses do not meet: a name's is a hash.
     pub(crate) fn owner(&self) -> Owner {
         match self {
             Self::Network(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
@@ -340,12 +353,12 @@ mod tests {
     }
 
     #[test]
-    fn closed_memory_ends_waiting() {
-        let memory = Memory::new(1);
-        let client = IpAddr::V6(Ipv6Addr::LOCALHOST);
-        let _one = memory.take(client, 1, NONE);
+    fn closed_pools_end_waiting() {
+        let memory = Fair::new(1);
+        let client = [1; 16];
+        let _one = memory.take(client, 1, NONE, 9);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| memory.take(client, 1, Duration::MAX).is_none());
+            let waiting = scope.spawn(|| memory.take(client, 1, Duration::MAX, 9).is_none());
             memory.close();
             assert!(waiting.join().expect("no panic"));
         });
@@ -355,12 +368,14 @@ mod tests {
     /// first.
     #[test]
     fn who_holds_least_gets_memory_first() {
-        let memory = Memory::new(11);
-        let [greedy, other]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
-        let six = memory.take(greedy, 6, NONE).expect("eleven are there");
-        let four = memory.take(greedy, 4, NONE).expect("five are left");
-        let _one = memory.take(greedy, 1, NONE).expect("one is left");
-        assert!(memory.take(other, 1, NONE).is_none() && memory.take(other, 12, NONE).is_none());
+        let memory = Fair::new(11);
+        let [greedy, other] = [[1; 16], [2; 16]];
+        let six = memory.take(greedy, 6, NONE, 9).expect("eleven are there");
+        let four = memory.take(greedy, 4, NONE, 9).expect("five are left");
+        let _one = memory.take(greedy, 1, NONE, 9).expect("one is left");
+        assert!(
+            memory.take(other, 1, NONE, 9).is_none() && memory.take(other, 12, NONE, 9).is_none()
+        );
         let waiting = |count| {
             while memory.waiting().load(Ordering::SeqCst) != count {
                 thread::sleep(Duration::from_millis(1));
@@ -371,7 +386,7 @@ mod tests {
             let take = |client, amount| {
                 let (memory, order) = (&memory, &order);
                 scope.spawn(move || {
-                    let share = memory.take(client, amount, Duration::MAX);
+                    let share = memory.take(client, amount, Duration::MAX, 9);
                     lock(order).push((client, amount));
                     drop(share);
                 })
@@ -387,6 +402,18 @@ mod tests {
             drop(six);
         });
         assert_eq!(*lock(&order), [(other, 7), (greedy, 4)]);
+    }
+
+    #[test]
+    fn few_may_wait() {
+        let pool = Fair::new(1);
+        let first = pool.take([1; 16], 1, NONE, 0).expect("nobody waits");
+        assert!(pool.take([2; 16], 1, Duration::MAX, 0).is_none());
+        assert_eq!(pool.used(), 1);
+        pool.grow(2);
+        assert!(pool.take([2; 16], 1, NONE, 0).is_some());
+        drop(first);
+        assert_eq!((pool.used(), pool.total()), (0, 2));
     }
 
     fn at(address: &str) -> Identity {

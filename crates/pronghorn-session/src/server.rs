@@ -1,6 +1,8 @@
 //! The server: a thread a client, bounded, each on its own.
 
 mod admission;
+mod models;
+mod service;
 mod session;
 
 use std::{
@@ -8,38 +10,37 @@ use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, Scope},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use pronghorn_engine::{
-    Connection, Connections, EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared,
-    ServerRun, slots::keep_keys,
-};
-use pronghorn_plan::{CheckedPlan, TrustLevel};
-use pronghorn_ring::random::Seed;
+use pronghorn_engine::ServerModel;
+use pronghorn_plan::TrustLevel;
 
-use self::admission::{Addresses, Partings};
+use self::{
+    admission::{Addresses, Partings},
+    models::{Models, Served},
+};
+pub use self::{
+    models::Offer,
+    service::{Preparing, Service},
+};
 use crate::{
     channel::{Acceptor, Binding, ChannelError, ServerChannel},
     error::SessionError,
-    limits::{Limits, within_limits},
+    limits::Limits,
     link::Link,
     lock::lock,
-    quota::{ImageQuota, Memory, Pool},
-    store::{
-        Bounds, Store,
-        barred::Barred,
-        file::Party,
-        kept::{SERVER_SECRET, secret},
-        spent::Spent,
-    },
-    text,
+    log::{Entry, Level},
+    metrics::{Failures, Metrics},
+    quota::{Fair, ImageQuota, Pool},
+    store::{barred::Barred, file::Party, spent::Spent},
+    text::counted,
     transport::{Ends, Timeouts, Transport},
 };
 
@@ -49,116 +50,15 @@ const GREETINGS: u64 = 64;
 /// How long sessions get to end by themselves when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How often a server that ends looks whether its sessions have.
+const STEP: Duration = Duration::from_millis(20);
+
 /// How long to wait after the operating system refused a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a server serves: a plan, and the server's machine for each batch.
-pub trait Service: Send + Sync {
-    /// The plan both parties follow.
-    fn plan(&self) -> &CheckedPlan;
+type Log = Box<dyn Fn(&Entry) + Send + Sync>;
 
-    /// The model's own name of step `index`, for the log and for no client.
-    fn node(&self, _index: usize) -> Option<&str> {
-        None
-    }
-
-    /// The server's half of a batch of `batch` images; `keys` are of its connection, and what was
-    /// `prepared` for it is used up.
-    ///
-    /// # Errors
-    /// When it cannot begin.
-    fn start(
-        &self,
-        batch: usize,
-        keys: &Connection,
-        prepared: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError>;
-
-    /// The server's half of the preparation of such a batch.
-    ///
-    /// # Errors
-    /// When it cannot begin, or nothing can be prepared.
-    fn prepare(&self, batch: usize, keys: &Connection) -> Result<Box<dyn Preparing>, EngineError>;
-
-    /// Reads the server's half of a prepared batch from a store.
-    ///
-    /// # Errors
-    /// The bytes are not of this plan and batch.
-    fn read_prepared(
-        &self,
-        batch: usize,
-        setup: [u8; 32],
-        bytes: &[u8],
-    ) -> Result<ServerPrepared, EngineError>;
-
-    /// Takes the secret that what is published is made with, which stays the same for later runs of
-    /// the server.
-    ///
-    /// # Errors
-    /// It cannot be used.
-    fn keep_secret(&mut self, _secret: &Seed) -> Result<(), EngineError> {
-        Ok(())
-    }
-}
-
-/// The server's half of a preparation.
-pub trait Preparing: Machine<Error = EngineError> {
-    /// What was prepared.
-    ///
-    /// # Errors
-    /// When the machine is not done.
-    fn into_prepared(self: Box<Self>) -> Result<ServerPrepared, EngineError>;
-}
-
-impl Preparing for ServerPreparation {
-    fn into_prepared(self: Box<Self>) -> Result<ServerPrepared, EngineError> {
-        (*self).into_prepared()
-    }
-}
-
-struct ModelService(Arc<ServerModel>);
-
-impl Service for ModelService {
-    fn plan(&self) -> &CheckedPlan {
-        self.0.plan()
-    }
-
-    fn node(&self, index: usize) -> Option<&str> {
-        self.0.names().step(index)
-    }
-
-    fn start(
-        &self,
-        batch: usize,
-        keys: &Connection,
-        prepared: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError> {
-        let run = ServerRun::with_prepared(&self.0, batch, keys, prepared)?;
-        Ok(Box::new(run))
-    }
-
-    fn prepare(&self, batch: usize, keys: &Connection) -> Result<Box<dyn Preparing>, EngineError> {
-        Ok(Box::new(ServerPreparation::new(&self.0, batch, keys)?))
-    }
-
-    fn read_prepared(
-        &self,
-        batch: usize,
-        setup: [u8; 32],
-        bytes: &[u8],
-    ) -> Result<ServerPrepared, EngineError> {
-        ServerPrepared::from_bytes(&self.0, batch, setup, bytes)
-    }
-
-    fn keep_secret(&mut self, secret: &Seed) -> Result<(), EngineError> {
-        self.0 = Arc::new(self.0.with_secret(secret)?);
-        Ok(())
-    }
-}
-
-type Log = Box<dyn Fn(&str) + Send + Sync>;
-
-/// A server of one plan over TCP, or over TLS on it.
+/// A server of models over TCP, or over TLS on it.
 ///
 /// A failing session ends alone: with an `Error` frame to its client and a line in the log.
 pub struct Server {
@@ -167,22 +67,20 @@ pub struct Server {
     address: SocketAddr,
     /// None: plain TCP.
     acceptor: Option<Acceptor>,
-    service: Box<dyn Service>,
-    plan_bytes: Vec<u8>,
-    plan_hash: [u8; 32],
-    max_batch: usize,
+    models: Mutex<Arc<Models>>,
     limits: Limits,
-    places: Pool,
+    places: Fair,
     greetings: Pool,
     addresses: Addresses,
     partings: Partings,
-    memory: Memory,
+    memory: Fair,
+    failures: Failures,
     images: ImageQuota,
     barred: Barred,
-    store: Store<ServerPrepared>,
-    is_stored: bool,
-    connections: Connections,
+    /// Where it keeps what outlives it.
+    directory: Option<PathBuf>,
     stopping: Arc<AtomicBool>,
+    draining: AtomicBool,
     next_session: AtomicU64,
     sessions: Mutex<HashMap<u64, Box<dyn Transport>>>,
     log: Log,
@@ -199,23 +97,52 @@ impl Server {
         model: Arc<ServerModel>,
         limits: Limits,
     ) -> Result<Self, SessionError> {
-        Self::bind_over(address, model, limits, ServerChannel::default())
+        Self::bind_over(
+            address,
+            vec![model.into()],
+            limits,
+            ServerChannel::default(),
+        )
     }
 
-    /// The same with a channel.
+    /// The same for any number of models, with a channel.
     ///
     /// # Errors
-    /// As [`Server::bind`], or the files of the channel cannot be used.
+    /// As [`Server::bind`], the models cannot be served together, or the files of the channel cannot
+    /// be used.
     pub fn bind_over(
         address: &str,
-        model: Arc<ServerModel>,
+        models: Vec<Offer>,
         limits: Limits,
         channel: ServerChannel,
     ) -> Result<Self, SessionError> {
-        Self::bind_service_over(address, Box::new(ModelService(model)), limits, channel)
+        let models = Models::new(models, &limits, None, None)?;
+        let (listener, local) = listen(address)?;
+        let acceptor = acceptor(channel, local)?;
+        Ok(Self {
+            listener: Mutex::new(Some(listener)),
+            address: local,
+            acceptor,
+            places: Fair::new(limits.max_clients as u64),
+            greetings: Pool::new(GREETINGS),
+            addresses: Addresses::default(),
+            partings: Partings::default(),
+            memory: Fair::new(models.memory),
+            failures: Failures::default(),
+            images: ImageQuota::new(limits.max_images_per_client),
+            barred: Barred::default(),
+            directory: None,
+            models: Mutex::new(Arc::new(models)),
+            limits,
+            stopping: Arc::default(),
+            draining: AtomicBool::new(false),
+            next_session: AtomicU64::new(1),
+            sessions: Mutex::default(),
+            log: Box::new(|_| {}),
+        })
     }
 
-    /// The same for any [`Service`].
+    /// As [`Server::bind`] for any [`Service`].
     ///
     /// # Errors
     /// As [`Server::bind`].
@@ -224,56 +151,38 @@ impl Server {
         service: Box<dyn Service>,
         limits: Limits,
     ) -> Result<Self, SessionError> {
-        Self::bind_service_over(address, service, limits, ServerChannel::default())
+        Self::bind_over(
+            address,
+            vec![service.into()],
+            limits,
+            ServerChannel::default(),
+        )
     }
 
-    /// The same for any [`Service`] with a channel.
+    /// Serves other models from now on. One that was offered before, and is again, keeps its clients'
+    /// keys and prepared batches. Connections of others go on to their end.
     ///
     /// # Errors
-    /// As [`Server::bind_over`].
-    pub fn bind_service_over(
-        address: &str,
-        service: Box<dyn Service>,
-        limits: Limits,
-        channel: ServerChannel,
-    ) -> Result<Self, SessionError> {
-        let shared = within_limits(service.plan(), &limits)?;
-        let connections = Connections::default();
-        // They are counted as they come.
-        keep_keys(&connections, shared.keys / 2);
-        let store = Store::in_memory(service.plan().hash(), bounds(&limits))?;
-        let (listener, local) = listen(address)?;
-        let acceptor = acceptor(channel, local)?;
-        Ok(Self {
-            listener: Mutex::new(Some(listener)),
-            address: local,
-            acceptor,
-            plan_bytes: service.plan().to_bytes(),
-            plan_hash: service.plan().hash(),
-            service,
-            max_batch: shared.batch,
-            places: Pool::new(limits.max_clients as u64),
-            greetings: Pool::new(GREETINGS),
-            addresses: Addresses::default(),
-            partings: Partings::default(),
-            memory: Memory::new(shared.memory),
-            images: ImageQuota::new(limits.max_images_per_client),
-            barred: Barred::default(),
-            store,
-            is_stored: false,
-            connections,
-            limits,
-            stopping: Arc::default(),
-            next_session: AtomicU64::new(1),
-            sessions: Mutex::default(),
-            log: Box::new(|_| {}),
-        })
+    /// The models cannot be served together, or the store refuses: all is as before.
+    pub fn offer(&self, models: Vec<Offer>) -> Result<(), SessionError> {
+        let before = self.models();
+        let directory = self.directory.as_deref();
+        let models = Models::new(models, &self.limits, directory, Some(&before))?;
+        self.memory.grow(models.memory);
+        *lock(&self.models) = Arc::new(models);
+        self.warn();
+        Ok(())
     }
 
-    /// Calls `log` with one printable line when a client comes, is refused and leaves. The lines
-    /// hold addresses, counts and errors, no secrets; what a peer wrote is escaped.
+    /// The models of now.
+    fn models(&self) -> Arc<Models> {
+        lock(&self.models).clone()
+    }
+
+    /// Calls `log` with an entry when a client comes, is refused and leaves. Entries hold addresses,
+    /// names, counts and errors, no secrets; what a peer wrote is escaped.
     #[must_use]
-    pub fn with_log(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn with_log(mut self, log: impl Fn(&Entry) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
         self
     }
@@ -284,13 +193,12 @@ impl Server {
     /// # Errors
     /// When the file system refuses, or others may enter the directory.
     pub fn with_store(mut self, directory: &Path) -> Result<Self, SessionError> {
-        let plan_hash = self.service.plan().hash();
-        self.store = Store::open(directory, plan_hash, self.store.bounds())?;
-        self.service
-            .keep_secret(&secret(directory, SERVER_SECRET)?)?;
+        let models = Mutex::get_mut(&mut self.models).unwrap_or_else(PoisonError::into_inner);
+        let models = Arc::get_mut(models).ok_or(SessionError::Bug)?;
+        models.keep_in(directory)?;
         self.images = self.images.with_record(Spent::open(directory)?);
         self.barred = Barred::in_store(directory);
-        self.is_stored = true;
+        self.directory = Some(directory.to_owned());
         Ok(self)
     }
 
@@ -310,22 +218,13 @@ impl Server {
         let Some(listener) = lock(&self.listener).take() else {
             return;
         };
-        let certificate = self.acceptor.as_ref().and_then(Acceptor::warning);
-        let warnings = [
-            self.warning_of_images(),
-            self.warning_of_keys(),
-            certificate.as_deref(),
-        ];
-        for warning in warnings.into_iter().flatten() {
-            self.log(&format!("warning: {warning}"));
-        }
+        self.warn();
         thread::scope(|scope| {
             let parting = thread::Builder::new().name("pronghorn refusals".into());
             let seen_off = || self.partings.see_off(&self.stopping);
             if let Err(error) = parting.spawn_scoped(scope, seen_off) {
-                self.log(&format!(
-                    "refused clients may not hear why: no thread: {error}"
-                ));
+                let text = format!("refused clients may not hear why: no thread: {error}");
+                self.log(Entry::new(Level::Error, "system", &text));
             }
             let mut failing = false;
             while !self.stopping.load(Ordering::SeqCst) {
@@ -337,7 +236,8 @@ impl Server {
                     }
                     Err(error) => {
                         if !failing {
-                            self.log(&format!("cannot accept connections: {error}"));
+                            let text = format!("cannot accept connections: {error}");
+                            self.log(Entry::new(Level::Error, "accept", &text));
                         }
                         failing = true;
                         thread::sleep(ACCEPT_PAUSE);
@@ -345,27 +245,31 @@ impl Server {
                 }
             }
             drop(listener);
-            // All places free: all sessions have ended.
-            let all_free = |pool: &Pool| pool.take(pool.total(), STOP_PATIENCE).is_some();
-            if !(all_free(&self.greetings) && all_free(&self.places)) {
+            if !self.wait_for_sessions(STOP_PATIENCE) {
                 self.cut_sessions(Shutdown::Both);
             }
         });
     }
 
-    /// What the owner should know of unchecked keys.
-    fn warning_of_keys(&self) -> Option<&'static str> {
-        let plan = self.service.plan();
-        (plan.checks_keys() && plan.key_checks == 1).then_some(
-            "clients' keys are not checked, and one answer to a false key gives the weights of a layer: leave \
-             --key-checks 1 out",
-        )
+    /// Says what the models' owner should know.
+    fn warn(&self) {
+        let models = self.models();
+        let of_images = models
+            .served()
+            .find_map(|served| self.warning_of_images(served));
+        let of_keys = models.served().find_map(|served| warning_of_keys(served));
+        let certificate = self.acceptor.as_ref().and_then(Acceptor::warning);
+        let warnings = [of_images, of_keys, certificate.as_deref()];
+        for warning in warnings.into_iter().flatten() {
+            let text = format!("warning: {warning}");
+            self.log(Entry::new(Level::Warning, "limits", &text));
+        }
     }
 
     /// What the model's owner should know of the limits on its clients, if anything.
-    fn warning_of_images(&self) -> Option<&'static str> {
+    fn warning_of_images(&self, served: &Served) -> Option<&'static str> {
         let hides = matches!(
-            self.service.plan().trust,
+            served.plan().trust,
             TrustLevel::TwoParty | TrustLevel::Encrypted
         );
         let knows_clients = self.acceptor.as_ref().is_some_and(Acceptor::knows_clients);
@@ -379,17 +283,68 @@ impl Server {
                 "images are counted by address, and a client may have many: let clients show a certificate or a token \
                  (--tls)",
             ),
-            Some(_) if !self.is_stored => {
+            Some(_) if self.directory.is_none() => {
                 Some("the count of images ends with this process: keep it (--store DIR)")
             }
             Some(_) => None,
         }
     }
 
+    /// Takes no new clients, ends sessions once their batch is done, and waits for that as long as
+    /// `patience`; whether all have ended. [`Server::stop`] comes after it.
+    pub fn drain(&self, patience: Duration) -> bool {
+        if !self.draining.swap(true, Ordering::SeqCst) {
+            let sessions = counted(lock(&self.sessions).len() as u64, "session", "sessions");
+            let text = format!("no new clients: waiting for {sessions} to end");
+            self.log(Entry::new(Level::Info, "draining", &text));
+        }
+        self.places.close();
+        self.wait_for_sessions(patience)
+    }
+
+    /// Whether it takes new clients.
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining() && lock(&self.listener).is_none()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst) || self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Its state and counters.
+    pub fn metrics(&self) -> Metrics {
+        let models = self.models();
+        Metrics {
+            ready: self.is_ready(),
+            connections: lock(&self.sessions).len() as u64,
+            places: self.places.total(),
+            places_used: self.places.used(),
+            queued: self.places.waiting().load(Ordering::Relaxed) as u64,
+            memory: self.memory.total(),
+            memory_used: self.memory.used(),
+            waiting: self.memory.waiting().load(Ordering::Relaxed) as u64,
+            failures: self.failures.read(),
+            models: models.served().map(|served| served.metrics()).collect(),
+        }
+    }
+
+    /// Waits as long as `patience` until all sessions have ended; whether they have.
+    fn wait_for_sessions(&self, patience: Duration) -> bool {
+        let deadline = Instant::now().checked_add(patience);
+        while !lock(&self.sessions).is_empty() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
+            thread::sleep(STEP);
+        }
+        true
+    }
+
     /// Makes [`Server::run`] return, for good: no new clients, and running sessions end at their
     /// next message.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.places.close();
         self.memory.close();
         self.cut_sessions(Shutdown::Read);
         // Wakes the accept loop. Should this fail, then because connections are waiting, which wake
@@ -404,8 +359,8 @@ impl Server {
         }
     }
 
-    fn log(&self, line: &str) {
-        (self.log)(&text::printable(line, "; "));
+    fn log(&self, entry: Entry) {
+        (self.log)(&entry);
     }
 
     /// Starts a session's thread, or refuses.
@@ -415,7 +370,7 @@ impl Server {
         stream: TcpStream,
         client: SocketAddr,
     ) {
-        if self.stopping.load(Ordering::SeqCst) {
+        if self.is_draining() {
             return self.partings.refuse(stream, &SessionError::Stopping);
         }
         // Small messages must not wait for more; where the option is missing they do.
@@ -442,7 +397,10 @@ impl Server {
 
     /// Says why, without a thread.
     fn refuse(&self, stream: TcpStream, client: SocketAddr, error: &SessionError) {
-        self.log(&format!("{client}: refused: {error}"));
+        let text = format!("{client}: refused: {error}");
+        let entry = Entry::new(Level::Warning, "refused", &text);
+        self.log(entry.text("address", client).text("reason", error.reason()));
+        self.failures.add(error);
         self.partings.refuse(stream, error);
     }
 
@@ -466,12 +424,13 @@ impl Server {
     }
 }
 
-/// How many prepared batches are kept.
-fn bounds(limits: &Limits) -> Bounds {
-    Bounds {
-        batches: limits.max_prepared,
-        bytes: limits.max_prepared_bytes,
-    }
+/// What the owner should know of unchecked keys.
+fn warning_of_keys(served: &Served) -> Option<&'static str> {
+    let plan = served.plan();
+    (plan.checks_keys() && plan.key_checks == 1).then_some(
+        "clients' keys are not checked, and one answer to a false key gives the weights of a layer: leave \
+         --key-checks 1 out",
+    )
 }
 
 /// Runs a thread's body; a panic in it (of the log, say) ends the thread, which must not end the

@@ -183,6 +183,12 @@ impl<H: Half> Store<H> {
         Ok(None)
     }
 
+    /// Prepared batches that it knows of, and their bytes.
+    pub fn stock(&self) -> (u64, u64) {
+        let index = lock(&self.index);
+        (index.entries.len() as u64, index.total())
+    }
+
     /// Checks that so many bytes fit beside what is there.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub(crate) fn with_length(timeout: Duration, length: usize) -> Duration {
 }
 
 /// How long a read or a write waits before it looks whether it is still wanted.
-const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// A connected byte stream whose two directions can be used from two threads.
 ///

@@ -124,7 +124,7 @@ impl Case {
             Some(keys) => ServerChannel::Tls(keys.server()),
             None => ServerChannel::Loopback,
         };
-        let server = Server::bind_over("127.0.0.1:0", model, limits, channel);
+        let server = Server::bind_over("127.0.0.1:0", vec![model.into()], limits, channel);
         let server = server.expect("a free port").with_store(store);
         Running::start(server.expect("it can be made"))
     }

@@ -11,7 +11,7 @@ use std::{
 use common::*;
 use pronghorn_plan::{Plan, TrustLevel, plan::MAX_BYTES};
 use pronghorn_session::{
-    Client, ConnectOptions, ErrorCode, FrameError, SessionError,
+    Client, ConnectOptions, ErrorCode, FrameError, ModelId, SessionError,
     frame::{self, Kind, MAX_HANDSHAKE},
     message::{ErrorMessage, Hello, ServerHello},
 };
@@ -55,6 +55,7 @@ fn hello_of(plan: &Plan) -> ServerHello {
         images_left: None,
         prepared_batches: 4,
         store: [5; 16],
+        model: ModelId::of_plan("mock"),
     }
 }
 
@@ -93,7 +94,7 @@ fn another_version_is_named() {
     let error = connecting_fails(move |stream| write(stream, Kind::ServerHello, &payload));
     assert!(matches!(
         error,
-        SessionError::Version { ours: 1, theirs: 9 }
+        SessionError::Version { ours: 2, theirs: 9 }
     ));
 }
 

@@ -333,6 +333,7 @@ fn greeted(address: SocketAddr) -> (Raw, ServerHello) {
     let hello = ClientHello {
         trust: TrustLevel::TwoParty,
         expected_plan_hash: None,
+        model: None,
     };
     raw.send(Kind::ClientHello, &hello.encode());
     let hello = receive(&mut raw, Kind::ServerHello);

@@ -137,9 +137,9 @@ fn bytes_are_counted_with_their_headers() {
         .stats;
     let wanted = in_process(&model(), &inputs, 7).expect("the run succeeds");
     // Begin: 32 bytes of hash, one of count and one for no preparation; Done: one of count, one for
-    // no limit and 32 of the transcript's digest.
+    // no limit, one for going on and 32 of the transcript's digest.
     assert_eq!(stats.bytes_sent, wanted.bytes_up + 5 + 34);
-    assert_eq!(stats.bytes_received, wanted.bytes_down + 5 + 34);
+    assert_eq!(stats.bytes_received, wanted.bytes_down + 5 + 35);
 }
 
 #[test]
@@ -506,7 +506,7 @@ fn addresses_are_checked() {
 #[test]
 fn any_interface_can_be_listened_on() {
     let channel = ServerChannel::InsecurePlainTcp;
-    let server = Server::bind_over(":0", model(), patient(), channel);
+    let server = Server::bind_over(":0", vec![model().into()], patient(), channel);
     let mut running = Running::start(server.expect("a port is free"));
     let address = format!("127.0.0.1:{}", running.address().port());
     predicts(Client::connect(&address, options()).expect("a good client"));

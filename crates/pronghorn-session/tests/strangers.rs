@@ -18,7 +18,7 @@ use pronghorn_plan::TrustLevel;
 use pronghorn_session::{
     ErrorCode, Limits, ServerTls,
     frame::{self, Kind},
-    message::{self, Begin, ClientHello, ErrorMessage, Hello, Prepare},
+    message::{self, Begin, ClientHello, ErrorMessage, Hello, ListingRequest, Prepare},
     store::Name,
 };
 use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
@@ -60,6 +60,16 @@ fn hello(trust: TrustLevel, expected_plan_hash: Option<[u8; 32]>) -> (Kind, Vec<
     let hello = ClientHello {
         trust,
         expected_plan_hash,
+        model: None,
+    };
+    (Kind::ClientHello, hello.encode())
+}
+
+fn named(model: &str) -> (Kind, Vec<u8>) {
+    let hello = ClientHello {
+        trust: TrustLevel::TwoParty,
+        expected_plan_hash: None,
+        model: Some(model.parse().expect("it is a name")),
     };
     (Kind::ClientHello, hello.encode())
 }
@@ -89,6 +99,11 @@ fn attempts() -> Vec<Vec<(Kind, Vec<u8>)>> {
         vec![(Kind::Prepare, message::encode(&prepare))],
         vec![(Kind::Data, vec![0; 69])],
         vec![(Kind::ClientHello, b"PRONGHRN\x07\x00\x00\x00".to_vec())],
+        vec![(Kind::ListingRequest, ListingRequest.encode())],
+        vec![(Kind::ListingRequest, vec![])],
+        // The first server has a model of this name.
+        vec![named("model")],
+        vec![named("nothing")],
     ]);
     let with_token = asked.iter().map(|frames| {
         let token = (Kind::Token, vec![5; 32]);
@@ -125,9 +140,9 @@ fn refusals_tell_nothing_of_what_is_served() {
             let said = answer(&keys, &one, &frames);
             assert_eq!(said, answer(&keys, &other, &frames), "{frames:?}");
             let refusal = refusal(&said);
-            let is_hello = frames
-                .iter()
-                .all(|(kind, _)| matches!(kind, Kind::Token | Kind::ClientHello));
+            let is_hello = frames.iter().all(|(kind, _)| {
+                matches!(kind, Kind::Token | Kind::ClientHello | Kind::ListingRequest)
+            });
             let wanted = match is_hello {
                 true => ErrorCode::Unauthorised,
                 false => refusal.code,

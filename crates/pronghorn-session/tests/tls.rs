@@ -22,7 +22,7 @@ use common::{
 };
 use pronghorn_session::{
     ChannelError, Client, ClientChannel, ClientTls, ConnectOptions, ErrorCode, FrameError, Limits,
-    Server, ServerChannel, ServerTls, SessionError, Token, Trusted,
+    Server, ServerChannel, ServerTls, Service, SessionError, Token, Trusted,
 };
 
 /// The error of a connection, which both parties hear of, and a good client after it.
@@ -416,7 +416,7 @@ fn beyond_loopback() -> Option<IpAddr> {
 
 #[test]
 fn plain_tcp_beyond_loopback_must_be_asked_for_on_both_sides() {
-    let bind = |channel| Server::bind_over("0.0.0.0:0", model(), patient(), channel);
+    let bind = |channel| Server::bind_over("0.0.0.0:0", vec![model().into()], patient(), channel);
     let error = bind(ServerChannel::default())
         .err()
         .expect("it is no loopback");
@@ -451,13 +451,13 @@ fn plain_tcp_beyond_loopback_must_be_asked_for_on_both_sides() {
 #[test]
 fn readers_that_do_not_read_are_cut_under_tls() {
     let keys = Keys::new();
-    let service = Box::<Mock>::default();
+    let service: Box<dyn Service> = Box::<Mock>::default();
     let channel = ServerChannel::Tls(keys.server());
     let limits = Limits {
         hello_timeout: Duration::from_secs(100),
         ..limits()
     };
-    let server = Server::bind_service_over("127.0.0.1:0", service, limits, channel);
+    let server = Server::bind_over("127.0.0.1:0", vec![service.into()], limits, channel);
     let running = Running::start(server.expect("a port is free"));
     // The line swallows what the server sends after the hellos.
     let line = Line::stopping(&running, 1, 6000);
@@ -520,7 +520,8 @@ fn images_of_a_client_are_counted_by_name_over_restarts() {
     };
     let serve = || {
         let channel = ServerChannel::Tls(keys.server());
-        let server = Server::bind_over("127.0.0.1:0", model(), limits.clone(), channel);
+        let server =
+            Server::bind_over("127.0.0.1:0", vec![model().into()], limits.clone(), channel);
         Running::start(server.unwrap().with_store(&store).expect("it is made"))
     };
     let left = |running: &Running, name| {
@@ -579,8 +580,8 @@ fn a_name_with_false_keys_is_barred() {
     private_directory(&store);
     let start = || {
         let channel = ServerChannel::Tls(keys.server());
-        let mock = Box::new(Mock::default());
-        let server = Server::bind_service_over("127.0.0.1:0", mock, patient(), channel);
+        let mock: Box<dyn Service> = Box::new(Mock::default());
+        let server = Server::bind_over("127.0.0.1:0", vec![mock.into()], patient(), channel);
         Running::start(
             server
                 .and_then(|server| server.with_store(&store))

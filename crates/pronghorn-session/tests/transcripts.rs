@@ -22,11 +22,12 @@ use pronghorn_engine::ServerModel;
 use pronghorn_plan::{Built, Engine, TrustLevel};
 use pronghorn_session::{
     Client, ConnectOptions, Limits, Server, Transport,
-    frame::{HEADER_BYTES, Kind},
+    frame::{HEADER_BYTES, Kind, MAX_HANDSHAKE},
+    message::{Hello, ListingRequest},
 };
 
 /// Kinds of frames, for their names.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 14] = [
     Kind::ClientHello,
     Kind::ServerHello,
     Kind::PlanRequest,
@@ -38,6 +39,9 @@ const KINDS: [Kind; 11] = [
     Kind::Bye,
     Kind::Prepare,
     Kind::Begun,
+    Kind::Token,
+    Kind::ListingRequest,
+    Kind::Listing,
 ];
 
 /// The client's end of a connection, which writes down what goes over it.
@@ -149,9 +153,13 @@ fn session(case: &str, built: &Built, asked: TrustLevel, use_it: impl FnOnce(&mu
         use_it(&mut client);
     }
     let found = tape.lock().unwrap().frames.clone();
+    compare(case, &found);
+}
+
+fn compare(case: &str, found: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{case}.txt"));
     if env::var("PRONGHORN_BLESS").is_ok_and(|value| value == "1") {
-        fs::write(&path, &found).expect("the golden file is written");
+        fs::write(&path, found).expect("the golden file is written");
         return;
     }
     let golden = fs::read_to_string(&path).unwrap_or_default();
@@ -208,6 +216,23 @@ fn two_party_coefficient() {
 #[test]
 fn two_party_slot() {
     shared("two_party_slot", Engine::Slot);
+}
+
+/// The models of a server, asked by a client that is no client otherwise.
+#[test]
+fn listing() {
+    let running = serve(&built());
+    let mut raw = Raw::connect(running.address());
+    raw.send(Kind::ListingRequest, &ListingRequest.encode());
+    let (kind, payload) = raw
+        .receive(&[(Kind::Listing, MAX_HANDSHAKE)])
+        .expect("it is told");
+    let asked = ListingRequest.encode().len();
+    let frames = format!(
+        "client ListingRequest {asked}\nserver {kind:?} {}\n",
+        payload.len()
+    );
+    compare("listing", &frames);
 }
 
 #[test]

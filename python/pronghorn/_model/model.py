@@ -188,6 +188,15 @@ class Model(Shaped):
         """The same model with other options of `PlanOptions`."""
         return Model(self._imported, self._native, self._options.changed(**options))
 
+    def named(self, name: str) -> Model:
+        """The same model with a name for clients, where it has none yet."""
+        if self._options.name is not None:
+            return self
+        named = self.changed(name=name)
+        # Options of another name are others.
+        named._compiled = self._compiled
+        return named
+
     def _warn_of_fractions(self, inputs: Floats, stacklevel: int) -> None:
         if self.takes_integers:
             warn_of_fractions(inputs, stacklevel + 1)

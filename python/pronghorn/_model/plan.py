@@ -67,6 +67,11 @@ class Plan(Shaped):
         )
 
     @property
+    def compiled(self) -> _native.Compiled:
+        """The core's form of it, for `serve`."""
+        return self._compiled
+
+    @property
     def _core(self) -> _native.Compiled:
         return self._compiled
 

@@ -8,7 +8,7 @@ import typer
 
 import pronghorn
 from pronghorn import _interrupt
-from pronghorn.cli import bench, calibrate, demo, keys, plan, predict, serve, verify
+from pronghorn.cli import bench, calibrate, demo, doctor, keys, models, plan, predict, serve, verify
 from pronghorn.cli.console import Commands
 
 __all__ = ["app"]
@@ -42,9 +42,11 @@ def _main(
 
 app.command()(plan.plan)
 app.command()(verify.verify)
-app.command()(serve.serve)
+app.command(context_settings={"auto_envvar_prefix": "PRONGHORN_SERVE"})(serve.serve)
 app.command()(predict.predict)
+app.command()(models.models)
 app.command()(demo.demo)
+app.command()(doctor.doctor)
 app.command()(keys.keys)
 app.command()(calibrate.calibrate)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(

@@ -39,6 +39,7 @@ TrustOption = Annotated[
         help=f"Who may learn what: {', '.join(_trust.REVEALS)} (default: {_trust.DEFAULT}).",
     ),
 ]
+ServerOption = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="Address of the server.")]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", metavar="N", min=1, help="Threads to compute with (default: all cores).")
 ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from pronghorn._output_file import OutputFile
 from pronghorn._outputs import INDICES, Predictions, kind_of
 from pronghorn._security import security_bits
 from pronghorn.cli.channel import ClientChannel
+from pronghorn.cli.console import say
 from pronghorn.cli.inputs import Labels, check_range, classes_only, label_column, labels_of, read_names
 from pronghorn.cli.options import (
     ExitWithStdin,
@@ -28,10 +30,12 @@ from pronghorn.cli.options import (
     LimitOption,
     OutputsOption,
     Preparation,
+    ServerOption,
     StoreOption,
     ThreadsOption,
     TrustOption,
 )
+from pronghorn.cli.pieces import Attempts, Pieces, check_format, digest, write
 from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared, warn_of_limit
 from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
@@ -44,8 +48,12 @@ from pronghorn.errors import InputError, InputWarning
 class Connection:
     """Which server is asked, and how."""
 
-    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")]
+    server: ServerOption
     trust: TrustOption = None
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[@VERSION]", help="Model to ask, where the server has several (pronghorn models)."),
+    ] = None
     plan_hash: Annotated[
         str | None, typer.Option(metavar="HASH", help="Refuse any other plan: all 64 digits that the server prints.")
     ] = None
@@ -63,6 +71,7 @@ class Connection:
         return pronghorn.connect(
             self.server,
             self.trust,
+            model=self.model,
             plan_hash=self.plan_hash,
             timeout=self.timeout,
             threads=self.threads,
@@ -114,6 +123,44 @@ class _Batch:
         return None if self.truth is None else float(np.mean(found.classes == self.truth))
 
 
+@dataclass(frozen=True)
+class LongWork:
+    """How many inputs are predicted through failures."""
+
+    batch: Annotated[
+        bool,
+        typer.Option(
+            "--batch",
+            help="Predict any number of inputs in pieces, write each to OUT.parts as it comes, and connect again after "
+            "failures; --out is parquet, csv, npz or npy.",
+        ),
+    ] = False
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an earlier --batch to the same --out, with what is done of it.")
+    ] = False
+    piece: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Images of a piece of --batch (default: chosen by cost).")
+    ] = None
+    give_up: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.0, help="Time without a result until --batch ends.")
+    ] = 600.0
+
+    def check(self, out: Path | None) -> None:
+        """Refuses what does not go together.
+
+        Raises:
+            InputError: `--resume` or `--piece` without `--batch`, or that without a file that can be written.
+        """
+        if not self.batch:
+            for option, given in (("--resume", self.resume), ("--piece", self.piece is not None)):
+                if given:
+                    raise InputError(f"{option} is for --batch: give --batch, or leave {option} out")
+            return
+        if out is None:
+            raise InputError("--batch writes results as they come: give --out FILE")
+        check_format(out)
+
+
 @spread
 def predict(
     inputs: Annotated[
@@ -127,6 +174,7 @@ def predict(
     channel: ClientChannel,
     wanted: Wanted,
     preparation: Preparation,
+    work: LongWork,
     prepare: Annotated[
         int,
         typer.Option(
@@ -151,6 +199,10 @@ def predict(
     level = _trust.require(connection.trust)
     if exit_with_stdin:
         end_with_stdin()
+    work.check(wanted.out)
+    if work.batch and wanted.out is not None:
+        _predict_pieces(inputs, connection, channel, wanted, wanted.out, preparation, work, as_json)
+        return
     output = None if wanted.out is None else OutputFile(wanted.out)
     names = read_names(wanted.names)
     with connection.open(channel) as client, progress_bar() as bar:
@@ -178,6 +230,57 @@ def predict(
         outcome.print(wanted.out, len(batch.images) if unwritten is not None else SHOWN)
     if unwritten is not None:
         raise unwritten
+
+
+def _predict_pieces(
+    inputs: list[Path],
+    connection: Connection,
+    channel: ClientChannel,
+    wanted: Wanted,
+    out: Path,
+    preparation: Preparation,
+    work: LongWork,
+    as_json: bool,
+) -> None:
+    """Predicts all inputs piece by piece, and writes the results once all are there."""
+    started = time.monotonic()
+    attempts = Attempts(lambda: connection.open(channel), work.give_up)
+    try:
+        client = attempts.connected()
+        plan = json.loads(client.plan_json())
+        batch = _read(inputs, client, plan["finish"], wanted, preparation)
+        earlier = Pieces.size_of(out) if work.resume else None
+        images, piece = len(batch.images), work.piece or earlier or client.piece
+        named = {"images": images, "inputs": digest(batch.images), "plan": client.plan_hash, "piece": piece}
+        pieces = Pieces(out, named, work.resume)
+        same = replace(connection, plan_hash=client.plan_hash, model=client.model)
+        attempts.connect = lambda: same.open(channel)
+        missing = pieces.missing()
+        done = images - sum(map(len, missing))
+        if done:
+            say(f"{done:,} of {images:,} images are done already")
+        with progress_bar() as bar, warnings.catch_warnings():
+            # `check_range` has said it with the command line's words.
+            warnings.simplefilter("ignore", InputWarning)
+            bar.phase("predicting")
+            for each in missing:
+                pieces.add(each, attempts.predict(batch.images[each.start : each.stop]))
+                done += len(each)
+                if bar.progress is not None:
+                    bar.progress(done, images)
+    finally:
+        attempts.close()
+    write(out, batch.titles, pieces, lambda outputs: Predictions.of(outputs, plan["finish"], batch.kind))
+    found = Predictions.of(np.concatenate(list(pieces.outputs())), plan["finish"], batch.kind)
+    pieces.remove()
+    accuracy, seconds = batch.accuracy(found), time.monotonic() - started
+    if as_json:
+        counts = {"images": images, "pieces": len(missing), "piece": piece, "failures": attempts.failures}
+        print(json.dumps({**counts, "seconds": seconds, "accuracy": accuracy, "out": str(out)}))
+        return
+    print(f"{images:,} images, all in {out}")
+    if accuracy is not None:
+        print(f"accuracy: {100 * accuracy:.2f} %")
 
 
 def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Batch:

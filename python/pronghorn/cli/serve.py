@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 import pronghorn
-from pronghorn import _native
-from pronghorn._model import Model
-from pronghorn._network import Server
+from pronghorn import _check, _native
+from pronghorn._model import Plan
+from pronghorn._network import Offer, Server
+from pronghorn.cli import config
 from pronghorn.cli.channel import ServerChannel
-from pronghorn.cli.console import say
+from pronghorn.cli.config import Entry
+from pronghorn.cli.kept import KeptPlans, digest
+from pronghorn.cli.log import Log, LogOptions
 from pronghorn.cli.options import (
     DataOption,
     ExitWithStdin,
     LabelColumnOption,
-    ModelArgument,
     ModelOptions,
     Preparation,
     StoreOption,
     ThreadsOption,
 )
-from pronghorn.cli.progress import progress_bar
-from pronghorn.cli.signals import end_with_stdin, interrupt_on_signals
+from pronghorn.cli.progress import Bar, progress_bar
+from pronghorn.cli.signals import end_gently, end_with_stdin, interrupt_on_signals, on_hangup
 from pronghorn.cli.spread import spread
+from pronghorn.errors import InputError, PronghornError
+
+ListenOption = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
+]
+PlansOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--plans",
+        metavar="DIR",
+        help="Directory to keep plans in, secret as the models, so that a restart takes seconds.",
+    ),
+]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Answer /healthz, /readyz and /metrics (Prometheus) there over HTTP, by default on 127.0.0.1.",
+    ),
+]
+MaxClientsOption = Annotated[
+    int, typer.Option("--max-clients", metavar="N", min=1, help="Most sessions at once; others wait for a place.")
+]
 
 
 @dataclass(frozen=True)
 class Limits:
     """How much clients may use."""
 
-    max_clients: Annotated[int, typer.Option(metavar="N", min=1, help="Most sessions at once.")] = 16
+    max_clients: MaxClientsOption = 16
     max_images: Annotated[
         int | None,
         typer.Option(
@@ -66,6 +92,17 @@ class Limits:
             help="Most connections of one address (default: half of --max-clients, at least 2; no limit on loopback).",
         ),
     ] = None
+    max_waiting: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Most clients that wait for a place; more are refused as busy.")
+    ] = 256
+    queue_timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="Time that a client waits for a place until it is refused."),
+    ] = 30.0
+    turn: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="Time that a client keeps its place while others wait for one."),
+    ] = 5.0
     threads: ThreadsOption = None
     prepare: Annotated[
         int,
@@ -79,45 +116,96 @@ class Limits:
     store: StoreOption = None
 
 
+@dataclass(frozen=True)
+class Operation:
+    """How it is watched, and how it ends."""
+
+    metrics: MetricsOption = None
+    drain_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time that running batches have after SIGTERM.")
+    ] = 30.0
+
+    def monitor(self, server: Server) -> AbstractContextManager[object]:
+        """What answers there.
+
+        Raises:
+            InputError: no such address.
+            RunError: it cannot be bound.
+        """
+        if self.metrics is None:
+            return nullcontext()
+        address = self.metrics if ":" in self.metrics else f"127.0.0.1:{self.metrics}"
+        return pronghorn.Monitor(_check.address("--metrics", address), server.metrics)
+
+
+OF_MODELS = {"model", "data", "labels", *(field.name for kind in (ModelOptions, Preparation) for field in fields(kind))}
+"""Options of `serve` that a file has in the tables of its models."""
+HIDDEN = {"config_file", "report", "exit_with_stdin"}
+
+
+def _read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Takes the options of a server's file as defaults: the command line and the environment go before it."""
+    if path is not None:
+        where = f"{path}, [server]"
+        context.default_map = config.defaults(serve, config.read(path)[0], path.parent, where, OF_MODELS | HIDDEN)
+    return path
+
+
 @spread
 def serve(
-    model: ModelArgument,
+    model: Annotated[Path | None, typer.Argument(help="An ONNX file; none with --config.", metavar="[MODEL]")] = None,
     *,
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
-    ] = "127.0.0.1:7700",
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            is_eager=True,
+            callback=_read_config,
+            help="TOML file of several models and of these options (docs/serving.md); SIGHUP reads its models again.",
+        ),
+    ] = None,
+    plans: PlansOption = None,
+    listen: ListenOption = "127.0.0.1:7700",
     data: DataOption = None,
     labels: LabelColumnOption = None,
     model_options: ModelOptions,
     preparation: Preparation,
     channel: ServerChannel,
     limits: Limits,
+    operation: Operation,
+    logging: LogOptions,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
-    """Serve a model until interrupted."""
-    options = model_options.of_plan(preparation)
+    """Serve a model, or the models of a file, until interrupted."""
+    alone = None if model is None else Entry(None, model, data, labels, model_options, preparation)
+    entries = _entries(alone, config_file)
     if exit_with_stdin:
         end_with_stdin()
     interrupt_on_signals()
+    log = logging.open()
+    planner = Planner(None if plans is None else KeptPlans(plans))
     with progress_bar() as bar:
-        bar.phase("reading the model")
-        loaded = model_options.calibrated(model, options, data, labels, preparation)
-        bar.phase("planning")
-        server = _bind(loaded, listen, limits, channel)
-    plan = loaded.plan()
-    learns = plan.summary()["learns"]
-    say(escape(f"{options.trust}: server learns {learns['server']}; client learns {learns['client']}"))
+        planned = planner.plan(entries, bar)
+        server = _bind(_offers(planned), listen, limits, channel, log)
+    if config_file is not None:
+        on_hangup(lambda: _reload(server, config_file, planner, log))
+    for entry, plan in planned:
+        _describe(entry, plan, log)
     who = "clients that it knows" if channel.knows_clients else "anybody who connects"
-    say(f"the plan (no weights, no names of the model's file) goes to {who}")
+    log("info", "plan", f"the plan (no weights, no names of the model's file) goes to {who}")
     try:
-        print(f"listening on {server.address}", flush=True)
-        if server.fingerprint is not None:
-            say(f"TLS certificate {server.fingerprint}")
-        say(f"plan {server.plan_hash}")
-        say(escape(f"plan: {plan.expected_error}"))
-        say(escape(f"plan: {plan.prediction}"))
-        server.run()
+        with operation.monitor(server) as monitor:
+            print(f"listening on {server.address}", flush=True)
+            if isinstance(monitor, pronghorn.Monitor):
+                log("info", "metrics", f"metrics on http://{monitor.address}/metrics", {"address": monitor.address})
+            if server.fingerprint is not None:
+                log("info", "tls", f"TLS certificate {server.fingerprint}")
+            for entry, plan in planned:
+                _print_plan(entry, plan, log)
+            end_gently(lambda: _drain(server, operation.drain_timeout, log))
+            server.run()
     except KeyboardInterrupt:
         say("stopping")
         server.stop()
@@ -126,10 +214,103 @@ def serve(
             report.write_text(json.dumps({"peak_memory_bytes": _native.peak_memory_bytes()}))
 
 
-def _bind(model: Model, listen: str, limits: Limits, channel: ServerChannel) -> Server:
+def _drain(server: Server, timeout: float, log: Log) -> None:
+    whole = server.drain(timeout)
+    log("info" if whole else "warning", "stopped", "all batches have ended" if whole else "batches were cut")
+
+
+def _entries(alone: Entry | None, config_file: Path | None) -> list[Entry]:
+    """What is to be served.
+
+    Raises:
+        InputError: nothing, or a model and a file of models.
+    """
+    if alone is not None and config_file is not None:
+        raise InputError("--config names the models: leave MODEL out, or --config")
+    if config_file is not None:
+        return config.entries(config_file)
+    if alone is None:
+        raise InputError("give an ONNX file to serve, or --config FILE")
+    return [alone]
+
+
+Planned = list[tuple[Entry, Plan]]
+
+
+class Planner:
+    """Plans entries, each once as long as it does not change."""
+
+    def __init__(self, kept: KeptPlans | None) -> None:
+        """`kept`: where plans outlive the process."""
+        self._kept = kept
+        self._plans: dict[str, Plan] = {}
+
+    def plan(self, entries: list[Entry], bar: Bar | None = None) -> Planned:
+        """The plan of each entry. Those of entries that are no more are forgotten."""
+        plans: dict[str, Plan] = {}
+        planned = []
+        for entry in entries:
+            name = digest(entry)
+            plans[name] = self._plans.get(name) or self._make(entry, bar)
+            planned.append((entry, plans[name]))
+        self._plans = plans
+        return planned
+
+    def _make(self, entry: Entry, bar: Bar | None) -> Plan:
+        def make() -> Plan:
+            return _plan(entry, bar)
+
+        return make() if self._kept is None else self._kept.plan(entry, make)
+
+
+def _plan(entry: Entry, bar: Bar | None) -> Plan:
+    of = "" if entry.name is None else f" {entry.name}"
+    options = entry.options.of_plan(entry.preparation)
+    if bar is not None:
+        bar.phase(f"reading the model{of}")
+    loaded = entry.options.calibrated(entry.file, options, entry.data, entry.labels, entry.preparation)
+    if bar is not None:
+        bar.phase(f"planning{of}")
+    return loaded.plan()
+
+
+def _offers(planned: Planned) -> Plan | dict[str, Offer]:
+    """The plans as `pronghorn.serve` takes them."""
+    if planned[0][0].name is None:
+        return planned[0][1]
+    return {str(entry.name): Offer(plan, entry.clients) for entry, plan in planned}
+
+
+def _reload(server: Server, path: Path, planner: Planner, log: Log) -> None:
+    """Serves what the file says now. Where it cannot be used, all is as before."""
+    try:
+        planned = planner.plan(config.entries(path))
+        server.offer(_offers(planned))
+    except PronghornError as error:
+        log("error", "reload", f"{path} is refused, and the models of before are served on: {error}")
+        return
+    log("info", "reload", f"read {path} again")
+    for entry, plan in planned:
+        _print_plan(entry, plan, log)
+
+
+def _describe(entry: Entry, plan: Plan, log: Log) -> None:
+    learns = plan.summary()["learns"]
+    of = "" if entry.name is None else f"{entry.name}: "
+    log("info", "trust", f"{of}{plan.trust}: server learns {learns['server']}; client learns {learns['client']}")
+
+
+def _print_plan(entry: Entry, plan: Plan, log: Log) -> None:
+    of = "" if entry.name is None else f" of {entry.name}"
+    log("info", "plan", f"plan{of} {plan.hash}", {"model": entry.name, "plan_hash": plan.hash})
+    log("info", "plan", f"plan{of}: {plan.expected_error}")
+    log("info", "plan", f"plan{of}: {plan.prediction}")
+
+
+def _bind(models: Plan | dict[str, Offer], listen: str, limits: Limits, channel: ServerChannel, log: Log) -> Server:
     """A server that listens, and logs to standard error."""
     return pronghorn.serve(
-        model,
+        models,
         listen,
         max_clients=limits.max_clients,
         max_images_per_client=limits.max_images,
@@ -137,11 +318,14 @@ def _bind(model: Model, listen: str, limits: Limits, channel: ServerChannel) -> 
         keep_alive=limits.keep_alive,
         hello_timeout=limits.hello_timeout,
         max_connections_per_address=limits.max_connections,
+        max_waiting=limits.max_waiting,
+        queue_timeout=limits.queue_timeout,
+        turn=limits.turn,
         threads=limits.threads,
         prepare=limits.prepare,
         prepare_bytes=limits.prepare_bytes,
         store=limits.store,
         tls=channel.options(),
         insecure_plain_tcp=channel.insecure_plain_tcp,
-        log=lambda line: say(escape(line)),
+        log=lambda line: log(line.level, line.event, str(line), line.fields),
     )

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 
 def interrupt_on_signals() -> None:
@@ -13,6 +14,30 @@ def interrupt_on_signals() -> None:
     ignored."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+
+
+def end_gently(act: Callable[[], None]) -> None:
+    """Does this at the first SIGTERM, on a thread of its own; the second one is a KeyboardInterrupt."""
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        threading.Thread(target=act, name="pronghorn drain", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def on_hangup(act: Callable[[], None]) -> None:
+    """Does this at each SIGHUP, on a thread of its own; one that comes meanwhile is served after it."""
+    wanted = threading.Event()
+
+    def work() -> None:
+        while True:
+            wanted.wait()
+            wanted.clear()
+            act()
+
+    threading.Thread(target=work, name="pronghorn reload", daemon=True).start()
+    signal.signal(signal.SIGHUP, lambda number, frame: wanted.set())
 
 
 def end_with_stdin() -> None:

@@ -2,6 +2,6 @@
 
 from pronghorn.onnx.importer import ImportedModel, Output, import_onnx
 from pronghorn.onnx.input_shape import ShapeOption
-from pronghorn.onnx.reading import Source
+from pronghorn.onnx.reading import Source, external_files
 
-__all__ = ["ImportedModel", "Output", "ShapeOption", "Source", "import_onnx"]
+__all__ = ["ImportedModel", "Output", "ShapeOption", "Source", "external_files", "import_onnx"]

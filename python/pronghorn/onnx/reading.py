@@ -90,6 +90,18 @@ def _read(model: Source) -> tuple[ModelProto, str]:
     return proto, path.stem
 
 
+def external_files(path: Path) -> list[Path]:
+    """The files beside a model that hold its weights.
+
+    Raises:
+        ModelFileError: there is no such file, or it is not ONNX.
+    """
+    if not path.is_file():
+        raise ModelFileError(f"there is no file {path}")
+    proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
+    return [path.absolute().parent / location for location in sorted({location for _, location in _external(proto)})]
+
+
 def _external(proto: ModelProto) -> list[tuple[str, str]]:
     """Tensors whose values are in files of their own: the tensor's name, and the file relative to
     the model's."""

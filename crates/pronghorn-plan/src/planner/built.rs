@@ -8,6 +8,8 @@ use pronghorn_graph::{
     polynomial::PolyGraph,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::fidelity::Fidelity;
 use crate::{
     checked::CheckedPlan, cost::Speed, names::Names, steps::encrypted::Program, text::Text,
@@ -29,7 +31,7 @@ pub struct Built {
 }
 
 /// The server's half of a step; no Debug.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub enum Weights {
     /// A step without weights.
     None,
@@ -46,7 +48,7 @@ impl From<Option<Linear>> for Weights {
 }
 
 /// A polynomial network and the server's program for it; no Debug, it holds the weights.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Encrypted {
     /// The network, and the oracle.
     pub graph: PolyGraph,
@@ -70,6 +72,11 @@ pub trait Computation: Send + Sync {
     /// Multiplications by weights that one image takes.
     fn multiply_adds(&self) -> u64;
 
+    /// The network, where it is of whole numbers alone.
+    fn fixed(&self) -> Option<&FixedGraph> {
+        None
+    }
+
     /// What only the server knows of the plan's steps, as text.
     fn secret_text(&self) -> Option<String> {
         None
@@ -88,6 +95,10 @@ impl Computation for FixedGraph {
 
     fn multiply_adds(&self) -> u64 {
         FixedGraph::multiply_adds(self)
+    }
+
+    fn fixed(&self) -> Option<&FixedGraph> {
+        Some(self)
     }
 }
 

@@ -1,6 +1,7 @@
 //! How close a plan comes to the float network: measured while planning, and stated.
 
 use pronghorn_graph::{fixed::ValueSpec, oracle};
+use serde::{Deserialize, Serialize};
 
 use super::{BuildError, error::at_most};
 
@@ -21,7 +22,7 @@ const HIDDEN: f64 = 0.25;
 const LEAST_IMAGES: usize = 4;
 
 /// The expected error of a plan: of its network, which runs equal, on samples.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fidelity {
     /// What the planner aimed at.
     pub aim: f64,
@@ -40,7 +41,7 @@ pub struct Fidelity {
 }
 
 /// The expected error of one output.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutputError {
     /// As [`Fidelity::error`], of this output.
     pub error: f64,

@@ -53,7 +53,7 @@ pub use self::{
     error::ChannelError,
     keys::{KeyRequest, make_keys},
     pinned::fingerprint,
-    server::{ServerChannel, ServerTls},
+    server::{ServerChannel, ServerTls, check_files},
     token::Token,
 };
 use crate::transport::Transport;

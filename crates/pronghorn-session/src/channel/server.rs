@@ -25,7 +25,7 @@ use super::{
     stream::TlsStream,
     token::Tokens,
 };
-use crate::{error::SessionError, lock::lock, text::hex, transport::Ends};
+use crate::{error::SessionError, lock::lock, log::Level, text::hex, transport::Ends};
 
 /// How a server's connections are protected.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +94,14 @@ impl ServerTls {
     pub fn knows_clients(&self) -> bool {
         self.authority.is_some() || self.tokens.is_some()
     }
+}
+
+/// Reads a server's files as it does when it starts; the SHA-256 of its certificate, in hexadecimal.
+///
+/// # Errors
+/// They cannot be used.
+pub fn check_files(files: &ServerTls) -> Result<String, ChannelError> {
+    Ok(hex(&Loaded::read(files)?.fingerprint))
 }
 
 /// What the files said when they were last read.
@@ -216,7 +224,7 @@ impl Acceptor {
 
     /// What the files say now. Where they cannot be read any more, what they said before serves on,
     /// and `log` hears of it once for each change.
-    fn current(&self, log: &dyn Fn(&str)) -> Loaded {
+    fn current(&self, log: &dyn Fn(Level, &str)) -> Loaded {
         let mut loaded = lock(&self.loaded);
         let stamps = self.files.stamps();
         if stamps != loaded.0 {
@@ -225,17 +233,21 @@ impl Acceptor {
             match Loaded::read(&self.files) {
                 Ok(read) => {
                     let certificate = hex(&read.fingerprint);
-                    log(&format!(
-                        "read the TLS files again: certificate {certificate}"
-                    ));
+                    log(
+                        Level::Info,
+                        &format!("read the TLS files again: certificate {certificate}"),
+                    );
                     if let Some(warning) = read.warning(UnixTime::now()) {
-                        log(&format!("warning: {warning}"));
+                        log(Level::Warning, &format!("warning: {warning}"));
                     }
                     loaded.1 = read;
                 }
-                Err(error) => log(&format!(
-                    "the TLS files have changed and are refused, those of before serve on: {error}"
-                )),
+                Err(error) => log(
+                    Level::Error,
+                    &format!(
+                        "the TLS files have changed and are refused, those of before serve on: {error}"
+                    ),
+                ),
             }
         }
         loaded.1.clone()
@@ -247,7 +259,7 @@ impl Acceptor {
         socket: TcpStream,
         ends: &Ends,
         limit: Duration,
-        log: &dyn Fn(&str),
+        log: &dyn Fn(Level, &str),
     ) -> Result<Secured, SessionError> {
         let mut line = timed(&socket, ends, limit)?;
         let first = first_byte(&mut line)?;

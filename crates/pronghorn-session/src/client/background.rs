@@ -45,6 +45,7 @@ impl Client {
         let options = ConnectOptions {
             plan: Some(self.plan().clone()),
             expected_plan_hash: Some(self.plan_hash),
+            model: Some(self.id.clone().into()),
             connect_timeout: options.connect_timeout.min(CONNECT_TIMEOUT),
             ..options
         };

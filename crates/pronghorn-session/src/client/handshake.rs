@@ -13,7 +13,7 @@ use pronghorn_plan::{CheckedPlan, Plan, TrustLevel, cost, plan::MAX_BYTES, trust
 
 use super::{Client, ConnectOptions, part, unless_cancelled};
 use crate::{
-    channel::{PROOF_BYTES, Secured, bound_plan},
+    channel::{Binding, PROOF_BYTES, Secured, bound_plan},
     error::{SessionError, foreign_peer},
     frame::{Kind, MAX_HANDSHAKE},
     link::Link,
@@ -39,15 +39,8 @@ impl Client {
         store: Option<Arc<Store<ClientPrepared>>>,
     ) -> Result<Self, SessionError> {
         trust::require(options.trust)?;
-        let started = Instant::now();
-        let stream = connect(address, options.connect_timeout)?;
-        // Small messages must not wait for more; where the option is missing they do.
-        let _ = stream.set_nodelay(true);
         let again = (address.to_owned(), options.clone());
-        let left = options.connect_timeout.saturating_sub(started.elapsed());
-        let ends = Ends::alone(options.cancel.clone());
-        let secured = options.channel.secure(stream, address, &ends, left);
-        let secured = secured.map_err(|error| unless_cancelled(&options.cancel, error))?;
+        let secured = secured(address, &options)?;
         let mut client = Self::over_sharing(secured, options, store)?;
         client.again = Some(again);
         Ok(client)
@@ -70,23 +63,10 @@ impl Client {
         store: Option<Arc<Store<ClientPrepared>>>,
     ) -> Result<Self, SessionError> {
         let asked = trust::require(options.trust)?;
-        let timeouts = Timeouts {
-            idle: options.timeout,
-            message: options.timeout,
-        };
         let (cancel, binding) = (options.cancel.clone(), channel.binding);
-        let mut link = Link::new(
-            Party::Client,
-            channel.transport,
-            binding.as_ref(),
-            timeouts,
-            Ends::alone(cancel.clone()),
-        )?;
+        let mut link = link(channel.transport, binding.as_ref(), &options)?;
         let met = prove(&mut link, channel.proof)
-            .and_then(|()| {
-                let (expected, held) = (options.expected_plan_hash, options.plan.clone());
-                shake_hands(&mut link, asked, expected, held)
-            })
+            .and_then(|()| shake_hands(&mut link, asked, &options))
             .map_err(|error| unless_cancelled(&cancel, error));
         let ready = met.and_then(|(plan, hello)| {
             let fits = cost::client_batch(&plan, options.max_memory);
@@ -116,11 +96,13 @@ impl Client {
                     .min(fits),
                 max_memory: options.max_memory,
                 model,
+                id: hello.model,
                 plan_hash: hello.plan_hash,
                 plan_name: bound_plan(binding.as_ref(), &hello.plan_hash),
                 images_left: hello.images_left,
                 cancel,
                 over: false,
+                leaves: false,
                 last_used: Instant::now(),
                 connection: Connection::default().bound_to(binding.map(|b| *b.as_bytes())),
                 store,
@@ -156,6 +138,32 @@ fn open_store(
     })
 }
 
+/// A channel with the server at `address`.
+pub(super) fn secured(address: &str, options: &ConnectOptions) -> Result<Secured, SessionError> {
+    let started = Instant::now();
+    let stream = connect(address, options.connect_timeout)?;
+    // Small messages must not wait for more; where the option is missing they do.
+    let _ = stream.set_nodelay(true);
+    let left = options.connect_timeout.saturating_sub(started.elapsed());
+    let ends = Ends::alone(options.cancel.clone());
+    let secured = options.channel.secure(stream, address, &ends, left);
+    secured.map_err(|error| unless_cancelled(&options.cancel, error))
+}
+
+/// The client's end of a connection.
+pub(super) fn link(
+    transport: Box<dyn Transport>,
+    binding: Option<&Binding>,
+    options: &ConnectOptions,
+) -> Result<Link, SessionError> {
+    let timeouts = Timeouts {
+        idle: options.timeout,
+        message: options.timeout,
+    };
+    let ends = Ends::alone(options.cancel.clone());
+    Link::new(Party::Client, transport, binding, timeouts, ends)
+}
+
 fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> {
     let wrong = |source| SessionError::Address {
         address: address.to_owned(),
@@ -181,24 +189,22 @@ fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> 
 }
 
 /// Shows that this party has its token, where it has one.
-fn prove(link: &mut Link, proof: Option<[u8; PROOF_BYTES]>) -> Result<(), SessionError> {
+pub(super) fn prove(link: &mut Link, proof: Option<[u8; PROOF_BYTES]>) -> Result<(), SessionError> {
     proof.map_or(Ok(()), |proof| link.send(Kind::Token, proof.to_vec()))
 }
 
 fn shake_hands(
     link: &mut Link,
     asked: TrustLevel,
-    expected_plan_hash: Option<[u8; 32]>,
-    held: Option<CheckedPlan>,
+    options: &ConnectOptions,
 ) -> Result<(CheckedPlan, ServerHello), SessionError> {
-    link.send(
-        Kind::ClientHello,
-        ClientHello {
-            trust: asked,
-            expected_plan_hash,
-        }
-        .encode(),
-    )?;
+    let (expected_plan_hash, held) = (options.expected_plan_hash, options.plan.clone());
+    let greeting = ClientHello {
+        trust: asked,
+        expected_plan_hash,
+        model: options.model.clone(),
+    };
+    link.send(Kind::ClientHello, greeting.encode())?;
     let mut payload = Vec::new();
     link.receive(&[(Kind::ServerHello, MAX_HANDSHAKE)], &mut payload)
         .map_err(foreign_peer)?;
@@ -208,6 +214,10 @@ fn shake_hands(
             asked,
             offered: hello.trust,
         });
+    }
+    if let Some(asked) = greeting.model.filter(|asked| !asked.is(&hello.model)) {
+        let offered = hello.model;
+        return Err(SessionError::AnotherModel { asked, offered });
     }
     if let Some(expected) = expected_plan_hash.filter(|&expected| expected != hello.plan_hash) {
         return Err(SessionError::PlanHash {

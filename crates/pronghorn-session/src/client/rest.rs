@@ -41,11 +41,14 @@ impl Client {
         &mut self,
         mut part: impl FnMut(&mut Self) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
+        if self.leaves && !self.over && self.again.is_some() {
+            self.reconnect()?;
+        }
         let heard = self.link.heard();
         match part(self) {
             // A server that has answered had read it. Once more would be another prediction.
             Err(error)
-                if error.code() == ErrorCode::Idle
+                if may_come_again(error.code())
                     && self.again.is_some()
                     && self.link.heard() == heard =>
             {
@@ -63,6 +66,7 @@ impl Client {
         let same = ConnectOptions {
             plan: Some(self.plan().clone()),
             expected_plan_hash: Some(self.plan_hash),
+            model: Some(self.id.clone().into()),
             ..options.clone()
         };
         let connected = Self::connect_sharing(&address, same, Some(self.store.clone()));
@@ -76,10 +80,15 @@ impl Client {
     }
 }
 
+/// Whether the server has ended the connection for its rest, or since others wait.
+fn may_come_again(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Idle | ErrorCode::Turn)
+}
+
 /// Whether the server has ended the connection for nothing but its rest, or is another process
 /// since.
 fn was_ended(error: &SessionError) -> bool {
-    error.code() == ErrorCode::Idle
+    may_come_again(error.code())
         || matches!(
             error,
             SessionError::Frame(

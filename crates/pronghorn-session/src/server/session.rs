@@ -1,25 +1,30 @@
 //! One connection: the hellos, and batch after batch.
 
 use std::{
-    net::{IpAddr, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use pronghorn_engine::{Connection as Keys, EngineError, ServerPrepared};
-use pronghorn_plan::cost;
+use pronghorn_plan::cost::{self, Speed};
 
-use super::Server;
+use super::{Server, models::Served};
 use crate::{
     channel::{Admission, ChannelError, PROOF_BYTES, Secured, bound_plan},
     drive::drive,
     error::{ErrorCode, SessionError, foreign_peer},
     frame::{FrameError, Kind, MAX_HANDSHAKE},
-    limits::memory_to_use,
-    link::Link,
+    limits::{Limits, memory_to_use},
+    link::{Link, Traffic},
     lock::lock,
-    message::{self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Prepare, ServerHello},
+    log::{Entry, Level},
+    message::{
+        self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, ListingRequest, Prepare,
+        ServerHello,
+    },
+    metrics::Phase,
     quota::{Identity, Share, Taken},
     store::Name,
     text::counted,
@@ -31,6 +36,51 @@ use crate::{
 struct Record {
     batches: u64,
     images: u64,
+    listed: bool,
+    served: Option<Arc<Served>>,
+    /// What was counted of its traffic.
+    traffic: Traffic,
+}
+
+/// A client that has a place.
+struct Session<'a> {
+    served: Arc<Served>,
+    client: Identity,
+    admitted: Instant,
+    _place: Share<'a>,
+}
+
+impl Record {
+    /// Counts the traffic since it was last counted.
+    fn count_traffic(&mut self, link: &Link) {
+        if let Some(served) = &self.served {
+            served
+                .counters
+                .add_traffic(link.traffic.since(self.traffic));
+            self.traffic = link.traffic;
+        }
+    }
+
+    /// The model's own name of the step that an error is about, for the log.
+    fn node_of(&self, error: &SessionError) -> String {
+        let step = match error {
+            SessionError::Engine(error) => error.step(),
+            _ => None,
+        };
+        let node = |step| self.served.as_ref()?.service.node(step);
+        let named = step.and_then(|step| Some((step, node(step)?)));
+        named.map_or_else(String::new, |(step, node)| {
+            format!(" (step {step} is the model's {node})")
+        })
+    }
+}
+
+/// What came of the hellos.
+enum Greeted<'a> {
+    /// A place, its client, and the model that it asks.
+    Admitted(Share<'a>, Identity, Arc<Served>),
+    /// The client was told the models, which was all it wanted.
+    Listed,
 }
 
 impl Server {
@@ -42,14 +92,11 @@ impl Server {
         greeting: Taken<'_>,
     ) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        // Of one that is to say who it is there is nothing to tell yet.
-        let granted = match &self.acceptor {
-            Some(acceptor) if acceptor.knows_clients() => String::new(),
-            _ => self.granted(&Identity::new(client.ip(), None)),
-        };
-        self.log(&format!("client {id} ({client}) connected{granted}"));
         if let Err(error) = self.registered_session(id, stream, client, greeting) {
-            self.log(&format!("client {id} ({client}) failed: {error}"));
+            let level = self.count_failure(&error, false);
+            let text = format!("client {id} ({client}) failed: {error}");
+            let entry = of_session(level, "failed", &text, (id, client));
+            self.log(entry.text("reason", error.reason()));
         }
     }
 
@@ -79,53 +126,115 @@ impl Server {
         let ends = self.ends();
         let (transport, admission) = Admission::split(self.secured(stream, &ends)?);
         let mut link = self.link(transport, admission.binding(), ends)?;
-        let mut place = None;
         let session = AssertUnwindSafe(|| {
             let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
-            let (own, identity) =
-                self.greet(&mut link, (id, client), &admission, limit, greeting)?;
-            place = Some(own);
-            self.session(&mut link, (client.ip(), identity), &admission, &mut record)
+            let greeted = self.greet(&mut link, (id, client), &admission, limit, greeting)?;
+            let Greeted::Admitted(place, identity, served) = greeted else {
+                record.listed = true;
+                return Ok(());
+            };
+            record.served = Some(served.clone());
+            let counted = served.clone();
+            let _active = counted.counters.enter();
+            let session = Session {
+                served,
+                client: identity,
+                admitted: Instant::now(),
+                _place: place,
+            };
+            self.session(&mut link, session, &admission, &mut record)
         });
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
+        let level = outcome.as_ref().err().map_or(Level::Info, |error| {
+            self.count_failure(error, link.traffic.bytes_received > 0)
+        });
         let told = outcome
             .as_ref()
             .err()
             .filter(|error| error.is_worth_telling())
             .map(ErrorMessage::of_server);
         link.close(told.as_ref());
+        record.count_traffic(&link);
+        let time = started.elapsed();
+        self.log_end((id, client), level, &record, link.traffic, time, outcome);
+        Ok(())
+    }
+
+    /// Counts why a connection has ended, where something is to blame; how much it matters. One on
+    /// which nothing was said was a probe of the port.
+    fn count_failure(&self, error: &SessionError, has_spoken: bool) -> Level {
+        let is_over = matches!(
+            error,
+            SessionError::Frame(FrameError::Closed | FrameError::Io(_))
+        );
+        let is_usual = matches!(
+            error,
+            SessionError::Idle
+                | SessionError::Turn
+                | SessionError::Peer {
+                    code: ErrorCode::Cancelled,
+                    ..
+                }
+        );
+        if is_over && !has_spoken {
+            return Level::Debug;
+        }
+        if is_usual || self.is_draining() {
+            return Level::Info;
+        }
+        self.failures.add(error);
+        Level::Warning
+    }
+
+    /// Writes down what came of a session.
+    fn log_end(
+        &self,
+        session: (u64, SocketAddr),
+        level: Level,
+        record: &Record,
+        traffic: Traffic,
+        time: Duration,
+        outcome: Result<(), SessionError>,
+    ) {
+        let (id, client) = session;
+        let reason = outcome.as_ref().err().map(SessionError::reason);
         let ending = match outcome {
+            Ok(()) if record.listed => ": was told the models".into(),
             Ok(()) => String::new(),
-            Err(error @ SessionError::TooManyClients { .. }) => format!(": refused: {error}"),
-            Err(error @ SessionError::Idle) => format!(": {error}"),
-            Err(_) if self.stopping.load(Ordering::SeqCst) => ": the server stops".into(),
+            Err(
+                error @ (SessionError::TooManyClients { .. }
+                | SessionError::NoModel { .. }
+                | SessionError::Unnamed { .. }),
+            ) => format!(": refused: {error}"),
+            Err(error @ (SessionError::Idle | SessionError::Turn)) => format!(": {error}"),
+            Err(_) if self.is_draining() => ": the server stops".into(),
             Err(SessionError::Peer {
                 code: ErrorCode::Cancelled,
                 ..
             }) => ": the client's user cancelled".into(),
-            Err(error) => format!(": ended by an error: {error}{}", self.node_of(&error)),
+            Err(error) => format!(": ended by an error: {error}{}", record.node_of(&error)),
         };
-        self.log(&format!(
+        let text = format!(
             "client {id} ({client}) left: {}, {}, {} bytes received, {} bytes sent, {:.1} s{ending}",
             counted(record.batches, "batch", "batches"),
             counted(record.images, "image", "images"),
-            link.traffic.bytes_received,
-            link.traffic.bytes_sent,
-            started.elapsed().as_secs_f64(),
-        ));
-        Ok(())
-    }
-
-    /// The model's own name of the step that an error is about, for the log.
-    fn node_of(&self, error: &SessionError) -> String {
-        let step = match error {
-            SessionError::Engine(error) => error.step(),
-            _ => None,
-        };
-        let named = step.and_then(|step| Some((step, self.service.node(step)?)));
-        named.map_or_else(String::new, |(step, node)| {
-            format!(" (step {step} is the model's {node})")
-        })
+            traffic.bytes_received,
+            traffic.bytes_sent,
+            time.as_secs_f64(),
+        );
+        let mut entry = of_session(level, "left", &text, session)
+            .number("batches", record.batches)
+            .number("images", record.images)
+            .number("bytes_received", traffic.bytes_received)
+            .number("bytes_sent", traffic.bytes_sent)
+            .seconds("seconds", time.as_secs_f64());
+        if let Some(served) = &record.served {
+            entry = entry.text("model", &served.id);
+        }
+        if let Some(reason) = reason {
+            entry = entry.text("reason", reason);
+        }
+        self.log(entry);
     }
 
     /// The channel with a client. Who cannot make one is told in plain words or by an alert.
@@ -137,7 +246,7 @@ impl Server {
         let spare = stream.try_clone();
         let spare = spare.map_err(|source| SessionError::System { what, source })?;
         let limit = self.limits.hello_timeout;
-        let log = |line: &str| self.log(line);
+        let log = |level, line: &str| self.log(Entry::new(level, "tls", line));
         acceptor
             .secure(stream, ends, limit, &log)
             .inspect_err(|error| match error {
@@ -151,23 +260,26 @@ impl Server {
     fn session(
         &self,
         link: &mut Link,
-        (client, identity): (IpAddr, Identity),
+        session: Session<'_>,
         admission: &Admission,
         record: &mut Record,
     ) -> Result<(), SessionError> {
         let mut payload = Vec::new();
+        let (served, identity) = (session.served.clone(), session.client.clone());
         let mut connection = Connection {
             server: self,
-            client,
-            plan_name: bound_plan(admission.binding(), &self.plan_hash),
+            plan_name: bound_plan(admission.binding(), &served.plan_hash),
             is_bound: admission.binding().is_some(),
-            keys: self
+            keys: served
                 .connections
                 .connect()
                 .bound_to(admission.binding().map(|binding| *binding.as_bytes()))
                 .of_owner(identity.owner()),
             identity,
             setup: None,
+            served,
+            admitted: session.admitted,
+            leaves: false,
         };
         let mut accept = vec![
             (Kind::Begin, MAX_HANDSHAKE),
@@ -176,12 +288,18 @@ impl Server {
             (Kind::PlanRequest, 0),
         ];
         loop {
-            link.rest(self.limits.rest()).map_err(rested)?;
+            let began = Instant::now();
+            let end = || self.end_of_rest(began);
+            link.rest(self.limits.rest(), &end).map_err(rested)?;
+            // It may have come between two looks at that.
+            if self.is_draining() {
+                return Err(SessionError::Stopping);
+            }
             match link.receive(&accept, &mut payload)? {
                 Kind::PlanRequest => {
                     // Once a session.
                     accept.pop();
-                    link.send(Kind::PlanBytes, self.plan_bytes.clone())?;
+                    link.send(Kind::PlanBytes, connection.served.plan_bytes.clone())?;
                 }
                 Kind::Begin => {
                     connection.batch(link, message::decode(Kind::Begin, &payload)?, record)?;
@@ -191,7 +309,23 @@ impl Server {
                 }
                 _ => return Ok(()),
             }
+            record.count_traffic(link);
+            if connection.leaves {
+                return Err(SessionError::Turn);
+            }
         }
+    }
+
+    /// Why a client that is between two batches since `began` has to leave, if it has: the server
+    /// ends, or others wait for its place and it has nothing to ask for. One that has had its turn
+    /// hears of it at the end of a batch: what it sends now might cross an end, and a preparation
+    /// that it names be lost.
+    fn end_of_rest(&self, began: Instant) -> Option<SessionError> {
+        if self.is_draining() {
+            return Some(SessionError::Stopping);
+        }
+        let is_silent = began.elapsed() >= self.limits.contended_timeout;
+        (is_silent && self.others_wait()).then_some(SessionError::Turn)
     }
 
     /// The hellos, and a place between them: whoever does not introduce himself takes none from
@@ -203,33 +337,47 @@ impl Server {
         admission: &Admission,
         limit: Duration,
         greeting: Taken<'_>,
-    ) -> Result<(Taken<'a>, Identity), SessionError> {
+    ) -> Result<Greeted<'a>, SessionError> {
         let mut payload = Vec::new();
         let started = Instant::now();
-        let hello = (Kind::ClientHello, MAX_HANDSHAKE);
-        let (first, without) = ([(Kind::Token, PROOF_BYTES), hello], [hello]);
+        let first = [
+            (Kind::Token, PROOF_BYTES),
+            (Kind::ClientHello, MAX_HANDSHAKE),
+            (Kind::ListingRequest, MAX_HANDSHAKE),
+        ];
+        let without = &first[1..];
         let accept = match admission.binding() {
             Some(_) => &first[..],
-            None => &without,
+            None => without,
         };
         let received = link.receive_first(limit, accept, &mut payload);
-        let proof = match received.map_err(foreign_peer)? {
+        let (kind, proof) = match received.map_err(foreign_peer)? {
             Kind::Token => {
                 let proof = payload.clone();
                 let left = limit.saturating_sub(started.elapsed());
-                link.receive_first(left, &without, &mut payload)?;
-                Some(proof)
+                let kind = link.receive_first(left, without, &mut payload)?;
+                (kind, Some(proof))
             }
-            _ => None,
+            kind => (kind, None),
         };
+        self.log_hello((id, client));
         let identity = Identity::new(client.ip(), admission.client(proof.as_deref())?);
         self.check_barred(&identity)?;
         if let Identity::Named(name) = &identity {
             let granted = self.granted(&identity);
-            self.log(&format!("client {id} ({client}) is {name}{granted}"));
+            let text = format!("client {id} ({client}) is {name}{granted}");
+            let entry = of_session(Level::Info, "identified", &text, (id, client));
+            self.log(entry.text("client", name));
+        }
+        let models = self.models();
+        if kind == Kind::ListingRequest {
+            ListingRequest::decode(&payload)?;
+            link.send(Kind::Listing, models.listing(&identity).encode())?;
+            return Ok(Greeted::Listed);
         }
         let hello = ClientHello::decode(&payload)?;
-        let offered = self.service.plan().trust;
+        let served = models.find(hello.model.as_ref(), &identity)?;
+        let offered = served.plan().trust;
         if hello.trust != offered {
             return Err(SessionError::TrustMismatch {
                 asked: hello.trust,
@@ -238,28 +386,66 @@ impl Server {
         }
         if let Some(expected) = hello
             .expected_plan_hash
-            .filter(|&expected| expected != self.plan_hash)
+            .filter(|&expected| expected != served.plan_hash)
         {
             return Err(SessionError::PlanHash {
                 expected,
-                found: self.plan_hash,
+                found: served.plan_hash,
             });
         }
-        let most = self.limits.max_clients;
-        let place = self.places.take(1, Duration::ZERO);
-        let place = place.ok_or(SessionError::TooManyClients { most })?;
+        // Who waits for a place keeps nobody from introducing himself.
         drop(greeting);
+        let place = self.place_for(&identity)?;
         let hello = ServerHello {
             trust: offered,
-            plan_hash: self.plan_hash,
-            plan_length: self.plan_bytes.len() as u32,
-            max_batch: self.max_batch as u32,
+            plan_hash: served.plan_hash,
+            plan_length: served.plan_bytes.len() as u32,
+            max_batch: served.max_batch as u32,
             images_left: self.images.left(&identity)?,
             prepared_batches: self.limits.max_prepared.try_into().unwrap_or(u32::MAX),
-            store: self.store.id(),
+            store: served.store.id(),
+            model: served.id.clone(),
         };
         link.send(Kind::ServerHello, hello.encode())?;
-        Ok((place, identity))
+        Ok(Greeted::Admitted(place, identity, served))
+    }
+
+    /// Whether a client that was admitted then has had its turn, and others wait.
+    fn is_over(&self, admitted: Instant) -> bool {
+        self.others_wait() && admitted.elapsed() >= self.limits.turn
+    }
+
+    fn others_wait(&self) -> bool {
+        self.places.waiting().load(Ordering::Relaxed) > 0
+    }
+
+    /// Writes down that a client has introduced itself.
+    fn log_hello(&self, session: (u64, SocketAddr)) {
+        let (id, client) = session;
+        // Of one that is to say who it is there is nothing to tell yet.
+        let granted = match &self.acceptor {
+            Some(acceptor) if acceptor.knows_clients() => String::new(),
+            _ => self.granted(&Identity::new(client.ip(), None)),
+        };
+        let text = format!("client {id} ({client}) connected{granted}");
+        self.log(of_session(Level::Info, "connected", &text, session));
+    }
+
+    /// A place, for which clients wait in turn.
+    fn place_for(&self, client: &Identity) -> Result<Share<'_>, SessionError> {
+        let Limits {
+            max_clients: most,
+            max_waiting,
+            queue_timeout,
+            ..
+        } = self.limits;
+        let place = self
+            .places
+            .take(client.owner(), 1, queue_timeout, max_waiting);
+        place.ok_or_else(|| match self.is_draining() {
+            true => SessionError::Stopping,
+            false => SessionError::TooManyClients { most },
+        })
     }
 
     /// Refuses a client whose keys were false.
@@ -287,24 +473,22 @@ impl Server {
                 format!("{address} may try again: only clients with a name are barred")
             }
         };
-        self.log(&format!("ATTACK: a client has sent false keys: {done}"));
+        let text = format!("ATTACK: a client has sent false keys: {done}");
+        self.log(Entry::new(Level::Error, "attack", &text));
     }
 
-    /// The images of a batch that may begin.
-    fn checked(&self, batch: u32) -> Result<usize, SessionError> {
-        let batch = batch as usize;
-        if batch == 0 || batch > self.max_batch {
-            return Err(SessionError::Batch {
-                found: batch,
-                most: self.max_batch,
-            });
-        }
-        Ok(batch)
-    }
-
-    /// So many bytes of the memory that all sessions share.
-    fn memory_for(&self, client: IpAddr, needed: u64) -> Result<Share<'_>, SessionError> {
-        let share = self.memory.take(client, needed, self.limits.idle_timeout);
+    /// So many bytes of the memory that all sessions share, when they are there.
+    fn memory_for(
+        &self,
+        served: &Served,
+        client: &Identity,
+        needed: u64,
+    ) -> Result<Share<'_>, SessionError> {
+        let (started, patience) = (Instant::now(), self.limits.idle_timeout);
+        let share = self
+            .memory
+            .take(client.owner(), needed, patience, usize::MAX);
+        served.counters.add_time(Phase::Waiting, started.elapsed());
         share.ok_or_else(|| {
             if self.stopping.load(Ordering::SeqCst) {
                 return SessionError::Stopping;
@@ -313,24 +497,24 @@ impl Server {
             SessionError::Memory { needed, allowed }
         })
     }
+}
 
-    /// The preparation that a client names, from now on this batch's alone. Where there is none, or
-    /// it is damaged, the batch runs without.
-    fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
-        let read = |batch, setup, bytes: &[u8]| self.service.read_prepared(batch, setup, bytes);
-        self.store
-            .take(&name, batch, &read)
-            .unwrap_or_else(|error| {
-                self.log(&format!("a batch runs without its preparation: {error}"));
-                None
-            })
-    }
+/// An entry of the log about a session.
+fn of_session(
+    level: Level,
+    event: &'static str,
+    text: &str,
+    (id, client): (u64, SocketAddr),
+) -> Entry {
+    Entry::new(level, event, text)
+        .number("session", id)
+        .text("address", client)
 }
 
 /// What a session has of its own.
 struct Connection<'a> {
     server: &'a Server,
-    client: IpAddr,
+    served: Arc<Served>,
     identity: Identity,
     /// The plan's name on this channel.
     plan_name: [u8; 32],
@@ -338,13 +522,16 @@ struct Connection<'a> {
     keys: Keys,
     /// The set-up of OTs that batches were prepared with.
     setup: Option<[u8; 32]>,
+    admitted: Instant,
+    /// Whether the client has been told that the connection ends.
+    leaves: bool,
 }
 
 impl Connection<'_> {
     /// The images of a batch of this plan, on this channel, that may begin.
     fn checked(&self, plan_name: [u8; 32], batch: u32) -> Result<usize, SessionError> {
         if plan_name == self.plan_name {
-            return self.server.checked(batch);
+            return self.served.checked(batch);
         }
         // The hellos have agreed on the plan.
         Err(match self.is_bound {
@@ -357,13 +544,13 @@ impl Connection<'_> {
     }
 
     fn batch(
-        &self,
+        &mut self,
         link: &mut Link,
         begin: Begin,
         record: &mut Record,
     ) -> Result<(), SessionError> {
-        let server = self.server;
-        let plan = server.service.plan();
+        let (server, served) = (self.server, self.served.clone());
+        let plan = served.plan();
         let batch = self.checked(begin.plan_hash, begin.batch)?;
         // Another connection of its may have had false keys meanwhile.
         server.check_barred(&self.identity)?;
@@ -374,58 +561,91 @@ impl Connection<'_> {
         // Where memory does not do for it the batch runs without.
         let named = begin.prepared.filter(|_| both <= server.memory.total());
         let needed = if named.is_some() { both } else { run };
-        let _memory = server.memory_for(self.client, needed)?;
+        let _memory = server.memory_for(&served, &self.identity, needed)?;
         // Or while this one waited.
         server.check_barred(&self.identity)?;
         let _held = link.holds_memory();
-        let prepared = named.and_then(|name| server.take_prepared(name, batch));
+        let started = Instant::now();
+        let prepared = named.and_then(|name| self.take_prepared(name, batch));
         if begin.prepared.is_some() {
             let prepared = prepared.is_some();
             link.send(Kind::Begun, message::encode(&Begun { prepared }))?;
         }
-        let mut machine = server.service.start(batch, &self.keys, prepared)?;
-        drive(machine.as_mut(), link, &mut |_| {})
-            .inspect_err(|error| server.bar(&self.identity, error))?;
+        let is_prepared = prepared.is_some();
+        let mut machine = served.service.start(batch, &self.keys, prepared)?;
+        let driven = drive(machine.as_mut(), link, &mut |_| {});
+        served
+            .counters
+            .add_time(Phase::Predicting, started.elapsed());
+        driven.inspect_err(|error| server.bar(&self.identity, error))?;
         record.batches += 1;
         record.images += batch as u64;
+        let predicted = cost::of_images(plan, batch).seconds.at(&Speed::default());
+        served.counters.add_batch(batch, is_prepared, predicted);
         self.done(link, begin.batch)
     }
 
     /// Prepares a batch and keeps this party's half, the client hears of it only then.
     fn prepare(&mut self, link: &mut Link, asked: Prepare) -> Result<(), SessionError> {
-        let server = self.server;
+        let (server, served) = (self.server, self.served.clone());
         let batch = self.checked(asked.plan_hash, asked.batch)?;
         let most = server.limits.max_prepared;
         if most == 0 {
             return Err(SessionError::Prepared { found: 1, most });
         }
-        let plan = server.service.plan();
+        let plan = served.plan();
         let needed = cost::prepared(plan, batch).memory.server;
-        server.store.check(&asked.name, needed)?;
+        served.store.check(&asked.name, needed)?;
         // What could not be used need not be made.
         let (to_use, allowed) = (memory_to_use(plan, batch), server.memory.total());
         if to_use > allowed {
             let needed = to_use;
             return Err(SessionError::Memory { needed, allowed });
         }
-        let _memory = server.memory_for(self.client, needed)?;
+        let _memory = server.memory_for(&served, &self.identity, needed)?;
         let _held = link.holds_memory();
-        let mut machine = server.service.prepare(batch, &self.keys)?;
-        drive(machine.as_mut(), link, &mut |_| {})?;
+        let started = Instant::now();
+        let mut machine = served.service.prepare(batch, &self.keys)?;
+        let driven = drive(machine.as_mut(), link, &mut |_| {});
+        served
+            .counters
+            .add_time(Phase::Preparing, started.elapsed());
+        driven?;
         // Nothing is kept of messages that the line has changed.
         Done::receive(link)?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
         let owner = self.identity.owner();
-        server
+        served
             .store
             .put(asked.name, owner, most, needed, prepared)?;
         self.done(link, asked.batch)
     }
 
-    fn done(&self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
-        let images_left = self.server.images.left(&self.identity)?;
-        link.send(Kind::Done, message::encode(&Done { batch, images_left }))
+    /// The preparation that a client names, from now on this batch's alone. Where there is none, or
+    /// it is damaged, the batch runs without.
+    fn take_prepared(&self, name: Name, batch: usize) -> Option<ServerPrepared> {
+        let read =
+            |batch, setup, bytes: &[u8]| self.served.service.read_prepared(batch, setup, bytes);
+        self.served
+            .store
+            .take(&name, batch, &read)
+            .unwrap_or_else(|error| {
+                let text = format!("a batch runs without its preparation: {error}");
+                let entry = Entry::new(Level::Warning, "preparation", &text);
+                self.server.log(entry);
+                None
+            })
+    }
+
+    fn done(&mut self, link: &mut Link, batch: u32) -> Result<(), SessionError> {
+        self.leaves = self.server.is_over(self.admitted);
+        let done = Done {
+            batch,
+            images_left: self.server.images.left(&self.identity)?,
+            leaves: self.leaves,
+        };
+        link.send(Kind::Done, message::encode(&done))
     }
 }
 
@@ -436,10 +656,11 @@ impl Drop for Connection<'_> {
         let Some(setup) = self.setup.filter(|setup| self.keys.setup() != Some(*setup)) else {
             return;
         };
-        if let Err(error) = self.server.store.destroy(&setup) {
-            self.server.log(&format!(
+        if let Err(error) = self.served.store.destroy(&setup) {
+            let text = format!(
                 "prepared batches whose oblivious transfers failed a check are not destroyed: {error}"
-            ));
+            );
+            self.server.log(Entry::new(Level::Error, "store", &text));
         }
     }
 }

@@ -39,6 +39,7 @@ use pronghorn_session::{
 pub fn limits() -> Limits {
     Limits {
         max_clients: 4,
+        max_waiting: 0,
         idle_timeout: Duration::from_millis(400),
         message_timeout: Duration::from_millis(400),
         hello_timeout: Duration::from_millis(400),
@@ -84,7 +85,7 @@ impl Running {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = log.clone();
         let server =
-            Arc::new(server.with_log(move |line| lines.lock().unwrap().push(line.to_owned())));
+            Arc::new(server.with_log(move |entry| lines.lock().unwrap().push(entry.text.clone())));
         let thread = Some(thread::spawn({
             let server = server.clone();
             move || server.run()
@@ -487,7 +488,12 @@ impl Raw {
     /// Says that this side is done, with the digest that an honest client has.
     pub fn send_done(&mut self, batch: u32) {
         let images_left = None;
-        let mut payload = message::encode(&Done { batch, images_left });
+        let done = Done {
+            batch,
+            images_left,
+            leaves: false,
+        };
+        let mut payload = message::encode(&done);
         self.1.seal(Party::Client, Kind::Done, &mut payload);
         let _ = frame::write_frame(&mut self.0, Kind::Done, &payload);
     }
@@ -520,6 +526,7 @@ pub fn hello() -> ClientHello {
     ClientHello {
         trust: TrustLevel::ClientAided,
         expected_plan_hash: None,
+        model: None,
     }
 }
 

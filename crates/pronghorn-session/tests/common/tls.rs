@@ -92,7 +92,7 @@ pub fn serve(files: ServerTls, limits: Limits) -> Running {
 
 pub fn serve_model(model: Arc<ServerModel>, files: ServerTls, limits: Limits) -> Running {
     let channel = ServerChannel::Tls(files);
-    let server = Server::bind_over("127.0.0.1:0", model, limits, channel);
+    let server = Server::bind_over("127.0.0.1:0", vec![model.into()], limits, channel);
     Running::start(server.expect("a port is free"))
 }
 

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use pronghorn_graph::polynomial::PolyGraph;
+use serde::{Deserialize, Serialize};
 
 use crate::description::cut;
 
 /// The nodes of a [`PolyGraph`], with rescalings in between, and what each ciphertext looks like.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// In order; inputs of a node come before it.
     pub nodes: Vec<ProgramNode>,
@@ -16,7 +17,7 @@ pub struct Program {
 }
 
 /// One operation and its value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramNode {
     /// What is done.
     pub op: ProgramOp,
@@ -35,7 +36,7 @@ pub struct ProgramNode {
 }
 
 /// The operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProgramOp {
     /// The operator of this node of the [`PolyGraph`], word by word.
     Node(usize),
