@@ -207,7 +207,7 @@ def serve(
             end_gently(lambda: _drain(server, operation.drain_timeout, log))
             server.run()
     except KeyboardInterrupt:
-        say("stopping")
+        log("info", "stopping", "stopping")
         server.stop()
     finally:
         if report is not None:
