@@ -253,8 +253,8 @@ fn what_is_done_is_counted() {
     assert_eq!((end.memory_used, end.failures), (0, vec![]));
 }
 
-/// The entries of a server's log.
-fn logged(use_it: impl FnOnce(&Arc<Server>)) -> Vec<Entry> {
+/// The entries of a server's log, which has so many sessions.
+fn logged(sessions: usize, use_it: impl FnOnce(&Arc<Server>)) -> Vec<Entry> {
     let entries = Arc::new(Mutex::new(Vec::new()));
     let log = entries.clone();
     let server = Server::bind("127.0.0.1:0", model(), patient()).expect("a free port");
@@ -265,6 +265,15 @@ fn logged(use_it: impl FnOnce(&Arc<Server>)) -> Vec<Entry> {
         move || server.run()
     });
     use_it(&server);
+    // What the server ends by draining has another entry.
+    let left = || {
+        let entries = entries.lock().unwrap();
+        let left = entries.iter().filter(|entry| entry.event == "left");
+        left.count()
+    };
+    while left() < sessions {
+        thread::sleep(Duration::from_millis(5));
+    }
     assert!(server.drain(Duration::from_secs(100)));
     server.stop();
     running.join().expect("the accept loop never panics");
@@ -273,7 +282,7 @@ fn logged(use_it: impl FnOnce(&Arc<Server>)) -> Vec<Entry> {
 
 #[test]
 fn entries_have_parts_for_programs() {
-    let entries = logged(|server| {
+    let entries = logged(1, |server| {
         let client = Client::connect(&server.local_addr().to_string(), options());
         predicts(client.expect("it is served"));
     });
@@ -293,7 +302,7 @@ fn entries_have_parts_for_programs() {
 /// A probe of the port by a load balancer, and a client that misbehaves.
 #[test]
 fn probes_are_no_errors() {
-    let entries = logged(|server| {
+    let entries = logged(2, |server| {
         drop(TcpStream::connect(server.local_addr()).expect("it listens"));
         let mut raw = Raw::connect(server.local_addr());
         raw.send(Kind::ClientHello, &hello().encode()[..9]);
