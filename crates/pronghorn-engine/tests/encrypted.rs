@@ -403,7 +403,7 @@ const THE_KEYS: usize = 2;
 /// A model whose clients make one set of keys.
 fn unchecked() -> Arc<ServerModel> {
     let options = BuildOptions {
-        key_checks: 1,
+        key_checks: 2,
         ..options()
     };
     let built = build(&network(0.4), &options).expect("the test network has a plan");
