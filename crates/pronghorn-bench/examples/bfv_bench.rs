@@ -14,8 +14,6 @@ use pronghorn_he::bfv::{
 };
 use pronghorn_ring::random::Seed;
 
-/// Room for every set of parameters below.
-
 /// Runs of each operation.
 const RUNS: usize = 30;
 /// Sizes of the sums.

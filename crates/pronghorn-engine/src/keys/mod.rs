@@ -60,14 +60,14 @@
 
 mod cache;
 mod client;
+mod preludes;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use cache::KeyCache;
 pub(crate) use client::KeptSeed;
-
-use std::sync::Arc;
+pub(crate) use preludes::{client, server};
 
 use pronghorn_mpc::ot::all_but_one;
 use pronghorn_plan::CheckedPlan;
@@ -77,7 +77,6 @@ use zeroize::Zeroizing;
 use crate::{
     error::EngineError,
     exchange::{Message, Messages, Parts, Party},
-    protocol::Prelude,
     secret::keyed,
 };
 
@@ -140,16 +139,6 @@ pub(crate) trait KeySets: Send + Sync + 'static {
     /// # Errors
     /// They are no keys of the plan.
     fn server(&self, bytes: &[u8]) -> Result<Self::Server, EngineError>;
-}
-
-/// The client's prelude, where there are keys.
-pub(crate) fn client<S: KeySets>(sets: Option<Arc<S>>) -> Option<Box<dyn Prelude>> {
-    sets.map(|sets| Box::new(client::ClientKeys(sets)) as _)
-}
-
-/// The server's prelude, where there are keys.
-pub(crate) fn server<S: KeySets>(sets: Option<Arc<S>>) -> Option<Box<dyn Prelude>> {
-    sets.map(|sets| Box::new(server::ServerKeys(sets)) as _)
 }
 
 /// How often a set of keys may be used, as floods count: they keep their distance for so many
