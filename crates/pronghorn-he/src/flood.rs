@@ -64,35 +64,6 @@ pub const FISHER: f64 = 3.116;
 /// Fewest bits of statistical distance for all answers under a key.
 pub const LEAST_BITS: u32 = 40;
 
-/// The distance that floods keep over the lifetime of a key, and what they hide meanwhile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Budget {
-    /// All answers under a key are within statistical distance `2^-bits` of what their values say.
-    pub bits: u32,
-    /// `log2` of the coefficients of all these answers.
-    pub log_coefficients: u32,
-}
-
-impl Default for Budget {
-    /// Distance `2^-40` over `2^30` coefficients.
-    fn default() -> Self {
-        Self {
-            bits: LEAST_BITS,
-            log_coefficients: 30,
-        }
-    }
-}
-
-impl Budget {
-    /// The reach of the flood that hides errors of this variance in every coefficient.
-    pub fn log_reach(&self, variance: f64) -> u32 {
-        log_reach(
-            variance * f64::from(self.log_coefficients).exp2(),
-            self.bits,
-        )
-    }
-}
-
 /// `log2` of the least reach, a power of two, of a flood that keeps all errors under a key within
 /// statistical distance `2^-bits`, by equation (2) of the [module](self). `power` is the expected
 /// sum of their squares. At least 17, where the equation holds.
@@ -267,9 +238,8 @@ mod tests {
             let spare = -distance - f64::from(bits);
             assert!((0.0..1.0).contains(&spare), "{power}: {distance}");
         }
-        let budget = Budget::default();
         // 2^40 times the root of 3.116 * 10.5 * 2^30.
-        assert_eq!(budget.log_reach(10.5), 40 + 15 + 3);
+        assert_eq!(log_reach(10.5 * 2f64.powi(30), LEAST_BITS), 40 + 15 + 3);
         assert_eq!(variance(20), 2f64.powi(40) / 12.0);
     }
 }

@@ -113,6 +113,15 @@ impl Scene {
         ]
     }
 
+    /// An image goes through all roles, and its result is the network's.
+    fn predicts(&mut self, image: &[f64]) {
+        let outcome = self.outcome(image);
+        let [of_client, of_owner] = self.contributions(&outcome);
+        let partial = self.decrypt(&outcome, &of_client).expect("once");
+        let result = self.client.finish(&of_owner, &partial);
+        check(&result.expect("complete"), image);
+    }
+
     fn decrypt(&mut self, outcome: &[u8], contribution: &[u8]) -> Result<Vec<u8>, RoleError> {
         let ledger = &self.ledger;
         self.owner.decrypt(outcome, contribution, |bytes| {
@@ -134,13 +143,7 @@ fn check(found: &[f64], image: &[f64]) {
 fn the_client_alone_learns_results() {
     let mut scene = Scene::new(4);
     for image in [IMAGE, [0.0; 6], IMAGE.map(|x| -x)] {
-        let outcome = scene.outcome(&image);
-        let [of_client, of_owner] = scene.contributions(&outcome);
-        let partial = scene.decrypt(&outcome, &of_client).expect("once");
-        check(
-            &scene.client.finish(&of_owner, &partial).expect("complete"),
-            &image,
-        );
+        scene.predicts(&image);
     }
     assert_eq!(scene.owner.results_left(), 1);
 }
@@ -449,13 +452,7 @@ fn a_party_that_vanishes_stops_nobody_else() {
         let (party, introduction) = scene.service.join(&keys).expect("public keys");
         scene.owner.admit(party);
         scene.owner.introduce(&introduction).expect("admitted");
-        let outcome = scene.outcome(&IMAGE);
-        let [of_client, of_owner] = scene.contributions(&outcome);
-        let partial = scene.decrypt(&outcome, &of_client).expect("once");
-        check(
-            &scene.client.finish(&of_owner, &partial).expect("complete"),
-            &IMAGE,
-        );
+        scene.predicts(&IMAGE);
     }
 }
 
@@ -491,13 +488,7 @@ fn messages_out_of_turn_and_damaged_ones_are_refused() {
     assert!(scene.client.finish(&of_owner, &changed).is_err());
     // The outcome is given up, another goes through.
     assert!(scene.client.finish(&of_owner, &partial).is_err());
-    let outcome = scene.outcome(&IMAGE);
-    let [of_client, of_owner] = scene.contributions(&outcome);
-    let partial = scene.decrypt(&outcome, &of_client).expect("once");
-    check(
-        &scene.client.finish(&of_owner, &partial).expect("complete"),
-        &IMAGE,
-    );
+    scene.predicts(&IMAGE);
 }
 
 #[test]

@@ -8,11 +8,10 @@ use std::{
 use super::{DIGEST, STEP};
 use crate::error::EngineError;
 
-/// Digests of keys that passed a check, at most: 3 MB.
-const MOST_CHECKED: usize = 1 << 16;
+/// Digests of keys whose uses are counted, at most: 3 MB.
+const MOST_COUNTED: usize = 1 << 16;
 
-/// Keys of clients by digest, and how often those were used that passed a check before. Where there
-/// is no room the owner with most bytes loses its oldest keys. Clones share it.
+/// Keys of clients by digest, and how often those were used that came before. Where there is no room the owner with most bytes loses its oldest keys. Clones share it.
 pub struct KeyCache<K>(Arc<Mutex<Cached<K>>>);
 
 impl<K> Clone for KeyCache<K> {
@@ -26,7 +25,7 @@ struct Cached<K> {
     keys: VecDeque<Entry<K>>,
     most: u64,
     /// Uses, by digest.
-    checked: HashMap<[u8; DIGEST], usize>,
+    used: HashMap<[u8; DIGEST], usize>,
     /// In the order in which they came.
     order: VecDeque<[u8; DIGEST]>,
 }
@@ -44,7 +43,7 @@ impl<K> Default for KeyCache<K> {
         Self(Arc::new(Mutex::new(Cached {
             keys: VecDeque::new(),
             most: 256 << 20,
-            checked: HashMap::new(),
+            used: HashMap::new(),
             order: VecDeque::new(),
         })))
     }
@@ -68,12 +67,12 @@ impl<K> KeyCache<K> {
         })
     }
 
-    /// What keys of this digest have left of `most` uses, if they passed a check.
+    /// What keys of this digest have left of `most` uses, if they came before.
     pub(super) fn left(&self, digest: &[u8; DIGEST], most: usize) -> Option<usize> {
-        self.with(|cached| Some(most.saturating_sub(*cached.checked.get(digest)?)))
+        self.with(|cached| Some(most.saturating_sub(*cached.used.get(digest)?)))
     }
 
-    /// Counts uses of checked keys; what they have left of `most`.
+    /// Counts uses of keys; what they have left of `most`.
     ///
     /// # Errors
     /// They have fewer left. Nothing is counted then.
@@ -85,21 +84,18 @@ impl<K> KeyCache<K> {
     ) -> Result<usize, EngineError> {
         self.with(|cached| {
             // Digests that made room are counted anew.
-            let used = cached.checked.get(digest).copied().unwrap_or(0);
+            let used = cached.used.get(digest).copied().unwrap_or(0);
             let left = most.checked_sub(used.saturating_add(uses));
             let left = left.ok_or_else(|| EngineError::Unsupported {
                 step: STEP.to_owned(),
-                reason: "they have served as much as floods hide the model for: connect anew",
+                reason: "they have served as many batches as a set of keys may: connect anew",
             })?;
-            cached
-                .checked
-                .entry(*digest)
-                .and_modify(|used| *used += uses);
+            cached.used.entry(*digest).and_modify(|used| *used += uses);
             Ok(left)
         })
     }
 
-    /// Keeps keys that passed a check.
+    /// Keeps keys that have come.
     pub(super) fn put(&self, owner: [u8; 16], digest: [u8; DIGEST], bytes: u64, keys: Arc<K>) {
         self.with(|cached| {
             cached.keys.push_back(Entry {
@@ -111,14 +107,14 @@ impl<K> KeyCache<K> {
             while cached.keys.iter().map(|entry| entry.bytes).sum::<u64>() > cached.most {
                 cached.evict();
             }
-            cached.checked.entry(digest).or_insert_with(|| {
+            cached.used.entry(digest).or_insert_with(|| {
                 cached.order.push_back(digest);
                 0
             });
-            if cached.order.len() > MOST_CHECKED
+            if cached.order.len() > MOST_COUNTED
                 && let Some(oldest) = cached.order.pop_front()
             {
-                cached.checked.remove(&oldest);
+                cached.used.remove(&oldest);
             }
         });
     }

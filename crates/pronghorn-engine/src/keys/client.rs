@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::{
     CHALLENGE, CHOICE, COMMITMENTS, DIGEST, DIGEST_OF_KEYS, KEYS, KeySets, OPENING, STEP, Shape,
-    VERSION, WISH, Wish, digest_of, most_uses, session, uses,
+    VERSION, WISH, Wish, digest_of, most_batches, session,
 };
 use crate::{
     connection::{Connection, Kept},
@@ -38,17 +38,16 @@ impl<S: KeySets> Prelude for ClientKeys<S> {
     ) -> Result<Option<Exchanging>, EngineError> {
         let seed = connection.kept::<Kept<KeptSeed>>();
         let keys = connection.kept::<Kept<Arc<S::Client>>>();
-        let uses = uses(self.0.plan());
         // Keys that are used up go with their seed.
-        let (had, has) = (keys.is_some(), keys.spend(uses).is_some());
+        let (had, has) = (keys.is_some(), keys.spend(1).is_some());
         if has {
-            seed.spend(uses);
+            seed.spend(1);
             return Ok(None);
         }
-        if had || seed.left() < uses {
+        if had || seed.left() == 0 {
             seed.take();
         }
-        let client = KeysClient::new(self.0.clone(), connection, uses)?;
+        let client = KeysClient::new(self.0.clone(), connection)?;
         Ok(Some(Box::new(client.exchange())))
     }
 }
@@ -61,8 +60,6 @@ pub(super) struct KeysClient<S: KeySets> {
     /// What the connection keeps, and where keys go.
     seed: Kept<KeptSeed>,
     keys: Kept<Arc<S::Client>>,
-    /// Of the batch that comes.
-    uses: usize,
     wish: Wish,
     root: Seed,
     /// The seeds of all sets.
@@ -75,11 +72,7 @@ pub(super) struct KeysClient<S: KeySets> {
 }
 
 impl<S: KeySets> KeysClient<S> {
-    pub(super) fn new(
-        sets: Arc<S>,
-        connection: &Connection,
-        uses: usize,
-    ) -> Result<Self, EngineError> {
+    pub(super) fn new(sets: Arc<S>, connection: &Connection) -> Result<Self, EngineError> {
         let (shape, root) = (Shape::of(&*sets), Seed::from_os()?);
         let mut client = Self {
             strings: all_but_one::strings(root.as_bytes(), shape.levels),
@@ -88,7 +81,6 @@ impl<S: KeySets> KeysClient<S> {
             shape,
             seed: connection.kept(),
             keys: connection.kept(),
-            uses,
             wish: Wish::Cut,
             root,
             challenge: Vec::new(),
@@ -140,7 +132,7 @@ impl<S: KeySets> KeysClient<S> {
     /// Takes the set of this seed.
     fn adopt(&self, string: [u8; 32]) {
         let seed = KeptSeed(Arc::new(Seed::from_bytes(string)));
-        self.seed.put_for(seed, most_uses(self.sets.plan()));
+        self.seed.put_for(seed, most_batches(self.sets.plan()));
     }
 
     fn open(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
@@ -200,7 +192,7 @@ impl<S: KeySets> KeysClient<S> {
 
     /// Both parties have the keys.
     fn has_keys(&mut self) {
-        if let Some(seed) = self.seed.spend(self.uses) {
+        if let Some(seed) = self.seed.spend(1) {
             let keys = Arc::new(self.sets.client(&seed.0));
             self.keys.put_for(keys, self.seed.left());
         }

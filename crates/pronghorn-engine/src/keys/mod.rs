@@ -141,16 +141,11 @@ pub(crate) trait KeySets: Send + Sync + 'static {
     fn server(&self, bytes: &[u8]) -> Result<Self::Server, EngineError>;
 }
 
-/// How often a set of keys may be used, as floods count: they keep their distance for so many
-/// batches and no more. Both parties count.
-pub(crate) fn most_uses(plan: &CheckedPlan) -> usize {
-    let count = plan.flood().map_or(BATCHES as u64, |floods| floods.count);
-    usize::try_from(count).unwrap_or(usize::MAX)
-}
-
-/// What a batch takes of it. No set serves more than [`BATCHES`].
-fn uses(plan: &CheckedPlan) -> usize {
-    most_uses(plan).div_ceil(BATCHES)
+/// Batches that a set of keys serves: as many as floods are made for, and at most [`BATCHES`]. Both
+/// parties count.
+pub(crate) fn most_batches(plan: &CheckedPlan) -> usize {
+    let floods = plan.flood().map_or(u64::MAX, |floods| floods.count);
+    BATCHES.min(usize::try_from(floods).unwrap_or(usize::MAX))
 }
 
 /// The digest of a seed's keys.

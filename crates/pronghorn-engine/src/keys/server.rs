@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::{
     CHALLENGE, CHOICE, COMMITMENTS, DIGEST, DIGEST_OF_KEYS, KEYS, KeyCache, KeySets, OPENING, STEP,
-    Shape, VERSION, WISH, Wish, digest_of, hasher, most_uses, session, uses,
+    Shape, VERSION, WISH, Wish, digest_of, hasher, most_batches, session,
 };
 use crate::{
     connection::{Connection, Kept},
@@ -35,16 +35,15 @@ impl<S: KeySets> Prelude for ServerKeys<S> {
     ) -> Result<Option<Exchanging>, EngineError> {
         let plan = self.0.plan();
         let keys = connection.kept::<Kept<Arc<S::Server>>>();
-        let uses = uses(plan);
-        if keys.spend(uses).is_none() {
-            let machine = KeysServer::new(self.0.clone(), connection, keys, uses);
+        if keys.spend(1).is_none() {
+            let machine = KeysServer::new(self.0.clone(), connection, keys);
             return Ok(Some(Box::new(machine)));
         }
         if S::KEPT
             && let Some(served) = connection.kept::<Kept<Served>>().get()
         {
             let cache: KeyCache<S::Server> = connection.shared();
-            cache.count(&served.0, uses, most_uses(plan))?;
+            cache.count(&served.0, 1, most_batches(plan))?;
         }
         Ok(None)
     }
@@ -64,8 +63,7 @@ struct KeysServer<S: KeySets> {
     cache: KeyCache<S::Server>,
     slot: Kept<Arc<S::Server>>,
     served: Kept<Served>,
-    /// Of the batch that comes, and of all that a set may have.
-    uses: usize,
+    /// Batches that a set serves.
     most: usize,
     wish: Wish,
     cut: Cut,
@@ -93,16 +91,10 @@ const NO_CUT: EngineError = EngineError::OutOfTurn {
 };
 
 impl<S: KeySets> KeysServer<S> {
-    fn new(
-        sets: Arc<S>,
-        connection: &Connection,
-        slot: Kept<Arc<S::Server>>,
-        uses: usize,
-    ) -> Exchange<Self> {
+    fn new(sets: Arc<S>, connection: &Connection, slot: Kept<Arc<S::Server>>) -> Exchange<Self> {
         let shape = Shape::of(&*sets);
         let server = Self {
-            most: most_uses(sets.plan()),
-            uses,
+            most: most_batches(sets.plan()),
             served: connection.kept(),
             sets,
             shape,
@@ -123,7 +115,7 @@ impl<S: KeySets> KeysServer<S> {
         self.digest.copy_from_slice(message);
         let left = self.cache.left(&self.digest, self.most);
         self.wish = match (left, self.cache.get(&self.digest)) {
-            (Some(left), _) if left < self.uses => Wish::Cut,
+            (Some(0), _) => Wish::Cut,
             (Some(_), Some(keys)) => {
                 self.serve(keys)?;
                 Wish::Nothing
@@ -136,9 +128,9 @@ impl<S: KeySets> KeysServer<S> {
 
     /// Keys serve this connection, and its batch.
     fn serve(&mut self, keys: Arc<S::Server>) -> Result<(), EngineError> {
-        let mut left = self.most - self.uses.min(self.most);
+        let mut left = self.most - 1;
         if S::KEPT {
-            left = self.cache.count(&self.digest, self.uses, self.most)?;
+            left = self.cache.count(&self.digest, 1, self.most)?;
             self.served.put(Served(self.digest));
         }
         self.slot.put_for(keys, left);

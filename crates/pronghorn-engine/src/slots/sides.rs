@@ -16,7 +16,7 @@ use crate::{
     batch::sides::Masks,
     connection::{Connection, Connections, Kept, Shelf},
     error::EngineError,
-    keys::{KeptSeed, KeyCache, most_uses},
+    keys::{KeptSeed, KeyCache, most_batches},
     machine::{Prepared, prepared_as},
     persistent::{Persistent, Saved, Uses},
     protocol::{At, Compile, Next, Side, first, unsupported},
@@ -132,7 +132,7 @@ impl Persistent for SlotSeed {
         let seed = KeptSeed(Arc::new(Seed::from_bytes(seed)));
         connection
             .kept::<Kept<KeptSeed>>()
-            .put_for(seed, uses.min(most_uses(&self.0)));
+            .put_for(seed, uses.min(most_batches(&self.0)));
         Ok(())
     }
 
