@@ -13,8 +13,8 @@ use pronghorn_graph::{
     polynomial::{Layer, PolyGraph, PolyNode, PolyOp},
 };
 use pronghorn_multikey::{
-    Aim, Network,
-    roles::{Client, Owner, Service, Terms},
+    Aim,
+    roles::{Client, OutcomeName, Owner, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
 
@@ -64,7 +64,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         results: 1 << 20,
     };
     let seed = |number| Seed::from_bytes([number; 32]);
-    let terms = Terms::<u32>::choose(&Network::of(&graph()), aim).expect("a shallow network");
+    let terms = Terms::<u32>::choose(&graph(), aim).expect("a shallow network");
     let mut owner = Owner::new(&terms, &seed(1)).expect("one reference");
     let published = owner.publish(&graph()).expect("its network");
     let mut service = Service::new(&published).expect("published");
@@ -131,12 +131,14 @@ fuzz_target!(|input: Damaged<Kind>| {
             let bytes = input.bytes(&good.outcome);
             let _ = client.contribute(&bytes);
             let _ = owner.contribute(&bytes);
+            // Or soon all places are taken.
+            owner.withdraw(&OutcomeName::of(&bytes));
         }
         Kind::Contribution => {
-            let bytes = input.bytes(&good.contribution);
-            let refused = owner.decrypt(&good.outcome, &bytes, |_| Ok(()));
-            assert!(refused.is_err() || bytes == good.contribution);
             let _ = owner.contribute(&good.outcome);
+            let bytes = input.bytes(&good.contribution);
+            let refused = owner.decrypt(&OutcomeName::of(&good.outcome), &bytes, |_| Ok(()));
+            assert!(refused.is_err() || bytes == good.contribution);
         }
         Kind::Partial => {
             let _ = client.contribute(&good.outcome);

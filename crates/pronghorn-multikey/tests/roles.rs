@@ -3,6 +3,7 @@
 use std::{cell::RefCell, io};
 
 use pronghorn_graph::{
+    fixed::Finish,
     geometry::ConvGeometry,
     polynomial::{Layer, PolyGraph, PolyNode, PolyOp},
 };
@@ -10,8 +11,8 @@ use pronghorn_he::multikey::{
     Ciphertext, EncryptionRing, MultiKeyError, Party, SecretKey, wire::ResumeError,
 };
 use pronghorn_multikey::{
-    Aim, Network, Node, Op,
-    roles::{Client, Description, Owner, RoleError, Service, Terms},
+    Aim, Node, Op,
+    roles::{Client, Description, OutcomeName, Owner, RoleError, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
 
@@ -71,7 +72,7 @@ fn terms(results: u64) -> Terms<u32> {
         error: 2f64.powi(-8),
         results,
     };
-    Terms::choose(&Network::of(&graph()), aim).expect("a shallow network")
+    Terms::choose(&graph(), aim).expect("a shallow network")
 }
 
 impl Scene {
@@ -124,7 +125,8 @@ impl Scene {
 
     fn decrypt(&mut self, outcome: &[u8], contribution: &[u8]) -> Result<Vec<u8>, RoleError> {
         let ledger = &self.ledger;
-        self.owner.decrypt(outcome, contribution, |bytes| {
+        let outcome = OutcomeName::of(outcome);
+        self.owner.decrypt(&outcome, contribution, |bytes| {
             *ledger.borrow_mut() = bytes.to_vec();
             Ok(())
         })
@@ -195,7 +197,9 @@ fn a_ledger_that_is_not_kept_gives_nothing() {
     let outcome = scene.outcome(&IMAGE);
     let [of_client, _] = scene.contributions(&outcome);
     let full = |_: &[u8]| Err(io::Error::from(io::ErrorKind::StorageFull));
-    let refused = scene.owner.decrypt(&outcome, &of_client, full);
+    let refused = scene
+        .owner
+        .decrypt(&OutcomeName::of(&outcome), &of_client, full);
     assert!(matches!(
         refused,
         Err(RoleError::MultiKey(MultiKeyError::Persist(_)))
@@ -358,7 +362,13 @@ fn hostile_descriptions_are_refused() {
             .map(|error| error.to_string())
     };
     assert_eq!(refused(&|_| ()), None);
-    let changes: [Change; 10] = [
+    let changes: [Change; 13] = [
+        (&|x| x.face.input = vec![7], "input 0"),
+        (&|x| x.face.output = vec![usize::MAX, 2], "linear 3"),
+        (
+            &|x| x.face.finish = vec![Finish::Softmax; 9],
+            "operations on the result",
+        ),
         (&|x| x.chain.level.clear(), "no primes of a level"),
         (&|x| x.chain.base.clear(), "no primes of the result"),
         (&|x| x.chain.special.clear(), "no special primes"),
@@ -489,6 +499,26 @@ fn messages_out_of_turn_and_damaged_ones_are_refused() {
     // The outcome is given up, another goes through.
     assert!(scene.client.finish(&of_owner, &partial).is_err());
     scene.predicts(&IMAGE);
+}
+
+/// A result that nobody wants any more holds no place, and is not decrypted.
+#[test]
+fn a_withdrawn_result_holds_no_place() {
+    let mut scene = Scene::new(1);
+    let outcome = scene.outcome(&IMAGE);
+    let [of_client, _] = scene.contributions(&outcome);
+    let second = scene.outcome(&IMAGE);
+    let refused = scene.owner.contribute(&second);
+    assert!(matches!(
+        refused,
+        Err(RoleError::MultiKey(MultiKeyError::Budget { results: 1 }))
+    ));
+    scene.owner.withdraw(&OutcomeName::of(&outcome));
+    let refused = scene.decrypt(&outcome, &of_client);
+    assert!(matches!(refused, Err(RoleError::Turn { .. })));
+    scene.predicts(&IMAGE);
+    scene.owner.withdraw(&OutcomeName::of(&outcome));
+    assert_eq!(scene.owner.results_left(), 0);
 }
 
 #[test]

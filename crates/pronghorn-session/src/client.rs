@@ -6,6 +6,7 @@ mod listing;
 mod prediction;
 mod rest;
 
+pub(crate) use handshake::{link, prove, secured};
 pub use listing::list_models;
 pub use prediction::{ImagesDone, Prediction, Stats};
 

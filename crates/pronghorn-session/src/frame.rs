@@ -49,10 +49,12 @@ pub enum Kind {
     ListingRequest = 13,
     /// The models.
     Listing = 14,
+    /// Begins a message between the roles of `multi-key`, whose body follows as `Data`.
+    Role = 15,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::ClientHello,
         Self::ServerHello,
         Self::PlanRequest,
@@ -67,6 +69,7 @@ impl Kind {
         Self::Token,
         Self::ListingRequest,
         Self::Listing,
+        Self::Role,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {

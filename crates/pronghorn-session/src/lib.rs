@@ -31,6 +31,7 @@
 //! | 12 | `Token` | client | the proof of a token (32 bytes) | 32 |
 //! | 13 | `ListingRequest` | client | `"PRONGHRN"`, version `u16` | 64 KiB |
 //! | 14 | `Listing` | server | `"PRONGHRN"`, version `u16`, then postcard: for each model its name and version, trust level, plan hash (32 bytes) | 64 KiB |
+//! | 15 | `Role` | roles of `multi-key` | see [`multikey`] | 41 |
 //!
 //! postcard writes `u32` and `u64` as LEB128 varints, and a text after its length. Names and versions
 //! of models have 1 to 64 ASCII letters, digits, points, hyphens and underscores. Magic, version and `Error` have fixed places
@@ -139,6 +140,7 @@ mod log;
 pub mod message;
 mod metrics;
 mod model;
+pub mod multikey;
 mod quota;
 mod reason;
 mod refill;

@@ -54,7 +54,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(20);
 
 /// How long to wait after the operating system refused a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Log = Box<dyn Fn(&Entry) + Send + Sync>;
 
@@ -435,11 +435,11 @@ fn warning_of_keys(served: &Served) -> Option<&'static str> {
 
 /// Runs a thread's body; a panic in it (of the log, say) ends the thread, which must not end the
 /// server.
-fn contained(body: impl FnOnce()) {
+pub(crate) fn contained(body: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(body));
 }
 
-fn listen(address: &str) -> Result<(TcpListener, SocketAddr), SessionError> {
+pub(crate) fn listen(address: &str) -> Result<(TcpListener, SocketAddr), SessionError> {
     // `::` takes clients of IPv4, too. A machine may have no IPv6.
     let all = |any: &str| format!("{any}{address}");
     let (full, bound) = match address.starts_with(':') {
@@ -465,7 +465,10 @@ fn listen(address: &str) -> Result<(TcpListener, SocketAddr), SessionError> {
 }
 
 /// The TLS of a channel, which plain TCP beyond this machine must be asked for not to have.
-fn acceptor(channel: ServerChannel, local: SocketAddr) -> Result<Option<Acceptor>, ChannelError> {
+pub(crate) fn acceptor(
+    channel: ServerChannel,
+    local: SocketAddr,
+) -> Result<Option<Acceptor>, ChannelError> {
     match channel {
         ServerChannel::Tls(files) => Acceptor::new(files).map(Some),
         ServerChannel::Loopback if !local.ip().to_canonical().is_loopback() => {
@@ -477,7 +480,7 @@ fn acceptor(channel: ServerChannel, local: SocketAddr) -> Result<Option<Acceptor
 }
 
 /// An address under which this machine reaches its own listener.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() {
             Ipv4Addr::LOCALHOST.into()

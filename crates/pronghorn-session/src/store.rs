@@ -29,7 +29,7 @@
 
 pub(crate) mod barred;
 mod directory;
-mod disk;
+pub(crate) mod disk;
 mod error;
 pub mod file;
 mod half;

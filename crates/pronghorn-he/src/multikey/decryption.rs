@@ -344,6 +344,12 @@ impl<W: Word> Decryptor<W> {
         })
     }
 
+    /// Takes back the contribution to a result that is not decrypted after all, so that it does not
+    /// count against the budget. Without another contribution the result is not decrypted.
+    pub fn withdraw(&mut self, result: &Extended<W>) {
+        self.ledger.offered.remove(&result.digest());
+    }
+
     /// Refuses results that were given, and more than the rule allows.
     fn check_budget(&self, digest: &[u8; 32]) -> Result<(), MultiKeyError> {
         if self.ledger.given.contains(digest) {

@@ -343,6 +343,11 @@ impl<W: Word> KeyRing<W> {
         Ok(())
     }
 
+    /// Removes a party's keys.
+    pub fn remove(&mut self, party: Party) {
+        self.keys.remove(&party);
+    }
+
     /// The common reference string.
     pub fn common(&self) -> &Common<W> {
         &self.common

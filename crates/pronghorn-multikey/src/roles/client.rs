@@ -92,6 +92,13 @@ impl<W: Word> Client<W> {
         self.party
     }
 
+    /// The introduction to the cloud and the model owner: the encryption key.
+    pub fn introduction(&self) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.secret.encryption().encode(&mut key);
+        key
+    }
+
     /// The public keys, for the cloud, once. Hundreds of megabytes.
     ///
     /// # Errors
@@ -116,7 +123,11 @@ impl<W: Word> Client<W> {
             program, setting, ..
         } = &self.terms;
         let input = program.encrypt_input(setting, values, &mut self.encryptor)?;
-        self.state = State::Waiting;
+        if let State::Contributed { result, .. } =
+            std::mem::replace(&mut self.state, State::Waiting)
+        {
+            self.give_up(&result);
+        }
         let encode = |x: &SeededCiphertext<W>, out: &mut Vec<u8>| x.encode(out);
         Ok(messages::encode(&objects(&input, encode)))
     }
@@ -161,6 +172,23 @@ impl<W: Word> Client<W> {
                 before: "contribution of the client",
             });
         };
+        let finished = self.decrypted(&result, own, contribution, partial);
+        finished.inspect_err(|_| self.give_up(&result))
+    }
+
+    /// Results that are not decrypted any more hold no place.
+    fn give_up(&mut self, result: &[Ciphertext<W>]) {
+        let results = result.iter();
+        results.for_each(|x| self.decryptor.withdraw(x.extended()));
+    }
+
+    fn decrypted(
+        &mut self,
+        result: &[Ciphertext<W>],
+        own: Vec<Contribution<W>>,
+        contribution: &[u8],
+        partial: &[u8],
+    ) -> Result<Vec<f64>, RoleError> {
         let theirs = contributions(&self.terms, contribution)?;
         let common = self.terms.setting.common();
         let found: Objects = messages::decode("partial decryption", partial)?;

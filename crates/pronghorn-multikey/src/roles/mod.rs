@@ -53,19 +53,23 @@ mod owner;
 
 use std::sync::Arc;
 
-use pronghorn_he::multikey::{
-    Ciphertext, MultiKeyError, Party, Rule,
-    wire::{ResumeError, WireError},
+use pronghorn_graph::{fixed::Finish, polynomial::PolyGraph};
+use pronghorn_he::{
+    ckks::wire::packed_len,
+    multikey::{
+        Ciphertext, MultiKeyError, Party, Rule,
+        wire::{ResumeError, WireError},
+    },
 };
 use pronghorn_ring::{Word, random::RandomError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use client::Client;
-pub use cloud::Service;
-pub use owner::Owner;
+pub use cloud::{PartyKeys, Service};
+pub use owner::{OutcomeName, Owner};
 
-use crate::{Aim, Chain, Network, NetworkError, Program, Setting};
+use crate::{Aim, Chain, Network, NetworkError, Op, Program, Setting};
 
 /// What all parties agree on: the architecture, the primes, and how many results a key of the model
 /// owner decrypts. Public.
@@ -73,10 +77,57 @@ use crate::{Aim, Chain, Network, NetworkError, Program, Setting};
 pub struct Description {
     /// The architecture.
     pub network: Network,
+    /// What a client has to know of inputs and results.
+    pub face: Face,
     /// The primes.
     pub chain: Chain,
     /// Results of a key.
     pub results: u64,
+}
+
+/// The shapes of inputs and results, and the client's operations on the result.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Face {
+    /// Of an input.
+    pub input: Vec<usize>,
+    /// Of a result, before `finish`.
+    pub output: Vec<usize>,
+    /// The client's operations on the result, in floating point.
+    pub finish: Vec<Finish>,
+}
+
+impl Face {
+    /// Of a network with weights.
+    pub fn of(graph: &PolyGraph) -> Self {
+        Self {
+            input: graph.nodes[0].shape.clone(),
+            output: graph.result().shape.clone(),
+            finish: graph.finish.clone(),
+        }
+    }
+
+    /// Refuses shapes that are not the network's.
+    fn check(&self, network: &Network) -> Result<(), NetworkError> {
+        let ends = [(&self.input, 0), (&self.output, network.output)];
+        for (shape, node) in ends {
+            let Some(node) = network.nodes.get(node) else {
+                return Err(NetworkError::NoProducts);
+            };
+            let product = (shape.iter()).try_fold(1usize, |all, &axis| all.checked_mul(axis));
+            if shape.len() > MOST_AXES || product != Some(node.elements) {
+                let node = node.name.clone();
+                return Err(NetworkError::Shape { node });
+            }
+        }
+        match self.finish.len() {
+            0..=MOST_AXES => Ok(()),
+            found => Err(NetworkError::Count {
+                what: "operations on the result",
+                found,
+                expected: MOST_AXES,
+            }),
+        }
+    }
 }
 
 /// A description with all that follows from it. A cheap handle.
@@ -159,11 +210,13 @@ impl<W: Word> Terms<W> {
     ///
     /// # Errors
     /// When there are none.
-    pub fn choose(network: &Network, aim: Aim) -> Result<Self, NetworkError> {
+    pub fn choose(graph: &PolyGraph, aim: Aim) -> Result<Self, NetworkError> {
+        let network = Network::of(graph);
         // The primes do not depend on the seed.
-        let setting = aim.choose::<W>(network, [0; 32])?.setting;
+        let setting = aim.choose::<W>(&network, [0; 32])?.setting;
         Self::new(Description {
             network: network.without_names(),
+            face: Face::of(graph),
             chain: setting.chain().clone(),
             results: aim.results,
         })
@@ -180,6 +233,7 @@ impl<W: Word> Terms<W> {
             network,
             chain,
             results,
+            ..
         } = &description;
         let program = Program::new(network.clone(), chain.degree / 2)?;
         let setting = Setting::new(chain.clone(), reference(chain))?;
@@ -190,6 +244,32 @@ impl<W: Word> Terms<W> {
             setting,
             rule,
         })
+    }
+
+    /// Most bytes of any message but the publication, an offer, and public keys: of an encryption
+    /// key, an encrypted image, and all that decryptions exchange.
+    pub fn most_message_bytes(&self) -> usize {
+        let ring = self.setting.ring();
+        let polynomial = packed_len(ring, ring.limbs());
+        let inputs = self.program.counts().inputs * (polynomial + OBJECT);
+        let outputs = self.outputs() * (3 * polynomial + OBJECT);
+        64 + inputs.max(outputs)
+    }
+
+    /// The largest magnitude of an element of an input.
+    pub fn reach(&self) -> f64 {
+        match self.program.network.nodes[0].op {
+            Op::Input { reach } => reach,
+            _ => 0.0,
+        }
+    }
+
+    /// The largest error of an element of a result.
+    ///
+    /// # Errors
+    /// Never for terms that were made.
+    pub fn error(&self) -> Result<f64, NetworkError> {
+        self.setting.error(&self.program, &self.rule)
     }
 
     /// Ciphertexts of a result.
@@ -230,6 +310,9 @@ const MOST_NODES: usize = 1 << 10;
 const MOST_ELEMENTS: usize = 1 << 22;
 const MOST_WEIGHTS: usize = 1 << 23;
 const MOST_PRIMES: usize = 64;
+const MOST_AXES: usize = 8;
+/// Bytes of an encoded object beside its polynomials, at most.
+const OBJECT: usize = 512;
 
 impl Description {
     /// Refuses descriptions that would take too much memory.
@@ -262,7 +345,10 @@ impl Description {
                 found,
                 expected,
             }),
-            None => self.chain.check(),
+            None => self
+                .face
+                .check(&self.network)
+                .and_then(|()| self.chain.check()),
         }
     }
 }

@@ -33,7 +33,18 @@ pub struct Owner<W: Word> {
     admitted: BTreeSet<Party>,
     clients: EncryptionRing<W>,
     introduced: BTreeSet<Party>,
-    pending: BTreeMap<[u8; 32], Pending<W>>,
+    pending: BTreeMap<OutcomeName, Pending<W>>,
+}
+
+/// The name of an outcome: the hash of its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct OutcomeName(pub [u8; 32]);
+
+impl OutcomeName {
+    /// Of these bytes.
+    pub fn of(outcome: &[u8]) -> Self {
+        Self(*blake3::hash(outcome).as_bytes())
+    }
 }
 
 /// A result whose decryption has begun.
@@ -88,6 +99,11 @@ impl<W: Word> Owner<W> {
     /// Results that may still be decrypted.
     pub fn results_left(&self) -> u64 {
         self.decryptor.results_left()
+    }
+
+    /// The ledger as it is now, for [`resume`](Self::resume).
+    pub fn ledger(&self) -> Vec<u8> {
+        self.decryptor.ledger()
     }
 
     /// The publication: for the cloud, once. Public keys and encrypted weights.
@@ -155,8 +171,8 @@ impl<W: Word> Owner<W> {
         }
         let result = messages::result(common, &result)?;
         self.terms.check_outcome(&result, self.party, client)?;
-        let digest = *blake3::hash(outcome).as_bytes();
-        if self.pending.len() >= MOST_PENDING && !self.pending.contains_key(&digest) {
+        let name = OutcomeName::of(outcome);
+        if self.pending.len() >= MOST_PENDING && !self.pending.contains_key(&name) {
             let limit = MOST_PENDING;
             return Err(RoleError::Busy { limit });
         }
@@ -166,8 +182,23 @@ impl<W: Word> Owner<W> {
             .map(|x| decryptor.contribute(x.extended(), clients));
         let own = own.collect::<Result<Vec<_>, _>>()?;
         let message = messages::encode(&objects(&own, Contribution::encode));
-        self.pending.insert(digest, Pending { result, own });
+        self.pending.insert(name, Pending { result, own });
         Ok(message)
+    }
+
+    /// Forgets an outcome that nobody wants decrypted any more, so that it holds no place. Nothing of
+    /// it was given.
+    pub fn withdraw(&mut self, outcome: &OutcomeName) {
+        if let Some(Pending { result, .. }) = self.pending.remove(outcome) {
+            let results = result.iter();
+            results.for_each(|x| self.decryptor.withdraw(x.extended()));
+        }
+    }
+
+    /// Forgets all outcomes that were not decrypted.
+    pub fn withdraw_all(&mut self) {
+        let names: Vec<OutcomeName> = self.pending.keys().copied().collect();
+        names.iter().for_each(|name| self.withdraw(name));
     }
 
     /// This party's partial decryption of an outcome, once. `persist` must keep the ledger that it
@@ -178,16 +209,15 @@ impl<W: Word> Owner<W> {
     /// outcome, the outcome was decrypted before, or the ledger was not kept.
     pub fn decrypt(
         &mut self,
-        outcome: &[u8],
+        outcome: &OutcomeName,
         contribution: &[u8],
         mut persist: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<Vec<u8>, RoleError> {
-        let digest = *blake3::hash(outcome).as_bytes();
         let turn = RoleError::Turn {
             what: "request for a partial decryption",
             before: "contribution of the model owner",
         };
-        let Pending { result, own } = self.pending.get(&digest).ok_or(turn)?;
+        let Pending { result, own } = self.pending.get(outcome).ok_or(turn)?;
         let theirs = contributions(&self.terms, contribution)?;
         let count = result.len();
         if theirs.len() != count {
@@ -198,7 +228,7 @@ impl<W: Word> Owner<W> {
             let both = [own.clone(), theirs];
             partials.push(self.decryptor.decrypt(x.extended(), &both, &mut persist)?);
         }
-        self.pending.remove(&digest);
+        self.pending.remove(outcome);
         Ok(messages::encode(&objects(&partials, |x, out| {
             x.encode(out)
         })))

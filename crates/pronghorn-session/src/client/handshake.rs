@@ -139,7 +139,7 @@ fn open_store(
 }
 
 /// A channel with the server at `address`.
-pub(super) fn secured(address: &str, options: &ConnectOptions) -> Result<Secured, SessionError> {
+pub(crate) fn secured(address: &str, options: &ConnectOptions) -> Result<Secured, SessionError> {
     let started = Instant::now();
     let stream = connect(address, options.connect_timeout)?;
     // Small messages must not wait for more; where the option is missing they do.
@@ -151,7 +151,7 @@ pub(super) fn secured(address: &str, options: &ConnectOptions) -> Result<Secured
 }
 
 /// The client's end of a connection.
-pub(super) fn link(
+pub(crate) fn link(
     transport: Box<dyn Transport>,
     binding: Option<&Binding>,
     options: &ConnectOptions,
@@ -189,7 +189,7 @@ fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> 
 }
 
 /// Shows that this party has its token, where it has one.
-pub(super) fn prove(link: &mut Link, proof: Option<[u8; PROOF_BYTES]>) -> Result<(), SessionError> {
+pub(crate) fn prove(link: &mut Link, proof: Option<[u8; PROOF_BYTES]>) -> Result<(), SessionError> {
     proof.map_or(Ok(()), |proof| link.send(Kind::Token, proof.to_vec()))
 }
 

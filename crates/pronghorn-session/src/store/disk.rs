@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 use super::error::StoreError;
 
 /// Writes a file's bytes; it is told the file's inode.
-pub(super) type Writing<'a> = &'a mut dyn FnMut(u64, &mut dyn Write) -> io::Result<()>;
+pub(crate) type Writing<'a> = &'a mut dyn FnMut(u64, &mut dyn Write) -> io::Result<()>;
 
 /// A lock that is held until this is dropped.
-pub(super) trait Held: Send + Sync {}
+pub(crate) trait Held: Send + Sync {}
 
 /// Operations on directories that only this user may enter, and files that only it may read.
-pub(super) trait Disk: Send + Sync {
+pub(crate) trait Disk: Send + Sync {
     /// Makes a directory and those above it, if they are missing, for good.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
 
@@ -54,19 +54,19 @@ pub(super) trait Disk: Send + Sync {
 }
 
 /// Keeps the name of a file that may be new, by its directory.
-pub(super) fn sync_name(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     path.parent()
         .map_or(Ok(()), |directory| Real.sync_directory(directory))
 }
 
 /// The operating system's file system.
-pub(super) struct Real;
+pub(crate) struct Real;
 
 impl Held for File {}
 
 impl Real {
     /// Appends to a file that exists. The bytes are on the disk afterwards.
-    pub(super) fn append_to(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn append_to(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         append(private().append(true).open(path)?, bytes)
     }
 }
@@ -167,7 +167,7 @@ impl Disk for Real {
 
 /// Refuses a directory that its group or others may read, write or enter.
 #[cfg(unix)]
-pub(super) fn check_private(directory: &Path) -> Result<(), StoreError> {
+pub(crate) fn check_private(directory: &Path) -> Result<(), StoreError> {
     let path = directory.display().to_string();
     let mode = match fs::metadata(directory) {
         Ok(metadata) => std::os::unix::fs::MetadataExt::mode(&metadata) & 0o777,
@@ -181,12 +181,12 @@ pub(super) fn check_private(directory: &Path) -> Result<(), StoreError> {
 
 /// Other systems have no such modes.
 #[cfg(not(unix))]
-pub(super) fn check_private(_: &Path) -> Result<(), StoreError> {
+pub(crate) fn check_private(_: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
 /// For files that only this user may read.
-pub(super) fn private() -> OpenOptions {
+pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

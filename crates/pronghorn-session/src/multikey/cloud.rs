@@ -1,0 +1,496 @@
+//! The cloud: listens, and a thread for each connection.
+
+use std::{
+    fs,
+    io::Write,
+    net::{SocketAddr, TcpListener, TcpStream},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, Scope},
+    time::Duration,
+};
+
+use pronghorn_he::multikey::Party;
+use pronghorn_multikey::roles::Service;
+
+use super::{
+    attended::Attended,
+    error::{CloudError, Refusal},
+    files::Directory,
+    peer::{Peer, Role, What},
+};
+use crate::{
+    channel::{Acceptor, Admission, Secured, ServerChannel},
+    error::SessionError,
+    frame::FrameError,
+    link::Link,
+    lock::lock,
+    log::{Entry, Level},
+    quota::Pool,
+    server::{ACCEPT_PAUSE, acceptor, contained, listen, reachable},
+    store::file::Party as End,
+    text::hex,
+    transport::{Ends, Timeouts},
+};
+
+/// The publication, after its name.
+const PUBLICATION: &str = "publication";
+/// Public keys of a client, before its name.
+const KEYS: &str = "client-";
+/// Bytes of a publication's name.
+const NAME: usize = 16;
+
+/// Limits of a cloud.
+#[derive(Clone, Debug)]
+pub struct CloudLimits {
+    /// Most connections at once, that of the owner included.
+    pub connections: u64,
+    /// Most clients whose public keys are in memory. Those of others are read from the disk when
+    /// they ask.
+    pub clients: usize,
+    /// Most clients whose public keys are on the disk.
+    pub kept: usize,
+    /// Most bytes of a publication, and of a party's public keys. Keys take about twice their bytes
+    /// in memory.
+    pub upload: u64,
+    /// Images that are evaluated at once.
+    pub evaluations: u64,
+    /// How long a request waits for its evaluation.
+    pub queue: Duration,
+    /// How long a peer may be silent within an exchange.
+    pub idle: Duration,
+    /// How long a client may rest between two images.
+    pub rest: Duration,
+    /// How long a new connection has to introduce itself.
+    pub hello: Duration,
+}
+
+impl Default for CloudLimits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            clients: 4,
+            kept: 64,
+            upload: 2 << 30,
+            evaluations: thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+            queue: Duration::from_secs(60),
+            idle: Duration::from_secs(60),
+            rest: Duration::from_secs(600),
+            hello: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How a cloud is run.
+#[derive(Clone, Debug, Default)]
+pub struct CloudOptions {
+    /// The only model owner that may publish; where none is named, the first that does.
+    pub owner: Option<Party>,
+    /// How connections are protected.
+    pub channel: ServerChannel,
+    /// Limits.
+    pub limits: CloudLimits,
+}
+
+/// A cloud for one model, which it cannot read, and its clients.
+pub struct CloudServer {
+    /// Taken by [`CloudServer::run`], which closes it.
+    listener: Mutex<Option<TcpListener>>,
+    address: SocketAddr,
+    acceptor: Option<Acceptor>,
+    pub(super) options: CloudOptions,
+    pub(super) directory: Directory,
+    service: RwLock<Option<Published>>,
+    /// One publication at a time.
+    publishing: Mutex<()>,
+    /// One expansion of keys or models at a time.
+    expansion: Mutex<()>,
+    /// Clients whose keys are in memory, those that asked last at the end.
+    recent: Mutex<Vec<Party>>,
+    pub(super) attended: Attended,
+    pub(super) turns: Pool,
+    connections: Pool,
+    pub(super) stopping: Arc<AtomicBool>,
+    next: AtomicU64,
+    log: Box<dyn Fn(&Entry) + Send + Sync>,
+}
+
+/// A publication under its name.
+pub(super) struct Published {
+    pub name: [u8; NAME],
+    pub service: Service<u32>,
+}
+
+impl CloudServer {
+    /// Listens on `address`, and keeps the publication and public keys in a directory. What is in
+    /// it from an earlier run is served again.
+    ///
+    /// # Errors
+    /// When the address is wrong or taken, plain TCP goes beyond loopback, or the directory has
+    /// something else.
+    pub fn bind(
+        address: &str,
+        directory: &Path,
+        options: CloudOptions,
+    ) -> Result<Self, CloudError> {
+        let directory = Directory::open(directory)?;
+        let published = match directory.read(PUBLICATION)? {
+            Some(bytes) => Some(read_publication(&bytes)?),
+            None => None,
+        };
+        let (listener, local) = listen(address)?;
+        let acceptor = acceptor(options.channel.clone(), local).map_err(SessionError::from)?;
+        Ok(Self {
+            listener: Mutex::new(Some(listener)),
+            address: local,
+            acceptor,
+            directory,
+            service: RwLock::new(published),
+            publishing: Mutex::new(()),
+            expansion: Mutex::new(()),
+            recent: Mutex::default(),
+            attended: Attended::default(),
+            turns: Pool::new(options.limits.evaluations),
+            connections: Pool::new(options.limits.connections),
+            options,
+            stopping: Arc::default(),
+            next: AtomicU64::new(1),
+            log: Box::new(|_| {}),
+        })
+    }
+
+    /// Calls `log` with an entry when a party comes, is refused and leaves.
+    #[must_use]
+    pub fn with_log(mut self, log: impl Fn(&Entry) + Send + Sync + 'static) -> Self {
+        self.log = Box::new(log);
+        self
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The SHA-256 of its certificate, in hexadecimal; none on plain TCP.
+    pub fn fingerprint(&self) -> Option<String> {
+        self.acceptor.as_ref().map(Acceptor::fingerprint)
+    }
+
+    /// Serves until [`CloudServer::stop`], and returns once all connections have ended. A second
+    /// call returns at once.
+    pub fn run(&self) {
+        let Some(listener) = lock(&self.listener).take() else {
+            return;
+        };
+        thread::scope(|scope| {
+            while !self.is_stopping() {
+                match listener.accept() {
+                    Ok((stream, address)) => self.admit(scope, stream, address),
+                    Err(error) => {
+                        let text = format!("cannot accept connections: {error}");
+                        self.log(Entry::new(Level::Error, "accept", &text));
+                        thread::sleep(ACCEPT_PAUSE);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Makes [`CloudServer::run`] return, for good.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        // Wakes the accept loop. Should this fail, then because connections are waiting, which wake
+        // it too.
+        let _ = TcpStream::connect_timeout(&reachable(self.address), Duration::from_secs(1));
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn log(&self, entry: Entry) {
+        (self.log)(&entry);
+    }
+
+    /// Starts a connection's thread. What is beyond the limit is closed.
+    fn admit<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        stream: TcpStream,
+        address: SocketAddr,
+    ) {
+        // Small messages must not wait for more; where the option is missing they do.
+        let _ = stream.set_nodelay(true);
+        let Some(place) = self.connections.take(1, Duration::ZERO) else {
+            let text = format!("{address}: refused: as many connections as there may be");
+            return self.log(Entry::new(Level::Warning, "refused", &text));
+        };
+        let thread = thread::Builder::new().name("pronghorn role".into());
+        let started = thread.spawn_scoped(scope, move || {
+            let _place = place;
+            contained(|| self.connection(stream, address));
+        });
+        if let Err(error) = started {
+            let text = format!("{address}: refused: no thread: {error}");
+            self.log(Entry::new(Level::Error, "system", &text));
+        }
+    }
+
+    /// One connection from its first byte to its end.
+    fn connection(&self, stream: TcpStream, address: SocketAddr) {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut line = None;
+        let session = AssertUnwindSafe(|| {
+            let (link, admission) = self.channel(stream)?;
+            let peer = line.insert(Peer::new(link));
+            let may_prove = admission.binding().is_some();
+            let admit = |proof: Option<&[u8]>| {
+                let admitted = admission.client(proof).map_err(SessionError::from)?;
+                drop(admitted);
+                Ok(())
+            };
+            let hello = peer.hello(self.options.limits.hello, may_prove, admit)?;
+            match hello.role {
+                Role::Client => self.client(peer, Party(hello.owner), id),
+                Role::Owner(name) => self.owner(&mut line, Party(hello.owner), name, id),
+            }
+        });
+        let bug = |_| Err(SessionError::Bug.into());
+        let outcome = catch_unwind(session).unwrap_or_else(bug);
+        let bytes = line.as_ref().map_or([0; 2], Peer::bytes);
+        if let Some(peer) = &mut line {
+            let told = outcome.as_ref().err().and_then(|error| self.told(error));
+            if let Some((refusal, text)) = told {
+                // The peer may have gone.
+                let _ = peer.refuse(refusal, &text);
+            }
+            peer.close(outcome.as_ref().err());
+        }
+        let [sent, received] = bytes;
+        let (level, ending) = match &outcome {
+            Ok(()) => (Level::Info, String::new()),
+            Err(_) if self.is_stopping() => (Level::Info, ": the cloud stops".into()),
+            Err(CloudError::Session(SessionError::Frame(FrameError::Closed))) => {
+                (Level::Info, ": it closed the connection".into())
+            }
+            Err(error) => (Level::Warning, format!(": {error}")),
+        };
+        let text = format!(
+            "connection {id} ({address}) left: {received} bytes received, {sent} bytes sent{ending}"
+        );
+        let entry = Entry::new(level, "left", &text).number("session", id);
+        self.log(
+            entry
+                .number("bytes_received", received)
+                .number("bytes_sent", sent),
+        );
+    }
+
+    /// What a peer is told of an error that ends its connection, in the messages of roles.
+    fn told(&self, error: &CloudError) -> Option<(Refusal, String)> {
+        match error {
+            CloudError::Refused { refusal, text } => Some((*refusal, text.clone())),
+            CloudError::Role(error) => Some((Refusal::Message, error.to_string())),
+            CloudError::Message { .. } => Some((Refusal::Message, error.to_string())),
+            CloudError::File { .. } | CloudError::Store(_) | CloudError::Random(_) => Some((
+                Refusal::Internal,
+                "the cloud failed; its log says more".into(),
+            )),
+            _ => None,
+        }
+    }
+
+    /// The channel of a connection.
+    fn channel(&self, stream: TcpStream) -> Result<(Link, Admission), SessionError> {
+        let ends = Ends::alone(self.stopping.clone());
+        let secured = match &self.acceptor {
+            None => Secured::plain(stream),
+            Some(acceptor) => {
+                let log = |level, line: &str| self.log(Entry::new(level, "tls", line));
+                acceptor.secure(stream, &ends, self.options.limits.hello, &log)?
+            }
+        };
+        let (transport, admission) = Admission::split(secured);
+        let idle = self.options.limits.idle;
+        let timeouts = Timeouts {
+            idle,
+            message: idle,
+        };
+        let link = Link::new(End::Server, transport, admission.binding(), timeouts, ends)?;
+        Ok((link, admission))
+    }
+
+    /// The publication, where there is one.
+    pub(super) fn published(&self) -> RwLockReadGuard<'_, Option<Published>> {
+        self.service.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn published_mut(&self) -> RwLockWriteGuard<'_, Option<Published>> {
+        self.service.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a publication from its owner, in place of an earlier one of that owner.
+    pub(super) fn publish(
+        &self,
+        peer: &mut Peer,
+        owner: Party,
+        name: [u8; NAME],
+    ) -> Result<(), CloudError> {
+        let limits = &self.options.limits;
+        let header = peer.begin(limits.idle, &[(What::Publication, limits.upload)])?;
+        let Ok(_alone) = self.publishing.try_lock() else {
+            let text = "another publication is on its way".into();
+            let refusal = Refusal::Busy;
+            return Err(CloudError::Refused { refusal, text });
+        };
+        let failed = CloudError::file(&self.directory.file(PUBLICATION));
+        let mut file = self.directory.part(PUBLICATION).map_err(&failed)?;
+        file.write_all(&name).map_err(&failed)?;
+        let received = peer.body_to(header, &mut file);
+        let published = received.and_then(|()| {
+            let _one = lock(&self.expansion);
+            let published = read_publication(&self.directory.read_part(PUBLICATION)?)?;
+            if published.service.owner() == owner {
+                return Ok(published);
+            }
+            let text = format!("the publication is not that of {owner}");
+            let refusal = Refusal::Message;
+            Err(CloudError::Refused { refusal, text })
+        });
+        let published = published.inspect_err(|_| self.directory.remove_part(PUBLICATION))?;
+        // Public keys serve on where the description is the same.
+        let description = &published.service.terms().description;
+        let serve_on = |x: &Published| x.service.terms().description == *description;
+        if !self.published().as_ref().is_some_and(serve_on) {
+            for name in self.kept_keys()? {
+                let path = self.directory.file(&name);
+                self.directory
+                    .remove(&name)
+                    .map_err(CloudError::file(&path))?;
+            }
+        }
+        self.directory
+            .complete(PUBLICATION, file)
+            .map_err(&failed)?;
+        lock(&self.recent).clear();
+        *self.published_mut() = Some(published);
+        Ok(())
+    }
+
+    /// Files of clients' keys.
+    fn kept_keys(&self) -> Result<Vec<String>, CloudError> {
+        let listed = fs::read_dir(self.directory.path());
+        let listed = listed.map_err(CloudError::file(self.directory.path()))?;
+        let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.filter(|name| name.starts_with(KEYS)).collect())
+    }
+
+    /// Whether the cloud has a client's keys.
+    pub(super) fn has_keys(&self, client: Party) -> bool {
+        lock(&self.recent).contains(&client) || self.directory.file(&file_of(client)).exists()
+    }
+
+    /// Takes a client's public keys.
+    pub(super) fn take_keys(&self, peer: &mut Peer, client: Party) -> Result<(), CloudError> {
+        let limits = &self.options.limits;
+        let header = peer.begin(limits.idle, &[(What::Keys, self.most_keys())])?;
+        if self.kept_keys()?.len() >= limits.kept {
+            let text = "the cloud keeps the keys of as many clients as it takes; its owner may remove some".into();
+            let refusal = Refusal::Busy;
+            return Err(CloudError::Refused { refusal, text });
+        }
+        let name = file_of(client);
+        let failed = CloudError::file(&self.directory.file(&name));
+        let mut file = self.directory.part(&name).map_err(&failed)?;
+        let loaded = (peer.body_to(header, &mut file))
+            .and_then(|()| self.load(client, || self.directory.read_part(&name)));
+        if let Err(error) = loaded {
+            self.directory.remove_part(&name);
+            return Err(error);
+        }
+        self.directory.complete(&name, file).map_err(failed)
+    }
+
+    /// Most bytes of a client's keys that are taken.
+    pub(super) fn most_keys(&self) -> u64 {
+        let published = self.published();
+        let asked = (published.as_ref()).map_or(0, |x| x.service.terms().most_key_bytes());
+        (asked as u64).min(self.options.limits.upload)
+    }
+
+    /// Makes sure that a client's keys are in memory.
+    pub(super) fn ready_keys(&self, client: Party) -> Result<(), CloudError> {
+        let mut recent = lock(&self.recent);
+        if let Some(at) = recent.iter().position(|&other| other == client) {
+            recent.remove(at);
+            recent.push(client);
+            return Ok(());
+        }
+        drop(recent);
+        let name = file_of(client);
+        self.load(client, || {
+            let missing = || CloudError::Refused {
+                refusal: Refusal::Message,
+                text: "the cloud has no keys of this client any more: connect again".into(),
+            };
+            self.directory.read(&name)?.ok_or_else(missing)
+        })
+    }
+
+    /// Expands keys, one client's at a time, in place of those of whoever was silent longest.
+    fn load(
+        &self,
+        client: Party,
+        read: impl FnOnce() -> Result<Vec<u8>, CloudError>,
+    ) -> Result<(), CloudError> {
+        let _one = lock(&self.expansion);
+        let bytes = read()?;
+        let keys = match &*self.published() {
+            Some(published) => published.service.decode(&bytes)?,
+            None => return Err(no_model()),
+        };
+        drop(bytes);
+        if keys.party() != client {
+            let text = "the public keys are another client's than was introduced".into();
+            let refusal = Refusal::Message;
+            return Err(CloudError::Refused { refusal, text });
+        }
+        let mut published = self.published_mut();
+        let service = &mut published.as_mut().ok_or_else(no_model)?.service;
+        let mut recent = lock(&self.recent);
+        while recent.len() >= self.options.limits.clients.max(1) {
+            service.forget(recent.remove(0));
+        }
+        service.insert(keys)?;
+        recent.push(client);
+        Ok(())
+    }
+}
+
+/// The file of a client's keys.
+fn file_of(client: Party) -> String {
+    format!("{KEYS}{}", hex(&client.0))
+}
+
+/// A publication after its name.
+fn read_publication(bytes: &[u8]) -> Result<Published, CloudError> {
+    let cut = || CloudError::Message {
+        reason: "a publication without a name".into(),
+    };
+    let (name, bytes) = bytes.split_first_chunk().ok_or_else(cut)?;
+    Ok(Published {
+        name: *name,
+        service: Service::new(bytes)?,
+    })
+}
+
+pub(super) fn no_model() -> CloudError {
+    CloudError::Refused {
+        refusal: Refusal::NoModel,
+        text: "the cloud has no model yet: its owner has to publish one first".into(),
+    }
+}

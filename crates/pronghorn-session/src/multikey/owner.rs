@@ -1,0 +1,371 @@
+//! A model owner: keys and their ledger in a directory, and the decryptions.
+
+use std::{
+    fs::File,
+    path::Path,
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use pronghorn_graph::polynomial::PolyGraph;
+use pronghorn_he::multikey::Party;
+use pronghorn_multikey::{
+    Aim, Network,
+    roles::{Description, OutcomeName, Owner, RoleError, Terms},
+};
+
+use super::{
+    error::{CloudError, Refusal},
+    files::Directory,
+    peer::{Hello, Peer, Role, Wanted, What, connect, malformed, unless_cancelled},
+};
+use crate::{
+    client::ConnectOptions,
+    error::SessionError,
+    log::{Entry, Level},
+    text::hex,
+};
+
+/// How long the cloud may be silent. It says that it is there every [`ALIVE`](super::cloud::ALIVE).
+const SILENCE: Duration = Duration::from_secs(60);
+/// The pause before another attempt to connect, the first and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// Time between two looks at whether a pause should end.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The secret that keys follow from.
+const SEED: &str = "owner.seed";
+/// What all parties agree on.
+const TERMS: &str = "terms";
+/// What was decrypted.
+const LEDGER: &str = "ledger";
+/// Name of the publication, and hash of the network that was published.
+const PUBLISHED: &str = "published";
+/// Names of clients, one a line.
+const CLIENTS: &str = "clients";
+
+/// A model owner's keys in a directory, which one process uses at a time.
+///
+/// | file | content |
+/// |---|---|
+/// | `owner.seed` | the secret, 32 bytes |
+/// | `terms` | the description, public |
+/// | `ledger` | results that were decrypted |
+/// | `published` | name of the publication, and a hash of the network, secret as the weights |
+/// | `clients` | names of clients that results are decrypted for, one a line; read at each introduction |
+///
+/// The ledger is on the disk before a partial decryption leaves. A key without its ledger is
+/// refused. Who restores an old copy of the directory undoes that: make new keys after a restore.
+pub struct OwnerKeys {
+    directory: Directory,
+    terms: Terms<u32>,
+    owner: Owner<u32>,
+    _lock: File,
+}
+
+/// The log of an owner.
+type Log<'a> = &'a dyn Fn(&Entry);
+
+impl OwnerKeys {
+    /// The keys of a directory for a network; new ones where there are none, with results of this
+    /// error and number.
+    ///
+    /// # Errors
+    /// When the network cannot be computed at this level, the directory has keys of another network
+    /// or no ledger, or the file system refuses.
+    pub fn open(directory: &Path, graph: &PolyGraph, aim: Aim) -> Result<Self, CloudError> {
+        let directory = Directory::open(directory)?;
+        let lock = directory.lock()?;
+        let (terms, owner) = match directory.seed(SEED)? {
+            Some(seed) => {
+                let of = "another network";
+                let path = || directory.path().display().to_string();
+                let other = || CloudError::OtherKeys { path: path(), of };
+                let bytes = directory.read(TERMS)?.ok_or_else(other)?;
+                let description: Description = postcard::from_bytes(&bytes).map_err(|_| other())?;
+                if description.network != Network::of(graph).without_names() {
+                    return Err(other());
+                }
+                let terms = Terms::new(description)?;
+                let ledger = directory.read(LEDGER)?;
+                let ledger = ledger.ok_or_else(|| CloudError::NoLedger { path: path() })?;
+                let owner = Owner::resume(&terms, &seed, &ledger)?;
+                (terms, owner)
+            }
+            None => {
+                let terms = Terms::choose(graph, aim)?;
+                let seed = pronghorn_ring::random::Seed::from_os()?;
+                let owner = Owner::new(&terms, &seed)?;
+                let description = postcard::to_stdvec(&*terms.description);
+                let description = description.map_err(|error| malformed(error.to_string()))?;
+                // The seed comes last: keys without a ledger must not look like old ones.
+                let files = [
+                    (TERMS, description.as_slice()),
+                    (LEDGER, &owner.ledger()),
+                    (SEED, seed.as_bytes()),
+                ];
+                for (name, bytes) in files {
+                    let kept = directory.replace(name, bytes);
+                    kept.map_err(CloudError::file(&directory.file(name)))?;
+                }
+                directory
+                    .remove(PUBLISHED)
+                    .map_err(CloudError::file(&directory.file(PUBLISHED)))?;
+                (terms, owner)
+            }
+        };
+        Ok(Self {
+            directory,
+            terms,
+            owner,
+            _lock: lock,
+        })
+    }
+
+    /// The owner's name, which clients must get by a way that the cloud does not control.
+    pub fn party(&self) -> Party {
+        self.owner.party()
+    }
+
+    /// What all parties agree on.
+    pub fn terms(&self) -> &Terms<u32> {
+        &self.terms
+    }
+
+    /// Results that may still be decrypted.
+    pub fn results_left(&self) -> u64 {
+        self.owner.results_left()
+    }
+
+    /// Publishes the network where the cloud has not got it, and takes part in decryptions until
+    /// the options' `cancel` is set. A connection that ends is made again.
+    ///
+    /// # Errors
+    /// When it is cancelled, `graph` is another network, or the cloud has another owner's model.
+    pub fn attend(
+        &mut self,
+        graph: &PolyGraph,
+        address: &str,
+        options: &ConnectOptions,
+        log: Log<'_>,
+    ) -> Result<(), CloudError> {
+        let mut pause = PAUSES[0];
+        loop {
+            let started = Instant::now();
+            let Err(error) = self.session(graph, address, options, log);
+            let error = unless_cancelled(options, error);
+            if !is_passing(&error) {
+                return Err(error);
+            }
+            if started.elapsed() > PAUSES[1] {
+                pause = PAUSES[0];
+            }
+            let seconds = pause.as_secs();
+            let text = format!("{error}; connecting again in {seconds} s");
+            log(&Entry::new(Level::Warning, "away", &text));
+            wait(pause, options)?;
+            pause = (2 * pause).min(PAUSES[1]);
+        }
+    }
+
+    /// One connection.
+    fn session(
+        &mut self,
+        graph: &PolyGraph,
+        address: &str,
+        options: &ConnectOptions,
+        log: Log<'_>,
+    ) -> Result<std::convert::Infallible, CloudError> {
+        let mut peer = connect(address, options)?;
+        let outcome = self.serve(&mut peer, graph, options, log);
+        if let Err(error) = &outcome {
+            peer.close(Some(error));
+        }
+        outcome
+    }
+
+    fn serve(
+        &mut self,
+        peer: &mut Peer,
+        graph: &PolyGraph,
+        options: &ConnectOptions,
+        log: Log<'_>,
+    ) -> Result<std::convert::Infallible, CloudError> {
+        let publication = self.publication(graph)?;
+        let hello = Hello {
+            role: Role::Owner(publication),
+            owner: self.owner.party().0,
+        };
+        peer.send(What::Hello, &hello.encode())?;
+        let wait = options.timeout;
+        let wanted = Wanted::decode(&peer.take(wait, What::Wanted, Wanted::BYTES)?)?;
+        if wanted.send {
+            let bytes = self.owner.publish(graph)?;
+            let length = bytes.len() as u64;
+            let text = format!("publishing the encrypted model and public keys: {length} bytes");
+            log(&Entry::new(Level::Info, "publishing", &text).number("bytes", length));
+            wanted.check(length)?;
+            peer.send(What::Publication, &bytes)?;
+        }
+        peer.take(wait, What::Ready, 0)?;
+        // Of an earlier connection.
+        self.owner.withdraw_all();
+        let text = format!(
+            "attending: {} results may be decrypted",
+            self.results_left()
+        );
+        log(&Entry::new(Level::Info, "attending", &text).number("results", self.results_left()));
+        let most = self.terms.most_message_bytes() as u64;
+        let accept = [
+            (What::Alive, 0),
+            (What::Introduction, most),
+            (What::Outcome, most),
+            (What::Contribution, most + 32),
+            (What::Withdraw, 32),
+        ];
+        loop {
+            let header = peer.begin(SILENCE, &accept)?;
+            let body = peer.body(header)?;
+            match self.answer(header.what, &body, log) {
+                Ok((what, bytes)) => peer.send(what, &bytes)?,
+                Err(error) => {
+                    let text = format!("refused: {error}");
+                    log(&Entry::new(Level::Warning, "refused", &text));
+                    let refusal = match error {
+                        RoleError::NotAdmitted { .. } => Refusal::NotAdmitted,
+                        _ => Refusal::Owner,
+                    };
+                    peer.refuse(refusal, &error.to_string())?;
+                }
+            }
+        }
+    }
+
+    /// The answer to a message of the cloud.
+    fn answer(
+        &mut self,
+        what: What,
+        body: &[u8],
+        log: Log<'_>,
+    ) -> Result<(What, Vec<u8>), RoleError> {
+        match what {
+            What::Introduction => {
+                for client in self.admitted() {
+                    self.owner.admit(client);
+                }
+                let client = self.owner.introduce(body).inspect_err(|error| {
+                    if let RoleError::NotAdmitted { party } = error {
+                        let text = format!(
+                            "client {} asks for admission; if that is a name that its owner gave you, run \
+                             `pronghorn multikey admit`",
+                            hex(&party.0)
+                        );
+                        log(&Entry::new(Level::Warning, "unknown", &text));
+                    }
+                })?;
+                let text = format!("client {client} is admitted");
+                log(&Entry::new(Level::Info, "admitted", &text).text("client", hex(&client.0)));
+                Ok((What::Alive, Vec::new()))
+            }
+            What::Outcome => Ok((What::Contribution, self.owner.contribute(body)?)),
+            What::Contribution => {
+                let (outcome, contribution) = name(body)?;
+                let directory = &self.directory;
+                let persist = |ledger: &[u8]| directory.replace(LEDGER, ledger);
+                let partial = self.owner.decrypt(&outcome, contribution, persist)?;
+                let left = self.results_left();
+                let text = format!("decrypted a result; {left} are left");
+                log(&Entry::new(Level::Info, "decrypted", &text).number("left", left));
+                Ok((What::Partial, partial))
+            }
+            What::Withdraw => {
+                self.owner.withdraw(&name(body)?.0);
+                Ok((What::Alive, Vec::new()))
+            }
+            _ => Ok((What::Alive, Vec::new())),
+        }
+    }
+
+    /// The clients of the file. What cannot be read admits nobody.
+    fn admitted(&self) -> Vec<Party> {
+        let bytes = self.directory.read(CLIENTS).ok().flatten();
+        let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
+        let names = text.lines().filter_map(|line| parse(line.trim()));
+        names.collect()
+    }
+
+    /// The name of the network's publication: another one for each network and key.
+    fn publication(&self, graph: &PolyGraph) -> Result<[u8; 16], CloudError> {
+        let network = postcard::to_stdvec(graph);
+        let network = network.map_err(|error| malformed(error.to_string()))?;
+        let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 published network");
+        hasher.update(&network);
+        let digest = *hasher.finalize().as_bytes();
+        if let Some(kept) = self.directory.read(PUBLISHED)?
+            && let Some((name, of)) = kept.split_first_chunk()
+            && *of == digest
+        {
+            return Ok(*name);
+        }
+        let random = pronghorn_ring::random::Seed::from_os()?;
+        let mut name = [0; 16];
+        name.copy_from_slice(&random.as_bytes()[..16]);
+        let kept = [&name[..], &digest].concat();
+        let kept = self.directory.replace(PUBLISHED, &kept);
+        kept.map_err(CloudError::file(&self.directory.file(PUBLISHED)))?;
+        Ok(name)
+    }
+}
+
+/// The name of an outcome before the rest of a message.
+fn name(body: &[u8]) -> Result<(OutcomeName, &[u8]), RoleError> {
+    let (name, rest) = body.split_first_chunk().ok_or(RoleError::Message {
+        what: "contribution",
+        reason: "it does not name its outcome".into(),
+    })?;
+    Ok((OutcomeName(*name), rest))
+}
+
+/// A name of 64 hexadecimal digits.
+fn parse(digits: &str) -> Option<Party> {
+    if digits.len() != 64 || !digits.is_ascii() {
+        return None;
+    }
+    let mut name = [0; 32];
+    for (byte, pair) in name.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(Party(name))
+}
+
+/// Whether another connection may go better.
+fn is_passing(error: &CloudError) -> bool {
+    match error {
+        CloudError::Refused { refusal, .. } => {
+            matches!(refusal, Refusal::Busy | Refusal::Stopping | Refusal::Away)
+        }
+        CloudError::Session(error) => !matches!(
+            error,
+            SessionError::Cancelled
+                | SessionError::Channel(_)
+                | SessionError::Address { .. }
+                | SessionError::NotPronghorn
+                | SessionError::Version { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// A pause that ends where it is cancelled.
+fn wait(pause: Duration, options: &ConnectOptions) -> Result<(), CloudError> {
+    let until = Instant::now() + pause;
+    while Instant::now() < until {
+        if options.cancel.load(Ordering::SeqCst) {
+            return Err(SessionError::Cancelled.into());
+        }
+        thread::sleep(TICK);
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! What the cloud does on a connection: that of the owner, and those of clients.
+
+use std::{thread, time::Instant};
+
+use pronghorn_he::multikey::Party;
+use pronghorn_multikey::roles::OutcomeName;
+
+use super::{
+    attended::ALIVE,
+    cloud::{CloudServer, no_model},
+    error::{CloudError, Refusal},
+    peer::{Peer, Wanted, What},
+};
+use crate::{
+    error::SessionError,
+    log::{Entry, Level},
+    transport::TICK,
+};
+
+impl CloudServer {
+    /// The model owner's connection: its publication, and then signs of life, while clients'
+    /// connections ask it.
+    pub(super) fn owner(
+        &self,
+        line: &mut Option<Peer>,
+        owner: Party,
+        name: [u8; 16],
+        id: u64,
+    ) -> Result<(), CloudError> {
+        let Some(peer) = line else { return Ok(()) };
+        let published = self.published();
+        let earlier = published.as_ref().map(|x| (x.service.owner(), x.name));
+        drop(published);
+        let expected = self.options.owner.or(earlier.map(|(owner, _)| owner));
+        if let Some(expected) = expected.filter(|&expected| expected != owner) {
+            let text = format!("the cloud is for the model of {expected}, not of {owner}");
+            let refusal = Refusal::OtherOwner;
+            return Err(CloudError::Refused { refusal, text });
+        }
+        let wanted = Wanted {
+            send: earlier != Some((owner, name)),
+            most: self.options.limits.upload,
+        };
+        peer.send(What::Wanted, &wanted.encode())?;
+        if wanted.send {
+            self.publish(peer, owner, name)?;
+            let text = format!("connection {id}: owner {owner} has published a model");
+            self.log(Entry::new(Level::Info, "published", &text).number("session", id));
+        }
+        peer.send(What::Ready, &[])?;
+        let text = format!("connection {id}: owner {owner} attends");
+        self.log(Entry::new(Level::Info, "attended", &text).number("session", id));
+        let Some(peer) = line.take() else {
+            return Ok(());
+        };
+        let number = self.attended.attach(peer);
+        let ended = self.keep_alive(number);
+        *line = self.attended.detach(number);
+        ended
+    }
+
+    /// Tells the owner that the cloud is there, until its connection ends.
+    fn keep_alive(&self, number: u64) -> Result<(), CloudError> {
+        loop {
+            let since = Instant::now();
+            while since.elapsed() < ALIVE {
+                if self.is_stopping() {
+                    return Err(SessionError::Stopping.into());
+                }
+                if !self.attended.is(number) {
+                    return Ok(());
+                }
+                thread::sleep(TICK);
+            }
+            let idle = self.options.limits.idle;
+            if self.attended.is(number) {
+                self.attended
+                    .ask(What::Alive, &[], (What::Alive, 0), idle)?;
+            }
+        }
+    }
+
+    /// A client's connection: its keys, and then image after image.
+    pub(super) fn client(&self, peer: &mut Peer, owner: Party, id: u64) -> Result<(), CloudError> {
+        let limits = &self.options.limits;
+        let (offer, most) = match &*self.published() {
+            Some(published) if published.service.owner() == owner => {
+                let terms = published.service.terms();
+                (
+                    published.service.offer()?,
+                    terms.most_message_bytes() as u64,
+                )
+            }
+            Some(published) => {
+                let found = published.service.owner();
+                let text = format!("the cloud has the model of {found}, not of {owner}");
+                let refusal = Refusal::OtherOwner;
+                return Err(CloudError::Refused { refusal, text });
+            }
+            None => return Err(no_model()),
+        };
+        peer.send(What::Offer, &offer)?;
+        let accept = [(What::Introduction, most), (What::Bye, 0)];
+        let header = peer.begin(limits.idle, &accept)?;
+        let introduction = peer.body(header)?;
+        if header.what == What::Bye {
+            return Ok(());
+        }
+        let client = match &*self.published() {
+            Some(published) => published.service.name(&introduction)?,
+            None => return Err(no_model()),
+        };
+        // Before its keys: a stranger's are not taken.
+        self.attended
+            .introduce(client, &introduction, limits.idle)?;
+        let wanted = Wanted {
+            send: !self.has_keys(client),
+            most: self.most_keys(),
+        };
+        peer.send(What::Wanted, &wanted.encode())?;
+        if wanted.send {
+            self.take_keys(peer, client)?;
+        } else {
+            self.ready_keys(client)?;
+        }
+        let text = format!("connection {id} is client {client}");
+        self.log(Entry::new(Level::Info, "identified", &text).number("session", id));
+        peer.send(What::Ready, &[])?;
+        let accept = [(What::Request, most), (What::Bye, 0)];
+        loop {
+            let header = peer.begin(limits.rest, &accept)?;
+            let request = peer.body(header)?;
+            if header.what == What::Bye {
+                return Ok(());
+            }
+            let joined = (client, introduction.as_slice());
+            match self.image(peer, joined, &request, most) {
+                Err(CloudError::Refused { refusal, text }) => peer.refuse(refusal, &text)?,
+                Err(CloudError::Role(error)) => {
+                    peer.refuse(Refusal::Message, &error.to_string())?;
+                }
+                done => done?,
+            }
+        }
+    }
+
+    /// One image. A refusal leaves the connection where it was before the request.
+    fn image(
+        &self,
+        peer: &mut Peer,
+        (client, introduction): (Party, &[u8]),
+        request: &[u8],
+        most: u64,
+    ) -> Result<(), CloudError> {
+        let limits = &self.options.limits;
+        self.attended.check()?;
+        self.attended.introduce(client, introduction, limits.idle)?;
+        self.ready_keys(client)?;
+        let outcome = {
+            let busy = || CloudError::Refused {
+                refusal: Refusal::Busy,
+                text: "the cloud is busy: try again later".into(),
+            };
+            let _turn = self.turns.take(1, limits.queue).ok_or_else(busy)?;
+            match &*self.published() {
+                Some(published) => published.service.evaluate(client, request)?,
+                None => return Err(no_model()),
+            }
+        };
+        let name = OutcomeName::of(&outcome).0;
+        let begun = Begun { cloud: self, name };
+        peer.send(What::Outcome, &outcome)?;
+        let ask = |what, body: &[u8], answer| {
+            let attended = &self.attended;
+            attended.ask(what, body, (answer, most), limits.idle)
+        };
+        let of_owner = ask(What::Outcome, &outcome, What::Contribution);
+        drop(outcome);
+        // It is on its way, whatever the owner says.
+        let of_client = peer.take(limits.idle, What::Contribution, most)?;
+        let of_owner = of_owner?;
+        let wanted = [&name[..], &of_client].concat();
+        let partial = ask(What::Contribution, &wanted, What::Partial)?;
+        // Given: there is nothing to withdraw.
+        std::mem::forget(begun);
+        peer.send(What::Contribution, &of_owner)?;
+        peer.send(What::Partial, &partial)
+    }
+}
+
+/// A decryption that the owner may have begun. It is withdrawn if it comes to no end.
+struct Begun<'a> {
+    cloud: &'a CloudServer,
+    name: [u8; 32],
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let (attended, idle) = (&self.cloud.attended, self.cloud.options.limits.idle);
+        // An owner that is away forgets it with its connection.
+        let _ = attended.ask(What::Withdraw, &self.name, (What::Alive, 0), idle);
+    }
+}
