@@ -1,4 +1,4 @@
-//! The frame reader and the decoders of all small messages, on any bytes.
+//! The frame reader, the decoders of all small messages, and the header of load balancers, on any bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,6 +9,7 @@ use pronghorn_session::{
         self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Listing, ListingRequest, Prepare,
         ServerHello,
     },
+    proxy,
 };
 
 const ACCEPT: [Accept; 11] = [
@@ -26,6 +27,7 @@ const ACCEPT: [Accept; 11] = [
 ];
 
 fuzz_target!(|bytes: &[u8]| {
+    let _ = proxy::read_header(&mut &*bytes);
     let mut stream = bytes;
     let mut payload = Vec::new();
     while let Ok(kind) = frame::read_frame(&mut stream, &ACCEPT, &mut payload) {

@@ -19,7 +19,18 @@ _interrupt.end_quietly_while_importing()
 
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
 from pronghorn._monitor import Monitor  # noqa: E402
-from pronghorn._network import Client, Listed, LogLine, Offer, Server, connect, list_models, serve  # noqa: E402
+from pronghorn._network import (  # noqa: E402
+    Client,
+    Limit,
+    Listed,
+    LogLine,
+    Offer,
+    Server,
+    connect,
+    limits,
+    list_models,
+    serve,
+)
 from pronghorn._outputs import Predictions  # noqa: E402
 from pronghorn._tls import ClientTls, ServerTls, make_keys  # noqa: E402
 from pronghorn._trust import trust_levels  # noqa: E402
@@ -45,6 +56,7 @@ __all__ = [
     "ClientTls",
     "InputError",
     "InputWarning",
+    "Limit",
     "Listed",
     "LogLine",
     "Model",
@@ -67,6 +79,7 @@ __all__ = [
     "TrustLevelRequired",
     "UnsupportedModelError",
     "connect",
+    "limits",
     "list_models",
     "load",
     "make_keys",

@@ -102,8 +102,7 @@ class Server:
         self,
         models: list[Offered],
         listen: str,
-        max_clients: int,
-        max_images_per_client: int | None,
+        limits: list[tuple[str, int | None]],
         idle_timeout: float,
         threads: int | None,
         prepare: int,
@@ -113,10 +112,10 @@ class Server:
         *,
         hello_timeout: float = 5.0,
         keep_alive: float | None = None,
-        max_connections_per_address: int | None = None,
         max_waiting: int = 256,
         queue_timeout: float = 30.0,
         turn: float = 5.0,
+        proxies: list[str] = ...,
         tls: Path | ServerTls | None = None,
         insecure_plain_tcp: bool = False,
     ) -> None: ...
@@ -138,6 +137,16 @@ class Server:
     def stop(self) -> None:
         """Ends all sessions and waits for them."""
 
+def limits() -> list[dict[str, Any]]:
+    """The table of limits, `pronghorn-session/src/limits/table.rs`: name, key, unit, period, default, code, retryable,
+    help."""
+
+class Cancel:
+    """Ends what a client does, from any thread."""
+    def __init__(self) -> None: ...
+    def set(self) -> None:
+        """Ends it, now and for good."""
+
 class Client:
     """A connection to a server."""
     def __init__(
@@ -153,6 +162,7 @@ class Client:
         tls: Path | ClientTls | None = None,
         token: str | Path | None = None,
         insecure_plain_tcp: bool = False,
+        cancel: Cancel | None = None,
     ) -> None: ...
     @property
     def model(self) -> tuple[str, str]:

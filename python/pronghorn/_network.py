@@ -60,7 +60,7 @@ def serve(
     listen: str = "127.0.0.1:7700",
     trust: str | None = None,
     *,
-    max_clients: int = 16,
+    max_clients: int | None = None,
     max_images_per_client: int | None = None,
     idle_timeout: float = 60.0,
     threads: int | None = None,
@@ -82,6 +82,8 @@ def serve(
     max_waiting: int = 256,
     queue_timeout: float = 30.0,
     turn: float = 5.0,
+    limits: Mapping[str, int | None] | None = None,
+    proxies: Sequence[str] = (),
     tls: PathOption | ServerTls | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Server:
@@ -92,8 +94,8 @@ def serve(
             gets the last one. Names go into the plans, unless the models have names of their own (`load(name=)`).
         listen: host and port; port 0 takes a free one.
         trust: the trust level; `two-party` where none is named.
-        max_clients: most sessions at once. Others wait for a place, first come, first served, and those with fewer
-            places before those with more.
+        max_clients: most sessions at once, 16 where not given. Others wait for a place, first come, first served, and
+            those with fewer places before those with more.
         max_images_per_client: most images one client may ask for: by its certificate or token, and with `store` over
             restarts; a client that shows neither is an address, and counts until the server stops.
         idle_timeout: seconds that a client may be silent within a prediction.
@@ -119,6 +121,9 @@ def serve(
         queue_timeout: seconds that a client waits for a place before it is refused as `busy`.
         turn: seconds that a client that is served keeps its place while others wait. It connects again by itself and
             waits as they do. No batch is cut.
+        limits: other limits on what clients use, by name: `limits()` lists them. None: no limit.
+        proxies: addresses and networks (`10.1.0.0/16`) of load balancers that send the PROXY protocol, version 1 or 2.
+            What they say of their clients' addresses is believed, and they must say it.
         tls: `DIR/server` of `pronghorn keys DIR`, or a `ServerTls`; plain TCP on loopback where not given.
         insecure_plain_tcp: plain TCP on other addresses too. Whoever is on the network can then change results, read
             inputs bit by bit, and pose as either party.
@@ -130,9 +135,15 @@ def serve(
         RunError: the address cannot be bound.
     """
     _check.address("listen", listen)
+    caps: dict[str, int | None] = {name: _check.optional(name, value, 1) for name, value in (limits or {}).items()}
+    given = (
+        ("max_clients", "max-clients", max_clients),
+        ("max_images_per_client", "max-images", max_images_per_client),
+        ("max_connections_per_address", "max-connections", max_connections_per_address),
+    )
+    caps |= {limit: _check.whole(name, value, 1) for name, limit, value in given if value is not None}
     arguments = (
-        _check.whole("max_clients", max_clients, 1),
-        _check.optional("max_images_per_client", max_images_per_client, 1),
+        list(caps.items()),
         _check.seconds("idle_timeout", idle_timeout),
         _check.threads(threads),
         _check.whole("prepare", prepare, 0),
@@ -147,7 +158,6 @@ def serve(
     )
     hello = _check.seconds("hello_timeout", hello_timeout)
     rest = None if keep_alive is None else _check.seconds("keep_alive", keep_alive)
-    own = _check.optional("max_connections_per_address", max_connections_per_address, 1)
     options: dict[str, Any] = {"trust": trust, "objective": objective, "memory": memory, "without": without}
     options |= {"engine": engine, "network": network, "assume": assume, "key_checks": key_checks}
     options |= {"flood_bits": flood_bits}
@@ -159,14 +169,42 @@ def serve(
             *arguments,
             hello_timeout=hello,
             keep_alive=rest,
-            max_connections_per_address=own,
             max_waiting=queue[0],
             queue_timeout=queue[1],
             turn=queue[2],
+            proxies=[_check.text("a proxy", each, "10.1.0.0/16") for each in proxies],
             tls=_paths(tls),
             insecure_plain_tcp=bool(insecure_plain_tcp),
         )
     return Server(native, offered, options)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit on what the clients of a server use."""
+
+    name: str
+    """Its name, for `serve(limits=)`; also a flag of the command, and a key in a server's file."""
+    key: str
+    """Whose use is counted: of one `client` (the name in its certificate or token, else its address), of one `address`
+    (IPv4, or an IPv6 /64), or of `all`."""
+    unit: str
+    """What is counted."""
+    period: str
+    """The time over which it adds up. Days begin at midnight UTC."""
+    default: int | None
+    """Its value where none is given; None: no limit."""
+    code: str
+    """The `RunError.code` of who is refused."""
+    retryable: bool
+    """Its `retryable`."""
+    help: str
+    """What it limits."""
+
+
+def limits() -> list[Limit]:
+    """All limits on what the clients of a server use."""
+    return [Limit(**row) for row in _native.limits()]
 
 
 class LogLine(str):
@@ -362,6 +400,38 @@ def connect(
         InputError: an argument that makes no sense, or a file of the channel that cannot be used.
         RunError: no server there, or it does not agree.
     """
+    return connect_with(
+        _native.Cancel(),
+        address,
+        trust,
+        model=model,
+        plan_hash=plan_hash,
+        timeout=timeout,
+        threads=threads,
+        prepare=prepare,
+        store=store,
+        tls=tls,
+        token=token,
+        insecure_plain_tcp=insecure_plain_tcp,
+    )
+
+
+def connect_with(
+    cancel: _native.Cancel,
+    address: str,
+    trust: str | None,
+    *,
+    model: str | None,
+    plan_hash: str | None,
+    timeout: float,
+    threads: int | None,
+    prepare: int,
+    store: str | os.PathLike[str] | None,
+    tls: PathOption | ClientTls | None,
+    token: str | os.PathLike[str] | None,
+    insecure_plain_tcp: bool,
+) -> Client:
+    """`connect`, which `cancel` ends."""
     level = require(trust)
     _check.address("address", address)
     if plan_hash is not None:
@@ -380,8 +450,9 @@ def connect(
             tls=_paths(tls),
             token=token_of(token),
             insecure_plain_tcp=bool(insecure_plain_tcp),
+            cancel=cancel,
         )
-    client = Client(native)
+    client = Client(native, cancel)
     if kept > 0:
         client.keep_prepared(kept)
     return client
@@ -435,9 +506,10 @@ class Client(Shaped):
     child of `os.fork` cannot use it: a `RunError` of code `forked` says so.
     """
 
-    def __init__(self, native: _native.Client) -> None:
+    def __init__(self, native: _native.Client, cancel: _native.Cancel) -> None:
         """Use `connect`."""
         self._connection: _native.Client | None = native
+        self._cancel = cancel
         self.last_stats: Stats | None = None
         """What the last prediction cost."""
 
@@ -601,6 +673,14 @@ class Client(Shaped):
         error = self._core.refill_error()
         if error is not None:
             warnings.warn(f"no batches are prepared in the background: {error}", PrepareWarning, stacklevel=stacklevel)
+
+    def cancel(self) -> None:
+        """Ends what the client does, from any thread, and the session with it.
+
+        The call that runs raises a `RunError` of code `cancelled`, within a fraction of a second or once the computing
+        of one message is over. The server is told, and its work ends with the next message. Connect again to go on.
+        """
+        self._cancel.set()
 
     def close(self) -> None:
         """Ends the session, and what is prepared in the background."""

@@ -51,7 +51,8 @@ class RunError(PronghornError):
         code: what happened, for programs. With `retryable`: `busy`, `timeout`, `stopping`, `closed` (the connection
             ended), `idle` (it rested too long), `turn` (others wait), `damaged` (it changed what it carried),
             `unreachable`, `over` (an earlier error ended the session). Without: `limit`, `unknown-model`, `wrong-plan`,
-            `wrong-trust`, `wrong-version`, `channel` (TLS), `unauthorised` (a certificate or token), `false-keys`,
+            `wrong-trust`, `wrong-version`, `failed-check` (a decrypted value is outside its range; the server was told
+            nothing, and to ask again tells it), `channel` (TLS), `unauthorised` (a certificate or token), `false-keys`,
             `protocol`, `engine`, `store`, `address`, `cancelled`, `forked`, `internal`, `other` (of a later version)
             and `failed` (no session was to blame).
         retryable: whether the same may succeed on a new connection, at once or later.

@@ -49,7 +49,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::Compiled>()?;
     module.add_class::<network::Server>()?;
     module.add_class::<network::Client>()?;
+    module.add_class::<watch::Cancel>()?;
     module.add_function(wrap_pyfunction!(network::list_models, module)?)?;
+    module.add_function(wrap_pyfunction!(network::limits, module)?)?;
     module.add_function(wrap_pyfunction!(tls::check_server_tls, module)?)?;
     module.add_function(wrap_pyfunction!(tls::make_keys, module)?)?;
     module.add_function(wrap_pyfunction!(options::passes, module)?)?;

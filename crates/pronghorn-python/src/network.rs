@@ -13,6 +13,8 @@ use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_session::{
     self as session, ConnectOptions, Entry, LabelError, Limits, ModelId, ModelRef, Offer,
     SessionError, Value,
+    limits::table::{Caps, LIMITS, Limit},
+    proxy::Network,
 };
 use pyo3::{prelude::*, types::PyDict};
 
@@ -23,7 +25,7 @@ use crate::{
     model::Compiled,
     native,
     tls::{ClientTls, ServerTls, TokenSource, client_channel, server_channel},
-    watch::{Callback, Watch, waited, watched},
+    watch::{Callback, Cancel, Watch, waited, watched},
 };
 
 /// A server of models.
@@ -50,13 +52,12 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (models, listen, max_clients, max_images_per_client, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_connections_per_address=None, max_waiting=256, queue_timeout=30.0, turn=5.0, tls=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (models, listen, limits, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_waiting=256, queue_timeout=30.0, turn=5.0, proxies=Vec::new(), tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         models: Vec<Offered>,
         listen: &str,
-        max_clients: usize,
-        max_images_per_client: Option<u64>,
+        limits: Vec<(String, Option<u64>)>,
         idle_timeout: f64,
         threads: Option<usize>,
         prepare: usize,
@@ -65,24 +66,22 @@ impl Server {
         log: Option<Py<PyAny>>,
         hello_timeout: f64,
         keep_alive: Option<f64>,
-        max_connections_per_address: Option<usize>,
         max_waiting: usize,
         queue_timeout: f64,
         turn: f64,
+        proxies: Vec<String>,
         tls: Option<ServerTls>,
         insecure_plain_tcp: bool,
     ) -> PyResult<Self> {
         fork::check()?;
         machine::limit_threads(threads)?;
         let limits = Limits {
-            max_clients,
-            max_images_per_client,
+            caps: caps(limits)?,
             max_prepared: prepare,
             max_prepared_bytes: prepare_bytes,
             idle_timeout: seconds(idle_timeout)?,
             hello_timeout: seconds(hello_timeout)?,
             keep_alive: keep_alive.map(seconds).transpose()?,
-            max_connections_per_address,
             max_waiting,
             queue_timeout: seconds(queue_timeout)?,
             turn: seconds(turn)?,
@@ -90,7 +89,9 @@ impl Server {
         };
         let channel = server_channel(tls, insecure_plain_tcp)?;
         let server = session::Server::bind_over(listen, offers(models)?, limits, channel);
-        let mut server = server.map_err(advised)?;
+        let proxies = proxies.iter().map(|text| text.parse::<Network>());
+        let proxies = proxies.collect::<Result<_, _>>().map_err(option)?;
+        let mut server = server.map_err(advised)?.with_proxies(proxies);
         if let Some(directory) = store {
             server = server.with_store(&directory).map_err(advised)?;
         }
@@ -202,6 +203,39 @@ impl Server {
     }
 }
 
+/// The limits that a server has, with their values where they are not the default's.
+fn caps(values: Vec<(String, Option<u64>)>) -> PyResult<Caps> {
+    let caps = values
+        .into_iter()
+        .try_fold(Caps::default(), |caps, (name, value)| {
+            caps.with(&name, value)
+        });
+    caps.map_err(option)
+}
+
+/// A value of an option that makes no sense.
+fn option(error: impl std::fmt::Display) -> PyErr {
+    coded(error.to_string(), "option", false)
+}
+
+/// Each limit on what clients use.
+#[pyfunction]
+pub fn limits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let row = |limit: &Limit| {
+        let row = PyDict::new(py);
+        row.set_item("name", limit.name)?;
+        row.set_item("key", limit.key.name())?;
+        row.set_item("unit", limit.resource.unit())?;
+        row.set_item("period", limit.resource.period().to_string())?;
+        row.set_item("default", limit.default)?;
+        row.set_item("retryable", limit.is_retryable())?;
+        row.set_item("code", limit.code())?;
+        row.set_item("help", limit.help)?;
+        Ok(row)
+    };
+    LIMITS.iter().map(row).collect()
+}
+
 /// How long a server that drains waits before it looks for signals.
 const DRAIN_STEP: Duration = Duration::from_millis(100);
 
@@ -275,7 +309,7 @@ fn offers(models: Vec<Offered>) -> PyResult<Vec<Offer>> {
 /// A name that a user gave.
 fn model_named(text: &str) -> PyResult<ModelRef> {
     let parsed: Result<ModelRef, LabelError> = text.parse();
-    parsed.map_err(|error| coded(error.to_string(), "option", false))
+    parsed.map_err(option)
 }
 
 /// The models that a server has for this client: name, version, trust level and plan hash of each.
@@ -327,7 +361,7 @@ impl Drop for Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, model=None, tls=None, token=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, model=None, tls=None, token=None, insecure_plain_tcp=false, cancel=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -341,6 +375,7 @@ impl Client {
         tls: Option<ClientTls>,
         token: Option<TokenSource>,
         insecure_plain_tcp: bool,
+        cancel: Option<Py<Cancel>>,
     ) -> PyResult<Self> {
         machine::limit_threads(threads)?;
         let channel = client_channel(tls, token, insecure_plain_tcp)?;
@@ -351,7 +386,7 @@ impl Client {
         let expected_plan_hash = expected_plan_hash
             .map(|digits| parse_hash("a plan hash", digits))
             .transpose()?;
-        let watch = Arc::<Watch>::default();
+        let watch = cancel.map_or_else(Arc::default, |cancel| Watch::ended_by(cancel.get().flag()));
         let options = ConnectOptions {
             trust,
             model: model.map(model_named).transpose()?,

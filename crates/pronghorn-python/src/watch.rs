@@ -31,6 +31,14 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Ends with `cancel`.
+    pub fn ended_by(cancel: Arc<AtomicBool>) -> Arc<Self> {
+        Arc::new(Self {
+            cancel,
+            done: AtomicU64::default(),
+        })
+    }
+
     /// Says how many images are done.
     pub fn report(&self, done: f64) {
         self.done.store(done.to_bits(), Ordering::Relaxed);
@@ -43,6 +51,30 @@ impl Watch {
 
     fn done(&self) -> f64 {
         f64::from_bits(self.done.load(Ordering::Relaxed))
+    }
+}
+
+/// Ends what a client does, from any thread.
+#[pyclass(frozen)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// What it sets.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+#[pymethods]
+impl Cancel {
+    #[new]
+    fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Ends it, now and for good.
+    fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

@@ -9,7 +9,9 @@ use thiserror::Error;
 use crate::{
     channel::ChannelError,
     frame::{FrameError, Kind},
+    limits::table::OverLimit,
     model::{ModelId, ModelRef},
+    proxy::ProxyError,
     store::StoreError,
     text::hex,
 };
@@ -190,16 +192,14 @@ pub enum SessionError {
     )]
     TooManyClients {
         /// Most clients at once.
-        most: usize,
+        most: u64,
     },
-    /// The client's address has as many connections as the server takes of one.
-    #[error(
-        "the server is busy: it takes at most {most} connections of one address at once; close others, or try again later"
-    )]
-    TooManyConnections {
-        /// Most of one address.
-        most: usize,
-    },
+    /// A limit on what clients use is reached.
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
+    /// A load balancer did not say who connects.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// Other batches use the server's memory.
     #[error(
         "the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images"
@@ -477,12 +477,15 @@ impl SessionError {
             | Self::Prepared { .. }
             | Self::Store(StoreError::TooLarge { .. })
             | Self::Quota { .. } => ErrorCode::Limit,
-            Self::TooManyClients { .. } | Self::TooManyConnections { .. } | Self::Memory { .. } => {
+            Self::OverLimit(over) if !over.cap.limit.is_retryable() => ErrorCode::Limit,
+            Self::OverLimit(_) | Self::TooManyClients { .. } | Self::Memory { .. } => {
                 ErrorCode::Busy
             }
             Self::Frame(FrameError::Timeout) => ErrorCode::Timeout,
             Self::Store(StoreError::Known { .. }) => ErrorCode::Protocol,
-            Self::NotPronghorn | Self::Message { .. } | Self::Frame(_) => ErrorCode::Protocol,
+            Self::NotPronghorn | Self::Message { .. } | Self::Proxy(_) | Self::Frame(_) => {
+                ErrorCode::Protocol
+            }
             Self::Damaged | Self::Engine(EngineError::Damaged { .. }) => ErrorCode::Damaged,
             Self::Barred { .. } | Self::Engine(EngineError::FalseKeys) => ErrorCode::FalseKeys,
             Self::Engine(_) => ErrorCode::Engine,

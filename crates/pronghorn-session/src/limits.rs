@@ -1,16 +1,19 @@
 //! What a server allows.
 
-use std::{net::IpAddr, time::Duration};
+pub mod table;
+
+use std::{fs, net::IpAddr, time::Duration};
 
 use pronghorn_plan::{CheckedPlan, cost};
 
+use self::table::{Caps, Key, LimitError, Resource};
 use crate::{error::SessionError, store};
 
 /// What a server allows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at once; more wait for a place.
-    pub max_clients: usize,
+    /// What clients may use: sessions, connections, images and so on.
+    pub caps: Caps,
     /// Clients that wait for a place; more are refused with an error that says so.
     pub max_waiting: usize,
     /// How long a client waits for a place before it is refused.
@@ -18,17 +21,8 @@ pub struct Limits {
     /// How long a client that is served keeps its place while others wait for one. It then connects
     /// again by itself, and waits as they do. A batch is never cut.
     pub turn: Duration,
-    /// Connections of one IPv4 address or IPv6 /64 network at once, those that have not introduced
-    /// themselves included; more are refused with an error that says so. None: half of
-    /// `max_clients`, at least two, and any number from this machine itself, since a proxy on it
-    /// gives all its clients one address.
-    pub max_connections_per_address: Option<usize>,
     /// Images in one batch; none: what the plan says.
     pub max_images_per_batch: Option<usize>,
-    /// Images one client may ask for as long as the server runs; none: no limit. Without
-    /// authentication a client is an IPv4 address or an IPv6 /64 network. Images count when a batch
-    /// begins.
-    pub max_images_per_client: Option<u64>,
     /// Bytes that all batches running at once may need together by the plan's cost model; a batch
     /// waits for its share as long as `idle_timeout`. Keys for steps on slots that are kept between
     /// connections come out of it, as far as the largest batch leaves some. None: what one batch of
@@ -60,13 +54,11 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_clients: 16,
+            caps: Caps::default(),
             max_waiting: 256,
             queue_timeout: Duration::from_secs(30),
             turn: Duration::from_secs(5),
-            max_connections_per_address: None,
             max_images_per_batch: None,
-            max_images_per_client: None,
             max_memory: None,
             max_prepared: 16,
             max_prepared_bytes: 1 << 30,
@@ -80,18 +72,60 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Most connections of a client's address.
-    pub(crate) fn connections_of(&self, client: IpAddr) -> usize {
-        match self.max_connections_per_address {
-            Some(most) => most,
-            None if client.to_canonical().is_loopback() => usize::MAX,
-            None => (self.max_clients / 2).max(2),
+    /// The same with another value of a limit of the table; none: no limit.
+    ///
+    /// # Errors
+    /// There is no such limit, or the value lets nothing through.
+    pub fn with(mut self, name: &str, value: Option<u64>) -> Result<Self, LimitError> {
+        self.caps = self.caps.with(name, value)?;
+        Ok(self)
+    }
+
+    /// Most connections of a client's address. A proxy on this machine gives all its clients one.
+    pub(crate) fn connections_of(&self, client: IpAddr) -> u64 {
+        match self.caps.of(Resource::Connections, Key::Address) {
+            Some(cap) => cap.most,
+            None if client.to_canonical().is_loopback() => u64::MAX,
+            None => (self.caps.places() / 2).max(2),
         }
+    }
+
+    /// Most connections in all: as many as the process has files for.
+    pub(crate) fn connections_in_all(&self) -> u64 {
+        let cap = self.caps.of(Resource::Connections, Key::All);
+        let allowed = cap.map_or(u64::MAX, |cap| cap.most);
+        let fit = open_files().map_or(u64::MAX, |files| {
+            (files - files / PARTING_PART).saturating_sub(OTHER_FILES) / FILES_OF_CONNECTION
+        });
+        allowed.min(fit.max(1))
+    }
+
+    /// Most connections that are refused and not closed yet.
+    pub(crate) fn partings(&self) -> usize {
+        let fit = open_files().map_or(MOST_PARTING, |files| files / PARTING_PART);
+        fit.clamp(1, MOST_PARTING) as usize
     }
 
     pub(crate) fn rest(&self) -> Duration {
         self.keep_alive.unwrap_or(self.idle_timeout)
     }
+}
+
+/// Files of a connection at most: the line, two handles on it, and one to end it.
+const FILES_OF_CONNECTION: u64 = 4;
+/// Files for all else.
+const OTHER_FILES: u64 = 48;
+/// Of all files, one in so many is for connections that are refused.
+const PARTING_PART: u64 = 8;
+const MOST_PARTING: u64 = 256;
+
+/// Files that this process may have open, where the system says so.
+fn open_files() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Bytes of clients' keys that are kept between their connections at most, ready for use.
@@ -149,15 +183,6 @@ pub(crate) fn within_limits(
 /// Most images of a batch, and bytes that all share.
 fn batch_and_memory(plan: &CheckedPlan, limits: &Limits) -> Result<(usize, u64), SessionError> {
     let refused = |field, reason: String| Err(SessionError::Limits { field, reason });
-    if limits.max_clients == 0 {
-        return refused("max_clients", "it is 0, which lets nobody in".into());
-    }
-    if limits.max_connections_per_address == Some(0) {
-        return refused(
-            "max_connections_per_address",
-            "it is 0, which lets nobody in".into(),
-        );
-    }
     if limits.max_images_per_batch == Some(0) {
         return refused(
             "max_images_per_batch",
@@ -178,9 +203,12 @@ fn batch_and_memory(plan: &CheckedPlan, limits: &Limits) -> Result<(usize, u64),
         );
     }
     let least = plan.charged(1) as u64;
-    if let Some(most) = limits.max_images_per_client.filter(|&most| most < least) {
+    let caps = limits.caps.on(Resource::Images);
+    let mut caps = caps.chain(limits.caps.on(Resource::DailyImages));
+    if let Some(cap) = caps.find(|cap| cap.most < least) {
+        let most = cap.most;
         return refused(
-            "max_images_per_client",
+            cap.limit.name,
             format!(
                 "it is {most}, and every batch of this plan counts as the {least} images that its ciphertexts hold: allow at least as many"
             ),

@@ -10,14 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    error::SessionError,
-    lock::lock,
-    store::{Owner, spent::Spent},
-};
-
-/// Clients whose images are counted in memory; further ones are refused.
-const MAX_CLIENTS: usize = 1 << 16;
+use crate::{limits::table::Key, lock::lock, store::Owner};
 
 /// An amount that sessions take from and give back to.
 pub(crate) struct Pool {
@@ -68,7 +61,7 @@ impl Drop for Taken<'_> {
 
 /// What all clients share: places, or bytes of memory. Of those who wait the client that holds least
 /// comes first, then who came first, and nobody passes it: so one client does not keep others out,
-/// nor small batches a large one.
+/// nor small batches a large one. Who may hold no more by a limit of its own keeps nobody waiting.
 pub(crate) struct Fair {
     state: Mutex<FairState>,
     changed: Condvar,
@@ -76,32 +69,97 @@ pub(crate) struct Fair {
     waiting: Arc<AtomicUsize>,
 }
 
+/// Who takes, and how much its client and its address may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub client: Owner,
+    pub address: Owner,
+    /// In the unit of the pool; none: no limit. Who holds nothing may always take one part.
+    pub most: [Option<u64>; 2],
+}
+
+/// Why nothing was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// It did not come in time, too many wait, or it is closed.
+    Busy,
+    /// The client, or its address, holds as much as it may.
+    Over(Key),
+}
+
 struct FairState {
     total: u64,
     left: u64,
     closed: bool,
-    held: HashMap<Owner, u64>,
-    /// Tickets, and whose they are.
-    queue: Vec<(u64, Owner)>,
+    clients: HashMap<Owner, u64>,
+    addresses: HashMap<Owner, u64>,
+    queue: Vec<Waiting>,
     next: u64,
+}
+
+struct Waiting {
+    ticket: u64,
+    claim: Claim,
+    amount: u64,
 }
 
 /// A part of it; given back on drop.
 pub(crate) struct Share<'a> {
     pool: &'a Fair,
-    client: Owner,
+    claim: Claim,
     amount: u64,
 }
 
 impl FairState {
+    /// The limit of its own that a claim is at.
+    fn over(&self, claim: &Claim, amount: u64) -> Option<Key> {
+        let held = [
+            self.clients.get(&claim.client),
+            self.addresses.get(&claim.address),
+        ];
+        let keys = [Key::Client, Key::Address];
+        let mut all = keys.into_iter().zip(held).zip(claim.most);
+        let is_over = |(held, most): (Option<&u64>, Option<u64>)| {
+            held.zip(most)
+                .is_some_and(|(held, most)| held + amount > most)
+        };
+        all.find(|((_, held), most)| is_over((*held, *most)))
+            .map(|((key, _), _)| key)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+        let may = |waiting: &&Waiting| self.over(&waiting.claim, waiting.amount).is_none();
+        self.queue.iter().filter(may)
+    }
+
     /// Whose turn it is.
     fn first(&self) -> Option<u64> {
-        let held = |client: &Owner| self.held.get(client).copied().unwrap_or(0);
-        let turn = |&&(ticket, client): &&(u64, Owner)| (held(&client), ticket);
-        self.queue
-            .iter()
-            .min_by_key(turn)
-            .map(|&(ticket, _)| ticket)
+        let held = |client: &Owner| self.clients.get(client).copied().unwrap_or(0);
+        self.waiting()
+            .min_by_key(|waiting| (held(&waiting.claim.client), waiting.ticket))
+            .map(|waiting| waiting.ticket)
+    }
+
+    fn take(&mut self, claim: &Claim, amount: u64) {
+        self.left -= amount;
+        *self.clients.entry(claim.client).or_default() += amount;
+        *self.addresses.entry(claim.address).or_default() += amount;
+    }
+
+    fn give_back(&mut self, claim: &Claim, amount: u64) {
+        self.left += amount;
+        subtract(&mut self.clients, &claim.client, amount);
+        subtract(&mut self.addresses, &claim.address, amount);
+    }
+}
+
+/// Counts less; who has nothing is forgotten.
+fn subtract(held: &mut HashMap<Owner, u64>, owner: &Owner, amount: u64) {
+    if let Some(own) = held.get_mut(owner) {
+        *own -= amount;
+        if *own == 0 {
+            held.remove(owner);
+        }
     }
 }
 
@@ -112,7 +170,8 @@ impl Fair {
                 total,
                 left: total,
                 closed: false,
-                held: HashMap::new(),
+                clients: HashMap::new(),
+                addresses: HashMap::new(),
                 queue: Vec::new(),
                 next: 0,
             }),
@@ -141,57 +200,69 @@ impl Fair {
         self.changed.notify_all();
     }
 
-    /// How many wait, now and later.
+    /// How many wait for others, now and later.
     pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
         self.waiting.clone()
     }
 
-    /// Takes `amount`, waiting for it as long as `patience`, where fewer than `most` wait; none when
-    /// it does not come, or the pool is closed.
+    /// Takes `amount`, waiting for it as long as `patience`, where fewer than `most` wait.
     pub(crate) fn take(
         &self,
-        client: Owner,
+        claim: Claim,
         amount: u64,
         patience: Duration,
         most: usize,
-    ) -> Option<Share<'_>> {
+    ) -> Result<Share<'_>, Denied> {
         let started = Instant::now();
         let mut state = lock(&self.state);
-        let at_once = state.queue.is_empty() && state.left >= amount;
+        let over = state.over(&claim, amount);
+        let at_once = state.waiting().next().is_none() && state.left >= amount && over.is_none();
         if amount > state.total || (state.queue.len() >= most && !at_once) {
-            return None;
+            return Err(over.map_or(Denied::Busy, Denied::Over));
         }
         let ticket = state.next;
         state.next += 1;
-        state.queue.push((ticket, client));
-        let granted = loop {
+        state.queue.push(Waiting {
+            ticket,
+            claim,
+            amount,
+        });
+        let denied = loop {
             if state.closed {
-                break false;
+                break Some(Denied::Busy);
             }
             if state.left >= amount && state.first() == Some(ticket) {
-                break true;
+                break None;
             }
             let left = patience.saturating_sub(started.elapsed());
             if left.is_zero() {
-                break false;
+                let over = state.over(&claim, amount);
+                break Some(over.map_or(Denied::Busy, Denied::Over));
             }
-            self.waiting.store(state.queue.len(), Ordering::SeqCst);
+            self.count(&state);
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
-        state.queue.retain(|(other, _)| *other != ticket);
-        self.waiting.store(state.queue.len(), Ordering::SeqCst);
+        state.queue.retain(|waiting| waiting.ticket != ticket);
+        if denied.is_none() {
+            state.take(&claim, amount);
+        }
+        self.count(&state);
         // It is another's turn now.
         self.changed.notify_all();
-        granted.then(|| {
-            state.left -= amount;
-            *state.held.entry(client).or_default() += amount;
-            Share {
+        match denied {
+            Some(denied) => Err(denied),
+            None => Ok(Share {
                 pool: self,
-                client,
+                claim,
                 amount,
-            }
-        })
+            }),
+        }
+    }
+
+    fn count(&self, state: &FairState) {
+        self.waiting
+            .store(state.waiting().count(), Ordering::SeqCst);
     }
 
     /// Ends all waiting.
@@ -204,15 +275,46 @@ impl Fair {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.pool.state);
-        state.left += self.amount;
-        if let Some(held) = state.held.get_mut(&self.client) {
-            *held -= self.amount;
-            if *held == 0 {
-                state.held.remove(&self.client);
-            }
-        }
+        state.give_back(&self.claim, self.amount);
+        self.pool.count(&state);
         drop(state);
         self.pool.changed.notify_all();
+    }
+}
+
+/// What is open of each client, each address and in all.
+#[derive(Default)]
+pub(crate) struct Open(Mutex<HashMap<(Key, Owner), u64>>);
+
+/// One that is counted; given back on drop.
+pub(crate) struct Counted<'a> {
+    open: &'a Open,
+    owner: (Key, Owner),
+}
+
+impl Open {
+    /// Counts one more, where fewer than `most` are open.
+    pub(crate) fn enter(&self, key: Key, owner: Owner, most: u64) -> Option<Counted<'_>> {
+        let owner = (key, owner);
+        let mut open = lock(&self.0);
+        let own = open.get(&owner).copied().unwrap_or(0);
+        if own >= most {
+            return None;
+        }
+        open.insert(owner, own + 1);
+        Some(Counted { open: self, owner })
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let mut open = lock(&self.open.0);
+        if let Some(own) = open.get_mut(&self.owner) {
+            *own -= 1;
+            if *own == 0 {
+                open.remove(&self.owner);
+            }
+        }
     }
 }
 
@@ -246,81 +348,6 @@ impl Identity {
     }
 }
 
-/// Images each client has asked for.
-pub(crate) struct ImageQuota {
-    most: Option<u64>,
-    used: Mutex<HashMap<Owner, u64>>,
-    /// Where those of named clients outlive the process.
-    record: Option<Spent>,
-}
-
-impl ImageQuota {
-    pub(crate) fn new(most: Option<u64>) -> Self {
-        Self {
-            most,
-            used: Mutex::default(),
-            record: None,
-        }
-    }
-
-    /// Keeps those of named clients in a record.
-    pub(crate) fn with_record(self, record: Spent) -> Self {
-        let record = Some(record);
-        Self { record, ..self }
-    }
-
-    /// Where images of this client are counted over restarts.
-    fn record_of(&self, client: &Identity) -> Option<&Spent> {
-        let is_named = matches!(client, Identity::Named(_));
-        self.record.as_ref().filter(|_| is_named)
-    }
-
-    /// Images the client has left, where they are limited.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub(crate) fn left(&self, client: &Identity) -> Result<Option<u64>, SessionError> {
-        let Some(most) = self.most else {
-            return Ok(None);
-        };
-        let owner = client.owner();
-        if let Some(record) = self.record_of(client) {
-            return Ok(Some(most.saturating_sub(record.of(&owner)?)));
-        }
-        let used = lock(&self.used);
-        Ok(Some(match used.get(&owner) {
-            Some(&images) => most.saturating_sub(images),
-            None if used.len() < MAX_CLIENTS => most,
-            None => 0,
-        }))
-    }
-
-    /// Counts a batch, if the client has as many images left.
-    pub(crate) fn spend(&self, client: &Identity, asked: u64) -> Result<(), SessionError> {
-        let Some(most) = self.most else { return Ok(()) };
-        let owner = client.owner();
-        let check = |before: u64| {
-            let left = most.saturating_sub(before);
-            match asked <= left {
-                true => Ok(()),
-                false => Err(SessionError::Quota { asked, left }),
-            }
-        };
-        if let Some(record) = self.record_of(client) {
-            return record.spend(&owner, asked, check);
-        }
-        let mut used = lock(&self.used);
-        let is_full = used.len() >= MAX_CLIENTS && !used.contains_key(&owner);
-        let before = match is_full {
-            true => most,
-            false => used.get(&owner).copied().unwrap_or(0),
-        };
-        check(before)?;
-        used.insert(owner, before + asked);
-        Ok(())
-    }
-}
-
 /// What counts as one client: an IPv4 address, an IPv6 /64.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -335,6 +362,14 @@ mod tests {
     use std::thread;
 
     const NONE: Duration = Duration::ZERO;
+
+    fn claim(client: u8) -> Claim {
+        Claim {
+            client: [client; 16],
+            address: [client; 16],
+            most: [None; 2],
+        }
+    }
 
     #[test]
     fn a_pool_gives_what_it_has_and_takes_it_back() {
@@ -355,10 +390,10 @@ mod tests {
     #[test]
     fn closed_pools_end_waiting() {
         let memory = Fair::new(1);
-        let client = [1; 16];
+        let client = claim(1);
         let _one = memory.take(client, 1, NONE, 9);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| memory.take(client, 1, Duration::MAX, 9).is_none());
+            let waiting = scope.spawn(|| memory.take(client, 1, Duration::MAX, 9).is_err());
             memory.close();
             assert!(waiting.join().expect("no panic"));
         });
@@ -369,12 +404,12 @@ mod tests {
     #[test]
     fn who_holds_least_gets_memory_first() {
         let memory = Fair::new(11);
-        let [greedy, other] = [[1; 16], [2; 16]];
+        let [greedy, other] = [1, 2].map(claim);
         let six = memory.take(greedy, 6, NONE, 9).expect("eleven are there");
         let four = memory.take(greedy, 4, NONE, 9).expect("five are left");
         let _one = memory.take(greedy, 1, NONE, 9).expect("one is left");
         assert!(
-            memory.take(other, 1, NONE, 9).is_none() && memory.take(other, 12, NONE, 9).is_none()
+            memory.take(other, 1, NONE, 9).is_err() && memory.take(other, 12, NONE, 9).is_err()
         );
         let waiting = |count| {
             while memory.waiting().load(Ordering::SeqCst) != count {
@@ -383,11 +418,11 @@ mod tests {
         };
         let order = Mutex::new(Vec::new());
         thread::scope(|scope| {
-            let take = |client, amount| {
+            let take = |client: Claim, amount| {
                 let (memory, order) = (&memory, &order);
                 scope.spawn(move || {
                     let share = memory.take(client, amount, Duration::MAX, 9);
-                    lock(order).push((client, amount));
+                    lock(order).push((client.client, amount));
                     drop(share);
                 })
             };
@@ -401,88 +436,61 @@ mod tests {
             assert!(lock(&order).is_empty());
             drop(six);
         });
-        assert_eq!(*lock(&order), [(other, 7), (greedy, 4)]);
+        assert_eq!(*lock(&order), [(other.client, 7), (greedy.client, 4)]);
     }
 
     #[test]
     fn few_may_wait() {
         let pool = Fair::new(1);
-        let first = pool.take([1; 16], 1, NONE, 0).expect("nobody waits");
-        assert!(pool.take([2; 16], 1, Duration::MAX, 0).is_none());
+        let first = pool.take(claim(1), 1, NONE, 0).expect("nobody waits");
+        assert!(pool.take(claim(2), 1, Duration::MAX, 0).is_err());
         assert_eq!(pool.used(), 1);
         pool.grow(2);
-        assert!(pool.take([2; 16], 1, NONE, 0).is_some());
+        assert!(pool.take(claim(2), 1, NONE, 0).is_ok());
         drop(first);
         assert_eq!((pool.used(), pool.total()), (0, 2));
     }
 
-    fn at(address: &str) -> Identity {
-        Identity::new(address.parse().expect("it is an address"), None)
-    }
-
-    fn named(name: &str) -> Identity {
-        Identity::Named(name.into())
-    }
-
+    /// Who holds as much as it may waits for itself alone: others pass, and none is asked to leave.
     #[test]
-    fn images_count_by_network() {
-        let quota = ImageQuota::new(Some(5));
-        let [v4, same, other] = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"].map(at);
-        quota.spend(&v4, 3).expect("five left");
-        assert!(matches!(
-            quota.spend(&same, 3),
-            Err(SessionError::Quota { asked: 3, left: 2 })
-        ));
-        let left = |client| quota.left(client).expect("nothing is read");
-        assert_eq!((left(&same), left(&other)), (Some(2), Some(5)));
-        let [a, b] = ["2001:db8::1", "2001:db8::ffff:2"].map(at);
-        quota.spend(&a, 5).expect("five left");
-        assert_eq!(left(&b), Some(0));
-        let unlimited = ImageQuota::new(None);
-        assert_eq!(unlimited.left(&a).expect("nothing is read"), None);
-    }
-
-    #[test]
-    fn images_of_names_count_over_restarts_and_addresses() {
-        let path = std::env::temp_dir().join(format!("pronghorn-spent-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        let open = |most| {
-            let record = Spent::open(&path).expect("it is ours");
-            ImageQuota::new(Some(most)).with_record(record)
+    fn who_is_at_a_limit_of_its_own_keeps_nobody_waiting() {
+        let pool = Fair::new(10);
+        let limited = Claim {
+            most: [Some(4), None],
+            ..claim(1)
         };
-        fn left(quota: &ImageQuota, client: &Identity) -> u64 {
-            quota
-                .left(client)
-                .expect("it is ours")
-                .expect("it is limited")
-        }
-        let first = open(10);
-        first.spend(&named("alice"), 4).expect("ten left");
-        first.spend(&at("10.0.0.1"), 9).expect("ten left");
-        // Another process at the same time.
-        let second = open(10);
-        second.spend(&named("alice"), 4).expect("six left");
-        second.spend(&named("bob"), 1).expect("ten left");
-        assert!(matches!(
-            first.spend(&named("alice"), 3),
-            Err(SessionError::Quota { asked: 3, left: 2 })
-        ));
-        drop((first, second));
-        // A record that was cut within its last entry.
-        let file = path.join("server").join("spent");
-        let length = std::fs::metadata(&file).expect("it is there").len();
-        let cut = std::fs::OpenOptions::new().write(true).open(&file);
-        cut.and_then(|file| file.set_len(length - 5))
-            .expect("it is ours");
-        let third = open(10);
-        assert_eq!(left(&third, &named("alice")), 2);
-        third.spend(&named("bob"), 2).expect("some are left");
-        third.spend(&named("carol"), 3).expect("ten left");
-        let fourth = open(10);
-        assert_eq!(left(&fourth, &named("carol")), 7);
-        assert_eq!(left(&fourth, &at("10.0.0.1")), 10);
-        // A limit below what was spent leaves nothing.
-        assert_eq!(left(&open(5), &named("alice")), 0);
-        std::fs::remove_dir_all(path).expect("it is ours");
+        let neighbour = Claim {
+            client: [3; 16],
+            most: [None, Some(5)],
+            ..limited
+        };
+        // More than its limit, as it holds nothing.
+        let six = pool.take(limited, 6, NONE, 9).expect("ten are there");
+        let refused = |claim, amount, most| pool.take(claim, amount, NONE, most).err();
+        assert_eq!(refused(limited, 1, 0), Some(Denied::Over(Key::Client)));
+        assert_eq!(refused(neighbour, 1, 9), Some(Denied::Over(Key::Address)));
+        assert_eq!(refused(claim(2), 5, 9), Some(Denied::Busy));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| pool.take(limited, 1, Duration::MAX, 9).is_ok());
+            while lock(&pool.state).queue.is_empty() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(pool.waiting().load(Ordering::SeqCst), 0);
+            assert!(pool.take(claim(2), 4, NONE, 9).is_ok());
+            drop(six);
+            assert!(waiting.join().expect("no panic"));
+        });
+        assert_eq!(pool.used(), 0);
+    }
+
+    #[test]
+    fn what_is_open_is_counted_for_each() {
+        let open = Open::default();
+        let first = open.enter(Key::Client, [1; 16], 2).expect("none is open");
+        let _second = open.enter(Key::Client, [1; 16], 2).expect("one is open");
+        assert!(open.enter(Key::Client, [1; 16], 2).is_none());
+        assert!(open.enter(Key::Address, [1; 16], 2).is_some());
+        drop(first);
+        assert!(open.enter(Key::Client, [1; 16], 2).is_some());
     }
 }

@@ -1,6 +1,8 @@
 //! What programs and peers are told of an error: a name, whether to try again, and words without
 //! this side's affairs.
 
+use pronghorn_engine::EngineError;
+
 use crate::{
     error::{ErrorCode, SessionError},
     frame::FrameError,
@@ -36,7 +38,8 @@ impl ErrorCode {
 
 impl SessionError {
     /// A name for programs: that of [`SessionError::code`], or of what concerns this side alone:
-    /// `unreachable`, `address`, `closed`, `over`, `store`, `option`.
+    /// `unreachable`, `address`, `closed`, `over`, `store`, `option`, and `failed-check` where a
+    /// decrypted value lies outside its range, of which the server is told nothing.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "unreachable",
@@ -45,6 +48,9 @@ impl SessionError {
                 "closed"
             }
             Self::Over | Self::AnotherServer | Self::Store(StoreError::Lost { .. }) => "over",
+            Self::Engine(EngineError::Opened { .. } | EngineError::Decryption { .. }) => {
+                "failed-check"
+            }
             Self::Channel(error) if error.is_about_options() => "option",
             Self::Limits { .. } | Self::Store(StoreError::Open { .. }) => "option",
             Self::Store(StoreError::Disk { .. } | StoreError::File { .. }) => "store",

@@ -4,6 +4,7 @@ mod admission;
 mod models;
 mod service;
 mod session;
+mod usage;
 
 use std::{
     collections::HashMap,
@@ -23,8 +24,9 @@ use pronghorn_engine::ServerModel;
 use pronghorn_plan::TrustLevel;
 
 use self::{
-    admission::{Addresses, Partings},
+    admission::Partings,
     models::{Models, Served},
+    usage::Usage,
 };
 pub use self::{
     models::Offer,
@@ -33,13 +35,17 @@ pub use self::{
 use crate::{
     channel::{Acceptor, Binding, ChannelError, ServerChannel},
     error::SessionError,
-    limits::Limits,
+    limits::{
+        Limits,
+        table::{Key, Resource},
+    },
     link::Link,
     lock::lock,
     log::{Entry, Level},
     metrics::{Failures, Metrics},
-    quota::{Fair, ImageQuota, Pool},
-    store::{barred::Barred, file::Party, spent::Spent},
+    proxy::Network,
+    quota::{Counted, Fair, Pool},
+    store::{barred::Barred, file::Party},
     text::counted,
     transport::{Ends, Timeouts, Transport},
 };
@@ -71,11 +77,12 @@ pub struct Server {
     limits: Limits,
     places: Fair,
     greetings: Pool,
-    addresses: Addresses,
     partings: Partings,
     memory: Fair,
     failures: Failures,
-    images: ImageQuota,
+    usage: Usage,
+    /// Load balancers, which say who connects through them.
+    proxies: Vec<Network>,
     barred: Barred,
     /// Where it keeps what outlives it.
     directory: Option<PathBuf>,
@@ -123,13 +130,13 @@ impl Server {
             listener: Mutex::new(Some(listener)),
             address: local,
             acceptor,
-            places: Fair::new(limits.max_clients as u64),
+            places: Fair::new(limits.caps.places()),
             greetings: Pool::new(GREETINGS),
-            addresses: Addresses::default(),
-            partings: Partings::default(),
+            partings: Partings::new(limits.partings()),
             memory: Fair::new(models.memory),
             failures: Failures::default(),
-            images: ImageQuota::new(limits.max_images_per_client),
+            usage: Usage::new(limits.caps.clone())?,
+            proxies: Vec::new(),
             barred: Barred::default(),
             directory: None,
             models: Mutex::new(Arc::new(models)),
@@ -188,7 +195,8 @@ impl Server {
     }
 
     /// Keeps its halves of prepared batches in a directory, for later runs of the server, the secret
-    /// of what it publishes, and the images that named clients have asked for; in memory otherwise. Several servers may share one.
+    /// of what it publishes, and what clients have used; in memory otherwise. Several servers may
+    /// share one.
     ///
     /// # Errors
     /// When the file system refuses, or others may enter the directory.
@@ -196,10 +204,17 @@ impl Server {
         let models = Mutex::get_mut(&mut self.models).unwrap_or_else(PoisonError::into_inner);
         let models = Arc::get_mut(models).ok_or(SessionError::Bug)?;
         models.keep_in(directory)?;
-        self.images = self.images.with_record(Spent::open(directory)?);
+        self.usage.keep_in(directory)?;
         self.barred = Barred::in_store(directory);
         self.directory = Some(directory.to_owned());
         Ok(self)
+    }
+
+    /// Believes load balancers at these addresses who connects through them. Each of their
+    /// connections has to begin with a header of the PROXY protocol, version 1 or 2.
+    #[must_use]
+    pub fn with_proxies(self, proxies: Vec<Network>) -> Self {
+        Self { proxies, ..self }
     }
 
     /// The SHA-256 of its certificate, in hexadecimal, which clients may pin; none on plain TCP.
@@ -273,7 +288,7 @@ impl Server {
             TrustLevel::TwoParty | TrustLevel::Encrypted
         );
         let knows_clients = self.acceptor.as_ref().is_some_and(Acceptor::knows_clients);
-        match self.limits.max_images_per_client {
+        match self.limits.caps.of(Resource::Images, Key::Client) {
             _ if !hides => None,
             None => Some(
                 "clients may ask without limit, and enough answers give the model away: set a limit for each client \
@@ -375,12 +390,12 @@ impl Server {
         }
         // Small messages must not wait for more; where the option is missing they do.
         let _ = stream.set_nodelay(true);
-        let most = self.limits.connections_of(client.ip());
-        let Some(counted) = self.addresses.enter(client.ip(), most) else {
-            return self.refuse(stream, client, &SessionError::TooManyConnections { most });
+        let counted = match self.count_connection(client) {
+            Ok(counted) => counted,
+            Err(error) => return self.refuse(stream, client, &error),
         };
         let Some(greeting) = self.greetings.take(1, Duration::ZERO) else {
-            let most = self.limits.max_clients;
+            let most = self.limits.caps.places();
             return self.refuse(stream, client, &SessionError::TooManyClients { most });
         };
         let spare = stream.try_clone();
@@ -393,6 +408,28 @@ impl Server {
             let what = "a thread";
             self.refuse(stream, client, &SessionError::System { what, source });
         }
+    }
+
+    /// Counts a connection in all, and of its address unless that is a load balancer's.
+    fn count_connection(
+        &self,
+        client: SocketAddr,
+    ) -> Result<[Option<Counted<'_>>; 2], SessionError> {
+        let all = self.usage.connect(self.limits.connections_in_all())?;
+        let own = match self.is_proxy(client) {
+            true => None,
+            false => Some(self.count_address(client)?),
+        };
+        Ok([Some(all), own])
+    }
+
+    fn count_address(&self, client: SocketAddr) -> Result<Counted<'_>, SessionError> {
+        let most = self.limits.connections_of(client.ip());
+        self.usage.connect_from(client.ip(), most)
+    }
+
+    fn is_proxy(&self, client: SocketAddr) -> bool {
+        self.proxies.iter().any(|proxy| proxy.has(client.ip()))
     }
 
     /// Says why, without a thread.

@@ -36,9 +36,9 @@ mod half;
 mod index;
 pub(crate) mod kept;
 mod name;
-pub(crate) mod spent;
 #[cfg(test)]
 mod tests;
+pub(crate) mod used;
 
 use std::{
     collections::HashSet,

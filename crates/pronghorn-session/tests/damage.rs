@@ -115,7 +115,7 @@ impl Case {
     fn serve(&self, store: &Path) -> Running {
         let model = Arc::new(ServerModel::new(&self.built).expect("weights fit the plan"));
         let limits = Limits {
-            max_clients: 64,
+            caps: caps(&[("max-clients", 64)]),
             idle_timeout: PATIENCE,
             message_timeout: PATIENCE,
             ..patient()

@@ -123,7 +123,7 @@ fn another_plan_is_refused_in_the_hello_and_in_begin() {
 #[test]
 fn truncation_at_every_byte_ends_the_session() {
     let running = Running::real(Limits {
-        max_clients: 1,
+        caps: caps(&[("max-clients", 1)]),
         ..patient()
     });
     let hello = hello().encode();
@@ -383,7 +383,7 @@ fn random_bytes_never_harm() {
 #[test]
 fn a_client_that_vanishes_frees_its_place() {
     let running = Running::real(Limits {
-        max_clients: 1,
+        caps: caps(&[("max-clients", 1)]),
         ..patient()
     });
     for stage in 0..3 {
@@ -413,7 +413,7 @@ fn a_client_that_vanishes_frees_its_place() {
 #[test]
 fn silence_is_ended() {
     let running = Running::real(Limits {
-        max_clients: 1,
+        caps: caps(&[("max-clients", 1)]),
         ..limits()
     });
     for stage in 0..3 {
@@ -439,7 +439,7 @@ fn silence_is_ended() {
 #[test]
 fn a_slow_loris_is_ended() {
     let running = Running::real(Limits {
-        max_clients: 1,
+        caps: caps(&[("max-clients", 1)]),
         ..limits()
     });
     let hello = hello().encode();
@@ -459,7 +459,7 @@ fn a_slow_loris_is_ended() {
 #[test]
 fn a_client_that_does_not_read_is_ended() {
     let running = Running::mock(Limits {
-        max_clients: 1,
+        caps: caps(&[("max-clients", 1)]),
         ..limits()
     });
     let mut raw = Raw::begun(running.address(), FLOODS as u32);

@@ -104,7 +104,7 @@ fn every_refusal_is_told() {
 #[test]
 fn an_address_has_so_many_connections() {
     let running = Running::mock(Limits {
-        max_connections_per_address: Some(2),
+        caps: caps(&[("max-clients", 4), ("max-connections", 2)]),
         ..patient()
     });
     let first = running.connect().expect("it may have two");

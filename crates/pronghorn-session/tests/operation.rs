@@ -25,7 +25,7 @@ use pronghorn_session::{
 /// One place, for which others wait.
 fn one_place() -> Limits {
     Limits {
-        max_clients: 1,
+        caps: caps(&[("max-clients", 1)]),
         max_waiting: 9,
         queue_timeout: Duration::from_secs(100),
         contended_timeout: Duration::from_secs(100),

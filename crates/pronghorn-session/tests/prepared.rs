@@ -68,7 +68,7 @@ fn plan() -> CheckedPlan {
 /// With more places than any test here takes at once, those that are not free yet included.
 fn serve(limits: Limits, store: Option<&Scratch>) -> Running {
     let limits = Limits {
-        max_clients: 32,
+        caps: caps(&[("max-clients", 32)]),
         ..limits
     };
     let server = Server::bind("127.0.0.1:0", shares(), limits).expect("a free port");

@@ -261,7 +261,7 @@ fn another_plan_than_expected_is_refused() {
 #[test]
 fn images_are_limited_by_client() {
     let running = Running::real(Limits {
-        max_images_per_client: Some(10),
+        caps: caps(&[("max-clients", 4), ("max-images", 10)]),
         ..patient()
     });
     let mut client = running.connect().expect("a good client");
@@ -439,13 +439,6 @@ fn memory_is_shared_by_running_batches() {
 #[test]
 fn limits_that_let_nothing_through_are_refused() {
     for (limits, field) in [
-        (
-            Limits {
-                max_clients: 0,
-                ..limits()
-            },
-            "max_clients",
-        ),
         (
             Limits {
                 max_images_per_batch: Some(0),

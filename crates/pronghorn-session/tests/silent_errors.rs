@@ -215,7 +215,12 @@ fn a_shifted_opening_tells_nothing() {
             };
             let (outcome, seen, _) = attacked(&running, TrustLevel::TwoParty, images, change);
             match outcome {
-                Err(SessionError::Engine(EngineError::Opened { .. })) => {
+                Err(error @ SessionError::Engine(EngineError::Opened { .. })) => {
+                    // To try again at once would tell of it.
+                    assert_eq!(
+                        (error.reason(), error.is_retryable()),
+                        ("failed-check", false)
+                    );
                     assert!(value > threshold, "{value} {threshold}");
                     read += 1;
                 }

@@ -26,7 +26,7 @@ use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 /// Servers that differ in all that a plan and a hello tell.
 fn servers(files: &ServerTls) -> [Running; 2] {
     let small = Limits {
-        max_images_per_client: Some(9000),
+        caps: caps(&[("max-clients", 4), ("max-images", 9000)]),
         max_prepared: 0,
         ..patient()
     };

@@ -515,7 +515,7 @@ fn images_of_a_client_are_counted_by_name_over_restarts() {
     let keys = Keys::new();
     let store = keys.path("store");
     let limits = Limits {
-        max_images_per_client: Some(5),
+        caps: caps(&[("max-clients", 4), ("max-images", 5)]),
         ..patient()
     };
     let serve = || {

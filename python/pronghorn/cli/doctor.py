@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import socket
 import time
@@ -17,9 +16,10 @@ import typer
 
 from pronghorn import _check, _native
 from pronghorn.cli import config
+from pronghorn.cli.caps import MaxClientsOption, open_files_allowed
 from pronghorn.cli.channel import ServerChannel
 from pronghorn.cli.options import JsonOption, StoreOption
-from pronghorn.cli.serve import HIDDEN, OF_MODELS, ListenOption, MaxClientsOption, MetricsOption, PlansOption, serve
+from pronghorn.cli.serve import HIDDEN, OF_MODELS, ListenOption, MetricsOption, PlansOption, serve
 from pronghorn.cli.spread import spread
 from pronghorn.errors import PronghornError
 
@@ -139,7 +139,7 @@ def _cgroup_limit() -> int | None:
 
 
 def _files(clients: int) -> tuple[str, str]:
-    limit, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES * clients + SPARE_FILES
+    limit, needed = open_files_allowed(), FILES * clients + SPARE_FILES
     found = f"{limit} may be open, {clients} clients take {needed}"
     return ("ok", found) if limit >= needed else ("error", f"{found}: raise ulimit -n (LimitNOFILE=)")
 

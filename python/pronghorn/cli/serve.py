@@ -15,6 +15,7 @@ from pronghorn import _check, _native
 from pronghorn._model import Plan
 from pronghorn._network import Offer, Server
 from pronghorn.cli import config
+from pronghorn.cli.caps import Caps, caps_of, open_files_allowed
 from pronghorn.cli.channel import ServerChannel
 from pronghorn.cli.config import Entry
 from pronghorn.cli.kept import KeptPlans, digest
@@ -52,24 +53,12 @@ MetricsOption = Annotated[
         help="Answer /healthz, /readyz and /metrics (Prometheus) there over HTTP, by default on 127.0.0.1.",
     ),
 ]
-MaxClientsOption = Annotated[
-    int, typer.Option("--max-clients", metavar="N", min=1, help="Most sessions at once; others wait for a place.")
-]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much clients may use."""
+    """How long clients may take, and what is kept for them."""
 
-    max_clients: MaxClientsOption = 16
-    max_images: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Most images one client may ask for; under encrypted each batch counts as all of its slots.",
-        ),
-    ] = None
     idle_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Time that a client may be silent within a prediction.")
     ] = 60.0
@@ -84,14 +73,6 @@ class Limits:
     hello_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Time that a new connection has for its hello.")
     ] = 5.0
-    max_connections: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Most connections of one address (default: half of --max-clients, at least 2; no limit on loopback).",
-        ),
-    ] = None
     max_waiting: Annotated[
         int, typer.Option(metavar="N", min=0, help="Most clients that wait for a place; more are refused as busy.")
     ] = 256
@@ -113,6 +94,13 @@ class Limits:
     prepare_bytes: Annotated[
         int, typer.Option(metavar="BYTES", min=1, help="Most bytes of all prepared batches; the oldest make room.")
     ] = 1 << 30
+    proxy_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NETWORK",
+            help="Address or network (10.1.0.0/16) of load balancers that send the PROXY protocol; may be given again.",
+        ),
+    ] = None
     store: StoreOption = None
 
 
@@ -173,6 +161,7 @@ def serve(
     preparation: Preparation,
     channel: ServerChannel,
     limits: Limits,
+    caps: Caps,
     operation: Operation,
     logging: LogOptions,
     report: Annotated[Path | None, typer.Option(hidden=True)] = None,
@@ -188,7 +177,7 @@ def serve(
     planner = Planner(None if plans is None else KeptPlans(plans))
     with progress_bar() as bar:
         planned = planner.plan(entries, bar)
-        server = _bind(_offers(planned), listen, limits, channel, log)
+        server = _bind(_offers(planned), listen, limits, caps, channel, log)
     if config_file is not None:
         on_hangup(lambda: _reload(server, config_file, planner, log))
     for entry, plan in planned:
@@ -307,17 +296,19 @@ def _print_plan(entry: Entry, plan: Plan, log: Log) -> None:
     log("info", "plan", f"plan{of}: {plan.prediction}")
 
 
-def _bind(models: Plan | dict[str, Offer], listen: str, limits: Limits, channel: ServerChannel, log: Log) -> Server:
+def _bind(
+    models: Plan | dict[str, Offer], listen: str, limits: Limits, caps: Caps, channel: ServerChannel, log: Log
+) -> Server:
     """A server that listens, and logs to standard error."""
+    open_files_allowed()
     return pronghorn.serve(
         models,
         listen,
-        max_clients=limits.max_clients,
-        max_images_per_client=limits.max_images,
+        limits=caps_of(caps),
+        proxies=limits.proxy_from or (),
         idle_timeout=limits.idle_timeout,
         keep_alive=limits.keep_alive,
         hello_timeout=limits.hello_timeout,
-        max_connections_per_address=limits.max_connections,
         max_waiting=limits.max_waiting,
         queue_timeout=limits.queue_timeout,
         turn=limits.turn,

@@ -1,9 +1,9 @@
-//! Who is let in, and how the others are told.
+//! How those who are not let in are told.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     io::{self, Read, Write},
-    net::{IpAddr, Shutdown, TcpStream},
+    net::{Shutdown, TcpStream},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -17,12 +17,7 @@ use crate::{
     frame::{self, Kind},
     lock::lock,
     message::ErrorMessage,
-    quota::network,
 };
-
-/// Refused connections that are kept open until their clients have read why; beyond these the
-/// oldest are closed.
-const MOST_PARTING: usize = 256;
 
 /// How long each is kept.
 const PARTING: Duration = Duration::from_secs(1);
@@ -30,51 +25,21 @@ const PARTING: Duration = Duration::from_secs(1);
 /// How often they are looked at.
 const STEP: Duration = Duration::from_millis(20);
 
-/// Open connections of each address.
-#[derive(Default)]
-pub(super) struct Addresses(Mutex<HashMap<IpAddr, usize>>);
-
-/// A connection that is counted; given back on drop.
-pub(super) struct Counted<'a> {
-    addresses: &'a Addresses,
-    network: IpAddr,
-}
-
-impl Addresses {
-    /// Counts a connection, where its address has fewer than `most`.
-    pub(super) fn enter(&self, client: IpAddr, most: usize) -> Option<Counted<'_>> {
-        let network = network(client);
-        let mut open = lock(&self.0);
-        let own = open.get(&network).copied().unwrap_or(0);
-        if own >= most {
-            return None;
-        }
-        open.insert(network, own + 1);
-        Some(Counted {
-            addresses: self,
-            network,
-        })
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        let mut open = lock(&self.addresses.0);
-        if let Some(own) = open.get_mut(&self.network) {
-            *own -= 1;
-            if *own == 0 {
-                open.remove(&self.network);
-            }
-        }
-    }
-}
-
 /// Connections that were refused without a thread of their own. Closing one at once, with its hello
 /// unread, would reset it and might destroy the reason on its way.
-#[derive(Default)]
-pub(super) struct Partings(Mutex<VecDeque<(Instant, TcpStream)>>);
+pub(super) struct Partings {
+    kept: Mutex<VecDeque<(Instant, TcpStream)>>,
+    /// Beyond these the oldest are closed.
+    most: usize,
+}
 
 impl Partings {
+    /// Keeps so many at once.
+    pub(super) fn new(most: usize) -> Self {
+        let kept = Mutex::default();
+        Self { kept, most }
+    }
+
     /// Says why and keeps the connection a while. Never waits: the buffer of a new connection has
     /// room for the reason.
     pub(super) fn refuse(&self, mut stream: TcpStream, error: &SessionError) {
@@ -105,9 +70,9 @@ impl Partings {
 
     fn add(&self, stream: TcpStream) {
         {
-            let mut parting = lock(&self.0);
+            let mut parting = lock(&self.kept);
             parting.push_back((Instant::now() + PARTING, stream));
-            if parting.len() > MOST_PARTING {
+            if parting.len() > self.most {
                 parting.pop_front();
             }
         }
@@ -116,7 +81,7 @@ impl Partings {
     /// Reads what they still send until they have left, their time is over, or the server stops.
     pub(super) fn see_off(&self, stopping: &AtomicBool) {
         while !stopping.load(Ordering::SeqCst) {
-            lock(&self.0).retain_mut(|(end, stream)| Instant::now() < *end && stays(stream));
+            lock(&self.kept).retain_mut(|(end, stream)| Instant::now() < *end && stays(stream));
             thread::sleep(STEP);
         }
     }

@@ -10,13 +10,16 @@ use std::{
 use pronghorn_engine::{Connection as Keys, EngineError, ServerPrepared};
 use pronghorn_plan::cost::{self, Speed};
 
-use super::{Server, models::Served};
+use super::{Server, models::Served, usage::Whose};
 use crate::{
     channel::{Admission, ChannelError, PROOF_BYTES, Secured, bound_plan},
     drive::drive,
     error::{ErrorCode, SessionError, foreign_peer},
     frame::{FrameError, Kind, MAX_HANDSHAKE},
-    limits::{Limits, memory_to_use},
+    limits::{
+        Limits, memory_to_use,
+        table::{Key, OverLimit, Resource},
+    },
     link::{Link, Traffic},
     lock::lock,
     log::{Entry, Level},
@@ -25,10 +28,11 @@ use crate::{
         ServerHello,
     },
     metrics::Phase,
-    quota::{Identity, Share, Taken},
+    proxy,
+    quota::{Counted, Denied, Identity, Share, Taken},
     store::Name,
     text::counted,
-    transport::{Ends, Transport},
+    transport::{Ends, Timed, Transport},
 };
 
 /// What one session did, for the log.
@@ -45,20 +49,22 @@ struct Record {
 /// A client that has a place.
 struct Session<'a> {
     served: Arc<Served>,
-    client: Identity,
+    client: Whose,
     admitted: Instant,
     _place: Share<'a>,
+    _counted: Option<Counted<'a>>,
 }
 
 impl Record {
-    /// Counts the traffic since it was last counted.
-    fn count_traffic(&mut self, link: &Link) {
-        if let Some(served) = &self.served {
-            served
-                .counters
-                .add_traffic(link.traffic.since(self.traffic));
-            self.traffic = link.traffic;
-        }
+    /// Counts the traffic since it was last counted, and says how many bytes that was.
+    fn count_traffic(&mut self, link: &Link) -> u64 {
+        let Some(served) = &self.served else {
+            return 0;
+        };
+        let more = link.traffic.since(self.traffic);
+        served.counters.add_traffic(more);
+        self.traffic = link.traffic;
+        more.bytes_sent + more.bytes_received
     }
 
     /// The model's own name of the step that an error is about, for the log.
@@ -77,8 +83,8 @@ impl Record {
 
 /// What came of the hellos.
 enum Greeted<'a> {
-    /// A place, its client, and the model that it asks.
-    Admitted(Share<'a>, Identity, Arc<Served>),
+    /// A place, its client, the client's count of connections, and the model that it asks.
+    Admitted(Share<'a>, Whose, Option<Counted<'a>>, Arc<Served>),
     /// The client was told the models, which was all it wanted.
     Listed,
 }
@@ -101,8 +107,8 @@ impl Server {
     }
 
     /// The images that a client has left, for the log.
-    fn granted(&self, client: &Identity) -> String {
-        match self.images.left(client) {
+    fn granted(&self, client: &Whose) -> String {
+        match self.usage.images_left(client) {
             Ok(Some(left)) => format!(", has {} left", counted(left, "image", "images")),
             Ok(None) => String::new(),
             Err(error) => format!(": {error}"),
@@ -124,12 +130,16 @@ impl Server {
         let _registration = Registration::new(self, id, handle);
         let (mut record, started) = (Record::default(), Instant::now());
         let ends = self.ends();
+        let (client, _counted) = match self.is_proxy(client) {
+            true => self.behind_proxy(&stream, client, &ends)?,
+            false => (client, None),
+        };
         let (transport, admission) = Admission::split(self.secured(stream, &ends)?);
         let mut link = self.link(transport, admission.binding(), ends)?;
         let session = AssertUnwindSafe(|| {
             let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
             let greeted = self.greet(&mut link, (id, client), &admission, limit, greeting)?;
-            let Greeted::Admitted(place, identity, served) = greeted else {
+            let Greeted::Admitted(place, whose, connections, served) = greeted else {
                 record.listed = true;
                 return Ok(());
             };
@@ -138,9 +148,10 @@ impl Server {
             let _active = counted.counters.enter();
             let session = Session {
                 served,
-                client: identity,
+                client: whose,
                 admitted: Instant::now(),
                 _place: place,
+                _counted: connections,
             };
             self.session(&mut link, session, &admission, &mut record)
         });
@@ -158,6 +169,32 @@ impl Server {
         let time = started.elapsed();
         self.log_end((id, client), level, &record, link.traffic, time, outcome);
         Ok(())
+    }
+
+    /// Who connects through a load balancer, and the count of its address. Who is one too many is told.
+    fn behind_proxy(
+        &self,
+        stream: &TcpStream,
+        balancer: SocketAddr,
+        ends: &Ends,
+    ) -> Result<(SocketAddr, Option<Counted<'_>>), SessionError> {
+        let handle = |_| stream.try_clone();
+        let system = |source| SessionError::System {
+            what: "a handle",
+            source,
+        };
+        let mut line = Timed::new(Box::new(handle(()).map_err(system)?), ends.clone());
+        let limit = self.limits.hello_timeout;
+        line.allow(limit, limit);
+        let client = proxy::read_header(&mut line)?.unwrap_or(balancer);
+        let client = SocketAddr::new(client.ip().to_canonical(), client.port());
+        match self.count_address(client) {
+            Ok(counted) => Ok((client, Some(counted))),
+            Err(error) => {
+                self.partings.refuse(handle(()).map_err(system)?, &error);
+                Err(error)
+            }
+        }
     }
 
     /// Counts why a connection has ended, where something is to blame; how much it matters. One on
@@ -203,6 +240,7 @@ impl Server {
             Ok(()) => String::new(),
             Err(
                 error @ (SessionError::TooManyClients { .. }
+                | SessionError::OverLimit(_)
                 | SessionError::NoModel { .. }
                 | SessionError::Unnamed { .. }),
             ) => format!(": refused: {error}"),
@@ -265,7 +303,7 @@ impl Server {
         record: &mut Record,
     ) -> Result<(), SessionError> {
         let mut payload = Vec::new();
-        let (served, identity) = (session.served.clone(), session.client.clone());
+        let (served, whose) = (session.served.clone(), session.client.clone());
         let mut connection = Connection {
             server: self,
             plan_name: bound_plan(admission.binding(), &served.plan_hash),
@@ -274,9 +312,10 @@ impl Server {
                 .connections
                 .connect()
                 .bound_to(admission.binding().map(|binding| *binding.as_bytes()))
-                .of_owner(identity.owner()),
-            identity,
+                .of_owner(whose.identity.owner()),
+            whose,
             setup: None,
+            is_set_up: false,
             served,
             admitted: session.admitted,
             leaves: false,
@@ -309,7 +348,8 @@ impl Server {
                 }
                 _ => return Ok(()),
             }
-            record.count_traffic(link);
+            let more = record.count_traffic(link);
+            self.usage.add_bytes(&session.client, more)?;
             if connection.leaves {
                 return Err(SessionError::Turn);
             }
@@ -361,10 +401,12 @@ impl Server {
             kind => (kind, None),
         };
         self.log_hello((id, client));
-        let identity = Identity::new(client.ip(), admission.client(proof.as_deref())?);
-        self.check_barred(&identity)?;
-        if let Identity::Named(name) = &identity {
-            let granted = self.granted(&identity);
+        let whose = Whose::new(client.ip(), admission.client(proof.as_deref())?);
+        self.check_barred(&whose.identity)?;
+        self.usage.request(&whose)?;
+        let connections = self.usage.connect_client(&whose)?;
+        if let Identity::Named(name) = &whose.identity {
+            let granted = self.granted(&whose);
             let text = format!("client {id} ({client}) is {name}{granted}");
             let entry = of_session(Level::Info, "identified", &text, (id, client));
             self.log(entry.text("client", name));
@@ -372,11 +414,11 @@ impl Server {
         let models = self.models();
         if kind == Kind::ListingRequest {
             ListingRequest::decode(&payload)?;
-            link.send(Kind::Listing, models.listing(&identity).encode())?;
+            link.send(Kind::Listing, models.listing(&whose.identity).encode())?;
             return Ok(Greeted::Listed);
         }
         let hello = ClientHello::decode(&payload)?;
-        let served = models.find(hello.model.as_ref(), &identity)?;
+        let served = models.find(hello.model.as_ref(), &whose.identity)?;
         let offered = served.plan().trust;
         if hello.trust != offered {
             return Err(SessionError::TrustMismatch {
@@ -395,19 +437,19 @@ impl Server {
         }
         // Who waits for a place keeps nobody from introducing himself.
         drop(greeting);
-        let place = self.place_for(&identity)?;
+        let place = self.place_for(&whose)?;
         let hello = ServerHello {
             trust: offered,
             plan_hash: served.plan_hash,
             plan_length: served.plan_bytes.len() as u32,
             max_batch: served.max_batch as u32,
-            images_left: self.images.left(&identity)?,
+            images_left: self.usage.images_left(&whose)?,
             prepared_batches: self.limits.max_prepared.try_into().unwrap_or(u32::MAX),
             store: served.store.id(),
             model: served.id.clone(),
         };
         link.send(Kind::ServerHello, hello.encode())?;
-        Ok(Greeted::Admitted(place, identity, served))
+        Ok(Greeted::Admitted(place, whose, connections, served))
     }
 
     /// Whether a client that was admitted then has had its turn, and others wait.
@@ -425,27 +467,34 @@ impl Server {
         // Of one that is to say who it is there is nothing to tell yet.
         let granted = match &self.acceptor {
             Some(acceptor) if acceptor.knows_clients() => String::new(),
-            _ => self.granted(&Identity::new(client.ip(), None)),
+            _ => self.granted(&Whose::new(client.ip(), None)),
         };
         let text = format!("client {id} ({client}) connected{granted}");
         self.log(of_session(Level::Info, "connected", &text, session));
     }
 
     /// A place, for which clients wait in turn.
-    fn place_for(&self, client: &Identity) -> Result<Share<'_>, SessionError> {
+    fn place_for(&self, client: &Whose) -> Result<Share<'_>, SessionError> {
         let Limits {
-            max_clients: most,
             max_waiting,
             queue_timeout,
+            ref caps,
             ..
         } = self.limits;
-        let place = self
-            .places
-            .take(client.owner(), 1, queue_timeout, max_waiting);
-        place.ok_or_else(|| match self.is_draining() {
-            true => SessionError::Stopping,
-            false => SessionError::TooManyClients { most },
+        let claim = client.claim(caps, Resource::Sessions, |most| most);
+        let place = self.places.take(claim, 1, queue_timeout, max_waiting);
+        place.map_err(|denied| match denied {
+            _ if self.is_draining() => SessionError::Stopping,
+            Denied::Over(key) => self.over(Resource::Sessions, key),
+            Denied::Busy => SessionError::TooManyClients {
+                most: caps.places(),
+            },
         })
+    }
+
+    fn over(&self, resource: Resource, key: Key) -> SessionError {
+        let cap = self.limits.caps.of(resource, key);
+        cap.map_or(SessionError::Bug, |cap| OverLimit { cap, left: 0 }.into())
     }
 
     /// Refuses a client whose keys were false.
@@ -481,20 +530,19 @@ impl Server {
     fn memory_for(
         &self,
         served: &Served,
-        client: &Identity,
+        client: &Whose,
         needed: u64,
     ) -> Result<Share<'_>, SessionError> {
         let (started, patience) = (Instant::now(), self.limits.idle_timeout);
-        let share = self
-            .memory
-            .take(client.owner(), needed, patience, usize::MAX);
+        let allowed = self.memory.total();
+        let percent = |share: u64| (allowed as f64 * share as f64 / 100.0) as u64;
+        let claim = client.claim(&self.limits.caps, Resource::Memory, percent);
+        let share = self.memory.take(claim, needed, patience, usize::MAX);
         served.counters.add_time(Phase::Waiting, started.elapsed());
-        share.ok_or_else(|| {
-            if self.stopping.load(Ordering::SeqCst) {
-                return SessionError::Stopping;
-            }
-            let allowed = self.memory.total();
-            SessionError::Memory { needed, allowed }
+        share.map_err(|denied| match denied {
+            _ if self.stopping.load(Ordering::SeqCst) => SessionError::Stopping,
+            Denied::Over(key) => self.over(Resource::Memory, key),
+            Denied::Busy => SessionError::Memory { needed, allowed },
         })
     }
 }
@@ -515,13 +563,15 @@ fn of_session(
 struct Connection<'a> {
     server: &'a Server,
     served: Arc<Served>,
-    identity: Identity,
+    whose: Whose,
     /// The plan's name on this channel.
     plan_name: [u8; 32],
     is_bound: bool,
     keys: Keys,
     /// The set-up of OTs that batches were prepared with.
     setup: Option<[u8; 32]>,
+    /// Whether its keys or OTs are made, or are about to be.
+    is_set_up: bool,
     admitted: Instant,
     /// Whether the client has been told that the connection ends.
     leaves: bool,
@@ -543,6 +593,21 @@ impl Connection<'_> {
         })
     }
 
+    /// Counts a batch or a preparation that is about to begin against the limits, and with the first
+    /// one the keys of the connection.
+    fn count(&mut self, more: &[(Resource, u64)]) -> Result<(), SessionError> {
+        let usage = &self.server.usage;
+        usage.request(&self.whose)?;
+        let mut all = vec![(Resource::Bytes, 0)];
+        all.extend(more);
+        if !self.is_set_up {
+            all.push((Resource::Setups, 1));
+        }
+        usage.begin(&self.whose, &all)?;
+        self.is_set_up = true;
+        Ok(())
+    }
+
     fn batch(
         &mut self,
         link: &mut Link,
@@ -553,17 +618,16 @@ impl Connection<'_> {
         let plan = served.plan();
         let batch = self.checked(begin.plan_hash, begin.batch)?;
         // Another connection of its may have had false keys meanwhile.
-        server.check_barred(&self.identity)?;
-        server
-            .images
-            .spend(&self.identity, plan.charged(batch) as u64)?;
+        server.check_barred(&self.whose.identity)?;
+        let images = plan.charged(batch) as u64;
+        self.count(&[(Resource::Images, images), (Resource::DailyImages, images)])?;
         let (run, both) = (cost::memory(plan, batch).server, memory_to_use(plan, batch));
         // Where memory does not do for it the batch runs without.
         let named = begin.prepared.filter(|_| both <= server.memory.total());
         let needed = if named.is_some() { both } else { run };
-        let _memory = server.memory_for(&served, &self.identity, needed)?;
+        let _memory = server.memory_for(&served, &self.whose, needed)?;
         // Or while this one waited.
-        server.check_barred(&self.identity)?;
+        server.check_barred(&self.whose.identity)?;
         let _held = link.holds_memory();
         let started = Instant::now();
         let prepared = named.and_then(|name| self.take_prepared(name, batch));
@@ -577,7 +641,7 @@ impl Connection<'_> {
         served
             .counters
             .add_time(Phase::Predicting, started.elapsed());
-        driven.inspect_err(|error| server.bar(&self.identity, error))?;
+        driven.inspect_err(|error| server.bar(&self.whose.identity, error))?;
         record.batches += 1;
         record.images += batch as u64;
         let predicted = cost::of_images(plan, batch).seconds.at(&Speed::default());
@@ -602,7 +666,8 @@ impl Connection<'_> {
             let needed = to_use;
             return Err(SessionError::Memory { needed, allowed });
         }
-        let _memory = server.memory_for(&served, &self.identity, needed)?;
+        self.count(&[])?;
+        let _memory = server.memory_for(&served, &self.whose, needed)?;
         let _held = link.holds_memory();
         let started = Instant::now();
         let mut machine = served.service.prepare(batch, &self.keys)?;
@@ -615,7 +680,7 @@ impl Connection<'_> {
         Done::receive(link)?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
-        let owner = self.identity.owner();
+        let owner = self.whose.identity.owner();
         served
             .store
             .put(asked.name, owner, most, needed, prepared)?;
@@ -642,7 +707,7 @@ impl Connection<'_> {
         self.leaves = self.server.is_over(self.admitted);
         let done = Done {
             batch,
-            images_left: self.server.images.left(&self.identity)?,
+            images_left: self.server.usage.images_left(&self.whose)?,
             leaves: self.leaves,
         };
         link.send(Kind::Done, message::encode(&done))

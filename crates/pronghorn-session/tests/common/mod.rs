@@ -30,15 +30,23 @@ use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, FrameError, Limits, Preparing, Server, Service,
     SessionError,
     frame::{self, Accept, Kind, MAX_HANDSHAKE},
+    limits::table::Caps,
     message::{self, Begin, ClientHello, Done, ErrorMessage, Hello, ServerHello},
     store::file::Party,
     transcript::Transcript,
 };
 
+/// Limits of the table, by name.
+pub fn caps(limits: &[(&str, u64)]) -> Caps {
+    limits.iter().fold(Caps::default(), |caps, (name, most)| {
+        caps.with(name, Some(*most)).expect("it is a limit")
+    })
+}
+
 /// Limits that make tests quick.
 pub fn limits() -> Limits {
     Limits {
-        max_clients: 4,
+        caps: caps(&[("max-clients", 4)]),
         max_waiting: 0,
         idle_timeout: Duration::from_millis(400),
         message_timeout: Duration::from_millis(400),
