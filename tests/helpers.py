@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -80,3 +83,32 @@ def check(
     assert found.shape[1:] in (imported.output_shape, (1,))
     np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=2e-4, atol=2e-5)
     return imported
+
+
+class Line:
+    """A line to a server, on which what the server says beyond `place` bytes waits for `go_on`."""
+
+    def __init__(self, address: str, place: int, header: bytes = b"") -> None:
+        """`header`: what it says first."""
+        host, _, port = address.rpartition(":")
+        self.held, self.go_on = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._listener.getsockname())
+        self._place, self._header = place, header
+        threading.Thread(target=self._accept, args=(host, int(port)), daemon=True).start()
+
+    def _accept(self, host: str, port: int) -> None:
+        near, far = self._listener.accept()[0], socket.create_connection((host, port))
+        far.sendall(self._header)
+        threading.Thread(target=self._carry, args=(near, far, 1 << 62), daemon=True).start()
+        self._carry(far, near, self._place)
+
+    def _carry(self, source: socket.socket, target: socket.socket, place: int) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                place -= len(data)
+                if place < 0:
+                    self.held.set()
+                    self.go_on.wait(60)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)

@@ -17,6 +17,7 @@ from pronghorn import _interrupt
 
 _interrupt.end_quietly_while_importing()
 
+from pronghorn._async import AsyncClient, connect_async  # noqa: E402
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
 from pronghorn._monitor import Monitor  # noqa: E402
 from pronghorn._network import (  # noqa: E402
@@ -52,6 +53,7 @@ from pronghorn.errors import (  # noqa: E402
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "ClientTls",
     "InputError",
@@ -79,6 +81,7 @@ __all__ = [
     "TrustLevelRequired",
     "UnsupportedModelError",
     "connect",
+    "connect_async",
     "limits",
     "list_models",
     "load",
