@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import floats, model, node
+from helpers import Line, floats, model, node
 from pronghorn import _processes
 from pronghorn.cli import app, config, kept
 from pronghorn.cli.pieces import Pieces
@@ -273,10 +273,158 @@ def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PRONGHORN_SERVE_MAX_CLIENTS", "none")
     assert "--max-clients" in run("serve", "--config", str(path), status=2)
     monkeypatch.delenv("PRONGHORN_SERVE_MAX_CLIENTS")
-    found = [(each["listen"], each["max_clients"], each["idle_timeout"], each["store"]) for each in seen]
+    found = [(each["listen"], each["limits"]["max-clients"], each["idle_timeout"], each["store"]) for each in seen]
     assert found == [(":1", 3, 7.0, folder / "s"), (":2", 5, 7.0, folder / "s")]
     assert "leave MODEL out" in run("serve", str(folder / "first.onnx"), "--config", str(path), status=2)
     assert "--config FILE" in run("serve", status=2)
+
+
+# Limits.
+
+
+def test_limits_are_documented_options() -> None:
+    """Each limit of the core's table is an option of `serve`, and a row of the documents with its default and code."""
+    rows = pronghorn.limits()
+    assert len({row.name for row in rows}) == len(rows)
+    text = (Path(__file__).parents[1] / "docs" / "serving.md").read_text()
+    shown = run("serve", "--help")
+    for row in rows:
+        assert f"--{row.name} " in shown
+        default = "no limit" if row.default is None else str(row.default)
+        if row.name in ("max-connections", "max-connections-in-all"):
+            default = "see below"
+        wanted = f"| `--{row.name}` | {default} | {row.unit} {row.period} | {row.key} | `{row.code}` |"
+        assert wanted in text, wanted
+        assert row.retryable == (row.code == "busy")
+
+
+def test_limits_by_file_environment_and_flag(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, int | None]] = []
+
+    def serve(models: Any, listen: str, **options: Any) -> None:
+        seen.append({name: value for name, value in options["limits"].items() if value is not None})
+        raise InputError("enough")
+
+    monkeypatch.setattr(pronghorn, "serve", serve)
+    path = folder / "server.toml"
+    path.write_text(path.read_text().replace("[server]", "[server]\nmax-setups-per-address = 7\nproxy-from = ['::1']"))
+    monkeypatch.setenv("PRONGHORN_SERVE_MAX_DAILY_BYTES_IN_ALL", "1000")
+    run("serve", "--config", str(path), "--max-requests-per-client", "5", status=2)
+    wanted = {"max-clients": 3, "max-setups-per-address": 7, "max-daily-bytes-in-all": 1000}
+    assert seen == [wanted | {"max-requests-per-client": 5}]
+    said = run("serve", str(folder / "first.onnx"), "--max-memory-share-per-client", "101", status=2)
+    assert "--max-memory-share-per-client" in said
+
+
+def test_limits_that_make_no_sense() -> None:
+    for options, said in (
+        ({"limits": {"max-guests": 1}}, 'no limit "max-guests"'),
+        ({"limits": {"max-setups-in-all": 0}}, "max-setups-in-all is 0"),
+        ({"limits": {"max-memory-share-per-client": 101}}, "give 1 to 100"),
+        ({"proxies": ["10.0.0.0/40"]}, "no address and no network"),
+    ):
+        with pytest.raises(InputError, match=said):
+            pronghorn.serve(pronghorn.load(network()), "127.0.0.1:0", TRUST, **options)  # type: ignore[arg-type]
+
+
+def test_refusals_have_codes() -> None:
+    """Each kind of limit, at its first client too many."""
+    net = pronghorn.load(network())
+
+    def refused(limit: str, most: int, act: Any) -> tuple[str, bool]:
+        limits = {limit: most}
+        with pronghorn.serve(net, "127.0.0.1:0", TRUST, limits=limits, queue_timeout=0.2, max_waiting=1) as server:
+            with pytest.raises(RunError) as caught:
+                act(server.address)
+            assert limit in str(caught.value)
+            return caught.value.code, caught.value.retryable
+
+    def two_clients(address: str) -> None:
+        with pronghorn.connect(address, TRUST), pronghorn.connect(address, TRUST):
+            pass
+
+    def two_predictions(address: str) -> None:
+        with pronghorn.connect(address, TRUST) as client:
+            client.predict(inputs(2))
+            client.predict(inputs(2))
+
+    def two_set_ups(address: str) -> None:
+        for _ in range(2):
+            asked(address, None)
+
+    busy, limit = ("busy", True), ("limit", False)
+    for name in ("max-sessions-per-client", "max-sessions-per-address", "max-connections-per-client"):
+        assert refused(name, 1, two_clients) == busy
+    for name in ("max-connections", "max-connections-in-all"):
+        assert refused(name, 1, two_clients) == busy
+    for name in ("max-requests-per-client", "max-requests-per-address", "max-requests-in-all"):
+        assert refused(name, 2, two_predictions) == busy
+    for name in ("max-setups-per-client", "max-setups-per-address", "max-setups-in-all"):
+        assert refused(name, 1, two_set_ups) == limit
+    for name in ("max-daily-bytes-per-client", "max-daily-bytes-per-address", "max-daily-bytes-in-all"):
+        assert refused(name, 1, two_predictions) == limit
+
+
+def test_daily_images_end_like_all_images() -> None:
+    net = pronghorn.load(network())
+    with (
+        pronghorn.serve(net, "127.0.0.1:0", TRUST, limits={"max-daily-images-in-all": 5}) as server,
+        pronghorn.connect(server.address, TRUST) as client,
+    ):
+        client.predict(inputs(4))
+        with pytest.raises(RunError, match="has 1 left") as caught:
+            client.predict(inputs(2))
+        assert (caught.value.code, caught.value.retryable) == ("limit", False)
+
+
+def test_use_survives_a_kill(folder: Path) -> None:
+    """Killed between batches, and with a batch that runs: what was begun is counted, by address and by day."""
+    options = ("first.onnx", "--trust", TRUST, "--store", "store", "--max-daily-images-per-address", "100")
+    with Process(folder, *options) as server, pronghorn.connect(server.address, TRUST) as client:
+        client.predict(inputs(30))
+        server.send(signal.SIGKILL)
+        server.wait()
+    with Process(folder, *options) as server:
+        line = Line(server.address, 1000)
+
+        def predict() -> None:
+            with suppress(RunError), pronghorn.connect(line.address, TRUST) as client:
+                client.predict(inputs(50))
+
+        thread = threading.Thread(target=predict)
+        thread.start()
+        assert line.held.wait(60)
+        server.send(signal.SIGKILL)
+        server.wait()
+        line.go_on.set()
+        thread.join()
+    with (
+        Process(folder, *options) as server,
+        pronghorn.connect(server.address, TRUST) as client,
+        pytest.raises(RunError, match="has 20 left"),
+    ):
+        client.predict(inputs(21))
+
+
+def test_clients_behind_a_balancer_have_their_own_addresses() -> None:
+    """A balancer that sends the PROXY protocol: clients count one by one, and it must say who they are."""
+    lines: list[pronghorn.LogLine] = []
+    options: dict[str, Any] = {"limits": {"max-connections": 1}, "proxies": ["127.0.0.1"], "log": lines.append}
+    with pronghorn.serve(pronghorn.load(network()), "127.0.0.1:0", TRUST, **options) as server:
+        v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes([192, 0, 2, 9, 127, 0, 0, 1, 1, 0, 2, 0])
+        first = Line(server.address, 1 << 62, b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 7700\r\n")
+        second, same = Line(server.address, 1 << 62, v2), Line(server.address, 1 << 62, v2)
+        with pronghorn.connect(first.address, TRUST), pronghorn.connect(second.address, TRUST) as client:
+            assert client.predict(inputs(3)).shape == (3, 3)
+            with pytest.raises(RunError, match="1 connections of one address") as caught:
+                pronghorn.connect(same.address, TRUST)
+            assert caught.value.code == "busy"
+        with pytest.raises(RunError):
+            pronghorn.connect(server.address, TRUST)
+    text = "\n".join(lines)
+    assert "(192.0.2.7:4711) connected" in text
+    assert "(192.0.2.9:256) left: 1 batch" in text
+    assert "does not begin with a PROXY header" in text
 
 
 # Operation.
@@ -330,33 +478,6 @@ def test_metrics(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarra
         assert fetch(monitor.address, "/healthz")[0] == 200
     with pytest.raises(RunError, match="for metrics"), pronghorn.serve(cryptonets, "127.0.0.1:0") as server:
         pronghorn.Monitor(server.address, server.metrics)
-
-
-class Line:
-    """A line to a server, on which what the server says beyond `place` bytes waits for `go_on`."""
-
-    def __init__(self, address: str, place: int) -> None:
-        host, _, port = address.rpartition(":")
-        self.held, self.go_on = threading.Event(), threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "{}:{}".format(*self._listener.getsockname())
-        self._place = place
-        threading.Thread(target=self._accept, args=(host, int(port)), daemon=True).start()
-
-    def _accept(self, host: str, port: int) -> None:
-        near, far = self._listener.accept()[0], socket.create_connection((host, port))
-        threading.Thread(target=self._carry, args=(near, far, 1 << 62), daemon=True).start()
-        self._carry(far, near, self._place)
-
-    def _carry(self, source: socket.socket, target: socket.socket, place: int) -> None:
-        while data := source.recv(1 << 16):
-            place -= len(data)
-            if place < 0:
-                self.held.set()
-                self.go_on.wait(60)
-            target.sendall(data)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
 
 
 def test_a_server_that_drains_ends_batches(folder: Path) -> None:
@@ -550,9 +671,44 @@ def test_full_disks_keep_what_is_done(long: tuple[Path, np.ndarray], monkeypatch
         assert len(list((folder / "out.npy.parts").glob("*.npy"))) == 3
         # Room for all pieces, and none for the file of all.
         room[0] = 2
+        monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
         run(*predict_long(folder, server.address, "--resume"), status=3)
-        room[0] = 1
+        assert len(list((folder / "out.npy.parts").glob("*.npy"))) == 5
+        monkeypatch.undo()
         run(*predict_long(folder, server.address, "--resume"))
+    np.testing.assert_array_equal(np.load(folder / "out.npy"), wanted)
+
+
+def test_failed_checks_end_nothing(long: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pieces are asked for on one connection, whatever the checks say; what failed is said at the end."""
+    folder, wanted = long
+    predict, failing = pronghorn.Client.predict, {2, 5}
+
+    def doubted(client: pronghorn.Client, x: np.ndarray) -> np.ndarray:
+        outputs = predict(client, x)
+        calls.append(len(x))
+        if len(calls) in failing:
+            raise RunError("a value lies outside its range", code="failed-check")
+        return outputs
+
+    monkeypatch.setattr(pronghorn.Client, "predict", doubted)
+    calls: list[int] = []
+    with Process(folder, "first.onnx", "--trust", TRUST, "--input-range", "0,1") as server:
+        said = " ".join(run(*predict_long(folder, server.address, "--piece", "300"), status=1).split())
+        assert "2 of 7 pieces are not there" in said
+        assert "inputs 300 to 599, 1200 to 1499" in said
+        assert "which tells the server" in said
+        assert calls == [300] * 6 + [200]
+        server.wait_for("left: 7 batches, 2000 images")
+        assert server.log().count(" connected") == 1
+        assert not (folder / "out.npy").exists()
+        # The files of failed pieces are like the others.
+        sizes = {path.stat().st_size for path in (folder / "out.npy.parts").glob("000000[036]*")}
+        assert len(sizes) == 1
+        calls.clear()
+        failing.clear()
+        run(*predict_long(folder, server.address, "--resume"))
+        assert calls == [300, 300]
     np.testing.assert_array_equal(np.load(folder / "out.npy"), wanted)
 
 

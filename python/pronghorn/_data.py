@@ -7,7 +7,7 @@ import math
 import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -143,30 +143,44 @@ def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     try:
         arranged = arrange(raw, shape)
     except ValueError:
-        wanted = ", ".join(map(str, ("images", *shape)))
-        if is_table(path):
-            advice = "leave other columns out; --labels NAME names the column of labels"
-            problem = f"{path} has {raw.shape[1]} columns of numbers; the model takes {math.prod(shape)}"
-            raise InputError(f"{problem}\n  what to do: {advice}") from None
-        raise InputError(f"{path} has images of shape {list(raw.shape)}; the model takes ({wanted})") from None
+        raise misfit(path, raw.shape, shape) from None
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
-        _refuse_unscaled(path, raw)
+        refuse_unscaled(path, raw)
     images = preprocessing.apply(arranged, shape)
-    return Loaded(images, labels, raw.dtype == np.uint8, _titles(path, len(images)))
+    return Loaded(images, labels, raw.dtype == np.uint8, titles_of(path, len(images)))
 
 
-def _titles(path: Path, images: int) -> list[str]:
+def misfit(path: Path, found: Shape, shape: Shape) -> InputError:
+    """That a file has images of another shape than the model takes."""
+    if is_table(path):
+        advice = "leave other columns out; --labels NAME names the column of labels"
+        problem = f"{path} has {found[1]} columns of numbers; the model takes {math.prod(shape)}"
+        return InputError(f"{problem}\n  what to do: {advice}")
+    wanted = ", ".join(map(str, ("images", *shape)))
+    return InputError(f"{path} has images of shape {list(found)}; the model takes ({wanted})")
+
+
+def titles_of(path: Path, images: int) -> list[str]:
+    """What to call the images of a file or folder."""
     if path.is_dir():
-        return [picture.name for picture in _pictures(path)]
+        return [picture.name for picture in folder_pictures(path)]
     return [path.name] if images == 1 else [f"{path.name}[{index}]" for index in range(images)]
 
 
-def _pictures(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+def folder_pictures(folder: Path) -> list[Path]:
+    """The pictures of a folder.
+
+    Raises:
+        InputError: it has none.
+    """
+    pictures = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+    if not pictures:
+        raise InputError(f"the folder {folder} holds no pictures ({', '.join(IMAGE_SUFFIXES)})")
+    return pictures
 
 
-def _refuse_unscaled(path: Path, raw: Array) -> None:
-    """Integers other than bytes do not say what their largest value stands for."""
+def refuse_unscaled(path: Path, raw: Array) -> None:
+    """Refuses integers other than bytes: they do not say what their largest value stands for."""
     if raw.dtype.kind not in "iu" or raw.dtype == np.uint8 or raw.size == 0:
         return
     largest = int(np.abs(raw.astype(np.int64)).max())
@@ -185,19 +199,20 @@ def read_images(
     if is_table(path):
         return read_table(path, label_column, math.prod(shape))
     if path.is_dir():
-        pictures = _pictures(path)
-        if not pictures:
-            raise InputError(f"the folder {path} holds no pictures ({', '.join(IMAGE_SUFFIXES)})")
-        return np.concatenate([_read_picture(picture, shape, preprocessing) for picture in pictures]), None
+        pictures = folder_pictures(path)
+        return np.concatenate([read_picture(picture, shape, preprocessing) for picture in pictures]), None
     if path.suffix.lower() in IMAGE_SUFFIXES:
-        return _read_picture(path, shape, preprocessing), None
+        return read_picture(path, shape, preprocessing), None
     arrays = _read_arrays(path)
-    images = _pick(path, arrays, IMAGE_KEYS, "images")
+    images = arrays[pick(path, arrays, IMAGE_KEYS, "images")]
     labels = next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
+    return images, labels_beside(path) if labels is None else labels
+
+
+def labels_beside(path: Path) -> Array | None:
+    """The labels beside a file of images, as MNIST has them."""
     beside = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
-    if labels is None and beside != path and beside.is_file():
-        labels = _read_arrays(beside)[""]
-    return images, labels
+    return _read_arrays(beside)[""] if beside != path and beside.is_file() else None
 
 
 def read_labels(path: Path) -> Array:
@@ -207,14 +222,15 @@ def read_labels(path: Path) -> Array:
         if labels is None and values.shape[1] != 1:
             raise InputError(f"{path} has {values.shape[1]} columns: name the one of the labels 'labels'")
         return whole(values[:, 0]) if labels is None else labels
-    return _pick(path, _read_arrays(path), LABEL_KEYS, "labels")
+    arrays = _read_arrays(path)
+    return arrays[pick(path, arrays, LABEL_KEYS, "labels")]
 
 
-def _pick(path: Path, arrays: dict[str, Array], keys: Sequence[str], what: str) -> Array:
-    """The only array, or the one with a known name."""
-    found = next((arrays[key] for key in ("", *keys) if key in arrays), None)
+def pick(path: Path, arrays: Mapping[str, Any], keys: Sequence[str], what: str) -> str:
+    """The name of the only array, or a known one."""
+    found = next((key for key in ("", *keys) if key in arrays), None)
     if found is None and len(arrays) == 1:
-        found = next(iter(arrays.values()))
+        found = next(iter(arrays))
     if found is None:
         raise InputError(f"{path} has no {what}: it holds {', '.join(arrays) or 'nothing'}; name one of them {keys[0]}")
     return found
@@ -253,7 +269,7 @@ def _parse_idx(content: bytes) -> Array:
     return values.astype(dtype.newbyteorder("="))
 
 
-def _read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Array:
+def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Array:
     """An image file as `(1, *shape)` bytes."""
     from PIL import Image, UnidentifiedImageError
 

@@ -11,16 +11,18 @@ import os
 import random
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import IO, Any, TextIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pronghorn._network import Client
 from pronghorn._outputs import Predictions
+from pronghorn._streams import Images
 from pronghorn.cli.console import say
 from pronghorn.errors import InputError, OutputError, RunError
 
@@ -34,10 +36,15 @@ LONGEST_PAUSE = 60.0
 VERSION = 1
 """Of the layout of a folder of pieces."""
 
+FAILED_CHECK = "failed-check"
+"""The code of a prediction of which a check of decrypted values has failed. The session goes on."""
+SHOWN_FAILURES = 5
+
 FORMATS = (".parquet", ".csv", ".npz", ".npy")
 
 
 MANIFEST = "work.json"
+FAILED = ".failed"
 
 
 def _folder(out: Path) -> Path:
@@ -92,11 +99,18 @@ class Pieces:
             return None
         return int(size)
 
+    def all(self) -> list[range]:
+        """The images of each piece."""
+        size, images = self.work["piece"], self.work["images"]
+        return [range(first, min(first + size, images)) for first in range(0, images, size)]
+
     def missing(self) -> list[range]:
         """The images of each piece that is not done."""
-        size, images = self.work["piece"], self.work["images"]
-        pieces = [range(first, min(first + size, images)) for first in range(0, images, size)]
-        return [piece for piece in pieces if not self._file(piece).exists()]
+        return [piece for piece in self.all() if not self._file(piece).exists()]
+
+    def failed(self) -> list[range]:
+        """The images of each piece of which a check has failed."""
+        return [piece for piece in self.missing() if self._file(piece, FAILED).exists()]
 
     def add(self, piece: range, outputs: Floats) -> None:
         """Keeps the results of a piece.
@@ -104,7 +118,19 @@ class Pieces:
         Raises:
             OutputError: they cannot be written.
         """
-        path = self._file(piece)
+        self._keep(self._file(piece), outputs)
+        self._file(piece, FAILED).unlink(missing_ok=True)
+
+    def fail(self, piece: range, shape: tuple[int, ...]) -> None:
+        """Notes that a check of a piece has failed. As much is written as of a piece that is done, in the same way: the
+        server should not see by the time which it was.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        self._keep(self._file(piece, FAILED), np.zeros((len(piece), *shape), np.float32))
+
+    def _keep(self, path: Path, outputs: Floats) -> None:
         with _writing(path):
             coming = path.with_suffix(".coming")
             with coming.open("wb") as file:
@@ -116,16 +142,19 @@ class Pieces:
 
     def outputs(self) -> Iterator[Floats]:
         """The results of all pieces, in order."""
-        size, images = self.work["piece"], self.work["images"]
-        for first in range(0, images, size):
-            yield np.load(self._file(range(first, min(first + size, images))))
+        for piece in self.all():
+            yield np.load(self._file(piece))
+
+    def __len__(self) -> int:
+        """Images in all."""
+        return int(self.work["images"])
 
     def remove(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _file(self, piece: range) -> Path:
-        return self.folder / f"{piece.start:09}.npy"
+    def _file(self, piece: range, suffix: str = ".npy") -> Path:
+        return self.folder / f"{piece.start:09}{suffix}"
 
 
 @contextlib.contextmanager
@@ -156,9 +185,38 @@ def _sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-def digest(images: Floats) -> str:
-    """A name for inputs."""
-    return hashlib.blake2b(np.ascontiguousarray(images).data, digest_size=16).hexdigest()
+def digest(images: Images, size: int) -> str:
+    """A name for inputs, of which `size` are read at a time.
+
+    Raises:
+        InputError: one holds no number.
+    """
+    name = hashlib.blake2b(digest_size=16)
+    for first in range(0, len(images), size):
+        part = np.ascontiguousarray(images[first : first + size])
+        finite = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
+        if not finite.all():
+            title = images.titles(first, first + size)[int(finite.argmin())]
+            raise InputError(f"{title} holds infinite values or NaN")
+        name.update(part.data)
+    return name.hexdigest()
+
+
+def end_of_failures(pieces: Pieces) -> RunError | None:
+    """What is said at the end of a work of which checks have failed."""
+    failed = pieces.failed()
+    if not failed:
+        return None
+    shown = ", ".join(f"{piece.start} to {piece.stop - 1}" for piece in failed[:SHOWN_FAILURES])
+    more = "" if len(failed) <= SHOWN_FAILURES else " and so on"
+    return RunError(
+        f"{len(failed)} of {len(pieces.all())} pieces are not there, since values that came for them lie outside their "
+        f"range (inputs {shown}{more}): the server or the line has changed messages. The server was told nothing. "
+        f"The other results are in {pieces.folder}\n"
+        "  what to do: ask whether the server can be trusted. --resume asks for these pieces again, which tells the "
+        "server that the checks failed, and that is a bit of the inputs (SECURITY.md)",
+        code=FAILED_CHECK,
+    )
 
 
 @dataclass
@@ -182,12 +240,17 @@ class Attempts:
         """
         return self._insist(lambda client: client)
 
-    def predict(self, images: Floats) -> Floats:
-        """The outputs of a piece.
+    def predict(self, images: Floats) -> Floats | None:
+        """The outputs of a piece; None where a check of them has failed, of which the server is told nothing.
 
         Raises: as `connected`.
         """
-        return self._insist(lambda client: client.predict(images))
+        try:
+            return self._insist(lambda client: client.predict(images))
+        except RunError as error:
+            if error.code != FAILED_CHECK:
+                raise
+            return None
 
     def _insist(self, act: Callable[[Client], Result]) -> Result:
         began, pause = time.monotonic(), FIRST_PAUSE
@@ -197,6 +260,9 @@ class Attempts:
                     self.client = self.connect()
                 return act(self.client)
             except RunError as error:
+                if error.code == FAILED_CHECK:
+                    # To end the connection, or to ask again, would tell the server.
+                    raise
                 self.close()
                 if not error.retryable or time.monotonic() - began + pause > self.give_up:
                     raise
@@ -214,6 +280,8 @@ class Attempts:
 
 
 Read = Callable[[Floats], Predictions]
+Titles = Callable[[int, int], list[str]]
+"""The names of inputs from one to before another."""
 
 
 def check_format(out: Path) -> None:
@@ -230,7 +298,7 @@ def check_format(out: Path) -> None:
         raise InputError(f"{out} cannot be written: there is no folder {out.parent}")
 
 
-def write(out: Path, titles: list[str], pieces: Pieces, read: Read) -> None:
+def write(out: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
     """Writes the results of all pieces to a file, which takes its place once it is whole.
 
     Raises:
@@ -248,12 +316,12 @@ def write(out: Path, titles: list[str], pieces: Pieces, read: Read) -> None:
         coming.unlink(missing_ok=True)
 
 
-def _tables(titles: list[str], pieces: Pieces, read: Read) -> Iterator[dict[str, Any]]:
+def _tables(titles: Titles, pieces: Pieces, read: Read) -> Iterator[dict[str, Any]]:
     """The columns of each piece: index and name of the input, class and its probability, outputs."""
     first = 0
     for outputs in pieces.outputs():
         found, last = read(outputs), first + len(outputs)
-        table: dict[str, Any] = {"index": list(range(first, last)), "input": titles[first:last]}
+        table: dict[str, Any] = {"index": list(range(first, last)), "input": titles(first, last)}
         if found.classes is not None:
             table["class"] = found.classes.tolist()
             if found.probabilities is not None:
@@ -263,7 +331,7 @@ def _tables(titles: list[str], pieces: Pieces, read: Read) -> Iterator[dict[str,
         yield table
 
 
-def _write_parquet(path: Path, titles: list[str], pieces: Pieces, read: Read) -> None:
+def _write_parquet(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
     pyarrow = _pyarrow(path)
     writer = None
     try:
@@ -287,7 +355,7 @@ def _pyarrow(path: Path) -> Any:
     return pyarrow
 
 
-def _write_csv(path: Path, titles: list[str], pieces: Pieces, read: Read) -> None:
+def _write_csv(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         header: list[str] = []
@@ -300,20 +368,36 @@ def _write_csv(path: Path, titles: list[str], pieces: Pieces, read: Read) -> Non
                 writer.writerow([*row[:-1], *row[-1]])
 
 
-def _write_npy(path: Path, titles: list[str], pieces: Pieces, read: Read) -> None:
+def _write_npy(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
     with path.open("wb") as file:
-        np.save(file, np.concatenate(list(pieces.outputs())))
+        _write_array(file, len(pieces), pieces.outputs())
 
 
-def _write_npz(path: Path, titles: list[str], pieces: Pieces, read: Read) -> None:
-    outputs = np.concatenate(list(pieces.outputs()))
-    found = read(outputs)
-    with path.open("wb") as file:
-        arrays = {"outputs": outputs, "classes": found.classes, "probabilities": found.probabilities}
-        np.savez(file, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})
+def _write_npz(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
+    columns: dict[str, Callable[[Predictions], npt.NDArray[Any] | None]] = {
+        "outputs": lambda found: found.outputs,
+        "classes": lambda found: found.classes,
+        "probabilities": lambda found: found.probabilities,
+    }
+    first = read(next(pieces.outputs()))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, column in columns.items():
+            if column(first) is not None:
+                parts = (np.asarray(column(read(outputs))) for outputs in pieces.outputs())
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    _write_array(file, len(pieces), parts)
 
 
-_WRITERS: dict[str, Callable[[Path, list[str], Pieces, Read], None]] = {
+def _write_array(file: IO[bytes], rows: int, parts: Iterator[npt.NDArray[Any]]) -> None:
+    """Writes an array of so many rows part by part."""
+    for index, part in enumerate(parts):
+        if index == 0:
+            header = {"descr": part.dtype.str, "fortran_order": False, "shape": (rows, *part.shape[1:])}
+            np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.ascontiguousarray(part).tobytes())
+
+
+_WRITERS: dict[str, Callable[[Path, Titles, Pieces, Read], None]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,
     ".npz": _write_npz,

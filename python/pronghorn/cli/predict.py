@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,7 @@ from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
 from pronghorn._outputs import INDICES, Predictions, kind_of
 from pronghorn._security import security_bits
+from pronghorn._streams import Images, open_images
 from pronghorn.cli.channel import ClientChannel
 from pronghorn.cli.console import say
 from pronghorn.cli.inputs import Labels, check_range, classes_only, label_column, labels_of, read_names
@@ -35,13 +37,16 @@ from pronghorn.cli.options import (
     ThreadsOption,
     TrustOption,
 )
-from pronghorn.cli.pieces import Attempts, Pieces, check_format, digest, write
+from pronghorn.cli.pieces import Attempts, Pieces, check_format, digest, end_of_failures, write
 from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared, warn_of_limit
 from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
 from pronghorn.cli.spread import spread
 from pronghorn.errors import InputError, InputWarning
+
+MOST_AT_ONCE = 1 << 12
+"""Images that are read at a time where no piece is predicted."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,30 @@ class _Batch:
     def accuracy(self, found: Predictions) -> float | None:
         """The share of images with the right class; None without labels."""
         return None if self.truth is None else float(np.mean(found.classes == self.truth))
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a long work sends, of which only parts are in memory."""
+
+    images: Images
+    truth: Labels | None
+    """The class of each image."""
+    kind: str
+    """What the outputs are."""
+    were_bytes: bool
+    """Whether the files have bytes."""
+
+    def accuracy(self, found: Iterable[Predictions]) -> float | None:
+        """The share of images with the right class; None without labels."""
+        if self.truth is None:
+            return None
+        first, right = 0, 0
+        for part in found:
+            assert part.classes is not None
+            right += int(np.count_nonzero(part.classes == self.truth[first : first + len(part.classes)]))
+            first += len(part.classes)
+        return right / len(self.truth)
 
 
 @dataclass(frozen=True)
@@ -248,10 +277,12 @@ def _predict_pieces(
     try:
         client = attempts.connected()
         plan = json.loads(client.plan_json())
-        batch = _read(inputs, client, plan["finish"], wanted, preparation)
+        batch = _open(inputs, client, plan["finish"], wanted, preparation)
         earlier = Pieces.size_of(out) if work.resume else None
         images, piece = len(batch.images), work.piece or earlier or client.piece
-        named = {"images": images, "inputs": digest(batch.images), "plan": client.plan_hash, "piece": piece}
+        check_range(batch.images[:piece], client.plan_json(), preparation, batch.were_bytes)
+        inputs_digest = digest(batch.images, min(piece, MOST_AT_ONCE))
+        named = {"images": images, "inputs": inputs_digest, "plan": client.plan_hash, "piece": piece}
         pieces = Pieces(out, named, work.resume)
         same = replace(connection, plan_hash=client.plan_hash, model=client.model)
         attempts.connect = lambda: same.open(channel)
@@ -264,16 +295,26 @@ def _predict_pieces(
             warnings.simplefilter("ignore", InputWarning)
             bar.phase("predicting")
             for each in missing:
-                pieces.add(each, attempts.predict(batch.images[each.start : each.stop]))
+                outputs = attempts.predict(batch.images[each.start : each.stop])
+                if outputs is None:
+                    pieces.fail(each, client.output_shape)
+                else:
+                    pieces.add(each, outputs)
                 done += len(each)
                 if bar.progress is not None:
                     bar.progress(done, images)
     finally:
         attempts.close()
-    write(out, batch.titles, pieces, lambda outputs: Predictions.of(outputs, plan["finish"], batch.kind))
-    found = Predictions.of(np.concatenate(list(pieces.outputs())), plan["finish"], batch.kind)
+    if failure := end_of_failures(pieces):
+        raise failure
+
+    def read(outputs: npt.NDArray[np.float32]) -> Predictions:
+        return Predictions.of(outputs, plan["finish"], batch.kind)
+
+    write(out, batch.images.titles, pieces, read)
+    accuracy = batch.accuracy(read(outputs) for outputs in pieces.outputs())
     pieces.remove()
-    accuracy, seconds = batch.accuracy(found), time.monotonic() - started
+    seconds = time.monotonic() - started
     if as_json:
         counts = {"images": images, "pieces": len(missing), "piece": piece, "failures": attempts.failures}
         print(json.dumps({**counts, "seconds": seconds, "accuracy": accuracy, "out": str(out)}))
@@ -281,6 +322,21 @@ def _predict_pieces(
     print(f"{images:,} images, all in {out}")
     if accuracy is not None:
         print(f"accuracy: {100 * accuracy:.2f} %")
+
+
+def _open(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Opened:
+    """The images of all files, as far as they are wanted, unread."""
+    as_they_are = takes_bytes(client.input_range)
+    column = label_column(wanted.labels, paths)
+    values = preparation.values(as_they_are)
+    opened = [open_images(path, client.input_shape, values, column) for path in paths]
+    images = Images(opened, wanted.limit)
+    beside = opened[0].labels if len(paths) == 1 else None
+    known = labels_of(None if column else wanted.labels, beside, len(images), images.total)
+    _check_index(finish, wanted)
+    kind = kind_of(finish, client.output_shape, wanted.outputs, known)
+    truth = classes_only(known, kind, None if column else wanted.labels)
+    return _Opened(images, truth, kind, any(each.were_bytes for each in opened))
 
 
 def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Batch:
