@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -91,6 +92,10 @@ class Process:
         line = self._process.stdout.readline()
         assert line.startswith("listening on "), self.log()
         self.address = line.removeprefix("listening on ").strip()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def log(self) -> str:
         return self._errors.read_text()
@@ -406,6 +411,24 @@ def test_use_survives_a_kill(folder: Path) -> None:
         client.predict(inputs(21))
 
 
+def test_a_full_disk_of_the_server_ends_a_batch_alone(folder: Path) -> None:
+    """What cannot be counted is not served. Once there is room the server goes on, with the counts of before."""
+    options = ("first.onnx", "--trust", TRUST, "--store", "store", "--max-daily-images-in-all", "100")
+    with Process(folder, *options) as server:
+        client = pronghorn.connect(server.address, TRUST)
+        client.predict(inputs(30))
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        # The log is not longer than that, and the database is.
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1 << 14, hard))
+        with pytest.raises(RunError, match="cannot use its store"):
+            client.predict(inputs(10))
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        with pronghorn.connect(server.address, TRUST) as again:
+            again.predict(inputs(60))
+            with pytest.raises(RunError, match="has 10 left"):
+                again.predict(inputs(11))
+
+
 def test_clients_behind_a_balancer_have_their_own_addresses() -> None:
     """A balancer that sends the PROXY protocol: clients count one by one, and it must say who they are."""
     lines: list[pronghorn.LogLine] = []
@@ -596,44 +619,6 @@ def test_parquet(long: tuple[Path, np.ndarray]) -> None:
     assert table["index"].to_pylist() == list(range(2000))
     np.testing.assert_array_equal(np.array(table["outputs"].to_pylist(), np.float32), wanted)
     assert parquet.ParquetFile(folder / "out.parquet").num_row_groups == 3
-
-
-def test_work_goes_on_after_kills(long: tuple[Path, np.ndarray]) -> None:
-    """Of the client and of the server, at places that chance chooses: each result is there once, and right."""
-    folder, wanted = long
-    chance = np.random.default_rng()
-    options = ("first.onnx", "--trust", TRUST, "--input-range", "0,1")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = "{}:{}".format(*free.getsockname())
-    kills = 0
-    while True:
-        with Process(folder, *options, listen=address):
-            ask = predict_long(folder, address, "--piece", "40", *(["--resume"] if kills else []))
-            client = subprocess.Popen([*_processes.COMMAND, *ask], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            parts = folder / "out.npy.parts"
-            seen = len(list(parts.glob("*.npy")))
-            enough = seen + chance.integers(1, 15)
-            while client.poll() is None and len(list(parts.glob("*.npy"))) < enough:
-                time.sleep(0.002)
-            if client.poll() is not None:
-                assert client.returncode == 0, client.communicate()[0].decode()
-                break
-            if kills % 2:
-                client.kill()
-                client.communicate()
-        # The server is killed here; a client that lives comes back to the next one.
-        if kills % 2 == 0:
-            with Process(folder, *options, listen=address):
-                deadline = time.monotonic() + 60
-                while client.poll() is None and len(list(parts.glob("*.npy"))) <= enough:
-                    assert time.monotonic() < deadline
-                    time.sleep(0.002)
-                client.kill()
-                client.communicate()
-        kills += 1
-    assert kills >= 2
-    np.testing.assert_array_equal(np.load(folder / "out.npy"), wanted)
-    assert not parts.exists()
 
 
 def test_work_that_is_another(long: tuple[Path, np.ndarray]) -> None:
